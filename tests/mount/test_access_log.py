@@ -238,7 +238,7 @@ async def test_a_bug_in_naming_fails_no_operation(expected_warnings: list[str]) 
         async def read(self, handle: int, offset: int, size: int) -> bytes:
             return b"abc"
 
-    expected_warnings.append("does not know what a read is about")
+    expected_warnings.append("cannot find the path of a read")
     listener = Some.access_log.open()
     assert await Some().read(1, 0, 3) == b"abc"
     assert (await listener.read(0, SIZE)).endswith(b" read 3 0 - - ?\n")

@@ -1,9 +1,8 @@
-"""`.tierfs/accesslog`: one line per operation, for as long as somebody has it open.
+"""`.tierfs/accesslog`: one line per operation, for as long as a listener has it open.
 
-A line: time (UTC), operation, result, duration in microseconds, offset, size, path. The result is the number
-of bytes of a read, `ok`, or the name of an errno. Nothing is formatted or kept while nobody listens.
-
-What an operation is about, for people: a path in the mount, an offset, a size.
+A line: time (UTC), operation, result, duration in microseconds, offset, size, path. The result is the number of bytes
+of a read, `ok`, or the name of an errno. Without a listener nothing is formatted or kept. The *subject* of an
+operation is its path in the mount, its offset and its size, for people to read.
 """
 
 from __future__ import annotations
@@ -35,17 +34,17 @@ _NONE = "-"
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """One operation's; `-` for what it has not."""
+    """The subject of one operation; `-` for a part it lacks."""
 
     path: str
-    """From the root of the mount, `/` itself for the root; `inode 17` for what was deleted."""
+    """From the root of the mount, `/` itself for the root; `inode 17` for a deleted entry."""
     offset: str = _NONE
-    """In the file; of a listing, the token to go on behind."""
+    """Offset in the file; for a listing, the token to continue after."""
     size: str = _NONE
 
 
 class Subjects:
-    """Finds them for one mount; remembers which inode a handle is of."""
+    """Finds the subjects for one mount; remembers the inode of each handle."""
 
     def __init__(self, metadata: MetadataStore, inodes: Inodes, control: ControlFiles) -> None:
         self._metadata = metadata
@@ -54,15 +53,15 @@ class Subjects:
         self._inode_by_handle: dict[int, int] = {}
 
     def opened(self, handle: int, inode: int) -> None:
-        """A file or directory was opened."""
+        """Note that a file or directory was opened."""
         self._inode_by_handle[handle] = inode
 
     def closed(self, handle: int) -> None:
-        """It was closed."""
+        """Note that it was closed."""
         self._inode_by_handle.pop(handle, None)
 
     def of(self, operation: str, arguments: Sequence[Any]) -> Subject:
-        """The subject of a call, before it is carried out; `arguments` are the operation's own."""
+        """Return the subject of a call, before it is carried out; `arguments` are the operation's own."""
         if operation in _WITHOUT:
             return Subject(_NONE)
         inode = self._inode_by_handle.get(arguments[0], 0) if operation in _BY_HANDLE else arguments[0]
@@ -75,16 +74,16 @@ class Subjects:
     def _path(self, inode: int) -> str:
         if self._control.owns(inode):
             return self._control.path(inode)
-        known = self._inodes.get(inode)
-        found = None
-        if known is not None:
+        entry = self._inodes.get(inode)
+        path = None
+        if entry is not None:
             with self._metadata.read() as txn:
-                found = _path_of(txn, known.kind, known.id)
-        return f"inode {inode}" if found is None else f"/{found}"
+                path = _path_of(txn, entry.kind, entry.id)
+        return f"inode {inode}" if path is None else f"/{path}"
 
 
 def _path_of(txn: ReadTransaction, kind: EntryKind, entry_id: int) -> str | None:
-    """The full name of an entry; None when it was deleted."""
+    """Return the full name of an entry; None when it was deleted."""
     try:
         if kind is EntryKind.DIRECTORY:
             record = directories.directory(txn, entry_id)
@@ -99,14 +98,14 @@ T = TypeVar("T")
 
 NAME = "accesslog"
 PATH = f"/{DIRECTORY_NAME.decode()}/{NAME}"
-"""Who listens is not told of listening."""
+"""Reads of the log itself are not logged."""
 
 MAX_LINES = 10_000
-"""Kept per listener, about 1.5 MB; a listener that is slower than the mount misses what comes then."""
+"""Lines kept per listener, about 1.5 MB; a listener slower than the mount misses those that arrive after them."""
 
 IDLE_S = 1.0
-"""How long a read waits for a line. The kernel lets a killed reader go only when its read is answered, and the
-answer may not be empty, which would be the end of the file."""
+"""Longest wait of a read for a line. The kernel releases a killed reader only when its read is answered, and an empty
+answer would be the end of the file."""
 
 _IDLE_LINE = b"#\n"
 _MS_PER_S = 1000
@@ -115,7 +114,7 @@ _READ = "read"
 
 
 class Listener:
-    """One open handle of the access log; its position is its own, whatever offset is asked for."""
+    """One open handle of the access log; it keeps its own position and ignores the offset of a read."""
 
     def __init__(self, log: AccessLog) -> None:
         self._log = log
@@ -134,7 +133,7 @@ class Listener:
         self._arrived.set()
 
     async def read(self, offset: int, size_bytes: int) -> bytes:
-        """What has come, once there is something; a comment when nothing comes for a while. Never empty."""
+        """Wait for lines and return them; a comment if none arrives for IDLE_S. Never empty."""
         with trio.move_on_after(IDLE_S):
             while not self._rest and not self._lines:
                 if self._arrived.is_set():
@@ -143,7 +142,7 @@ class Listener:
         return self._take(size_bytes) or _IDLE_LINE[:size_bytes]
 
     def close(self) -> None:
-        """Nobody listens here any more."""
+        """Remove the listener from the log."""
         self._log.listeners.remove(self)
 
     def _take(self, size_bytes: int) -> bytes:
@@ -156,7 +155,7 @@ class Listener:
         return bytes(taken[:size_bytes])
 
     def _tell_missed(self) -> None:
-        """Where lines are missing, say how many."""
+        """Add a comment with the number of missing lines, if any."""
         if self._missed:
             self._lines.append(b"# %d operations are missing here\n" % self._missed)
             self._missed = 0
@@ -168,7 +167,7 @@ class AccessLog:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.listeners: list[Listener] = []
-        """Ask whether there are any before calling `logged`."""
+        """Check that there are any before calling `logged`."""
 
     def open(self) -> Listener:
         """Listen from now on; close it."""
@@ -177,9 +176,9 @@ class AccessLog:
         return listener
 
     async def logged(self, operation: str, subject: Subject, call: Awaitable[T]) -> T:
-        """Await an operation's call and tell all listeners how it went; raises what it raises.
+        """Await an operation's call and send its line to all listeners; raises what the call raises.
 
-        One that was cancelled is not told of.
+        A cancelled operation is not logged.
         """
         begun_ms, begun_s = self._clock.now_ms(), self._clock.monotonic_s()
         try:

@@ -1,7 +1,7 @@
-"""Control files: `.tierfs` at the root of a mount, found by name but not listed, with what it tells of itself.
+"""Control files: `.tierfs` at the root of a mount, found by name but not listed, with the mount's reports.
 
-Their content is made when they are opened, or follows what happens while they are open. They show size 0
-and are read past the page cache, like files in /proc. A directory of the store with this name is hidden behind it.
+Their content is made when they are opened, or follows the mount while they are open. They show size 0 and bypass the
+page cache, like files in /proc. They hide a directory of the store with this name.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tierfs.types import ROOT_INODE
 
 DIRECTORY_NAME = b".tierfs"
 _DIRECTORY_INODE = 1 << 63
-"""Numbers of the store count up from 1 and never get here."""
+"""Inode numbers of the store count up from 1 and never reach this one."""
 
 
 Content = Callable[[], bytes]
@@ -28,11 +28,11 @@ class OpenControl(Protocol):
     """One open handle of a control file."""
 
     async def read(self, offset: int, size_bytes: int) -> bytes:
-        """The next bytes; empty at the end."""
+        """Return the next bytes; empty at the end."""
         ...
 
     def close(self) -> None:
-        """Nobody reads any more."""
+        """Release the handle."""
         ...
 
 
@@ -40,26 +40,26 @@ Opener = Callable[[], OpenControl]
 
 
 class Text:
-    """A content as it was when the file was opened."""
+    """A content fixed when the file was opened."""
 
     def __init__(self, content: bytes) -> None:
         self._content = content
 
     async def read(self, offset: int, size_bytes: int) -> bytes:
-        """A piece of it."""
+        """Return a range of it."""
         return self._content[offset : offset + size_bytes]
 
     def close(self) -> None:
-        """Nothing to do."""
+        """Do nothing: it holds no resource."""
 
 
 def made_when_opened(content: Content) -> Opener:
-    """A control file that is read like any file."""
+    """Return an opener that fixes the content when the file is opened."""
     return lambda: Text(content())
 
 
 class ControlFiles:
-    """The control files of one mount; without any, the directory is not there either."""
+    """The control files of one mount; without any, their directory does not exist."""
 
     def __init__(self, files: Mapping[str, Opener], options: MountOptions) -> None:
         self._options = options
@@ -67,26 +67,26 @@ class ControlFiles:
         self._inodes = {name.encode(): _DIRECTORY_INODE + 1 + index for index, name in enumerate(files)}
 
     def find(self, parent_inode: int, name: bytes) -> int | None:
-        """The inode of a control file or of their directory; None for everything else."""
+        """Return the inode of a control file or of their directory; None for everything else."""
         if parent_inode == ROOT_INODE and name == DIRECTORY_NAME and self._inodes:
             return _DIRECTORY_INODE
         return self._inodes.get(name) if parent_inode == _DIRECTORY_INODE else None
 
     def owns(self, inode: int) -> bool:
-        """Whether the inode is a control file or their directory."""
+        """Return whether the inode is a control file or their directory."""
         return inode >= _DIRECTORY_INODE
 
     def is_directory(self, inode: int) -> bool:
-        """Whether the inode is the directory of the control files."""
+        """Return whether the inode is the directory of the control files."""
         return inode == _DIRECTORY_INODE
 
     def path(self, inode: int) -> str:
-        """Where it is in the mount."""
+        """Return its path in the mount."""
         name = next((name for name, number in self._inodes.items() if number == inode), b"")
         return b"/".join((b"", DIRECTORY_NAME, *filter(None, (name,)))).decode()
 
     def attributes(self, inode: int) -> pyfuse3.EntryAttributes:
-        """What stat shows."""
+        """Return its attributes for stat."""
         entry = pyfuse3.EntryAttributes()
         entry.st_ino = inode
         directory = inode in (_DIRECTORY_INODE, ROOT_INODE)  # the mount's root, as `..`

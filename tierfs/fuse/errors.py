@@ -1,4 +1,4 @@
-"""Where errors become errnos. pyfuse3 catches FUSEError only: anything else would end the mount."""
+"""Translate errors into errnos. pyfuse3 catches FUSEError only: anything else would end the mount."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 class Observed(Protocol):
-    """What the decorated methods' class offers."""
+    """The attributes that the class of a decorated method must have."""
 
     metrics: MetricSink
     access_log: AccessLog
@@ -32,7 +32,7 @@ class Observed(Protocol):
 
 
 def _observed(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Count an operation, and log it while somebody listens."""
+    """Count an operation, and log it while the access log has listeners."""
     name = method.__name__
 
     @functools.wraps(method)
@@ -49,16 +49,16 @@ def _observed(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corout
 
 
 def _subject(operations: Observed, name: str, arguments: Sequence[Any]) -> Subject:
-    """What the call is about. Not knowing it must not fail the call."""
+    """Return the subject of the call, or an unknown one: an error here must not fail the call."""
     try:
         return operations.subjects.of(name, arguments)
     except Exception:
-        log.exception("the access log does not know what a %s is about", name)
+        log.exception("the access log cannot find the path of a %s", name)
         return Subject(_UNKNOWN)
 
 
 def operation(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Count a FUSE operation and translate what it raises: ours to its errno, logged once; the unexpected to EIO.
+    """Count a FUSE operation and translate its errors: TierfsError to its errno, logged once; any other to EIO.
 
     Cancellation passes, and so does FUSEError, counted like the others.
     """
@@ -87,7 +87,7 @@ def operation(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corout
 
 
 def reported(method: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Coroutine[Any, Any, None]]:
-    """For operations nobody hears the errors of (forget, release): count, log, raise nothing.
+    """Count and log the errors of an operation that has no answer (forget, release); raise none of them.
 
     Cancellation passes.
     """
@@ -105,7 +105,7 @@ def reported(method: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Coro
 
 
 def _errno_of(error: TierfsError) -> int:
-    """Reads end in EIO when no tier answers, or at the mount's end: EAGAIN would make tools spin."""
+    """Return the errno; EIO when no tier answers or the mount ends: EAGAIN would make tools spin."""
     return errno.EIO if isinstance(error, (Unavailable, DataLoss, Closed)) else error.errno
 
 

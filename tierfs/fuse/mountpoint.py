@@ -1,4 +1,4 @@
-"""Mount points: whether one can be used, what a killed daemon left, and taking one down."""
+"""Mount points: check and clean up before a mount, tune the kernel's settings, and unmount."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tierfs.system.mounts import Mount, mounts
 
 FUSE_DEVICE = Path("/dev/fuse")
 READ_AHEAD_KIB = 1024
-"""1 MiB is the largest request libfuse takes; 128 costs a fifth, 4096 gains nothing (measured)."""
+"""1 MiB is the largest request libfuse accepts; 128 KiB costs a fifth, 4096 gains nothing (measured)."""
 
 CONNECTIONS = Path("/sys/fs/fuse/connections")
-"""Where the kernel keeps settings of FUSE mounts, under their minor device numbers."""
+"""The kernel's settings of FUSE mounts, under their minor device numbers."""
 MAX_BACKGROUND_FILE = "max_background"
 MAX_BACKGROUND = 1024
 """Read-ahead requests in flight. With the kernel's 12, a dozen that wait for an absent server held up every read of
@@ -27,12 +27,12 @@ FUSE_CONFIGURATION = Path("/etc/fuse.conf")
 ALLOW_OTHER = "user_allow_other"
 
 BDI = Path("/sys/class/bdi")
-"""Where the kernel keeps settings of devices, under their numbers."""
+"""The kernel's settings of devices, under their numbers."""
 READ_AHEAD_FILE = "read_ahead_kb"
 
 
 def require_usable(mountpoint: Path, *, allow_other: bool = False) -> None:
-    """Raise what is wrong with a mount point; one that a killed daemon left is cleaned up first."""
+    """Raise a TierfsError unless the mount point can be used; unmount first what a killed daemon left there."""
     _require_fuse(allow_other)
     _clear_stale(mountpoint)
     mounted = mount_at(mountpoint)
@@ -47,17 +47,17 @@ def require_usable(mountpoint: Path, *, allow_other: bool = False) -> None:
 
 
 def mount_at(mountpoint: Path) -> Mount | None:
-    """The tierfs mount at a path, or None. The path as it stands goes first: following it may meet a dead mount."""
-    found = mounts()
+    """Return the tierfs mount at a path, or None. The literal path is first: resolving it may meet a dead mount."""
+    all_mounts = mounts()
     for path in (os.path.abspath(mountpoint), os.path.realpath(mountpoint)):
-        for mount in reversed(found):
+        for mount in reversed(all_mounts):
             if mount.mountpoint == Path(path):
                 return mount
     return None
 
 
 def unmount(mountpoint: Path) -> None:
-    """Take a tierfs mount down. Raises NotFound where there is none, Conflict while files are open."""
+    """Unmount a tierfs mount. Raises NotFound if there is none, Conflict while files are open."""
     mount = mount_at(mountpoint)
     if mount is None:
         raise NotFound(f"{mountpoint} is not a tierfs mount", remedy="see what is: findmnt -t fuse.tierfs")
@@ -70,7 +70,7 @@ def unmount(mountpoint: Path) -> None:
 
 
 def tune_read_ahead(mountpoint: Path) -> bool:
-    """Raise the kernel's read-ahead for the mount at `mountpoint`; False where that is not allowed.
+    """Raise the kernel's read-ahead for the mount at `mountpoint`; return False if that is not allowed.
 
     Call it in a thread: it asks the mount for its device number.
     """
@@ -84,10 +84,10 @@ def tune_read_ahead(mountpoint: Path) -> bool:
 
 
 def widen_background(mountpoint: Path) -> bool:
-    """Let reads that wait for a tier not hold up others in the kernel; False where that is not allowed.
+    """Keep reads that wait for a tier from delaying others in the kernel; return False if that is not allowed.
 
-    Call it in a thread: it asks the mount for its device number. Root mounts the control filesystem where systemd
-    would have.
+    Call it in a thread: it asks the mount for its device number. As root it mounts the control filesystem if systemd
+    has not.
     """
     setting = CONNECTIONS / str(os.minor(os.stat(mountpoint).st_dev)) / MAX_BACKGROUND_FILE
     try:
@@ -118,13 +118,13 @@ def _require_fuse(allow_other: bool) -> None:
 
 
 def others_allowed() -> bool:
-    """Whether fusermount3 lets every user mount with allow_other."""
+    """Return whether fusermount3 lets every user mount with allow_other."""
     try:
         lines = FUSE_CONFIGURATION.read_text(errors="replace").splitlines()
     except FileNotFoundError:
         return False
     except OSError:
-        return True  # fusermount3 can read what we cannot, and decides
+        return True  # fusermount3 can read the file, and decides
     return any(line.strip() == ALLOW_OTHER for line in lines)
 
 
@@ -155,7 +155,7 @@ def _clear_stale(mountpoint: Path) -> None:
 
 
 def _run(command: list[str], mountpoint: Path) -> subprocess.CompletedProcess[str]:
-    """Run a mount tool; what it says is in English, because it is looked at."""
+    """Run a mount tool, with messages in English, because they are searched."""
     try:
         return subprocess.run(
             [*command, str(mountpoint)],

@@ -1,9 +1,7 @@
-"""The FUSE operations: thin, read-only, every error through the edge.
+"""The FUSE operations: thin, read-only, every error translated by `errors`.
 
-One trio thread serves everything, so nothing here waits for a disk but by awaiting the reader; metadata
-comes from LMDB's shared mapping. Mutations are pyfuse3's defaults, overridden to EROFS in readonly.py.
-
-Everything that would change something: EROFS.
+One trio thread serves everything, so an operation waits for a disk only by awaiting the reader; metadata is read from
+LMDB's shared mapping. Every operation that would change the store raises EROFS.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from tierfs.fuse.access_log import AccessLog, Subjects
 from tierfs.fuse.control_files import ControlFiles, OpenControl, Text
 from tierfs.fuse.errors import operation, reported
 from tierfs.fuse.options import MountOptions
-from tierfs.fuse.tree import DOTS, DirectoryListing, Inodes, Known, Tree
+from tierfs.fuse.tree import DOTS, DirectoryListing, InodeEntry, Inodes, Tree
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
 from tierfs.reading.handle import ReadHandle
@@ -39,7 +37,7 @@ async def _refuse(self: pyfuse3.Operations, *arguments: Any) -> NoReturn:
 
 
 _refused: Any = _refuse
-"""One method in the place of twelve with different parameters."""
+"""One method for twelve operations with different parameters."""
 
 
 class ReadOnlyOperations(pyfuse3.Operations):
@@ -67,10 +65,10 @@ _NAME_MAX = 255
 
 @dataclass(frozen=True, slots=True)
 class _OpenFile:
-    """One open handle: its view begins where the segment began when it was opened."""
+    """One open handle: its view begins at the segment's start as of the open."""
 
     reading: ReadHandle
-    known: Known
+    known: InodeEntry
     start_offset: int
 
 
@@ -113,14 +111,14 @@ class Operations(ReadOnlyOperations):
             return attributes.missing() if control is None else self._control.attributes(control)
         parent = self._tree.require(parent_inode)
         with self._metadata.read() as txn:
-            found = self._tree.find(txn, parent, name)
-            if found is None:
+            entry = self._tree.find(txn, parent, name)
+            if entry is None:
                 return attributes.missing()
-            return self._tree.told(found, self._tree.attributes(txn, found))
+            return self._tree.count_lookup(entry, self._tree.attributes(txn, entry))
 
     @operation
     async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
-        """Attributes of an inode the kernel knows."""
+        """Return the attributes of an inode the kernel knows."""
         if self._control.owns(inode):
             return self._control.attributes(inode)
         with self._metadata.read() as txn:
@@ -138,19 +136,19 @@ class Operations(ReadOnlyOperations):
 
     @operation
     async def readdir(self, handle: int, start: int, token: pyfuse3.ReaddirToken) -> None:
-        """List entries with their attributes in name order, from behind the one with token `start`."""
+        """List entries with their attributes in name order, after the one with token `start`."""
         if handle in self._control_open:
             self._control.list(token, start)
             return
         listing = self._listings[handle]
         with self._metadata.read() as txn, closing(listing.entries(txn, start)) as entries:
             for entry, after in entries:
-                found = self._tree.attributes(txn, entry)
-                if not pyfuse3.readdir_reply(token, entry.name.encode(), found, after):
+                entry_attributes = self._tree.attributes(txn, entry)
+                if not pyfuse3.readdir_reply(token, entry.name.encode(), entry_attributes, after):
                     return
                 if entry.name not in DOTS:
                     listing.given(entry)
-                    self._tree.told(entry, found)
+                    self._tree.count_lookup(entry, entry_attributes)
 
     @reported
     async def releasedir(self, handle: int) -> None:
@@ -212,13 +210,13 @@ class Operations(ReadOnlyOperations):
 
     @reported
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
-        """The kernel dropped inodes; never raises."""
+        """Forget inodes the kernel dropped; never raises."""
         for inode, lookups in inode_list:
             self.inodes.forget(inode, lookups)
 
     @operation
     async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
-        """The local disk's sizes."""
+        """Return the local disk's sizes."""
         status = os.statvfs(self._files.root)
         answer = pyfuse3.StatvfsData()
         for field in ("f_bsize", "f_frsize", "f_blocks", "f_bfree", "f_bavail", "f_files", "f_ffree", "f_favail"):
@@ -228,14 +226,16 @@ class Operations(ReadOnlyOperations):
 
     @operation
     async def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
-        """A `user.tierfs.` attribute."""
+        """Return a `user.tierfs.` attribute."""
         if self._control.owns(inode):
             raise pyfuse3.FUSEError(pyfuse3.ENOATTR)
         known = self._tree.require(inode)
         value: bytes | None = None
         if known.kind is EntryKind.SEGMENT and name.startswith(attributes.PREFIX):
             with self._metadata.read() as txn:
-                shown = attributes.Shown(txn, self._tree.segment(txn, known.id), self._priority, known.served_from)
+                shown = attributes.XattrContext(
+                    txn, self._tree.segment(txn, known.id), self._priority, known.served_from
+                )
                 value = attributes.value_of(shown, name)
         if value is None:
             raise pyfuse3.FUSEError(pyfuse3.ENOATTR)
@@ -243,12 +243,12 @@ class Operations(ReadOnlyOperations):
 
     @operation
     async def listxattr(self, inode: int, ctx: pyfuse3.RequestContext) -> Sequence[bytes]:
-        """Nothing is listed, so that `cp -a` copies none of it."""
+        """List no attribute, so that `cp -a` copies none."""
         return []
 
     @operation
     async def access(self, inode: int, mode: int, ctx: pyfuse3.RequestContext) -> bool:
-        """Whether the mode is allowed; writing never is."""
+        """Return True unless the mode includes writing. Raises EROFS for that."""
         if mode & os.W_OK:
             raise pyfuse3.FUSEError(errno.EROFS)
         return True

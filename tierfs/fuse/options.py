@@ -1,4 +1,4 @@
-"""Mount options as `-o` takes them."""
+"""Mount options as given with `-o`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAX_ID = 2**32 - 2
 
 @dataclass(frozen=True, slots=True)
 class MountOptions:
-    """How a mount looks and behaves."""
+    """The options of one mount."""
 
     uid: int
     gid: int
@@ -32,7 +32,7 @@ class MountOptions:
 
 
 def parse_options(text: str) -> MountOptions:
-    """Options from a comma-separated list. Raises InvalidRequest naming an unknown or impossible one."""
+    """Parse a comma-separated list. Raises InvalidRequest naming an unknown or invalid option."""
     options = MountOptions(os.getuid(), os.getgid())
     for item in filter(None, (part.strip() for part in text.split(","))):
         options = _with(options, item)

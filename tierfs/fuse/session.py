@@ -40,12 +40,12 @@ _UNFREEZE_INTERVAL_S = 0.25
 thread frozen, until a signal interrupts it (measured: 10 times in 940 kills)."""
 
 _SWITCH_S = 0.0005
-"""How long a thread may compute while another one wants the interpreter; 5 ms unless it is set. A read takes it back
-several times, and each time waits so long for a thread of the background writer (a guess: a tenth)."""
+"""Interpreter switch interval while mounted; Python's default is 5 ms. A read takes the interpreter back several times,
+and each time waits that long for a thread of the background writer (a guess: a tenth)."""
 
 _END_GRACE_S = 5.0
-"""How long requests in flight may go on after SIGTERM (pulled out of the air); a read from a tier that does not
-answer would hold the mount for its whole deadline."""
+"""Seconds that requests in flight may continue after SIGTERM (a guess); a read from a tier that does not answer would
+hold the mount for its whole deadline."""
 
 
 class MountSession:
@@ -64,9 +64,9 @@ class MountSession:
         control: Callable[[MountOptions], Mapping[str, Content]] = lambda options: {},
         reload: Reload | None = None,
     ) -> None:
-        """`tasks` run beside the mount and end with it; `control` makes the files of `.tierfs` once the
-        mount's options are known.
+        """Keep the parts of the mount.
 
+        `tasks` run beside the mount and end with it; `control` makes the files of `.tierfs` from the mount's options;
         `reload` is awaited on SIGHUP.
         """
         self._store = store
@@ -80,10 +80,10 @@ class MountSession:
         self._metrics = metrics
 
     def run(self, mountpoint: Path, options: MountOptions, on_ready: Callable[[], None]) -> None:
-        """Mount, call `on_ready` once the mount answers, and serve until it is unmounted or told to end.
+        """Mount, call `on_ready` once the mount answers, and serve until it is unmounted or a signal ends it.
 
-        SIGTERM and SIGINT unmount; a second one does not wait for requests in flight. Raises what is wrong
-        with the mount point, with nothing mounted. Call it in the main thread.
+        SIGTERM and SIGINT unmount; a second one does not wait for requests in flight. Raises a TierfsError for an
+        unusable mount point, with nothing mounted. Call it in the main thread.
         """
         points.require_usable(mountpoint, allow_other=options.allow_other)
         with _unfreezing(), _prompt():
@@ -97,7 +97,7 @@ class MountSession:
             self._metadata, self._files, self._reader, options, self._settings, self._metrics, control, log_of_accesses
         )
         watcher = ChangeWatcher(self._metadata, operations.inodes)
-        # Signals first: one that came between mounting and listening would leave a dead mount behind.
+        # Signals first: one that arrived between mounting and listening would leave a dead mount.
         with trio.open_signal_receiver(*HEARD) as signals:
             self._init(operations, mountpoint, options)
             try:
@@ -113,7 +113,7 @@ class MountSession:
                 pyfuse3.close(unmount=True)
 
     async def _announce(self, mountpoint: Path, on_ready: Callable[[], None]) -> None:
-        """The mount answers when a stat through the kernel does; then tune it and say so."""
+        """Wait until a stat through the kernel is answered, tune the mount, then call `on_ready`."""
         await trio.to_thread.run_sync(os.stat, mountpoint, abandon_on_cancel=True)
         tuned = await trio.to_thread.run_sync(points.tune_read_ahead, mountpoint, abandon_on_cancel=True)
         if not tuned:
@@ -124,7 +124,7 @@ class MountSession:
         on_ready()
 
     async def _obey(self, signals: AsyncIterator[int], serving: trio.CancelScope) -> None:
-        """Once told to end take no more requests; drop those in flight at the next signal, or after a while."""
+        """At the first ending signal refuse new requests; drop those in flight at the next, or after _END_GRACE_S."""
         await until_told_to_end(signals, self._reload)
         pyfuse3.terminate()
         with trio.move_on_after(_END_GRACE_S):
@@ -151,22 +151,22 @@ class MountSession:
 
 
 class _Option(str):
-    """An option with any path in it: pyfuse3 asks for ASCII only, the kernel takes every byte."""
+    """An option with any path in it: pyfuse3 encodes ASCII only, the kernel accepts every byte."""
 
     __slots__ = ()
 
     def encode(self, encoding: str = "utf-8", errors: str = "strict") -> bytes:
-        """The bytes of the path, whatever encoding is asked for."""
+        """Return the bytes of the path, for every encoding."""
         return os.fsencode(str(self))
 
 
 async def _nothing_to_reload() -> None:
-    """A mount without settings of its own."""
+    """Do nothing: the mount has no settings of its own."""
 
 
 @contextmanager
 def _prompt() -> Iterator[None]:
-    """Let the loop have the interpreter soon while threads of the background writer compute."""
+    """Shorten the loop's waits for the interpreter while threads of the background writer compute."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH_S)
     try:
@@ -177,7 +177,7 @@ def _prompt() -> Iterator[None]:
 
 @contextmanager
 def _unfreezing() -> Iterator[None]:
-    """An interval timer with a handler that does nothing: it interrupts a blocked read(2)."""
+    """Run an interval timer with an empty handler: it interrupts a blocked read(2)."""
     before = signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, _UNFREEZE_INTERVAL_S, _UNFREEZE_INTERVAL_S)
     try:

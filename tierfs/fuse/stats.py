@@ -1,4 +1,4 @@
-"""What a mount tells of itself: `.tierfs/stats` for programs and `tierfs top`, `.tierfs/metrics` for Prometheus."""
+"""The mount's reports: `.tierfs/stats` for programs and `tierfs top`, `.tierfs/metrics` for Prometheus."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from tierfs.reading import stats
 from tierfs.reading.reader import Reader
 
 STATS_VERSION = 1
-"""Goes up when a key changes its meaning or goes; new keys come without it."""
+"""Raised when a key changes its meaning or is removed; not for new keys."""
 
 _MS_PER_S = 1000
 
 
 @dataclass(frozen=True, slots=True)
 class BackgroundView:
-    """What a process knows of the store's background work."""
+    """The background work of the store as seen by this process."""
 
     holds: bool
     backlog: BacklogStatus | None
-    """None unless this process holds the store and has looked."""
+    """None unless this process holds the store and has computed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """Where an observation gets its figures."""
+    """The sources of an observation's figures."""
 
     store: Path
     reader: Reader
@@ -51,11 +51,11 @@ class Observation:
         sources.metrics.sample_with(self._samples)
 
     def metrics(self) -> bytes:
-        """Every metric in Prometheus text format."""
+        """Return every metric in Prometheus text format."""
         return self._sources.metrics.exposition()
 
     def stats(self) -> bytes:
-        """One JSON document; its keys are in docs/operations.md."""
+        """Return one JSON document; its keys are in docs/operations.md."""
         return json.dumps(self._document(), indent=1).encode() + b"\n"
 
     def _document(self) -> dict[str, Any]:
@@ -88,7 +88,7 @@ class Observation:
         }
 
     def _position(self) -> dict[str, Any]:
-        """Which store it is and where it stands in the bucket's journal: mounts of several machines are compared."""
+        """Return the store's id and its slot in the bucket's journal, to compare mounts of several machines."""
         with self._sources.reader.metadata.read() as txn:
             record = txn.store
         slot = max(0, record.journal.next_slot - 1)
@@ -99,27 +99,27 @@ class Observation:
         return self._sources.clock.monotonic_s() - self._begun_s
 
     def _by_label(self, name: MetricName) -> dict[str, int]:
-        """A counter with one label."""
+        """Return the values of a counter with one label."""
         return {labels[0]: int(value) for labels, value in self._sources.metrics.values(name).items()}
 
     def _errors(self) -> dict[str, dict[str, int]]:
-        found: dict[str, dict[str, int]] = {}
+        errors: dict[str, dict[str, int]] = {}
         for (operation, errno), value in self._sources.metrics.values(MetricName.FUSE_ERRORS).items():
-            found.setdefault(operation, {})[errno] = int(value)
-        return found
+            errors.setdefault(operation, {})[errno] = int(value)
+        return errors
 
     def _counted(self, keys: Iterable[str], requests: MetricName, size: MetricName) -> dict[str, dict[str, int]]:
         numbers, sizes = self._by_label(requests), self._by_label(size)
         return {key: {"requests": numbers.get(key, 0), "bytes": sizes.get(key, 0)} for key in keys}
 
     def _storage(self) -> dict[str, dict[str, int]]:
-        """Calls to chunk storage by verb, over all tiers."""
-        found: dict[str, dict[str, int]] = {}
+        """Return the calls to chunk storage by verb, over all tiers."""
+        rows: dict[str, dict[str, int]] = {}
         for key, name in _STORAGE.items():
             for labels, value in self._sources.metrics.values(name).items():
-                row = found.setdefault(labels[1], dict.fromkeys(_STORAGE, 0))
+                row = rows.setdefault(labels[1], dict.fromkeys(_STORAGE, 0))
                 row[key] += int(value)
-        return found
+        return rows
 
     def _cache(self) -> dict[str, dict[str, int]]:
         hits, misses = self._by_label(MetricName.CACHE_HITS), self._by_label(MetricName.CACHE_MISSES)
@@ -130,13 +130,13 @@ class Observation:
         cache = self._sources.reader.cache
         if cache is None:
             return None
-        found = cache.stats
+        figures = cache.stats
         return {
-            "state": found.state.value,
-            "used_bytes": found.used_bytes,
-            "limit_bytes": found.size_bytes,
-            "hits": found.hits,
-            "misses": found.misses,
+            "state": figures.state.value,
+            "used_bytes": figures.used_bytes,
+            "limit_bytes": figures.size_bytes,
+            "hits": figures.hits,
+            "misses": figures.misses,
         }
 
     def _backlog(self, backlog: BacklogStatus | None) -> dict[str, float] | None:
@@ -149,13 +149,13 @@ class Observation:
         }
 
     def _age_s(self, backlog: BacklogStatus) -> float:
-        """How long the oldest byte has been on the local disk alone; 0 when there is none."""
+        """Return the age of the oldest byte that is on the local disk alone; 0 when there is none."""
         age_ms = self._sources.clock.now_ms() - backlog.oldest_ms if backlog.oldest_ms else 0
         return max(0, age_ms) / _MS_PER_S
 
     def _samples(self) -> Mapping[MetricName, float]:
         figures, background = stats.figures(self._sources.reader), self._sources.background()
-        found: dict[MetricName, float] = {
+        samples: dict[MetricName, float] = {
             MetricName.UPTIME: self._uptime_s,
             MetricName.MEMORY_BUDGET: figures.budget_bytes,
             MetricName.MEMORY_USED: figures.used_bytes,
@@ -167,16 +167,16 @@ class Observation:
             MetricName.HOLDER: int(background.holds),
         }
         if background.backlog is not None:
-            found[MetricName.BACKLOG_BYTES] = background.backlog.pending_bytes
-            found[MetricName.BACKLOG_AGE] = self._age_s(background.backlog)
+            samples[MetricName.BACKLOG_BYTES] = background.backlog.pending_bytes
+            samples[MetricName.BACKLOG_AGE] = self._age_s(background.backlog)
         with self._sources.reader.metadata.read() as txn:
             sums = txn.sums
         if sums is not None:
-            found[MetricName.LOST_BYTES] = sums.lost_bytes
-            found[MetricName.SUSPECT_BYTES] = sums.suspect_local_bytes + sums.suspect_cold_bytes
+            samples[MetricName.LOST_BYTES] = sums.lost_bytes
+            samples[MetricName.SUSPECT_BYTES] = sums.suspect_local_bytes + sums.suspect_cold_bytes
         if self._sources.reader.cache is not None:
-            found[MetricName.DISK_CACHE_LIMIT] = self._sources.reader.cache.stats.size_bytes
-        return found
+            samples[MetricName.DISK_CACHE_LIMIT] = self._sources.reader.cache.stats.size_bytes
+        return samples
 
 
 _TIERS = ("local", "cold")

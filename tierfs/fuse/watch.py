@@ -1,4 +1,4 @@
-"""Watching for what other processes change: the kernel is told what to forget within a second."""
+"""Watch for changes of other processes: the kernel is notified of stale entries within a second."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from tierfs.metadata.tables import TOUCHES
 log = logging.getLogger(__name__)
 
 _BATCH = 500
-"""Changes passed on before other tasks run: about 5 ms (one decode and at most two writes to the kernel each)."""
+"""Changes passed to the kernel before other tasks run: about 5 ms (one decode, at most two writes to it each)."""
 
 _GONE = frozenset({errno.ENOENT, errno.ENOTCONN, errno.ENODEV})
 """The kernel has forgotten the inode, or the mount is being taken down."""
 
 
 class ChangeWatcher:
-    """Passes what other processes change on to the kernel."""
+    """Passes changes of other processes to the kernel."""
 
     def __init__(self, metadata: MetadataStore, inodes: Inodes) -> None:
-        """Changes count from now on: construct it before the first request is served."""
+        """Start at the newest change: construct it before the first request is served."""
         self._metadata = metadata
         self._inodes = inodes
         self._seen_id = metadata.last_transaction_id()
@@ -37,7 +37,7 @@ class ChangeWatcher:
             self._next_sequence = txn.store.next_change
 
     async def run(self, poll_s: float) -> None:
-        """Poll until cancelled. What goes wrong is logged and tried again: it never ends the mount."""
+        """Poll until cancelled. An error is logged and the poll repeated: it never ends the mount."""
         failing = False
         while True:
             await trio.sleep(poll_s)
@@ -46,11 +46,11 @@ class ChangeWatcher:
                 failing = False
             except Exception:
                 if not failing:
-                    log.exception("changes of other processes do not show until this passes")
+                    log.exception("changes of other processes do not show until this error ends")
                 failing = True
 
     async def poll(self) -> None:
-        """Pass on what is new; costs two microseconds when nothing is."""
+        """Pass new changes to the kernel; costs two microseconds when there are none."""
         newest_id = self._metadata.last_transaction_id()
         if newest_id == self._seen_id:
             return
@@ -65,7 +65,7 @@ class ChangeWatcher:
         self._seen_id = newest_id
 
     def _next_touches(self) -> list[TouchRecord] | None:
-        """The next changes in order, `_BATCH` at most; None when some were trimmed before they were read."""
+        """Return the next changes in order, `_BATCH` at most; None when some were trimmed before they were read."""
         with self._metadata.read() as txn:
             rows = list(itertools.islice(txn.scan(TOUCHES, tables.u64(self._next_sequence)), _BATCH))
             newest = txn.store.next_change
@@ -94,7 +94,7 @@ class ChangeWatcher:
                 await trio.lowlevel.checkpoint()
 
     def _invalidate(self, inode: int) -> None:
-        """Attributes only: the data form deadlocks on the loop against a read in flight, and data never changes."""
+        """Invalidate attributes only: the data form deadlocks with a read in flight, and data never changes."""
         if self._inodes.get(inode) is None:
             return
         try:
