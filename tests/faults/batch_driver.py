@@ -1,4 +1,4 @@
-"""A driver with one executor, that stops in a phase of its work, so that it can be killed there or let go on.
+"""A driver with one executor, that stops in a phase of its work, so that it can be killed there or continued.
 
     python -m tests.faults.batch_driver STORE upload|manifest|transaction|publish|none [REPEATS]
 

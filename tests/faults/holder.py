@@ -1,4 +1,4 @@
-"""A holder that says when it begins a phase of its work, so that it can be killed in the middle of it.
+"""A holder that prints when it begins a phase of its work, so that it can be killed in the middle of it.
 
 python -m tests.faults.holder STORE offload|publish|evict|collect
 

@@ -33,6 +33,6 @@ class Nas:
         self._mounted = False
 
     def below_the_mount_point(self) -> list[str]:
-        """What was written there while nothing was mounted."""
+        """Bytes written there while nothing was mounted."""
         assert not self._mounted
         return sorted(os.listdir(self.path))

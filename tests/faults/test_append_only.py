@@ -1,4 +1,4 @@
-"""A bucket whose key may not delete, as archives have it: everything works, and what stays is listed."""
+"""A bucket whose key may not delete, as archives have it: everything works, and remaining objects are listed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tierfs.types import Tier
 
 
 class Archive(MemoryStorage):
-    """Refuses to delete, until somebody gives the right."""
+    """Refuses to delete until the right is given."""
 
     may_delete = False
 

@@ -1,4 +1,4 @@
-"""The cold tier is ours (design, invariant 12): what is done in a place that is not the store's, and what is said."""
+"""The cold tier is ours (design, invariant 12): actions and messages in a place that is not the store's."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def slots(storage: ChunkStorage) -> list[int]:
 
 
 def written(store: TestStore) -> None:
-    """Two objects that the journal names, bytes that are here alone, and a change that is to be published."""
+    """Two objects that the journal names, bytes that are only local, and a change to be published."""
     store.append("s", b"abcd")
     store.offload()
     store.append("t", b"efgh")
@@ -76,7 +76,7 @@ def empty(storage: ChunkStorage) -> None:
 
 
 def roll_back(storage: ChunkStorage) -> None:
-    """An earlier copy: everything that came with and after the newest two slots is missing."""
+    """An earlier copy: everything from the newest two slots on is missing."""
     *_, last, newest = slots(storage)
     storage.delete(slot_name(newest))
     storage.delete(slot_name(last))

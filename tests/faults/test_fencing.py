@@ -184,7 +184,7 @@ def _error_of(work: Callable[[], object]) -> BaseException:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_interleavings_of_two_hosts(tmp_path: Path, seed: int) -> None:
-    """Whatever both do in whatever order: the old owner's verbs never change the bucket after the takeover."""
+    """In every order of their actions, the old owner's verbs never change the bucket after the takeover."""
     chance = random.Random(seed)
     with ExitStack() as stack:
         first = stack.enter_context(open_test_store(tmp_path / "first"))
@@ -208,7 +208,7 @@ def test_interleavings_of_two_hosts(tmp_path: Path, seed: int) -> None:
 
 
 def without_void(found: dict[str, bytes]) -> dict[str, bytes]:
-    """What readers see: they start at the newest checkpoint, so slots up to it do not count."""
+    """Readers start at the newest checkpoint, so slots up to it do not count."""
     newest = max((slot for name in found if (slot := checkpoint_slot(name)) is not None), default=0)
     return {name: data for name, data in found.items() if (entry_slot(name) or newest + 1) > newest}
 
@@ -235,7 +235,7 @@ def _random_verb(chance: random.Random, store: TestStore, model: dict[str, bytes
 
 @pytest.mark.parametrize("storage", KINDS, indirect=True)
 def test_parallel_write_two_hosts(store: TestStore, tmp_path: Path) -> None:
-    """Both append and offload at once. What the loser acknowledged is in the journal, or listed as only here."""
+    """Both append and offload at once. The loser's acknowledged bytes are in the journal, or listed as local only."""
     store.append("s", b"begin")
     store.offload()
     acknowledged: dict[int, list[bytes]] = {1: [], 2: []}

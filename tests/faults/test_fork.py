@@ -37,7 +37,7 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 
 def in_child(work: Callable[[], object]) -> int:
-    """Do it in a child of this process; tells how it ended."""
+    """Run it in a child of this process; return its outcome."""
     child = os.fork()
     if child == 0:
         try:
@@ -49,7 +49,7 @@ def in_child(work: Callable[[], object]) -> int:
 
 
 def end_child(got: BaseException | None) -> NoReturn:
-    """End a child of this process, which must never run the rest of the tests, and tell what it got."""
+    """End a child of this process, which must never run the rest of the tests, and report its result."""
     if got is not None and not isinstance(got, Closed):
         traceback.print_exception(got)
         os._exit(OTHER)
@@ -209,7 +209,7 @@ def child_that_lives() -> ChildThatLives:
 
 
 class ChildThatLives:
-    """Waits for nothing but to be killed."""
+    """Wait to be killed."""
 
     def __enter__(self) -> None:
         ready, tell = os.pipe()

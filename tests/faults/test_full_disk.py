@@ -1,4 +1,4 @@
-"""A disk without a free byte: what frees space works, and the rest says what is full and what helps."""
+"""A disk without a free byte: verbs that free space work, and other errors name the full disk and the remedy."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_what_is_not_cold_yet_can_be_offloaded_and_then_evicted(store: Path) -> 
 
 
 def test_a_commit_that_is_written_in_part_is_a_full_disk_too(store: Path) -> None:
-    """LMDB calls that an I/O error; the process goes on, and evict takes the room set aside for it."""
+    """LMDB reports it as an I/O error; the process continues, and evict uses the room reserved for it."""
     with open_store(store) as opened:
         fill(store.parent / "fill")
         os.truncate(store.parent / "fill", (store.parent / "fill").stat().st_size - PAGE_BYTES)
@@ -90,7 +90,7 @@ def test_a_replica_says_which_disk_is_full(store: Path, tmp_path: Path) -> None:
 
 
 def test_opening_where_the_writers_page_is_missing(store: Path) -> None:
-    """A copy may have left it out or made it sparse; writing to its mapping would be SIGBUS."""
+    """A copy may have omitted it or made it sparse; writing to its mapping would be SIGBUS."""
     (store / "metadata" / "writer").unlink()
     fill(store.parent / "fill")
     refused = tierfs("ls", store=store, check=False)

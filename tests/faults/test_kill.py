@@ -56,7 +56,7 @@ class Victim:
         self._process = forked.Talking("tests.faults.worker", verb, store, NAME, seed)
 
     def kill_after(self, life_s: float) -> list[str]:
-        """Let it live that long after it began, kill it, and return what it said."""
+        """Let it live that long after it began, kill it, and return its output."""
         assert self._process.line() == "working\n"
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(life_s)

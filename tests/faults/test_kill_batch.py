@@ -44,7 +44,7 @@ def paused(store: app.Store, phase: str) -> forked.Talking:
 
 
 def let_go(driver: forked.Talking) -> str:
-    """Let a driver go on to its end; what it says."""
+    """Continue a driver to its end; return its output."""
     driver.send_signal(signal.SIGUSR1)
     said = driver.line()
     assert driver.wait(60) == 0
@@ -53,7 +53,7 @@ def let_go(driver: forked.Talking) -> str:
 
 
 def whole_run(store: app.Store) -> str:
-    """A driver that nobody stops."""
+    """A driver that is not stopped."""
     driver = forked.Talking(DRIVER, store.path, "none")
     said = driver.line()
     assert driver.wait(60) == 0
@@ -62,7 +62,7 @@ def whole_run(store: app.Store) -> str:
 
 
 def writers(store: app.Store) -> set[str]:
-    """Whose segments are there, whole; both of them or none."""
+    """Return the writers of the segments, which are whole: both exist or none."""
     with store.metadata.read() as txn:
         entry = directories.find(txn, "out")
         names = [name for name, _ in directories.segments_below(txn, entry, "out")] if entry else []

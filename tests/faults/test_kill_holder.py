@@ -25,7 +25,7 @@ NAME = "logs/s"
 GROWTH_BYTES = 450_000
 POLICY = {"chunk_bytes": "100000", "object_bytes": "200000", "read_priority": "local-first", "deletion_lag": "0"}
 MAX_WAIT_S = 0.03
-"""How far into its phase a holder is killed, at most: a phase takes some milliseconds."""
+"""Latest kill after the start of a phase: a phase takes some milliseconds."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600, method="thread")]
 

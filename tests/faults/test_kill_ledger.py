@@ -1,4 +1,4 @@
-"""kill -9 while ledgers are offloaded: none is half there, none is lost, and nothing is left lying about."""
+"""kill -9 while ledgers are offloaded: none is incomplete, none is lost, and no garbage remains."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["s3_store_path", "store_path"]
 
 ROUNDS = 20
 TOPIC = "logs/s"
-"""What the victim offloads."""
+"""The managed ledger that the victim offloads."""
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -45,7 +45,7 @@ def add_ledger(store: app.Store, seed: int) -> str:
 
 
 def check(store: app.Store, name: str, seed: int) -> None:
-    """The bytes are there, and what the context says of the objects is true."""
+    """Check that the bytes exist, and that the context describes the objects correctly."""
     pieces: list[bytes] = []
     verbs.cat(store, name, None, None, None, lambda data: pieces.append(bytes(data)))
     assert b"".join(pieces) == b"".join(entries_of(seed))
@@ -56,7 +56,7 @@ def check(store: app.Store, name: str, seed: int) -> None:
 
 
 def check_objects(store: app.Store, name: str, seed: int) -> None:
-    """Pulsar would read the ledger."""
+    """Check that Pulsar would read the ledger."""
     with store.metadata.read() as txn:
         segment = directories.segment_by_name(txn, name)
         (chunk,) = chains.chunks(txn, segment.id, Tier.COLD)

@@ -1,4 +1,4 @@
-"""Two stores and one bucket: the second becomes the owner, as on another host, and nobody tells the first."""
+"""Two stores and one bucket: the second becomes the owner, as on another host, and the first is not notified."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tierfs.segments.engine import Engine
 
 
 def copy_metadata(source: Path, target: Path) -> None:
-    """What a backup holds: the records, not the locks."""
+    """The files of a backup: the records, not the locks."""
     target.mkdir(parents=True)
     shutil.copyfile(source / "data.mdb", target / "data.mdb")
 
@@ -50,7 +50,7 @@ def new_owner(store: TestStore, path: Path) -> Iterator[TestStore]:
 
 
 def become_owner(metadata: MetadataStore, storage: ChunkStorage) -> None:
-    """One epoch further, at the next free slot, with nothing of the old owner's left to publish."""
+    """Move one epoch on, to the next free slot, with none of the old owner's changes left to publish."""
     slots = [slot for found in storage.list(JOURNAL_PREFIX) if (slot := entry_slot(found.name)) is not None]
     with metadata.write() as txn:
         state = replace(txn.store.journal, next_slot=max(slots, default=0) + 1)

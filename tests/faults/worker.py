@@ -1,8 +1,8 @@
-"""What the kill tests kill: one verb on one store, in a process of its own.
+"""The victim of the kill tests: one verb on one store, in a process of its own.
 
     python -m tests.faults.worker append|offload|evict STORE SEGMENT [SEED]
 
-`append` writes the reference stream from the segment's length on, in odd sizes, for ever, and prints the
+`append` writes the reference stream from the segment's length on, in odd sizes, forever, and prints the
 segment's length after each acknowledgement. `offload` and `evict` print `working` when they begin.
 """
 

@@ -13,7 +13,7 @@ PADDING = b"\xfe\xdc\xde\xad"
 
 @dataclass(frozen=True)
 class Block:
-    """A block, its entries by id, and what fills it up."""
+    """A block, its entries by id, and its padding."""
 
     offset: int
     first_entry_id: int
@@ -63,7 +63,7 @@ def decode_block(data: bytes, offset: int = 0) -> tuple[int, Block]:
 
 
 def decode_ledger(index: bytes, data: bytes) -> list[bytes]:
-    """The payloads of a ledger, after a look at everything that its two objects say of each other."""
+    """Return the payloads of a ledger, after comparing all that its two objects record of each other."""
     described, blocks = decode_index(index), decode_blocks(data)
     assert described.data_object_length == len(data)
     assert described.rows == [(block.first_entry_id, part, block.offset) for part, block in enumerate(blocks, 1)]

@@ -43,7 +43,7 @@ def proto(*fields: tuple[int, Value]) -> bytes:
 
 
 def metadata(*fields: tuple[int, Value]) -> bytes:
-    """A MessageMetadata with what is required and `fields`."""
+    """Return a MessageMetadata with the required fields and `fields`."""
     return proto((1, "standalone-0-1"), (2, 7), (3, 1_700_000_000_000), *fields)
 
 
@@ -52,7 +52,7 @@ def sized(data: bytes) -> bytes:
 
 
 def crc32c(data: bytes) -> int:
-    """Bit by bit, from the definition."""
+    """Compute it bit by bit, from the definition."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte

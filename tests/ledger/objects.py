@@ -1,4 +1,4 @@
-"""Ledgers for tests: whole objects in memory, and the objects that only others write."""
+"""Ledgers for tests: whole objects in memory, and objects that only Pulsar writes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata, LedgerState
 NAME = "u-ledger-7"
 
 DEADLINE_MS = 5000
-"""Of one example; it takes milliseconds, or a machine is very busy, or a decoder loops."""
+"""Limit of one example; it takes milliseconds, unless the machine is very busy or a decoder loops."""
 
 
 @dataclass
 class Written:
-    """A ledger's two objects, and what they were made of."""
+    """A ledger's two objects, and the entries they were made of."""
 
     payloads: list[bytes]
     index: LedgerIndex
@@ -51,7 +51,7 @@ def write(payloads: Sequence[bytes], max_block_bytes: int) -> Written:
 
 
 def read(data: bytes, spans: Sequence[BlockSpan], *, piece_bytes: int = 2**20) -> tuple[list[LedgerEntry], list[str]]:
-    """All entries that an index names, and what deviates."""
+    """Return all entries that an index names, and the deviations."""
     deviations = Deviations()
     pieces = [data[at : at + piece_bytes] for at in range(0, len(data), piece_bytes)]
     return list(read_entries(pieces, spans, NAME, deviations)), deviations.messages

@@ -1,4 +1,4 @@
-"""Reading blocks: what Pulsar's reader takes is taken and noted, everything else ends with one line."""
+"""Reading blocks: input that Pulsar's reader accepts is accepted and noted, all other input ends with one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ AWKWARD = [
 
 
 def scan(data: bytes) -> tuple[list[bytes], list[str]]:
-    """The payloads of an object without an index, and what deviates."""
+    """Return the payloads of an object without an index, and the deviations."""
     deviations = Deviations()
     return [entry.payload for _, entry in scan_blocks([data], len(data), NAME, deviations)], deviations.messages
 
@@ -151,13 +151,13 @@ def test_entries_that_are_there_again_are_skipped() -> None:
     ],
 )
 def test_missing_entries_end_the_reader(body: bytes, entries: int | None, message: str) -> None:
-    """Pulsar's reader would seek to the same block again, and for ever."""
+    """Pulsar's reader would seek to the same block again, forever."""
     with pytest.raises(DataLoss, match=f"^{NAME}: {message}"):
         read(bytes(128) + body, [BlockSpan(0, 128 + len(body), 0, entries)])
 
 
 def test_an_index_that_lacks_later_blocks_ends_the_reader() -> None:
-    """Pulsar's reader finds the next block's magic word, and goes back to the start of the one before for ever."""
+    """Pulsar's reader finds the next block's magic word, and returns to the start of the one before forever."""
     ledger = write([b"x" * 50] * 5, 260)
     index = replace(ledger.index, entries=ledger.index.entries[:1])
     with pytest.raises(DataLoss, match="entry 2 is missing"):

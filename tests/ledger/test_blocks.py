@@ -1,4 +1,4 @@
-"""Blocks: golden headers, sizes as Pulsar plans them, and an encoder that yields what was planned or nothing."""
+"""Blocks: golden headers, sizes as Pulsar plans them, and an encoder that yields the plan or nothing."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def test_negative_lengths_are_refused() -> None:
 
 @pytest.mark.parametrize("size", range(41))
 def test_padding_of_every_length(size: int) -> None:
-    """It begins with its first byte behind the last entry, and is cut where the block is full."""
+    """It begins with its first byte after the last entry, and is cut at the end of the block."""
     ledger = write([b"x" * 7, b"y" * size], 147 + size)
     assert ledger.blocks[0] == bytes.fromhex(
         f"fbdbabcb 0000000000000080 {147 + size:016x} 0000000000000000 {'00' * 100}"

@@ -1,4 +1,4 @@
-"""Random bytes and damaged objects: every decoder ends, in time, with what is right or with one typed error."""
+"""Random bytes and damaged objects: every decoder ends, in time, with the right result or with one typed error."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pieces(data: bytes, size: int = 64) -> list[bytes]:
 
 
 def read_index(data: bytes) -> None:
-    """Decode an index, and read by it whatever it names."""
+    """Decode an index, and read all blocks it names."""
     index = decode_index(data, "o", Deviations())
     if isinstance(index, LedgerIndex):
         read_by(index.spans(), LEDGER.data)

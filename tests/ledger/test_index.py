@@ -1,4 +1,4 @@
-"""Indexes: golden bytes, lookups, what is noted and what is refused."""
+"""Indexes: golden bytes, lookups, deviations and refusals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GOLDEN = (
 
 
 def decoded(data: bytes) -> tuple[LedgerIndex | StreamingIndex, list[str]]:
-    """The index in an object, and what deviates."""
+    """Return the index in an object, and the deviations."""
     deviations = Deviations()
     return decode_index(data, "i", deviations), deviations.messages
 
@@ -86,7 +86,7 @@ def test_an_index_needs_all_its_bytes() -> None:
 
 
 def test_what_pulsar_does_not_look_at_is_noted() -> None:
-    """Bytes behind the index, and the length that it says of itself."""
+    """Bytes after the index, and its own record of its length."""
     data = encode_index(INDEX)
     assert decoded(data + b"more") == (INDEX, [f"i: the index has {len(data) + 4} bytes, but says {len(data)}"])
     assert decoded(data[:4] + bytes(4) + data[8:]) == (INDEX, [f"i: the index has {len(data)} bytes, but says 0"])

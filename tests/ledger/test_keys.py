@@ -1,4 +1,4 @@
-"""Keys and user metadata: what Pulsar's parsers say, and versions that are refused by name."""
+"""Keys and user metadata: the results of Pulsar's parsers, and versions that are refused by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries of Pulsar, golden: single messages, batches, every compression, and what holds no message."""
+"""Entries of Pulsar, golden: single messages, batches, every compression, and entries without messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Entries that somebody made to do harm: every outcome is a decoded entry or a DataLoss, in bounded memory."""
+"""Entries made to do harm: every outcome is a decoded entry or a DataLoss, in bounded memory."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ VALID = {
 }
 
 NEEDLESS_BYTES = {"compression 2": 5, "zlib batch": 6}
-"""At the end: the mark of zlib's flush; the end of its stream and its checksum, which Pulsar leaves out."""
+"""At the end: the mark of zlib's flush; the end of its stream and its checksum, which Pulsar omits."""
 
 
 def harmless(data: bytes) -> None:
-    """Decodes to JSON lines, or is refused as damaged in one line that names it."""
+    """Decode to JSON lines, or check that the entry is refused as damaged in one line that names it."""
     try:
         whole = decode(data, ledger_id=3, entry_id=7)
     except DataLoss as exc:

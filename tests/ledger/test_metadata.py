@@ -129,7 +129,7 @@ def test_unknown_fields_survive_a_rewrite() -> None:
     ],
 )
 def test_damage_is_refused(kind: type[ProtobufRecord], data: str, message: str) -> None:
-    """Fields 1, 2, 3 and 5 must be there; a state that nobody knows is none."""
+    """Fields 1, 2, 3 and 5 must be there; an unknown state is none."""
     with pytest.raises(DataLoss, match=f"^o: its {kind.__name__} {message}"):
         kind.decode(bytes.fromhex(data), "o")
 

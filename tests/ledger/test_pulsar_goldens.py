@@ -1,4 +1,4 @@
-"""Objects that Pulsar's own offloader wrote: read, written again byte by byte, or told to be lost."""
+"""Objects that Pulsar's own offloader wrote: read, written again byte by byte, or reported as lost."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_every_field_of_the_metadata() -> None:
 
 
 def until_loss(data: bytes, spans: list[BlockSpan]) -> tuple[list[LedgerEntry], str]:
-    """The entries in front of a loss, and what is said of it."""
+    """Return the entries before a loss, and its error."""
     entries: list[LedgerEntry] = []
     try:
         for entry in read_entries([data], spans, "o", Deviations()):
@@ -118,7 +118,7 @@ def test_a_lost_tail_is_told(ledger_id: int, left: int) -> None:
 
 
 def test_the_streaming_form() -> None:
-    """Four ledgers in two objects; blocks with paddings, and blocks that are more than full behind an empty entry."""
+    """Four ledgers in two objects; blocks with paddings, and blocks that are more than full after an empty entry."""
     found: dict[int, list[LedgerEntry]] = defaultdict(list)
     for segment in goldens("streaming"):
         index = segment.streaming_index()

@@ -1,4 +1,4 @@
-"""Entries made by Pulsar's own producer and broker code, compared with what Pulsar's own parser reads in them."""
+"""Entries made by Pulsar's own producer and broker code, compared with the output of Pulsar's own parser."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_entry_that_pulsar_encrypted() -> None:
 
 
 def test_chunks_of_a_message_that_pulsar_compressed() -> None:
-    """Together they are what the codec made of the message."""
+    """Together they are the codec's output for the message."""
     entries = entries_of_messages()
     messages = [decode(entries[entry_id]).messages[0] for entry_id in UNREAD[1:]]
     places = [message.chunk for message in messages]

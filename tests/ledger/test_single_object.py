@@ -1,4 +1,4 @@
-"""The form of the first PIP: golden bytes, the index by range, and blocks that are not what it says."""
+"""The form of the first PIP: golden bytes, the index by range, and blocks that contradict it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GOLDEN = (
     "424c434b 00000023 00000002 0000000000000000 00000003 616263 00000000 dead1234"
     "424c434b 00000022 00000002 0000000000000002 00000005 6465666768 00000001 69"
 )
-"""Two blocks of at most 35 bytes behind an index of 66; the first has 4 bytes of padding."""
+"""Two blocks of at most 35 bytes after an index of 66; the first has 4 bytes of padding."""
 
 
 def write(payloads: list[bytes], max_block_bytes: int) -> bytes:
@@ -45,7 +45,7 @@ def write(payloads: list[bytes], max_block_bytes: int) -> bytes:
 
 
 def index_of(data: bytes) -> tuple[SingleObjectIndex, list[str]]:
-    """As a reader does: the start, then the range that it names."""
+    """Read the index as a reader does: the start, then the range that it names."""
     deviations = Deviations()
     there = index_range(data[:START_BYTES], len(data), MAGIC, "o")
     assert there.start == 0
@@ -53,7 +53,7 @@ def index_of(data: bytes) -> tuple[SingleObjectIndex, list[str]]:
 
 
 def read(data: bytes) -> tuple[list[LedgerEntry], list[str]]:
-    """All entries of an object, and what deviates."""
+    """Return all entries of an object, and the deviations."""
     index, messages = index_of(data)
     deviations = Deviations(messages)
     return list(read_entries([data], index.spans(len(data)), MAGIC, "o", deviations)), deviations.messages

@@ -16,7 +16,7 @@ BROKER = proto((1, 1_700_000_000_500), (2, 41))
 
 
 def messages(entries: list[bytes]) -> list[MessageRecord]:
-    """What is in all of them, but for the place in a batch."""
+    """Fields in all of them, except the place in a batch."""
     found = [message for one in entries for message in decode(one).messages if not message.compacted_out]
     return [replace(message, batch_index=None, chunk=None) for message in found]
 

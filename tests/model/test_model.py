@@ -28,7 +28,7 @@ DATA = st.binary(min_size=0, max_size=19)
 
 
 class StoreModel(RuleBasedStateMachine):
-    """One store and what its bytes must be."""
+    """One store and its expected bytes."""
 
     segments = Bundle("segments")
 
@@ -155,7 +155,7 @@ class StoreModel(RuleBasedStateMachine):
 
     @rule(finished=st.booleans())
     def delete_directory(self, finished: bool) -> None:
-        """With a crash behind the first commit, or not."""
+        """Delete, with or without a crash after the first commit."""
         below = [name for name in self.model if name.startswith("d/")]
         if not below:
             return

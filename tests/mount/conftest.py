@@ -1,4 +1,4 @@
-"""Stores and mounts of them; whatever a test does, nothing stays mounted or running."""
+"""Stores and their mounts; nothing stays mounted or running after a test."""
 
 from __future__ import annotations
 

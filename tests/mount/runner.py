@@ -2,7 +2,7 @@
 
     python -m tests.mount.runner STORE MOUNTPOINT [OPTIONS [FAULT]]
 
-FAULT `broken-getattr`: looking at a segment whose name begins with `broken` raises what nobody expects.
+FAULT `broken-getattr`: looking at a segment whose name begins with `broken` raises an unexpected error.
 FAULT `stalled-cold`: the cold tier never answers.
 FAULT `slow-cache`: the disk cache's disk takes its time.
 """

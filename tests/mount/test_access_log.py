@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.timeout(120, method="thread")]
 
 SIZE = 1 << 17
 SOON_S = 10.0
-"""How long what must happen within a second or two may take on a machine that does other things too."""
+"""Longest wait, on a busy machine, for an event that is due within a second or two."""
 
 
 def numbered(listener: Listener, first: int, count: int) -> None:
@@ -135,7 +135,7 @@ async def test_how_an_operation_went() -> None:
 
 @contextmanager
 def listening(mnt: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """`cat` on the log, once it has it open."""
+    """Return a `cat` of the log, once it has it open."""
     # A test run in the background inherits an ignored SIGINT; a user's command does not.
     command = ["env", "--default-signal=INT", "cat", mnt / ".tierfs/accesslog"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""Adopted objects in a mount: read like any other file, and an errno when they are no longer what they were."""
+"""Adopted objects in a mount: read like any other file, and an errno when they have changed."""
 
 from __future__ import annotations
 

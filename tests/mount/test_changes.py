@@ -1,4 +1,4 @@
-"""What other processes change shows within a second, and growth never shows a wrong byte."""
+"""Changes of other processes show within a second, and growth never shows a wrong byte."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def _read_ends(path: Path, until: float, answers) -> None:  # type: ignore[no-un
 
 
 def _stat(path: Path, until: float, answers) -> None:  # type: ignore[no-untyped-def]
-    """Sizes never go back."""
+    """Check that sizes never shrink."""
     wrong = looks = last = 0
     while time.monotonic() < until:
         size = path.stat().st_size

@@ -1,4 +1,4 @@
-"""Control files, signals, and what a new inode means for who has the old one open."""
+"""Control files, signals, and a new inode while the old one is open."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Unseal and head truncation: a new file under the name, and the old view for who has it open."""
+"""Unseal and head truncation: a new file under the name, and the old view for open handles."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_the_old_view_of_a_growing_segment_grows(store: store.Store, mount: Moun
 
 
 def test_the_old_view_of_a_sealed_segment_ends_where_it_ended(store: store.Store, mount: Mount) -> None:
-    """Pages of its end are in the page cache: bytes behind it would show as NULs."""
+    """Pages of its end are in the page cache: bytes after it would show as NULs."""
     size = CUT + 1000
     append(store, "s", reference(0, size))
     path = mount().path / "s"
@@ -140,7 +140,7 @@ def test_the_old_view_of_a_sealed_segment_ends_where_it_ended(store: store.Store
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_open_files_read_on_through_a_concat(store: store.Store, mount: Mount, options: str) -> None:
-    """The target grows; the source's name goes, and who has it open reads its bytes or is told that it is gone."""
+    """The target grows; the source's name goes, and its open handles read its bytes or get an error."""
     append(store, "t", reference(0, CUT))
     append(store, "s", reference(CUT, 3 * CUT), seal=True)
     path = mount(options).path

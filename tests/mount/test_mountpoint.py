@@ -1,4 +1,4 @@
-"""What a mount asks of the kernel, and goes on without."""
+"""Kernel settings that a mount requests, and works without."""
 
 from __future__ import annotations
 

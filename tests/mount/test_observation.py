@@ -1,4 +1,4 @@
-"""What a running mount tells of itself, read through the kernel."""
+"""The reports of a running mount, read through the kernel."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def metrics(mnt: Path) -> dict[str, float]:
 
 
 def quiet(_: Progress) -> None:
-    """Nobody watches."""
+    """Ignore progress."""
 
 
 def make_cold(store: store.Store, name: str) -> None:

@@ -1,4 +1,4 @@
-"""A mounted replica: what the owner makes cold shows within a refresh, and nothing of a file goes away."""
+"""A mounted replica: bytes the owner makes cold show within a refresh, and no file loses bytes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.mount, pytest.mark.timeout(240, method="thread")]
 
 REFRESH_S = 1.0
 WITHIN_S = REFRESH_S + 1.0 + 4.0
-"""Promised is refresh + 1 s; the rest is for a machine with other things to do."""
+"""The contract is refresh + 1 s; the rest is for a busy machine."""
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Bugs, killed readers, stalled tiers, dead daemons: the mount answers, and ends when it is told to."""
+"""Bugs, killed readers, stalled tiers, dead daemons: the mount answers, and ends at a signal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What verbs leave in the journal, and layouts that take more than one verb to make."""
+"""Changes that verbs add to the journal, and layouts that take more than one verb to make."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from tierfs.types import ObjectId, Tier
 
 
 class Crash(BaseException):
-    """The process dies."""
+    """Death of the process."""
 
 
 def crashing(metadata: MetadataStore) -> MetadataStore:
-    """The same store in a process that dies just before it commits."""
+    """Return the same store in a process that dies just before it commits."""
     dying = copy(metadata)
 
     @contextmanager
@@ -39,7 +39,7 @@ def crashing(metadata: MetadataStore) -> MetadataStore:
 
 @contextmanager
 def journaled(store: TestStore) -> Iterator[list[pb.Change]]:
-    """The changes that the block adds to the outbox, but for garbage; filled when it ends."""
+    """Collect the changes that the block adds to the outbox, except garbage; filled when it ends."""
     changes: list[pb.Change] = []
     with store.metadata.read() as txn:
         before = txn.store.next_outbox - 1
@@ -50,7 +50,7 @@ def journaled(store: TestStore) -> Iterator[list[pb.Change]]:
 
 
 def link_local(store: TestStore, name: str, start: int, data: bytes, *, pad: int = 0) -> None:
-    """A local chunk of `data` at `start`, which begins `pad` bytes into its file."""
+    """Insert a local chunk of `data` at `start`, which begins `pad` bytes into its file."""
     stored = b"." * pad + data
     file = f"00/planted-{start}"
     (store.files.root / file).write_bytes(stored)

@@ -1,4 +1,4 @@
-"""Appending: splitting, acknowledgement, conditions, resuming, and what failures leave."""
+"""Appending: splitting, acknowledgement, conditions, resuming, and the state after failures."""
 
 from __future__ import annotations
 

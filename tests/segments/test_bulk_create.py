@@ -1,4 +1,4 @@
-"""Many small segments in one commit: all of a batch, or what an append would have to explain."""
+"""Many small segments in one commit: all of a batch, except those that only an append can create."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concat: layouts of both tiers, what it refuses, and who is not disturbed by it."""
+"""Concat: layouts of both tiers, refusals, and readers and writers that are not disturbed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deleting what is too large for one commit: the name at once, the rest in steps that any crash may end."""
+"""Deletes too large for one commit: the name goes at once, the rest in steps that any crash may end."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def fill(store: TestStore) -> None:
 
 
 def unlink_only(store: TestStore, monkeypatch: pytest.MonkeyPatch, path: str) -> Deletion:
-    """The process dies behind the first commit."""
+    """Kill the process after the first commit."""
     with monkeypatch.context() as patch:
         patch.setattr(delete, "dismantle_removed", lambda *_, **__: None)
         return store.engine.delete(path, recursive=True, cold_due_ms=store.clock.now_ms())

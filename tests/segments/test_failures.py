@@ -1,4 +1,4 @@
-"""Calls of the operating system that fail around an append: what was committed stays said, what failed stays out."""
+"""System calls that fail around an append: committed bytes stay, failed appends leave none."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def test_a_short_file_refuses_every_writer_until_it_is_whole_again(store: TestSt
 
 
 def test_an_interrupted_leader_fails_nobody_else(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The leader of a group is the main thread, and Ctrl-C comes at three moments of its work."""
+    """The leader of a group is the main thread, and Ctrl-C arrives at three moments of its work."""
     for moment in ("before", "committed", "told"):
         names = [f"{moment}-{number}" for number in range(3)]
         results = appended_while_the_leader_is_interrupted(store, monkeypatch, names, moment)
@@ -178,7 +178,7 @@ def test_an_interrupted_leader_fails_nobody_else(store: TestStore, monkeypatch: 
 def appended_while_the_leader_is_interrupted(
     store: TestStore, monkeypatch: pytest.MonkeyPatch, names: list[str], moment: str
 ) -> dict[str, object]:
-    """What the threads that shared the main thread's group were told."""
+    """Results of the threads that shared the main thread's group."""
     results: dict[str, object] = {}
     writers = [store.engine.open_writer(name) for name in names]
 

@@ -1,4 +1,4 @@
-"""Managed ledgers: entries go on in the next ledger when policy closes one, in one order of positions."""
+"""Managed ledgers: entries continue in the next ledger when policy closes one, in one order of positions."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_there_is_one_writer(store: TestStore, clock: ManualClock) -> None:
 
 
 def open_engine(store: TestStore) -> Engine:
-    """What another process would have."""
+    """The engine that another process would have."""
     return Engine(store.metadata, store.files, store.path / "writers", store.clock, WriteSettings())
 
 

@@ -1,4 +1,4 @@
-"""What unseal, truncate and concat leave in the journal makes the same store elsewhere, at every step."""
+"""The journal of unseal, truncate and concat makes the same store elsewhere, at every step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 
 def reshape(store: TestStore, chosen: random.Random) -> dict[str, bytes]:
-    """Random verbs, all bytes cold at the end; returns what can be read."""
+    """Run random verbs, all bytes cold at the end; return the readable bytes."""
     model: dict[str, bytes] = {}
     for number in range(STEPS):
         name, other = chosen.sample(NAMES, 2)

@@ -1,4 +1,4 @@
-"""Streams: what policy seals goes on in successors, and no append notices."""
+"""Streams: a segment that policy seals continues in successors, and no append notices."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ engine.close_writer(writer)
 
 
 class Appender:
-    """Another process that appends what it is told, line by line."""
+    """Another process that appends the lines it is given, one by one."""
 
     def __init__(self, store: TestStore, *words: str) -> None:
         command = [sys.executable, "-c", APPENDER, str(store.path), *words]

@@ -1,4 +1,4 @@
-"""Head truncation: what goes, what stays, and who is not disturbed by it."""
+"""Head truncation: removed and kept chunks, and readers and writers that are not disturbed."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_the_head_that_stays_is_offloaded_and_evicted(store: TestStore, before: 
 
 
 def test_a_local_chunk_goes_when_what_can_be_read_of_it_is_cold(store: TestStore) -> None:
-    """Its first bytes are cut off and their object is gone: nobody misses them."""
+    """Its first bytes are cut off and their object is gone: no read needs them."""
     with store.metadata.write() as txn:
         policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4", "object_bytes": "4"})
     store.append("s", b"abcdefgh", seal=True)

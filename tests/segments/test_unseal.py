@@ -1,4 +1,4 @@
-"""Unseal: a sealed segment takes bytes again, and nobody who wrote before does."""
+"""Unseal: a sealed segment accepts bytes again, but not from earlier writers."""
 
 from __future__ import annotations
 
