@@ -1,4 +1,4 @@
-"""What is particular to a directory as the cold tier: files, links, modes, and what a crash leaves."""
+"""Particulars of a directory as the cold tier: files, links, modes, and the remains of a crash."""
 
 from __future__ import annotations
 
@@ -245,7 +245,7 @@ def syncs(root: Path, monkeypatch: pytest.MonkeyPatch) -> Syncs:
 
 
 class Syncs:
-    """What was synced, and what cannot be: a directory whose disk fails once."""
+    """Records syncs, and fails some: a directory whose disk fails once."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.done: list[str] = []

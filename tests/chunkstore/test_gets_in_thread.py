@@ -25,7 +25,7 @@ from tierfs.types import CRC_BLOCK_BYTES, MIB
 SETTINGS = ColdSettings(read_timeout_s=0.2, connect_timeout_s=0.2, connections=2)
 AWAIT_CLOSE, AWAIT_GO, TELL = Do.AWAIT_CLOSE, Do.AWAIT_GO, Do.TELL
 CUT = 30_000
-"""Where a body breaks off."""
+"""Length at which a body breaks off."""
 
 
 async def serve(nursery: trio.Nursery, *scripts: Script) -> ScriptedHttp:

@@ -1,4 +1,4 @@
-"""GETs on the loop: their limits, and what ends them. What they make of answers: conformance/test_ranged_get.py."""
+"""GETs on the loop: their limits and ends. Their handling of answers is in conformance/test_ranged_get.py."""
 
 from __future__ import annotations
 

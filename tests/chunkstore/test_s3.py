@@ -1,4 +1,4 @@
-"""What is particular to S3: presigned reads and their fallback, multipart uploads, probing."""
+"""Particulars of S3: presigned reads and their fallback, multipart uploads, probing."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Bench:
         self.client: Any = self.storage._client
 
     def incomplete_uploads(self) -> list[Any]:
-        """What a sweep would find."""
+        """Return the uploads a sweep would find."""
         with closing(self.endpoint.client()) as client:
             return list(client.list_multipart_uploads(Bucket=self.bucket).get("Uploads", ()))
 

@@ -1,4 +1,4 @@
-"""What a user is told when S3 cannot be used: one line, what failed and where, never a credential."""
+"""Messages to the user when S3 cannot be used: one line, with failure and place, never a credential."""
 
 from __future__ import annotations
 

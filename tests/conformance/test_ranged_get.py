@@ -133,7 +133,7 @@ async def test_a_good_answer_is_taken_and_its_connection_used_again(
 
 
 async def test_a_short_answer_follows_a_long_one(gets: Gets, nursery: trio.Nursery) -> None:
-    """What was awaited of the long one is not awaited of the short one."""
+    """The length awaited of the long answer is not awaited of the short one."""
     short = (REQUEST, head(START, 1), BODY[:1])
     server = await serve(nursery, (REQUEST, head(START, LENGTH), BODY, *short, AWAIT_CLOSE))
     assert await gets.get(server.url) == BODY

@@ -72,7 +72,7 @@ class Held:
 
 @dataclass
 class _Step:
-    """What happens at some calls of one verb."""
+    """The effect at some calls of one verb."""
 
     verb: str
     of: str

@@ -1,4 +1,4 @@
-"""Which side serves a ledger: Pulsar's read priorities with each side well, failing or absent (cases A6)."""
+"""The side that serves a ledger: Pulsar's read priorities with each side well, failing or absent (cases A6)."""
 
 from __future__ import annotations
 

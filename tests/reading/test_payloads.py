@@ -135,7 +135,7 @@ def test_entries_that_nobody_knows_are_data_loss(store: TestStore) -> None:
     holder = cold_object(store, [b"payload"], 1000)
     with store.metadata.write() as txn:
         entries.remove(txn, holder.segment_id)  # type: ignore[arg-type]
-    with pytest.raises(DataLoss, match="nobody knows where the payload at 0 lies"):
+    with pytest.raises(DataLoss, match="the position of the payload at 0 is unknown"):
         read(store, holder, 0, 7)
 
 
@@ -157,7 +157,7 @@ def test_so_many_runs_are_remembered(store: TestStore, monkeypatch: pytest.Monke
 
 
 def test_a_run_is_found_in_few_steps(store: TestStore) -> None:
-    """Whatever lengths the entries have: a few rows are read, where a search by halves would read more."""
+    """With entries of any lengths a few rows are read, where a binary search would read more."""
     chosen = random.Random(3)
     held = [bytes(chosen.choice([0, 0, 1, 2000])) for _ in range(40_000)]
     holder = cold_object(store, held, 10_000)

@@ -55,7 +55,7 @@ class File:
 
     @property
     def proven(self) -> int:
-        """How many sessions are proven."""
+        """Number of proven sessions."""
         return len(list(self.sessions))
 
 

@@ -120,7 +120,7 @@ async def test_open_handles_through_a_truncation(store: TestStore) -> None:
 
 
 async def right_or_stale(handle: ReadHandle, offset: int, expected: bytes) -> bool:
-    """What is still in memory or open may be read; nothing else than these bytes ever is."""
+    """Return whether a read gives the expected bytes, from memory or open files, or raises Fenced."""
     try:
         return bytes(await handle.read(offset, 1000)) == expected
     except Fenced:

@@ -1,4 +1,4 @@
-"""How deep a first cold read goes, from the reader's call to the loop's last step and from a thread to its socket."""
+"""The stack depth of a first cold read: from the caller to the loop's last step, and from a thread to its socket."""
 
 from __future__ import annotations
 

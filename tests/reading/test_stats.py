@@ -1,4 +1,4 @@
-"""What a reader tells of itself."""
+"""The statistics of a reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test needs to know to talk to an S3 server."""
+"""Address and credentials of an S3 server for tests."""
 
 from __future__ import annotations
 

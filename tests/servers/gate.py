@@ -36,7 +36,7 @@ class Gate:
 
     @property
     def url(self) -> str:
-        """What clients are told."""
+        """The URL for clients."""
         return f"http://127.0.0.1:{self._port}"
 
     def open(self) -> None:

@@ -21,7 +21,7 @@ class ServerError(Exception):
 class ServerProcess:
     """Runs `command`, which prints `http://HOST:PORT ...` once it answers and ends when its input closes.
 
-    What follows the URL on that line is the server's own: `words` has it.
+    The rest of that line, after the URL, is in `words`.
 
     The pipe is the leash: if this process dies, even by SIGKILL, the server reads end of file and stops.
     The command bounds its own start; start() waits for its first line and no longer.
@@ -40,7 +40,7 @@ class ServerProcess:
 
     @property
     def endpoint_url(self) -> str:
-        """Where it answers. Only while it runs."""
+        """The URL at which it answers. Only while it runs."""
         if self._endpoint_url is None:
             raise ServerError(f"{self._command[0]} is not running")
         return self._endpoint_url

@@ -23,7 +23,7 @@ _HEAD_END = b"\r\n\r\n"
 
 
 class Do(Enum):
-    """What a script does besides sending."""
+    """Steps of a script other than sending."""
 
     AWAIT_REQUEST = auto()
     AWAIT_CLOSE = auto()

@@ -46,7 +46,7 @@ class SparkCluster(ServerProcess):
 
     @property
     def master(self) -> str:
-        """What sessions connect to, `spark://HOST:PORT`. Only while it runs."""
+        """The URL for sessions, `spark://HOST:PORT`. Only while it runs."""
         return self.words[0]
 
 
@@ -84,7 +84,7 @@ class Daemon:
 
 
 def spark_home() -> Path:
-    """Where PySpark's wheel keeps Spark."""
+    """Return the directory of Spark in PySpark's wheel."""
     found = find_spec("pyspark")
     if found is None or found.origin is None:
         raise ServerError("spark-cluster: PySpark is missing: make spark-deps")
@@ -139,7 +139,7 @@ def start(directory: Path, stack: ExitStack) -> tuple[str, str]:
 
 
 def living_workers(web: str) -> int:
-    """How many workers a master has."""
+    """Return the number of living workers of a master."""
     with urlopen(f"{web}/json/") as answer:
         return sum(worker["state"] == _ALIVE for worker in json.load(answer)["workers"])
 

@@ -1,6 +1,6 @@
-"""What the reads of one segment's cold bytes share: its sessions, and the spans that were asked for ahead of them.
+"""Reads of a segment's cold bytes, and the state they share: its sessions, and the spans requested ahead of them.
 
-One read of cold bytes: finds or starts the fetches that hold what is wanted, and those after it.
+A `ColdRead` finds or starts the fetches of the wanted bytes, and those of the bytes after them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tierfs.reading.view import Piece, SegmentView, in_object, resolve
 from tierfs.types import ByteRange, Tier
 
 _MEMORY = "memory"
-"""Label of what spans hold, in counts of hits and misses."""
+"""Label of spans in counts of hits and misses."""
 
 _REMEMBERED_SPANS = 256
 """Spans of read-ahead that are dropped when the segment is closed; older ones are complete."""
@@ -42,7 +42,7 @@ class ColdPath:
         whole_chunk: Callable[[PlacedChunk], memoryview | None],
         metrics: MetricSink,
     ) -> None:
-        """`whole_chunk` is Prover's, for threads."""
+        """`whole_chunk` is Prover's, to be called in threads."""
         self.packs = packs
         self.checksums = checksums
         self.spans = spans
@@ -55,16 +55,16 @@ class ColdPath:
         self._ahead: deque[Span] = deque(maxlen=_REMEMBERED_SPANS)
 
     def close(self) -> None:
-        """Drop what was asked for in vain: the last handle was closed."""
+        """Drop spans requested ahead and never read: the last handle was closed."""
         for span in self._ahead:
             self.spans.abandon(span)
         self._ahead.clear()
         self.sessions.close()
 
     def ask(self, placed: PlacedChunk, asked: ByteRange, priority: int, *, ahead: bool = False) -> Span | None:
-        """A new span of an object from `asked.start` on, cut where the next one begins; None without memory for it.
+        """Return a new span of an object from `asked.start` on, cut where the next one begins; None without memory.
 
-        `ahead`: for a session that reads on, and in vain once the segment is closed.
+        `ahead` spans are for a session that reads on, and useless once the segment is closed.
         """
         limit = self.spans.next_start(placed.object.id, asked.start)
         if limit is not None:
@@ -79,11 +79,11 @@ class ColdPath:
         return span
 
     def served(self, span: Span, held: ByteRange) -> memoryview:
-        """The bytes of a span, which have arrived; it is noted how far the span was read."""
+        """Return arrived bytes of a span, and note how far the span was read."""
         if span.holder.packed:
             self.packs.served(span)
             return span.slice(held)
-        # Read ahead or read whole at once: nothing is left in it to read on to, and the kernel keeps its pages, but for
+        # Read ahead or read whole at once: nothing in it is left to read, and the kernel keeps its pages, except for
         # direct_io, where only the newest of such spans can be read again from memory.
         if held.end == span.end and (span.ahead or held.start == span.start):
             self.spans.passed(span)
@@ -95,11 +95,11 @@ class ColdPath:
 log = logging.getLogger(__name__)
 
 _SPANS_TRIED = 5
-"""Spans that fail one after the other for other bytes than those that are wanted (a guess)."""
+"""Consecutive spans that may fail for bytes other than the wanted ones (a guess)."""
 
 
 class ColdRead:
-    """Bytes `wanted` of a segment, of which an object holds a part. On the trio loop only; used once."""
+    """One read of bytes `wanted` of a segment, a part of which is in an object. On the trio loop only; used once."""
 
     __slots__ = ("_held", "_path", "_placed", "_spans", "_tiers", "_view", "_wanted")
 
@@ -112,7 +112,7 @@ class ColdRead:
         placed: PlacedChunk,
         piece: ByteRange,
     ) -> None:
-        """`piece`: the bytes of the segment, out of `wanted`, that are read from `placed`."""
+        """`piece` is the part of `wanted` to read from `placed`."""
         self._path = path
         self._spans = path.spans
         self._view = view
@@ -122,7 +122,7 @@ class ColdRead:
         self._held = in_object(piece, placed)
 
     def now(self) -> memoryview | None:
-        """All the bytes, if one span has them."""
+        """Return all the bytes if one span has them, else None."""
         held = self._held
         span = self._spans.find(self._placed.object.id, held.start)
         if span is None or span.end < held.end or not span.has(held):
@@ -134,20 +134,20 @@ class ColdRead:
         return self._path.served(span, held)
 
     async def bytes(self) -> memoryview:
-        """The first bytes, all if one span has them; raises the fetch's error.
+        """Return the first bytes, all if one span has them; raise the fetch's error.
 
-        A small chunk that has a CRC32C of its own is judged by that where a block fails: the bad bytes may be those
-        of another in the same pack.
+        If a block fails, a small chunk with a CRC32C of its own is judged by that: the bad bytes may belong to another
+        chunk in the same pack.
         """
         held, placed = self._held, self._placed
         first = self._span_at(held.start)
-        there = first is not None and first.filled > held.start - first.start
+        in_memory = first is not None and first.filled > held.start - first.start
         try:
             self._read_ahead()
             self._request()
             span = await self._span()
             part = ByteRange(held.start, min(held.end, span.end))
-            count = self._path.count_hits if there and span.has(part) else self._path.count_misses
+            count = self._path.count_hits if in_memory and span.has(part) else self._path.count_misses
             count(blocks_touched(part))
             if not span.has(part):
                 span, part = await self._fetched(span, part)
@@ -160,10 +160,9 @@ class ColdRead:
             return whole[held.start - placed.chunk.object_offset :][: held.length_bytes]
 
     async def _fetched(self, span: Span, wanted: ByteRange) -> tuple[Span, ByteRange]:
-        """The span that has got the first of the wanted bytes, and which of them.
+        """Return the span that has the first of the wanted bytes, and the range of those it has.
 
-        A fetch may fail for bytes elsewhere in its span, and so may that of the next one; the blocks that are wanted
-        may be as good as ever.
+        A fetch may fail for bytes elsewhere in its span, and so may the next one; the wanted blocks may still be good.
         """
         part = wanted
         for tries_left in reversed(range(_SPANS_TRIED)):
@@ -178,7 +177,7 @@ class ColdRead:
         return span, part
 
     def _is_about(self, error: DataLoss, span: Span, wanted: ByteRange) -> bool:
-        """Whether the error of a fetch is one of the bytes that are wanted, as far as can be told."""
+        """Return whether the error of a fetch is about the wanted bytes, as far as it is known."""
         if isinstance(error, BlockDiffers):
             return bool(error.block.intersect(wanted))
         holder = self._placed.object
@@ -188,7 +187,7 @@ class ColdRead:
         return self._spans.find(self._placed.object.id, offset)
 
     async def _span(self) -> Span:
-        """The span that holds or is getting the first byte."""
+        """Return the span that holds or fetches the first byte."""
         while (span := self._span_at(self._held.start)) is None:
             self._request()
             if self._span_at(self._held.start) is None:
@@ -196,7 +195,7 @@ class ColdRead:
         return span
 
     def _request(self) -> None:
-        """Start fetches for all that is neither there nor on its way; stops when memory is out."""
+        """Start fetches for all bytes neither in memory nor on their way; stop when memory runs out."""
         at, end = self._held.start, self._held.end
         while at < end:
             span = self._span_at(at)
@@ -209,7 +208,7 @@ class ColdRead:
             at = span.end
 
     def _read_ahead(self) -> None:
-        """Note a read of the segment, or of its pack, and ask for what comes next as far as window and memory go."""
+        """Note a read of the segment, or of its pack, and request the next bytes within window and memory."""
         in_pack = is_whole_file(self._view, self._placed)
         if in_pack:
             position, end = self._held, self._placed.object.length
@@ -229,7 +228,7 @@ class ColdRead:
             else:
                 self._ask_ahead(plan, session)
         except TierfsError as exc:
-            # The bytes that are wanted now may be fine; a read that reaches the bad ones reports them.
+            # The bytes wanted now may be good; a read that reaches the bad ones reports them.
             log.debug("%s: reading ahead: %s", self._view.name, exc)
 
     def _ask_ahead(self, plan: ByteRange, session: ReadSession) -> None:
@@ -247,7 +246,7 @@ class ColdRead:
         session.ahead = at
 
     def _ask_for(self, piece: Piece, end: int, session: ReadSession) -> int:
-        """Spans for a piece of read-ahead that begin before `end`; returns the offset up to which there are any."""
+        """Request spans for a piece of read-ahead that begin before `end`; return the offset where they end."""
         if piece.lost or piece.candidates[0].object.tier is Tier.LOCAL:
             return min(piece.range.end, end)
         placed = piece.candidates[0]
@@ -265,7 +264,7 @@ class ColdRead:
         return min(at, held.end) + shift
 
     def _ask_in_pack(self, plan: ByteRange, session: ReadSession) -> None:
-        """As `_ask_ahead`, by offsets of the pack. Its spans outlive the segment: the next one reads them."""
+        """Do as `_ask_ahead`, by offsets of the pack. Spans outlive the segment: reads of the next one use them."""
         at = plan.start
         while at < plan.end:
             span = self._span_at(at)
@@ -279,5 +278,5 @@ class ColdRead:
 
 
 def _priority(at: int, wanted: ByteRange) -> int:
-    """Of a span that begins at `at`: by its distance from what is wanted now."""
+    """Return the priority of a span that begins at `at`: its distance from the bytes wanted now."""
     return WANTED_NOW if at < wanted.end else at - wanted.start

@@ -1,10 +1,9 @@
-"""What readers found out about copies: one that failed becomes suspect, a lost one that served a read comes back.
+"""Mark copies by the results of reads: a failed one becomes suspect, a lost one that served a read is good again.
 
-So `status` shows what only an EIO told before. A lost chunk is good again once all of it was read and proved right,
-not only what its reader wanted. Shared state: what is not written yet, and what was read in vain; both on the trio loop
-only. The marks are written in a thread, each decided again in its own transaction (chain_cuts.set_state).
-
-Proving a chunk: every byte of it is read from its object and checked against its checksums.
+So `status` shows failures that were visible only as EIO before. A lost chunk is good again once every byte of it was
+read from its object and matched its checksums, not only those its reader wanted (`Prover`). Shared state: marks not
+written yet, and chunks read whole in vain; both on the trio loop only. Marks are written in a thread, each decided
+again in its own transaction (chain_edits.set_state).
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ChunkState, LocationId
 _STEP_BYTES = 4 * MIB
 
 _MOST_WHOLE_BYTES = 64 * MIB
-"""Of a chunk that is held in memory to be proved by its own CRC32C; packs have larger ones only by a setting."""
+"""Largest chunk held in memory to be proved by its own CRC32C; packs have larger ones only by a setting."""
 
 
 class Prover:
-    """Reads chunks of both tiers. For threads: it waits for disks and servers."""
+    """Checks whole chunks of both tiers. For threads: it waits for disks and servers."""
 
     def __init__(
         self,
@@ -51,9 +50,9 @@ class Prover:
         self._etags = etags
 
     def proves(self, placed: PlacedChunk, stopped: threading.Event) -> bool:
-        """Whether all of a chunk is there and right.
+        """Return whether all of a chunk exists and is right.
 
-        Raises Unavailable when its tier does not answer, Closed at the next step once it is `stopped`.
+        Raises Unavailable when its tier does not answer, Closed at the next step once `stopped` is set.
         """
         try:
             return self._blocks_are_right(placed, stopped) or self.whole_chunk(placed) is not None
@@ -61,9 +60,9 @@ class Prover:
             return False
 
     def whole_chunk(self, placed: PlacedChunk) -> memoryview | None:
-        """The bytes of a small chunk that prove right by its own CRC32C; None for others.
+        """Return the bytes of a small chunk that match its own CRC32C; None for others.
 
-        Raises what reading them raises.
+        Raises as reading them does.
         """
         held = in_object(placed.range, placed)
         if placed.chunk.bytes_crc32c is None or held.length_bytes > _MOST_WHOLE_BYTES:
@@ -94,7 +93,7 @@ class Prover:
         return bad is None
 
     def _fill(self, placed: PlacedChunk, offset: int, view: memoryview) -> str | None:
-        """Returns the etag under which an object's bytes came."""
+        """Fill `view` from a chunk's object; return the etag of a cold one, None for any."""
         holder = placed.object
         if holder.tier is Tier.COLD:
             return self._etags.read_into(self._storage_of(holder.location_id), holder, offset, view)
@@ -105,13 +104,13 @@ class Prover:
 log = logging.getLogger(__name__)
 
 _GATHER_S = 1.0
-"""So long failures are gathered: a mark is a sync of the disk."""
+"""Time for which failures are gathered: each write of marks is a sync of the disk."""
 
 _WAITING = 100
-"""Marks written at once; more that are met meanwhile are met again by their next reader (a guess)."""
+"""Limit of waiting marks; further failures are left to the next reader (a guess)."""
 
 _REMEMBERED = 10_000
-"""Chunks that one process tells apart from new ones: about 2 MB."""
+"""Unproved chunks that one process remembers: about 2 MB."""
 
 _LARGEST_PROVED_BYTES = 256 * MIB
 """Larger lost chunks are read whole by `verify` and `fsck` only (a guess)."""
@@ -124,25 +123,25 @@ class _Met:
     segment_id: SegmentId
     placed: PlacedChunk
     state: ChunkState
-    """The one it is to have."""
+    """The state to set."""
 
     @property
     def key(self) -> _Key:
-        """What tells it apart."""
+        """Identity of the mark."""
         placed = self.placed
         return self.segment_id, placed.object.tier, placed.chunk.start_offset, placed.object.id, self.state
 
 
 class CopyMarks:
-    """What the readers of one process found out."""
+    """The marks of one process, gathered and written."""
 
     def __init__(self, metadata: MetadataStore, prover: Prover) -> None:
         self._metadata = metadata
         self._prover = prover
         self._waiting: dict[_Key, _Met] = {}
-        """Also those that are written or proved right now; what was tried is met again by its next reader."""
+        """Includes those being written or proved now; after a try, the next reader may add a mark again."""
         self._unproved: OrderedDict[_Key, None] = OrderedDict()
-        """Lost chunks of which not all proved right: reading them whole once is enough."""
+        """Lost chunks that did not prove right: reading them whole once is enough."""
         self._noted = trio.Event()
         self._settling = trio.Lock()
         self._stopped = threading.Event()
@@ -150,13 +149,13 @@ class CopyMarks:
         """Whether the store may change nothing."""
 
     def failed(self, segment_id: SegmentId, placed: PlacedChunk, error: TierfsError) -> None:
-        """A good copy turned out to be missing or damaged; what else fails says nothing of the copy."""
+        """Note a good copy that is missing or damaged; other errors prove nothing about the copy."""
         if isinstance(error, (NotFound, DataLoss)) and placed.chunk.state is ChunkState.GOOD:
             log.info("%s failed a reader: %s", printable(placed.object.name), error)
             self._note(_Met(segment_id, placed, ChunkState.SUSPECT))
 
     def served(self, segment_id: SegmentId, placed: PlacedChunk) -> None:
-        """A copy delivered bytes that proved right; costs nothing unless it was lost."""
+        """Note a copy that delivered right bytes; costs nothing unless it was lost."""
         if placed.chunk.lost and placed.chunk.length <= _LARGEST_PROVED_BYTES:
             self._note(_Met(segment_id, placed, ChunkState.GOOD))
 
@@ -168,7 +167,7 @@ class CopyMarks:
         self._noted.set()
 
     async def keep_writing(self) -> None:
-        """Write marks, some at once, and not in a reader's way; runs until it is cancelled."""
+        """Write marks, several at once, without delaying readers; run until cancelled."""
         while True:
             await self._noted.wait()
             await trio.sleep(_GATHER_S)
@@ -176,7 +175,7 @@ class CopyMarks:
             await self.settle()
 
     async def settle(self) -> None:
-        """Write and prove what waits until nothing does."""
+        """Write and prove all waiting marks."""
         async with self._settling:
             while self._waiting:
                 if failed := self._in_state(ChunkState.SUSPECT):
@@ -188,35 +187,35 @@ class CopyMarks:
                     await self._take_back(next(iter(self._waiting.values())))
 
     def finish(self) -> None:
-        """Write what waits and needs no reading; for the end of the process's reading."""
+        """Write the waiting marks that need no reading, at the end of the process's reading."""
         self._stopped.set()
         self._write(self._in_state(ChunkState.SUSPECT))
         self._waiting.clear()
 
     def _in_state(self, state: ChunkState) -> list[_Met]:
-        return [one for one in self._waiting.values() if one.state is state]
+        return [mark for mark in self._waiting.values() if mark.state is state]
 
-    def _tried(self, some: list[_Met]) -> None:
-        for one in some:
-            del self._waiting[one.key]
+    def _tried(self, marks: list[_Met]) -> None:
+        for mark in marks:
+            del self._waiting[mark.key]
 
-    async def _take_back(self, one: _Met) -> None:
-        """Mark a lost chunk as good once all of it proved right; the end of the reader does not wait for that."""
-        proved = await trio.to_thread.run_sync(self._proves, one, abandon_on_cancel=True)
+    async def _take_back(self, mark: _Met) -> None:
+        """Mark a lost chunk as good once all of it proved right; closing the reader does not wait for that."""
+        proved = await trio.to_thread.run_sync(self._proves, mark, abandon_on_cancel=True)
         if proved:
-            await trio.to_thread.run_sync(self._write, [one])
+            await trio.to_thread.run_sync(self._write, [mark])
         elif proved is not None:
-            self._unproved[one.key] = None
+            self._unproved[mark.key] = None
             if len(self._unproved) > _REMEMBERED:
                 self._unproved.popitem(last=False)
-        self._tried([one])
+        self._tried([mark])
 
-    def _proves(self, one: _Met) -> bool | None:
-        """Whether all of a chunk is right; None when that is not to be known now, or was written down already."""
-        placed = one.placed
+    def _proves(self, mark: _Met) -> bool | None:
+        """Return whether all of a chunk is right; None if that is unknown now, or already recorded."""
+        placed = mark.placed
         try:
             if not chain_edits.changes_state(
-                self._metadata, one.segment_id, placed.object.tier, placed.chunk, one.state
+                self._metadata, mark.segment_id, placed.object.tier, placed.chunk, mark.state
             ):
                 return None
             return self._prover.proves(placed, self._stopped)
@@ -226,13 +225,13 @@ class CopyMarks:
             log.exception("proving %s failed", printable(placed.object.name))
         return None
 
-    def _write(self, some: list[_Met]) -> None:
-        """An error is logged and keeps nobody from reading: the copy fails its next reader again."""
-        for one in some:
-            placed = one.placed
+    def _write(self, marks: list[_Met]) -> None:
+        """Write marks. An error is logged and stops no read: the copy fails its next reader again."""
+        for mark in marks:
+            placed = mark.placed
             try:
-                chain_edits.set_state(self._metadata, one.segment_id, placed.object.tier, placed.chunk, one.state)
-            except (Conflict, PermissionDenied) as exc:  # a replica, or fenced: its owner's business
+                chain_edits.set_state(self._metadata, mark.segment_id, placed.object.tier, placed.chunk, mark.state)
+            except (Conflict, PermissionDenied) as exc:  # a replica, or fenced: left to the owner
                 self._refused = True
                 log.info("copies are not marked: %s", exc)
                 return

@@ -1,6 +1,6 @@
-"""Reading a ledger by entries: its bytes as one stream, cut where entries end.
+"""Read a ledger by entries: its bytes as one stream, cut where entries end.
 
-Finding the entries of a ledger's data object by reading it, and the rows of entries that tell of them.
+`scan` finds the entries of a ledger's data object by reading it, and makes the rows that describe them.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ Emit = Callable[[PlacedEntry, bytes], None]
 
 
 def placed_entries(metadata: MetadataStore, segment_id: SegmentId, start: int, end: int) -> Iterator[PlacedEntry]:
-    """Entries [start, end) in order, some thousands per snapshot, so that none stays open for long."""
+    """Yield entries [start, end) in order, some thousands per snapshot, so that none stays open for long."""
     while start < end:
         with metadata.read() as txn:
-            found = list(entries.placed(txn, segment_id, start, min(end, start + MAX_RUN_ENTRIES)))
-        if not found:
+            batch = list(entries.placed(txn, segment_id, start, min(end, start + MAX_RUN_ENTRIES)))
+        if not batch:
             return
-        yield from found
-        start = found[-1].entry_id + 1
+        yield from batch
+        start = batch[-1].entry_id + 1
 
 
 class EntrySplitter:
-    """Cuts the payloads of consecutive entries, which come as a stream of bytes, into entries again."""
+    """Cuts a stream of the payloads of consecutive entries into entries again."""
 
     def __init__(self, places: Iterator[PlacedEntry], emit: Emit) -> None:
         self._places = places
@@ -58,7 +58,7 @@ class EntrySplitter:
             self._emit_whole()
 
     def _emit_whole(self) -> None:
-        """Hand over what is complete, and the empty entries that follow."""
+        """Emit the complete entry, and the empty entries that follow."""
         while self._entry is not None and len(self._begun) == self._entry.range.length_bytes:
             payload, self._begun = bytes(self._begun), bytearray()
             self._emit(self._entry, payload)
@@ -72,10 +72,10 @@ Take = Callable[[EntryRun], None]
 
 
 class EntryRuns:
-    """Rows of entries out of frames: a row ends where the next frame does not follow, and where it is full."""
+    """Makes rows of entries from frames: a row ends where the next frame is not adjacent, and when it is full."""
 
     def __init__(self, take: Take, payload_start: int = 0) -> None:
-        """`payload_start`: offset in the ledger of the first payload."""
+        """`payload_start` is the offset in the ledger of the first payload."""
         self._take = take
         self._first = self._start = self._stored = 0
         self._lengths: list[int] = []
@@ -100,12 +100,12 @@ class EntryRuns:
             self.payload_bytes += size
 
     def skip_empty(self, end_entry_id: int) -> None:
-        """Count entries without a byte that are in no object that is read."""
+        """Count empty entries that are in none of the objects read."""
         self.cut()
         self.entries = end_entry_id
 
     def cut(self) -> None:
-        """End the row; another object may go on at the same offset."""
+        """End the row; another object may continue at the same offset."""
         if self._lengths:
             lengths = tuple(self._lengths)
             run = EntryRun(
@@ -117,23 +117,23 @@ class EntryRuns:
 
 
 def scan(storage: ChunkStorage, holder: ObjectRecord) -> Iterator[EntryRun]:
-    """The rows of a ledger in Pulsar's blocks, the first entry first; reads all of the object.
+    """Yield the rows of a ledger in Pulsar's blocks, the first entry first; reads all of the object.
 
-    Its index tells where the blocks are; without one their headers do. Raises DataLoss where an entry is not there,
-    and what the storage raises.
+    Its index locates the blocks; without one their headers do. Raises DataLoss for a missing entry, and the errors of
+    the storage.
     """
-    found: list[EntryRun] = []
-    runs = EntryRuns(found.append, holder.payload_start)
+    complete: list[EntryRun] = []
+    runs = EntryRuns(complete.append, holder.payload_start)
     data = storage.stat(holder.name)
     with closing(Pieces(storage, _JOBS)) as pieces:
         for batch in _batches(storage, holder, data, pieces):
             if batch.first_entry_id != runs.entries:
                 raise DataLoss(f"{printable(data.name)}: entry {runs.entries} is missing")
             runs.add(batch, PayloadEncoding.PULSAR_BLOCK.frame_bytes)
-            yield from found
-            found.clear()
+            yield from complete
+            complete.clear()
         runs.cut()
-        yield from found
+        yield from complete
 
 
 def _batches(storage: ChunkStorage, holder: ObjectRecord, data: StoredObject, pieces: Pieces) -> Iterator[EntryBatch]:
@@ -144,5 +144,5 @@ def _batches(storage: ChunkStorage, holder: ObjectRecord, data: StoredObject, pi
         source = DecoderSource(pieces.of(data, ByteRange(0, data.length_bytes)), 0, data.name)
         return (batch for _, batch in scan_batches(source, data.length_bytes, deviations))
     assert isinstance(index, LedgerIndex), "ours are of format 1"
-    laid = layout(index, data, deviations)
-    return batches(DecoderSource(pieces.of(data, laid.range), laid.range.start, data.name), laid, deviations)
+    ledger = layout(index, data, deviations)
+    return batches(DecoderSource(pieces.of(data, ledger.range), ledger.range.start, data.name), ledger, deviations)

@@ -1,12 +1,12 @@
-"""The etags that objects have now, where their records tell others: an etag is a hint, the CRC32C is the truth.
+"""Current etags of objects whose records name others: an etag is a hint, the CRC32C is the truth.
 
-An object that was copied or restored has the bytes it had and another etag. It is read under the etag that its
-place tells, and whoever checked the bytes says so: then the etag is written into the object's record and the
-journal, many at a time, so that the next process asks for the right one at once.
+An object that was copied or restored has the same bytes and another etag. It is read under the etag that its place
+reports, and the reader reports when the bytes matched: then the etag is written into the object's record and the
+journal, many at a time, so that the next process requests the right one at once.
 
-Shared state: what was met (by readers in threads) and what was proved of it, under one lock. Any process of the
-store may write adopted etags: the record is looked at again in the transaction, and an object that went away or
-was adopted meanwhile is passed over. A store that may change nothing keeps them in memory.
+Shared state: etags met (by readers in threads) and those proved, under one lock. Any process of the store may write
+adopted etags: the record is read again in the transaction, and an object deleted or adopted meanwhile is skipped. A
+store that must not change anything keeps them in memory.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from tierfs.types import ObjectId
 log = logging.getLogger(__name__)
 
 _TRIES = 3
-"""An object that has another etag each time is read without one then (a guess)."""
+"""After so many different etags the object is read without one (a guess)."""
 
 _REMEMBERED = 65536
-"""Objects with another etag that one process knows of: about 20 MB."""
+"""Objects with another etag that one process remembers: about 20 MB."""
 
 ADOPTED_AT_ONCE = 1000
 """Records written in one transaction: about 1 MB of changes, some 30 ms of the writer's lock."""
 
 _MOST_ADOPTIONS = 3
-"""Of one object by one process: a server whose etags change without end fills no journal."""
+"""Of one object by one process, so that a server whose etags keep changing cannot fill the journal."""
 
 
 @dataclass(frozen=True, slots=True)
 class NewEtag:
-    """What an object is known by, where its record says something else."""
+    """The current etag of an object whose record names another."""
 
     holder: ObjectRecord
     etag: str
@@ -52,7 +52,7 @@ class NewEtag:
 
 @dataclass(slots=True)
 class _MetEtag:
-    """An object that was met under another etag."""
+    """An object met under another etag."""
 
     etag: str
     length_bytes: int | None
@@ -62,7 +62,7 @@ class _MetEtag:
 
 @dataclass(slots=True)
 class Attempt:
-    """One read under one etag. A context: when the object has another one, that is noted for the next attempt."""
+    """One read under one etag. A context: an EtagDiffers is noted for the next attempt."""
 
     _etags: Etags
     _holder: ObjectRecord
@@ -81,7 +81,7 @@ class Attempt:
 
 
 class Etags:
-    """What one process knows of objects' etags. Thread-safe."""
+    """The etags of objects as one process knows them. Thread-safe."""
 
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
@@ -93,16 +93,16 @@ class Etags:
         """Whether the store may change nothing."""
 
     def of(self, holder: ObjectRecord) -> str:
-        """The etag to ask for. Costs nothing while records and places agree."""
+        """Return the etag to request. Costs nothing while records and places agree."""
         if not self._met:
             return holder.etag
         met = self._met.get(holder.id)
         return holder.etag if met is None else met.etag
 
     def attempts(self, holder: ObjectRecord) -> Iterator[Attempt]:
-        """Contexts in which to read an object under their etag, until one ends without EtagDiffers.
+        """Yield contexts in which to read an object under their etag, until one ends without EtagDiffers.
 
-        The last one has none, for any. The bytes are the caller's to check.
+        The last one has no etag, for any version. The caller checks the bytes.
         """
         for number in range(_TRIES + 1):
             attempt = Attempt(self, holder, self.of(holder) if number < _TRIES else None)
@@ -111,9 +111,9 @@ class Etags:
                 return
 
     def read_into(self, storage: ChunkStorage, holder: ObjectRecord, offset: int, view: memoryview) -> str | None:
-        """Fill `view` from an object, whatever its etag is; see ChunkStorage.read_into.
+        """Fill `view` from an object, under any etag; see ChunkStorage.read_into.
 
-        Returns the etag under which the bytes came, None for any.
+        Returns the etag under which the bytes arrived, None for any.
         """
         for attempt in self.attempts(holder):
             with attempt:
@@ -121,7 +121,7 @@ class Etags:
         return attempt.etag
 
     def meet(self, holder: ObjectRecord, etag: str, length_bytes: int | None) -> None:
-        """The object's place tells this etag and length."""
+        """Note the etag and length that the object's place reports."""
         with self._lock:
             met = self._met.pop(holder.id, None)
             adoptions = 0 if met is None else met.adoptions
@@ -133,9 +133,9 @@ class Etags:
             log.info("%s has another etag than its record, a copy perhaps", printable(holder.name))
 
     def proved(self, holder: ObjectRecord, etag: str | None) -> bool:
-        """Bytes that came under this etag, None for any, match their checksums; whether an etag waits to be adopted.
+        """Note that bytes under this etag, None for any, match; return whether an etag waits to be adopted.
 
-        They prove no other etag that was met meanwhile: the object may have been replaced since.
+        They do not prove an etag met meanwhile: the object may have been replaced since.
         """
         if not self._met or holder.id not in self._met:
             return False
@@ -149,9 +149,9 @@ class Etags:
             return True
 
     def adopt(self, at_least: int = 1) -> int:
-        """Write the etags that were proved into records and journal, if so many wait; returns how many.
+        """Write proved etags into records and journal, if at least so many wait; return how many.
 
-        An error is logged and keeps nobody from reading: what was not written is proved again by a later process.
+        An error is logged and stops no read: etags not written are proved again by a later process.
         """
         with self._lock:
             if len(self._proved) < at_least:
@@ -159,7 +159,7 @@ class Etags:
             proved, self._proved = list(self._proved.values()), {}
         try:
             return adopt(self._metadata, proved)
-        except (Conflict, PermissionDenied) as exc:  # a replica, or fenced: its owner's business
+        except (Conflict, PermissionDenied) as exc:  # a replica, or fenced: left to the owner
             self._refused = True
             log.info("etags that changed are not written: %s", exc)
         except TierfsError as exc:
@@ -168,19 +168,19 @@ class Etags:
 
 
 def adopt(metadata: MetadataStore, found: Iterable[NewEtag]) -> int:
-    """Write etags into the records of objects that are still there, and into the journal; returns how many.
+    """Write etags into the records of objects that still exist, and into the journal; return how many.
 
-    Raises Fenced in a store that may change nothing.
+    Raises Fenced in a store that must not change anything.
     """
     waiting = list(found)
     adopted = 0
     for first in range(0, len(waiting), ADOPTED_AT_ONCE):
         with metadata.write() as txn:
-            for one in waiting[first : first + ADOPTED_AT_ONCE]:
-                known = txn.get(OBJECTS, tables.u64(one.holder.id))
-                if known is None or _place(known) != _place(one.holder) or known.etag == one.etag:
+            for new in waiting[first : first + ADOPTED_AT_ONCE]:
+                record = txn.get(OBJECTS, tables.u64(new.holder.id))
+                if record is None or _place(record) != _place(new.holder) or record.etag == new.etag:
                     continue
-                changed = replace(known, etag=one.etag)
+                changed = replace(record, etag=new.etag)
                 txn.put(OBJECTS, tables.u64(changed.id), changed)
                 changes.object_changed(txn, changed)
                 adopted += 1
@@ -188,10 +188,10 @@ def adopt(metadata: MetadataStore, found: Iterable[NewEtag]) -> int:
 
 
 def _may_be_adopted(met: _MetEtag, holder: ObjectRecord) -> bool:
-    """Whether the etag is one of the whole object as it was written, and not one of very many."""
+    """Return whether the etag is of the whole object as written, and not one of very many."""
     return bool(met.etag) and met.length_bytes == holder.stored_bytes and met.adoptions < _MOST_ADOPTIONS
 
 
 def _place(holder: ObjectRecord) -> tuple[int, str, int]:
-    """What an object is, whatever its etag."""
+    """Return the identity of an object apart from its etag."""
     return holder.location_id, holder.name, holder.length

@@ -1,8 +1,8 @@
 """ReadHandle: one open segment, read from the snapshot it holds.
 
-What can be answered at once is; everything else goes piece by piece through the candidates. When a file or
-object named by the snapshot is gone, the newest snapshot is tried once, then the other tier, then the read
-fails. When no candidate answers and one of them may later, the read tries again until its deadline.
+A read is answered at once if possible, else piece by piece from the candidates. When a file or object named by the
+snapshot is gone, the newest snapshot is tried once, then the other tier, then the read fails. When no candidate answers
+and one of them may later, the read tries again until its deadline.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tierfs.types import MIB, ByteRange, ReadPriority, Tier
 log = logging.getLogger(__name__)
 
 _RECENT_BYTES = 64 * MIB
-"""How far one resolved piece is remembered: about a chunk."""
+"""Length of the remembered resolved piece: about a chunk."""
 
 
 class ReadHandle:
@@ -65,7 +65,7 @@ class ReadHandle:
         return self._view.segment
 
     async def read(self, offset: int, size_bytes: int) -> Buffer:
-        """Bytes [offset, offset + size) of the segment, cut at its end; empty at and behind it.
+        """Return bytes [offset, offset + size) of the segment, cut at its end; empty at and after it.
 
         The buffer is valid until the caller's next await. Raises Fenced (ESTALE) below the start offset
         or when the segment was deleted, Unavailable when no tier answers within the deadline, DataLoss
@@ -90,7 +90,7 @@ class ReadHandle:
                 raise error from exc
 
     def read_now(self, offset: int, size_bytes: int) -> Buffer | None:
-        """The same if memory or the page cache holds all of it; None when the bytes must be waited for.
+        """Do as `read` if memory or the page cache holds all bytes; return None if the read would wait.
 
         The buffer is valid until the loop's next step.
         """
@@ -106,7 +106,7 @@ class ReadHandle:
         self._closed(self)
 
     def _without_waiting(self, whole: Piece, wanted: ByteRange) -> memoryview | None:
-        """All the bytes from one chunk, if memory or the page cache holds them; keeps read-ahead going."""
+        """Return all bytes if they are in one chunk and in memory or the page cache; keeps read-ahead going."""
         placed = whole.candidates[0]
         if placed.object.tier is Tier.LOCAL:
             growing = self.segment.active and placed.chunk.next == 0
@@ -118,7 +118,7 @@ class ReadHandle:
         return data
 
     def _whole_piece(self, wanted: ByteRange) -> Piece | None:
-        """A piece with candidates that holds all of `wanted`. Remembered: the next read is mostly in the same one."""
+        """Return a piece with candidates for all of `wanted`. Remembered: the next read is usually in the same one."""
         layout = self._view.layout(wanted.start)
         if self._recent is not None and self._recent[0] is layout and self._recent[1].range.contains(wanted):
             return self._recent[1]
@@ -142,29 +142,29 @@ class ReadHandle:
             if len(data) == wanted.length_bytes:
                 return data
             parts.append(bytes(data))  # the next await may reuse the memory
-            whole = None  # the snapshot may be another one by now
+            whole = None  # the snapshot may have changed meanwhile
         return b"".join(parts)
 
     def _piece(self, wanted: ByteRange) -> Piece:
-        """The first piece of a range, by the current snapshot."""
+        """Return the first piece of a range, by the current snapshot."""
         layout = self._view.layout(wanted.start)
         return resolve(layout, ByteRange(wanted.start, min(wanted.end, layout.window.end)), self._tiers)[0]
 
     async def _read_piece(self, piece: Piece, wanted: ByteRange, patience: Patience) -> Buffer:
-        """One piece, from the best candidate that delivers, tried until one does or none ever will."""
+        """Return a piece from the best candidate that delivers; retry until one does or none ever will."""
         while True:
             try:
                 return await self._try_piece(piece, wanted)
             except Unavailable as exc:
                 if not piece.candidates:
-                    raise  # the policy's word, which no waiting changes
+                    raise  # excluded by the policy, which waiting does not change
                 await patience.pause(exc)
             self._view.renew()
             self._view.require(piece.range.start)
             piece = self._piece(piece.range)
 
     async def _try_piece(self, piece: Piece, wanted: ByteRange) -> Buffer:
-        """From the best candidate that delivers; renews the snapshot once when a copy is gone."""
+        """Return a piece from the best candidate that delivers; renew the snapshot once if a copy is gone."""
         try:
             return await self._from_candidates(piece, wanted, renewed=False)
         except NotFound:
@@ -176,9 +176,10 @@ class ReadHandle:
                 raise DataLoss(f"{self._view.name}: {exc}", remedy="run: tierfs fsck") from exc
 
     async def _from_candidates(self, piece: Piece, wanted: ByteRange, *, renewed: bool) -> Buffer:
-        """From the first that delivers. A copy deleted since the snapshot is not a failure of its tier: NotFound.
+        """Return a piece from the first candidate that delivers.
 
-        Raises Unavailable when one of them may deliver later, else what the first one raised.
+        Raises NotFound for a copy deleted since the snapshot, which is not a failure of its tier; Unavailable when a
+        candidate may deliver later; else the error of the first one.
         """
         if not piece.candidates:
             raise self._no_copy(piece.range)

@@ -1,4 +1,4 @@
-"""A ledger's objects where they lie, ours or those of others: what they say of it, and its entries in order.
+"""Read a ledger's objects in place, ours or adopted: their indexes, and the entries in order.
 
 Indexes are small and read as a whole; data objects are read ahead, in pieces, and never kept.
 """
@@ -23,28 +23,28 @@ from tierfs.parallel import Pool
 from tierfs.types import MIB, ByteRange, PayloadEncoding
 
 METADATA_SUFFIX = ".json"
-"""Of the file beside an object in a directory that holds its user metadata, where no bucket does."""
+"""Suffix of the file beside an object in a directory, with the user metadata that a bucket would hold."""
 
 MANAGED_LEDGER_PROPERTY = "pulsar/managed-ledger"
 """Custom metadata in which Pulsar names the managed ledger of each ledger that it makes."""
 
 STEP_BYTES = 8 * MIB
-"""Bytes per request, and the memory that it takes."""
+"""Bytes per request, and its memory."""
 
 MAX_ENTRIES = 2**63 - 1
 """Ids are longs in BookKeeper."""
 
 _MAX_METADATA_FILE_BYTES = 64 * 1024
-"""S3 takes 2 KiB of user metadata: anything above is something else."""
+"""S3 takes 2 KiB of user metadata: a much larger file is something else."""
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerLayout:
-    """How the entries of one ledger lie in one data object."""
+    """The positions of one ledger's entries in one data object."""
 
     spans: tuple[BlockSpan, ...]
     entries: int | None
-    """Of the whole ledger, as its index says; None where it does not."""
+    """Of the whole ledger, by its index; None if the index does not state it."""
     payload_bytes: int | None
     """The same, of all payloads."""
     data_object_length: int
@@ -55,7 +55,7 @@ class LedgerLayout:
 
     @property
     def streaming(self) -> bool:
-        """Whether the object may hold other ledgers, too."""
+        """Whether the object may hold other ledgers too."""
         return any(span.ledger_id is not None for span in self.spans)
 
     @property
@@ -68,9 +68,9 @@ class LedgerLayout:
 
 
 def read_small(storage: ChunkStorage, stored: StoredObject, most_bytes: int = MAX_INDEX_BYTES) -> bytes:
-    """All of a small object. Raises DataLoss for one that is not small, before any of it is read."""
+    """Return all of a small object. Raises DataLoss for a larger one, before reading any of it."""
     if stored.length_bytes > most_bytes:
-        raise DataLoss(f"{printable(stored.name)} has {stored.length_bytes} bytes, where at most {most_bytes} may be")
+        raise DataLoss(f"{printable(stored.name)} has {stored.length_bytes} bytes; at most {most_bytes} are allowed")
     buffer = memoryview(bytearray(stored.length_bytes))
     if buffer:
         storage.read_into(stored.name, 0, buffer, if_match=stored.etag)
@@ -78,12 +78,12 @@ def read_small(storage: ChunkStorage, stored: StoredObject, most_bytes: int = MA
 
 
 def read_index(storage: ChunkStorage, index: StoredObject, deviations: Deviations) -> LedgerIndex | StreamingIndex:
-    """The index object, of either form. Raises DataLoss."""
+    """Return the decoded index object, of either form. Raises DataLoss."""
     return decode_index(read_small(storage, index), index.name, deviations)
 
 
 def layout(index: LedgerIndex, data: StoredObject, deviations: Deviations) -> LedgerLayout:
-    """The ledger of format 1. Raises DataLoss where its object cannot hold it."""
+    """Return the layout of a ledger of format 1. Raises DataLoss if its object cannot hold it."""
     index.check(data.length_bytes, data.name, deviations)
     return LedgerLayout(
         spans=tuple(index.spans()),
@@ -97,16 +97,17 @@ def layout(index: LedgerIndex, data: StoredObject, deviations: Deviations) -> Le
 def streaming_layout(
     index: StreamingIndex, ledger_id: int, data: StoredObject, end_entry_id: int | None
 ) -> LedgerLayout:
-    """One ledger of the streaming form, or the part of it in this object.
+    """Return the layout of one ledger of the streaming form, or of its part in this object.
 
-    `end_entry_id`: behind the last entry that counts, by all indexes of the ledger; None where none of them says.
+    `end_entry_id` is one past the last valid entry, by all indexes of the ledger; None if none of them states it.
     """
     if data.length_bytes < index.data_object_length:
         missing = f"has {data.length_bytes} bytes of the {index.data_object_length} that its index names"
         raise DataLoss(f"{printable(data.name)} {missing}")
     section = index.section(ledger_id)
     ended = replace(section.info, entries=MAX_ENTRIES if end_entry_id is None else end_entry_id)
-    only = replace(index, sections=tuple(replace(one, info=ended) if one is section else one for one in index.sections))
+    sections = (replace(other, info=ended) if other is section else other for other in index.sections)
+    only = replace(index, sections=tuple(sections))
     return LedgerLayout(
         spans=tuple(only.spans(ledger_id)),
         entries=end_entry_id,
@@ -117,36 +118,36 @@ def streaming_layout(
 
 
 def streaming_managed_ledger(info: LedgerInfo) -> str:
-    """The managed ledger in the record of a ledger of the streaming form; empty where it does not say."""
-    return next((one.value for one in info.properties if one.key == MANAGED_LEDGER_PROPERTY), "")
+    """Return the managed ledger in the record of a ledger of the streaming form; "" without one."""
+    return next((prop.value for prop in info.properties if prop.key == MANAGED_LEDGER_PROPERTY), "")
 
 
 def first_form_layout(
     storage: ChunkStorage, data: StoredObject, magic: MagicWords, deviations: Deviations
 ) -> LedgerLayout | None:
-    """The ledger of an object of the first PIP's form; None for any other object. Raises DataLoss."""
+    """Return the layout of an object of the first PIP's form; None for any other object. Raises DataLoss."""
     if data.length_bytes < single_object.START_BYTES:
         return None
     start = _read(storage, data, ByteRange(0, single_object.START_BYTES))
     if bytes(start[: len(magic.index)]) != magic.index:
         return None
     span = single_object.index_range(start, data.length_bytes, magic, data.name)
-    found = single_object.decode_index(_read(storage, data, span), data.length_bytes, magic, data.name, deviations)
-    if not found.entries and found.metadata.readable_last_entry_id >= 0:
+    index = single_object.decode_index(_read(storage, data, span), data.length_bytes, magic, data.name, deviations)
+    if not index.entries and index.metadata.readable_last_entry_id >= 0:
         raise DataLoss(f"{printable(data.name)}: its entries are in no block of the index")
     return LedgerLayout(
-        spans=tuple(found.spans(data.length_bytes)),
-        entries=found.metadata.readable_last_entry_id + 1,
-        payload_bytes=found.metadata.length,
+        spans=tuple(index.spans(data.length_bytes)),
+        entries=index.metadata.readable_last_entry_id + 1,
+        payload_bytes=index.metadata.length,
         data_object_length=data.length_bytes,
-        managed_ledger=managed_ledger(found.metadata),
+        managed_ledger=managed_ledger(index.metadata),
         encoding=PayloadEncoding.FIRST_BLOCK,
         magic=magic,
     )
 
 
 def magic_words_of(storage: ChunkStorage, data: StoredObject) -> MagicWords:
-    """The words that an object of the first PIP's form has itself, at its start and where its index ends."""
+    """Return the magic words of an object of the first PIP's form: at its start, and at the end of its index."""
     start = bytes(_read(storage, data, ByteRange(0, min(single_object.START_BYTES, data.length_bytes))))
     index_bytes = int.from_bytes(start[4:8], "big")
     if index_bytes + 4 > data.length_bytes:
@@ -155,22 +156,22 @@ def magic_words_of(storage: ChunkStorage, data: StoredObject) -> MagicWords:
 
 
 def managed_ledger(metadata: LedgerMetadata) -> str:
-    """The managed ledger that Pulsar noted with the ledger itself; empty where it did not."""
-    found = next((one.value for one in metadata.custom if one.key == MANAGED_LEDGER_PROPERTY), None)
-    return (found or b"").decode(errors="replace")
+    """Return the managed ledger that Pulsar stored with the ledger itself; "" without one."""
+    value = next((prop.value for prop in metadata.custom if prop.key == MANAGED_LEDGER_PROPERTY), None)
+    return (value or b"").decode(errors="replace")
 
 
 def batches(source: DecoderSource, laid: LedgerLayout, deviations: Deviations) -> Iterator[EntryBatch]:
-    """The entries; see block_reader.read_batches."""
+    """Return the entries in batches; see block_reader.read_batches."""
     if laid.magic is not None:
         return single_object.read_batches(source, laid.spans, laid.magic, deviations)
     return block_reader.read_batches(source, laid.spans, deviations)
 
 
 def metadata_beside(storage: ChunkStorage, name: str) -> Mapping[str, str] | None:
-    """User metadata from the file beside an object, lower-case keys; None without one. Raises DataLoss.
+    """Return user metadata from the file beside an object, lower-case keys; None without one. Raises DataLoss.
 
-    As `aws s3api put-object --metadata` takes them, or one level down, under `metadata`, as `head-object` tells them.
+    The format is that of `aws s3api put-object --metadata`, or one level down, under `metadata`, that of `head-object`.
     """
     try:
         found = storage.stat(name + METADATA_SUFFIX)
@@ -179,7 +180,7 @@ def metadata_beside(storage: ChunkStorage, name: str) -> Mapping[str, str] | Non
     try:
         parsed = json.loads(read_small(storage, found, _MAX_METADATA_FILE_BYTES))
     except (ValueError, RecursionError) as exc:
-        raise DataLoss(f"{printable(found.name)} is no JSON") from exc
+        raise DataLoss(f"{printable(found.name)} is not JSON") from exc
     metadata = parsed.get("metadata", parsed) if isinstance(parsed, dict) else None
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise DataLoss(f'{printable(found.name)} is not like {{"KEY": "VALUE", ...}}')
@@ -193,18 +194,18 @@ def _read(storage: ChunkStorage, stored: StoredObject, span: ByteRange) -> memor
 
 
 class Pieces:
-    """Reads ranges of objects ahead, each in order, with so many requests at once. Thread-safe; close it."""
+    """Reads ranges of objects ahead, each in order, with `jobs` requests at once. Thread-safe; close it."""
 
     def __init__(self, storage: ChunkStorage, jobs: int, readers: int = 1) -> None:
-        """`readers` ranges are read at a time: 8 MiB for each of them and of the jobs, or a bit more, are in memory."""
+        """`readers` is the number of ranges read at a time. About 8 MiB for each reader and each job are in memory."""
         if jobs < 1 or readers < 1:
-            raise InvalidRequest("nothing can be read by no job")
+            raise InvalidRequest("at least one job and one reader are needed")
         self._storage = storage
         self._pool = Pool(jobs, "tierfs-pieces", str(storage))
         self._ahead = max(2, jobs // readers)
 
     def of(self, stored: StoredObject, span: ByteRange) -> Iterator[memoryview]:
-        """The bytes of a range of one version of an object. Raises what the storage raises, Closed once closed."""
+        """Return the bytes of a range of one version of an object. Raises as the storage does, Closed once closed."""
         starts = range(span.start, span.end, STEP_BYTES)
         pieces = (ByteRange(start, min(start + STEP_BYTES, span.end)) for start in starts)
         return self._pool.in_order(partial(_read, self._storage, stored), pieces, ahead=self._ahead)

@@ -1,10 +1,8 @@
-"""Reading chunk files: straight from the page cache on the loop, by a thread for what is not there.
+"""Read chunk files: from the page cache on the loop, else by a thread.
 
-`preadv2(RWF_NOWAIT)` into page-aligned pooled buffers; the loop never waits for the disk and no chunk is
-ever mapped (a cold page would stop every thread, a cut file is SIGBUS). Each 128 KiB block is checked on
-its first touch in this process; until then whole blocks are read.
-
-Local chunks, checked on first touch: the CRCs come from the newest commit, the bytes from `local.py`.
+`preadv2(RWF_NOWAIT)` into page-aligned pooled buffers; the loop never waits for the disk and no chunk is ever mapped (a
+cold page would stop every thread, a cut file is SIGBUS). Each 128 KiB block is checked on its first read in this
+process, against the CRCs of the newest commit; until then whole blocks are read.
 """
 
 from __future__ import annotations
@@ -58,7 +56,7 @@ class LocalReader:
         self._page_cache = osio.PageCache()
 
     def is_checked(self, object_id: ObjectId, wanted: ByteRange) -> bool:
-        """Whether every block that `wanted` touches was checked before."""
+        """Return whether every block that `wanted` touches was checked before."""
         checked = self._checked.get(object_id)
         if checked is None:
             return False
@@ -66,7 +64,7 @@ class LocalReader:
         return last < len(checked) and 0 not in checked[first : last + 1]
 
     def read_now(self, name: str, wanted: ByteRange) -> memoryview | None:
-        """The bytes if they are in the page cache, without waiting and without checking; else None.
+        """Return the bytes if they are in the page cache, without waiting and without checking; else None.
 
         The view is valid until the next call. Raises NotFound for a missing file.
         """
@@ -91,7 +89,7 @@ class LocalReader:
         marks[first:end] = b"\1" * (end - first)
 
     async def read(self, object_id: ObjectId, name: str, wanted: ByteRange, grid: Grid | None) -> memoryview:
-        """The bytes of a chunk file; `grid` holds the blocks to check, None when all were checked.
+        """Return bytes of a chunk file; `grid` holds the blocks to check, None if all were checked.
 
         The view is valid until the next call. Raises NotFound for a missing file, DataLoss for a short one
         or for bytes that do not match their checksum.
@@ -124,7 +122,7 @@ class LocalReader:
         return buffer
 
     def _take_back(self) -> None:
-        """The reply that used the last buffer was written before any other task could run."""
+        """Take back lent buffers: their reply was written before any other task could run."""
         for buffer in self._lent:
             self._pool.give_back(buffer)
         self._lent.clear()
@@ -175,7 +173,7 @@ def _fill_blocking(name: str, fd: int, view: memoryview, offset: int) -> None:
 
 
 class LocalPath:
-    """The local path of one open handle; remembers the checksums it needed last."""
+    """The local path of one open handle; remembers the checksums used last."""
 
     def __init__(self, metadata: MetadataStore, local: LocalReader) -> None:
         self._metadata = metadata
@@ -183,9 +181,9 @@ class LocalPath:
         self._run: ChecksumRun | None = None
 
     def read_now(self, placed: PlacedChunk, held: ByteRange, *, growing: bool) -> memoryview | None:
-        """Bytes of a local chunk from the page cache; `growing` for the active chunk of its segment.
+        """Return bytes of a local chunk from the page cache; `growing` for the active chunk of its segment.
 
-        None for whatever is not as simple as that: it goes the long way, which also says what is wrong.
+        Returns None in every other case: `read` handles those, and reports errors.
         """
         try:
             if self._local.is_checked(placed.object.id, held):
@@ -196,7 +194,7 @@ class LocalPath:
             return None
 
     async def read(self, placed: PlacedChunk, held: ByteRange) -> memoryview:
-        """Bytes of a local chunk. Raises NotFound when it was evicted, DataLoss for wrong or missing bytes."""
+        """Return bytes of a local chunk. Raises NotFound when it was evicted, DataLoss for wrong or missing bytes."""
         grid = self._grid_to_check(placed, held)
         return await self._local.read(placed.object.id, placed.object.name, held, grid)
 
@@ -206,10 +204,10 @@ class LocalPath:
         run = self._run
         if run is None or run.object_id != placed.object.id or not run.covers(start, end):
             with self._metadata.read() as txn:
-                found = checksums.run_at(txn, placed.object.id, start)
-            if found is None or not found.covers(start, end):
+                stored = checksums.run_at(txn, placed.object.id, start)
+            if stored is None or not stored.covers(start, end):
                 return None
-            run = self._run = replace(found, object_id=placed.object.id)
+            run = self._run = replace(stored, object_id=placed.object.id)
         view = self._local.read_now(placed.object.name, ByteRange(start, end))
         if view is None or not run_matches(run, view, start):
             return None
@@ -217,7 +215,7 @@ class LocalPath:
         return view[held.start - start : held.end - start]
 
     def _grid_to_check(self, placed: PlacedChunk, held: ByteRange) -> Grid | None:
-        """The blocks of a local chunk that were not checked yet, with the CRCs of the newest commit."""
+        """Return the blocks of a local chunk not checked yet, with the CRCs of the newest commit; None if all were."""
         if self._local.is_checked(placed.object.id, held):
             return None
         with self._metadata.read() as txn:

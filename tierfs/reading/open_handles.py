@@ -1,4 +1,4 @@
-"""The open handles of a reader, and what was read through them."""
+"""The open handles of a reader, and counts of reads through them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from tierfs.reading.handle import ReadHandle
 from tierfs.types import SegmentId, Tier
 
 SEGMENTS_SHOWN = 1000
-"""Segments in a snapshot, those most was read of first: naming one takes about 10 microseconds, on the loop."""
+"""Segments in a snapshot, the most read first: naming one takes about 10 microseconds, on the loop."""
 
 
 @dataclass(slots=True, eq=False)
 class HandleTally:
-    """Reads of one segment since it was opened first."""
+    """Reads of one segment since its first open."""
 
     handles: set[ReadHandle] = field(default_factory=set)
     newest: ReadHandle | None = None
@@ -25,7 +25,7 @@ class HandleTally:
 
 
 class OpenHandles:
-    """The open handles of one reader, with what was read through them. Counts of a segment end with its last."""
+    """The open handles of one reader, with counts of reads. A segment's counts end with its last handle."""
 
     def __init__(self, metrics: MetricSink) -> None:
         self._counts = {
@@ -41,11 +41,11 @@ class OpenHandles:
         return sum(len(tally.handles) for tally in self._tallies.values())
 
     def add(self, handle: ReadHandle) -> None:
-        """A handle was opened."""
+        """Add an opened handle."""
         self._tallies.setdefault(handle.segment.id, HandleTally()).handles.add(handle)
 
     def remove(self, handle: ReadHandle) -> None:
-        """A handle was closed."""
+        """Remove a closed handle."""
         tally = self._tallies[handle.segment.id]
         tally.handles.remove(handle)
         if tally.newest is handle:
@@ -54,7 +54,7 @@ class OpenHandles:
             del self._tallies[handle.segment.id]
 
     def served(self, handle: ReadHandle, end_offset: int, length_bytes: int) -> None:
-        """A read returned bytes that end at `end_offset` of the segment. A read at the end of file counts nowhere."""
+        """Count a read whose bytes end at `end_offset` of the segment; an empty read at the end does not count."""
         if not length_bytes or handle.served_from is None:
             return
         tally = self._tallies[handle.segment.id]
@@ -67,9 +67,9 @@ class OpenHandles:
 
     @property
     def segments(self) -> int:
-        """How many segments are open."""
+        """Number of open segments."""
         return len(self._tallies)
 
     def most_read(self) -> list[HandleTally]:
-        """What a snapshot shows."""
+        """Return the most read segments, at most `SEGMENTS_SHOWN`."""
         return heapq.nlargest(SEGMENTS_SHOWN, self._tallies.values(), key=lambda tally: tally.bytes)

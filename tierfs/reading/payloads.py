@@ -1,7 +1,7 @@
-"""Reading payloads out of a ledger's cold object: frames and padding are left out between the storage and its reader.
+"""Read payloads out of a ledger's cold object: frames and padding are removed between the storage and its reader.
 
-Whoever reads sees an object that is nothing but payload: ranges, checksums and caches go by offsets in it. The rows of
-`entries` say where in the stored object each payload lies; nothing is parsed. The last rows that were used are kept.
+The reader sees an object of payload only: ranges, checksums and caches use offsets in it. The rows of `entries` locate
+each payload in the stored object; nothing is parsed. The rows used last are kept.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ _KEPT_RUNS = 256
 """Of up to 4096 entries, 32 KiB each: 8 MiB of memory for a million entries."""
 
 _WORTH_A_REQUEST_BYTES = MIB
-"""A gap in the stored object, as the padding of a block is, that is rather read than asked around (a guess)."""
+"""A gap in the stored object, such as the padding of a block, up to which one request is cheaper (a guess)."""
 
 _MOST_SCRATCH_BYTES = 16 * MIB
-"""What one request reads of the stored object: entries of a few bytes are mostly frames."""
+"""Limit of one request to the stored object: entries of a few bytes are mostly frames."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A run of entries as its readers need it."""
+    """A run of entries in the form for reads."""
 
     first_entry_id: int
     end_entry_id: int
@@ -45,7 +45,7 @@ class _Run:
     stored_offset: int
     lengths: tuple[int, ...]
     starts: array[int]
-    """Where each payload begins, counted from the run's first; at the end, where the last one ends."""
+    """The start of each payload, from the run's first; the last element is the end of the last payload."""
 
     @classmethod
     def of(cls, run: EntryRun) -> _Run:
@@ -58,38 +58,38 @@ class _Run:
 
 
 class _Share:
-    """What one run holds of the payload that is wanted: taken out as it arrives."""
+    """The wanted payload bytes in one run, extracted as they arrive."""
 
     __slots__ = ("_at", "_end", "_frame_bytes", "_index", "_run", "begin", "finish")
 
     def __init__(self, run: _Run, wanted: ByteRange, frame_bytes: int) -> None:
-        """`wanted`: bytes of the segment that the run holds, not empty."""
+        """`wanted` is a range of the segment inside the run, not empty."""
         self._run = run
         self._frame_bytes = frame_bytes
         self._at, self._end = wanted.start - run.payload_start, wanted.end - run.payload_start
         self._index = bisect_right(run.starts, self._at) - 1
         last = bisect_left(run.starts, self._end) - 1
         self.begin = self._stored(self._index, self._at)
-        """Where in the stored object the first byte is."""
+        """Offset of the first byte in the stored object."""
         self.finish = self._stored(last, self._end)
 
     def _stored(self, index: int, offset: int) -> int:
         return self._run.stored_offset + self._frame_bytes * (index + 1) + offset
 
     def take(self, scratch: memoryview, origin: int, arrived: int, view: memoryview, done: int) -> int:
-        """Copy what has arrived, whole entries, to `view` from `done` on; returns up to where it is full then.
+        """Copy whole arrived entries to `view` from `done` on; return the filled length of `view`.
 
-        `scratch` holds the stored object from `origin` on, as far as `arrived` bytes.
+        `scratch` holds the stored object from `origin` on, `arrived` bytes of it.
         """
         end = origin + arrived
-        done = self._take_one(scratch, origin, end, view, done)  # of the first entry a part may be wanted
+        done = self._take_one(scratch, origin, end, view, done)  # possibly only a part of the first entry
         starts, first = self._run.starts, self._index
         limit = bisect_right(starts, self._end) - 1
         if self._stored(limit - 1, starts[limit]) > end:
-            limit = bisect_right(range(limit), end, lo=first, key=lambda one: self._stored(one, starts[one + 1]))
+            limit = bisect_right(range(limit), end, lo=first, key=lambda index: self._stored(index, starts[index + 1]))
         if limit > first:
             position, frame_bytes = self._stored(first, self._at) - origin, self._frame_bytes
-            # Measured: the quickest way that Python has, half a microsecond for an entry of 1 KiB.
+            # Measured: the fastest way in Python, half a microsecond for an entry of 1 KiB.
             for length in self._run.lengths[first:limit]:
                 view[done : done + length] = scratch[position : position + length]
                 done += length
@@ -98,7 +98,7 @@ class _Share:
         return self._take_one(scratch, origin, end, view, done)
 
     def _take_one(self, scratch: memoryview, origin: int, end: int, view: memoryview, done: int) -> int:
-        """The entry that comes next, or what is wanted of it."""
+        """Copy the next entry, or the wanted part of it, if it has arrived; return the filled length of `view`."""
         if self._at >= self._end:
             return done
         stop = min(self._run.starts[self._index + 1], self._end)
@@ -113,7 +113,7 @@ class _Share:
 
     @property
     def taken(self) -> bool:
-        """Whether all of it was."""
+        """Whether all of it was copied."""
         return self._at >= self._end
 
 
@@ -122,7 +122,7 @@ FindRun: TypeAlias = Callable[[ObjectRecord, int], EntryRun | None]
 
 
 def rows_of(metadata: MetadataStore) -> FindRun:
-    """Finds rows in a store."""
+    """Return a function that finds rows in a store."""
 
     def find(holder: ObjectRecord, offset: int) -> EntryRun | None:
         with metadata.read() as txn:
@@ -132,7 +132,7 @@ def rows_of(metadata: MetadataStore) -> FindRun:
 
 
 class Payloads:
-    """What one process knows of where payloads lie. Thread-safe."""
+    """The positions of payloads as one process knows them. Thread-safe."""
 
     def __init__(self, find_run: FindRun) -> None:
         self._find_run = find_run
@@ -152,7 +152,7 @@ class Payloads:
     ) -> None:
         """Fill `view` with an object's bytes from `offset`; see ChunkStorage.read_into.
 
-        Raises DataLoss where nothing is known of the entries that are wanted.
+        Raises DataLoss if the positions of the wanted entries are unknown.
         """
         if holder.encoding is PayloadEncoding.RAW:
             storage.read_into(holder.name, offset, view, if_match=if_match, progress=progress)
@@ -171,7 +171,7 @@ class Payloads:
         if_match: str | None,
         progress: OnReceived | None,
     ) -> int:
-        """One request for what neighbouring runs hold; returns how much of `view` is full then."""
+        """Send one request for the shares of neighbouring runs; return the filled length of `view`."""
         origin = request[0].begin
         scratch = self._memory(request[-1].finish - origin)
         waiting = deque(request)
@@ -186,45 +186,45 @@ class Payloads:
             if progress is not None:
                 progress(done)
 
-        # Bytes of a version that is not pinned may come anew from another one: they are taken when all have arrived.
+        # Without an etag a retry may read another version: take the bytes only when all have arrived.
         taken = None if if_match is None else arrived
         storage.read_into(holder.name, origin, scratch, if_match=if_match, progress=taken)
         arrived(len(scratch))
         return done
 
     def _memory(self, size_bytes: int) -> memoryview:
-        """Memory of this thread: the first touch of fresh memory is dear."""
+        """Return memory of this thread, reused because the first touch of fresh memory is expensive."""
         held: bytearray | None = getattr(self._scratch, "memory", None)
         if held is None or len(held) < size_bytes:
             held = self._scratch.memory = bytearray(size_bytes)
         return memoryview(held)[:size_bytes]
 
     def _shares(self, holder: ObjectRecord, offset: int, size_bytes: int) -> Iterator[_Share]:
-        """What the runs hold of payload bytes [offset, offset + size) of an object, in order."""
+        """Yield the shares of the runs in payload bytes [offset, offset + size) of an object, in order."""
         at = holder.payload_start + offset
         end = at + size_bytes
         while at < end:
             run = self._run(holder, at)
             if run is None:
                 raise DataLoss(
-                    f"{printable(holder.name)}: nobody knows where the payload at {at} lies in it",
+                    f"{printable(holder.name)}: the position of the payload at {at} is unknown",
                     remedy="run: tierfs fsck --repair",
                 )
             yield _Share(run, ByteRange(at, min(end, run.payload_end)), holder.encoding.frame_bytes)
             at = run.payload_end
 
     def _run(self, holder: ObjectRecord, offset: int) -> _Run | None:
-        """The run that holds a payload byte of the ledger; None where nobody knows its place in the object."""
+        """Return the run that holds a payload byte of the ledger; None if its place in the object is unknown."""
         with self._lock:
             kept = self._runs.get(holder.id)
             for run in reversed(kept.values()) if kept else ():
                 if run.payload_start <= offset < run.payload_end:
                     return run
-        found = self._find_run(holder, offset)
-        return self._keep(holder.id, _Run.of(found)) if found is not None and found.stored_offset else None
+        row = self._find_run(holder, offset)
+        return self._keep(holder.id, _Run.of(row)) if row is not None and row.stored_offset else None
 
     def _keep(self, object_id: ObjectId, run: _Run) -> _Run:
-        # By object: a ledger that is offloaded anew has another one, where its entries may lie elsewhere.
+        # By object: a ledger offloaded again has another one, whose entries may be placed differently.
         with self._lock:
             self._runs.setdefault(object_id, OrderedDict())[run.first_entry_id] = run
             self._order[object_id, run.first_entry_id] = None
@@ -237,15 +237,15 @@ class Payloads:
 
 
 def _requests(shares: Iterator[_Share]) -> Iterator[list[_Share]]:
-    """Shares that are asked for together."""
+    """Yield groups of shares to request together."""
     request: list[_Share] = []
-    for one in shares:
+    for share in shares:
         if request and (
-            one.begin - request[-1].finish > _WORTH_A_REQUEST_BYTES
-            or one.finish - request[0].begin > _MOST_SCRATCH_BYTES
+            share.begin - request[-1].finish > _WORTH_A_REQUEST_BYTES
+            or share.finish - request[0].begin > _MOST_SCRATCH_BYTES
         ):
             yield request
             request = []
-        request.append(one)
+        request.append(share)
     if request:
         yield request

@@ -1,7 +1,7 @@
 """Rehearsal: one small cold read before a mount is announced, so that the first reader does not pay for first uses.
 
-What is first used by it: the loop's connection to the server, the signing of a URL, and the code of the whole way: a
-fifth of the first open's time (docs/design/0007-reading.md).
+It warms up the loop's connection to the server, the signing of a URL, and the code of the whole path: a fifth of the
+first open's time (docs/design/0007-reading.md).
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from tierfs.types import ReadPriority, Tier
 log = logging.getLogger(__name__)
 
 _LOOKED_AT = 100
-"""Segments among which a cold one is looked for; a store whose first hundred are local does without."""
+"""Segments searched for a cold one; a store whose first hundred are local has no rehearsal."""
 
 _READ_BYTES = 4096
 _LONGEST_S = 1.0
-"""A mount is not kept waiting by a cold tier that does not answer."""
+"""A cold tier that does not answer delays a mount no longer than this."""
 
 
 async def rehearse(reader: Reader) -> None:
-    """Read a few cold bytes and forget them; what goes wrong is left to the first real read to say."""
+    """Read a few cold bytes and forget them; errors are left to the first real read."""
     try:
         with trio.move_on_after(_LONGEST_S):
             await _read_a_little(reader)
@@ -39,10 +39,10 @@ async def rehearse(reader: Reader) -> None:
 
 
 async def _read_a_little(reader: Reader) -> None:
-    found = _cold_chunk(reader.metadata)
-    if found is None:
+    cold = _cold_chunk(reader.metadata)
+    if cold is None:
         return
-    segment, chunk = found
+    segment, chunk = cold
     handle = reader.open(segment.id, priority=ReadPriority.OFFLOADED_ONLY)
     try:
         # Not at the segment's first byte: read-ahead begins there.
@@ -50,12 +50,12 @@ async def _read_a_little(reader: Reader) -> None:
     finally:
         handle.close()
     span = reader.spans.find(chunk.object_id, chunk.object_offset + 1)
-    if span is not None:  # in memory it would be a hit that no reader earned; one who reads already may wait for it
+    if span is not None:  # kept, it would count as a hit; a reader may already wait for it
         reader.spans.drop(span)
 
 
 def _cold_chunk(metadata: MetadataStore) -> tuple[SegmentRecord, ChunkRecord] | None:
-    """The last cold chunk of a segment that has any."""
+    """Return the last cold chunk of a segment that has any."""
     with metadata.read() as txn:
         rows = islice(txn.scan(SEGMENTS), _LOOKED_AT)
         segment = next((segment for _, segment in rows if segment.cold.count), None)

@@ -1,15 +1,13 @@
-"""What sequential readers will want next: several sessions per segment, each with a window that doubles. Pure.
+"""Predict the next reads of sequential readers: several sessions per segment, each with a window that doubles. Pure.
 
-A read that goes on where a session is belongs to it, whichever handle it comes from: processes share
-descriptors, and readers of one file share what is fetched. A session begins with the blocks it was asked
-for, or with 1 MiB at the beginning of the file; having read on for more than 1 MiB proves it and opens the
-window. Whoever jumps about never proves a session and is fetched the blocks asked for, nothing more: the kernel
-cuts one large read into neighbouring requests, so that two of them prove nothing.
+A read that continues a session belongs to it, from any handle: processes share descriptors, and readers of one file
+share fetched bytes. A session begins with the requested blocks, or with 1 MiB at the beginning of the file; reading on
+for more than 1 MiB proves it and opens the window. Random reads never prove a session and fetch only the requested
+blocks: the kernel cuts one large read into neighbouring requests, so that two of them prove nothing.
 
-Where readers are in packs: who reads one small file after another finds the next ones in memory.
-
-Files of a pack lie in the order of their names, as a listing shows them. A read that goes on where another file
-of the pack ended belongs to a session of the pack, as reads of one large file do to one of that file.
+`PackAhead` keeps sessions of packs, so that a reader of one small file after another finds the next ones in memory.
+Files of a pack lie in the order of their names, as in a listing. A read that continues where another file of the pack
+ended belongs to a session of the pack, as reads of one large file do to one of that file.
 """
 
 from __future__ import annotations
@@ -30,28 +28,28 @@ _SLACK_BYTES = MIB
 """The kernel sends the requests of one reader out of order, up to its own read-ahead apart."""
 
 _BEHIND_BYTES = 2 * MIB
-"""A request of 1 MiB that comes after its successor begins so far behind the end of that one."""
+"""A request of 1 MiB that arrives after its successor begins so far before the end of that one."""
 
 _AHEAD_SHARE = 2
-"""Half of the memory is for what is ahead of readers: what they hold and have passed needs some, and fresh memory
-is dear (docs/design/0007-reading.md)."""
+"""Half of the memory is for bytes ahead of readers: held and passed bytes need some, and fresh memory is expensive
+(docs/design/0007-reading.md)."""
 
 _MAX_RANGE_BYTES = 16 * MIB
 _RANGES_PER_WINDOW = 4
 _GROWS_AFTER = 4
-"""A window doubles when a quarter of it was read: who reads 1 MiB has not asked for 64."""
+"""A window doubles when a quarter of it was read: a read of 1 MiB does not justify fetching 64."""
 
 _PROVEN_SESSIONS = 64
 _UNPROVEN_SESSIONS = 16
-"""Sessions kept per segment; an unproven one is what a random read leaves behind."""
+"""Sessions kept per segment; a random read leaves an unproven one."""
 
 _ACTIVE_S = 10.0
-"""A session that was not read for so long leaves its share of the memory to others (a guess)."""
+"""A session not read for so long gives its share of the memory to others (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one session may use of memory and streams."""
+    """One session's share of memory and streams."""
 
     window_bytes: int
     ranges_per_window: int
@@ -72,7 +70,7 @@ class FairShare:
         return len(self._last_read_s)
 
     def of(self, session: ReadSession, now_s: float) -> Share:
-        """The share of a session that is being read now."""
+        """Return the share of a session that is being read now."""
         last_read_s = self._last_read_s
         last_read_s[id(session)] = now_s
         last_read_s.move_to_end(id(session))
@@ -84,43 +82,43 @@ class FairShare:
         return Share(max(_MIN_WINDOW_BYTES, window), ranges)
 
     def leave(self, session: ReadSession) -> None:
-        """The session ended."""
+        """End a session's share."""
         self._last_read_s.pop(id(session), None)
 
 
 @dataclass(slots=True, eq=False)
 class ReadSession:
-    """Where one reader is, and how far ahead of it was asked for. Offsets are the segment's."""
+    """The position of one reader, and the end of the bytes requested ahead of it. Offsets are the segment's."""
 
     start: int
     position: int
     ahead: int
     window_bytes: int = 0
-    """0 until the session is proven: only what is asked for."""
+    """0 until the session is proven: only the requested bytes."""
     range_bytes: int = MIB
     grown_at: int = 0
-    """Where it was when its window grew."""
+    """Position when its window last grew."""
 
     @property
     def proven(self) -> bool:
-        """Whether it reads on and on."""
+        """Whether it has proved to be sequential."""
         return self.window_bytes > 0
 
     def continues(self, wanted: ByteRange) -> bool:
-        """Whether a read is this session's next one, or near it; exactly the next one while nothing is proven."""
+        """Return whether a read is this session's next one, or near it; exactly the next one while unproven."""
         if not self.proven:
             return self.position - CRC_BLOCK_BYTES <= wanted.start <= self.position
         return self.position - _BEHIND_BYTES <= wanted.start <= self.ahead + _SLACK_BYTES
 
     def note(self, wanted: ByteRange) -> None:
-        """A read that asks for nothing more than its own bytes, as long as the session is not proven."""
+        """Note a read of an unproven session, which requests only its own bytes."""
         self.position = max(self.position, wanted.end)
         self.ahead = max(self.ahead, wanted.end)
 
     def plan(self, wanted: ByteRange, share: Share, length_bytes: int) -> ByteRange | None:
         """Note a read of a proven session.
 
-        Returns the bytes to ask for now in ranges of `range_bytes`, None when enough is on its way.
+        Returns the bytes to request now in ranges of `range_bytes`, None when enough is on its way.
         """
         self.position = max(self.position, wanted.end)
         window_bytes = min(self.window_bytes, share.window_bytes)
@@ -141,7 +139,7 @@ class ReadSession:
         return self._up_to(min(length_bytes, max(wanted.end, self.ahead + ranges * range_bytes)))
 
     def prove(self) -> None:
-        """It read on: its window opens."""
+        """Prove the session sequential, and open its window."""
         self.window_bytes = FIRST_WINDOW_BYTES
         self.grown_at = self.start
 
@@ -154,7 +152,7 @@ class ReadSession:
 
 
 def _range_bytes(window_bytes: int, share: Share) -> int:
-    """Large enough to be cheap, small enough to run in parallel; a power of two, as buffers are."""
+    """Return a size large enough to be cheap, small enough for parallel ranges; a power of two, as buffers are."""
     if window_bytes <= _MIN_WINDOW_BYTES:
         return window_bytes
     wanted = min(_MAX_RANGE_BYTES, max(MIB, window_bytes // share.ranges_per_window))
@@ -165,17 +163,17 @@ class Sessions:
     """The sessions of one segment, those read last first."""
 
     def __init__(self, shares: FairShare, proven_bytes: int = FIRST_WINDOW_BYTES) -> None:
-        """Who reads on for more than `proven_bytes` is believed to go on."""
+        """A reader of more than `proven_bytes` in sequence is expected to continue."""
         self._shares = shares
         self._proven_bytes = proven_bytes
         self._proven: list[ReadSession] = []
         self._unproven: list[ReadSession] = []
 
     def of(self, wanted: ByteRange, first_offset: int) -> ReadSession:
-        """The session that a read belongs to; a new one if it goes on nowhere."""
-        found = self._nearest(wanted)
-        if found is not None:
-            return self._continued(*found, wanted)
+        """Return the session that a read belongs to; a new one if it continues none."""
+        nearest = self._nearest(wanted)
+        if nearest is not None:
+            return self._continued(*nearest, wanted)
         start = wanted.start - wanted.start % CRC_BLOCK_BYTES
         session = ReadSession(start=wanted.start, position=wanted.start, ahead=max(start, first_offset))
         if wanted.start == first_offset:
@@ -184,18 +182,18 @@ class Sessions:
         return session
 
     def __iter__(self) -> Iterator[ReadSession]:
-        """The proven ones."""
+        """Return an iterator over the proven sessions."""
         return iter(self._proven)
 
     def close(self) -> None:
-        """Nobody reads the segment any more."""
+        """End all sessions: the segment has no readers left."""
         for session in self._proven:
             self._shares.leave(session)
         self._proven.clear()
         self._unproven.clear()
 
     def _nearest(self, wanted: ByteRange) -> tuple[list[ReadSession], int] | None:
-        """The session whose reader is nearest: windows of others may reach over it."""
+        """Return the session whose reader is nearest: windows of others may reach beyond it."""
         nearest, least_bytes = None, 0
         for sessions in (self._proven, self._unproven):
             for index, session in enumerate(sessions):
@@ -229,14 +227,14 @@ _PACKS = 64
 """Packs whose readers are remembered."""
 
 _PROVEN_BYTES = 2 * CRC_BLOCK_BYTES
-"""Read in order by so much, files are read one after another: single ones are smaller, or are read in few requests."""
+"""Reading so much in order proves that files are read one after another: single files take less, or few requests."""
 
 
 @dataclass(slots=True)
 class _Pack:
     sessions: Sessions
     last: Span | None = None
-    """Read last: what is read in another one has passed it."""
+    """Span read last: a read in another span has passed it."""
 
 
 @dataclass(slots=True)
@@ -248,11 +246,11 @@ class PackAhead:
     _packs: OrderedDict[ObjectId, _Pack] = field(default_factory=OrderedDict)
 
     def sessions_of(self, object_id: ObjectId) -> Sessions:
-        """The sessions of a pack."""
+        """Return the sessions of a pack."""
         return self._of(object_id).sessions
 
     def served(self, span: Span) -> None:
-        """Bytes of a pack were read: the span before is done with when they lie in another one."""
+        """Note a read of a pack: a read in another span than before has passed the previous one."""
         pack = self._of(span.holder.id)
         if pack.last is not span:
             if pack.last is not None:
@@ -273,5 +271,5 @@ class PackAhead:
 
 
 def is_whole_file(view: SegmentView, placed: PlacedChunk) -> bool:
-    """Whether a chunk of a pack is all there is of its segment, so that who reads on reads another segment."""
+    """Return whether a chunk of a pack is its whole segment, so that a sequential reader goes to another segment."""
     return placed.object.packed > 0 and placed.range.contains(view.segment.range)

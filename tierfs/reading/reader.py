@@ -1,4 +1,4 @@
-"""Reader: all reads of one process, with the memory, fetches and files they share."""
+"""Reader: all reads of one process, with shared memory, fetches and files."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tierfs.reading.cache.cache import DiskCache
 
 _ADOPT_AFTER_S = 1.0
-"""So long etags that changed are gathered: a transaction is a sync of the disk."""
+"""Time for which changed etags are gathered: a transaction is a sync of the disk."""
 
 
 class Reader:
@@ -111,11 +111,11 @@ class Reader:
                 self.cache.close()
 
     async def settle(self) -> None:
-        """Take back what was lost and proves right, which a mount does as it goes; for who ends when it has read."""
+        """Mark lost copies that prove right as good; a mount does it as it runs, other processes before they end."""
         await self._marks.settle()
 
     async def _adopt_etags(self) -> None:
-        """Write down the etags of objects that were copied or restored, many at once and not in a reader's way."""
+        """Record the etags of objects that were copied or restored, many at once, without delaying readers."""
         while True:
             await self.fetcher.proved.wait()
             await trio.sleep(_ADOPT_AFTER_S)
@@ -130,7 +130,7 @@ class Reader:
             return self._policies.effective(txn, view.segment).read_priority
 
     def _closed(self, handle: ReadHandle) -> None:
-        """Stop reading ahead for a segment that no handle reads any more."""
+        """Stop reading ahead for a segment whose last handle was closed."""
         self.open_handles.remove(handle)
         handle.cold.handles -= 1
         if handle.cold.handles == 0:

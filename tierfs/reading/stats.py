@@ -1,6 +1,7 @@
-"""What a reader is doing: counts kept per open segment, and a snapshot of them with memory and fetches.
+"""Statistics of a reader: a snapshot of the counts per open segment, of memory and of fetches.
 
-What a mount says of its disk cache in `.tierfs/cache`: one JSON object, for people and for `tierfs warmup`.
+`CacheReport` is the content of `.tierfs/cache`, a mount's disk cache as one JSON object, for people and for
+`tierfs warmup`.
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ class OpenSegment:
     length: int
     sealed: bool
     offset: int
-    """Where the newest read ended, in the segment."""
+    """End of the newest read, in the segment."""
     window_bytes: int
-    """How far is read ahead, summed over the readers of the segment."""
+    """Length of the read-ahead windows, summed over the readers of the segment."""
     served_from: str | None
-    """Tier of the newest read: `local` or `cold`; None before there was one."""
+    """Tier of the newest read: `local` or `cold`; None before the first one."""
     requests: int
     bytes: int
 
@@ -58,11 +59,11 @@ class ReadingStats:
 
     figures: ReadingFigures
     segments: tuple[OpenSegment, ...]
-    """By bytes read, the most first; `SEGMENTS_SHOWN` at most."""
+    """The most read first, by bytes; `SEGMENTS_SHOWN` at most."""
 
 
 def figures(reader: Reader) -> ReadingFigures:
-    """The numbers alone. Cheap: about a microsecond per open handle."""
+    """Return the figures only. Cheap: about a microsecond per open handle."""
     return ReadingFigures(
         handles=len(reader.open_handles),
         segments_open=reader.open_handles.segments,
@@ -76,7 +77,7 @@ def figures(reader: Reader) -> ReadingFigures:
 
 
 def snapshot(reader: Reader) -> ReadingStats:
-    """Everything, as of now."""
+    """Return the figures and the open segments now."""
     with reader.metadata.read() as txn:
         segments = tuple(_open_segment(txn, tally) for tally in reader.open_handles.most_read())
     return ReadingStats(figures(reader), segments)
@@ -105,17 +106,17 @@ def _open_segment(txn: ReadTransaction, tally: HandleTally) -> OpenSegment:
 
 
 CACHE_REPORT_NAME = "cache"
-"""The control file."""
+"""Name of the control file."""
 
 OFF = "off"
-"""The state of a mount that has no cache: switched off, or another process has it."""
+"""The state of a mount without a cache: switched off, or used by another process."""
 
 USABLE = (CacheState.ON, CacheState.FULL_DISK)
 
 
 @dataclass(frozen=True, slots=True)
 class CacheReport:
-    """One look at a mount's cache."""
+    """A mount's cache at one instant."""
 
     state: str
     directory: str
@@ -124,37 +125,37 @@ class CacheReport:
     hits: int = 0
     misses: int = 0
     fetches: int = 0
-    """Under way, or waiting for their turn."""
+    """Running or queued."""
     unstored_bytes: int = 0
     """Fetched, and waiting for the cache's disk."""
 
     @property
     def usable(self) -> bool:
-        """Whether it stores what is fetched."""
+        """Whether it stores fetched bytes."""
         return self.state in USABLE
 
     @property
     def settled(self) -> bool:
-        """Whether all that was asked for is fetched and stored, or will never be."""
+        """Whether every requested byte is fetched and stored, or never will be."""
         return self.fetches == 0 and self.unstored_bytes == 0
 
     def encode(self) -> bytes:
-        """The content of the control file."""
+        """Return the content of the control file."""
         return json.dumps(asdict(self)).encode() + b"\n"
 
     @classmethod
     def decode(cls, content: bytes) -> CacheReport:
-        """Read one; what a newer version adds is ignored. Raises ValueError."""
+        """Decode a report, ignoring fields of newer versions. Raises ValueError."""
         values = json.loads(content)
         known = {field.name for field in fields(cls)}
         try:
             return cls(**{key: value for key, value in values.items() if key in known})
         except (TypeError, AttributeError) as exc:
-            raise ValueError(f"no report of a cache: {exc}") from exc
+            raise ValueError(f"not a report of a cache: {exc}") from exc
 
 
 def report_of(reader: Reader, directory: Path) -> CacheReport:
-    """The report of a reader whose cache, if it has one, is in `directory`. On the trio loop."""
+    """Return the report of a reader whose cache, if it has one, is in `directory`. On the trio loop."""
     if reader.cache is None:
         return CacheReport(OFF, str(directory))
     stats = reader.cache.stats

@@ -1,7 +1,4 @@
-"""Copying a segment's bytes out, as `tierfs cat` does.
-
-Following a segment that grows, as `tierfs cat -f` does.
-"""
+"""Copy a segment's bytes out, as `tierfs cat` does, and follow a growing segment, as `tierfs cat -f` does."""
 
 from __future__ import annotations
 
@@ -32,9 +29,9 @@ def copy_segment(
     priority: ReadPriority | None,
     write: Write,
 ) -> int:
-    """Write bytes [start, end) with `write`; returns how many. Runs its own trio loop.
+    """Write bytes [start, end) with `write`; return how many. Runs its own trio loop.
 
-    Raises InvalidRequest for a range outside the segment, Unavailable or DataLoss for bytes no tier has.
+    Raises InvalidRequest for a range outside the segment, Unavailable or DataLoss for bytes in no tier.
     """
     start = segment.start_offset if start is None else start
     end = segment.length if end is None else end
@@ -58,38 +55,38 @@ def copy_segment(
                 handle.close()
             await reader.settle()
 
-    # Else Ctrl-C would be raised in whatever runs, and trio loses tasks that are just being started.
+    # Else Ctrl-C would be raised in any running code, and trio loses tasks that are just being started.
     trio.run(copy, restrict_keyboard_interrupt_to_checkpoints=True)
     return end - start
 
 
 POLL_S = 0.1
-"""How often the number of the last commit is looked at: far below the half second people may wait."""
+"""Interval of checks for a new commit: far below the half second that people accept."""
 
 
 class Output(Protocol):
-    """Where the bytes go."""
+    """Destination of the bytes."""
 
     def write(self, data: Buffer) -> None:
         """Take a buffer that is valid until this returns."""
         ...
 
     def flush(self) -> None:
-        """Hand on what was written: nothing may follow for a long time."""
+        """Pass on all written bytes: no more may follow for a long time."""
         ...
 
     def check(self) -> None:
-        """Raise BrokenPipeError when nobody takes the bytes any more; called while there are none."""
+        """Raise BrokenPipeError when the receiver is gone; called while there are no bytes."""
         ...
 
 
 def follow_segment(
     reader: Reader, segment: SegmentRecord, start: int | None, priority: ReadPriority | None, output: Output
 ) -> None:
-    """Write the bytes from `start` on, and those that are appended meanwhile, until the segment is sealed.
+    """Write the bytes from `start` on, and those appended meanwhile, until the segment is sealed.
 
     A segment sealed by policy is followed into its successor. Runs its own trio loop. Raises InvalidRequest for
-    a start outside the segment, NotFound once it is deleted, and what reading raises.
+    a start outside the segment, NotFound once it is deleted, and the errors of reads.
     """
     start = segment.start_offset if start is None else start
     if not segment.start_offset <= start <= segment.length:
@@ -113,7 +110,7 @@ def follow_segment(
 
 
 async def _follow(reader: Reader, handle: ReadHandle, offset: int, output: Output) -> tuple[int, SegmentId | None]:
-    """Write a segment's bytes until it is sealed; returns where they end, and in which one they go on."""
+    """Write a segment's bytes until it is sealed; return their end, and the segment that continues it."""
     while True:
         seen = reader.metadata.last_transaction_id()
         offset = await _copy_all(reader, handle, offset, output)
@@ -131,7 +128,7 @@ def _successor(reader: Reader, handle: ReadHandle) -> SegmentId | None:
 
 
 async def _copy_all(reader: Reader, handle: ReadHandle, offset: int, output: Output) -> int:
-    """Write what there is from `offset` on; returns the offset behind it."""
+    """Write the bytes from `offset` on; return the offset after them."""
     start = offset
     while data := await _read(reader, handle, offset):
         output.write(data)
@@ -147,8 +144,8 @@ async def _read(reader: Reader, handle: ReadHandle, offset: int) -> Buffer:
         return await handle.read(offset, MIB)
     except Fenced as exc:
         with reader.metadata.read() as txn:
-            left = directories.segment(txn, handle.segment.id)
-        if left is not None:
+            record = directories.segment(txn, handle.segment.id)
+        if record is not None:
             raise
         name = names.printable(handle.segment.name)
         raise NotFound(f"segment {name} was deleted; its bytes up to {offset} were written") from exc

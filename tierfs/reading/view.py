@@ -1,10 +1,10 @@
 """SegmentView: the snapshot of one segment that an open handle reads from.
 
-The chunks of a segment are loaded in windows, so that opening one of a million chunks costs what a small one
-does. A window begins small and doubles while reads go on where the last one ended. Windows of an unsealed
-segment are dropped when any process committed something; those of a sealed one stay until they are renewed.
+The chunks of a segment are loaded in windows, so that opening one of a million chunks costs as little as a small one.
+A window begins small and doubles while reads continue where the last one ended. Windows of an unsealed segment are
+dropped after a commit of any process; those of a sealed one stay until they are renewed.
 
-Which chunks can serve which bytes, best first. Pure.
+`resolve`, which is pure, cuts a range into pieces with the chunks that can serve them, best first.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
 
 _FIRST_CHUNKS = 1
-"""Chunks of each tier in the first window at a new place: a random read pays for no more."""
+"""Chunks of each tier in the first window at a new place: a random read needs no more."""
 
 _MAX_WINDOWS = 256
-"""Windows kept, 1 KiB each and more: random reads come back to the same chunks."""
+"""Windows kept, 1 KiB each and more: random reads return to the same chunks."""
 
 
 class SegmentView:
-    """Raises NotFound on creation when there is no such segment, Fenced later when it was deleted."""
+    """One segment by a snapshot. Creation raises NotFound for an unknown segment, later calls Fenced once deleted."""
 
     def __init__(self, metadata: MetadataStore, segment_id: SegmentId) -> None:
         self._metadata = metadata
@@ -39,21 +39,21 @@ class SegmentView:
         self.segment: SegmentRecord = segment
         self._sealed = segment.sealed
         self._windows: list[Layout] = []
-        """By where they begin."""
+        """Ordered by their start."""
         self._chunks = _FIRST_CHUNKS
 
     @property
     def name(self) -> str:
-        """The segment as messages call it."""
+        """Name of the segment for messages."""
         return f"segment {names.printable(self.segment.name)}"
 
     def refresh(self) -> None:
-        """Take in commits of any process if the segment may have changed by them."""
+        """Renew after a commit of any process, unless the segment cannot have changed."""
         if not self._sealed and self._metadata.last_transaction_id() != self._transaction_id:
             self.renew()
 
     def renew(self) -> None:
-        """Forget all windows and read the segment's record again."""
+        """Forget all windows and read the segment's record again. Raises Fenced once deleted."""
         with self._metadata.read() as txn:
             segment = directories.segment(txn, self.segment.id)
             if segment is None:
@@ -63,32 +63,32 @@ class SegmentView:
         self._windows.clear()
 
     def clamp(self, offset: int, size_bytes: int) -> ByteRange:
-        """Bytes [offset, offset + size), cut at the segment's end. Raises Fenced below its start offset."""
+        """Return bytes [offset, offset + size), cut at the segment's end. Raises Fenced below its start offset."""
         segment = self.segment
         self.require(offset)
         return ByteRange(min(offset, segment.length), min(offset + size_bytes, segment.length))
 
     def require(self, offset: int) -> None:
-        """Raises Fenced when the head that held this byte was cut off."""
+        """Raise Fenced if the head with this byte was cut off."""
         if offset < self.segment.start_offset:
             raise self._gone(offset, self.segment.start_offset)
 
     def layout(self, offset: int) -> Layout:
-        """The window that holds the byte at `offset`, which lies inside the segment."""
+        """Return the window that holds the byte at `offset`, which lies inside the segment."""
         index = bisect_right(self._windows, offset, key=_start) - 1
         if index >= 0 and offset < self._windows[index].window.end:
             return self._windows[index]
         return self._load(offset)
 
     def _load(self, offset: int) -> Layout:
-        goes_on = any(layout.window.end == offset for layout in self._windows)
-        self._chunks = min(WINDOW_CHUNKS, self._chunks * 2) if goes_on else _FIRST_CHUNKS
+        continues = any(layout.window.end == offset for layout in self._windows)
+        self._chunks = min(WINDOW_CHUNKS, self._chunks * 2) if continues else _FIRST_CHUNKS
         with self._metadata.read() as txn:
             unchanged = txn.id == self._transaction_id
             segment = self.segment if unchanged else directories.segment(txn, self.segment.id)
             if segment is None:
                 raise Fenced(f"{self.name} was deleted")
-            # A sealed segment is read as it was opened, for as long as its chunks are there.
+            # A sealed segment is read as it was opened, as long as its chunks exist.
             layout = load(txn, self.segment if self._sealed else segment, offset, self._chunks)
             if not unchanged and not self._sealed:
                 self._windows.clear()
@@ -124,14 +124,14 @@ class Piece:
 
     @property
     def lost(self) -> bool:
-        """Whether no copy is known to be there; the object of a candidate may have come back."""
+        """Whether no copy is known to exist; the object of a candidate may have been restored."""
         return not self.candidates or self.candidates[0].chunk.lost
 
 
 def resolve(layout: Layout, wanted: ByteRange, tiers: Sequence[Tier]) -> tuple[Piece, ...]:
     """Cut `wanted`, which must lie in the layout's window, into pieces in offset order.
 
-    Candidates are in the order of `tiers`, suspect chunks behind good ones and lost ones last. A piece
+    Candidates are in the order of `tiers`, suspect chunks after good ones and lost ones last. A piece
     ends where any tier's chunk begins or ends, so each candidate holds all of it.
     """
     if len(tiers) == 1 or not layout.local or not layout.cold:
@@ -168,6 +168,6 @@ def _piece_start(placed: PlacedChunk) -> int:
 
 
 def in_object(piece: ByteRange, placed: PlacedChunk) -> ByteRange:
-    """The bytes of a piece as offsets in the object of one of its candidates."""
+    """Return the bytes of a piece as offsets in the object of one of its candidates."""
     shift = placed.chunk.object_offset - placed.chunk.start_offset
     return ByteRange(piece.start + shift, piece.end + shift)

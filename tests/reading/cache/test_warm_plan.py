@@ -1,4 +1,4 @@
-"""What a warm-up wants: by read priority, cut at whole blocks, with what is lost left out."""
+"""The bytes of a warm-up: by read priority, cut at whole blocks, without lost ones."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ _RELEASE_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Odds:
-    """How often a read of the cold tier goes wrong in which way; 0 to 1 each."""
+    """Probabilities of the failures of a read of the cold tier; 0 to 1 each."""
 
     fails: float = 0.0
     fails_halfway: float = 0.0

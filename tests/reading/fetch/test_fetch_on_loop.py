@@ -47,7 +47,7 @@ class RangedStorage(MemoryStorage):
         self.reads: list[tuple[int, int]] = []
         """Offset and length of each read of a chunk."""
         self.damages: deque[int] = deque()
-        """Where, in their buffers, the next reads are wrong."""
+        """Offsets, in their buffers, of the damage of the next reads."""
         self.gate = threading.Event()
         self.gate.set()
         self.entered = threading.Semaphore(0)

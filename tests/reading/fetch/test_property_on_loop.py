@@ -137,7 +137,7 @@ async def read_here_and_there(world: World, seed: int) -> None:
 
 
 async def release(storage: ServedStorage) -> None:
-    """What is held back goes on when nothing else does."""
+    """Release held back reads one by one, each when everything else is blocked."""
     while True:
         with trio.move_on_after(PATIENCE_S):  # hedges keep the loop from ever being idle
             await wait_all_tasks_blocked()

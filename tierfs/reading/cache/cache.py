@@ -1,9 +1,8 @@
 """DiskCache: cold blocks on a local disk, so that a restart or a small memory does not fetch them again.
 
-The checksum the caller brings is the authority: what does not match was never there. The cache's disk may
-fail or fill in any way; reads go on without it.
-
-Storing fetched bytes in the disk cache, beside the reads: a cache disk that lags behind slows nobody down.
+The caller's checksum is the authority: a block that does not match counts as a miss. The cache's disk may fail or
+fill in any way; reads continue without it. `CacheWriter` stores fetched bytes beside the reads, so that a slow cache
+disk slows no reader.
 """
 
 from __future__ import annotations
@@ -28,19 +27,19 @@ FREE_FLOOR_BYTES = 256 * MIB
 """Room on its filesystem that the cache leaves to others: four times that below which appends are refused."""
 
 _GROWTH_SLOTS = 64
-"""8 MiB set aside at a time: long extents, and one system call for many stores."""
+"""8 MiB allocated at a time: long extents, and one system call for many stores."""
 
 _ROOM_AGAIN = 4
-"""Once the disk was full it takes a quarter more of free room to go on, or it would be full again at once."""
+"""After a full disk, growth needs a quarter more free room, or the disk would be full again at once."""
 
 _READ_SLOTS = 8
 """1 MiB read at a time: checked while it is in the processor's cache."""
 
 
 class DiskCache:
-    """The cache of one process. Thread-safe; no method raises for what the disk does.
+    """The cache of one process. Thread-safe; no method raises an error of the disk.
 
-    `read_now` and `holds` do not wait for the disk, for nothing does while it has the lock.
+    `read_now` and `holds` do not wait for the disk, because nothing waits for it while holding the lock.
     """
 
     def __init__(
@@ -68,9 +67,9 @@ class DiskCache:
         *,
         free_floor_bytes: int = FREE_FLOOR_BYTES,
     ) -> DiskCache | None:
-        """Open the cache in a directory, made if its parent exists, or None, with a line in the log saying why.
+        """Open the cache in a directory, made if its parent exists, or None, with the reason in the log.
 
-        Blocks that another store or a larger size left are gone. `size_bytes` bounds all files together; 0 is off.
+        Blocks of another store, or beyond the size, are discarded. `size_bytes` bounds all files together; 0 is off.
         """
         if size_bytes == 0:
             return None
@@ -95,7 +94,7 @@ class DiskCache:
         *,
         free_floor_bytes: int = FREE_FLOOR_BYTES,
     ) -> DiskCache:
-        """The same for a size that holds a block. Raises InUse, OSError."""
+        """Open the cache for a size that holds a block. Raises InUse, OSError."""
         files = CacheFiles(directory, store_id, slots_within(size_bytes))
         try:
             return cls(directory, files, size_bytes, metrics, free_floor_bytes)
@@ -104,30 +103,29 @@ class DiskCache:
             raise
 
     def read(self, object_id: ObjectId, start: int, view: memoryview, grid: Grid) -> int:
-        """Fill the longest prefix of `view` whose whole blocks are held and match; returns its bytes.
+        """Fill the longest prefix of `view` whose whole blocks are held and match; return its bytes.
 
-        `view` begins at block boundary `start` of the object; `grid` covers it. What lies in `view` behind the
-        prefix is undefined.
+        `view` begins at block boundary `start` of the object; `grid` covers it. The rest of `view` is undefined.
         """
         places = self._begin(object_id, start, len(view), count_misses=True)
         return self._finish(places, *self._fill(places, start, view, grid, now=False)) if places else 0
 
     def read_now(self, object_id: ObjectId, start: int, view: memoryview, grid: Grid) -> int:
-        """The same from the page cache alone; 0 when it would wait. What is not found is no miss yet."""
+        """Do as `read`, from the page cache alone; 0 when it would wait. Misses are not counted yet."""
         if self._lock.locked():
             return 0
         places = self._begin(object_id, start, len(view), count_misses=False)
         return self._finish(places, *self._fill(places, start, view, grid, now=True)) if places else 0
 
     def holds(self, object_id: ObjectId, start: int) -> bool:
-        """Whether the block that begins at `start` is held; its bytes may still turn out to be wrong."""
+        """Return whether the block that begins at `start` is held; its bytes may still prove wrong."""
         with self._lock:
             return self._health.usable and bool(self._table.find(object_id, start, start + 1))
 
     def store(self, object_id: ObjectId, start: int, view: memoryview) -> None:
-        """Keep blocks that the caller checked; `view` begins at a block boundary and ends at a block's end.
+        """Store blocks that the caller checked; `view` begins at a block boundary and ends at a block's end.
 
-        Held ones are skipped, and what does not fit is left out. Waits for the disk.
+        Held blocks are skipped, and blocks that do not fit are left out. Waits for the disk.
         """
         with self._writing:
             if not self._enter():
@@ -164,7 +162,7 @@ class DiskCache:
 
     @property
     def stats(self) -> CacheStats:
-        """One look at it."""
+        """Size, hits, misses and state now."""
         with self._lock:
             used = self._table.used * SLOT_BYTES
             return CacheStats(used, self._size_bytes, self._hits, self._misses, self._health.state)
@@ -185,7 +183,7 @@ class DiskCache:
         self._health.leave()
 
     def _begin(self, object_id: ObjectId, start: int, length: int, *, count_misses: bool) -> list[SlotPlace]:
-        """The blocks to read, and the files kept open until `_finish`; none, and no `_finish`, without any."""
+        """Return the blocks to read, and keep the files open until `_finish`; without a block no `_finish` is due."""
         with self._lock:
             if not self._health.usable:
                 return []
@@ -201,7 +199,7 @@ class DiskCache:
     def _fill(
         self, places: Sequence[SlotPlace], start: int, view: memoryview, grid: Grid, *, now: bool
     ) -> tuple[int, int, bool]:
-        """Read and check; returns the bytes and blocks that are right, and whether the next block is wrong."""
+        """Read and check; return the bytes and blocks that are right, and whether the next block is wrong."""
         first = index = (start - grid.range.start) // SLOT_BYTES
         done = 0
         for run in runs(places, _READ_SLOTS):
@@ -234,7 +232,7 @@ class DiskCache:
         return filled
 
     def _placed(self, object_id: ObjectId, start: int, end: int) -> tuple[list[SlotPlace], bool]:
-        """Slots for the blocks of a range that are not held, and whether the filesystem was seen to have room."""
+        """Return slots for the missing blocks of a range, and whether the filesystem proved to have room."""
         with self._lock:
             missing = self._table.missing(object_id, start, end)
             lacking = len(missing) - self._table.free
@@ -244,9 +242,9 @@ class DiskCache:
         return [SlotPlace(object_id, at, slot) for at, slot in zip(missing, slots, strict=False)], room
 
     def _grow(self, lacking: int) -> bool:
-        """Get more slots as far as the size allows; False if the filesystem has no room for them.
+        """Add slots as far as the size allows; return False if the filesystem has no room for them.
 
-        Without them the blocks not read for longest make room. Raises OSError for a disk that fails.
+        Without them the least recently read blocks make room. Raises OSError for a failing disk.
         """
         count = self._table.count
         by = min(max(lacking, _GROWTH_SLOTS), slots_within(self._size_bytes) - count)
@@ -268,11 +266,11 @@ class DiskCache:
 
 
 MAX_PENDING_BYTES = 64 * MIB
-"""Fetched bytes that wait for the cache's disk; beyond it they are not stored."""
+"""Limit of fetched bytes that wait for the cache's disk; more are not stored."""
 
 
 class CacheWriter:
-    """One thread that stores what it is offered. Thread-safe."""
+    """One thread that stores the transfers offered to it. Thread-safe."""
 
     def __init__(self, cache: DiskCache, max_pending_bytes: int) -> None:
         self._cache = cache
@@ -285,14 +283,14 @@ class CacheWriter:
 
     @property
     def pending_bytes(self) -> int:
-        """What waits for the disk."""
+        """Bytes that wait for the disk."""
         return self._pending_bytes
 
     def offer(self, transfer: Transfer, start: int, stored: Callable[[], None]) -> bool:
         """Store a complete transfer's bytes from `start` on, and call `stored` in the writer's thread.
 
-        The buffer must stay as it is until then. False, and `stored` is not called, when too much waits; what
-        is more than that on its own is taken when nothing waits.
+        The buffer must stay unchanged until then. Return False, and never call `stored`, when too many bytes wait; a
+        transfer larger than the limit is taken when nothing waits.
         """
         length_bytes = len(transfer.view) - start
         with self._changed:
@@ -308,7 +306,7 @@ class CacheWriter:
             return True
 
     def close(self) -> None:
-        """Take nothing more; what waits is dropped."""
+        """Take nothing more, and drop waiting transfers."""
         with self._changed:
             self._closed = True
             self._changed.notify()

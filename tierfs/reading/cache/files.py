@@ -1,8 +1,8 @@
-"""The files of the disk cache: one of slots, one of records that say what each slot holds, one to lock.
+"""The files of the disk cache: one of slots, one of records of the block in each slot, one to lock.
 
 A slot's bytes are written before its record, and nothing is ever synced: the checksum of each block is in
-the metadata, so whatever a crash or a power failure leaves (a record without its bytes, old bytes under a
-new record, half a record) is found when the block is read, and costs one fetch. Methods raise OSError.
+the metadata, so the remains of a crash or a power failure (a record without its bytes, old bytes under a
+new record, half a record) are found when the block is read, and cost one fetch. Methods raise OSError.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tierfs.system.locks import LockFile
 from tierfs.types import ObjectId
 
 DATA_NAME, INDEX_NAME, LOCK_NAME = "tierfs-cache.data", "tierfs-cache.index", "tierfs-cache.lock"
-"""Long names, so that a directory of other things can be named by mistake and nothing of it is overwritten."""
+"""Long names, so that naming a directory of other files by mistake overwrites none of them."""
 
 _MAGIC = b"TFSC"
 _VERSION = 1
@@ -39,16 +39,16 @@ _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class InUse(Exception):
-    """Another process has the cache."""
+    """Another process uses the cache."""
 
 
 def slots_within(size_bytes: int) -> int:
-    """How many slots fit into a cache of this size, all of its files counted."""
+    """Return the number of slots that fit into a cache of this size, counting all of its files."""
     return max(0, (size_bytes - _HEADER_BYTES) // (SLOT_BYTES + _RECORD_BYTES))
 
 
 def room_bytes(directory: Path, size_bytes: int, free_floor_bytes: int) -> int:
-    """How many bytes of blocks a cache of this size can hold on its disk as that is now. Raises OSError."""
+    """Return the bytes of blocks a cache of this size can hold on its disk as full as it is now. Raises OSError."""
     data = directory / DATA_NAME
     slots = data.stat().st_size // SLOT_BYTES if data.exists() else 0
     status = os.statvfs(directory if directory.exists() else directory.parent)
@@ -57,7 +57,7 @@ def room_bytes(directory: Path, size_bytes: int, free_floor_bytes: int) -> int:
 
 
 def peek(directory: Path, store_id: str) -> Iterator[SlotPlace]:
-    """What the records of a cache say now, whichever process has it; nothing of another store. Raises OSError."""
+    """Yield the recorded blocks of a cache, also of another process's; none of another store. Raises OSError."""
     index = (directory / INDEX_NAME).read_bytes()
     slots = (directory / DATA_NAME).stat().st_size // SLOT_BYTES
     if index[:_HEADER_BYTES] == _header(store_id):
@@ -69,10 +69,10 @@ class CacheFiles:
     """The open files of one cache. Reading is safe in any thread, everything else in one at a time."""
 
     def __init__(self, directory: Path, store_id: str, slots: int) -> None:
-        """Open or make them, cut to at most `slots` slots; what another store left is discarded.
+        """Open or create the files, cut to at most `slots` slots; those of another store are emptied.
 
-        The directory's parent must exist, so that a disk that is not mounted is not replaced by the one below
-        it. Raises InUse, OSError.
+        The directory's parent must exist, so that the cache of an unmounted disk is not created on the disk below.
+        Raises InUse, OSError.
         """
         with ExitStack() as opened:
             opened.enter_context(closing(_locked(directory)))
@@ -86,20 +86,20 @@ class CacheFiles:
         self._page_cache = osio.PageCache()
 
     def load(self) -> list[SlotPlace]:
-        """What the records say, oldest first; a damaged one is an empty slot."""
+        """Return the recorded blocks, oldest first; a damaged record is an empty slot."""
         index = os.pread(self._index_fd, self.slots() * _RECORD_BYTES, _HEADER_BYTES)
-        found = sorted(_recorded(index))
-        self._sequence = found[-1][0] if found else 0
-        return [place for _, place in found]
+        recorded = sorted(_recorded(index))
+        self._sequence = recorded[-1][0] if recorded else 0
+        return [place for _, place in recorded]
 
     def slots(self) -> int:
-        """Whole slots in the data file."""
+        """Return the number of whole slots in the data file."""
         return os.fstat(self._data_fd).st_size // SLOT_BYTES
 
     def grow(self, slots: int, by: int, free_floor_bytes: int) -> None:
-        """Make `slots` into `slots + by`, with their room on the disk set aside, or change nothing.
+        """Grow from `slots` to `slots + by`, with their room on the disk allocated, or change nothing.
 
-        Raises OSError with ENOSPC too if that left less than the floor to others.
+        Raises OSError with ENOSPC also if less than the floor would stay free.
         """
         status = os.fstatvfs(self._data_fd)
         if status.f_bavail * status.f_frsize - by * SLOT_BYTES < free_floor_bytes:
@@ -111,11 +111,11 @@ class CacheFiles:
             raise
 
     def read(self, slot: int, view: memoryview) -> int:
-        """Read from the beginning of a slot on, and into those behind it; returns how much there was."""
+        """Read from the beginning of a slot, and on through those after it; return the bytes read."""
         return os.preadv(self._data_fd, [view], slot * SLOT_BYTES)
 
     def read_now(self, slot: int, view: memoryview) -> int:
-        """The same without waiting: returns how much was in the page cache, 0 where that cannot be told."""
+        """Do the same without waiting; return the bytes found in the page cache, 0 if that is unknowable."""
         return self._page_cache.read(self._data_fd, view, slot * SLOT_BYTES)
 
     def write(self, run: Sequence[SlotPlace], view: memoryview) -> None:
@@ -130,12 +130,12 @@ class CacheFiles:
         osio.write_all(self._index_fd, memoryview(records), _record_offset(run[0].slot))
 
     def clear(self, slots: Sequence[int]) -> None:
-        """Make the records of slots empty."""
+        """Empty the records of slots."""
         for slot in slots:
             osio.write_all(self._index_fd, memoryview(bytes(_RECORD_BYTES)), _record_offset(slot))
 
     def close(self) -> None:
-        """Close all; the lock goes last."""
+        """Close all files; the lock last."""
         self._opened.close()
 
     def _begin(self, header: bytes, slots: int) -> None:
@@ -165,7 +165,7 @@ def _header(store_id: str) -> bytes:
 
 
 def _recorded(index: bytes) -> Iterator[tuple[int, SlotPlace]]:
-    """Sequence and place of every slot's record; a damaged one is an empty slot."""
+    """Yield sequence and place of every slot's record; a damaged record is an empty slot."""
     for slot in range(len(index) // _RECORD_BYTES):
         at = slot * _RECORD_BYTES
         body = index[at : at + _RECORD.size]

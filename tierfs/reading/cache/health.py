@@ -1,4 +1,4 @@
-"""How well a disk cache is, who uses its files, and what the log is told when its disk fails or fills."""
+"""The state of a disk cache, the count of users of its files, and the log lines when its disk fails or fills."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CacheState(StrEnum):
-    """What a cache does now."""
+    """The state of a cache."""
 
     ON = "on"
     FULL_DISK = "full disk"
-    """It serves and replaces what it has, and does not grow until others leave room."""
+    """It serves and replaces its blocks, and does not grow until the disk has room."""
     FAILED = "failed"
     """Its disk failed; off until the next start."""
     CLOSED = "closed"
@@ -43,10 +43,10 @@ class CacheStats:
 
 
 class CacheHealth:
-    """The state, under the cache's lock, which no method may be called with unless it says so."""
+    """The state, under the cache's lock. Call methods without the lock unless they say otherwise."""
 
     def __init__(self, directory: Path, lock: threading.Lock, metrics: MetricSink, close: Callable[[], None]) -> None:
-        """`close` is called once, when the cache is closed and nobody uses its files any more."""
+        """`close` is called once, when the cache is closed and its files have no more users."""
         self.state = CacheState.ON
         self._directory = directory
         self._lock = lock
@@ -56,16 +56,16 @@ class CacheHealth:
 
     @property
     def usable(self) -> bool:
-        """Whether the files may be used; with the lock."""
+        """Whether the files may be used. With the lock."""
         return self.state in (CacheState.ON, CacheState.FULL_DISK)
 
     def enter(self) -> bool:
-        """Keep the files open until `leave`; False, without need to leave, if they may not be used. With the lock."""
+        """Keep the files open until `leave`; return False, with no `leave` due, if unusable. With the lock."""
         self._users += self.usable
         return self.usable
 
     def leave(self) -> None:
-        """The caller is done with the files; the last one closes them."""
+        """End one use of the files; the last one closes them."""
         with self._lock:
             self._users -= 1
             last = self._users == 0
@@ -73,7 +73,7 @@ class CacheHealth:
             self._close()
 
     def close(self) -> None:
-        """Let nobody enter any more. Idempotent."""
+        """Refuse all further use. Idempotent."""
         with self._lock:
             if self.state is CacheState.CLOSED:
                 return
@@ -81,7 +81,7 @@ class CacheHealth:
         self.leave()
 
     def failed(self, exc: OSError) -> None:
-        """The disk is full, or of no more use; said once."""
+        """Record that the disk is full or failed; log the change once."""
         state = CacheState.FULL_DISK if exc.errno in NO_ROOM else CacheState.FAILED
         if not self._becomes(state):
             return
@@ -92,13 +92,13 @@ class CacheHealth:
         self._metrics.count(MetricName.CACHE_ERRORS, cache=LABEL)
 
     def stored(self) -> None:
-        """A store found the room it wanted where there may have been none."""
+        """Record that a store found room, which ends the state of a full disk."""
         if self.state is CacheState.FULL_DISK and self._becomes(CacheState.ON):
             log.info("disk cache %s has room again", self._directory)
 
     def _becomes(self, state: CacheState) -> bool:
         with self._lock:
-            news = self.usable and state is not self.state
-            if news:
+            changes = self.usable and state is not self.state
+            if changes:
                 self.state = state
-        return news
+        return changes

@@ -1,4 +1,4 @@
-"""Which slot of the disk cache holds which block, and which goes next. Memory only; the cache locks it."""
+"""The table of slots and blocks of the disk cache, in eviction order. Memory only; the cache locks it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import NamedTuple
 from tierfs.types import CRC_BLOCK_BYTES, ObjectId
 
 SLOT_BYTES = CRC_BLOCK_BYTES
-"""One block to a slot: a slot is what is checked, dropped and healed as a whole."""
+"""One block per slot: a slot is checked, dropped and healed as a whole."""
 
 
 class SlotPlace(NamedTuple):
-    """The block of an object that begins at `start`, and its slot. A block stored again is another Place."""
+    """The block of an object that begins at `start`, and its slot. A block stored again is another SlotPlace."""
 
     object_id: ObjectId
     start: int
@@ -25,7 +25,7 @@ class SlotTable:
     """Slots [0, count): each is free, holds a block, or was taken and not yet put or given back."""
 
     def __init__(self, places: Iterable[SlotPlace], count: int) -> None:
-        """`count` slots with these blocks, oldest first; of two slots with one block the later counts."""
+        """`count` slots with these blocks, oldest first; of two slots with the same block the later counts."""
         self.count = count
         self._by_object: dict[ObjectId, dict[int, SlotPlace]] = {}
         self._order: OrderedDict[int, SlotPlace] = OrderedDict()
@@ -44,42 +44,42 @@ class SlotTable:
         return len(self._free)
 
     def grow(self, count: int) -> None:
-        """There are `count` more slots, free ones."""
+        """Add `count` free slots."""
         self._free.extend(range(self.count, self.count + count))  # larger than all others, so it stays a heap
         self.count += count
 
     def find(self, object_id: ObjectId, start: int, end: int) -> list[SlotPlace]:
-        """The longest run of neighbouring blocks from `start` on that are held."""
+        """Return the longest run of neighbouring held blocks from `start` on."""
         blocks = self._by_object.get(object_id)
-        found: list[SlotPlace] = []
+        held: list[SlotPlace] = []
         if blocks is not None:
             for at in range(start, end, SLOT_BYTES):
                 place = blocks.get(at)
                 if place is None:
                     break
-                found.append(place)
-        return found
+                held.append(place)
+        return held
 
     def missing(self, object_id: ObjectId, start: int, end: int) -> list[int]:
-        """Starts of the blocks from `start` on that are not held; those that are go last when room is made."""
+        """Return the starts of missing blocks from `start` on; held ones count as just read."""
         blocks = self._by_object.get(object_id, {})
         self.touch(blocks[at] for at in range(start, end, SLOT_BYTES) if at in blocks)
         return [at for at in range(start, end, SLOT_BYTES) if at not in blocks]
 
     def gap(self, object_id: ObjectId, start: int, end: int) -> int:
-        """Number of neighbouring blocks from `start` on that are not held."""
+        """Return the number of neighbouring missing blocks from `start` on."""
         blocks = self._by_object.get(object_id, {})
         reach = next((at for at in range(start, end, SLOT_BYTES) if at in blocks), end)
         return -(-(reach - start) // SLOT_BYTES)
 
     def touch(self, places: Iterable[SlotPlace]) -> None:
-        """These blocks were just read."""
+        """Note that these blocks were just read."""
         for place in places:
             if self._order.get(place.slot) is place:
                 self._order.move_to_end(place.slot)
 
     def take(self, count: int) -> list[int]:
-        """Up to `count` slots to write to, ascending: free ones, then those of the blocks not read for longest."""
+        """Return up to `count` slots to write to, ascending: free ones, then the least recently read ones."""
         taken = [heapq.heappop(self._free) for _ in range(min(count, len(self._free)))]
         while len(taken) < count and self._order:
             slot, place = self._order.popitem(last=False)
@@ -88,17 +88,17 @@ class SlotTable:
         return sorted(taken)
 
     def put(self, places: Iterable[SlotPlace]) -> None:
-        """Taken slots hold these blocks now, which none held when they were taken."""
+        """Record these blocks in taken slots; no slot held them when the slots were taken."""
         for place in places:
             self._hold(place)
 
     def give_back(self, slots: Iterable[int]) -> None:
-        """Taken slots hold nothing."""
+        """Return taken slots unused."""
         for slot in slots:
             heapq.heappush(self._free, slot)
 
     def drop(self, place: SlotPlace) -> bool:
-        """Free a slot whose bytes are wrong; False when it holds another block by now, or the same one anew."""
+        """Free a slot whose bytes are wrong; return False if it now holds another block, or the same one again."""
         if self._order.get(place.slot) is not place:
             return False
         del self._order[place.slot]
@@ -129,7 +129,7 @@ class SlotTable:
 
 
 def runs(places: Sequence[SlotPlace], limit: int) -> Iterator[Sequence[SlotPlace]]:
-    """Cut into runs that are neighbours in the object and on disk alike, of at most `limit` blocks."""
+    """Cut into runs that are neighbours both in the object and on disk, of at most `limit` blocks."""
     first = 0
     for index in range(1, len(places) + 1):
         if index < len(places) and index - first < limit and _adjacent(places[index - 1], places[index]):

@@ -1,6 +1,6 @@
-"""Filling spans: from the disk cache or the cold tier, with a second GET when the first is slow.
+"""Fill spans from the disk cache or the cold tier, with a second GET (a hedge) when the first is slow.
 
-When to ask a second time: a GET whose first byte takes longer than nearly all recent ones did.
+A GET is slow when its first byte takes longer than in nearly all recent ones.
 """
 
 from __future__ import annotations
@@ -29,33 +29,33 @@ if TYPE_CHECKING:
 
 _RECENT = 512
 _ENOUGH = 32
-"""Fewer samples tell nothing of a 99th percentile."""
+"""Fewer samples give no 99th percentile."""
 
 _QUANTILE = 0.99
 _FLOOR_S = 0.05
 """Below this a busy processor is more likely than a slow server (a guess; a GET takes 2 ms on one machine)."""
 
 _UNKNOWN_S = 1.0
-"""Until enough is known."""
+"""Until there are enough samples."""
 
 _RENEW_EVERY = 32
 _EARNED_PER_FETCH = 0.05
 _MOST_SAVED = 4.0
-"""At most one hedge for twenty fetches, a few at once: a server that is slow for all is not asked twice."""
+"""At most one hedge for twenty fetches, a few at once, so that a generally slow server is not asked twice."""
 
 
 class HedgePolicy:
-    """On the trio loop only."""
+    """The delay before a hedge, and a budget of hedges. On the trio loop only."""
 
     def __init__(self) -> None:
         self._first_bytes_s: deque[float] = deque(maxlen=_RECENT)
         self._since_renewal = 0
         self._saved = 1.0
         self.delay_s = _UNKNOWN_S
-        """How long a first byte may take before a second GET is worth it."""
+        """Time for a first byte after which a second GET is worth it."""
 
     def note(self, first_byte_s: float) -> None:
-        """A fetch delivered its first byte after so long."""
+        """Note the time to the first byte of a fetch."""
         self._first_bytes_s.append(first_byte_s)
         self._saved = min(_MOST_SAVED, self._saved + _EARNED_PER_FETCH)
         self._since_renewal += 1
@@ -66,23 +66,23 @@ class HedgePolicy:
 
     @property
     def allowed(self) -> bool:
-        """Whether one more hedge may go out now."""
+        """Whether one more hedge may be sent now."""
         return self._saved >= 1
 
     def sent(self) -> None:
-        """A hedge went out."""
+        """Note that a hedge was sent."""
         self._saved -= 1
 
 
 log = logging.getLogger(__name__)
 
 _CACHED_NOW_BYTES = MIB
-"""Most bytes that are copied from the disk cache on the loop, which does nothing else meanwhile (a guess)."""
+"""Limit of a copy from the disk cache on the loop, which blocks the loop (a guess)."""
 
 _CACHE_STEP_BYTES = MIB
 
 _COLD, _READ = "cold", "read"
-"""Labels of GETs on the loop: those that a thread's GET has."""
+"""Labels of GETs on the loop, as of a thread's GET."""
 
 StorageOf = Callable[[LocationId], ChunkStorage]
 
@@ -116,10 +116,9 @@ class Fetcher:
         self._count_requests = metrics.counter(MetricName.STORAGE_REQUESTS, tier=_COLD, verb=_READ)
         self._count_bytes = metrics.counter(MetricName.STORAGE_BYTES, tier=_COLD, verb=_READ)
         self._range_urls: dict[LocationId, RangeUrls] = {}
-        """Of locations that were read before."""
-        """What threads have read from: making a storage may take a while, which the loop must not."""
+        """Of locations that threads have read before: making a storage may take too long for the loop."""
         self.proved = trio.Event()
-        """Set when objects were read under another etag than their records tell."""
+        """Set when objects were read under another etag than their records name."""
         self._nursery: trio.Nursery | None = None
         self._token: trio.lowlevel.TrioToken | None = None
 
@@ -139,32 +138,32 @@ class Fetcher:
         return 0 if self._writer is None else self._writer.pending_bytes
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Deliver to the trio loop that runs now."""
+        """Deliver to the running trio loop from now on."""
         self._nursery = nursery
         self._token = trio.lowlevel.current_trio_token()
 
     def close(self) -> None:
-        """Start nothing more; threads end with what they are fetching."""
+        """Start nothing more; threads end after their current fetch."""
         self._queue.close()
         self._gets.close()
         if self._writer is not None:
             self._writer.close()
 
     def submit(self, span: Span, priority: int) -> None:
-        """Queue a new span; what is wanted now and held by the disk cache is there when this returns."""
+        """Queue a new span; one wanted now and held by the disk cache is filled on return."""
         span.urgent = priority == WANTED_NOW
         if span.urgent and (self._cached_now(span) or self._got_on_loop(span)):
             return
         self._queue.put(span.transfers[0], priority)
 
     def hurry(self, span: Span) -> None:
-        """Somebody waits for a span that is still queued."""
+        """Move a queued span to the front: a reader waits for it."""
         if span.queued and not span.urgent:
             span.urgent = True
             self._queue.put(span.transfers[0], WANTED_NOW)
 
     async def wait_for(self, span: Span, wanted: ByteRange) -> None:
-        """Return when the bytes have arrived, with a second GET when the first is slow; raises the fetch's error."""
+        """Wait until the bytes have arrived, with a second GET if the first is slow; raise the fetch's error."""
         self.hurry(span)
         while not span.has(wanted) and span.leader is None and len(span.transfers) == 1:
             with trio.move_on_after(self._hedges.delay_s):
@@ -174,7 +173,7 @@ class Fetcher:
         await span.wait_for(wanted)
 
     def _hedge(self, span: Span) -> None:
-        """Ask again for a span whose first byte is late."""
+        """Send a second GET for a span whose first byte is late."""
         late = not span.queued and span.leader is None and len(span.transfers) == 1
         if late and self._hedges.allowed and self._spans.give_transfer(span):
             self._hedges.sent()
@@ -182,7 +181,7 @@ class Fetcher:
             self._queue.put(span.transfers[1], HEDGE)
 
     def _cached_now(self, span: Span) -> bool:
-        """Fill a small span that the disk cache holds in the kernel's memory."""
+        """Fill a small span from the part of the disk cache in the kernel's memory; return whether it is full."""
         transfer = span.transfers[0]
         if self._cache is None or len(transfer.view) > _CACHED_NOW_BYTES:
             return False
@@ -194,14 +193,14 @@ class Fetcher:
         return True
 
     def _got_on_loop(self, span: Span) -> bool:
-        """Begin to fetch a small span on the loop, if its object was read before and so has a URL."""
+        """Start to fetch a small span on the loop, if its location was read before and so has URLs."""
         transfer, storage = span.transfers[0], self._range_urls.get(span.holder.location_id)
         if storage is None or self._nursery is None or len(transfer.view) > SMALL_BYTES or not self._gets.free:
             return False
         if span.holder.encoding is not PayloadEncoding.RAW:
             return False  # its payloads lie between frames
         if self._cache is not None and self._cache.holds(span.holder.id, span.start):
-            return False  # but not in the kernel's memory: a thread may wait for the disk
+            return False  # not in the kernel's memory: a thread has to wait for the disk
         url = storage.range_url(span.holder.name)
         if url is None or not transfer.own():
             return False
@@ -210,7 +209,7 @@ class Fetcher:
         return True
 
     async def _get_on_loop(self, transfer: Transfer, url: RangeUrl) -> None:
-        """Fetch on the loop; handed over to a thread when that fails."""
+        """Fetch on the loop; hand over to a thread if that fails."""
         span, started_s = transfer.span, trio.current_time()
         transfer.clock_started()
         try:
@@ -225,7 +224,7 @@ class Fetcher:
             self._queue.hand_over(transfer)
 
     def _take_in(self, transfer: Transfer, seconds: float) -> None:
-        """Check what came on the loop; handed over to a thread when it is damaged."""
+        """Check bytes fetched on the loop; hand over to a thread if they are damaged."""
         length_bytes = len(transfer.view)
         try:
             transfer.arrived(length_bytes)
@@ -243,13 +242,13 @@ class Fetcher:
             self._ended(transfer, None)
 
     def _count_get(self, length_bytes: int, seconds: float) -> None:
-        """What a thread's GET is counted with by its storage."""
+        """Count a GET on the loop as a storage counts a thread's."""
         self._count_requests(1)
         self._count_bytes(length_bytes)
         self._metrics.observe(MetricName.STORAGE_SECONDS, seconds, tier=_COLD, verb=_READ)
 
     def _run(self, transfer: Transfer) -> None:
-        """In a thread: fetch, keep what was fetched, and tell the loop."""
+        """In a thread: fetch, store in the disk cache, and notify the loop."""
         assert self._token is not None
         transfer.deliver_to(self._token, last=self._writer is not None)
         error = self._fetch(transfer)
@@ -257,7 +256,7 @@ class Fetcher:
             self._tell(transfer, error)
 
     def _keep(self, transfer: Transfer) -> bool:
-        """Store what was fetched in the disk cache, and tell the loop then; False when it is not stored."""
+        """Store fetched bytes in the disk cache, then notify the loop; return False if they are not stored."""
         start = transfer.cached_bytes
         if self._writer is None or start == len(transfer.view):
             return False
@@ -265,17 +264,17 @@ class Fetcher:
 
     def _tell(self, transfer: Transfer, error: TierfsError | None) -> None:
         assert self._token is not None
-        with suppress(trio.RunFinishedError):  # nobody is left to read it
+        with suppress(trio.RunFinishedError):  # no reader is left
             self._token.run_sync_soon(self._ended, transfer, error)
 
     def _fetch(self, transfer: Transfer) -> TierfsError | None:
-        """In a thread: fill the transfer's buffer; returns what went wrong."""
+        """In a thread: fill the transfer's buffer; return the error."""
         span = transfer.span
         try:
             if self._cache is not None:
                 _fill_from(self._cache, transfer)
                 if transfer.cached_bytes == len(transfer.view):
-                    return None  # without a way to the cold tier, if need be
+                    return None  # works even without access to the cold tier
             storage = self._storage_of(span.holder.location_id)
             if isinstance(storage, RangeUrls):
                 self._range_urls[span.holder.location_id] = storage
@@ -290,7 +289,7 @@ class Fetcher:
         return None
 
     def _ended(self, transfer: Transfer, error: TierfsError | None) -> None:
-        """On the loop: a transfer is over."""
+        """On the loop: finish a transfer."""
         if transfer.first_byte_s is not None:
             self._hedges.note(transfer.first_byte_s)
         fetched = error is None and transfer.cached_bytes < len(transfer.view)
@@ -300,13 +299,13 @@ class Fetcher:
 
 
 def _fill_from(cache: DiskCache, transfer: Transfer) -> None:
-    """Fill the beginning of a transfer as far as the disk cache goes."""
+    """Fill the beginning of a transfer from the disk cache, as far as it has the blocks."""
     span, view = transfer.span, transfer.view
-    held = found = 0
+    held = filled = 0
     while held < len(view):
         step = view[held : held + _CACHE_STEP_BYTES]
-        found = cache.read(span.holder.id, span.start + held, step, span.grid)
-        held += found
+        filled = cache.read(span.holder.id, span.start + held, step, span.grid)
+        held += filled
         transfer.resume(held)
-        if found < len(step):
+        if filled < len(step):
             break

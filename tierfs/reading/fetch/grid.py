@@ -1,10 +1,8 @@
-"""The CRC32C values that cover a range of one object, and checking bytes against them.
+"""The CRC32C values of a range of one object, and checks of bytes against them.
 
-Checksum runs of cold objects, remembered: they never change, and each lookup lets go of the interpreter's lock.
-
-Measured: without it a random read takes 38 µs more, and 16 of them at once get about half the IOPS.
-
-Whole blocks of a cold object on their way into memory: fetched, checked, and fetched once more where one differs.
+`ChecksumCache` remembers the checksum runs of cold objects: they never change, and each lookup releases the
+interpreter lock. Measured: without it a random read takes 38 µs more, and 16 of them at once get about half the IOPS.
+`fetch` reads whole blocks of a cold object into memory, checks them, and fetches a block that differs once more.
 """
 
 from __future__ import annotations
@@ -34,10 +32,10 @@ class Grid:
     range: ByteRange
     """The bytes that can be checked: whole blocks."""
     crcs: bytes
-    """Four bytes per block, big-endian, as the metadata has them."""
+    """Four bytes per block, big-endian, as in the metadata."""
 
     def block_start(self, index: int) -> int:
-        """Where block number `index` begins; the end of the range behind the last one."""
+        """Return the start of block number `index`; the end of the range after the last one."""
         return min(self.range.start + index * CRC_BLOCK_BYTES, self.range.end)
 
     def first_bad(self, view: memoryview, origin: int, index: int, end: int) -> tuple[ByteRange | None, int]:
@@ -62,19 +60,19 @@ class Grid:
 
 
 def run_matches(run: ChecksumRun, view: memoryview, start: int) -> bool:
-    """Whether `view`, the object's bytes from block boundary `start` on, matches one run; the quick way."""
+    """Return whether `view`, the object's bytes from block boundary `start` on, matches one run; a fast check."""
     index = (start - run.start) // CRC_BLOCK_BYTES
-    found = pack(block_crcs(view))
-    return found == run.crcs[index * _CRC_BYTES : index * _CRC_BYTES + len(found)]
+    crcs = pack(block_crcs(view))
+    return crcs == run.crcs[index * _CRC_BYTES : index * _CRC_BYTES + len(crcs)]
 
 
 def grid_of(runs: Sequence[ChecksumRun], wanted: ByteRange, object_length: int) -> Grid:
-    """The blocks of an object that touch `wanted`, which is not empty; `runs` cover it, in order."""
+    """Return the blocks of an object that touch `wanted`, which is not empty; `runs` cover it, in order."""
     return cut_grid(runs[0].start, b"".join(run.crcs for run in runs), wanted, object_length)
 
 
 def cut_grid(begin: int, packed: bytes, wanted: ByteRange, object_length: int) -> Grid:
-    """The blocks that touch `wanted` of those whose checksums are `packed`, from `begin` on."""
+    """Return the blocks that touch `wanted`, out of those from `begin` on whose checksums are `packed`."""
     first = (wanted.start - begin) // CRC_BLOCK_BYTES
     start = begin + first * CRC_BLOCK_BYTES
     count = -(-(wanted.end - start) // CRC_BLOCK_BYTES)
@@ -83,7 +81,7 @@ def cut_grid(begin: int, packed: bytes, wanted: ByteRange, object_length: int) -
 
 
 def blocks_touched(held: ByteRange) -> int:
-    """How many checksum blocks a range of an object touches."""
+    """Return the number of checksum blocks a range of an object touches."""
     return -(-held.end // CRC_BLOCK_BYTES) - held.start // CRC_BLOCK_BYTES
 
 
@@ -92,23 +90,23 @@ MAX_RUNS = 4096
 
 
 class ChecksumCache:
-    """On the trio loop only. For objects that do not grow."""
+    """Remembered checksum runs of objects that do not grow. On the trio loop only."""
 
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
         self._runs: OrderedDict[tuple[ObjectId, int], ChecksumRun] = OrderedDict()
 
     def grid(self, object_id: ObjectId, wanted: ByteRange, object_length: int) -> Grid:
-        """The blocks of an object that touch `wanted`. Raises DataLoss where it has no checksums."""
-        found = self._remembered(object_id, wanted)
-        if found is None:
+        """Return the blocks of an object that touch `wanted`. Raises DataLoss for missing checksums."""
+        runs = self._remembered(object_id, wanted)
+        if runs is None:
             with self._metadata.read() as txn:
-                found = checksums.runs_covering(txn, object_id, wanted)
-            self._remember(object_id, found)
-        return grid_of(found, wanted, object_length)
+                runs = checksums.runs_covering(txn, object_id, wanted)
+            self._remember(object_id, runs)
+        return grid_of(runs, wanted, object_length)
 
     def _remembered(self, object_id: ObjectId, wanted: ByteRange) -> tuple[ChecksumRun, ...] | None:
-        found = []
+        runs = []
         at = wanted.start
         while at < wanted.end:
             key = (object_id, at - at % checksums.RUN_BYTES)
@@ -116,12 +114,12 @@ class ChecksumCache:
             if run is None or not run.covers(at, min(wanted.end, key[1] + checksums.RUN_BYTES)):
                 return None
             self._runs.move_to_end(key)
-            found.append(run)
+            runs.append(run)
             at = key[1] + checksums.RUN_BYTES
-        return tuple(found)
+        return tuple(runs)
 
     def _remember(self, object_id: ObjectId, runs: tuple[ChecksumRun, ...]) -> None:
-        """Only those that begin where runs of an object normally do: others are looked up each time."""
+        """Remember runs that begin at regular positions; others are looked up each time."""
         for run in runs:
             if run.start % checksums.RUN_BYTES == 0:
                 self._runs[object_id, run.start] = run
@@ -130,21 +128,21 @@ class ChecksumCache:
 
 
 class BlockDiffers(DataLoss):
-    """Bytes arrived that do not match their CRC32C."""
+    """Arrived bytes do not match their CRC32C."""
 
     def __init__(self, message: str, block: ByteRange) -> None:
-        """`block`: the first one, as bytes of the object; those before it were delivered."""
+        """`block` is the first bad block, as bytes of the object; blocks before it were delivered."""
         super().__init__(message, remedy="run: tierfs fsck --deep")
         self.block = block
 
 
 class CheckedBlocks:
-    """Memory for some blocks of one object, of which the first `filled` bytes were checked."""
+    """Memory for some blocks of one object; the first `filled` bytes are checked."""
 
     __slots__ = ("_next_block", "filled", "grid", "holder", "start", "view")
 
     def __init__(self, holder: ObjectRecord, grid: Grid, start: int, view: memoryview) -> None:
-        """`view` is to hold the object's bytes from `start` on, whole blocks of `grid`."""
+        """`view` is for the object's bytes from `start` on, whole blocks of `grid`."""
         self.holder = holder
         self.grid = grid
         self.start = start
@@ -153,7 +151,7 @@ class CheckedBlocks:
         self._next_block = (start - grid.range.start) // CRC_BLOCK_BYTES
 
     def arrived(self, received: int) -> None:
-        """Check the blocks that are whole, now that so many bytes are in the view. Raises BlockDiffers."""
+        """Check the blocks that are complete with so many bytes in the view. Raises BlockDiffers."""
         grid = self.grid
         bad, self._next_block = grid.first_bad(self.view, self.start, self._next_block, self.start + received)
         checked = grid.block_start(self._next_block) - self.start
@@ -163,22 +161,22 @@ class CheckedBlocks:
             raise BlockDiffers(f"{self.holder.name}: bytes {bad.start} to {bad.end} do not match their checksum", bad)
 
     def show(self, checked: int) -> None:
-        """The first `checked` bytes are right; raises to break the fetch off."""
+        """Take note that the first `checked` bytes are right; an override raises to stop the fetch."""
         self.filled = checked
 
 
 def fetch(blocks: CheckedBlocks, storage: ChunkStorage, etags: Etags, metrics: MetricSink) -> str | None:
-    """Fetch what is missing; returns the etag under which it came, None for any.
+    """Fetch the missing bytes; return the etag under which they arrived, None for any.
 
-    A block that differs is fetched once more, with what follows: a flipped bit on the way is not a bad object. Raises
-    BlockDiffers when it still does, what the storage raises, and what `show` raises.
+    A block that differs is fetched once more, with those after it: a bit flipped in transit is not a bad object. Raises
+    BlockDiffers if it still differs, and the errors of the storage and of `show`.
     """
     for is_last in (False, True):
         try:
             for attempt in etags.attempts(blocks.holder):
                 with attempt:
-                    held = blocks.filled  # what was delivered stays as it is: readers have it
-                    # Of a version that is not pinned a repeated try could bring other bytes: checked at the end.
+                    held = blocks.filled  # delivered bytes stay unchanged: readers have them
+                    # Without an etag a repeated try could deliver another version's bytes: check at the end.
                     progress = None if attempt.etag is None else _shifted(blocks, held)
                     start, view = blocks.start + held, blocks.view[held:]
                     etags.payloads.read_into(storage, blocks.holder, start, view, attempt.etag, progress)
@@ -192,5 +190,5 @@ def fetch(blocks: CheckedBlocks, storage: ChunkStorage, etags: Etags, metrics: M
 
 
 def _shifted(blocks: CheckedBlocks, held: int) -> OnReceived:
-    """For a fetch that begins after the first `held` bytes."""
+    """Return the progress callback of a fetch that begins after the first `held` bytes."""
     return lambda received: blocks.arrived(held + received)

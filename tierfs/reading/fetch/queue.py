@@ -1,8 +1,8 @@
-"""Which transfer is next, and the threads that run it: small ones that readers wait for at once, others in a few.
+"""The queue of transfers and its threads: small ones with a waiting reader run at once, others in a few threads.
 
-Large transfers take `streams` threads, those a reader waits for first, then read-ahead, nearest to its reader
-first: more of them gain nothing and delay each other. Small ones that a reader waits for have threads of their
-own, so that random reads run beside each other and beside any read-ahead.
+Large transfers take `streams` threads, those with a waiting reader first, then read-ahead, nearest to its reader first:
+more threads gain nothing and delay each other. Small transfers with a waiting reader have threads of their own, so that
+random reads run beside each other and beside any read-ahead.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ WANTED_NOW = -1
 """Priority of a transfer a reader waits for; read-ahead uses its distance in bytes."""
 
 HEDGE = -2
-"""Priority of a second GET: in a thread of its own, as those of the streams may all wait for first ones."""
+"""Priority of a second GET: in a thread of its own, as all stream threads may be waiting for first ones."""
 
 SMALL_BYTES = MIB
-"""What random reads ask for, and the first range of a sequential reader."""
+"""The size of random reads, and of the first range of a sequential reader."""
 
 
 class FetchQueue:
-    """Runs transfers in threads, which are started when they are needed. Thread-safe."""
+    """Runs transfers in threads, which are started on demand. Thread-safe."""
 
     def __init__(self, streams: int, urgent_streams: int, run: Callable[[Transfer], None]) -> None:
         """`run` is called in a thread and raises nothing."""
@@ -48,7 +48,7 @@ class FetchQueue:
         return self._threads - self._idle
 
     def put(self, transfer: Transfer, priority: int) -> None:
-        """Queue a transfer; once more with a better priority is fine, for each has one owner."""
+        """Queue a transfer. It may be queued again with a better priority, because each has only one owner."""
         number = next(self._numbers)
         with self._changed:
             if priority == HEDGE or (priority == WANTED_NOW and len(transfer.view) <= SMALL_BYTES):
@@ -60,13 +60,13 @@ class FetchQueue:
             self._wake_one()
 
     def hand_over(self, transfer: Transfer) -> None:
-        """Run a small transfer of the caller's next; nobody else can own it meanwhile."""
+        """Run a small transfer owned by the caller next."""
         with self._changed:
             heapq.heappush(self._urgent, (next(self._numbers), transfer, True))
             self._wake_one()
 
     def close(self) -> None:
-        """Begin nothing more; threads end with what they run."""
+        """Start nothing more; threads end after their current transfer."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -88,7 +88,7 @@ class FetchQueue:
                     self._streams_busy -= 1
 
     def _wait(self) -> tuple[Transfer, bool] | None:
-        """The next transfer, and whether it takes one of the streams; None once closed."""
+        """Return the next transfer, and whether it takes one of the streams; None once closed."""
         with self._changed:
             while not self._closed:
                 taken = self._take()

@@ -1,8 +1,8 @@
-"""A run of one object's bytes in memory, and the attempts to fill it, each into a buffer of its own.
+"""A range of one object's bytes in memory, and the transfers that fill it, each with a buffer of its own.
 
-A span may have two transfers, the second a hedge against a slow first one. The one that delivers its first
-checked block leads; the other one ends at its next step. A transfer is filled in a thread or on the loop; all else
-of a span is for the trio loop only.
+A span may have two transfers, the second a hedge against a slow first one. The first to deliver a checked block leads;
+the other ends at its next step. A transfer is filled in a thread or on the loop; everything else of a span is for the
+trio loop only.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from tierfs.reading.fetch.grid import CheckedBlocks, Grid, fetch
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
 _WORTH_BREAKING_OFF_BYTES = 2 * MIB
-"""A transfer that nobody wants goes on if less is left: a new connection costs more."""
+"""An unwanted transfer continues if less is left: a new connection costs more."""
 
 _RELEASED = PooledBuffer(0, memoryview(b""))
 
 _lock = threading.Lock()
-"""Guards who leads a span and who owns a transfer; held for an instant, once or twice per transfer."""
+"""Guards the leader of a span and the owner of a transfer; held for an instant, once or twice per transfer."""
 
 
 class BrokenOff(Exception):
-    """Nobody wants these bytes any more: not a failure of the storage."""
+    """These bytes are no longer wanted: not a failure of the storage."""
 
 
 class Span:
-    """Bytes [start, end) of one object; those below `start + filled` have arrived and were checked.
+    """Bytes [start, end) of one object; those below `start + filled` have arrived and are checked.
 
-    A span whose fetch failed ends where its bytes do.
+    A span whose fetch failed is cut at the end of its arrived bytes.
     """
 
     __slots__ = (
@@ -60,23 +60,23 @@ class Span:
     )
 
     def __init__(self, holder: ObjectRecord, grid: Grid, left: Callable[[], None]) -> None:
-        """`left` is called when nobody waits for it any more."""
+        """`left` is called when no reader waits for the span any more."""
         self.holder = holder
         self.grid = grid
         self.left = left
         self.start, self.end = grid.range.start, grid.range.end
         self.leader: Transfer | None = None
-        """The transfer whose bytes are read: the first one that delivered any."""
+        """The transfer whose bytes are read: the first to deliver any."""
         self.transfers: list[Transfer] = []
-        """Those that have not ended."""
+        """Transfers that have not ended."""
         self.urgent = False
-        """Queued as one that a reader waits for."""
+        """Queued with a waiting reader."""
         self.complete = False
         self.abandoned = False
         self.ahead = False
-        """Fetched for a session that reads on: once passed it is hardly wanted again."""
+        """Fetched for a session that reads on: once passed it is rarely wanted again."""
         self.passed_before_bytes = 0
-        """How much readers had passed when it was asked for: its age, in bytes."""
+        """Bytes that readers had passed when it was requested: its age."""
         self.error: TierfsError | None = None
         self.waiters: list[tuple[int, trio.Event]] = []
 
@@ -87,20 +87,20 @@ class Span:
 
     @property
     def filled(self) -> int:
-        """How many bytes from the start on may be read."""
+        """Number of readable bytes from the start on."""
         return 0 if self.leader is None else self.leader.filled
 
     def has(self, wanted: ByteRange) -> bool:
-        """Whether the bytes, which lie inside the span, have arrived."""
+        """Return whether the bytes, which lie inside the span, have arrived."""
         return self.leader is not None and self.start + self.leader.filled >= wanted.end
 
     def slice(self, wanted: ByteRange) -> memoryview:
-        """The bytes themselves, which have arrived, not copied."""
+        """Return the bytes, which have arrived, without a copy."""
         assert self.leader is not None
         return self.leader.buffer.view[wanted.start - self.start : wanted.end - self.start]
 
     async def wait_for(self, wanted: ByteRange) -> None:
-        """Return when the bytes have arrived; raises the fetch's error."""
+        """Wait until the bytes have arrived; raise the fetch's error."""
         needed = wanted.end - self.start
         while self.filled < needed:
             if self.error is not None:
@@ -118,7 +118,7 @@ class Span:
                     self.left()
 
     def wake(self) -> None:
-        """Wake those whose bytes have arrived, or everybody after an error."""
+        """Wake the readers whose bytes have arrived, or all after an error."""
         filled = self.filled
         for needed, event in self.waiters:
             if self.error is not None or needed <= filled:
@@ -126,7 +126,7 @@ class Span:
 
 
 class Transfer(CheckedBlocks):
-    """One attempt to fill a span. It waits for an owner, then belongs to that one until it ends."""
+    """One attempt to fill a span. It waits for an owner, and keeps that one until it ends."""
 
     __slots__ = (
         "_token",
@@ -145,11 +145,11 @@ class Transfer(CheckedBlocks):
         self.span = span
         self.buffer = buffer
         self.cached_bytes = 0
-        """What of it the disk cache held."""
+        """Bytes of it from the disk cache."""
         self.etag: str | None = None
-        """Under which the bytes came that arrived last; None for any."""
+        """Etag of the bytes that arrived last; None for any."""
         self.owned = False
-        """Whether a thread or the loop fills the buffer, or it was withdrawn."""
+        """Whether a thread or the loop fills the buffer, or the transfer was withdrawn."""
         self.started_s: float | None = None
         self.first_byte_s: float | None = None
         """Seconds from its start to the first bytes."""
@@ -157,30 +157,30 @@ class Transfer(CheckedBlocks):
         self._wake_last = True
 
     def release(self) -> PooledBuffer:
-        """Part with the buffer: a queue that still refers to this transfer does not keep the memory."""
+        """Give up the buffer, so that a queue that still refers to this transfer does not keep the memory."""
         buffer, self.buffer, self.view = self.buffer, _RELEASED, _RELEASED.view
         return buffer
 
     def deliver_to(self, token: trio.lowlevel.TrioToken, *, last: bool) -> None:
-        """Wake readers of this loop from now on; `last`: also those of the last bytes, whom else the end wakes."""
+        """Wake readers of this loop from now on; `last` includes those of the last bytes, else woken at the end."""
         self._token = token
         self._wake_last = last
 
     def own(self) -> bool:
-        """Become its owner, for good; False when it has one."""
+        """Take ownership, for good; return False if it has an owner."""
         with _lock:
             first, self.owned = not self.owned, True
             return first
 
     def resume(self, held: int) -> None:
-        """The first `held` bytes, whole blocks, are in the buffer already and were checked."""
+        """Continue after the first `held` bytes: whole blocks, checked and already in the buffer."""
         if held > self.filled:
             self.cached_bytes = held
             self._next_block = -(-held // CRC_BLOCK_BYTES)
             self.show(held)
 
     def run(self, storage: ChunkStorage, etags: Etags, metrics: MetricSink) -> None:
-        """Fetch what is missing, if anything is. Raises BrokenOff, and what `checked.fetch` raises."""
+        """Fetch the missing bytes, if any. Raises BrokenOff, and as `grid.fetch` does."""
         self._stop_if_slower()
         span = self.span
         if self.filled == span.end - span.start:
@@ -191,17 +191,17 @@ class Transfer(CheckedBlocks):
         self.etag = fetch(self, storage, etags, metrics)
 
     def clock_started(self) -> None:
-        """The request goes out now."""
+        """Start the clock: the request is sent now."""
         self.started_s = time.monotonic()
 
     def arrived(self, received: int) -> None:
-        """Check the blocks that are whole now, and wake the readers that wait for them."""
+        """Check the complete blocks, and wake the readers that wait for them."""
         if self.first_byte_s is None and self.started_s is not None:
             self.first_byte_s = time.monotonic() - self.started_s
         super().arrived(received)
 
     def show(self, checked: int) -> None:
-        """Let readers have the first `checked` bytes. Raises BrokenOff."""
+        """Show readers the first `checked` bytes. Raises BrokenOff."""
         span = self.span
         self.filled = checked
         if span.leader is not self:
@@ -210,7 +210,7 @@ class Transfer(CheckedBlocks):
         if self._token is None or (checked == span.end - span.start and not self._wake_last):
             return
         if any(needed <= checked for needed, _ in list(span.waiters)):
-            with suppress(trio.RunFinishedError):  # the reader is gone; so is whoever waited
+            with suppress(trio.RunFinishedError):  # the reader is gone, and its waiters too
                 self._token.run_sync_soon(span.wake)
 
     def _take_the_lead(self) -> None:

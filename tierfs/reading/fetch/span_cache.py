@@ -1,9 +1,9 @@
-"""Spans: runs of one object's bytes in memory, fetched once and shared by all readers.
+"""The spans of a process: ranges of objects in memory, fetched once and shared by all readers.
 
-A reader that needs a range which a span holds, or is getting, waits for that span. Memory is bounded by the pool;
-room is made by dropping complete spans nobody waits for, those that a reader has passed first, then the
-least recently used; read-ahead that nobody read yet goes only for a reader who waits. On the trio loop only,
-but for what a transfer does in its thread.
+A reader that needs a range which a span holds or fetches waits for that span. Memory is bounded by the pool; room is
+made by dropping complete spans without waiting readers: those that a reader has passed first, then the least recently
+used; unread read-ahead is dropped only for a waiting reader. On the trio loop only, except for a transfer's work in
+its thread.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tierfs.reading.fetch.span import Span, Transfer
 from tierfs.types import MIB, ObjectId
 
 KEEP_PASSED_BYTES = 32 * MIB
-"""Spans that their reader has passed and that are kept for another one. Beyond it their memory is used again
-at once, although the budget has room: the first touch of fresh memory is the dearest part of a read."""
+"""Passed spans kept for another reader. Beyond this their memory is reused at once, although the budget has room: the
+first touch of fresh memory is the most expensive part of a read."""
 
 _LARGEST_SHARE = 4
-"""A span that is waited for takes at most this part of the budget, or it might never get it."""
+"""A span with a waiting reader takes at most this fraction of the budget, or it might never get it."""
 
 _STALE_BUDGETS = 2
-"""Read-ahead that was not read while readers passed so many times the memory: its reader went elsewhere (a guess)."""
+"""Read-ahead unread while readers passed so many budgets of bytes is stale: its reader went elsewhere (a guess)."""
 
 
 class SpanCache:
@@ -44,16 +44,16 @@ class SpanCache:
         self._passed_bytes = 0
         self._ever_passed_bytes = 0
         self.transfers = 0
-        """Transfers that run or wait for their turn."""
+        """Transfers running or queued."""
         self._room = trio.Event()
 
     @property
     def largest_bytes(self) -> int:
-        """The most to ask for in one span: memory for it can be had, though it grows to whole blocks and a class."""
+        """Limit of one span: memory for it is obtainable, even rounded up to whole blocks and a buffer class."""
         return max(1, self.pool.budget_bytes // _LARGEST_SHARE)
 
     def find(self, object_id: ObjectId, offset: int) -> Span | None:
-        """The span that holds or is getting this byte of the object."""
+        """Return the span that holds or fetches this byte of the object."""
         spans = self._by_object.get(object_id)
         if not spans:
             return None
@@ -61,15 +61,15 @@ class SpanCache:
         return spans[index] if index >= 0 and offset < spans[index].end else None
 
     def next_start(self, object_id: ObjectId, offset: int) -> int | None:
-        """Where the next span behind `offset` begins, so that a new one does not overlap it."""
+        """Return the start of the next span after `offset`, so that a new one does not overlap it; None without one."""
         spans = self._by_object.get(object_id, [])
         index = bisect_right(spans, offset, key=_start)
         return spans[index].start if index < len(spans) else None
 
     def add(self, holder: ObjectRecord, grid: Grid, *, waited_for: bool) -> Span | None:
-        """A new span over free memory, or None when there is none even after dropping what may go.
+        """Return a new span over free memory, or None if there is none even after evictions.
 
-        For a span that somebody waits for, read-ahead may go too, that which has not begun first.
+        For a span with a waiting reader, read-ahead may be evicted too, the part not yet started first.
         """
         while self._passed_bytes > KEEP_PASSED_BYTES and self._drop_first(self._passed.values()):
             continue
@@ -83,7 +83,7 @@ class SpanCache:
         return span
 
     def give_transfer(self, span: Span) -> bool:
-        """Give the span one more transfer, if there is memory for it as it is."""
+        """Give the span one more transfer, if there is memory for it without evictions."""
         buffer = self.pool.take(span.end - span.start)
         if buffer is None:
             return False
@@ -92,19 +92,19 @@ class SpanCache:
         return True
 
     def used(self, span: Span) -> None:
-        """The span was just read."""
+        """Note that the span was just read."""
         if id(span) in self._order:
             self._order.move_to_end(id(span))
 
     def passed(self, span: Span) -> None:
-        """Its reader is done with it: it goes first when room is needed."""
+        """Note that the reader has passed the span: it is evicted first."""
         if id(span) in self._order and id(span) not in self._passed:
             self._passed[id(span)] = span
             self._passed_bytes += span.end - span.start
             self._ever_passed_bytes += span.end - span.start
 
     def abandon(self, span: Span) -> None:
-        """Nobody will read on to it: drop it if it has not arrived and nobody waits for it. Idempotent."""
+        """Drop a span that will not be read, if it has not arrived and has no waiting reader. Idempotent."""
         if span.complete:
             self.passed(span)
         elif not span.waiters:
@@ -112,7 +112,7 @@ class SpanCache:
             self._remove(span)
 
     def drop(self, span: Span) -> bool:
-        """Give back the memory of a complete span nobody waits for; False when it is not that. Idempotent."""
+        """Free a complete span without waiting readers; return False for any other. Idempotent."""
         if not span.complete or span.waiters:
             return False
         self._remove(span)
@@ -120,7 +120,7 @@ class SpanCache:
 
     def _remove(self, span: Span) -> None:
         """Forget a span; its memory is given back once no fetch fills it. Idempotent."""
-        assert not span.waiters or span.error is not None, "whoever waits for it would wait for ever"
+        assert not span.waiters or span.error is not None, "its readers would wait forever"
         if self._order.pop(id(span), None) is None:
             return
         if self._passed.pop(id(span), None) is not None:
@@ -135,7 +135,7 @@ class SpanCache:
             self.ended(span.transfers[0], None)
 
     def ended(self, transfer: Transfer, error: TierfsError | None) -> None:
-        """A transfer ended, well or not; with the last one, or the leading one, the span is complete."""
+        """Finish a transfer, successful or not; the span is complete with the last one, or the leading one."""
         span = transfer.span
         span.transfers.remove(transfer)
         self.transfers -= 1
@@ -152,7 +152,7 @@ class SpanCache:
         self._may_have_room()
 
     async def wait_room(self) -> None:
-        """Return when some transfer ended or a span is waited for no more, so that there may be room."""
+        """Wait until a transfer ended or a span lost its last waiting reader, so that there may be room."""
         if self._room.is_set():
             self._room = trio.Event()
         await self._room.wait()
@@ -161,7 +161,7 @@ class SpanCache:
         self._room.set()
 
     def _cut(self, span: Span) -> None:
-        """Keep what a failed fetch delivered: readers were woken for it and have not run yet."""
+        """Keep the bytes a failed fetch delivered: readers were woken for them and have not run yet."""
         if span.filled == 0:
             self._remove(span)
         else:
@@ -173,14 +173,14 @@ class SpanCache:
             self.pool.give_back(leader.release())
 
     def _make_room(self, *, waited_for: bool) -> bool:
-        """Drop one span, of least worth first; False when none may go."""
+        """Drop one span, the least valuable first; return False if none may be dropped."""
         used = (span for span in self._order.values() if not self._is_unread(span))
         if self._drop_first(chain(self._passed.values(), used)):
             return True
         return waited_for and (self._withdraw_one() or self._drop_first(self._order.values()))
 
     def _is_unread(self, span: Span) -> bool:
-        """Whether its reader is still to come, as far as can be told: it would be fetched twice."""
+        """Return whether a reader probably still needs it: dropped, it would be fetched twice."""
         since_bytes = self._ever_passed_bytes - span.passed_before_bytes
         return span.ahead and since_bytes <= _STALE_BUDGETS * self.pool.budget_bytes
 
