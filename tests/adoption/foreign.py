@@ -1,4 +1,4 @@
-"""What others wrote: objects in a bucket or files in a directory, and proof that they are as they were."""
+"""Foreign objects in a bucket or files in a directory, and a proof that they did not change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a Pulsar cluster offloaded: the objects of ledgers, and what each says of itself."""
+"""Offloads of a Pulsar cluster: the objects of ledgers, with their user metadata."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Restore drills: the cold tier is a copy that plain tools made, with other etags and times, without user metadata.
 
-Whatever was copied, the bytes are those that were written: their CRC32C says so, and an etag is a hint.
+The bytes of a copy are those that were written: their CRC32C proves it, and an etag is a hint.
 """
 
 from __future__ import annotations

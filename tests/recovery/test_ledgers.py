@@ -36,7 +36,7 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 
 def mended(store: TestStore, kind: Kind) -> list[Mended]:
-    """What `fsck --repair` does about findings of one kind."""
+    """Repair findings of one kind, as `fsck --repair` does."""
     tools = MendTools(
         store.metadata, store.files, lambda _: store.cold, lambda: store.cold, lambda: None, 0, lambda *_: True
     )

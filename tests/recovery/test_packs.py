@@ -20,7 +20,7 @@ from tierfs.metadata.tables import OBJECTS
 from tierfs.types import Tier
 
 PACKING = {"chunk_bytes": "1048576", "object_bytes": "160000"}
-"""What makes less than 10,000 bytes is packed."""
+"""Smaller runs are packed."""
 
 
 def grow(store: TestStore, seed: int) -> dict[str, bytes]:
@@ -47,7 +47,7 @@ def grow(store: TestStore, seed: int) -> dict[str, bytes]:
 
 
 def readable(store: TestStore, name: str) -> bytes:
-    """What can be read of a segment, from the cold tier alone."""
+    """Return the readable bytes of a segment, from the cold tier alone."""
     return store.read(name, Tier.COLD)[store.segment(name).start_offset :]
 
 

@@ -260,7 +260,7 @@ def names_of(store: TestStore) -> set[str]:
 
 
 def assert_readable(store: TestStore, name: str, content: Content) -> None:
-    """Whatever is not lost is what was written there."""
+    """Check that all bytes that are not lost are those that were written."""
     segment = store.segment(name)
     with store.metadata.read() as txn:
         lost = stat.lost_ranges(txn, segment)

@@ -24,7 +24,7 @@ class Content:
 
     @property
     def recovered(self) -> tuple[int, bytes]:
-        """Where it begins and what it holds after a loss."""
+        """Return its begin and its bytes after a loss."""
         return self.start, bytes(self.data[self.start : max(self.start, self.cold_end)])
 
 

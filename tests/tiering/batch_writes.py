@@ -47,7 +47,7 @@ class Driver:
 
 
 def upload(store: TestStore, plan: UploadPlan, partition: int, name: str, data: bytes) -> UploadedSegment:
-    """What a task does, in writes of three bytes."""
+    """Upload a segment as a task does, in writes of three bytes."""
     with SegmentUpload(store.cold, plan, partition, name) as segment:
         for at in range(0, len(data), 3):
             segment.write(data[at : at + 3])

@@ -34,7 +34,7 @@ def cold_pieces(store: TestStore, *sizes: int, name: str = "s", seal: bool = Fal
 
 
 def cut_head(store: TestStore, name: str, start_offset: int) -> None:
-    """What truncation does to a segment whose chunks all go on behind the new start."""
+    """Truncate a segment whose chunks all end after the new start."""
     with store.metadata.write() as txn:
         segment = replace(directories.segment_by_name(txn, name), start_offset=start_offset)
         txn.put(SEGMENTS, tables.u64(segment.id), segment)
@@ -51,7 +51,7 @@ def objects(store: TestStore) -> list[str]:
 
 
 def rows(store: TestStore) -> tuple[int, int]:
-    """How many intents and how much garbage there is."""
+    """Return the number of intents and of garbage rows."""
     with store.metadata.read() as txn:
         return txn.count(INTENTS.name), txn.count(GARBAGE.name)
 

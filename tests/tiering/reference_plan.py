@@ -12,7 +12,7 @@ from tierfs.types import SegmentId
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, most urgent first."""
+    """The actions due now, most urgent first."""
 
     rolls: tuple[SegmentId, ...] = ()
     offloads: tuple[PendingObject, ...] = ()
@@ -93,7 +93,7 @@ def _lag_cutoff(segment: SegmentSummary, now_ms: int) -> int:
 def _pressure_cutoff(
     segments: Sequence[SegmentSummary], excess_bytes: int, now_ms: int
 ) -> Callable[[SegmentSummary], int]:
-    """How far back copies go beyond their lag so that `excess_bytes` are freed in all."""
+    """Return the cutoffs within the lag that free `excess_bytes` in all."""
     lagging: list[tuple[int, SegmentId, int]] = []
     for segment in segments:
         for copy in () if segment.keeps_local else segment.copies:

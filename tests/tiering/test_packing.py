@@ -22,7 +22,7 @@ from tierfs.tiering.packs import read_index
 from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, ChunkState, Tier
 
 POLICY = {"chunk_bytes": "1048576", "object_bytes": str(16 * 100_000)}
-"""What makes less than 100,000 bytes is packed."""
+"""Smaller runs are packed."""
 
 
 @pytest.fixture

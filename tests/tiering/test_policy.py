@@ -36,7 +36,7 @@ def full(local_bytes: int) -> DiskView:
 
 
 def plan(segments: Iterable[SegmentSummary], disk: DiskView, now_ms: int) -> Plan:
-    """What a planner of these segments does, in the reference's form."""
+    """Return the actions of a planner of these segments, in the reference's form."""
     planner = Planner()
     for segment in segments:
         planner.put(segment)

@@ -75,7 +75,7 @@ def walk(repacker: Repack) -> None:
 
 
 def assert_kept(store: TestStore, data: dict[str, bytes]) -> None:
-    """What was kept is readable from the cold tier after all that waits has gone."""
+    """Check that the kept bytes are readable from the cold tier after all due garbage was deleted."""
     store.clock.advance(7200)  # type: ignore[attr-defined]
     store.settle()
     for name, content in data.items():

@@ -1,6 +1,7 @@
-"""Adopting planned segments: read in parallel, commit one by one, and say what became of each.
+"""Adopt planned segments and ledgers: read them in parallel, commit each as a whole, and report each outcome.
 
-Adopting planned ledgers: several at once, each read ahead, and each made as a whole or not at all.
+`Adoption` reads the parts of many segments in parallel and commits the segments one by one; `LedgerAdoption` reads
+several ledgers at a time, each with read-ahead.
 """
 
 from __future__ import annotations
@@ -31,36 +32,36 @@ from tierfs.tiering.objects import ColdTier
 log = logging.getLogger(__name__)
 
 OF_THE_STORE = (Fenced, StorageFull, Closed)
-"""Errors that every later segment would meet too."""
+"""Errors that every later segment would raise too."""
 
 GIVE_UP_AFTER = 8
-"""Segments in a row that a place does not answer for, each after its retries; then it is down (guess)."""
+"""Segments in a row without an answer from a place, each after its retries; then it counts as down (a guess)."""
 
 
 class State(StrEnum):
-    """What became of a segment."""
+    """Outcome of a segment."""
 
     ADOPTED = "adopted"
     ALREADY = "already adopted"
     TAKEN_BACK = "taken back"
-    """It was adopted, and bytes of it were recorded as lost or suspect until now."""
+    """It was adopted before, with bytes that were recorded as lost or suspect until now."""
     FAILED = "failed"
     NOT_TRIED = "not tried"
 
 
 STATES = {Standing.NEW: State.ADOPTED, Standing.ADOPTED: State.ALREADY, Standing.IN_DOUBT: State.TAKEN_BACK}
-"""What a segment becomes that was this before."""
+"""Outcome by the segment's standing before."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptionOutcome:
-    """One segment of a plan and what became of it."""
+    """One segment of a plan and its outcome."""
 
     plan: AnyPlan
     state: State
     error: TierfsError | None = None
     ledger: FoundLedger | None = None
-    """What was found of a ledger that was read."""
+    """Summary of a ledger that was read."""
 
 
 @dataclass(slots=True)
@@ -70,7 +71,7 @@ class _Segment:
     index: int
     plan: SegmentPlan
     waiting: int = 0
-    """Parts not read yet, those not begun included."""
+    """Number of parts not read yet, including those not begun."""
     parts: list[tuple[ReadPart, PartSums]] = field(default_factory=list)
     error: TierfsError | None = None
 
@@ -107,7 +108,7 @@ class Adoption:
         return read_part(self._storage, wanted[1])
 
     def _parts(self, plans: Sequence[SegmentPlan]) -> Iterator[tuple[_Segment, ReadPart]]:
-        """The parts to read, until nothing more is to be tried; none more of a segment that failed."""
+        """Yield the parts to read, until the run stops; no further parts of a segment that failed."""
         for index, plan in enumerate(plans):
             if self._stop:
                 return
@@ -118,7 +119,7 @@ class Adoption:
                 yield segment, part
 
     def _begin(self, segment: _Segment) -> list[ReadPart]:
-        """The parts of a segment; none of one that is adopted, failed or empty."""
+        """Return the parts of a segment; none for one that is adopted, failed or empty."""
         try:
             with self._metadata.read() as txn:
                 if standing(txn, segment.plan, self._place) is Standing.ADOPTED:
@@ -177,7 +178,7 @@ class LedgerAdoption:
         accept_loss: bool = False,
         magic: MagicWords | None = None,
     ) -> None:
-        """`accept_loss`: ledgers whose last entries are missing are adopted without them."""
+        """Prepare a run. `accept_loss`: ledgers whose last entries are missing are adopted without them."""
         self._linker = LedgerLinker(metadata, place, cold)
         self._storage = storage
         self._jobs = jobs
@@ -188,7 +189,7 @@ class LedgerAdoption:
         self._stop = False
 
     def run(self, plans: Sequence[LedgerPlan]) -> list[AdoptionOutcome]:
-        """Adopt the ledgers; returns what became of each, in the order of `plans`."""
+        """Adopt the ledgers; return the outcome of each, in the order of `plans`."""
         at_once = max(1, min(self._jobs, len(plans)))
         pieces = Pieces(self._storage, self._jobs, at_once)
         reader = LedgerReader(self._storage, pieces, self._advance, accept_loss=self._accept_loss, magic=self._magic)
@@ -201,7 +202,7 @@ class LedgerAdoption:
         return [outcomes.get(index) or AdoptionOutcome(plan, State.NOT_TRIED) for index, plan in enumerate(plans)]
 
     def _note(self, error: TierfsError | None) -> None:
-        """Begin no further ledger after an error that it would meet too."""
+        """Stop the run after an error that further ledgers would raise too."""
         self._unanswered = self._unanswered + 1 if isinstance(error, Unavailable) else 0
         self._stop = self._stop or isinstance(error, OF_THE_STORE) or self._unanswered >= GIVE_UP_AFTER
 
@@ -221,5 +222,5 @@ class LedgerAdoption:
 
 
 def _described(found: FoundLedger) -> FoundLedger:
-    """Without what the commit took: checksums of large objects are megabytes."""
+    """Return a ledger's summary without its parts: checksums of large objects are megabytes."""
     return FoundLedger([], found.entries, found.payload_bytes, found.lost_entries, found.deviations)

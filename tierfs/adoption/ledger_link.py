@@ -1,7 +1,7 @@
-"""The commit of an adopted ledger: its segment, its entries, its objects and what tiering knows of it, or nothing.
+"""The commit of an adopted ledger: its segment, its entries, its objects and its offload context, or nothing.
 
-Rows of entries may be too many for one commit. They are written before, under the number that the segment will get;
-an error takes them back, and a crash in between leaves rows without a ledger, which fsck drops.
+Rows of entries may be too many for one commit. They are written before, under the id reserved for the segment; an
+error removes them, and a crash in between leaves rows without a ledger, which fsck drops.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ from tierfs.types import (
 )
 
 DRIVER = "pulsar"
-"""Who offloaded it, where the objects do not say."""
+"""Name of the offload driver, if the objects do not name it."""
 
 _RUNS_AT_ONCE = 64
 """Rows in one commit, and kept in memory: up to 262,144 entries, some 10 ms."""
 
 
 def standing(txn: ReadTransaction, plan: LedgerPlan, place: LocationRecord) -> Standing:
-    """Whether the ledger is there already, made of the same objects. Raises what link.standing raises."""
+    """Return whether the ledger exists already, made of the same objects. Raises as link.standing."""
     entry = directories.find(txn, plan.name)
     if entry is None:
         return Standing.NEW
@@ -66,7 +66,7 @@ def _same(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan, place:
 
 
 def _in_doubt(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan) -> bool:
-    """Whether bytes are lost or suspect, the objects have other etags, or rows of entries are missing."""
+    """Return whether bytes are lost or suspect, the objects have other etags, or rows of entries are missing."""
     if _lacks_rows(txn, segment):
         return True
     etags = {part.data.name: part.data.etag for part in plan.parts}
@@ -92,17 +92,17 @@ def _place(txn: ReadTransaction, holder: ObjectRecord) -> LocationRecord:
 
 @dataclass(slots=True)
 class Rows:
-    """The rows of one ledger on their way into the store."""
+    """The rows of one ledger while they are written to the store."""
 
     metadata: MetadataStore
     segment_id: SegmentId | None = None
-    """None: of a ledger that is not there yet, and has no number before its first rows are written."""
+    """None for a new ledger before its first rows are written."""
     wanted: bool = True
-    """The store lacks rows of it."""
+    """Whether the store lacks rows of it."""
     pending: list[EntryRun] = field(default_factory=list)
     written: bool = False
     new: bool = field(init=False)
-    """The ledger is not there yet."""
+    """Whether the ledger does not exist yet."""
 
     def __post_init__(self) -> None:
         self.new = self.segment_id is None
@@ -117,11 +117,11 @@ class Rows:
                 self.put(txn)
 
     def put(self, txn: WriteTransaction) -> SegmentId:
-        """Write what is pending; returns the number of the ledger's segment."""
+        """Write the pending rows; return the id of the ledger's segment."""
         if self.segment_id is None:
             self.segment_id = SegmentId(txn.allocate_id())
         if self.wanted and not self.written:
-            entries.remove(txn, self.segment_id)  # of a ledger whose rows were not all there
+            entries.remove(txn, self.segment_id)  # those of a ledger that lacks some
             self.written = True
         for run in self.pending:
             entries.put(txn, self.segment_id, run)
@@ -129,7 +129,7 @@ class Rows:
         return self.segment_id
 
     def take_back(self) -> None:
-        """Remove what was written of a ledger that does not come to be."""
+        """Remove the written rows of a ledger that will not be made."""
         if self.written and self.new and self.segment_id is not None:
             with self.metadata.write() as txn:
                 if directories.segment(txn, self.segment_id) is None:
@@ -137,12 +137,14 @@ class Rows:
 
 
 class LedgerLinker:
-    """Makes ledgers out of what was found. Thread-safe."""
+    """Maker of ledgers from their content. Thread-safe."""
 
     def __init__(
         self, metadata: MetadataStore, place: LocationRecord, cold: ColdTier | None, *, owned: bool = False
     ) -> None:
-        """`cold`: our own tier, which gets a copy of the rows of entries; the journal does not carry them.
+        """Prepare for ledgers of one place.
+
+        `cold`: our own tier, which gets a copy of the rows of entries; the journal does not carry them.
 
         `owned`: `place` is our own tier, and the objects are this store's.
         """
@@ -158,11 +160,11 @@ class LedgerLinker:
 
     @contextmanager
     def rows(self, plan: LedgerPlan) -> Iterator[Rows]:
-        """Where the rows of a ledger go while it is read; an error in the block takes them back."""
+        """Yield the writer of a ledger's rows while it is read; an error in the block removes the rows."""
         with self._metadata.read() as txn:
             entry = directories.find(txn, plan.name)
             rows = Rows(self._metadata)
-            if entry is not None:  # what readers use stays until it is known to be wrong
+            if entry is not None:  # rows in use by readers stay until they are known to be wrong
                 segment = directories.segment_by_name(txn, plan.name)
                 rows = Rows(self._metadata, segment.id, wanted=_lacks_rows(txn, segment))
         try:
@@ -172,9 +174,9 @@ class LedgerLinker:
             raise
 
     def link(self, plan: LedgerPlan, found: FoundLedger, rows: Rows) -> Standing:
-        """Make the closed ledger, or take back what was lost of it; returns what it was before.
+        """Make the closed ledger, or take back its lost bytes; return its standing before.
 
-        Raises what `standing` raises, Conflict where another process was in the way, and what our cold tier raises.
+        Raises as `standing`, Conflict if another process interfered, and errors of our cold tier.
         """
         with self._copied(plan, found, rows) as copy, self._metadata.write() as txn:
             before = standing(txn, plan, self._place)
@@ -182,7 +184,7 @@ class LedgerLinker:
                 raise Conflict(f"{printable(plan.name)} was adopted meanwhile", remedy="adopt it again")
             segment_id = rows.put(txn)
             if copy is not None and not txn.delete(INTENTS.name, copy.attempt.encode()):
-                raise Conflict(f"{printable(plan.name)}: another process took its upload for a dead one's")
+                raise Conflict(f"{printable(plan.name)}: another process discarded its upload as a dead process's")
             if before is Standing.NEW:
                 self._make(txn, plan, found, segment_id, "" if copy is None else copy.name)
             else:
@@ -191,7 +193,7 @@ class LedgerLinker:
 
     @contextmanager
     def _copied(self, plan: LedgerPlan, found: FoundLedger, rows: Rows) -> Iterator[IntentRecord | None]:
-        """Put a copy of the rows into our cold tier, if there is one; an error in the block makes it garbage."""
+        """Put a copy of the rows into our cold tier, if there is one; an error in the block makes the copy garbage."""
         if self._cold is None or not found.payload_bytes or not rows.new:
             yield None
             return
@@ -234,7 +236,7 @@ class LedgerLinker:
 
 
 def _take_back(txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger) -> None:
-    """All of it was read again: where the bytes are what they were when it was adopted, nothing is lost."""
+    """Mark all bytes good again after all were read. Raises AlreadyExists if any differ from the adopted ones."""
     segment = directories.segment_by_name(txn, plan.name)
     known = entries.find(txn, segment.id)
     holders = {holder.name: holder for holder in _holders(txn, segment)}
@@ -281,7 +283,7 @@ def _link(
     *,
     foreign: bool,
 ) -> tuple[SegmentRecord, ObjectRecord]:
-    """Add one object to the cold chain; returns the segment, not yet written, and the object."""
+    """Add one object to the cold chain; return the segment, not yet written, and the object."""
     data, index = part.part.data, part.part.index
     holder = ObjectRecord(
         id=ObjectId(txn.allocate_id()),
@@ -311,7 +313,7 @@ def _chunk(holder: ObjectRecord) -> ChunkRecord:
 
 
 def _offload(plan: LedgerPlan, place: LocationRecord, now_ms: int) -> OffloadProgress:
-    """The offload as Pulsar would note it: complete, by its offloader, and no copy elsewhere that we know of."""
+    """Return the offload context as Pulsar would record it: complete, by its offloader, and without another copy."""
     scheme, _, path = place.url.partition("://")
     bucket, _, prefix = path.partition("/")
     properties = {"bucket": bucket, "prefix": prefix} if path else {"storageBasePath": scheme.partition(":")[2]}

@@ -1,4 +1,4 @@
-"""Reading a planned ledger once: where each entry lies, and the checksums every later read is checked against."""
+"""Read a planned ledger once, to locate each entry and make the checksums that every later read is checked against."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from tierfs.types import MIB, PayloadEncoding
 from tierfs.units import numbered
 
 _SUMMED_AT_ONCE = MIB
-"""Payload bytes that are kept until they are summed up."""
+"""Payload bytes that are collected before they are summed."""
 
 _OVERFULL = "Pulsar writes the streaming form wrong where a block is more than full, and cannot read it either"
 
 Bridge = Callable[[int, int], bool]
-"""Takes the first entry and the one behind the last."""
+"""Takes the first entry and the one after the last."""
 
 
 class PayloadSums:
-    """The checksums of bytes that come in pieces of any size."""
+    """The checksums of bytes that arrive in pieces of any size."""
 
     def __init__(self) -> None:
         self._begun = bytearray()
@@ -56,12 +56,12 @@ class PayloadSums:
 
 @dataclass(frozen=True, slots=True)
 class FoundPart:
-    """What one object of a ledger holds."""
+    """The content of one object of a ledger."""
 
     part: LedgerPart
     encoding: PayloadEncoding
     payload_start: int
-    """Where in the ledger its first payload byte lies."""
+    """Offset of its first payload byte in the ledger."""
     length: int
     crc32c: int
     grid: Sequence[int]
@@ -69,18 +69,18 @@ class FoundPart:
 
 @dataclass(slots=True)
 class FoundLedger:
-    """What the objects of a ledger hold."""
+    """The content of a ledger's objects."""
 
     parts: list[FoundPart] = field(default_factory=list)
     entries: int = 0
     payload_bytes: int = 0
     lost_entries: int = 0
-    """Missing at the end, by the index."""
+    """Entries missing at the end, by the index."""
     deviations: Deviations = field(default_factory=Deviations)
 
 
 class LedgerReader:
-    """Reads ledgers, several at a time where several threads ask it to."""
+    """Reader of ledgers. Thread-safe; each thread reads one ledger at a time."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class LedgerReader:
         magic: MagicWords | None = None,
         bridge: Bridge | None = None,
     ) -> None:
-        """`bridge` is asked whether entries that are in none of the objects need not be there: they have no bytes."""
+        """Prepare for reads. `bridge` decides whether entries that are in none of the objects are empty ones."""
         self._bridge = bridge
         self._storage = storage
         self._pieces = pieces
@@ -102,22 +102,22 @@ class LedgerReader:
         self._lock = threading.Lock()
 
     def read(self, plan: LedgerPlan, take: Take) -> FoundLedger:
-        """Read all objects of a ledger, and hand out its rows of entries in order.
+        """Read all objects of a ledger, and pass its rows of entries to `take` in order.
 
         Raises DataLoss for damage, and for entries that are missing at the end unless that was accepted; Conflict
-        for an object that changed; what the storage raises.
+        for an object that changed; storage errors.
         """
         found = FoundLedger()
         runs = EntryRuns(take)
         for part, following in zip_longest(plan.parts, plan.parts[1:]):
             end = plan.entries if following is None else following.first_entry_id
-            laid = self._layout(plan, part, end, found.deviations)
+            layout = self._layout(plan, part, end, found.deviations)
             if part.first_entry_id > runs.entries and self._bridge and self._bridge(runs.entries, part.first_entry_id):
                 runs.skip_empty(part.first_entry_id)
             if part.first_entry_id != runs.entries:
                 missing = numbered("entry", runs.entries, part.first_entry_id, "are")
                 raise DataLoss(f"{printable(plan.name)}: {missing} in none of its objects")
-            found.parts.append(self._read_part(plan, part, laid, runs, found.deviations, last=following is None))
+            found.parts.append(self._read_part(plan, part, layout, runs, found.deviations, last=following is None))
         found.entries, found.payload_bytes = runs.entries, runs.payload_bytes
         found.lost_entries = max(0, (plan.entries or 0) - runs.entries)
         if plan.entries is None:
@@ -127,20 +127,20 @@ class LedgerReader:
         return found
 
     def skip(self, plan: LedgerPlan) -> None:
-        """Count a ledger as read that need not be."""
-        self._tell(plan.object_bytes, plan.name)
+        """Report a ledger as read that need not be read."""
+        self._report(plan.object_bytes, plan.name)
 
-    def _tell(self, size_bytes: int, name: str) -> None:
+    def _report(self, size_bytes: int, name: str) -> None:
         with self._lock:
             self._advance(size_bytes, name)
 
     def _layout(self, plan: LedgerPlan, part: LedgerPart, end: int | None, deviations: Deviations) -> LedgerLayout:
         if part.index is None:
             assert self._magic is not None, "a plan of the first form is made with its magic words"
-            laid = ledger_objects.first_form_layout(self._storage, part.data, self._magic, deviations)
-            if laid is None:
+            layout = ledger_objects.first_form_layout(self._storage, part.data, self._magic, deviations)
+            if layout is None:
                 raise _changed(part.data)
-            return laid
+            return layout
         index = ledger_objects.read_index(self._storage, part.index, deviations)
         if isinstance(index, StreamingIndex):
             return ledger_objects.streaming_layout(index, plan.ledger_id, part.data, end)
@@ -150,7 +150,7 @@ class LedgerReader:
         self,
         plan: LedgerPlan,
         part: LedgerPart,
-        laid: LedgerLayout,
+        layout: LedgerLayout,
         runs: EntryRuns,
         deviations: Deviations,
         *,
@@ -158,33 +158,33 @@ class LedgerReader:
     ) -> FoundPart:
         start, sums = runs.payload_bytes, PayloadSums()
         try:
-            self._read_entries(plan, part, laid, runs, sums, deviations)
+            self._read_entries(plan, part, layout, runs, sums, deviations)
         except EntryMissing:
-            # What Pulsar loses is the tail: entries of later blocks mean that something else is wrong.
-            if not (last and (not laid.spans or runs.entries >= laid.spans[-1].first_entry_id)):
+            # Pulsar loses only the tail: a loss before later blocks is other damage.
+            if not (last and (not layout.spans or runs.entries >= layout.spans[-1].first_entry_id)):
                 raise
         except DataLoss as exc:
             self._require_unchanged(part)
-            if laid.streaming and exc.remedy is None:
+            if layout.streaming and exc.remedy is None:
                 raise DataLoss(str(exc), remedy=_OVERFULL) from exc
             raise
         self._require_unchanged(part)
         runs.cut()
-        found = sums.finish()
-        return FoundPart(part, laid.encoding, start, found.length_bytes, found.crc32c, found.grid())
+        grid = sums.finish()
+        return FoundPart(part, layout.encoding, start, grid.length_bytes, grid.crc32c, grid.grid())
 
     def _read_entries(
         self,
         plan: LedgerPlan,
         part: LedgerPart,
-        laid: LedgerLayout,
+        layout: LedgerLayout,
         runs: EntryRuns,
         sums: PayloadSums,
         deviations: Deviations,
     ) -> None:
-        source = DecoderSource(self._told(plan, part, laid), laid.range.start, part.data.name)
-        frame_bytes = laid.encoding.frame_bytes
-        for batch in ledger_objects.batches(source, laid, deviations):
+        source = DecoderSource(self._reported(plan, part, layout), layout.range.start, part.data.name)
+        frame_bytes = layout.encoding.frame_bytes
+        for batch in ledger_objects.batches(source, layout, deviations):
             if batch.first_entry_id != runs.entries:
                 raise source.damage(f"entry {batch.first_entry_id} lies where entry {runs.entries} is expected")
             if batch.offset <= 0:
@@ -196,22 +196,22 @@ class LedgerReader:
                     sums.add(piece)
             runs.add(batch, frame_bytes)
 
-    def _told(self, plan: LedgerPlan, part: LedgerPart, laid: LedgerLayout) -> Iterator[memoryview]:
-        """The pieces of a part, each told of once it is read."""
-        left = part.read_bytes
-        for piece in self._pieces.of(part.data, laid.range):
-            told = min(left, len(piece))
-            left -= told
-            self._tell(told, plan.name)
+    def _reported(self, plan: LedgerPlan, part: LedgerPart, layout: LedgerLayout) -> Iterator[memoryview]:
+        """Yield the pieces of a part and report the progress of each."""
+        unreported = part.read_bytes
+        for piece in self._pieces.of(part.data, layout.range):
+            size = min(unreported, len(piece))
+            unreported -= size
+            self._report(size, plan.name)
             yield piece
 
     def _require_unchanged(self, part: LedgerPart) -> None:
-        """Servers that ignore If-Match are found out here."""
+        """Raise Conflict if an object changed since the listing: servers may ignore If-Match."""
         for listed in (part.data, part.index):
             if listed is None:
                 continue
-            found = self._storage.stat(listed.name)
-            if (found.etag, found.length_bytes) != (listed.etag, listed.length_bytes):
+            stored = self._storage.stat(listed.name)
+            if (stored.etag, stored.length_bytes) != (listed.etag, listed.length_bytes):
                 raise _changed(listed)
 
 
@@ -220,17 +220,17 @@ def _lost(plan: LedgerPlan, found: FoundLedger) -> DataLoss:
     return DataLoss(
         f"{printable(plan.name)}: {found.lost_entries} of {every} entries are not in its object, from entry "
         f"{found.entries} on",
-        remedy="to adopt what is there: --accept-loss",
+        remedy="to adopt the other entries: --accept-loss",
     )
 
 
 def _changed(listed: StoredObject) -> Conflict:
     why = "it changed while it was read"
-    return Conflict(f"{printable(listed.name)}: {why}", remedy="adopt it when nobody writes to it")
+    return Conflict(f"{printable(listed.name)}: {why}", remedy="adopt it when it is no longer written to")
 
 
 def magic_words(text: str | None) -> MagicWords | None:
-    """The magic words of the first PIP's form as INDEX_HEX:BLOCK_HEX. Raises InvalidRequest."""
+    """Parse the magic words of the first PIP's form from INDEX_HEX:BLOCK_HEX. Raises InvalidRequest."""
     if text is None:
         return None
     index, _, block = text.partition(":")

@@ -1,7 +1,7 @@
-"""Rows of a ledger's entries out of its objects, when they are lost: from their copy, else by reading all of the data.
+"""Recover the lost rows of a ledger's entries from its objects: from their copy, else by reading all of the data.
 
-No metadata is asked for, so that many ledgers can be read on many machines. What was read has to be what the records
-tell of: each object's payload has the length and the CRC32C that it had when it was linked.
+`rescan` needs no metadata, so that many ledgers can be read on many machines. The bytes read must match the records:
+each object's payload has the length and the CRC32C that it had when it was linked.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tierfs.tiering.ledgers.copies import first_missing
 from tierfs.types import LocationId, PayloadEncoding, SegmentId, Tier
 
 _JOBS = 4
-"""Requests at once, 8 MiB each."""
+"""Requests in parallel, 8 MiB each."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostRows:
-    """A ledger whose rows are not there. Picklable."""
+    """A ledger whose rows are missing. Picklable."""
 
     segment_id: SegmentId
     name: str
@@ -42,7 +42,7 @@ class LostRows:
     length_bytes: int
     holders: tuple[ObjectRecord, ...]
     own_location: LocationId
-    """Where copies of rows are."""
+    """Location of the copies of rows."""
 
     @property
     def object_bytes(self) -> int:
@@ -51,7 +51,7 @@ class LostRows:
 
 
 def lost_rows(metadata: MetadataStore) -> Iterator[LostRows]:
-    """The ledgers that cannot be read, as one snapshot has them. Those without a byte are left out."""
+    """Yield the ledgers that cannot be read, as of one snapshot, without those that have no bytes."""
     with metadata.read() as txn:
         own = LocationId(txn.store.cold_location_id)
         for _, record in txn.scan(LEDGERS):
@@ -72,7 +72,7 @@ def rescan(
     storage_of: Callable[[LocationId], ChunkStorage],
     advance: Callable[[int, str], None],
 ) -> tuple[EntryRun, ...]:
-    """All rows of a ledger. Raises DataLoss where its objects are not what they were, and what the storage raises."""
+    """Return all rows of a ledger. Raises DataLoss if its objects changed since the link, and storage errors."""
     with suppress(NotFound, DataLoss):
         return _checked(lost, tuple(_copied(lost, storage_of(lost.own_location))))
     found: list[EntryRun] = []
@@ -86,7 +86,7 @@ def rescan(
 
 
 def _copied(lost: LostRows, storage: ChunkStorage) -> Iterator[EntryRun]:
-    """The rows in copies; one copy may tell of several objects."""
+    """Yield the rows in copies; one copy may cover several objects."""
     for name in dict.fromkeys(holder.entries_name for holder in lost.holders):
         if not name:
             raise NotFound(f"there is no copy of the entries of {names.printable(lost.name)}")
@@ -124,7 +124,7 @@ def _part(storage: ChunkStorage, holder: ObjectRecord, ledger_id: int) -> Ledger
 
 
 def _checked(lost: LostRows, runs: tuple[EntryRun, ...]) -> tuple[EntryRun, ...]:
-    """Rows that follow each other from the first entry to the end of the ledger. Raises DataLoss for others."""
+    """Return the rows, if they follow each other from the first entry to the end of the ledger; else raise DataLoss."""
     entry_id = offset = 0
     for run in runs:
         if run.payload_start != offset or run.first_entry_id < entry_id:
@@ -136,5 +136,5 @@ def _checked(lost: LostRows, runs: tuple[EntryRun, ...]) -> tuple[EntryRun, ...]
 
 
 def told(error: TierfsError) -> str:
-    """An error in one line."""
+    """Return an error and its remedy in one line."""
     return f"{error}; {error.remedy}" if error.remedy else str(error)

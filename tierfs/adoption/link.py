@@ -21,14 +21,14 @@ from tierfs.types import ByteRange, ChunkState, EntryKind, LocationId, ObjectId,
 
 _LINK_CHUNKS = 256
 _LINK_BYTES = 32 * 1024**3
-"""A change of the journal names so many chunks, or the checksums of so many bytes (1 MiB), at most:
-an entry is far below what a journal object may have, whatever one object adds to it."""
+"""Most chunks, and most bytes whose checksums (1 MiB), in one change of the journal: an entry then stays far below the
+limit of a journal object, with any single object added."""
 
 _PACKED_RUN_BYTES = checksums.RUN_BLOCKS * 4
 
 
 class Standing(Enum):
-    """What a segment to be adopted is in the store now."""
+    """State in the store of a segment to be adopted."""
 
     NEW = "new"
     ADOPTED = "adopted"
@@ -37,7 +37,7 @@ class Standing(Enum):
 
 
 def standing(txn: ReadTransaction, plan: SegmentPlan, place: LocationRecord) -> Standing:
-    """Whether the segment is there already, made of the same objects.
+    """Return whether the segment exists already, made of the same objects.
 
     Raises AlreadyExists when its name stands for anything else, NotDirectory when it runs through a segment.
     """
@@ -52,9 +52,9 @@ def standing(txn: ReadTransaction, plan: SegmentPlan, place: LocationRecord) -> 
 
 
 def link(metadata: MetadataStore, plan: SegmentPlan, place: LocationRecord, sums: Sequence[PartSums]) -> Standing:
-    """Make the sealed segment, or take back what was lost of it; returns what it was before.
+    """Make the sealed segment, or take back its lost bytes; return its standing before.
 
-    `place` needs no id: its record is found or made. Raises what `standing` raises, and Fenced.
+    `place` needs no id: its record is found or made. Raises as `standing`, and Fenced.
     """
     with metadata.write() as txn:
         before = standing(txn, plan, place)
@@ -80,7 +80,7 @@ def _make(txn: WriteTransaction, plan: SegmentPlan, place: LocationRecord, sums:
 
 
 def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[PartSums]) -> None:
-    """All objects were read again: where each is what it was when it was adopted, nothing of them is lost."""
+    """Mark all chunks good again after all objects were read. Raises AlreadyExists if any bytes differ."""
     segment = directories.segment_by_name(txn, plan.name)
     for (chunks, holder), extent, found in zip(_objects(txn, segment), plan.extents, sums, strict=True):
         if holder.crc32c != found.crc32c:
@@ -95,13 +95,13 @@ def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[PartSums
 
 
 def _not_good(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> ChunkRecord | None:
-    """The first chunk of a range that is not good; restoring one makes it one with its neighbours."""
+    """Return the first chunk of a range that is not good; restoring one merges it with its neighbours."""
     found = chains.overlapping(txn, segment.id, Tier.COLD, span)
     return next((chunk for chunk in found if chunk.state is not ChunkState.GOOD), None)
 
 
 def other_segment(name: str, what: str) -> AlreadyExists:
-    """The error for a name that stands for something else."""
+    """Return the error for a name that is taken by something else."""
     return AlreadyExists(
         f"{printable(name)} exists already and is {what}", remedy="choose another --into, or remove it"
     )
@@ -179,7 +179,7 @@ def _in_doubt(txn: ReadTransaction, segment: SegmentRecord, plan: SegmentPlan) -
 
 
 def _objects(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[tuple[list[ChunkRecord], ObjectRecord]]:
-    """The cold chain by objects: the chunks of one are several where a part of it was recorded as lost."""
+    """Yield the cold chain by objects; an object has several chunks if a part of it was recorded as lost."""
     chunks = chains.chunks(txn, segment.id, Tier.COLD)
     for object_id, found in groupby(chunks, key=lambda chunk: chunk.object_id):
         holder = txn.get(OBJECTS, tables.u64(object_id))

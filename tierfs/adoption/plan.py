@@ -1,10 +1,7 @@
-"""What an adoption will make: segments out of foreign objects, and what cannot become one. Pure.
+"""Plan of an adoption: the segments to make from foreign objects, and the objects that cannot become one. Pure.
 
-Extents in offset order, cut into runs that touch: each run is a segment. Pure.
-
-Numbers in the names and headers of others: decimal, bounded, ASCII.
-
-adopt objects: every object is a segment of its own.
+Extents are sorted by offset and cut into runs that touch: each run is a segment. Numbers in foreign names and headers
+are decimal, bounded and ASCII (`offset`). `plan_objects` makes a segment of every object.
 """
 
 from __future__ import annotations
@@ -23,13 +20,13 @@ from tierfs.errors import InvalidRequest, NotDirectory, TierfsError
 from tierfs.names import printable
 
 MAX_OBJECTS = 1_000_000
-"""Objects looked at below one URL: each takes about 0.5 KiB of memory while the plan is made."""
+"""Most objects below one URL: each takes about 0.5 KiB of memory while the plan is made."""
 
 MAX_OBJECT_BYTES = 128 * 1024**3
-"""Its checksums, 4 MiB, fit one journal object beside everything else."""
+"""Largest object: its checksums, 4 MiB, fit into one journal object with everything else."""
 
 MAX_OFFSET = 2**63 - 1
-"""Of a byte of a segment: what a file's offset can say."""
+"""Largest offset of a segment's byte: that of a file."""
 
 T = TypeVar("T")
 
@@ -56,7 +53,7 @@ class SegmentPlan:
     start_offset: int = 0
     extents: tuple[ForeignExtent, ...] = ()
     modified_ms: int = 0
-    """Of an empty segment; else the newest object's counts."""
+    """Time of an empty segment; otherwise the newest object's is used."""
 
     @property
     def end_offset(self) -> int:
@@ -65,7 +62,7 @@ class SegmentPlan:
 
     @property
     def objects(self) -> int:
-        """How many objects it is made of."""
+        """Number of its objects."""
         return len(self.extents)
 
     @property
@@ -91,11 +88,11 @@ class SegmentPlan:
 
 @dataclass(frozen=True, slots=True)
 class LedgerPart:
-    """One data object of a ledger, or the part of it that is the ledger's, and the index object that says so."""
+    """One data object of a ledger, or the ledger's part of it, with its index object."""
 
     data: StoredObject
     index: StoredObject | None
-    """None: in front of the data, as in the first PIP's form."""
+    """None if the index is in front of the data, as in the first PIP's form."""
     uuid: UUID
     first_entry_id: int
     read_bytes: int
@@ -109,9 +106,9 @@ class LedgerPlan:
     ledger_id: int
     parts: tuple[LedgerPart, ...]
     entries: int | None
-    """By its indexes; None where none of them says."""
+    """Number of entries by its indexes; None if unknown."""
     payload_bytes: int
-    """The same; 0 where they do not say."""
+    """Bytes by its indexes; 0 if unknown."""
 
     start_offset = 0
 
@@ -122,7 +119,7 @@ class LedgerPlan:
 
     @property
     def objects(self) -> int:
-        """How many data objects it is made of."""
+        """Number of its data objects."""
         return len(self.parts)
 
     @property
@@ -132,12 +129,12 @@ class LedgerPlan:
 
     @property
     def uuid(self) -> UUID:
-        """The attempt that made it; of several the last."""
+        """The offload attempt that made it; of several the last."""
         return self.parts[-1].uuid
 
     @property
     def modified_ms(self) -> int:
-        """When its newest object was written."""
+        """Time at which its newest object was written."""
         return max(part.index.modified_ms if part.index else part.data.modified_ms for part in self.parts)
 
     def check(self) -> None:
@@ -154,7 +151,7 @@ AnyPlan = SegmentPlan | LedgerPlan
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What stays as it is, and why."""
+    """An object that is not adopted, and why."""
 
     what: str
     why: str
@@ -166,13 +163,13 @@ class AdoptionPlan:
 
     segments: list[AnyPlan] = field(default_factory=list)
     refused: list[tuple[str, TierfsError]] = field(default_factory=list)
-    """What should become a segment and cannot."""
+    """Segments that cannot be made, with the error."""
     left_out: list[LeftOut] = field(default_factory=list)
-    """What is no part of any segment."""
+    """Objects that are not part of any segment."""
     warnings: list[str] = field(default_factory=list)
 
     def add(self, segment: AnyPlan, what: str) -> None:
-        """Add a segment, or refuse `what` when it cannot be one."""
+        """Add a segment, or record `what` as refused if it cannot be one."""
         try:
             segment.check()
         except InvalidRequest as exc:
@@ -181,7 +178,7 @@ class AdoptionPlan:
         self.segments.append(replace(segment, name=names.join(names.split(segment.name))))
 
     def check_names(self) -> None:
-        """Refuse segments whose names are taken by others of this plan, or run through one. Name order."""
+        """Refuse segments whose names are taken by others of this plan, or run through one; sort by name."""
         taken: dict[str, AnyPlan] = {}
         for segment in sorted(self.segments, key=lambda one: one.name.split("/")):
             parts = segment.name.split("/")
@@ -204,7 +201,7 @@ def _parents(parts: Sequence[str]) -> Iterator[str]:
 
 
 def bounded(found: Iterable[T], what: str) -> Iterator[T]:
-    """Everything that was found; raises InvalidRequest beyond MAX_OBJECTS."""
+    """Yield all items; raise InvalidRequest beyond MAX_OBJECTS."""
     rest = iter(found)
     yield from islice(rest, MAX_OBJECTS)
     if next(rest, None) is not None:
@@ -212,7 +209,7 @@ def bounded(found: Iterable[T], what: str) -> Iterator[T]:
 
 
 def readable(plan: AdoptionPlan, found: Iterable[StoredObject]) -> Iterator[StoredObject]:
-    """The objects that can be read by name; markers of directories are none, and others are refused."""
+    """Yield the objects that can be read by name; skip directory markers and refuse the others."""
     for one in found:
         if one.name.endswith("/") or not one.name:
             continue
@@ -226,7 +223,7 @@ def readable(plan: AdoptionPlan, found: Iterable[StoredObject]) -> Iterator[Stor
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Extents without a hole between them; empty when only empty objects lie there."""
+    """Extents without a hole between them; empty if there are only empty objects."""
 
     start_offset: int
     extents: tuple[ForeignExtent, ...]
@@ -238,7 +235,7 @@ class Run:
 
 
 def add_runs(plan: AdoptionPlan, name: str, extents: Iterable[ForeignExtent], into: str) -> None:
-    """Add INTO/name to the plan, and behind each hole INTO/name.<offset>, with a warning.
+    """Add INTO/name to the plan, and after each hole INTO/name.<offset>, with a warning.
 
     Refuses all of it when two objects hold the same byte.
     """
@@ -256,9 +253,9 @@ def add_runs(plan: AdoptionPlan, name: str, extents: Iterable[ForeignExtent], in
 
 
 def runs(extents: Iterable[ForeignExtent]) -> list[Run]:
-    """The runs of extents, which may come in any order; empty ones hold no bytes and break nothing.
+    """Return the runs of extents, given in any order; empty ones hold no bytes and end no run.
 
-    Raises InvalidRequest naming two objects that hold the same byte.
+    Raises InvalidRequest, naming two objects that hold the same byte.
     """
     placed = sorted(extents, key=lambda one: (one.start_offset, one.length))
     found = ranges.runs(filter(_has_bytes, placed), _touches)
@@ -278,13 +275,13 @@ def _touches(run: Sequence[ForeignExtent], extent: ForeignExtent) -> bool:
 
 
 _MAX_DIGITS = 20
-"""Leading zeros included: RocketMQ pads to 20."""
+"""Most digits, including leading zeros: RocketMQ pads to 20."""
 
 _DECIMAL = re.compile(rf"[0-9]{{1,{_MAX_DIGITS}}}")
 
 
 def offset(text: str) -> int | None:
-    """The offset that `text` says, or None when it says none, or one that no segment can have."""
+    """Parse an offset; None if `text` is not a number, or one that no segment can have."""
     if not _DECIMAL.fullmatch(text):
         return None
     number = int(text)
@@ -292,7 +289,7 @@ def offset(text: str) -> int | None:
 
 
 def plan_objects(plan: AdoptionPlan, found: Iterable[StoredObject], into: str) -> None:
-    """The object `a/b` becomes the segment INTO/a/b; an empty one an empty segment."""
+    """Plan the segment INTO/a/b for each object `a/b`; an empty one becomes an empty segment."""
     for one in readable(plan, found):
         extents = (ForeignExtent(0, one.length_bytes, one),) if one.length_bytes else ()
         plan.add(SegmentPlan(f"{into}/{one.name}", 0, extents, one.modified_ms), one.name)

@@ -1,12 +1,10 @@
-"""adopt pravega: a segment is a segment, at Pravega's own offsets, from SLTS or from rolling storage.
-
-Names and headers of Pravega's long-term storage. Pure; every name and byte is hostile.
+"""adopt pravega: each Pravega segment becomes a segment, at Pravega's own offsets, from SLTS or from rolling storage.
 
 {segment}.E-{epoch}-O-{offset}.{uuid}     a chunk of simplified long-term storage (SLTS)
 {segment}$header                          the header of a segment in rolling storage, before SLTS
 {segment}$offset.{offset}                 one of its chunks, which the header names
 
-Which bytes of which chunks are a Pravega segment, as far as names, headers and lengths tell. Pure.
+The parsers and the choice of chunks (`cover`, `rolling`) are pure; every name and byte is untrusted.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from tierfs.names import printable
 HEADER_SUFFIX = "$header"
 SYSTEM_PREFIX = "_system/"
 ATTRIBUTES = "$attributes"
-"""Part of the names of a segment's table of attributes, which is no data of its users."""
+"""Part of the names of a segment's table of attributes, which holds no user data."""
 
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 """Some hundred thousand chunks; a header is read into memory."""
@@ -49,11 +47,11 @@ _MAX_SIZE, _CONCAT = "maxsize", "concat"
 
 @dataclass(frozen=True, slots=True)
 class ChunkName:
-    """What the name of a chunk in SLTS says."""
+    """The fields of a chunk's name in SLTS."""
 
     segment: str
     epoch: int
-    """Of the container that created it: a later owner has a higher one."""
+    """Epoch of the container that created it: a later owner has a higher one."""
     offset: int
 
 
@@ -66,7 +64,7 @@ class HeaderChunk:
 
 
 def parse_chunk_name(name: str) -> ChunkName | None:
-    """What a chunk's name says; None for any other name."""
+    """Parse a chunk's name; None for any other name."""
     found = _CHUNK.fullmatch(name)
     if found is None:
         return None
@@ -75,16 +73,16 @@ def parse_chunk_name(name: str) -> ChunkName | None:
 
 
 def is_rolling_chunk(name: str) -> bool:
-    """Whether a header should name this object."""
+    """Return whether a header should name this object."""
     return _ROLLING_CHUNK.fullmatch(name) is not None
 
 
 def parse_header(data: bytes, name: str) -> list[HeaderChunk]:
-    """The chunks that a header names, by ascending offset. Raises InvalidRequest naming the header.
+    """Return the chunks that a header names, by ascending offset. Raises InvalidRequest, which names the header.
 
-    Entries are `key=value&`. `concat=COUNT@OFFSET` says that the next COUNT chunks came with another
-    segment and lie OFFSET further than they say; their first one says 0. If it does not, that concat never
-    came to be, and the entry counts for nothing.
+    Entries are `key=value&`. `concat=COUNT@OFFSET` means that the next COUNT chunks are from another segment and lie
+    OFFSET after their own offsets, of which the first is 0. If it is not, that concat was never completed, and the
+    entry is ignored.
     """
     found: list[HeaderChunk] = []
     shift = _Shift()
@@ -109,16 +107,16 @@ def parse_header(data: bytes, name: str) -> list[HeaderChunk]:
 
 
 class _Shift:
-    """Where the chunks of a concat entry lie."""
+    """Shift of the offsets of a concat entry's chunks."""
 
     def __init__(self, count: int = 0, by: int = 0) -> None:
         self._count = self._left = count
         self._by = by
 
     def apply(self, start: int) -> int:
-        """The true offset of the next chunk."""
+        """Return the true offset of the next chunk."""
         if start and self._left == self._count:
-            self._count = self._left = 0  # a concat that never came to be
+            self._count = self._left = 0  # a concat that was never completed
             return start
         if not self._left:
             return start
@@ -157,12 +155,12 @@ class Chunk:
 
 
 def cover(chunks: Sequence[Chunk]) -> tuple[list[ForeignExtent], list[StoredObject]]:
-    """The extents of a segment in SLTS, by ascending offset, and the objects that are no part of it.
+    """Return the extents of a segment in SLTS, by ascending offset, and the objects that are not part of it.
 
-    Who takes a segment over begins a new chunk at its length, in a higher epoch. So a chunk that begins at
-    or behind one of a higher epoch was written by an owner that did not know yet that it was deposed; and
-    what a chunk holds beyond the beginning of the next one was written and never acknowledged. Of two
-    chunks of one epoch and offset the longer one is taken: the other is a write that was tried again.
+    An owner that takes a segment over begins a new chunk at its length, in a higher epoch. So a chunk that begins at
+    or after one of a higher epoch was written by an owner that did not know yet that it was deposed; and the bytes of
+    a chunk beyond the beginning of the next one were written and never acknowledged. Of two chunks of one epoch and
+    offset the longer one is taken: the other is a write that was tried again.
     """
     taken: list[Chunk] = []
     rest: list[StoredObject] = []
@@ -180,10 +178,10 @@ def cover(chunks: Sequence[Chunk]) -> tuple[list[ForeignExtent], list[StoredObje
 
 
 def rolling(header: Sequence[HeaderChunk], objects: Mapping[str, StoredObject]) -> list[ForeignExtent]:
-    """The extents of a segment in rolling storage.
+    """Return the extents of a segment in rolling storage.
 
-    A chunk ends where the next one begins, the last one with its object. Chunks that are gone from the
-    head were truncated. Raises NotFound for any other that is gone, DataLoss for one that is too short.
+    A chunk ends where the next one begins, the last one with its object. Chunks missing at the head were truncated.
+    Raises NotFound for any other missing chunk, DataLoss for one that is too short.
     """
     found: list[ForeignExtent] = []
     ends = [*(chunk.start_offset for chunk in header[1:]), None]
@@ -206,9 +204,9 @@ def _extent(start: int, end: int | None, held: StoredObject) -> ForeignExtent:
 
 
 def plan_pravega(plan: AdoptionPlan, storage: ChunkStorage, found: Iterable[StoredObject], into: str) -> None:
-    """Each segment becomes INTO/<its name>; behind a hole a further one begins, whose name ends in its offset.
+    """Plan each segment as INTO/<its name>; after a hole a further one begins, whose name ends in its offset.
 
-    Headers are read, small as they are. Pravega's own segments and tables of attributes are left out.
+    Reads the headers, which are small. Pravega's own segments and tables of attributes are left out.
     """
     objects = {one.name: one for one in readable(plan, found)}
     segments: dict[str, list[Chunk]] = defaultdict(list)
@@ -244,7 +242,7 @@ def _plan_chunks(plan: AdoptionPlan, name: str, chunks: list[Chunk], into: str) 
 def _plan_header(
     plan: AdoptionPlan, storage: ChunkStorage, header: StoredObject, objects: Mapping[str, StoredObject], into: str
 ) -> list[str]:
-    """Plan one segment of rolling storage; returns the names of the chunks that its header names."""
+    """Plan one segment of rolling storage; return the names of the chunks in its header."""
     name = header.name.removesuffix(HEADER_SUFFIX)
     if not header.length_bytes:
         plan.left_out.append(LeftOut(header.name, "an empty header, which stands for no segment"))

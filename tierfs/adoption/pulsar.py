@@ -1,14 +1,11 @@
-"""adopt pulsar: the ledgers that a Pulsar cluster offloaded, of both of its forms and of the first PIP's.
-
-Names say which objects belong together; the index of each, which is read here, says of which managed ledger they are,
-and where entries begin. What the index describes is read, checked and adopted later (ledger_read).
-
-Names in a place of Pulsar's offloader. Pure; every name is hostile.
+"""adopt pulsar: the ledgers that a Pulsar cluster offloaded, in both of its forms and the first PIP's.
 
 {uuid}-ledger-{id}, {uuid}-ledger-{id}-index     the data and the index object of one attempt at a ledger
 {uuid}, {uuid}-index                             those of the streaming form, with several ledgers
 
-Pulsar writes them at the root of the bucket; what is in front of a last slash counts for nothing.
+Names pair the objects; every name is untrusted, and any prefix up to a last slash is ignored, as Pulsar writes to the
+root of the bucket. The indexes, which are read here, name the managed ledger and the first entries. The entries are
+read, checked and adopted later (ledger_read).
 """
 
 from __future__ import annotations
@@ -35,25 +32,25 @@ from tierfs.units import count
 INDEX_SUFFIX = "-index"
 
 UNKNOWN = "unknown"
-"""The managed ledger of ledgers that do not say theirs."""
+"""The managed ledger of ledgers that do not name theirs."""
 
 _KEPT_BYTES = 160
-"""Of a component that is too long."""
+"""Bytes kept of a component that is too long."""
 _DIGEST_DIGITS = 16
 _LEDGER_BYTES = 1 + len(names.of_ledger(0))
 
 
 def parse_key(name: str) -> LedgerKey | None:
-    """What an object's name says behind its last slash; None for any other name."""
+    """Parse an object's name after its last slash; None for any other name."""
     return names.ledger_key(name.rpartition("/")[2])
 
 
 def ledger_name(into: str, managed_ledger: str, ledger_id: int) -> str:
-    """The segment of a ledger.
+    """Return the segment name of a ledger.
 
-    What no name here can have is changed, always in the same way: a forbidden character, and the dots of `.` and `..`,
-    become the percent-encoding of their UTF-8; a component of more than 255 bytes, or a managed ledger that is too
-    long as a whole, ends in `~` and 16 digits of its SHA-256; empty components are left out.
+    Impossible names are changed deterministically: a forbidden character, and the dots of `.` and `..`, become the
+    percent-encoding of their UTF-8; a component of more than 255 bytes, or a managed ledger that is too long as a
+    whole, ends in `~` and 16 digits of its SHA-256; empty components are left out.
     """
     parts = tuple(_component(part) for part in managed_ledger.split("/") if part) or (UNKNOWN,)
     managed = names.join(parts)
@@ -84,20 +81,20 @@ def _cut(text: str) -> str:
 
 
 _LOOKS = 16
-"""Indexes that are looked at at once: each is three small requests, and up to 4 MiB (a guess)."""
+"""Indexes that are read in parallel: each is three small requests, and up to 4 MiB (a guess)."""
 
 _MAX_LEDGERS_PER_INDEX = 10_000
-"""Of the streaming form, a guess: Pulsar closes an object after minutes, and each ledger reads the index again."""
+"""Limit of the streaming form (a guess): Pulsar closes an object after minutes, each ledger reads the index again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How a place is read."""
+    """Options for reading a place."""
 
     in_files: bool
-    """User metadata is in a file beside each object, as a directory has none."""
+    """Whether user metadata are in a file beside each object, as a directory has none."""
     magic: MagicWords | None = None
-    """Of objects of the first PIP's form, which are looked for only with it."""
+    """Magic words of the first PIP's form, whose objects are searched for only with them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +111,7 @@ class _FoundObjects:
 
     @property
     def age(self) -> tuple[bool, int, str]:
-        """Greater for the attempt that counts."""
+        """Sort key of attempts; the greatest is chosen."""
         written = self.part.index or self.part.data
         return self.complete, written.modified_ms, written.name
 
@@ -130,18 +127,18 @@ class _Pair:
 
 @dataclass(slots=True)
 class _Look:
-    """What looking at a pair showed."""
+    """Result of reading a pair."""
 
     found: list[_FoundObjects] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     unversioned: list[str] = field(default_factory=list)
-    """Objects in a directory without the file that would tell their format version."""
+    """Objects in a directory without the file that would contain their format version."""
 
 
 def plan_pulsar(
     plan: AdoptionPlan, storage: ChunkStorage, found: Iterable[StoredObject], into: str, reading: Reading
 ) -> None:
-    """Each ledger becomes INTO/<managed ledger>/<ledger id, 20 digits>. Indexes are read; see ledger_name for names."""
+    """Read the indexes and plan each ledger as INTO/<managed ledger>/<ledger id, 20 digits>; see ledger_name."""
     pairs = _pairs(plan, {one.name: one for one in readable(plan, found)}, reading)
     ledgers: dict[tuple[str, int], list[_FoundObjects]] = defaultdict(list)
     unversioned: list[str] = []
@@ -178,7 +175,7 @@ def _warn(plan: AdoptionPlan, unversioned: list[str], nameless: list[_FoundObjec
 
 
 def _pairs(plan: AdoptionPlan, objects: Mapping[str, StoredObject], reading: Reading) -> Iterator[_Pair]:
-    """The pairs by name; all else is left out, and a pair without data is refused."""
+    """Yield the pairs by name; other objects are left out, and an index without its data object is refused."""
     for name, one in objects.items():
         key = parse_key(name)
         if key is None:
@@ -203,7 +200,7 @@ def _pairs(plan: AdoptionPlan, objects: Mapping[str, StoredObject], reading: Rea
 def _looked(
     storage: ChunkStorage, pairs: Iterable[_Pair], reading: Reading
 ) -> Iterator[tuple[_Pair, _Look | TierfsError]]:
-    """Look at the pairs, many at once. Raises Unavailable when the place does not answer."""
+    """Read the pairs, many in parallel. Raises Unavailable when the place does not answer."""
 
     def look(pair: _Pair) -> tuple[_Pair, _Look | TierfsError]:
         try:
@@ -218,7 +215,7 @@ def _looked(
 
 
 def _look(storage: ChunkStorage, pair: _Pair, reading: Reading) -> _Look:
-    """Raises DataLoss for what is no ledger."""
+    """Read the metadata and the index of a pair. Raises DataLoss for a pair that is not a ledger."""
     look = _Look()
     named = [_metadata(storage, one, look, reading) for one in (pair.index, pair.data) if one is not None]
     managed_ledger = next((said[object_keys.MANAGED_LEDGER_KEY] for said in named if _says(said)), "")
@@ -238,7 +235,7 @@ def _says(metadata: Mapping[str, str]) -> bool:
 
 
 def _metadata(storage: ChunkStorage, one: StoredObject, look: _Look, reading: Reading) -> Mapping[str, str]:
-    """User metadata of an object whose format version is known to be ours, or not known in a directory."""
+    """Return an object's user metadata after a check of its format version, which may be missing in a directory."""
     if reading.in_files:
         beside = ledger_objects.metadata_beside(storage, one.name)
         if beside is None:
@@ -304,7 +301,7 @@ def _look_at_single(storage: ChunkStorage, pair: _Pair, reading: Reading, look: 
 
 
 def _add(plan: AdoptionPlan, name: str, candidates: list[_FoundObjects]) -> None:
-    """Plan one ledger out of all that says to be it: the newest complete attempt counts."""
+    """Plan one ledger from all its candidates: the newest complete attempt is chosen."""
     ordered = sorted(candidates, key=lambda one: one.age, reverse=True)
     whole = [one for one in ordered if not one.streaming]
     chosen = whole[:1]

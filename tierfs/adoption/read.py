@@ -1,8 +1,7 @@
-"""Reading foreign objects once, for the checksums every later read is checked against (invariant 8).
+"""Read foreign objects once, for the checksums that every later read is checked against (invariant 8).
 
-What lies in a foreign place and is this store's own all the same: never adopted.
-
-Its names would go with our garbage, and adopting it would promise that nothing deletes it.
+This store's own objects in a foreign place (`own_names`) are never adopted: our garbage collection would delete them,
+and an adoption promises that foreign objects are never deleted.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _STEP_BYTES = 8 * MIB
 """Bytes per request, and memory per job: the size of a part of our own uploads."""
 
 _PART_BYTES = 64 * MIB
-"""What one job reads without a break; a multiple of the grid, so that parts' grids join."""
+"""Bytes that one job reads in sequence; a multiple of the grid, so that parts' grids join."""
 
 assert _PART_BYTES % _STEP_BYTES == 0
 assert _STEP_BYTES % CRC_BLOCK_BYTES == 0
@@ -38,7 +37,7 @@ class ReadPart:
     """A piece of an object that one job reads."""
 
     extent: int
-    """Which extent of the segment."""
+    """Index of the segment's extent."""
     object: StoredObject
     start: int
     end: int
@@ -52,12 +51,12 @@ class PartSums:
     crc32c: int = 0
 
     def plus(self, other: PartSums, other_bytes: int) -> PartSums:
-        """With the bytes behind."""
+        """Return the sums including the bytes that follow."""
         return PartSums(self.packed + other.packed, combine(self.crc32c, other.crc32c, other_bytes))
 
 
 def parts_of(plan: SegmentPlan) -> Iterator[ReadPart]:
-    """All bytes of all objects of a segment, in order."""
+    """Yield the parts of all objects of a segment, in order."""
     for index, extent in enumerate(plan.extents):
         length = extent.object.length_bytes
         for start in range(0, length, _PART_BYTES):
@@ -65,10 +64,10 @@ def parts_of(plan: SegmentPlan) -> Iterator[ReadPart]:
 
 
 def read_part(storage: ChunkStorage, part: ReadPart) -> PartSums:
-    """Read one part and sum it up.
+    """Read one part and return its checksums.
 
-    Raises Conflict when the object is another by now than the one that was listed, and what the storage
-    raises. Servers that ignore If-Match are found out by the look afterwards.
+    Raises Conflict when the object changed since it was listed, and storage errors. A stat afterwards detects changes
+    on servers that ignore If-Match.
     """
     try:
         sums = _read(storage, part)
@@ -80,7 +79,7 @@ def read_part(storage: ChunkStorage, part: ReadPart) -> PartSums:
 
 
 def join(parts: list[tuple[ReadPart, PartSums]], extents: int) -> list[PartSums]:
-    """The sums of each extent's object, from those of all parts in any order."""
+    """Return the sums of each extent's object, from those of all parts in any order."""
     found = [PartSums()] * extents
     for part, sums in sorted(parts, key=lambda one: (one[0].extent, one[0].start)):
         found[part.extent] = found[part.extent].plus(sums, part.end - part.start)
@@ -101,28 +100,28 @@ def _require_unchanged(storage: ChunkStorage, listed: StoredObject) -> None:
     found = storage.stat(listed.name)
     if (found.etag, found.length_bytes) != (listed.etag, listed.length_bytes):
         raise Conflict(
-            f"{printable(listed.name)}: it changed while it was read", remedy="adopt it when nobody writes to it"
+            f"{printable(listed.name)}: it changed while it was read", remedy="adopt it when it is no longer written to"
         )
 
 
 _OWN_DIRECTORIES = ("journal/", "uploads/", "dumps/", "ledgers/")
-"""Below our own location these are ours whatever the records say: their objects have none."""
+"""Directories below our own location that are always ours: their objects have no records."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnNames:
-    """Full names, URL included, of what is ours. Servers are not compared: one has many names."""
+    """Full names, including the URL, of our own objects. Servers are not compared: one has many names."""
 
     prefixes: tuple[str, ...] = ()
     names: frozenset[str] = frozenset()
 
     def holds(self, full_name: str) -> bool:
-        """Whether an object is ours."""
+        """Return whether an object is ours."""
         return full_name in self.names or full_name.startswith(self.prefixes)
 
 
 def own_names(txn: ReadTransaction, place: LocationRecord) -> OwnNames:
-    """What is ours where `place` is; empty unless it overlaps with our own cold location."""
+    """Return the names of our own objects in `place`; empty unless it overlaps with our own cold location."""
     if not txn.store.cold_location_id:
         return OwnNames()
     ours = policies.location(txn, txn.store.cold_location_id)
@@ -140,7 +139,7 @@ def own_names(txn: ReadTransaction, place: LocationRecord) -> OwnNames:
 def without_own(
     plan: AdoptionPlan, found: Iterable[StoredObject], place: LocationRecord, own: OwnNames
 ) -> Iterator[StoredObject]:
-    """What is not ours; the rest is left out of `plan`."""
+    """Yield the objects that are not ours; record the others as left out of `plan`."""
     for one in found:
         if own.holds(f"{place.url}/{one.name}"):
             plan.left_out.append(LeftOut(one.name, "this store's own"))

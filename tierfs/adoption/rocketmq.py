@@ -1,9 +1,7 @@
-"""adopt rocketmq: the file of each queue and type is a segment, at RocketMQ's own offsets.
+"""adopt rocketmq: the file of each queue and type becomes a segment, at RocketMQ's own offsets.
 
-Names of RocketMQ's tiered storage. Pure; every name is hostile.
-
-Four layouts are known, told apart by how a name ends. `...` is cluster/broker/topic/queue, and in the two
-that were released a hash of the cluster before or in it:
+Pure; every name is untrusted. Four layouts of RocketMQ's tiered storage are known and distinguished by the end of a
+name. `...` is cluster/broker/topic/queue, in the two released ones with a hash of the cluster before or in it:
 
     .../{type}/seg-{base}/chunk-{position}         .../{type}/seg-{base}/segment              as proposed
     .../{type}-{base}/chunk-{position}             .../{type}-{base}-seg                      its variant
@@ -25,7 +23,7 @@ from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 
 _QUEUE_COMPONENTS = 3
-"""broker, topic, queue: what RocketMQ calls the path of a file segment."""
+"""broker, topic, queue: the path of a file segment, in RocketMQ's terms."""
 
 _HASH_DIGITS = 8
 
@@ -42,7 +40,7 @@ _POSIX = re.compile(rf"{_PATH}(?P<type>[A-Z_]+)/(?P<hash>[0-9a-f]{{8}})(?P<base>
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """One file of a queue: `broker/topic/queue/type`, less what the place's own URL says, and what is before it."""
+    """One file of a queue: `broker/topic/queue/type`, as far as it is below the place's URL, and the path above it."""
 
     above: str
     path: str
@@ -50,25 +48,25 @@ class Queue:
 
     @property
     def name(self) -> str:
-        """The segment it becomes, below the directory it is adopted into."""
+        """Name of its segment, below the directory it is adopted into."""
         return f"{self.path}/{self.type}" if self.path else self.type
 
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """What one object's name says."""
+    """The fields of one object's name."""
 
     queue: Queue
     base: int
-    """Where RocketMQ's file segment begins in the queue's file."""
+    """Offset of RocketMQ's file segment in the queue's file."""
     position: int | None
-    """Where the chunk begins in the file segment; None is all of it, sealed."""
+    """Offset of the chunk in the file segment; None for the whole file segment, sealed."""
     doubt: str = ""
-    """A hash in the name that is not that of what it stands for."""
+    """Description of a wrong hash in the name."""
 
 
 def parse(name: str) -> Named | None:
-    """What an object of RocketMQ is; None when the name is none of RocketMQ's."""
+    """Parse an object's name; None when it is not one of RocketMQ's."""
     for layout in _LAYOUTS:
         found = layout.fullmatch(name)
         if found is not None:
@@ -83,7 +81,7 @@ def parse(name: str) -> Named | None:
 
 
 def java_hash(text: str) -> int:
-    """Java's String.hashCode: over UTF-16 units, as a signed 32-bit number."""
+    """Return Java's String.hashCode: over UTF-16 units, as a signed 32-bit number."""
     value = 0
     units = text.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
@@ -92,7 +90,7 @@ def java_hash(text: str) -> int:
 
 
 def md5_prefix(text: str) -> str:
-    """The first 8 digits of a text's MD5, which spreads names over a file system's directories."""
+    """Return the first 8 digits of a text's MD5, which spreads names over a file system's directories."""
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:_HASH_DIGITS]
 
 
@@ -106,7 +104,7 @@ def _named(found: re.Match[str], position: int | None, doubt: str) -> Named | No
 
 
 def _wrong_java_hash(path: str) -> str:
-    """The plugin's names begin with the cluster's hash; names without one say nothing."""
+    """Describe a wrong cluster hash, with which the plugin's names begin; empty for names without one."""
     parts = path.split("/")[:-_QUEUE_COMPONENTS]
     if len(parts) < 2 or not re.fullmatch(r"-?\d{1,10}", parts[-2]):
         return ""
@@ -135,10 +133,10 @@ class _FileSegment:
 
 
 def plan_rocketmq(plan: AdoptionPlan, found: Iterable[StoredObject], into: str) -> None:
-    """Each queue's file of one type becomes INTO/broker/topic/queue/type.
+    """Plan each queue's file of one type as INTO/broker/topic/queue/type.
 
-    It begins at the first base offset there is; behind a hole a further segment begins, whose name ends in
-    its offset. What is no object of RocketMQ is left out.
+    It begins at the lowest base offset; after a hole a further segment begins, whose name ends in its offset. Other
+    objects are left out.
     """
     queues: dict[Queue, dict[int, _FileSegment]] = defaultdict(dict)
     for one in readable(plan, found):
@@ -167,10 +165,10 @@ def _plan_queue(plan: AdoptionPlan, queue: Queue, segments: Iterable[_FileSegmen
 
 
 def _extents(plan: AdoptionPlan, segment: _FileSegment) -> list[ForeignExtent]:
-    """Where a file segment's objects lie in the queue's file: the sealed object wins over chunks it replaced.
+    """Return the extents of a file segment's objects in the queue's file: the sealed object replaces its chunks.
 
-    RocketMQ seals by one multipart upload that copies all chunks, so a sealed object is always complete;
-    chunks are what it did not come to delete. Raises InvalidRequest for two sealed objects.
+    RocketMQ seals by one multipart upload that copies all chunks, so a sealed object is always complete; remaining
+    chunks are those it did not delete in time. Raises InvalidRequest for two sealed objects.
     """
     if not segment.sealed:
         return [_extent(segment.base + position, one) for position, one in segment.chunks]
