@@ -289,7 +289,7 @@ def test_a_crash_before_the_commit_leaves_nothing_to_see(store: TestStore, monke
         raise Crash
 
     theirs = in_memory(offloaded(PAYLOADS))
-    monkeypatch.setattr(ledger_link.seal_record, "write", crash)
+    monkeypatch.setattr(ledger_link.create, "write", crash)
     with pytest.raises(Crash):
         run(store, theirs)
     assert rows(store)[SEGMENTS.name] == 0
