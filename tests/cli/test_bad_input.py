@@ -1,4 +1,4 @@
-"""Bad input: one clear line, what to do, the right exit code, and nothing half-done."""
+"""Bad input: one clear line, a remedy, the right exit code, and nothing half-done."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def refused(done: Done, code: int, *words: str) -> None:
-    """One line of error, perhaps one of remedy, with these words and this exit code."""
+    """Assert one line of error, and at most one of remedy, with these words and this exit code."""
     assert done.code == code, done
     assert done.out == ""
     lines = done.err.splitlines()

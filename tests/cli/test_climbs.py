@@ -1,4 +1,4 @@
-"""A call goes down through the layers: `consolidate` may climb back to a higher one twice at most."""
+"""A call descends through the layers: `consolidate` may climb back to a higher one at most twice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIMIT = 2
 
 
 def ranks() -> dict[str, int]:
-    """The layer of each folder and module of the package, 0 for the highest."""
+    """Return the layer of each folder and module of the package, 0 for the highest."""
     known = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     layers = next(one["layers"] for one in known if one["type"] == "layers" and one["containers"] == ["tierfs"])
     names = [layer.replace(":", "|").replace("(", "").replace(")", "").split("|") for layer in layers]
@@ -29,7 +29,7 @@ def ranks() -> dict[str, int]:
 
 
 class Climbs:
-    """The stack of calls that climbed most."""
+    """Record the call stack with the most climbs."""
 
     def __init__(self) -> None:
         self.most: list[str] = []
@@ -56,7 +56,7 @@ class Climbs:
             frame = frame.f_back
 
     def _place(self, code: CodeType) -> tuple[int, str] | None:
-        """The layer and name of a function of the package."""
+        """Return the layer and name of a function of the package."""
         if code not in self._places:
             path, self._places[code] = Path(code.co_filename), None
             if path.is_relative_to(PACKAGE):

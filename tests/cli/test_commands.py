@@ -1,4 +1,4 @@
-"""The commands doing what they say."""
+"""Commands do what their help says."""
 
 from __future__ import annotations
 

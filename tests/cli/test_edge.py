@@ -1,4 +1,4 @@
-"""The error edge: every kind of exception becomes one line, or one JSON object, and an exit code."""
+"""Error reporting: every kind of exception becomes one line, or one JSON object, and an exit code."""
 
 from __future__ import annotations
 

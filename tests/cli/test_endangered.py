@@ -1,4 +1,4 @@
-"""Bytes that are lost, suspect or not reachable stand in status, info and doctor, not only in the errno of a reader."""
+"""Lost, suspect and unreachable bytes appear in status, info and doctor, not only in the errno of a reader."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SIZE = 200_000
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """Two sealed segments, cold alone."""
+    """Return a store with two sealed segments that are only cold."""
     where = tmp_path / "store"
     tierfs("-q", "init", store=where)
     tierfs("policy", "set", "/", "chunk_bytes=1MiB", "object_bytes=1MiB", store=where)  # an object for each
@@ -27,7 +27,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def object_of(path: Path, name: str) -> Path:
-    """The file of a segment's one object."""
+    """Return the file of a segment's only object."""
     (found,) = (path / "cold").rglob(f"*/{name}/**/chunk-*")
     return found
 
@@ -39,7 +39,7 @@ def endangered(path: Path) -> dict[str, Any]:
 
 
 def failures(path: Path) -> set[str]:
-    """The checks of doctor that fail."""
+    """Return the failing checks of doctor."""
     found = tierfs("doctor", "--json", store=path, check=False).json
     return {one["name"] for one in found["checks"] if one["level"] == "FAIL"}
 
@@ -51,7 +51,7 @@ def test_a_missing_object_is_suspect_once_a_reader_met_it(path: Path) -> None:
     where.rename(away)
     assert tierfs("cat", "a", store=path, check=False).code == 74
     assert endangered(path) == nothing | {"suspect_cold_bytes": SIZE}
-    advice = "tierfs verify; if they stay, mend them: tierfs fsck --deep --repair"
+    advice = "tierfs verify; if they stay, repair them: tierfs fsck --deep --repair"
     assert advice in tierfs("status", store=path).out
     assert (
         f"verify; if they stay: tierfs --store {path} fsck --deep --repair"

@@ -1,4 +1,4 @@
-"""A fenced store on the command line: what is refused, what still works, and how its last bytes are saved."""
+"""A fenced store on the command line: refused commands, working ones, and the rescue of its last bytes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ADVISORY = "two owners of one bucket are not kept apart"
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A store that offloaded some, then lost its bucket to another one."""
+    """Return a store that offloaded some bytes, then lost its bucket to another store."""
     (tmp_path / "cold").mkdir()
     init_store(tmp_path / "first", ColdChoice(cold_dir=tmp_path / "cold"))
     tierfs("append", "a b/s", store=tmp_path / "first", stdin=b"cold bytes")
@@ -43,7 +43,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def take_over(first: Path, second: Path) -> None:
-    """Another host's store, made as `recover` makes it."""
+    """Return another host's store, created by `recover`."""
     shutil.copytree(first, second)
     with app.open_store(second) as store:
         location = store.cold_location
@@ -123,7 +123,7 @@ def test_a_server_without_create_only_is_told_of_everywhere(path: Path) -> None:
 
 @contextmanager
 def daemon(path: Path) -> Iterator[int]:
-    """A daemon that asks every half second whose the bucket is; its process id."""
+    """Run a daemon that checks every half second who owns the bucket; yield its process id."""
     (path / "store.toml").write_text("[background]\nowner_check_s = 0.5\n")
     tierfs("daemon", store=path)
     pid = int(json.loads(tierfs("status", "--json", store=path).out)["holder"]["pid"])

@@ -1,4 +1,4 @@
-"""Numbers and times as people read them."""
+"""Numbers and times in the form for people."""
 
 from __future__ import annotations
 

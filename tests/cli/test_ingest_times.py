@@ -1,4 +1,4 @@
-"""Modes and times of ingested files: kept with the segment wherever its record goes, and shown."""
+"""Modes and times of ingested files: kept with the segment's record everywhere, and shown."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_repeated_ingest_takes_what_changed(store: Path, files: Path, seal: li
     (files / "a").chmod(0o444)
     os.utime(files / "long", ns=(1, 7))
     done = tierfs("ingest", files, "--into", "in", *seal, store=store)
-    assert "4 segments had all of it already" in done.out
+    assert "4 segments already complete" in done.out
     assert file_of("in/a", store) == {"mode": "0444", "modified_ns": MODIFIED_NS, "length": 1}
     assert file_of("in/long", store) == {"mode": "0644", "modified_ns": 7, "length": LONG}
     before = tierfs("info", "in/a", "--json", store=store).json

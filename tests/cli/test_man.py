@@ -1,4 +1,4 @@
-"""Manual pages: one for each command, with what its --help says."""
+"""Manual pages: one for each command, with its --help text."""
 
 from __future__ import annotations
 

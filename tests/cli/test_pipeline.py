@@ -1,4 +1,4 @@
-"""tierfs pipeline before Spark starts: what is missing or wrong is one line."""
+"""tierfs pipeline before Spark starts: a missing or wrong input is reported in one line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *words: object) -> tuple[object, str]:
-    """Exit code and standard error of a run in this process."""
+    """Run in this process; return exit code and standard error."""
     with pytest.raises(SystemExit) as ended:
         cli.main([str(word) for word in words])
     return ended.value.code, capsys.readouterr().err
@@ -65,9 +65,9 @@ def test_without_java_there_is_one_line_with_the_remedy(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--conf", "spark.executor.memory"], "--conf spark.executor.memory is no setting"),
+        (["--conf", "spark.executor.memory"], "--conf spark.executor.memory is not a setting"),
         (["--output", "found.txt"], "found.txt has no known suffix"),
-        (["--output", "nowhere/found.csv"], "nowhere/found.csv is in no directory"),
+        (["--output", "nowhere/found.csv"], "nowhere/found.csv: its directory does not exist"),
         (["--master", "http://n0:7077"], "http://n0:7077 is not a Spark master"),
     ],
 )

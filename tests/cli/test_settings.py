@@ -1,4 +1,4 @@
-"""store.toml and TIERFS_*: what is accepted, what is refused and in which words, and where values come from."""
+"""store.toml and TIERFS_*: accepted values, refused values with their messages, and origins of values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tierfs top on a real mount: frames as text and JSON, live on a terminal, and what it says of bad input."""
+"""tierfs top on a real mount: frames as text and JSON, live on a terminal, and its errors for bad input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tierfs warmup in a process of its own: what it fetches, what it leaves out, and what it says."""
+"""tierfs warmup in its own process: the bytes it fetches and omits, and its messages."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Counted:
         self.read_bytes = 0
         self.fail_after: int | None = None
         self.meanwhile: Callable[[], object] | None = None
-        """Done once, before the first read."""
+        """Run once, before the first read."""
         self.lock = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
@@ -202,7 +202,7 @@ def test_what_is_wrong_is_one_line(store: Path) -> None:
 
 
 def replace_objects(store: app.Store, *, collect: bool) -> None:
-    """Make one object of all those of each segment; with `collect` the old ones are deleted too."""
+    """Join all objects of each segment into one; with `collect` delete the old ones."""
     with store.metadata.write() as txn:
         policies.put(txn, ROOT_DIRECTORY, {"object_bytes": str(8 << 20), "offload_after": NEVER_S})
     perform(store, CONSOLIDATE, "d")
@@ -285,6 +285,6 @@ def test_ctrl_c_keeps_what_was_fetched(store: Path) -> None:
         process.kill()
         process.communicate()
     assert process.returncode == 130
-    assert said == "tierfs: interrupted; 4 MiB were warmed up (Interrupted, exit 130)\n  to go on, run it again\n"
+    assert said == "tierfs: interrupted; 4 MiB were warmed up (Interrupted, exit 130)\n  to continue, run it again\n"
     done = tierfs("warmup", "d", "--json", store=store).json
     assert (done["held_bytes"], done["already_held_bytes"]) == (2 * SIZE, 4 << 20)

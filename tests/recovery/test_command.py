@@ -66,7 +66,7 @@ def test_everything_cold_is_there_again(cold: Path, tmp_path: Path) -> None:
 def test_people_are_told_what_is_gone(cold: Path, tmp_path: Path) -> None:
     said = recover(cold, tmp_path / "new").out
     assert "recovered 2 segments" in said
-    assert f"a/o: open, ends at {len(DATA)}: what was appended behind it and not cold is gone" in said
+    assert f"a/o: open, ends at {len(DATA)}: later bytes that were not cold are gone" in said
 
 
 def test_a_store_is_not_recovered_over(cold: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A warmup of `d` whose cold tier stops answering after some bytes; prints `stalled` then.
+"""Run a warmup of `d` whose cold tier stops answering after some bytes; print `stalled` then.
 
 python -m tests.cli.commands.stalling STORE BYTES
 """

@@ -1,4 +1,4 @@
-"""append that was interrupted: the command it names appends the rest, whatever the input was."""
+"""Interrupted appends: the command in the error appends the rest, for any kind of input."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_another_offset_is_no_reason_to_append_what_was_skipped_over(store: Path
 
 
 def interrupted(store: Path, words: list[str], code: int = 28) -> list[str]:
-    """Run a command that fails; returns the words of the one it names."""
+    """Run a command that fails; return the words of the command in its error."""
     result = CliRunner().invoke(cli, ["--json", "--store", str(store), *words])
     assert result.exit_code == code, result.output
     found: str = json.loads(result.stderr)["command"]

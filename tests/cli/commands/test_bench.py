@@ -1,4 +1,4 @@
-"""tierfs bench: what it measures, and that nothing of it stays."""
+"""tierfs bench: its measurements, and their complete removal."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ QUICK = ("--size", "2MiB", "--repetitions", "1")
 
 
 def measured(done: Done) -> dict[str, dict[str, Any]]:
-    """Each measurement by its name; ratios fit their medians."""
+    """Return each measurement by its name; assert that ratios fit their medians."""
     found = {one["what"]: one for one in done.json["measurements"]}
     for one in found.values():
         assert all(value > 0 for value in one["values"])
@@ -63,7 +63,7 @@ def test_a_store_with_a_directory_and_nothing_stays(tmp_path: Path) -> None:
 
 
 def status_of(path: Path) -> dict[str, Any]:
-    """The store's status, but for what others do on the disk."""
+    """Return the store's status without values that other processes on the disk change."""
     found: dict[str, Any] = tierfs("status", "--json", store=path).json
     del found["local_free_bytes"]
     return found
@@ -170,7 +170,7 @@ def test_ratios_are_to_the_limit_that_binds() -> None:
 
 @contextmanager
 def null(point: Path, *words: str) -> Iterator[Path]:
-    """The null filesystem as a program."""
+    """Run the null filesystem as a program."""
     point.mkdir()
     command = [sys.executable, "-m", "tierfs.bench.null", str(point), str(3 * MIB + 1), *words]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -185,7 +185,7 @@ def null(point: Path, *words: str) -> Iterator[Path]:
 
 
 def cached_bytes(path: Path) -> int:
-    """Bytes of a file in the page cache, after opening it once more."""
+    """Return the bytes of a file in the page cache, after fincore has opened it once more."""
     done = subprocess.run(["fincore", "-nbo", "RES", str(path)], check=True, capture_output=True, text=True)
     return int(done.stdout)
 

@@ -1,4 +1,4 @@
-"""tierfs consolidate: by itself, through the holder, and on Ceph, where the server copies the bytes."""
+"""tierfs consolidate: alone, through the holder, and on Ceph, where the server copies the bytes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def cold_pieces(path: Path, *sizes: int, name: str = "logs/s") -> bytes:
-    """Append so that each size becomes a cold object of its own, and nothing stays local; returns the bytes."""
+    """Append one cold object of each size, with nothing kept local; return the bytes."""
     data = b""
     with app.open_store(path) as store:
         for size in sizes:
@@ -80,7 +80,7 @@ def test_without_a_cold_tier(tmp_path: Path) -> None:
 
 @pytest.fixture
 def daemon(store: Path) -> Iterator[Path]:
-    """A store whose holder is another process."""
+    """Yield a store held by another process."""
     environment = {**os.environ, "TIERFS_OFFLOAD__CONSOLIDATE_CHUNKS": "0"}
     command = [sys.executable, "-m", "tierfs", "--store", str(store), "daemon", "-f"]
     cold_pieces(store, 100, 200, 300)
@@ -103,7 +103,7 @@ def test_the_holder_does_it(daemon: Path) -> None:
     ("sizes", "uploaded"), [((5 * MIB, 6 * MIB + 1, 7 * MIB), 0), ((6 * MIB, 1000, 11 * MIB), 5 * MIB)]
 )
 def test_on_ceph_the_server_copies(rgw_bucket: Bucket, tmp_path: Path, sizes: tuple[int, ...], uploaded: int) -> None:
-    """The compose itself moves no byte through this machine; reading back and checking is a download."""
+    """The composition moves no byte through this machine; only the read-back for the check is a download."""
     endpoint, bucket = rgw_bucket
     path = tmp_path / "store"
     init_store(path, ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url))

@@ -1,4 +1,4 @@
-"""The holder through the command line: a daemon, commands beside it, and everybody at once."""
+"""The holder through the command line: a daemon, commands beside it, and many processes at once."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def path(tmp_path: Path) -> Path:
 
 @contextmanager
 def daemon(path: Path) -> Iterator[int]:
-    """A daemon that holds the store; its process id."""
+    """Run a daemon that holds the store; yield its process id."""
     tierfs("daemon", store=path)
     holder = tierfs("status", "--json", store=path).json["holder"]
     try:

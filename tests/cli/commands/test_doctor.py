@@ -1,4 +1,4 @@
-"""tierfs doctor: the machine and the store, each check with the line that mends it."""
+"""tierfs doctor: checks of the machine and the store, each with its remedy."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DAY_MS = 86_400_000
 
 
 def checks(*words: object, code: int = 0, store: Path | None = None) -> dict[str, dict[str, Any]]:
-    """Every check by its name."""
+    """Return every check by its name."""
     done = tierfs("doctor", "--json", *words, store=store, check=False)
     assert done.code == code, done
     found = done.json

@@ -1,4 +1,4 @@
-"""tierfs doctor on a cold tier: reachable, how fast, by which clock, and what it honours."""
+"""tierfs doctor on a cold tier: reachability, speed, clock and honoured conditions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tierfs doctor --master without a cluster: what is found out before Spark starts, and how reports are judged."""
+"""tierfs doctor --master without a cluster: errors found before Spark starts, and the judgement of reports."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def lines(*words: object, store: Path) -> list[list[Any]]:
-    """The values of every JSON line, in the order of KEYS."""
+    """Return the values of every JSON line, in the order of KEYS."""
     found = [json.loads(line) for line in tierfs("du", *words, "--json", store=store).out.splitlines()]
     assert all(list(line) == KEYS for line in found)
     return [list(line.values()) for line in found]

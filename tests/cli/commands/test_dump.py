@@ -39,7 +39,7 @@ def test_a_store_whose_metadata_are_lost_is_made_again(path: Path, tmp_path: Pat
 
 
 def test_an_append_after_a_load_leaves_newer_bytes_in_their_file(path: Path, tmp_path: Path) -> None:
-    """The dump knows of a file that was continued since: what came after it may be all that is left of those bytes."""
+    """A file in the dump was continued since: its newer bytes may be the only copy."""
     tierfs("append", "t", store=path, stdin=b"known")
     tierfs("dump", tmp_path / "file", store=path)
     tierfs("append", "t", store=path, stdin=b" and newer")
@@ -86,7 +86,7 @@ def test_an_old_dump_is_noticed_at_the_next_publish(path: Path, tmp_path: Path) 
     shutil.rmtree(path / "metadata")
     loaded = tierfs("load", tmp_path / "file", store=path, check=False)
     assert loaded.code == 0
-    assert "bytes in 1 chunk file came after the dump" in loaded.err
+    assert "bytes in 1 chunk file are newer than the dump" in loaded.err
     refused = tierfs("offload", store=path, check=False)
     assert refused.code == 6
     assert "old backup" in refused.err

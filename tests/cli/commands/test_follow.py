@@ -1,4 +1,4 @@
-"""tierfs cat -f: what is appended shows at once, and every way in which following ends."""
+"""tierfs cat -f: appended bytes appear at once, and following ends in every way it should."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.commands import tierfs
 from tierfs.app.store import Store, open_store
 
 SOON_S = 0.5
-"""What the command promises."""
+"""Delay that the command promises."""
 
 WAIT_S = 20.0
-"""How long a test waits for what must happen, on a machine that does other things too."""
+"""Limit of a test's wait for an event, on a busy machine."""
 
 TRIES = 5
 
@@ -54,7 +54,7 @@ def running(store: Path, *words: object) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def receive(process: subprocess.Popen[bytes], expected: bytes) -> None:
-    """Take exactly these bytes from the output as they come."""
+    """Take exactly these bytes from the output as they arrive."""
     assert process.stdout is not None
     got = b""
     deadline_s = time.monotonic() + WAIT_S
@@ -67,7 +67,7 @@ def receive(process: subprocess.Popen[bytes], expected: bytes) -> None:
 
 
 def ends(process: subprocess.Popen[bytes]) -> tuple[int, bytes, str]:
-    """Exit code, the rest of the output, and what was said."""
+    """Return exit code, the rest of the output, and stderr."""
     out, said = process.communicate(timeout=WAIT_S)
     return process.returncode, out, said.decode()
 
@@ -104,9 +104,9 @@ def test_a_stream_is_followed_into_the_successor(store: Path) -> None:
         tierfs("seal", "s", store=store)
         assert process.wait(WAIT_S) == 0
     listed = tierfs("-q", "ls", "-l", store=store).out.splitlines()
-    assert listed[0].endswith("  s  (sealed by policy, goes on in s.5)")
+    assert listed[0].endswith("  s  (sealed by policy, continues in s.5)")
     assert [line.split()[1:3] for line in listed] == [["5", "B"], ["3", "B"], ["8", "B"]], "sizes, of s, s.13 and s.5"
-    assert "sealed by policy, goes on in s.13" in tierfs("info", "s.5", store=store).out
+    assert "sealed by policy, continues in s.13" in tierfs("info", "s.5", store=store).out
     assert tierfs("info", "s.5", "--json", store=store).json["successor"] == "s.13"
     assert tierfs("info", "s.13", "--json", store=store).json["status"] == "sealed"
     assert tierfs("append", "s", store=store, stdin=b"x", check=False).code == 7
@@ -177,7 +177,7 @@ def test_it_looks_at_nothing_while_nothing_changes(store: Path) -> None:
 
 
 def cpu_s(pid: int) -> float:
-    """Processor time a process has used."""
+    """Return the processor time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
@@ -185,7 +185,7 @@ def cpu_s(pid: int) -> float:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["s", "--to", "3"], 2, "exclude each other"),
+        (["s", "--to", "3"], 2, "mutually exclusive"),
         (["s", "--from", "6"], 2, "s holds bytes 0 to 5"),
         (["none"], 3, "none does not exist"),
         (["/"], 2, "is a directory"),

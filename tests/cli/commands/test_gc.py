@@ -1,4 +1,4 @@
-"""`tierfs gc` lists everything that may lie about in the cold tier, also what an owner left as it died."""
+"""tierfs gc lists all garbage in the cold tier, including the remains of an owner that died."""
 
 from __future__ import annotations
 

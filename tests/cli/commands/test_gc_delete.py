@@ -1,4 +1,4 @@
-"""tierfs gc: what it deletes, what it cannot, and what it says of that."""
+"""tierfs gc --delete: deleted objects, failed deletions, and the report of both."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.commands import tierfs
 
 @contextmanager
 def held(file: Path) -> Iterator[None]:
-    """Make a file one that cannot be deleted, even by root: another is mounted over it."""
+    """Bind-mount a file over itself, so that not even root can delete it."""
     if os.geteuid() != 0:
         pytest.skip("mounting a file needs root")
     subprocess.run(["mount", "--bind", str(file), str(file)], check=True)

@@ -1,4 +1,4 @@
-"""ingest: what becomes a segment, what is left out, and what going on means."""
+"""tierfs ingest: files become segments, others are left out, and a repeated run continues."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_a_changed_file_of_the_same_size_is_a_conflict(store: Path, files: Path,
     (files / "a").write_bytes(data)
     done = tierfs("ingest", files / "a", "--into", "in", "--seal", store=store, check=False)
     assert done.code == 5
-    assert f"in/a is there already and differs from the file in bytes {5 * BLOCK} to {6 * BLOCK}" in done.err
+    assert f"in/a already exists and differs from the file in bytes {5 * BLOCK} to {6 * BLOCK}" in done.err
     assert "ingested 0 B into 0 segments" in done.out
 
 
@@ -108,8 +108,8 @@ def test_a_changed_small_file_of_the_same_size_is_a_conflict(store: Path, files:
     (files / "b").write_bytes(b"abd")
     done = tierfs("ingest", files, "--into", "in", "--seal", store=store, check=False)
     assert done.code == 5
-    assert "in/b is there already and differs from the file in bytes 0 to 3" in done.err
-    assert "1 segment had all of it already" in done.out
+    assert "in/b already exists and differs from the file in bytes 0 to 3" in done.err
+    assert "1 segment already complete" in done.out
 
 
 def test_small_files_are_compared_where_they_share_an_object_too(store: Path, files: Path) -> None:
@@ -126,9 +126,9 @@ def test_small_files_are_compared_where_they_share_an_object_too(store: Path, fi
         (files / name).write_bytes(data[name])
     done = tierfs("ingest", files, "--into", "in", "--seal", store=store, check=False)
     assert done.code == 5
-    assert "in/b is there already and differs from the file in bytes 0 to 4001" in done.err
-    assert f"in/e is there already and differs from the file in bytes 0 to {2 * BLOCK}" in done.err
-    assert "3 segments had all of it already" in done.out
+    assert "in/b already exists and differs from the file in bytes 0 to 4001" in done.err
+    assert f"in/e already exists and differs from the file in bytes 0 to {2 * BLOCK}" in done.err
+    assert "3 segments already complete" in done.out
 
 
 def test_a_segment_that_is_not_the_files_beginning_is_named_with_its_place(store: Path, files: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_sealed_segment_of_the_same_length_is_compared(store: Path, files: Pat
         file.write(b"d")
     done = tierfs("ingest", files, "--into", "in", store=store, check=False)
     assert done.code == 5
-    assert "in/a is there already and it is sealed at 3 of 4 bytes" in done.err
+    assert "in/a already exists and it is sealed at 3 of 4 bytes" in done.err
 
 
 @pytest.mark.parametrize("held", [b"xbc", b"abcdef", b"xb"])
@@ -232,6 +232,6 @@ def test_ctrl_c_says_what_is_kept(store: Path, files: Path, monkeypatch: pytest.
     finally:
         signal.signal(signal.SIGINT, before)
     assert result.exit_code == 130
-    assert "ingested 12 MiB into 0 segments; 1 file is begun: repeat the command to go on" in result.output
+    assert "ingested 12 MiB into 0 segments; 1 file incomplete: repeat the command to continue" in result.output
     monkeypatch.undo()
     assert tierfs("ingest", files / "a", "--into", "in", "--json", store=store).json["bytes"] == 2 * BLOCK_BYTES

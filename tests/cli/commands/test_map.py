@@ -1,4 +1,4 @@
-"""tierfs map: where a segment's bytes are, as bars and as JSON."""
+"""tierfs map: the location of a segment's bytes, as bars and as JSON."""
 
 from __future__ import annotations
 

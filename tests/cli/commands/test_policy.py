@@ -1,4 +1,4 @@
-"""tierfs policy: what is set, what holds, and what is refused."""
+"""tierfs policy: set values, values in force, and refused values."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ def store(tmp_path: Path) -> Path:
 
 
 def shown(path: str, store: Path) -> dict[str, tuple[object, str, str | None]]:
-    """Value, origin and the name it is set on, by key."""
+    """Return value, origin and the name it is set on, by key."""
     data = tierfs("policy", "show", path, "--json", store=store).json
     return {key: (one["value"], one["origin"], one["set_on"]) for key, one in data["policy"].items()}
 
 
 def queued(store: Path) -> list[pb.Change]:
-    """The changes that wait for the journal."""
+    """Return the changes that wait for the journal."""
     with open_store(store) as opened, opened.metadata.read() as txn:
         return [pb.Change.FromString(data) for _, data in changes.outbox(txn, 0)]
 
@@ -183,7 +183,7 @@ def test_what_does_not_exist(store: Path) -> None:
 
 def test_set_makes_the_directory_that_is_missing_and_its_segments_inherit(store: Path) -> None:
     done = tierfs("policy", "set", "new/deep", "chunk_bytes=3MiB", store=store, check=False)
-    assert (done.code, done.out, done.err) == (0, "new/deep: chunk_bytes = 3MiB\n", "made the directory new/deep\n")
+    assert (done.code, done.out, done.err) == (0, "new/deep: chunk_bytes = 3MiB\n", "created the directory new/deep\n")
     tierfs("append", "new/deep/s", store=store, stdin=b"x")
     assert shown("new/deep/s", store)["chunk_bytes"] == (3 << 20, "directory", "new/deep")
     again = tierfs("policy", "set", "new/deep", "chunk_bytes=4MiB", "--json", store=store).json

@@ -1,4 +1,4 @@
-"""tierfs unseal, truncate and concat as a user meets them."""
+"""tierfs unseal, truncate and concat on the command line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def append(store: Path, name: str, data: bytes, *words: str) -> None:
 def test_unseal(store: Path) -> None:
     append(store, "d/s", b"abc", "--seal")
     assert tierfs("unseal", "d/s", store=store).out == "d/s is open again: 3 B\n"
-    assert tierfs("unseal", "/d/s/", store=store).out == "d/s is open already: 3 B\n"
+    assert tierfs("unseal", "/d/s/", store=store).out == "d/s is already open: 3 B\n"
     append(store, "d/s", b"def")
     assert tierfs("cat", "d/s", store=store).out == "abcdef"
     tierfs("seal", "d/s", store=store)
@@ -53,7 +53,7 @@ def test_truncate(store: Path) -> None:
         "cold_bytes": 0,
     }
     assert tierfs("cat", "s", store=store).out == "ef"
-    assert tierfs("truncate", "s", "--before", "3", store=store).out == "nothing to do: s begins at 4 already\n"
+    assert tierfs("truncate", "s", "--before", "3", store=store).out == "nothing to do: s already begins at 4\n"
     info = tierfs("--json", "info", "s", store=store).json
     assert (info["start_offset"], info["length"]) == (4, 6)
     assert tierfs("map", "s", store=store).out.startswith("bytes 4 B … 6 B, sealed")
@@ -96,7 +96,7 @@ def test_concat(store: Path) -> None:
     assert tierfs("ls", "d", store=store).out == ""
     assert tierfs("cat", "d/s", store=store, check=False).code == 3
     append(store, "e", b"", "--seal")
-    assert tierfs("concat", "t", "e", "--yes", store=store).out == "e was empty and is removed; t is as it was\n"
+    assert tierfs("concat", "t", "e", "--yes", store=store).out == "removed e, which was empty; t is unchanged\n"
     append(store, "more", b"hi", "--seal")
     assert tierfs("--json", "concat", "t", "more", "--yes", store=store).json == {
         "target": "t",

@@ -1,4 +1,4 @@
-"""Input in blocks: full ones, early ones, and knowing the last."""
+"""Input in blocks: full blocks, early blocks, and recognition of the last."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_files_follow_each_other_as_one_stream(tmp_path: Path) -> None:
 
 @pytest.fixture
 def pipe(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[InputSource, int]]:
-    """Stdin as a pipe, and the descriptor that writes to it."""
+    """Replace stdin by a pipe; yield its input and the descriptor that writes to it."""
     read_end, write_end = os.pipe()
     monkeypatch.setattr(append, "_STDIN_FD", read_end)
     with InputSource([append.STDIN]) as stream:

@@ -1,4 +1,4 @@
-"""What `tierfs top` makes of two snapshots, and how it draws that."""
+"""The frame that `tierfs top` computes from two snapshots, and its drawing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def segment(name: str, number: int, **changed: Any) -> dict[str, Any]:
 
 
 def stats() -> dict[str, Any]:
-    """A mount that did something."""
+    """Return the statistics of a mount with some activity."""
     return {
         "version": 1,
         "time_ms": 1_700_000_000_000,
@@ -43,7 +43,7 @@ def stats() -> dict[str, Any]:
 
 
 def later() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two snapshots, two seconds apart, in which nothing happened."""
+    """Return two equal snapshots, two seconds apart."""
     return stats(), copy.deepcopy(stats()) | {"uptime_s": 102.0}
 
 
@@ -138,7 +138,7 @@ def test_who_is_not_the_holder_knows_no_backlog() -> None:
     before, after = later()
     after |= {"holder": False, "backlog": None, "segments": [], "segments_open": 0}
     lines = draw(frame(before, after), "/mnt")
-    assert lines[4] == "backlog   known to the holder, which is another process or none"
+    assert lines[4] == "backlog   known only to the holder, which is another process or none"
     assert lines[-1] == "no segment is open"
 
 

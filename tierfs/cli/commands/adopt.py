@@ -1,4 +1,4 @@
-"""tierfs adopt: objects that others wrote become segments where they lie."""
+"""Define tierfs adopt: make segments of objects that other programs wrote, in place."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ F = TypeVar("F", bound=Callable[..., None])
 _COMMANDS = {name: f"tierfs.cli.commands.adopt:{name}_" for name in ("objects", "rocketmq", "pravega", "pulsar")}
 
 _DEFAULT_JOBS = 8
-"""Reads at once: what one connection delivers is a fraction of what a server can (guess)."""
+"""Parallel reads: one connection delivers a fraction of a server's throughput (guess)."""
 
 _MAX_JOBS = 64
 _PLANNED = "would be adopted"
@@ -36,25 +36,29 @@ _PLANNED = "would be adopted"
 
 @click.group("adopt", cls=LazyGroup, lazy=_COMMANDS, store_variable=None)
 def adopt() -> None:
-    """Make segments out of objects that others wrote, where they lie.
+    """Make segments of objects that other programs wrote, in place.
 
-    Every byte is read once for its checksum; nothing is copied, and nothing of theirs is ever deleted,
-    overwritten or tagged, whatever is done with the segments.
+    Every byte is read once for its checksum; nothing is copied. The objects are never deleted, overwritten or tagged,
+    even if the segments are removed.
     """
 
 
 def _adoption(function: F) -> F:
-    """The arguments that all kinds share."""
+    """Add the arguments of all kinds."""
     jobs = click.IntRange(1, _MAX_JOBS)
     for decorate in reversed(
         (
             click.argument("places", nargs=-1, required=True, metavar="URL|DIR..."),
-            click.option("--into", required=True, metavar="DIR", help="Directory in the store."),
-            click.option("--endpoint-url", metavar="URL", help="The S3 server, where it is not AWS."),
-            click.option("--region", metavar="R", help="The bucket's region."),
-            click.option("--profile", metavar="P", help="The profile of ~/.aws that has the credentials."),
-            click.option("--dry-run", is_flag=True, help="Only tell what would be adopted."),
-            click.option("--jobs", default=_DEFAULT_JOBS, type=jobs, show_default=True, help="Reads at once."),
+            click.option("--into", required=True, metavar="DIR", help="Target directory in the store."),
+            click.option(
+                "--endpoint-url", metavar="URL", help="URL of the S3 server; only for servers other than AWS."
+            ),
+            click.option("--region", metavar="R", help="Region of the bucket."),
+            click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials."),
+            click.option("--dry-run", is_flag=True, help="Show the segments, and adopt nothing."),
+            click.option(
+                "--jobs", default=_DEFAULT_JOBS, type=jobs, show_default=True, help="Number of parallel reads."
+            ),
         )
     ):
         function = decorate(function)
@@ -66,7 +70,7 @@ def _adoption(function: F) -> F:
 def objects_(session: Session, places: tuple[str, ...], **options: Any) -> None:
     """Adopt every object below an S3 prefix or every file of a directory, each as a segment DIR/<its name>.
 
-    A URL or path that names one object adopts that one.
+    A URL or path of a single object adopts that object.
     """
     _run(session, "objects", places, **options)
 
@@ -76,7 +80,7 @@ def objects_(session: Session, places: tuple[str, ...], **options: Any) -> None:
 def rocketmq_(session: Session, places: tuple[str, ...], **options: Any) -> None:
     """Adopt the tiered storage of RocketMQ: DIR/<broker>/<topic>/<queue>/<type>, at RocketMQ's offsets.
 
-    A place is the root of the tiered storage, in any of its layouts, or a part of it.
+    URL or DIR is the root of the tiered storage, in any of its layouts, or a part of it.
     """
     _run(session, "rocketmq", places, **options)
 
@@ -86,21 +90,26 @@ def rocketmq_(session: Session, places: tuple[str, ...], **options: Any) -> None
 def pravega_(session: Session, places: tuple[str, ...], **options: Any) -> None:
     """Adopt Pravega's long-term storage: DIR/<scope>/<stream>/<segment>, at Pravega's offsets.
 
-    A place is its root. Pravega's own metadata is not read: what only that knows, like truncations, is not
-    known.
+    URL or DIR is its root. Pravega's own metadata is not read, so facts recorded only there, like truncations, are
+    missing.
     """
     _run(session, "pravega", places, **options)
 
 
 @command("pulsar")
 @_adoption
-@click.option("--accept-loss", is_flag=True, help="Adopt ledgers whose last entries are missing without them.")
-@click.option("--magic", metavar="HEX:HEX", help="Adopt objects of the first PIP's form, too: index and block words.")
+@click.option("--accept-loss", is_flag=True, help="Adopt ledgers that lack their last entries, without these.")
+@click.option(
+    "--magic",
+    metavar="HEX:HEX",
+    help="Also adopt objects in PIP-17's first form, with these magic words of index and block.",
+)
 def pulsar_(session: Session, places: tuple[str, ...], accept_loss: bool, magic: str | None, **options: Any) -> None:
     """Adopt the ledgers that a Pulsar cluster offloaded: DIR/<managed ledger>/<ledger id>, closed, entry by entry.
 
-    A place is the bucket or directory with its data and index objects; a directory may hold <key>.json beside each,
-    with its user metadata. Ledgers that Pulsar wrote without their last entries fail unless --accept-loss is given.
+    URL or DIR is the bucket or directory with its data and index objects; a directory may hold a <key>.json beside
+    each with its user metadata. Ledgers that Pulsar wrote without their last entries fail unless --accept-loss is
+    given.
     """
     from tierfs.adoption.ledger_read import magic_words
     from tierfs.app.adopt import LedgerOptions
@@ -124,34 +133,33 @@ def _run(
     _check_reach(places, reach)
     with session.open_store() as store:
         adopter = Adopter(store, kind, store.segment_of_path(into), ForeignReach(**reach), ledgers or LedgerOptions())
-        found = [adopter.plan(place) for place in places]
-        late = None if dry_run else _adopt(session, adopter, found, jobs)
-    if late is not None:
-        session.note(f"the bucket will be told later: {late}")
-    _report(session, found, dry_run=dry_run)
+        adoptions = [adopter.plan(place) for place in places]
+        unpublished = None if dry_run else _adopt(session, adopter, adoptions, jobs)
+    session.note_unpublished(unpublished)
+    _report(session, adoptions, dry_run=dry_run)
 
 
 def _check_reach(places: Sequence[str], reach: Mapping[str, str | None]) -> None:
-    """Raise UsageError for a directory beside an option that only S3 has, before anything is looked at."""
+    """Raise UsageError for a directory together with an option of S3, before anything is read."""
     directory = next((place for place in places if "://" not in place), None)
     given = next((f"--{key.replace('_', '-')}" for key, value in reach.items() if value is not None), None)
     if directory is not None and given is not None:
         raise click.UsageError(f"{given} is for places in S3, and {printable(directory)} is a directory")
 
 
-def _adopt(session: Session, adopter: Adopter, found: Sequence[Adopted], jobs: int) -> TierfsError | None:
-    """Adopt what was planned; returns why the bucket could not be told."""
-    total = sum(plan.object_bytes for one in found for plan in one.plan.segments)
+def _adopt(session: Session, adopter: Adopter, adoptions: Sequence[Adopted], jobs: int) -> TierfsError | None:
+    """Adopt the planned segments; return the error of a failed publication."""
+    total = sum(plan.object_bytes for adoption in adoptions for plan in adoption.plan.segments)
     with progress_bar(session, "adopting") as show:
         meter = Meter(show, total)
-        for one in found:
-            adopter.adopt(one, jobs, meter)
+        for adoption in adoptions:
+            adopter.adopt(adoption, jobs, meter)
     return adopter.settle()
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A segment, what became of it, and what was found of a ledger that was read."""
+    """A segment, its outcome, and the facts read of a ledger."""
 
     plan: AnyPlan
     state: str
@@ -162,23 +170,23 @@ class _Row:
         return self.plan.end_offset if self.ledger is None else self.ledger.payload_bytes
 
 
-def _report(session: Session, found: Sequence[Adopted], *, dry_run: bool) -> None:
-    """Print a line per segment, what was left out and every error; exit with the first error's code."""
-    rows = [row for one in found for row in _rows(one)]
-    left = [out for one in found for out in one.plan.left_out]
-    outcomes = [outcome for one in found for outcome in one.outcomes]
-    failed = [refused for one in found for refused in one.plan.refused]
+def _report(session: Session, adoptions: Sequence[Adopted], *, dry_run: bool) -> None:
+    """Print a line per segment, omitted objects and every error; exit with the first error's code."""
+    rows = [row for adoption in adoptions for row in _rows(adoption)]
+    left_out = [out for adoption in adoptions for out in adoption.plan.left_out]
+    outcomes = [outcome for adoption in adoptions for outcome in adoption.outcomes]
+    failed = [refused for adoption in adoptions for refused in adoption.plan.refused]
     failed += [(outcome.plan.name, outcome.error) for outcome in outcomes if outcome.error is not None]
     data = {
         "dry_run": dry_run,
         "segments": [_segment_data(row) for row in rows],
-        "left_out": [{"name": out.what, "why": out.why} for out in left],
+        "left_out": [{"name": out.what, "why": out.why} for out in left_out],
         "errors": [{"name": name, "error": str(error), "kind": type(error).__name__} for name, error in failed],
     }
     lines = [_line(row) for row in rows]
     session.done(data, "\n".join([*lines, _summary(rows)]))
     if not session.json:
-        _warn(session, found, rows)
+        _warn(session, adoptions, rows)
         for name, error in failed:
             failure = errors.describe(error)
             message = failure.message if name in failure.message else f"{name}: {failure.message}"
@@ -195,10 +203,10 @@ def _exit(session: Session, failed: Sequence[tuple[str, TierfsError]]) -> None:
     raise click.exceptions.Exit(failure.exit_code)
 
 
-def _rows(one: Adopted) -> list[_Row]:
-    if one.outcomes:
-        return [_Row(outcome.plan, outcome.state.value, outcome.ledger) for outcome in one.outcomes]
-    return [_Row(plan, _PLANNED) for plan in one.plan.segments]
+def _rows(adoption: Adopted) -> list[_Row]:
+    if adoption.outcomes:
+        return [_Row(outcome.plan, outcome.state.value, outcome.ledger) for outcome in adoption.outcomes]
+    return [_Row(plan, _PLANNED) for plan in adoption.plan.segments]
 
 
 def _segment_data(row: _Row) -> dict[str, Any]:
@@ -229,24 +237,24 @@ def _line(row: _Row) -> str:
 
 def _summary(rows: Sequence[_Row]) -> str:
     states = Counter(row.state for row in rows)
-    told = ", ".join(f"{number:,} {state}" for state, number in states.items())
-    return f"{output.count(len(rows), 'segment')}: {told}" if rows else "no segment"
+    counts = ", ".join(f"{number:,} {state}" for state, number in states.items())
+    return f"{output.count(len(rows), 'segment')}: {counts}" if rows else "no segment"
 
 
-def _warn(session: Session, found: Sequence[Adopted], rows: Sequence[_Row]) -> None:
-    for one in found:
-        for warning in one.plan.warnings:
+def _warn(session: Session, adoptions: Sequence[Adopted], rows: Sequence[_Row]) -> None:
+    for adoption in adoptions:
+        for warning in adoption.plan.warnings:
             session.warn(warning)
-        reasons = Counter(out.why for out in one.plan.left_out)
+        reasons = Counter(out.why for out in adoption.plan.left_out)
         for why, number in reasons.items():
-            first = next(out.what for out in one.plan.left_out if out.why == why)
+            first = next(out.what for out in adoption.plan.left_out if out.why == why)
             session.warn(f"left out {output.count(number, 'object')}: {why}; the first: {first}")
     for row in rows:
         if row.ledger is not None and row.ledger.deviations.count:
             places = output.count(row.ledger.deviations.count, "place")
             first = row.ledger.deviations.messages[0]
             session.warn(f"{row.plan.name} is not as Pulsar should write it in {places}; the first: {first}")
-    unreadable = [told for row in rows if (told := names.hadoop_warning(row.plan.name))]
+    unreadable = [unfit for row in rows if (unfit := names.hadoop_warning(row.plan.name))]
     if unreadable:
         count = output.count(len(unreadable), "name")
         session.warn(f"Hadoop and Spark cannot read {count}, the first: {unreadable[0]}")

@@ -1,7 +1,4 @@
-"""tierfs append: bytes from files or stdin onto a segment.
-
-Input of append and ingest: files and pipes as one stream of blocks.
-"""
+"""Define tierfs append, and read the input of append and ingest: files and pipes as one stream of blocks."""
 
 from __future__ import annotations
 
@@ -34,16 +31,16 @@ from tierfs.types import MIB
 STDIN = "-"
 
 BLOCK_BYTES = 4 * MIB
-"""One append: large enough that its fdatasync and commit are a small part of it (guess)."""
+"""Bytes of one append: large enough to make its fdatasync and commit a small part of it (guess)."""
 
 LINGER_S = 0.05
-"""How long a block that has begun waits for more. Below what a person notices in `tail -f | tierfs append`."""
+"""Wait of an incomplete block for more bytes; too short to be noticed in `tail -f | tierfs append`."""
 
 _STDIN_FD = 0
 
 
 def check_readable(paths: Sequence[str]) -> None:
-    """Raise what is wrong with a file before anything is made. Pipes are not opened: that would disturb them."""
+    """Raise NotFound, IsDirectory or PermissionDenied for a bad input. Pipes are not opened, as that disturbs them."""
     for path in paths:
         if path == STDIN:
             continue
@@ -52,26 +49,24 @@ def check_readable(paths: Sequence[str]) -> None:
         except FileNotFoundError as exc:
             raise NotFound(f"file {path} does not exist") from exc
         if stat.S_ISDIR(mode):
-            raise IsDirectory(
-                f"{path} is a directory", remedy="a directory's files: tierfs ingest DIRECTORY --into DIR"
-            )
+            raise IsDirectory(f"{path} is a directory", remedy="to copy its files: tierfs ingest DIRECTORY --into DIR")
         if not os.access(path, os.R_OK, effective_ids=True):
             raise PermissionDenied(f"file {path} cannot be read")
 
 
 class InputSource:
-    """Files read one after the other, unbuffered; a context manager."""
+    """Read files one after the other, unbuffered; a context manager."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         self._paths = iter(paths)
         self._path = ""
         self._file: io.FileIO | None = None
         self.consumed_bytes = 0
-        """What was read or passed over."""
+        """Bytes read or skipped."""
         self._next_file()
 
     def read_into(self, view: memoryview) -> int:
-        """Read what is there, waiting for at least one byte; 0 at the end of the last file."""
+        """Read available bytes, waiting for at least one; return 0 at the end of the last file."""
         while self._file is not None:
             try:
                 size = self._file.readinto(view)
@@ -85,15 +80,15 @@ class InputSource:
         return 0
 
     def skip(self, size_bytes: int) -> int:
-        """Pass over so many bytes, over the ends of files too; returns how many there were."""
+        """Skip bytes, across the ends of files too; return the number of bytes skipped, fewer only at the end."""
         spare = memoryview(bytearray(min(size_bytes, BLOCK_BYTES)))
-        left = size_bytes
-        while left and (read := self._pass(left) or self.read_into(spare[: min(left, len(spare))])):
-            left -= read
-        return size_bytes - left
+        remaining = size_bytes
+        while remaining and (read := self._seek(remaining) or self.read_into(spare[: min(remaining, len(spare))])):
+            remaining -= read
+        return size_bytes - remaining
 
-    def _pass(self, size_bytes: int) -> int:
-        """Seek over bytes of a regular file; returns how many, 0 where that cannot be done."""
+    def _seek(self, size_bytes: int) -> int:
+        """Seek over bytes of a regular file; return their number, 0 if the file cannot seek."""
         if self._file is None or not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
             return 0
         at = self._file.tell()
@@ -103,12 +98,12 @@ class InputSource:
         return passed
 
     def fileno(self) -> int:
-        """The descriptor of the file being read."""
+        """Return the descriptor of the current file."""
         assert self._file is not None
         return self._file.fileno()
 
     def is_ready(self, timeout_s: float = 0) -> bool:
-        """Whether read_into would return at once, waiting up to `timeout_s` for that; files always are."""
+        """Wait up to `timeout_s` and return whether read_into would return at once; always true for files."""
         if self._file is None:
             return True
         poll = select.poll()  # works for files too, and for any descriptor number
@@ -116,7 +111,7 @@ class InputSource:
         return bool(poll.poll(max(0, timeout_s * 1000)))
 
     def close(self) -> None:
-        """Close the file being read."""
+        """Close the current file."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -140,17 +135,17 @@ class InputSource:
 
 @dataclass(frozen=True, slots=True)
 class InputBlock:
-    """A part of the stream, valid until the next one is asked for."""
+    """A part of the stream, valid until the next block is requested."""
 
     data: memoryview
     last: bool
-    """Nothing follows. False while the source has not said so: the last block of a slow pipe."""
+    """Whether the source has ended; the last block of a slow pipe may have False."""
 
 
 def blocks(source: InputSource, size_bytes: int = BLOCK_BYTES) -> Iterator[InputBlock]:
-    """The stream in blocks of `size_bytes`; shorter ones when data comes slowly, none when there is none.
+    """Yield the stream in blocks of `size_bytes`; shorter ones if data arrives slowly, none for an empty stream.
 
-    One block is read ahead to tell the last one, but never waited for: what arrived is handed on.
+    One block is read ahead to recognize the last one, but never waited for: bytes that arrived are yielded.
     """
     current, spare = memoryview(bytearray(size_bytes)), memoryview(bytearray(size_bytes))
     size, ended = _fill(source, current)
@@ -165,7 +160,7 @@ def blocks(source: InputSource, size_bytes: int = BLOCK_BYTES) -> Iterator[Input
 
 
 def _fill(source: InputSource, view: memoryview) -> tuple[int, bool]:
-    """Bytes read into `view`, and whether the source has ended."""
+    """Fill `view`; return the number of bytes read and whether the source has ended."""
     size = source.read_into(view)
     deadline_s = time.monotonic() + LINGER_S
     while 0 < size < len(view):
@@ -191,13 +186,13 @@ class Acknowledged:
 
     @property
     def bytes(self) -> int:
-        """How many."""
+        """Their number."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What was typed, to say what to type next."""
+    """The arguments of the command, from which the command for the rest is made."""
 
     store: tuple[str, ...]
     segment: str
@@ -206,7 +201,7 @@ class Call:
     skip: int
 
     def again(self, done: Acknowledged) -> str:
-        """The command that appends the rest of the same input."""
+        """Return the command that appends the rest of the same input."""
         skip = self.skip + done.bytes
         words = ["tierfs", *self.store, "append", "--expect-offset", str(done.end)]
         words += ["--skip", str(skip)] * (skip > 0) + ["--seal"] * self.seal
@@ -216,10 +211,10 @@ class Call:
 @command("append")
 @click.argument("segment")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@click.option("--expect-offset", type=Size(), metavar="N", help="Refuse unless the segment's length is N.")
-@click.option("--skip", type=Size(), metavar="N", default=0, help="Leave out the first N bytes of the input.")
-@click.option("--seal", is_flag=True, help="End the segment with these bytes.")
-@click.option("--take-over", is_flag=True, help="Fence a writer that is still alive.")
+@click.option("--expect-offset", type=Size(), metavar="N", help="Fail unless the segment's length is N.")
+@click.option("--skip", type=Size(), metavar="N", default=0, help="Skip the first N bytes of the input.")
+@click.option("--seal", is_flag=True, help="Seal the segment after these bytes.")
+@click.option("--take-over", is_flag=True, help="Fence another writer of the segment that is still alive.")
 @wait_option
 def append(
     session: Session,
@@ -231,10 +226,10 @@ def append(
     take_over: bool,
     wait: float | None,
 ) -> None:
-    """Append FILEs, or stdin without one (or for -), to SEGMENT, creating it if it is missing.
+    """Append FILEs to SEGMENT, or stdin if there is no FILE (or for -); create it if missing.
 
     Prints one line when everything is durable: the segment, the offset of the first byte, and the offset
-    behind the last one. On a full disk cold bytes are evicted first.
+    after the last one. On a full disk cold bytes are evicted first.
     """
     session.require_output()
     paths = files or (STDIN,)
@@ -255,22 +250,22 @@ def append(
 
 
 def _skip(stream: InputSource, size_bytes: int) -> None:
-    """Pass over the beginning of the input. Raises InvalidRequest when it is not that long."""
-    found = stream.skip(size_bytes)
-    if found < size_bytes:
-        raise InvalidRequest(f"the input has {found} bytes, fewer than --skip {size_bytes}")
+    """Skip the beginning of the input. Raises InvalidRequest if the input is shorter."""
+    skipped = stream.skip(size_bytes)
+    if skipped < size_bytes:
+        raise InvalidRequest(f"the input has {skipped} bytes, fewer than --skip {size_bytes}")
 
 
 @contextmanager
 def _telling_what_to_skip(expected_offset: int | None, skip_bytes: int) -> Iterator[None]:
-    """Make an OffsetMismatch of a command with --skip say both numbers: a new offset alone would append bytes twice."""
+    """Add the new value of --skip, if used, to an OffsetMismatch: a new offset alone would duplicate bytes."""
     try:
         yield
     except OffsetMismatch as exc:
         more = exc.actual_length - (expected_offset or 0)
         if skip_bytes and more > 0:
             exc.remedy = (
-                f"if the {more} bytes from {expected_offset} on are of this input, from an earlier try: "
+                f"if the {more} bytes from offset {expected_offset} on were appended from this input before: "
                 f"--expect-offset {exc.actual_length} --skip {skip_bytes + more}"
             )
         raise
@@ -278,21 +273,21 @@ def _telling_what_to_skip(expected_offset: int | None, skip_bytes: int) -> Itera
 
 @contextmanager
 def closing_writer(store: Store, writer: SegmentWriter) -> Iterator[SegmentWriter]:
-    """Close the writer behind the block, whatever happens in it."""
+    """Close the writer after the block, also after an error."""
     try:
         yield writer
     except BaseException:
         try:
             store.engine.close_writer(writer)
         except TierfsError as exc:
-            # The error on its way says why; closing only marks the chunk resumable.
+            # The error of the block gives the reason; closing only marks the chunk resumable.
             log.debug("%s: not closed cleanly: %s", names.printable(writer.name), exc)
         raise
     store.engine.close_writer(writer)
 
 
 def copy(stream: InputSource, writer: SegmentWriter, done: Acknowledged, room: Room, *, seal: bool) -> None:
-    """Append all of a stream; `done` grows with every block that is acknowledged."""
+    """Append all of a stream; `done` grows with every acknowledged block."""
     ended = False
     for block in blocks(stream):
         room.make(writer.name, partial(_append, writer, block, done, seal=seal))
@@ -302,13 +297,13 @@ def copy(stream: InputSource, writer: SegmentWriter, done: Acknowledged, room: R
 
 
 def _append(writer: SegmentWriter, block: InputBlock, done: Acknowledged, *, seal: bool) -> None:
-    with processes.deferred():  # else Ctrl-C could come between the commit and the note of it
+    with processes.deferred():  # Ctrl-C must not arrive between the commit and its note
         done.end = writer.append(block.data, last=block.last, seal=seal and block.last).end
 
 
 @contextmanager
 def resumable(done: Acknowledged, call: Call, stream: InputSource) -> Iterator[None]:
-    """Make an error inside the block say how far the append got, and what to type to go on."""
+    """Add to an error inside the block the acknowledged bytes and the command that appends the rest."""
     try:
         yield
     except (TierfsError, OSError, KeyboardInterrupt) as exc:

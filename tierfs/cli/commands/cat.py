@@ -1,4 +1,4 @@
-"""tierfs cat: a segment's bytes to stdout."""
+"""Define tierfs cat: write a segment's bytes to stdout."""
 
 from __future__ import annotations
 
@@ -22,9 +22,11 @@ from tierfs.types import ReadPriority
 
 @command("cat")
 @click.argument("segment")
-@click.option("--from", "start", type=Size(), metavar="N", help="First byte's offset  [default: the first there is]")
-@click.option("--to", "end", type=Size(), metavar="N", help="Offset behind the last byte  [default: the length]")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what is appended, until the segment is sealed.")
+@click.option(
+    "--from", "start", type=Size(), metavar="N", help="Offset of the first byte  [default: the segment's start]"
+)
+@click.option("--to", "end", type=Size(), metavar="N", help="Offset after the last byte  [default: the length]")
+@click.option("-f", "--follow", is_flag=True, help="Continue with appended bytes until the segment is sealed.")
 @read_priority_option
 def cat(
     session: Session,
@@ -34,9 +36,9 @@ def cat(
     follow: bool,
     read_priority: ReadPriority | None,
 ) -> None:
-    """Write a segment's bytes to stdout. Offsets are the segment's, which begin at its start offset."""
+    """Write a segment's bytes to stdout. Offsets count from the segment's origin, not from its first readable byte."""
     if follow and end is not None:
-        raise click.UsageError("--to and --follow exclude each other")
+        raise click.UsageError("--to and --follow are mutually exclusive")
     output = _Stdout()
     with session.open_store() as store:
         with store.metadata.read() as txn:
@@ -59,29 +61,29 @@ class _Stdout:
         self._file = sys.stdout.buffer
 
     def write(self, data: Buffer) -> None:
-        """Write bytes, perhaps only to memory."""
+        """Write bytes, possibly only to the buffer."""
         with _interruptible():
             self._file.write(data)
 
     def flush(self) -> None:
-        """Write what is still in memory."""
+        """Write the buffer."""
         with _interruptible():
             self._file.flush()
 
     def check(self) -> None:
-        """Raise BrokenPipeError when the reader of a pipe went away, which no write may ever tell."""
+        """Raise BrokenPipeError if the reader of a pipe went away; without a write nothing else reports it."""
         poll = select.poll()
-        poll.register(self._file.fileno(), 0)  # errors are reported always
-        if any(happened & (select.POLLERR | select.POLLHUP) for _, happened in poll.poll(0)):
+        poll.register(self._file.fileno(), 0)  # errors are always reported
+        if any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0)):
             raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end a write whose reader takes nothing; trio would keep it for the next wait of its own."""
+    """Let Ctrl-C end a write that its reader blocks; trio would defer it to its next own wait."""
     handler = signal.getsignal(signal.SIGINT)
     if not callable(handler):
-        yield  # somebody ignores it
+        yield  # SIGINT is ignored
         return
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:

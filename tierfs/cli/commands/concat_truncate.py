@@ -1,7 +1,4 @@
-"""tierfs concat.
-
-tierfs truncate.
-"""
+"""Define tierfs concat and tierfs truncate."""
 
 from __future__ import annotations
 
@@ -26,31 +23,33 @@ if TYPE_CHECKING:
 @click.argument("source")
 @yes_option
 def concat(session: Session, target: str, source: str, yes: bool) -> None:
-    """Append all bytes of the sealed segment SOURCE to TARGET; the name SOURCE disappears.
+    """Append all bytes of the sealed segment SOURCE to TARGET, and remove the name SOURCE.
 
-    No byte is copied or moved, wherever it lies.
+    No byte is copied or moved, in either tier.
     """
     from tierfs.app import verbs
     from tierfs.segments import concat as joining
 
     with session.open_store() as store:
-        into, taken = (join(split(store.segment_of_path(name))) for name in (target, source))
+        target, source = (join(split(store.segment_of_path(name))) for name in (target, source))
         with store.metadata.read() as txn:
-            plan = joining.plan(txn, into, taken)
+            plan = joining.plan(txn, target, source)
         if not yes:
             size = output.size(plan.range.length_bytes)
-            ask("concat", f"append {size} of {printable(taken)} to {printable(into)} and remove that name?")
-        done = store.engine.concat(into, taken)
-        late = verbs.settle(store)
-    if late is not None:
-        session.note(f"the bucket will be told later: {late}")
-    session.done(_concat_data(into, taken, done), _describe_concat(into, taken, done))
+            ask(
+                "concat",
+                f"append {size} of {printable(source)} to {printable(target)}, and remove {printable(source)}?",
+            )
+        done = store.engine.concat(target, source)
+        unpublished = verbs.settle(store)
+    session.note_unpublished(unpublished)
+    session.done(_concat_data(target, source, done), _describe_concat(target, source, done))
 
 
 def _describe_concat(target: str, source: str, done: Concatenation) -> str:
     span = done.range
     if not span:
-        return f"{printable(source)} was empty and is removed; {printable(target)} is as it was"
+        return f"removed {printable(source)}, which was empty; {printable(target)} is unchanged"
     size, chunks = output.size(span.length_bytes), output.count(done.chunks, "chunk")
     return f"appended {printable(source)} to {printable(target)}: {size} in {chunks}, bytes {span.start} to {span.end}"
 
@@ -62,14 +61,16 @@ def _concat_data(target: str, source: str, done: Concatenation) -> dict[str, obj
 
 @command("truncate")
 @click.argument("segment")
-@click.option("--before", type=Size(), required=True, metavar="OFFSET", help="First one to keep, like 4096 or 64MiB.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@click.option(
+    "--before", type=Size(), required=True, metavar="OFFSET", help="First offset to keep, like 4096 or 64MiB."
+)
+@click.option("--dry-run", is_flag=True, help="Show the bytes to drop, and change nothing.")
 @yes_option
 def truncate(session: Session, segment: str, before: int, dry_run: bool, yes: bool) -> None:
-    """Drop the bytes of a segment below OFFSET; those that stay keep their offsets.
+    """Drop the bytes of a segment before OFFSET; the other bytes keep their offsets.
 
-    Chunks with nothing but dropped bytes go: local files at once, cold objects after a grace period. In
-    mounts the name stands for a new file that begins at OFFSET, as after log rotation.
+    Chunks with only dropped bytes are deleted: local files at once, cold objects after a grace period. In
+    mounts the name becomes a new file that begins at OFFSET, as after log rotation.
     """
     from tierfs.app import verbs
     from tierfs.segments import truncate as truncating
@@ -87,19 +88,18 @@ def truncate(session: Session, segment: str, before: int, dry_run: bool, yes: bo
         if not yes:
             ask("truncate", _describe_truncate("drop", name, plan) + "?")
         done = verbs.truncate_head(store, name, before)
-        late = verbs.settle(store)
-    if late is not None:
-        session.note(f"the bucket will be told later: {late}")
+        unpublished = verbs.settle(store)
+    session.note_unpublished(unpublished)
     session.done(_truncate_data(name, done, done=True), _describe_truncate("dropped", name, done))
 
 
-def _describe_truncate(verb: str, name: str, what: Truncation) -> str:
-    if not what.bytes:
-        return f"nothing to do: {printable(name)} begins at {what.start_offset} already"
-    local = f"{output.count(what.local_chunks, 'chunk')} of {output.size(what.local_bytes)} local"
-    cold = f"{output.count(what.cold_chunks, 'chunk')} of {output.size(what.cold_bytes)} cold"
-    return f"{verb} {output.size(what.bytes)} of {printable(name)}, up to {what.start_offset}: {local}, {cold}"
+def _describe_truncate(verb: str, name: str, cut: Truncation) -> str:
+    if not cut.bytes:
+        return f"nothing to do: {printable(name)} already begins at {cut.start_offset}"
+    local = f"{output.count(cut.local_chunks, 'chunk')} of {output.size(cut.local_bytes)} local"
+    cold = f"{output.count(cut.cold_chunks, 'chunk')} of {output.size(cut.cold_bytes)} cold"
+    return f"{verb} {output.size(cut.bytes)} of {printable(name)}, up to {cut.start_offset}: {local}, {cold}"
 
 
-def _truncate_data(name: str, what: Truncation, *, done: bool) -> dict[str, object]:
-    return {"segment": name, "truncated": done and bool(what.bytes), **asdict(what)}
+def _truncate_data(name: str, cut: Truncation, *, done: bool) -> dict[str, object]:
+    return {"segment": name, "truncated": done and bool(cut.bytes), **asdict(cut)}

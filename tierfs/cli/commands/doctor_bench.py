@@ -1,7 +1,4 @@
-"""tierfs doctor: does this machine, and this store, have what tierfs needs?
-
-tierfs bench: how near a mount comes to what the cold tier and FUSE can do.
-"""
+"""Define tierfs doctor, which checks machine and store, and tierfs bench, which compares a mount with its limits."""
 
 from __future__ import annotations
 
@@ -34,22 +31,26 @@ _EXIT_FAILED = 1
 
 
 @command("doctor")
-@click.option("--spark", is_flag=True, help="Also look at Java and PySpark.")
-@click.option("--master", metavar="URL", help="Also ask each executor of this Spark cluster, e.g. spark://HOST:7077.")
+@click.option("--spark", is_flag=True, help="Also check Java and PySpark.")
+@click.option("--master", metavar="URL", help="Also check each executor of this Spark cluster, e.g. spark://HOST:7077.")
 @click.option(
-    "--mount", "mounts", metavar="PATH", multiple=True, help="With --master: a mount that every executor should have."
+    "--mount",
+    "mounts",
+    metavar="PATH",
+    multiple=True,
+    help="With --master: a mount required on every executor; repeatable.",
 )
 def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[str]) -> None:
-    """Check the machine, the store and its cold tier; tell what mends what is wrong.
+    """Check the machine, the store and its cold tier, and print a remedy for each problem.
 
-    One line for each check: OK, WARN or FAIL. The exit code is 1 when one failed. Without a store only the
-    machine is looked at. Small objects under `probe/` are written to the cold tier and deleted again.
+    Prints one line for each check: OK, WARN or FAIL. The exit code is 1 if a check failed. Without a store only the
+    machine is checked. Small objects under `probe/` are written to the cold tier and deleted again.
     """
     from tierfs.doctor.executors import Cluster
     from tierfs.doctor.run import examine
 
     if mounts and master is None:
-        raise click.UsageError("--mount says what executors should have: give --master URL too")
+        raise click.UsageError("--mount names a mount of executors: give --master URL too")
     if session.store_path is None:
         session.note("no store was named (--store DIR or TIERFS_STORE): only the machine is checked")
     cluster = None if master is None else Cluster(master, tuple(os.path.abspath(path) for path in mounts))
@@ -72,7 +73,7 @@ def _doctor_data(session: Session, found: Sequence[DoctorFinding]) -> dict[str, 
 
 
 def _text(found: Sequence[DoctorFinding]) -> str:
-    """One line for each check, and below it the line that mends it."""
+    """Return one line for each check, each with its remedy on a line below."""
     rows = [(one.level.value, one.name, printable(one.found)) for one in found]
     lines = output.lines(rows, "<4", "<", "<")
     remedies = ["" if one.remedy is None else f"\n      {printable(one.remedy)}" for one in found]
@@ -87,19 +88,25 @@ _SIGNIFICANT_DIGITS = 6
 
 @command("bench")
 @click.argument("target", metavar="MOUNT|STORE", type=click.Path(path_type=Path))
-@click.option("--size", "size_bytes", type=Size(), default=_DEFAULT_SIZE, show_default=True, help="Bytes of each read.")
 @click.option(
-    "--repetitions", type=click.IntRange(min=1), default=_DEFAULT_REPETITIONS, show_default=True, help="How often."
+    "--size", "size_bytes", type=Size(), default=_DEFAULT_SIZE, show_default=True, help="Bytes read in each repetition."
+)
+@click.option(
+    "--repetitions",
+    type=click.IntRange(min=1),
+    default=_DEFAULT_REPETITIONS,
+    show_default=True,
+    help="Number of repetitions.",
 )
 def bench(session: Session, target: Path, size_bytes: int, repetitions: int) -> None:
-    """Measure reading through a mount, against its limits, in one run; print medians and ratios.
+    """Measure reads through a mount against their limits in one run; print medians and ratios.
 
-    With a STORE: a temporary store beside it and in its cold tier is written, read in every way, and
-    deleted again, also after Ctrl-C. With a MOUNT, or a path under one: its largest sealed segment is read,
+    With a STORE, a temporary store beside it and in its cold tier is written, read in every way, and
+    deleted again, also after Ctrl-C. With a MOUNT, or a path under one, its largest sealed segment is read,
     and nothing is written.
     """
     if size_bytes < MIB:
-        raise InvalidRequest(f"--size {size_bytes} is less than 1 MiB: nothing could be told from it")
+        raise InvalidRequest(f"--size {size_bytes} is less than 1 MiB, too little to measure")
     found = _measured(session, target, size_bytes, repetitions)
     data = {"path": found.path, "size_bytes": found.size_bytes, "repetitions": repetitions}
     measurements = [_bench_data(figure) for figure in found.figures]
@@ -115,7 +122,7 @@ def _measured(session: Session, target: Path, size_bytes: int, repetitions: int)
     if not StorePaths(target).settings.is_file():
         raise NotFound(
             f"{printable(str(target))} is neither a store nor under a mount of one",
-            remedy="see what is mounted: findmnt -t fuse.tierfs",
+            remedy="list the mounts: findmnt -t fuse.tierfs",
         )
     from tierfs.bench.run import bench_store
 
@@ -134,7 +141,7 @@ def _bench_data(figure: Figure) -> dict[str, Any]:
 
 
 def _rounded(value: float) -> float:
-    """To digits that count: a delay of 0.116 ms with fixed decimals would be 0.4 % wrong."""
+    """Round to significant digits: fixed decimals would make a delay of 0.116 ms 0.4 % wrong."""
     return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
 
 

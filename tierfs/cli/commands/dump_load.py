@@ -1,4 +1,4 @@
-"""tierfs dump and tierfs load."""
+"""Define tierfs dump and tierfs load."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _STDOUT = "-"
 
 @command("dump")
 @click.argument("target", metavar="FILE|SEGMENT")
-@click.option("--to-bucket", is_flag=True, help="Write what is known of SEGMENT to the bucket, below dumps/.")
+@click.option("--to-bucket", is_flag=True, help="Write the metadata of SEGMENT to the bucket, below dumps/.")
 def dump(session: Session, target: str, to_bucket: bool) -> None:
-    """Write all metadata to FILE (- for stdout), or with --to-bucket those of one segment to the bucket.
+    """Write all metadata to FILE (- for stdout), or with --to-bucket that of one segment to the bucket.
 
-    Nobody has to stop meanwhile. A dump has no bytes of segments: local ones are in the store's chunks/.
+    Writers and mounts may keep running. A dump has no bytes of segments: local ones are in the store's chunks/.
     """
     from tierfs.app import dump
 
     with session.open_store() as store:
         if to_bucket:
-            found = dump.dump_segment(store, store.segment_of_path(target))
-            kept = f"{output.size(found.cold_bytes)} of {printable(found.segment)}"
-            session.done(asdict(found), f"wrote {found.object} ({output.size(found.bytes)}), which brings back {kept}")
-            if found.only_local_bytes:
-                session.note(f"{output.size(found.only_local_bytes)} are not cold, so it does not bring them back")
+            dumped = dump.dump_segment(store, store.segment_of_path(target))
+            kept = f"{output.size(dumped.cold_bytes)} of {printable(dumped.segment)}"
+            session.done(asdict(dumped), f"wrote {dumped.object} ({output.size(dumped.bytes)}), which restores {kept}")
+            if dumped.only_local_bytes:
+                session.note(f"{output.size(dumped.only_local_bytes)} are not cold, so it does not restore them")
             return
         summary = dump.dump_store(store, target)
     if target != _STDOUT:
@@ -45,11 +45,13 @@ def dump(session: Session, target: str, to_bucket: bool) -> None:
 
 @command("load")
 @click.argument("source", metavar="FILE|SEGMENT")
-@click.option("--yes", is_flag=True, help="Load a segment of which bytes are gone: they become lost extents.")
+@click.option(
+    "--yes", is_flag=True, help="Restore a segment even if some of its bytes are gone: they become lost extents."
+)
 def load(session: Session, source: str, yes: bool) -> None:
-    """Make the metadata of --store from the dump FILE, or bring SEGMENT back from its dump in the bucket.
+    """Restore the metadata of --store from the dump FILE, or restore SEGMENT from its dump in the bucket.
 
-    FILE: the store's directory must have no metadata; chunk files may be there. SEGMENT, a name or
+    FILE: the store's directory must have no metadata; it may have chunk files. SEGMENT, a name or
     dumps/...: it must not exist, and its objects must.
     """
     from tierfs.app import dump
@@ -63,14 +65,14 @@ def load(session: Session, source: str, yes: bool) -> None:
         if report.missing_files:
             session.warn(f"missing or cut: {output.count(report.missing_files, 'chunk file')} of the dump")
         if report.newer_files:
-            session.warn(f"bytes in {output.count(report.newer_files, 'chunk file')} came after the dump")
-        session.note("if the bucket is ahead of this dump, the next publish says so: then run tierfs recover")
+            session.warn(f"bytes in {output.count(report.newer_files, 'chunk file')} are newer than the dump")
+        session.note("if the bucket is ahead of this dump, the next publish fails: then run tierfs recover")
         return
     with session.open_store() as store:
-        found = perform_shown(session, store, LOAD, source, flags({ACCEPT_LOSS: yes}), "load")
-    lost = f", {output.size(found.lost_bytes)} are lost" if found.lost_bytes else ""
-    held = f"{output.size(found.cold_bytes)} in {output.count(found.objects, 'object')}"
-    session.done(asdict(found), f"{printable(found.segment)} is back: {held}{lost}")
+        loaded = perform_shown(session, store, LOAD, source, flags({ACCEPT_LOSS: yes}), "load")
+    lost = f", {output.size(loaded.lost_bytes)} are lost" if loaded.lost_bytes else ""
+    size = f"{output.size(loaded.cold_bytes)} in {output.count(loaded.objects, 'object')}"
+    session.done(asdict(loaded), f"restored {printable(loaded.segment)}: {size}{lost}")
 
 
 def _data(summary: DumpSummary) -> dict[str, Any]:
@@ -82,7 +84,7 @@ def _data(summary: DumpSummary) -> dict[str, Any]:
 
 def _text(summary: DumpSummary) -> str:
     rows = [(name, f"{count:,} rows") for name, count in summary.rows.items()]
-    rows.append(("in all", f"{sum(summary.rows.values()):,} rows, {output.size(summary.row_bytes)}"))
+    rows.append(("total", f"{sum(summary.rows.values()):,} rows, {output.size(summary.row_bytes)}"))
     rows.append(("store", f"{summary.store_id}, as of {output.clock_time(summary.written_ms)}"))
     rows.append(("crc32c", f"{summary.crc32c:08x}"))
     return output.table((f"  {label}", text) for label, text in rows)

@@ -1,4 +1,4 @@
-"""tierfs fsck: is everything there, and as the records say?"""
+"""Define tierfs fsck: compare files, objects and journal with the records, and repair."""
 
 from __future__ import annotations
 
@@ -26,26 +26,28 @@ _INDENT = " " * len("DAMAGE  ")
 
 
 @command("fsck")
-@click.option("--deep", is_flag=True, help="Also read every byte of both tiers and check it.")
-@click.option("--repair", is_flag=True, help="Mend what can be proved right; only while nobody holds the store.")
+@click.option("--deep", is_flag=True, help="Also read and check every byte of both tiers.")
+@click.option(
+    "--repair", is_flag=True, help="Repair findings that verified data can repair; needs a store that no process holds."
+)
 @yes_option
 def fsck(session: Session, deep: bool, repair: bool, yes: bool) -> None:
     """Check the store: its metadata, its local files, its objects and its journal.
 
-    One line for each finding; with --json one object per line, the last one the summary. Nothing is changed
-    without --repair, and --repair destroys nothing: bytes that no copy has are recorded as lost, after a question
-    that is asked once (--yes answers it), and are taken back when they are there again. docs/recovery.md tells what
-    each finding means, and what to do about it.
+    Prints one line for each finding; with --json one object per line, the summary last. Nothing is changed
+    without --repair, and --repair destroys nothing: bytes that no copy has are recorded as lost, after one
+    confirmation (--yes confirms), and are recovered when they reappear. docs/recovery.md explains each finding and
+    its remedy.
 
     \b
     Exit codes:
-       0  nothing is wrong (notes, as of orphans and extents known to be lost, do not count)
-       1  what was wrong was mended, and no byte is lost by it
-      11  nothing is wrong, but a part could not be checked now
-      74  something is wrong (run it with --repair, or do what the line says), or bytes are recorded as lost now
+       0  no problem (notes, as of orphans and extents known to be lost, do not count)
+       1  all problems were mended, and no byte is lost by it
+      11  no problem, but a part could not be checked now
+      74  a problem remains (run it with --repair, or follow its line), or bytes were recorded as lost now
     """
     if yes and not repair:
-        raise click.UsageError("--yes needs --repair: nothing is asked without it")
+        raise click.UsageError("--yes needs --repair: only a repair asks")
     from tierfs.app.fsck import Checking, Options
 
     with progress_bar(session, "checking") as show:
@@ -62,17 +64,17 @@ def fsck(session: Session, deep: bool, repair: bool, yes: bool) -> None:
 
 
 class MayLose:
-    """Asks once, before the first bytes are recorded as lost: the answer is for all of this run."""
+    """Ask once, before the first bytes are recorded as lost; the answer holds for the run."""
 
     def __init__(self, *, yes: bool) -> None:
         self._answer: bool | None = True if yes else None
 
     def __call__(self, segment: str, lost_bytes: int) -> bool:
-        """Whether they, and all that are found later, may be. Without a terminal nobody can say so."""
+        """Return whether these bytes and all later ones may be recorded as lost; False without a terminal."""
         if self._answer is None:
             question = (
                 f"{printable(segment)}: no copy has {output.size(lost_bytes)} of it. Record them as lost, "
-                "and without asking again all further bytes that this run finds in no copy?"
+                "and all further bytes without a copy in this run?"
             )
             self._answer = is_terminal() and click.confirm(question, err=True)
         return self._answer
@@ -87,17 +89,17 @@ def _exit_code(summary: Summary) -> int:
 
 
 def _data(outcome: CheckOutcome) -> dict[str, Any]:
-    found = outcome.finding
+    finding = outcome.finding
     return {
-        "kind": found.kind.value,
-        "severity": found.severity.name.lower(),
-        "subject": found.subject,
-        "message": found.message,
-        "start": None if found.range is None else found.range.start,
-        "end": None if found.range is None else found.range.end,
-        "tier": None if found.place is None or found.place.tier is None else found.place.tier.name.lower(),
-        "repair": None if found.mend is None else found.mend.value,
-        "remedy": found.remedy,
+        "kind": finding.kind.value,
+        "severity": finding.severity.name.lower(),
+        "subject": finding.subject,
+        "message": finding.message,
+        "start": None if finding.range is None else finding.range.start,
+        "end": None if finding.range is None else finding.range.end,
+        "tier": None if finding.place is None or finding.place.tier is None else finding.place.tier.name.lower(),
+        "repair": None if finding.mend is None else finding.mend.value,
+        "remedy": finding.remedy,
         "mended": outcome.mended,
         "lost_bytes": outcome.lost_bytes,
         "left": outcome.left,
@@ -105,28 +107,29 @@ def _data(outcome: CheckOutcome) -> dict[str, Any]:
 
 
 def _text(outcome: CheckOutcome) -> str:
-    """One line, and below it what mends it or mended it; on a terminal both in its width."""
-    found = outcome.finding
-    level = "LOST" if outcome.lost_bytes else "MENDED" if outcome.mended else found.severity.name
-    lines = [f"{level:<6}  {found.kind.value:<{_KIND_WIDTH}}  {printable(found.subject)}: {printable(found.message)}"]
-    lines += [f"{_INDENT}{printable(line)}" for line in _help(outcome, found)]
+    """Return one line, with its repair or remedy below; both wrapped to the width of a terminal."""
+    finding = outcome.finding
+    level = "LOST" if outcome.lost_bytes else "MENDED" if outcome.mended else finding.severity.name
+    message = f"{printable(finding.subject)}: {printable(finding.message)}"
+    lines = [f"{level:<6}  {finding.kind.value:<{_KIND_WIDTH}}  {message}"]
+    lines += [f"{_INDENT}{printable(line)}" for line in _help(outcome, finding)]
     return "\n".join(output.wrapped(line, _INDENT) for line in lines)
 
 
-def _help(outcome: CheckOutcome, found: Finding) -> list[str]:
+def _help(outcome: CheckOutcome, finding: Finding) -> list[str]:
     if outcome.lost_bytes:
-        return [f"recorded as lost: {output.size(outcome.lost_bytes)}, until they are there again and prove right"]
+        return [f"recorded as lost: {output.size(outcome.lost_bytes)}, until they reappear and verify"]
     if outcome.mended:
         return []
     if outcome.left is not None:
         return [f"not mended: {outcome.left}"]
-    if found.mend is not None:
-        return [f"--repair would {found.mend.value}"]
-    return [found.remedy] if found.remedy else []
+    if finding.mend is not None:
+        return [f"--repair would {finding.mend.value}"]
+    return [finding.remedy] if finding.remedy else []
 
 
 def _summary(summary: Summary) -> str:
-    looked = ", ".join(
+    checked = ", ".join(
         output.count(number, noun)
         for number, noun in (
             (summary.segments, "segment"),
@@ -136,11 +139,11 @@ def _summary(summary: Summary) -> str:
         )
     )
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in summary.seconds.items())
-    left, notes = output.count(summary.damaged, "finding"), output.count(summary.notes, "note")
-    wrong = f"{left} left, {summary.mended} mended, {notes}"
+    remaining, notes = output.count(summary.damaged, "finding"), output.count(summary.notes, "note")
+    result = f"{remaining} left, {summary.mended} mended, {notes}"
     if summary.lost_bytes:
-        wrong = f"{wrong}; {output.size(summary.lost_bytes)} recorded as lost"
-    lines = [f"checked {looked} ({times})", wrong if summary.damaged or summary.mended or summary.notes else "clean"]
+        result = f"{result}; {output.size(summary.lost_bytes)} recorded as lost"
+    lines = [f"checked {checked} ({times})", result if summary.damaged or summary.mended or summary.notes else "clean"]
     if summary.unchecked:
         lines.append(f"not checked: {printable(summary.unchecked)}")
     return "\n".join(lines)

@@ -1,4 +1,4 @@
-"""tierfs gc: what waits to be deleted, what nothing names, and uploads that nobody will finish."""
+"""Define tierfs gc: list and delete garbage, orphans and dead uploads."""
 
 from __future__ import annotations
 
@@ -32,26 +32,28 @@ _COLUMNS = ("<31", "<5", ">10", "<")
 
 
 @command("gc")
-@click.option("--delete", is_flag=True, help="Delete what is due, and orphans; end dead uploads.")
-@click.option("--grace", metavar="TIME", help="How old an orphan or upload has to be  [default: offload.grace_s]")
-@click.option("--accept-clock", is_flag=True, help="Take the wall clock for right, after it was wrong.")
+@click.option("--delete", is_flag=True, help="Delete garbage that is due and orphans; abort dead uploads.")
+@click.option("--grace", metavar="TIME", help="Minimum age of orphans and dead uploads  [default: offload.grace_s]")
+@click.option("--accept-clock", is_flag=True, help="Accept the wall clock as correct after it was wrong.")
 @yes_option
 def gc(session: Session, delete: bool, grace: str | None, accept_clock: bool, yes: bool) -> None:
-    """List garbage: what waits to be deleted, orphans, which no record names, and dead uploads, which nobody
-    will finish. Deletes and aborts with --delete.
+    """List garbage that waits for its deletion, orphans (files and objects without a record), and dead uploads
+    (unfinished and abandoned); with --delete, delete and abort them.
 
-    Garbage is deleted by itself once it is due; orphans and dead uploads only by this. Finding them lists all
-    chunk files, all objects and all unfinished uploads of the cold tier. With --json one object per line.
+    Garbage is deleted automatically once it is due; orphans and dead uploads only by this command. It lists all
+    chunk files, all objects and all unfinished uploads of the cold tier to find them. With --json one object per line.
 
-    With --accept-clock it does nothing else: what was dated into the future, by a clock that ran ahead and was set
-    back, is dated now, and deletions that paused for it go on.
+    --accept-clock does only this: times in the future, recorded by a clock that ran ahead and was set back, are set to
+    the current time, and deletions that paused because of them continue.
     """
     from tierfs.app import verbs
     from tierfs.holder.verbs import COLLECT, GRACE_S, perform
 
     grace_s = None if grace is None else _seconds(grace)
     if accept_clock and delete:
-        raise InvalidRequest("--accept-clock and --delete are two commands", remedy="first: tierfs gc --accept-clock")
+        raise InvalidRequest(
+            "--accept-clock and --delete are mutually exclusive", remedy="first: tierfs gc --accept-clock"
+        )
     with session.open_store() as store:
         if accept_clock:
             _accept_clock(session, store, yes=yes)
@@ -61,12 +63,12 @@ def gc(session: Session, delete: bool, grace: str | None, accept_clock: bool, ye
             done = perform(store, COLLECT, "", {GRACE_S: str(grace_s)})
             deleted = f"deleted {output.count(done.deleted, 'object')}, {output.size(done.bytes)}"
             if done.aborted:
-                deleted += f"; ended {output.count(done.aborted, 'dead upload')}"
+                deleted += f"; aborted {output.count(done.aborted, 'dead upload')}"
             session.done(asdict(done), deleted)
             _raise_failed(done)
             return
-        found = verbs.garbage(store, grace_s=grace_s)
-    for line in _json_lines(found) if session.json else _text_lines(found):
+        report = verbs.garbage(store, grace_s=grace_s)
+    for line in _json_lines(report) if session.json else _text_lines(report):
         click.echo(line)
 
 
@@ -75,23 +77,26 @@ def _accept_clock(session: Session, store: Store, *, yes: bool) -> None:
 
     now = output.timestamp(store.clock.now_ms())
     if not yes:
-        ask("gc --accept-clock", f"take {now} for the right time? Everything older than its policy allows goes then.")
+        ask(
+            "gc --accept-clock",
+            f"accept {now} as the right time? Everything older than its policy allows is deleted then.",
+        )
     done = verbs.accept_clock(store)
     later = [
         output.count(number, what)
         for number, what in ((done.segments, "segment"), (done.objects, "object"), (done.deletions, "deletion"))
         if number
     ]
-    dated = f"; dated later, now dated so: {', '.join(later)}" if later else ""
-    session.done(asdict(done), f"{now} is taken for the right time{dated}")
+    dated = f"; changed to it from later times: {', '.join(later)}" if later else ""
+    session.done(asdict(done), f"{now} is accepted as the right time{dated}")
 
 
 def _raise_failed(done: Collected) -> None:
-    """Raise the first deletion that failed, as the kind of error that it was."""
+    """Raise the error of the first failed deletion, with its own class."""
     if done.failed:
         raise errors.named(done.error_kind)(
             f"{output.count(done.failed, 'deletion')} failed, the first: {done.error}",
-            remedy="they stay listed and are tried again; see all of them with: tierfs gc",
+            remedy="they stay listed and are retried; list them with: tierfs gc",
         )
 
 
@@ -102,10 +107,10 @@ def _seconds(text: str) -> int:
         raise InvalidRequest(f"--grace {text!r}: {exc}") from exc
 
 
-def _json_lines(found: GarbageReport) -> list[str]:
-    rows = [_row(row) for row in found.rows] + [_orphan(one) for one in found.orphans]
-    rows += [_upload(one) for one in found.uploads] + [_intent(one) for one in found.intents]
-    return [json.dumps(row) for row in [*rows, *map(_superseded, found.superseded)]]
+def _json_lines(report: GarbageReport) -> list[str]:
+    rows = [*map(_row, report.rows), *map(_orphan, report.orphans), *map(_upload, report.uploads)]
+    rows += [*map(_intent, report.intents), *map(_superseded, report.superseded)]
+    return [json.dumps(row) for row in rows]
 
 
 def _row(row: GarbageRecord) -> dict[str, Any]:
@@ -120,62 +125,63 @@ def _row(row: GarbageRecord) -> dict[str, Any]:
     }
 
 
-def _orphan(one: Orphan) -> dict[str, Any]:
-    return {"kind": "orphan", "tier": one.tier.name.lower(), "name": one.name, "bytes": one.length}
+def _orphan(orphan: Orphan) -> dict[str, Any]:
+    return {"kind": "orphan", "tier": orphan.tier.name.lower(), "name": orphan.name, "bytes": orphan.length}
 
 
-def _upload(one: DeadUpload) -> dict[str, Any]:
+def _upload(upload: DeadUpload) -> dict[str, Any]:
     return {
         "kind": "upload",
         "tier": "cold",
-        "name": one.name,
-        "bytes": one.length,
-        "started": output.timestamp(one.started_ms),
-        "upload_id": one.upload_id or None,
+        "name": upload.name,
+        "bytes": upload.length,
+        "started": output.timestamp(upload.started_ms),
+        "upload_id": upload.upload_id or None,
     }
 
 
-def _intent(one: IntentRecord) -> dict[str, Any]:
-    size, started = one.end_offset - one.start_offset, output.timestamp(one.created_ms)
-    return {"kind": "intent", "tier": "cold", "name": one.name, "bytes": size, "started": started}
+def _intent(intent: IntentRecord) -> dict[str, Any]:
+    size, started = intent.end_offset - intent.start_offset, output.timestamp(intent.created_ms)
+    return {"kind": "intent", "tier": "cold", "name": intent.name, "bytes": size, "started": started}
 
 
-def _superseded(one: StoredObject) -> dict[str, Any]:
-    return {"kind": "superseded", "tier": "cold", "name": one.name, "bytes": one.length_bytes}
+def _superseded(stored: StoredObject) -> dict[str, Any]:
+    return {"kind": "superseded", "tier": "cold", "name": stored.name, "bytes": stored.length_bytes}
 
 
-def _text_lines(found: GarbageReport) -> list[str]:
-    rows = [_garbage(f"due {output.clock_time(row.due_ms)}", row, row.last_error) for row in found.rows]
-    rows += [_garbage("orphan", one, "") for one in found.orphans]
-    rows += [_dead(one) for one in found.uploads]
-    rows += [_unfinished(one) for one in found.intents]
-    rows += [("superseded", "cold", output.size(one.length_bytes), printable(one.name)) for one in found.superseded]
-    garbage, orphans = output.count(len(found.rows), "object"), output.count(len(found.orphans), "orphan")
+def _text_lines(report: GarbageReport) -> list[str]:
+    superseded = report.superseded
+    rows = [_garbage(f"due {output.clock_time(row.due_ms)}", row, row.last_error) for row in report.rows]
+    rows += [_garbage("orphan", orphan, "") for orphan in report.orphans]
+    rows += [_dead(upload) for upload in report.uploads]
+    rows += [_unfinished(intent) for intent in report.intents]
+    rows += [("superseded", "cold", output.size(stored.length_bytes), printable(stored.name)) for stored in superseded]
+    garbage, orphans = output.count(len(report.rows), "object"), output.count(len(report.orphans), "orphan")
     size = output.size(
-        sum(row.length for row in found.rows)
-        + sum(one.length for one in found.orphans)
-        + sum(one.length_bytes for one in found.superseded)
+        sum(row.length for row in report.rows)
+        + sum(orphan.length for orphan in report.orphans)
+        + sum(stored.length_bytes for stored in superseded)
     )
-    uploads = f", {output.count(len(found.uploads), 'dead upload')}" if found.uploads else ""
-    intents = f", {output.count(len(found.intents), 'object')} of an owner that died" if found.intents else ""
-    kept = f", {output.count(len(found.superseded), 'superseded object')} of the journal" if found.superseded else ""
+    uploads = f", {output.count(len(report.uploads), 'dead upload')}" if report.uploads else ""
+    intents = f", {output.count(len(report.intents), 'object')} of an owner that died" if report.intents else ""
+    kept = f", {output.count(len(superseded), 'superseded object')} of the journal" if superseded else ""
     return [
         *output.lines(rows, *_COLUMNS),
-        f"{garbage} to be deleted, {orphans}{uploads}{intents}{kept}; {size} in all",
+        f"{garbage} to be deleted, {orphans}{uploads}{intents}{kept}; {size} in total",
     ]
 
 
-def _garbage(what: str, one: GarbageRecord | Orphan, error: str) -> _Cells:
-    because = f": {printable(error)}" if error else ""
-    return what, one.tier.name.lower(), output.size(one.length), printable(one.name) + because
+def _garbage(label: str, row: GarbageRecord | Orphan, error: str) -> _Cells:
+    reason = f": {printable(error)}" if error else ""
+    return label, row.tier.name.lower(), output.size(row.length), printable(row.name) + reason
 
 
-def _dead(one: DeadUpload) -> _Cells:
-    size = output.size(one.length) if one.length else "-"
-    return f"dead {output.clock_time(one.started_ms)}", "cold", size, printable(one.name)
+def _dead(upload: DeadUpload) -> _Cells:
+    size = output.size(upload.length) if upload.length else "-"
+    return f"dead {output.clock_time(upload.started_ms)}", "cold", size, printable(upload.name)
 
 
-def _unfinished(one: IntentRecord) -> _Cells:
-    """An object that may be there or not; the next holder makes it garbage."""
-    since, size = f"unfinished {output.clock_time(one.created_ms)}", output.size(one.end_offset - one.start_offset)
-    return since, "cold", size, printable(one.name)
+def _unfinished(intent: IntentRecord) -> _Cells:
+    """Describe an object that may exist or not; the next holder makes it garbage."""
+    size = output.size(intent.end_offset - intent.start_offset)
+    return f"unfinished {output.clock_time(intent.created_ms)}", "cold", size, printable(intent.name)

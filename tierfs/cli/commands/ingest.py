@@ -1,4 +1,4 @@
-"""tierfs ingest: files become segments. Run it again to go on where it stopped."""
+"""Define tierfs ingest: copy files into segments. Run again, it continues where it stopped."""
 
 from __future__ import annotations
 
@@ -25,20 +25,24 @@ _DEFAULT_JOBS = 4
 _MAX_JOBS = 64
 
 _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
-"""Errors that say nothing about the other files; any other one stops the command."""
+"""Errors that concern one file; any other error stops the command."""
 
 
 @command("ingest")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@click.option("--into", required=True, metavar="DIR", help="Directory in the store.")
-@click.option("--seal", is_flag=True, help="End each segment.")
+@click.option("--into", required=True, metavar="DIR", help="Target directory in the store.")
+@click.option("--seal", is_flag=True, help="Seal each segment.")
 @click.option(
-    "--jobs", default=_DEFAULT_JOBS, type=click.IntRange(1, _MAX_JOBS), show_default=True, help="Files at once."
+    "--jobs",
+    default=_DEFAULT_JOBS,
+    type=click.IntRange(1, _MAX_JOBS),
+    show_default=True,
+    help="Number of files copied in parallel.",
 )
 def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs: int) -> None:
     """Copy files into segments: a file becomes DIR/<file name>, a directory DIR/<relative path> of each file.
 
-    What the store has already is skipped, and continued where it is the beginning of the file. Links
+    Bytes that the store already has are skipped: a segment with the beginning of its file is continued. Links
     below a directory are not followed.
     """
     with session.open_store() as store:
@@ -51,19 +55,19 @@ def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs
 
 @dataclass(slots=True)
 class _Outcome:
-    """What became of the files so far."""
+    """Counts of the files and bytes so far."""
 
     segments: int = 0
     bytes: int = 0
-    """What was appended, to segments that are not complete too."""
+    """Bytes appended, including those of incomplete segments."""
     skipped: int = 0
     begun: int = 0
-    """Files of which a part was appended when they failed or the command was interrupted."""
+    """Files with a part appended before an error or an interruption."""
     failed: list[tuple[Item, TierfsError]] = field(default_factory=list)
 
 
 class _Work:
-    """Ingests several files at once; all are tried unless an error concerns the store as a whole."""
+    """Ingest several files in parallel; an error of one file does not stop the others, one of the store does."""
 
     def __init__(
         self, session: Session, store: Store, plan: IngestPlan, show: OnProgress, *, seal: bool, jobs: int
@@ -80,7 +84,7 @@ class _Work:
         self._stop = threading.Event()
 
     def run(self) -> None:
-        """Ingest everything. Interrupted, it stops after the blocks that are being written."""
+        """Ingest everything. An interruption stops it after the blocks in progress."""
         bulk = self._store.engine.bulk_creator()
         wanted = takewhile(lambda _: not self._stop.is_set(), batches(iter(self._items), self._jobs))
         with closing(bulk), Pool(self._jobs, "tierfs-ingest") as pool:
@@ -91,7 +95,7 @@ class _Work:
                 self._end(exc)
 
     def _batch(self, bulk: BulkCreator, batch: list[Item]) -> None:
-        """In a thread. An error that is raised ends the others too."""
+        """Ingest a batch in a thread of the pool; a raised error ends the other threads too."""
         try:
             if not self._stop.is_set():
                 for item in self._left_of(batch, bulk):
@@ -103,7 +107,7 @@ class _Work:
             raise
 
     def _left_of(self, batch: list[Item], bulk: BulkCreator) -> list[Item]:
-        """Create what can be created together; returns the files that are to be looked at one by one."""
+        """Create the small new files in one commit; return the other files, to be ingested one by one."""
         created = ingest_batch(self._store, bulk, batch, seal=self._seal)
         for item, size_bytes in created:
             self._meter(size_bytes, item.segment)
@@ -115,11 +119,11 @@ class _Work:
         """Ingest one file; raises Stopped when the command ends."""
         if self._stop.is_set():
             raise Stopped
-        one = FileIngest(self._store, self._room, self._stop, self._meter, seal=self._seal)
+        file = FileIngest(self._store, self._room, self._stop, self._meter, seal=self._seal)
         try:
-            changed = one.ingest(item)
+            changed = file.ingest(item)
         except BaseException as exc:
-            self._note_begun(one.written_bytes)
+            self._note_begun(file.written_bytes)
             if not isinstance(exc, (TierfsError, OSError)):
                 raise
             error = errors.from_os_error(exc) if isinstance(exc, OSError) else exc
@@ -128,7 +132,7 @@ class _Work:
             if isinstance(error, Fenced) or not isinstance(error, _OF_ONE_FILE):
                 self._end(error)
         else:
-            self._note(one.written_bytes, skipped=not changed)
+            self._note(file.written_bytes, skipped=not changed)
 
     def _note(self, written_bytes: int, *, skipped: bool = False) -> None:
         with self._lock:
@@ -181,10 +185,9 @@ def _report(session: Session, plan: IngestPlan, work: _Work) -> None:
 def _summary(outcome: _Outcome) -> str:
     parts = [f"ingested {output.size(outcome.bytes)} into {output.count(outcome.segments, 'segment')}"]
     if outcome.skipped:
-        parts.append(f"{output.count(outcome.skipped, 'segment')} had all of it already")
+        parts.append(f"{output.count(outcome.skipped, 'segment')} already complete")
     if outcome.begun:
-        verb = "is" if outcome.begun == 1 else "are"
-        parts.append(f"{output.count(outcome.begun, 'file')} {verb} begun: repeat the command to go on")
+        parts.append(f"{output.count(outcome.begun, 'file')} incomplete: repeat the command to continue")
     return "; ".join(parts)
 
 

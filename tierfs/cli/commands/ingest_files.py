@@ -1,12 +1,8 @@
-"""One file of an ingest: compare it with what the store has, then append what is missing.
+"""Plan an ingest, compare files with segments, and copy files: small ones in batches, others one by one.
 
-What tierfs ingest is asked to do: which file becomes which segment.
-
-Comparing a file with a segment: its bytes are read, the segment's are known by their CRC32C grids.
-
-Batches of small files of an ingest: read together, created in one commit.
-
-A file whose segment exists, or that turns out to be long, is left to ingest_file.py.
+`plan_ingest` maps files to segments. `first_difference` compares a file with a segment without reading the segment:
+its bytes are known by their CRC32C grids. `ingest_batch` creates small new files in one commit. `FileIngest` handles
+the other files, one at a time: it compares the beginning with the segment and appends the rest.
 """
 
 from __future__ import annotations
@@ -49,13 +45,13 @@ class Item:
 
 
 def file_of(status: os.stat_result, length: int) -> IngestedFile:
-    """What is kept of a file, of which `length` bytes were read after `status`."""
+    """Return the attributes to keep of a file of which `length` bytes were read after `status`."""
     return IngestedFile(mode=status.st_mode, modified_ns=status.st_mtime_ns, length=length)
 
 
 @dataclass(slots=True)
 class IngestPlan:
-    """All files, what cannot be ingested and why, and what is left out."""
+    """The files to ingest, those that cannot be ingested with their errors, and those left out."""
 
     items: list[Item] = field(default_factory=list)
     refused: list[tuple[str, TierfsError]] = field(default_factory=list)
@@ -69,15 +65,15 @@ class IngestPlan:
 
     @property
     def hadoop_warnings(self) -> list[str]:
-        """Why Hadoop and Spark cannot read some of the segments."""
+        """A warning for each segment with a name that Hadoop and Spark cannot read."""
         return [warning for item in self.items if (warning := names.hadoop_warning(item.segment))]
 
 
 def plan_ingest(paths: Sequence[str], into: str) -> IngestPlan:
-    """Look at everything named, changing nothing.
+    """Plan the ingest of files and directories, and change nothing.
 
     Raises NotFound for a path that does not exist, InvalidRequest for a bad `into` and for two files that
-    would become one segment. A file named may be a link; links below a directory are left out.
+    would become one segment. A path may be a link; links below a directory are left out.
     """
     names.split(into)
     plan = IngestPlan()
@@ -103,7 +99,7 @@ def _add_directory(plan: IngestPlan, directory: str, into: str) -> None:
 
 
 def _files_below(plan: IngestPlan, directory: str) -> Iterator[tuple[str, int]]:
-    """Paths and modes of everything that is no directory, in name order."""
+    """Yield path and mode of everything but directories, in name order."""
 
     def note(error: OSError) -> None:
         plan.refused.append((os.fsdecode(error.filename or directory), from_os_error(error)))
@@ -115,7 +111,7 @@ def _files_below(plan: IngestPlan, directory: str) -> Iterator[tuple[str, int]]:
             path = os.path.join(root, name)
             try:
                 yield path, os.lstat(path).st_mode
-            except OSError as exc:  # gone since it was listed
+            except OSError as exc:  # deleted since it was listed
                 note(exc)
 
 
@@ -135,21 +131,21 @@ def _require_one_file_per_segment(items: Sequence[Item]) -> None:
         if other is not item:
             raise InvalidRequest(
                 f"{other.path} and {item.path} would both become {item.segment}",
-                remedy="ingest them into two directories",
+                remedy="ingest them into different directories",
             )
 
 
 class Incomparable(Exception):
-    """The metadata has no checksum of some bytes by themselves: they were lost, or a block of an object was cut."""
+    """The metadata lacks a checksum of exactly some bytes: they were lost, or a block of an object was cut."""
 
 
 def first_difference(
     metadata: MetadataStore, segment: SegmentRecord, fd: int, advance: Callable[[int], None]
 ) -> ByteRange | None:
-    """The first block of 128 KiB, or rest of a chunk, in which a file differs from a segment of at most its length.
+    """Return the first block of 128 KiB, or rest of a chunk, in which a file differs from a segment.
 
-    None when the file begins with the segment's bytes. `advance` is told how many bytes were compared, and may raise.
-    Raises Incomparable, and OSError for what reading the file raises.
+    Returns None if the file begins with the segment's bytes; it must be at least as long. `advance` receives the
+    number of bytes compared, and may raise. Raises Incomparable, and OSError from reading the file.
     """
     buffer = memoryview(bytearray(min(segment.length, PIECE_BYTES) + 2 * CRC_BLOCK_BYTES))
     compared = 0
@@ -170,7 +166,7 @@ def first_difference(
 
 
 def _own_blocks(piece: ScrubPiece, placed: PlacedChunk) -> ByteRange | None:
-    """The segment's bytes that the piece's blocks hold; None when they hold others too, as those of a pack do."""
+    """Return the segment's bytes in the piece's blocks; None if these have other bytes too, as in a pack."""
     if piece.grid is None:
         return None
     shift = piece.range.start - piece.in_object.start
@@ -179,46 +175,46 @@ def _own_blocks(piece: ScrubPiece, placed: PlacedChunk) -> ByteRange | None:
 
 
 def _in_blocks(piece: ScrubPiece, span: ByteRange, fd: int, buffer: memoryview) -> ByteRange | None:
-    """The first block of a piece that the file has otherwise."""
+    """Return the first block of a piece in which the file differs."""
     assert piece.grid is not None
     blocks = piece.grid.range
     shift = span.start - blocks.start
     view = buffer[: span.length_bytes]
-    held = osio.read_all(fd, view, span.start)
-    bad, _ = piece.grid.first_bad(view, blocks.start, 0, blocks.start + held)
+    read_bytes = osio.read_all(fd, view, span.start)
+    bad, _ = piece.grid.first_bad(view, blocks.start, 0, blocks.start + read_bytes)
     if bad is not None:
         return ByteRange(bad.start + shift, bad.end + shift)
-    if held < len(view):  # the file was cut meanwhile
-        return ByteRange(span.start + held, span.end)
+    if read_bytes < len(view):  # the file was truncated meanwhile
+        return ByteRange(span.start + read_bytes, span.end)
     return None
 
 
 def _in_chunk(placed: PlacedChunk, fd: int, buffer: memoryview) -> ByteRange | None:
-    """The whole chunk, when the file has it otherwise: it has a CRC32C of its own, or cannot be compared."""
+    """Return the whole chunk if the file differs in it. Raises Incomparable without a CRC32C of the chunk."""
     if placed.chunk.bytes_crc32c is None:
         raise Incomparable
-    found, at = 0, placed.range.start
+    checksum, at = 0, placed.range.start
     while at < placed.range.end:
         read = osio.read_all(fd, buffer[: placed.range.end - at], at)
         if not read:
             return placed.range
-        found = crc32c(buffer[:read], found)
+        checksum = crc32c(buffer[:read], checksum)
         at += read
-    return None if found == placed.chunk.bytes_crc32c else placed.range
+    return None if checksum == placed.chunk.bytes_crc32c else placed.range
 
 
 T = TypeVar("T")
 
 _MIN_BLOCK_BYTES = 64 * 1024
-"""A file's reported size may be wrong (/proc); its buffer is never smaller."""
+"""Least size of a file's buffer: the reported size may be wrong (/proc)."""
 
 
 class Stopped(Exception):
-    """The command ends before this file was finished."""
+    """The command ended before the file was complete."""
 
 
 class FileIngest:
-    """Ingests one file; `meter` learns of every byte that is in the store."""
+    """Ingest one file; `meter` is advanced by every byte that is in the store."""
 
     def __init__(
         self,
@@ -235,13 +231,13 @@ class FileIngest:
         self._meter = meter
         self._seal = seal
         self.written_bytes = 0
-        """What was appended so far, however this ends."""
+        """Bytes appended so far; valid after an error too."""
 
     def ingest(self, item: Item) -> bool:
-        """Make or continue the file's segment; False when it had all of it already.
+        """Create or continue the file's segment; return False if it was already complete.
 
-        Raises Conflict naming a segment that holds other bytes, what an append raises, OSError for what
-        reading the file raises, and Stopped.
+        Raises Conflict, which names a segment with other bytes, the errors of an append, OSError from reading the
+        file, and Stopped.
         """
         with InputSource([item.path]) as stream:
             status = os.fstat(stream.fileno())
@@ -257,7 +253,7 @@ class FileIngest:
             return True
 
     def _note_file(self, item: Item, segment: SegmentRecord | None, file: IngestedFile) -> None:
-        """Keep the file's mode and time: a commit of its own, which a repeated ingest makes up for."""
+        """Record the file's mode and time in a separate commit; if that is lost, a repeated ingest does it."""
         if segment is None or segment.file != file:
             with self._store.metadata.write() as txn:
                 create.note_file(txn, item.segment, file)
@@ -269,7 +265,7 @@ class FileIngest:
             return directories.segment_by_name(txn, item.segment)
 
     def _has_all(self, item: Item, segment: SegmentRecord, stream: InputSource) -> bool:
-        """Whether nothing is missing; leaves the stream behind what the store has. Raises Conflict."""
+        """Return whether the segment is complete, and skip its bytes in the stream. Raises Conflict."""
         length = segment.length
         if length > item.size_bytes:
             raise _conflict(item, f"it is longer: {length} bytes, not {item.size_bytes}")
@@ -289,11 +285,11 @@ class FileIngest:
             self._meter(compared_bytes, item.segment)
 
         try:
-            found = first_difference(self._store.metadata, segment, stream.fileno(), advance)
+            difference = first_difference(self._store.metadata, segment, stream.fileno(), advance)
         except Incomparable:
             raise _conflict(item, "its bytes cannot be compared from metadata alone") from None
-        if found is not None:
-            raise _conflict(item, f"differs from the file in bytes {found.start} to {found.end}")
+        if difference is not None:
+            raise _conflict(item, f"differs from the file in bytes {difference.start} to {difference.end}")
 
     def _append(self, item: Item, stream: InputSource, start: int) -> None:
         """Append the rest of the stream."""
@@ -317,7 +313,7 @@ class FileIngest:
         self.written_bytes += len(block.data)
 
     def _with_room(self, item: Item, work: Callable[[], T]) -> T:
-        """Do `work`; while the disk is full, make room or wait for the holder to make some."""
+        """Do `work`; while the disk is full, make room or wait for the holder to do so."""
         try:
             return self._room.make(item.segment, work, self._stop)
         except StorageFull:
@@ -331,28 +327,28 @@ class FileIngest:
 
 def _conflict(item: Item, why: str) -> Conflict:
     return Conflict(
-        f"segment {printable(item.segment)} is there already and {why}", remedy="choose another --into, or remove it"
+        f"segment {printable(item.segment)} already exists and {why}", remedy="choose another --into, or remove it"
     )
 
 
 _SMALL_FILE_BYTES = MIB
-"""A longer file is appended by itself: its syncs are a small part of it (guess)."""
+"""Limit of a file in a batch; a longer one is appended alone, as its syncs are a small part of it (guess)."""
 
 _LEAST_READ_BYTES = 4096
-"""A file that was empty when the plan was made may have grown since."""
+"""Least size of a read: a file that was empty at planning may have grown since."""
 
 _BATCH_BYTES = 16 * MIB
 """Memory of one batch; each of --jobs has one."""
 
 _BATCH_FILES = 256
-"""A commit of some 50 ms, which other writers wait for."""
+"""Limit of one commit: it takes some 50 ms, and other writers wait for it."""
 
 _OPEN_FILES = 512
-"""Descriptors of the batches of all --jobs, each held until its commit: half of 1024, which is the usual limit."""
+"""Open files in the batches of all --jobs, each kept until its commit: half of the usual limit of 1024."""
 
 
 def batches(items: Iterator[Item], jobs: int) -> Iterator[list[Item]]:
-    """Consecutive files in batches that `ingest_batch` takes, `jobs` at once; a long file is a batch of its own."""
+    """Yield consecutive files in batches for `jobs` parallel calls of `ingest_batch`; a long file is its own batch."""
     most_files = min(_BATCH_FILES, _OPEN_FILES // jobs)
     batch: list[Item] = []
     size_bytes = 0
@@ -373,21 +369,22 @@ def batches(items: Iterator[Item], jobs: int) -> Iterator[list[Item]]:
 
 
 def ingest_batch(store: Store, bulk: BulkCreator, batch: Sequence[Item], *, seal: bool) -> list[tuple[Item, int]]:
-    """Create the segments of small files; returns those that are durable now, with their bytes.
+    """Create the segments of small files; return those that are durable now, with their bytes.
 
-    The others are for FileIngest, one by one, which continues, compares, waits for room or says what is wrong."""
-    whole = [(item, found) for item in _missing(store, batch) if (found := _small_file(item)) is not None]
+    FileIngest handles the others one by one: it continues, compares, waits for room or reports errors.
+    """
+    whole = [(item, segment) for item in _missing(store, batch) if (segment := _small_file(item)) is not None]
     if not whole:
         return []
     try:
-        created = bulk.create([found for _, found in whole], seal=seal)
+        created = bulk.create([segment for _, segment in whole], seal=seal)
     except TierfsError:
-        return []  # FileIngest meets the same trouble and reports it by file
-    return [(item, found.file.length) for (item, found), made in zip(whole, created, strict=True) if made]
+        return []  # FileIngest meets the same error and reports it by file
+    return [(item, segment.file.length) for (item, segment), made in zip(whole, created, strict=True) if made]
 
 
 def _missing(store: Store, batch: Sequence[Item]) -> list[Item]:
-    """The files whose segments do not exist."""
+    """Return the files whose segments do not exist."""
     if len(batch) == 1:
         return []  # nothing to share a commit with
     missing: list[Item] = []
@@ -400,7 +397,7 @@ def _missing(store: Store, batch: Sequence[Item]) -> list[Item]:
 
 
 def _small_file(item: Item) -> WholeSegment | None:
-    """A file as a segment; None when it is long by now, or cannot be read, which FileIngest reports."""
+    """Read a file as a segment; None if it has grown long or cannot be read, which FileIngest reports."""
     try:
         fd = os.open(item.path, os.O_RDONLY | os.O_CLOEXEC)  # a file object costs twice as much
         try:

@@ -1,6 +1,6 @@
-"""tierfs init and tierfs status.
+"""Define tierfs init and tierfs status.
 
-What `tierfs status` adds for a fenced store: the bytes that only its disk holds, and how to save them.
+For a fenced store, status adds the ranges of bytes that only its disk holds, each with the command that exports it.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 20
-"""Ranges that people see; --json has all."""
+"""Ranges in the text output; --json has all."""
 
 
 def print_fenced(session: Session, data: Mapping[str, Any], text: str, store: Path, found: Iterable[OnlyHere]) -> None:
-    """Print the status of a fenced store; however many ranges there are, none is kept in memory."""
+    """Print the status of a fenced store; ranges are streamed, as there may be many."""
     if session.json:
         _print_json(data, store, found)
     else:
@@ -53,7 +53,7 @@ def _print_text(store: Path, found: Iterable[OnlyHere]) -> None:
     for run in found:
         count, size_bytes = count + 1, size_bytes + run.end - run.start
         if count == 1:
-            click.echo("only this disk holds, with the command that writes it to standard output:")
+            click.echo("only on this disk, each with the command that writes it to standard output:")
         if count <= _SHOWN:
             click.echo(f"  {printable(export(store, run))}")
     if count > _SHOWN:
@@ -62,23 +62,23 @@ def _print_text(store: Path, found: Iterable[OnlyHere]) -> None:
 
 
 def export(store: Path, run: OnlyHere) -> str:
-    """The command that writes a range to standard output."""
-    where = f"tierfs --store {shlex.quote(str(store))} cat {shlex.quote(run.segment)}"
-    return f"{where} --read-priority local-only --from {run.start} --to {run.end}"
+    """Return the command that writes a range to standard output."""
+    command_line = f"tierfs --store {shlex.quote(str(store))} cat {shlex.quote(run.segment)}"
+    return f"{command_line} --read-priority local-only --from {run.start} --to {run.end}"
 
 
 _FILE_SCHEME = "file:"
-"""Of a cold tier in a directory; relative to the store's."""
+"""Scheme of a cold tier in a directory, relative to the store's."""
 
 
 @command("init")
 @click.option("--bucket", metavar="s3://B/PREFIX", help="Keep cold bytes in S3.")
-@click.option("--create-bucket", is_flag=True, help="Make the bucket first, unless it is there.")
+@click.option("--create-bucket", is_flag=True, help="Create the bucket first if it does not exist.")
 @click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help="Keep cold bytes in a directory.")
-@click.option("--cold", type=click.Choice(["none"]), help="Have no cold tier.")
-@click.option("--endpoint-url", metavar="URL", help="The S3 server, where it is not AWS.")
-@click.option("--region", metavar="R", help="The bucket's region.")
-@click.option("--profile", metavar="P", help="The profile of ~/.aws that has the credentials.")
+@click.option("--cold", type=click.Choice(["none"]), help="Create the store without a cold tier.")
+@click.option("--endpoint-url", metavar="URL", help="URL of the S3 server; only for servers other than AWS.")
+@click.option("--region", metavar="R", help="Region of the bucket.")
+@click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials.")
 def init(
     session: Session,
     bucket: str | None,
@@ -87,12 +87,12 @@ def init(
     cold: str | None,
     **where: str | None,
 ) -> None:
-    """Make a store in the directory that --store names, which must be missing or empty.
+    """Create a store in the directory given by --store, which must be missing or empty.
 
-    Cold bytes go to a directory in the store unless --bucket, --cold-dir or --cold says otherwise.
+    The default cold tier is a directory in the store; --bucket, --cold-dir and --cold choose another or none.
     """
     if sum(choice is not None for choice in (bucket, cold_dir, cold)) > 1:
-        raise click.UsageError("--bucket, --cold-dir and --cold exclude each other")
+        raise click.UsageError("--bucket, --cold-dir and --cold are mutually exclusive")
     needing = {"create_bucket": create_bucket, **where}
     if bucket is None and any(needing.values()):
         given = next(key for key, value in needing.items() if value).replace("_", "-")
@@ -107,12 +107,12 @@ def init(
             session.warn(warning)
     data = {**asdict(report), "path": str(report.path)}
     place = _place(report.cold_url, report.path)
-    session.done(data, f"made store {printable(str(report.path))} ({report.store_id}), cold tier: {place}")
+    session.done(data, f"created store {printable(str(report.path))} ({report.store_id}), cold tier: {place}")
 
 
 @command("status")
 def status(session: Session) -> None:
-    """Show the store: its tiers, what is not offloaded yet, its journal, garbage, holder and warnings."""
+    """Show the store: its tiers, bytes not yet offloaded, journal, garbage, holder and warnings."""
     from tierfs.holder.status import store_status
 
     with session.open_store() as store:
@@ -132,74 +132,74 @@ def status(session: Session) -> None:
             print_fenced(session, data, text, store.path, only_here(txn))
 
 
-def status_data(found: StoreStatus) -> dict[str, Any]:
-    """The status as --json prints it."""
-    data = asdict(found)
-    if found.holder is not None:
-        data["holder"] = {**asdict(found.holder), "since": output.timestamp(found.holder.since_ms)}
+def status_data(report: StoreStatus) -> dict[str, Any]:
+    """Return the status as JSON data."""
+    data = asdict(report)
+    if report.holder is not None:
+        data["holder"] = {**asdict(report.holder), "since": output.timestamp(report.holder.since_ms)}
         del data["holder"]["since_ms"]
     data["next_expiry"] = output.timestamp(data.pop("next_expiry_ms"))
-    data["journal"]["fencer"] = _fencer_data(found.journal)
-    data["troubles"] = [_plain(row) for row in found.troubles]
-    data["requests"] = [_plain(row) for row in found.requests]
+    data["journal"]["fencer"] = _fencer_data(report.journal)
+    data["troubles"] = [_plain(row) for row in report.troubles]
+    data["requests"] = [_plain(row) for row in report.requests]
     return data
 
 
 def _plain(row: FailureRecord | RequestRecord) -> dict[str, Any]:
-    """A row's own fields, without what the database adds."""
+    """Return a row's own fields, without those that the database adds."""
     return {key: value for key, value in asdict(row).items() if key not in ("version", "stored")}
 
 
 def status_text(
-    found: StoreStatus,
+    report: StoreStatus,
     mount_points: Sequence[str],
     dead: Sequence[str] = (),
     silent: Sequence[str] = (),
     waiting: Sequence[WaitingMount] = (),
 ) -> str:
-    """The status as people read it."""
+    """Return the status as a table for people."""
     rows = [
-        ("store", f"{printable(found.path)} ({found.store_id}, epoch {found.store_epoch})"),
-        ("cold tier", _place(found.cold_url, Path(found.path))),
-        ("names", f"{output.count(found.segments, 'segment')} in {output.count(found.directories, 'directory')}"),
-        ("bytes", output.size(found.bytes)),
-        ("local", f"{_tier(found.local)}; {output.size(found.local_free_bytes)} free on the disk"),
-        ("cold", _tier(found.cold)),
-        ("not offloaded", output.size(found.not_offloaded_bytes)),
-        ("oldest of it", _oldest(found)),
-        ("journal", _journal(found.journal)),
-        ("uploads", f"{found.uploads_in_flight} in flight"),
-        ("garbage", f"{output.count(found.garbage, 'object')}, {output.size(found.garbage_bytes)}"),
-        ("holder", str(found.holder or "none")),
+        ("store", f"{printable(report.path)} ({report.store_id}, epoch {report.store_epoch})"),
+        ("cold tier", _place(report.cold_url, Path(report.path))),
+        ("names", f"{output.count(report.segments, 'segment')} in {output.count(report.directories, 'directory')}"),
+        ("bytes", output.size(report.bytes)),
+        ("local", f"{_tier(report.local)}; {output.size(report.local_free_bytes)} free on the disk"),
+        ("cold", _tier(report.cold)),
+        ("not offloaded", output.size(report.not_offloaded_bytes)),
+        ("oldest of it", _oldest(report)),
+        ("journal", _journal(report.journal)),
+        ("uploads", f"{report.uploads_in_flight} in flight"),
+        ("garbage", f"{output.count(report.garbage, 'object')}, {output.size(report.garbage_bytes)}"),
+        ("holder", str(report.holder or "none")),
     ]
-    if found.next_expiry_ms:
-        rows.append(("next expiry", f"{output.clock_time(found.next_expiry_ms)}, by retention_age"))
-    rows += _endangered(found.endangered)
+    if report.next_expiry_ms:
+        rows.append(("next expiry", f"{output.clock_time(report.next_expiry_ms)}, by retention_age"))
+    rows += _endangered(report.endangered)
     rows += [("mount", printable(point)) for point in mount_points]
     rows += [("waiting", str(one)) for one in waiting]
     rows += [("dead mount", f"{printable(point)}: its daemon is gone: tierfs umount {point}") for point in dead]
     rows += [("silent mount", f"{printable(point)}: its daemon {SILENT}: {SILENT_REMEDY} {point}") for point in silent]
-    rows += [("stuck", _stuck(failure)) for failure in found.troubles]
-    rows += [("request", _request(request)) for request in found.requests]
-    rows += [("garbage error", printable(error)) for error in found.garbage_errors]
-    rows += [("warning", printable(warning)) for warning in found.warnings]
+    rows += [("stuck", _stuck(failure)) for failure in report.troubles]
+    rows += [("request", _request(request)) for request in report.requests]
+    rows += [("garbage error", printable(error)) for error in report.garbage_errors]
+    rows += [("warning", printable(warning)) for warning in report.warnings]
     return output.table(rows)
 
 
-def _endangered(found: Endangered) -> Iterator[tuple[str, str]]:
-    """Lines only for what there is."""
-    if found.lost_bytes:
-        yield "lost", f"{output.size(found.lost_bytes)}, of which no copy proved right; which: tierfs fsck"
-    if found.suspect_bytes:
-        local, cold = output.size(found.suspect_local_bytes), output.size(found.suspect_cold_bytes)
-        advice = "look again: tierfs verify; if they stay, mend them: tierfs fsck --deep --repair"
+def _endangered(endangered: Endangered) -> Iterator[tuple[str, str]]:
+    """Yield rows for lost, suspect and unreachable bytes, if there are any."""
+    if endangered.lost_bytes:
+        yield "lost", f"{output.size(endangered.lost_bytes)}, without a verified copy; list them: tierfs fsck"
+    if endangered.suspect_bytes:
+        local, cold = output.size(endangered.suspect_local_bytes), output.size(endangered.suspect_cold_bytes)
+        advice = "check again: tierfs verify; if they stay, repair them: tierfs fsck --deep --repair"
         yield "suspect", f"{local} local, {cold} cold: a copy was missing or damaged; {advice}"
-    for place in found.unreachable:
+    for place in endangered.unreachable:
         yield "not reachable", f"{output.size(place.bytes)} in {printable(place.url)}: {place.why}"
 
 
-def _oldest(found: StoreStatus) -> str:
-    backlog = found.backlog
+def _oldest(report: StoreStatus) -> str:
+    backlog = report.backlog
     if not (backlog.pending_bytes or backlog.active_bytes):
         return "-"
     waiting, active = output.size(backlog.pending_bytes), output.size(backlog.active_bytes)
@@ -224,7 +224,7 @@ def _request(request: RequestRecord) -> str:
 
 
 def _place(cold_url: str | None, store: Path) -> str:
-    """Where cold bytes go: a URL, a directory or nowhere."""
+    """Return the place of cold bytes: a URL, a directory or `none`."""
     if cold_url is None:
         return "none"
     if cold_url.startswith(_FILE_SCHEME):
@@ -245,7 +245,7 @@ def _journal(journal: JournalStatus) -> str:
 
 
 def _fencer(journal: JournalStatus) -> str:
-    """Who the owner is, as far as it is known."""
+    """Return the owner that fenced the store, as far as known."""
     if journal.old_backup:
         return " of its own (this is an old backup)"
     host = f" on {printable(journal.fencer.host)}" if journal.fencer.host else ""

@@ -1,9 +1,4 @@
-"""tierfs ls and tierfs info: what there is, from the metadata alone.
-
-tierfs du: how much is below a directory, and where.
-
-tierfs map: which bytes of a segment are in which tier.
-"""
+"""Define tierfs ls, info, du and map, which show names, segments and sizes by tier from the metadata alone."""
 
 from __future__ import annotations
 
@@ -35,7 +30,7 @@ from tierfs.types import ChunkState, EntryKind, SegmentStatus, Tier
 
 _NS_PER_MS = 1_000_000
 _COLUMNS = (">12", ">10", ">10", "<20", "<")
-"""Of long lines; a letter stands before the first size."""
+"""Columns of long lines; a letter precedes the first size."""
 
 _HEADER = ("bytes", "local", "cold", "modified (UTC)", "name")
 
@@ -48,7 +43,7 @@ L = TypeVar("L")
     "-l",
     "long",
     is_flag=True,
-    help="With sealed (S) or open (o), size, local, cold and modified (UTC), under a header but for -q.",
+    help="Long format: sealed (S) or open (o), size, local, cold, modified (UTC); -q omits the header.",
 )
 def ls(session: Session, path: str, long: bool) -> None:
     """List a directory's names; directories end in a slash. With --json one object per line."""
@@ -60,7 +55,7 @@ def ls(session: Session, path: str, long: bool) -> None:
             rows = _listing(store, name, _cells)
             header = [_HEADER] if rows and session.verbosity > QUIET else []
             lines = output.lines([*header, *rows], *_COLUMNS)
-    # Printed once the snapshot is released: a pager may take its time.
+    # Print after releasing the snapshot: a pager may be slow.
     for line in lines:
         click.echo(line)
 
@@ -89,8 +84,8 @@ def _cells(name: str, item: Listed) -> Sequence[str]:
         sizes = [
             output.size(number) for number in (segment.range.length_bytes, segment.local.bytes, segment.cold.bytes)
         ]
-    goes_on = f"  (sealed by policy, goes on in {printable(item.successor)})" if item.successor is not None else ""
-    return (f"{flag} {sizes[0]:>10}", *sizes[1:], modified, _short_line(name, item) + goes_on)
+    suffix = f"  (sealed by policy, continues in {printable(item.successor)})" if item.successor is not None else ""
+    return (f"{flag} {sizes[0]:>10}", *sizes[1:], modified, _short_line(name, item) + suffix)
 
 
 def _json_line(name: str, item: Listed) -> str:
@@ -113,7 +108,7 @@ def _json_line(name: str, item: Listed) -> str:
 @command("info")
 @click.argument("segment")
 def info(session: Session, segment: str) -> None:
-    """Show a segment: its range, where its bytes are, its checksum and who writes it."""
+    """Show a segment: its range, the location of its bytes, its checksum and its writer."""
     with session.open_store() as store:
         with store.metadata.read() as txn:
             found = stat.stat(txn, store.segment_of_path(segment))
@@ -124,7 +119,7 @@ def info(session: Session, segment: str) -> None:
 
 
 def _living_writer(store: Store, record: SegmentRecord) -> str | None:
-    """Who is appending now, by the writer's lock."""
+    """Return the process that is appending now, by its lock."""
     if record.sealed:
         return None
     locks = WriterLocks(store.paths.writers)
@@ -135,42 +130,42 @@ def _living_writer(store: Store, record: SegmentRecord) -> str | None:
     return str(record.writer) if alive else None
 
 
-def _info_data(found: SegmentStat, writer: str | None) -> dict[str, Any]:
-    record = found.record
+def _info_data(stat: SegmentStat, writer: str | None) -> dict[str, Any]:
+    record = stat.record
     return {
-        "segment": found.name,
+        "segment": stat.name,
         "id": record.id,
         "inode": record.inode,
         "start_offset": record.start_offset,
         "length": record.length,
         "sealed": record.sealed,
         "status": _status(record),
-        "successor": found.successor,
+        "successor": stat.successor,
         "tiers": {"local": _tier_data(record.local), "cold": _tier_data(record.cold)},
-        "crc32c": _crc(found),
-        "read_priority": found.read_priority.value,
+        "crc32c": _crc(stat),
+        "read_priority": stat.read_priority.value,
         "created": output.timestamp(record.created_ms),
         "modified": output.timestamp(record.modified_ms),
         "sealed_at": output.timestamp(record.sealed_ms),
         "recovered_at": output.timestamp(record.recovered_ms),
-        "lost": [[gap.start, gap.end] for gap in found.lost],
-        "suspect": [{"tier": tier.name.lower(), "start": span.start, "end": span.end} for tier, span in found.suspect],
+        "lost": [[gap.start, gap.end] for gap in stat.lost],
+        "suspect": [{"tier": tier.name.lower(), "start": span.start, "end": span.end} for tier, span in stat.suspect],
         "writer": writer,
         "file": _file_data(record.file),
     }
 
 
-def _info_text(found: SegmentStat, writer: str | None, away: Sequence[UnreachablePlace] = ()) -> str:
-    record = found.record
+def _info_text(stat: SegmentStat, writer: str | None, away: Sequence[UnreachablePlace] = ()) -> str:
+    record = stat.record
     readable = f"{record.start_offset} … {record.length} ({output.size(record.range.length_bytes)})"
     rows = [
-        ("segment", printable(found.name)),
+        ("segment", printable(stat.name)),
         ("bytes", readable),
-        ("status", _status_text(found)),
+        ("status", _status_text(stat)),
         ("local", _tier_text(record.local)),
         ("cold", _tier_text(record.cold)),
-        ("crc32c", _crc(found) or "unknown"),
-        ("reads", found.read_priority.value),
+        ("crc32c", _crc(stat) or "unknown"),
+        ("reads", stat.read_priority.value),
         ("created", output.clock_time(record.created_ms)),
         ("modified", output.clock_time(record.modified_ms)),
         ("sealed", output.clock_time(record.sealed_ms)),
@@ -182,10 +177,10 @@ def _info_text(found: SegmentStat, writer: str | None, away: Sequence[Unreachabl
         rows.append(("copy of a file", f"{mode}, modified {modified}, {output.size(file.length)}"))
     if record.recovered_ms:
         rows.append(("recovered", output.clock_time(record.recovered_ms)))
-    rows += [("lost", f"bytes {gap.start} … {gap.end} ({output.size(gap.length_bytes)})") for gap in found.lost]
+    rows += [("lost", f"bytes {gap.start} … {gap.end} ({output.size(gap.length_bytes)})") for gap in stat.lost]
     rows += [
         ("suspect", f"{tier.name.lower()} bytes {span.start} … {span.end} ({output.size(span.length_bytes)})")
-        for tier, span in found.suspect
+        for tier, span in stat.suspect
     ]
     rows += [("not reachable", f"{output.size(place.bytes)} in {printable(place.url)}: {place.why}") for place in away]
     if writer is not None:
@@ -199,18 +194,18 @@ def _file_data(file: IngestedFile) -> dict[str, Any] | None:
     return {"mode": f"{S_IMODE(file.mode):04o}", "modified_ns": file.modified_ns, "length": file.length}
 
 
-def _crc(found: SegmentStat) -> str | None:
-    return None if found.crc32c is None else f"{found.crc32c:08x}"
+def _crc(stat: SegmentStat) -> str | None:
+    return None if stat.crc32c is None else f"{stat.crc32c:08x}"
 
 
 def _status(record: SegmentRecord) -> str:
     return SegmentStatus(record.status).name.lower().replace("_", "-")
 
 
-def _status_text(found: SegmentStat) -> str:
-    if found.successor is None:
-        return _status(found.record)
-    return f"sealed by policy, goes on in {printable(found.successor)}"
+def _status_text(stat: SegmentStat) -> str:
+    if stat.successor is None:
+        return _status(stat.record)
+    return f"sealed by policy, continues in {printable(stat.successor)}"
 
 
 def _tier_data(state: TierState) -> dict[str, int]:
@@ -227,32 +222,32 @@ _USAGE_HEADER = ("bytes", "local", "cold", "name")
 
 @command("du")
 @click.argument("path", metavar="[PATH]", default="")
-@click.option("-s", "--summarize", is_flag=True, help="Only the total.")
+@click.option("-s", "--summarize", is_flag=True, help="Show only the total.")
 def du(session: Session, path: str, summarize: bool) -> None:
-    """Sum up the bytes below PATH: those that can be read, those in the local tier, those in the cold one.
+    """Sum up the bytes below PATH: readable bytes, bytes in the local tier, bytes in the cold tier.
 
-    One line for each directory, the total of PATH last; without PATH, all there is. With --json one object
-    per line.
+    Prints one line for each directory, the total of PATH last; without PATH, for the whole store. With --json one
+    object per line.
     """
     with session.open_store() as store:
         name = store.segment_of_path(path)
         with store.metadata.read() as txn:
-            found = deque(usage(txn, name), maxlen=1 if summarize else None)
-    # Printed once the snapshot is released: a pager may take its time.
+            rows = deque(usage(txn, name), maxlen=1 if summarize else None)
+    # Print after releasing the snapshot: a pager may be slow.
     if not session.json:
-        click.echo(output.table([_USAGE_HEADER, *map(_usage_cells, found)], *_USAGE_COLUMNS))
+        click.echo(output.table([_USAGE_HEADER, *map(_usage_cells, rows)], *_USAGE_COLUMNS))
         return
-    for one in found:
-        click.echo(json.dumps({**asdict(one), "kind": one.kind.name.lower()}))
+    for row in rows:
+        click.echo(json.dumps({**asdict(row), "kind": row.kind.name.lower()}))
 
 
-def _usage_cells(found: Usage) -> Sequence[str]:
-    sizes = [output.size(number) for number in (found.bytes, found.local_bytes, found.cold_bytes)]
-    return (*sizes, printable(found.name) or "/")
+def _usage_cells(row: Usage) -> Sequence[str]:
+    sizes = [output.size(number) for number in (row.bytes, row.local_bytes, row.cold_bytes)]
+    return (*sizes, printable(row.name) or "/")
 
 
 _PIPE_COLUMNS = 72
-"""Where no terminal says how wide it is: fits into a mail and beside a pager's line numbers."""
+"""Width without a terminal: fits into a mail and beside a pager's line numbers."""
 
 _MARKS_BY_STATE = {ChunkState.GOOD: Mark.GOOD, ChunkState.SUSPECT: Mark.SUSPECT, ChunkState.LOST: Mark.LOST}
 
@@ -262,7 +257,7 @@ _MARKS_BY_STATE = {ChunkState.GOOD: Mark.GOOD, ChunkState.SUSPECT: Mark.SUSPECT,
 def map_(session: Session, segment: str) -> None:
     """Show which bytes of a segment are in which tier.
 
-    A blank is a gap: those bytes are not in that tier. Bytes that are there are drawn however few they are.
+    A blank is a gap: its bytes are not in that tier. A run of bytes is drawn even if it is shorter than a cell.
     """
     data: dict[str, Any] = {}
     lines: list[str] = []
@@ -288,7 +283,7 @@ def _lines(txn: ReadTransaction, record: SegmentRecord, columns: int) -> list[st
 
 
 def _row(txn: ReadTransaction, record: SegmentRecord, tier: Tier) -> Row:
-    # The cold tier is counted in objects, which are what a bucket lists; a local chunk is a file anyway.
+    # The cold tier is counted in objects, as a bucket lists them; a local chunk is one file.
     noun = "object" if tier is Tier.COLD else "chunk"
     runs = (
         BarRun(chunk.range, _mark(record, tier, chunk), chunk.object_id if tier is Tier.COLD else chunk.start_offset)

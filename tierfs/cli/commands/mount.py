@@ -1,7 +1,4 @@
-"""tierfs mount and tierfs umount.
-
-tierfs daemon: the background work without a mount.
-"""
+"""Define tierfs mount, umount, and daemon, which does the background work without a mount."""
 
 from __future__ import annotations
 
@@ -21,15 +18,15 @@ _MOUNTPOINT = click.Path(path_type=Path)
 @command("mount")
 @click.argument("mountpoint", type=_MOUNTPOINT)
 @click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground and log to the terminal.")
-@click.option("-o", "options", metavar="OPTIONS", multiple=True, help="Options, separated by commas.")
+@click.option("-o", "options", metavar="OPTIONS", multiple=True, help="Mount options, separated by commas.")
 @read_priority_option
 def mount(
     session: Session, mountpoint: Path, foreground: bool, options: tuple[str, ...], read_priority: ReadPriority | None
 ) -> None:
-    """Mount the store as a read-only directory; returns when it is ready.
+    """Mount the store as a read-only directory; return when it is ready.
 
-    Options: allow_other, direct_io, uid=, gid=, umask=, read_priority=. Those of /etc/fstab that concern
-    others are ignored.
+    Options: allow_other, direct_io, uid=, gid=, umask=, read_priority=. Options of /etc/fstab that are meant for
+    other programs are ignored.
     """
     from tierfs.app import mount
 
@@ -45,7 +42,7 @@ def mount(
 @command("umount")
 @click.argument("mountpoint", type=_MOUNTPOINT)
 def umount(session: Session, mountpoint: Path) -> None:
-    """Take a mount down. Refused while files in it are open."""
+    """Unmount a store. Fails while files in it are open."""
     from tierfs.fuse.mountpoint import unmount
 
     unmount(mountpoint)
@@ -55,10 +52,10 @@ def umount(session: Session, mountpoint: Path) -> None:
 @command("daemon")
 @click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground and log to the terminal.")
 def daemon(session: Session, foreground: bool) -> None:
-    """Hold the store: end, offload, publish, evict and collect by policy, until SIGTERM.
+    """Hold the store: seal, offload, publish, evict and collect by policy, until SIGTERM.
 
     A mount does the same while it lasts; a daemon is for hosts that only write. Returns once the store is
-    held; refused while another process holds it.
+    held; fails while another process holds it.
     """
     from tierfs.app import mount as holding
 

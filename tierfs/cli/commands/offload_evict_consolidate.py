@@ -1,6 +1,6 @@
-"""tierfs offload and tierfs evict: moving bytes between the tiers by command.
+"""Define tierfs offload and tierfs evict, which move bytes between the tiers, and tierfs consolidate.
 
-tierfs consolidate: few large cold objects instead of many small or mostly dead ones.
+Consolidation makes few large cold objects of many small or mostly dead ones.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 @command("offload")
 @click.argument("path", default="")
-@click.option("--no-wait", is_flag=True, help="Leave it to the store's holder and return at once.")
+@click.option("--no-wait", is_flag=True, help="Leave the work to the store's holder and return at once.")
 def offload(session: Session, path: str, no_wait: bool) -> None:
-    """Make everything below PATH cold; without PATH, all there is.
+    """Copy all bytes below PATH to the cold tier; without PATH, all bytes of the store.
 
-    Every byte acknowledged before this is in the bucket, and named by its journal, when it returns; but for those of
-    ledgers that are open. While a mount or daemon holds the store, it does the work; Ctrl-C then only ends the waiting.
+    On return, every byte acknowledged before the call is in the bucket and named by its journal, except those of open
+    ledgers. While a mount or daemon holds the store, it does the work; Ctrl-C then ends only the wait.
     """
     from tierfs.holder.verbs import OFFLOAD, request
 
@@ -37,7 +37,7 @@ def offload(session: Session, path: str, no_wait: bool) -> None:
         name = store.segment_of_path(path)
         if no_wait:
             number = request(store, OFFLOAD, name)
-            session.done({"path": name, "request": number}, f"request {number}; see how far it is: tierfs status")
+            session.done({"path": name, "request": number}, f"request {number}; see its progress: tierfs status")
             return
         done = perform_shown(session, store, OFFLOAD, name, {}, "offloading")
     if done.ledger_bytes:
@@ -46,19 +46,19 @@ def offload(session: Session, path: str, no_wait: bool) -> None:
 
 
 def _offloaded(name: str, done: OffloadReport) -> str:
-    where, already = printable(name) or "/", output.size(done.already_cold_bytes)
+    path, already = printable(name) or "/", output.size(done.already_cold_bytes)
     if not done.objects:
-        return f"nothing to offload below {where}; {already} of the local bytes are cold"
+        return f"nothing to offload below {path}; {already} of the local bytes are cold"
     moved = f"{output.size(done.bytes)} of {output.count(done.segments, 'segment')}"
     return f"offloaded {moved} in {output.count(done.objects, 'object')}; {already} were cold already"
 
 
 @command("evict")
 @click.argument("path", default="")
-@click.option("--force", is_flag=True, help="Also where the read priority is local-only.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@click.option("--force", is_flag=True, help="Also evict bytes whose read priority is local-only.")
+@click.option("--dry-run", is_flag=True, help="Show the bytes to evict, and change nothing.")
 def evict(session: Session, path: str, force: bool, dry_run: bool) -> None:
-    """Drop the local bytes below PATH that are safely cold; without PATH, all there are.
+    """Drop the local copies of bytes below PATH that are safely cold; without PATH, of all such bytes.
 
     Bytes that are not cold are never dropped.
     """
@@ -72,21 +72,21 @@ def evict(session: Session, path: str, force: bool, dry_run: bool) -> None:
 
 def _evicted(name: str, done: EvictReport, *, dry_run: bool) -> str:
     verb = "would evict" if dry_run else "evicted"
-    went = f"{verb} {output.size(done.bytes)} in {output.count(done.chunks, 'chunk')}"
-    lines = [went if done.chunks else f"nothing to evict below {printable(name) or '/'}"]
+    evicted = f"{verb} {output.size(done.bytes)} in {output.count(done.chunks, 'chunk')}"
+    lines = [evicted if done.chunks else f"nothing to evict below {printable(name) or '/'}"]
     lines += [f"  kept {output.size(size)}: {printable(reason)}" for reason, size in sorted(done.reasons.items())]
     return "\n".join(lines)
 
 
 @command("consolidate")
 @click.argument("path", default="")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be done.")
+@click.option("--dry-run", is_flag=True, help="Show the objects to join, and change nothing.")
 def consolidate(session: Session, path: str, dry_run: bool) -> None:
     """Join small neighbouring cold objects of each segment below PATH; without PATH, of all segments.
 
-    Objects whose bytes are mostly cut off are copied without them. The server copies by itself what it can;
-    each new object is read back once and checked. Old objects go after the grace period, so that open files
-    read on. How large objects get is the policy object_bytes.
+    Objects whose bytes are mostly cut off are copied without them. The server copies the bytes where it can;
+    each new object is read back once and checked. Old objects are deleted after the grace period, so that open files
+    stay readable. The policy object_bytes sets the size of objects.
     """
     from tierfs.holder.verbs import CONSOLIDATE, DRY_RUN, flags
 
@@ -102,8 +102,8 @@ def _consolidated(name: str, done: ConsolidateReport, *, dry_run: bool) -> str:
     lines = []
     if done.objects_after:
         verb = "would make" if dry_run else "made"
-        what = f"{output.count(done.objects_after, 'object')} of {output.count(done.objects_before, 'chunk')}"
-        lines.append(f"{verb} {what} in {output.count(done.segments, 'segment')}, {output.size(done.bytes)}")
+        objects = f"{output.count(done.objects_after, 'object')} of {output.count(done.objects_before, 'chunk')}"
+        lines.append(f"{verb} {objects} in {output.count(done.segments, 'segment')}, {output.size(done.bytes)}")
     if done.objects_after and not dry_run:
         server, client = output.size(done.bytes - done.client_bytes), output.size(done.client_bytes)
         lines.append(f"  {server} copied by the server, {client} uploaded again")

@@ -1,7 +1,4 @@
-"""tierfs policy: what is set on directories and segments, and what holds there.
-
-tierfs config: the store's settings.
-"""
+"""Define tierfs policy, for policies of directories and segments, and tierfs config, which shows the settings."""
 
 from __future__ import annotations
 
@@ -32,15 +29,15 @@ _COMMANDS = {name: f"tierfs.cli.commands.policy_config:{name}_" for name in ("sh
 
 @click.group("policy", cls=LazyGroup, lazy=_COMMANDS, store_variable=None)
 def policy() -> None:
-    """Look at policies and change them.
+    """Show and change policies.
 
-    Policies are settings of directories and segments; what is set nearest to a segment holds for it.
+    Policies are settings of directories and segments; the value set nearest to a segment holds for it.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class _Effective:
-    """A value that holds, and where it is set; nowhere means built in."""
+    """A value in force, and the level that sets it; None for a built-in value."""
 
     key: str
     value: Value
@@ -50,15 +47,15 @@ class _Effective:
 @command("show")
 @click.argument("path")
 def show_(session: Session, path: str) -> None:
-    """Show what holds for PATH, and where each value is set."""
+    """Show the policies in force for PATH and the origin of each value."""
     with session.open_store() as store:
         name = store.segment_of_path(path)
         with store.metadata.read() as txn:
-            found = list(policies.levels(txn, name))
+            levels = list(policies.levels(txn, name))
         override = store.settings.read.priority
-    effective = _effective(found)
-    data = {one.key: {"value": one.value, **_origin_data(one.level)} for one in effective}
-    session.result({"path": found[-1].name, "policy": data}, _table(effective))
+    effective = _effective(levels)
+    data = {policy.key: {"value": policy.value, **_origin_data(policy.level)} for policy in effective}
+    session.result({"path": levels[-1].name, "policy": data}, _table(effective))
     if override is not None:
         session.note(f"reads follow the setting read.priority = {override}, not read_priority")
 
@@ -69,8 +66,8 @@ def show_(session: Session, path: str) -> None:
 def set_(session: Session, path: str, pairs: tuple[str, ...]) -> None:
     """Set policies on a directory or a segment.
 
-    They hold for everything below PATH that sets no other value itself. A PATH that does not exist is made, as a
-    directory. If one policy is wrong, none is set and nothing is made.
+    They hold for everything below PATH that does not set another value itself. A missing PATH is created as a
+    directory. If one policy is invalid, none is set and nothing is created.
     """
     wanted = _parsed(pairs)
     with session.open_store() as store:
@@ -81,18 +78,18 @@ def set_(session: Session, path: str, pairs: tuple[str, ...]) -> None:
                 create.make_directory(txn, name)
             policies.change(txn, name, put_settings=wanted)
     values = {key: policy_text.value_of(inherit([wanted]), key) for key in wanted}
-    said = ", ".join(f"{key} = {policy_text.format(key, value)}" for key, value in values.items())
+    text = ", ".join(f"{key} = {policy_text.format(key, value)}" for key, value in values.items())
     canonical = join(split(name))
     if made:
-        session.note(f"made the directory {canonical}")
-    session.done({"path": canonical, "set": values, "made": made}, f"{_shown(canonical)}: {said}")
+        session.note(f"created the directory {canonical}")
+    session.done({"path": canonical, "set": values, "made": made}, f"{_shown(canonical)}: {text}")
 
 
 @command("unset")
 @click.argument("path")
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 def unset_(session: Session, path: str, keys: tuple[str, ...]) -> None:
-    """Take policies off PATH, which inherits them again. What is not set there is success."""
+    """Remove policies from PATH, which inherits them again. Removing a policy that is not set succeeds."""
     for key in keys:
         policy_text.check_key(key)
     with session.open_store() as store:
@@ -132,7 +129,7 @@ def _effective(levels: Sequence[Level]) -> list[_Effective]:
 
 
 def _table(effective: Sequence[_Effective]) -> str:
-    rows = [(one.key, policy_text.format(one.key, one.value), _origin(one.level)) for one in effective]
+    rows = [(policy.key, policy_text.format(policy.key, policy.value), _origin(policy.level)) for policy in effective]
     return output.table(rows, *"<<<")
 
 
@@ -152,12 +149,12 @@ def _shown(name: str) -> str:
 
 @click.group("config", cls=LazyGroup, lazy={"show": "tierfs.cli.commands.policy_config:show"}, store_variable=None)
 def config() -> None:
-    """Look at the store's settings."""
+    """Show the store's settings."""
 
 
 @command("show")
 def show(session: Session) -> None:
-    """Show every setting and where it comes from: default, file (store.toml) or environment."""
+    """Show every setting and its origin: default, file (store.toml) or environment."""
     path = session.require_store_path()
     file = StorePaths(path.absolute()).settings
     if not file.is_file():

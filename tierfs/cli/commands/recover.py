@@ -1,7 +1,4 @@
-"""tierfs recover: a store out of what its bucket holds.
-
-tierfs replica: a store that follows a bucket which another one owns.
-"""
+"""Define tierfs recover, which rebuilds a store from its bucket, and tierfs replica, which follows another's bucket."""
 
 from __future__ import annotations
 
@@ -28,33 +25,33 @@ if TYPE_CHECKING:
 
 
 _MOST_SEGMENTS = 20
-"""Lines for segments that came back as they were: what a terminal shows at once."""
+"""Lines for segments recovered unchanged: they fit on a terminal."""
 
 
 @command("recover")
-@click.option("--bucket", metavar="s3://B/PREFIX", help="The bucket that holds the store.")
-@click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help="The directory that holds it.")
-@click.option("--endpoint-url", metavar="URL", help="The S3 server, where it is not AWS.")
-@click.option("--region", metavar="R", help="The bucket's region.")
-@click.option("--profile", metavar="P", help="The profile of ~/.aws that has the credentials.")
-@click.option("--from-objects", is_flag=True, help="The journal is lost too: read every object instead.")
-@click.option("--yes", is_flag=True, help="With --from-objects: ignore the journal that is there without asking.")
+@click.option("--bucket", metavar="s3://B/PREFIX", help="Bucket that holds the store.")
+@click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help="Cold directory that holds the store.")
+@click.option("--endpoint-url", metavar="URL", help="URL of the S3 server; only for servers other than AWS.")
+@click.option("--region", metavar="R", help="Region of the bucket.")
+@click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials.")
+@click.option("--from-objects", is_flag=True, help="Read every object instead of the journal, if that is lost too.")
+@click.option("--yes", is_flag=True, help="With --from-objects: ignore an existing journal without confirmation.")
 def recover(
     session: Session, bucket: str | None, cold_dir: Path | None, from_objects: bool, yes: bool, **where: str | None
 ) -> None:
-    """Rebuild a lost store in the directory that --store names, which must be missing or empty.
+    """Rebuild a lost store in the directory given by --store, which must be missing or empty.
 
-    Everything that the bucket's journal names comes back; bytes that were only on the lost disk do not. This
+    Everything in the bucket's journal is recovered; bytes that were only on the lost disk are not. The new
     store owns the bucket from then on: the lost one, should it still run, can only be read. Settings
-    (store.toml) are not in the bucket. A recovery that is killed leaves a directory that is no store: remove
+    (store.toml) are not in the bucket. A killed recovery leaves a directory that is not a store: remove
     it and start again.
 
-    --from-objects rebuilds bytes, not verbs: what was concatenated, truncated or deleted may come back, seals
-    and policies do not. It reads every object once. Of the segments that came back without a gap, under their own
+    --from-objects rebuilds bytes, not operations: concatenated, truncated or deleted bytes may reappear, seals
+    and policies are lost. It reads every object once. Of the segments recovered without a gap, under their own
     names, it lists 20, or all of them with -v.
     """
     if (bucket is None) == (cold_dir is None):
-        raise click.UsageError("name where the cold bytes are with either --bucket or --cold-dir")
+        raise click.UsageError("give the place of the cold bytes with either --bucket or --cold-dir")
     if bucket is None and any(where.values()):
         given = next(key for key, value in where.items() if value).replace("_", "-")
         raise click.UsageError(f"--{given} needs --bucket")
@@ -80,13 +77,13 @@ def _from_journal(session: Session, path: Path, choice: ColdChoice, show: OnProg
 def _from_objects(session: Session, path: Path, choice: ColdChoice, show: OnProgress, *, yes: bool) -> None:
     from tierfs.recovery.from_objects import recover_from_objects
 
-    def confirm(what: str) -> None:
+    def confirm(journal: str) -> None:
         if not yes:
             raise InvalidRequest(
-                f"there is {what}; --from-objects ignores it",
-                remedy="first try it without; to ignore it add: --yes",
+                f"there is {journal}; --from-objects ignores it",
+                remedy="try without --from-objects first; to ignore it add: --yes",
             )
-        session.note(f"ignoring {what}")
+        session.note(f"ignoring {journal}")
 
     report = recover_from_objects(path, choice, show, confirm)
     _warn(session, report.warnings)
@@ -94,7 +91,7 @@ def _from_objects(session: Session, path: Path, choice: ColdChoice, show: OnProg
 
 
 def _warn(session: Session, warnings: Sequence[str]) -> None:
-    """With --json they are in the result."""
+    """Print warnings; with --json the result has them."""
     if not session.json:
         for warning in warnings:
             session.warn(warning)
@@ -136,15 +133,15 @@ def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
             *lines,
             f"rebuilt {segments} of {output.size(report.bytes)} in {objects}; {len(report.left)} left aside",
             f"store {printable(str(report.path))} ({report.store_id}) owns the bucket with epoch {report.store_epoch}",
-            "bytes were rebuilt, not verbs: what was concatenated, truncated or deleted may be back, every segment is",
+            "bytes were rebuilt, not operations: concatenated, truncated or deleted bytes may be back, segments are",
             "open, and policies are those of a new store; objects left aside are orphans, which gc --delete deletes,",
-            "but for packs of which another segment was linked: they stay as a whole",
+            "except packs of which another segment was linked: they stay as a whole",
         ]
     )
 
 
 def _rebuilt_lines(rebuilt: Sequence[RebuiltStore], *, every_segment: bool) -> list[str]:
-    """Each segment that is not simply back, and so many of the others as a terminal shows at once."""
+    """Return a line for each segment with a gap or another name, and for some of the others."""
     changed = [one for one in rebuilt if one.lost or one.segment != one.wanted]
     plain = [one for one in rebuilt if not one.lost and one.segment == one.wanted]
     shown = plain if every_segment else plain[:_MOST_SEGMENTS]
@@ -189,7 +186,7 @@ def _loss_data(one: SegmentLoss) -> dict[str, Any]:
 
 def _text(report: RecoverReport) -> str:
     start = f"checkpoint {report.checkpoint_slot}" if report.checkpoint_slot else "the first entry"
-    replayed = f"from {start} and {output.count(report.entries, 'entry')} behind it"
+    replayed = f"from {start} and {output.count(report.entries, 'entry')} after it"
     lines = [
         f"recovered {output.count(report.segments, 'segment')} {replayed}",
         f"store {printable(str(report.path))} ({report.store_id}) owns the bucket with epoch {report.store_epoch}",
@@ -199,40 +196,40 @@ def _text(report: RecoverReport) -> str:
 
 
 def _loss_line(one: SegmentLoss) -> str:
-    """One segment that is not known to be whole."""
+    """Describe one segment that is not known to be whole."""
     if one.sealed:
-        said = [f"ends at {one.length}"]
+        parts = [f"ends at {one.length}"]
     elif one.length == one.start_offset:
-        said = ["open, nothing of it was cold: it is empty"]
+        parts = ["open, nothing of it was cold: it is empty"]
     else:
-        said = [f"open, ends at {one.length}: what was appended behind it and not cold is gone"]
+        parts = [f"open, ends at {one.length}: later bytes that were not cold are gone"]
     if one.cut_bytes:
-        said.append(f"{output.size(one.cut_bytes)} at its end are lost")
-    said += [f"bytes {gap.start} … {gap.end} are lost" for gap in one.lost]
-    return f"{printable(one.segment)}: {', '.join(said)}"
+        parts.append(f"{output.size(one.cut_bytes)} at its end are lost")
+    parts += [f"bytes {gap.start} … {gap.end} are lost" for gap in one.lost]
+    return f"{printable(one.segment)}: {', '.join(parts)}"
 
 
 @command("replica")
-@click.option("--bucket", metavar="s3://B/PREFIX", help="The bucket to follow.")
-@click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help="The directory to follow.")
-@click.option("--endpoint-url", metavar="URL", help="The S3 server, where it is not AWS.")
-@click.option("--region", metavar="R", help="The bucket's region.")
-@click.option("--profile", metavar="P", help="The profile of ~/.aws that has the credentials.")
-@click.option("--refresh", is_flag=True, help="Bring the replica that --store names up to date now.")
+@click.option("--bucket", metavar="s3://B/PREFIX", help="Bucket to follow.")
+@click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help="Cold directory to follow.")
+@click.option("--endpoint-url", metavar="URL", help="URL of the S3 server; only for servers other than AWS.")
+@click.option("--region", metavar="R", help="Region of the bucket.")
+@click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials.")
+@click.option("--refresh", is_flag=True, help="Update the replica given by --store now.")
 def replica(session: Session, bucket: str | None, cold_dir: Path | None, refresh: bool, **where: str | None) -> None:
-    """Make a read-only store in the directory that --store names, which must be missing or empty.
+    """Create a read-only store in the directory given by --store, which must be missing or empty.
 
-    It shows what the bucket of another store holds: segments end where their cold bytes do. A mount or
-    daemon of it looks for news every 5 seconds (background.replica_refresh_s). It writes nothing to the
-    bucket, so credentials that may only read are enough.
+    It shows the content of another store's bucket: segments end where their cold bytes end. A mount or
+    daemon of it checks for changes every 5 seconds (background.replica_refresh_s). It writes nothing to the
+    bucket, so read-only credentials are enough.
     """
     if refresh:
         if bucket is not None or cold_dir is not None or any(where.values()):
-            raise click.UsageError("--refresh stands alone: a replica knows what it follows")
+            raise click.UsageError("--refresh takes no place: a replica knows its bucket")
         _refresh(session)
         return
     if (bucket is None) == (cold_dir is None):
-        raise click.UsageError("name what to follow with either --bucket or --cold-dir")
+        raise click.UsageError("give the place to follow with either --bucket or --cold-dir")
     if bucket is None and any(where.values()):
         given = next(key for key, value in where.items() if value).replace("_", "-")
         raise click.UsageError(f"--{given} needs --bucket")
@@ -257,11 +254,11 @@ def _refresh(session: Session) -> None:
     with session.open_store() as store:
         from tierfs.app.mount import refresh
 
-        found = refresh(store)
-    if found.started_over:
-        said = f"started over from the newest checkpoint, up to slot {found.slot}"
-    elif found.entries:
-        said = f"{output.count(found.entries, 'entry')} new, up to slot {found.slot}"
+        report = refresh(store)
+    if report.started_over:
+        text = f"started over from the newest checkpoint, up to slot {report.slot}"
+    elif report.entries:
+        text = f"{output.count(report.entries, 'entry')} new, up to slot {report.slot}"
     else:
-        said = f"nothing new behind slot {found.slot}"
-    session.done(asdict(found), said)
+        text = f"nothing new after slot {report.slot}"
+    session.done(asdict(report), text)

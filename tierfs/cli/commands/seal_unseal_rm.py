@@ -1,7 +1,4 @@
-"""tierfs seal and tierfs rm.
-
-tierfs unseal.
-"""
+"""Define tierfs seal, unseal and rm."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 @command("seal")
 @click.argument("segment")
 def seal(session: Session, segment: str) -> None:
-    """End a segment: it takes no more bytes. Repeating it succeeds."""
+    """Seal a segment: it accepts no more bytes. Repeating it succeeds."""
     from tierfs.segments import stat
 
     with session.open_store() as store:
@@ -33,20 +30,20 @@ def seal(session: Session, segment: str) -> None:
         record = store.engine.seal(name)
     already = before.record.sealed
     data = {"segment": before.name, "length": record.length, "already_sealed": already}
-    said = "is sealed already" if already else "is sealed"
-    session.done(data, f"{printable(before.name)} {said}: {output.size(record.length)}")
+    state = "is already sealed" if already else "is sealed"
+    session.done(data, f"{printable(before.name)} {state}: {output.size(record.length)}")
 
 
 @command("rm")
 @click.argument("path")
 @click.option("-r", "--recursive", is_flag=True, help="Remove a directory and everything below it.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would be removed.")
+@click.option("--dry-run", is_flag=True, help="Show the segments to remove, and change nothing.")
 @yes_option
 def rm(session: Session, path: str, recursive: bool, dry_run: bool, yes: bool) -> None:
     """Remove a segment, or with -r a directory.
 
-    Names go at once, and local files with them. Cold objects go after a grace period; those that tierfs
-    did not write stay.
+    Names and local files are removed at once, cold objects after a grace period. Objects that tierfs did not write
+    are kept.
     """
     from tierfs.app import verbs
     from tierfs.segments import delete
@@ -61,9 +58,8 @@ def rm(session: Session, path: str, recursive: bool, dry_run: bool, yes: bool) -
         if not yes:
             ask("rm", f"remove {_describe(name, plan)}?")
         deletion = verbs.delete(store, name, recursive=recursive)
-        late = verbs.settle(store)
-    if late is not None:
-        session.note(f"the bucket will be told later: {late}")
+        unpublished = verbs.settle(store)
+    session.note_unpublished(unpublished)
     session.done(_data(name, deletion, removed=True), f"removed {_describe(name, deletion)}")
 
 
@@ -81,13 +77,13 @@ def _data(name: str, deletion: Deletion, *, removed: bool) -> dict[str, object]:
 @command("unseal")
 @click.argument("segment")
 def unseal(session: Session, segment: str) -> None:
-    """Open a sealed segment again: it takes bytes as before. Repeating it succeeds.
+    """Reopen a sealed segment: it accepts bytes as before. Repeating it succeeds.
 
-    Its name stands for a new file in mounts; a file that is open there never grows.
+    In mounts its name becomes a new file; a file that is open there never grows.
     """
     with session.open_store() as store:
         name = join(split(store.segment_of_path(segment)))
         record, changed = store.engine.unseal(name)
     data = {"segment": name, "length": record.length, "already_open": not changed}
-    said = "is open again" if changed else "is open already"
-    session.done(data, f"{printable(name)} {said}: {output.size(record.length)}")
+    state = "is open again" if changed else "is already open"
+    session.done(data, f"{printable(name)} {state}: {output.size(record.length)}")

@@ -1,7 +1,4 @@
-"""tierfs top: what a mount does, live.
-
-The key that ends what is shown on a terminal.
-"""
+"""Define tierfs top: watch a mount live."""
 
 from __future__ import annotations
 
@@ -30,18 +27,18 @@ from tierfs.system.mounts import mounts
 
 _INPUT_FD, _OUTPUT_FD = 0, 1
 _END = (b"q", b"Q", b"")
-"""Nothing is read when the terminal is gone."""
+"""Keys that end the display; a read of nothing means that the terminal is gone."""
 
 
 class Keys:
-    """Reads single keys without showing them; a context manager. Without a terminal it only waits."""
+    """Read single keys without echo; a context manager. Without a terminal it only waits."""
 
     def __init__(self) -> None:
         self._watched = os.isatty(_INPUT_FD) and os.isatty(_OUTPUT_FD)
         self._before: list[Any] = []
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait; whether q was pressed. Other keys end the wait early. Ctrl-C raises KeyboardInterrupt."""
+        """Wait, and return whether q was pressed. Other keys end the wait early. Ctrl-C raises KeyboardInterrupt."""
         if not self._watched:
             time.sleep(timeout_s)
             return False
@@ -62,10 +59,10 @@ class Keys:
 
 
 _SHORTEST_INTERVAL_S = 0.1
-"""Shorter ones show nothing but the reading of the statistics itself."""
+"""Least interval: a shorter one shows only the reading of the statistics itself."""
 
 _NO_CURSOR = "dumb"
-"""A terminal that can only go on writing, such as one inside an editor."""
+"""TERM of a terminal that cannot move its cursor, such as one inside an editor."""
 
 _Show = Callable[[Frame, Path], None]
 
@@ -77,14 +74,14 @@ _Show = Callable[[Frame, Path], None]
     type=click.FloatRange(min=_SHORTEST_INTERVAL_S),
     default=1.0,
     show_default=True,
-    help="Seconds from one frame to the next.",
+    help="Seconds between frames.",
 )
-@click.option("--once", is_flag=True, help="Print one frame and end.")
+@click.option("--once", is_flag=True, help="Print one frame and exit.")
 def top(session: Session, mountpoint: Path | None, interval_s: float, once: bool) -> None:
-    """Watch a mount: what is read, from which tier, how far ahead, and what is left to offload.
+    """Watch a mount: its reads, the tiers that serve them, read-ahead, and the backlog of offloads.
 
-    MOUNT may be left out when the store has one mount. Press q or Ctrl-C to end. Where the output is no
-    terminal, frames follow each other; with --json one object per line.
+    MOUNT may be omitted if the store has one mount. Press q or Ctrl-C to exit. Without a terminal, frames are
+    printed one after the other; with --json one object per line.
     """
     point = mountpoint or _only_mount(session.require_store_path())
     printed = once or session.json or not sys.stdout.isatty() or os.environ.get("TERM") == _NO_CURSOR
@@ -97,7 +94,7 @@ def top(session: Session, mountpoint: Path | None, interval_s: float, once: bool
 
 
 def _frames(point: Path, interval_s: float) -> Iterator[Frame]:
-    """A frame every interval, until somebody presses q."""
+    """Yield a frame every interval until q is pressed."""
     before = read_stats(point)
     with Keys() as keys:
         while not keys.wait(interval_s):
@@ -119,7 +116,7 @@ def _printed(session: Session) -> Iterator[_Show]:
 
 @contextmanager
 def _live() -> Iterator[_Show]:
-    """Show frames in place of each other on the terminal, whose earlier text is back at the end."""
+    """Show frames on the terminal's alternate screen, each in place of the last."""
     from rich.console import Console
     from rich.live import Live
     from rich.text import Text
@@ -142,7 +139,7 @@ def _data(found: Frame, point: Path) -> dict[str, Any]:
 
 
 def _only_mount(store: Path) -> Path:
-    """The mount of a store. Raises NotFound without one, InvalidRequest when there are several."""
+    """Return the mount of a store. Raises NotFound without one, InvalidRequest if there are several."""
     ours = [mount.mountpoint for mount in mounts() if os.path.realpath(mount.store) == os.path.realpath(store)]
     if not ours:
         raise NotFound(f"{store} is not mounted", remedy=f"mount it: tierfs --store {store} mount DIR")

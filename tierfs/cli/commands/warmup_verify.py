@@ -1,7 +1,4 @@
-"""tierfs warmup: the disk cache filled ahead of the reads.
-
-tierfs verify: every byte below a path against its checksum.
-"""
+"""Define tierfs warmup, which fills the disk cache, and tierfs verify, which checks every byte below a path."""
 
 from __future__ import annotations
 
@@ -32,8 +29,8 @@ if TYPE_CHECKING:
 def warmup(session: Session, paths: tuple[str, ...]) -> None:
     """Fill the disk cache with the cold bytes at or below each PATH.
 
-    A mount that has the cache fills it by itself while this reads through it; else this process fills it.
-    What the cache holds is not fetched again. With more than fits, the beginning is fetched.
+    If a mount has the cache, this command reads through it and the mount fills it; otherwise this process does.
+    Bytes in the cache are not fetched again. If not everything fits, only the beginning is fetched.
     """
     from tierfs.app.fill_cache import Warming
 
@@ -51,8 +48,8 @@ def warmup(session: Session, paths: tuple[str, ...]) -> None:
         except (TierfsError, KeyboardInterrupt) as exc:
             if not done_bytes:
                 raise
-            went = f"{output.size(done_bytes)} were warmed up"
-            raise Partial(exc, went, remedy="to go on, run it again", warmed_bytes=done_bytes) from exc
+            progress = f"{output.size(done_bytes)} were warmed up"
+            raise Partial(exc, progress, remedy="to continue, run it again", warmed_bytes=done_bytes) from exc
     _warn(session, done)
     session.done({"paths": names, **asdict(done)}, _summary(", ".join(printable(name) or "/" for name in names), done))
 
@@ -64,14 +61,14 @@ def _warn(session: Session, done: WarmReport) -> None:
             "it fit into the disk cache: only the beginning was warmed up"
         )
     if done.lost_bytes:
-        session.warn(f"{done.lost_bytes} bytes are lost; see where: tierfs map SEGMENT")
+        session.warn(f"{done.lost_bytes} bytes are lost; to locate them: tierfs map SEGMENT")
 
 
-def _summary(where: str, done: WarmReport) -> str:
+def _summary(paths: str, done: WarmReport) -> str:
     skipped = f"{output.size(done.local_bytes)} on the local disk"
     if not done.cold_bytes:
-        return f"nothing to warm up at {where}: no cold bytes, {skipped}"
-    held = f"the disk cache holds {output.size(done.held_bytes)} of {where}"
+        return f"nothing to warm up at {paths}: no cold bytes, {skipped}"
+    held = f"the disk cache holds {output.size(done.held_bytes)} of {paths}"
     through = f", filled by the mount at {printable(done.mountpoint)}" if done.mountpoint else ""
     return f"{held}, {output.size(done.already_held_bytes)} of it from before{through}; skipped {skipped}"
 
@@ -79,21 +76,21 @@ def _summary(where: str, done: WarmReport) -> str:
 _EXIT_DAMAGED = 74
 
 _MOST_RUNS = 20
-"""Lines below one segment: what a terminal shows at once."""
+"""Lines below one segment: they fit on a terminal."""
 
 _LINE_COLUMNS = 100
-"""Of such a line, without its indent."""
+"""Width of such a line, without its indent."""
 
 
 @command("verify")
 @click.argument("path", default="")
 def verify(session: Session, path: str) -> None:
-    """Read every byte below PATH from every tier that holds it, and check it; without PATH, all there are.
+    """Read and check every byte below PATH in every tier that holds it; without PATH, of the whole store.
 
-    One line for each segment: ok and its CRC32C, the one that `tierfs info` tells, or what is missing, damaged or
-    lost in which tier, with a line for each run of such bytes. Bad copies are marked suspect: reads prefer others,
-    and those are not evicted. A mark goes, and lost bytes are taken back, when all of a chunk proves right. The exit
-    code is 74 when a byte is damaged or lost, even if another copy of it is good. To mend it: tierfs fsck --deep
+    Prints one line for each segment: ok and its CRC32C, as in `tierfs info`, or the sizes of missing, damaged or
+    lost bytes by tier, with a line for each run of them. Bad copies are marked suspect: reads prefer other copies,
+    and these are not evicted. A mark is removed, and lost bytes are recovered, when a whole chunk verifies. The exit
+    code is 74 if a byte is damaged or lost, even if another copy of it is good. To repair: tierfs fsck --deep
     --repair.
     """
     from tierfs.app.fsck import verify as verify_below
@@ -111,43 +108,43 @@ def verify(session: Session, path: str) -> None:
         raise click.exceptions.Exit(_EXIT_DAMAGED)
 
 
-def _data(found: Verified) -> dict[str, Any]:
+def _data(verified: Verified) -> dict[str, Any]:
     return {
-        "segment": found.name,
-        "ok": found.ok,
-        "start_offset": found.start_offset,
-        "length": found.length,
-        "read_bytes": found.bytes,
-        "crc32c": _crc(found),
+        "segment": verified.name,
+        "ok": verified.ok,
+        "start_offset": verified.start_offset,
+        "length": verified.length,
+        "read_bytes": verified.bytes,
+        "crc32c": _crc(verified),
         "bad": [
             {"tier": bad.tier.name.lower(), "start": bad.range.start, "end": bad.range.end, "error": bad.why}
-            for bad in found.bad
+            for bad in verified.bad
         ],
-        "lost": [{"start": lost.start, "end": lost.end} for lost in found.lost],
-        "marks_changed": found.marked,
+        "lost": [{"start": lost.start, "end": lost.end} for lost in verified.lost],
+        "marks_changed": verified.marked,
     }
 
 
-def _crc(found: Verified) -> str | None:
-    return None if found.crc32c is None else f"{found.crc32c:08x}"
+def _crc(verified: Verified) -> str | None:
+    return None if verified.crc32c is None else f"{verified.crc32c:08x}"
 
 
-def _text(found: Verified) -> str:
-    """A line for the segment, and one for each run of bytes that one copy does not have, whatever objects it is in."""
-    name = printable(found.name)
-    if found.ok:
-        return f"ok       {_crc(found)}  {name}"
-    lines = [f"{output.size(sum(one.length_bytes for one in found.lost))} lost"] if found.lost else []
-    runs = [f"lost: {_bytes(lost)}" for lost in found.lost]
-    for (tier, fault), group in groupby(sorted(found.bad, key=_kind), key=_kind):
+def _text(verified: Verified) -> str:
+    """Return a line for the segment, and one for each run of bytes that a copy lacks, in however many objects."""
+    name = printable(verified.name)
+    if verified.ok:
+        return f"ok       {_crc(verified)}  {name}"
+    lines = [f"{output.size(sum(span.length_bytes for span in verified.lost))} lost"] if verified.lost else []
+    runs = [f"lost: {_bytes(lost)}" for lost in verified.lost]
+    for (tier, fault), group in groupby(sorted(verified.bad, key=_kind), key=_kind):
         bad = list(group)
-        joined = ranges.union(one.range for one in bad)
-        lines.append(f"{output.size(sum(one.length_bytes for one in joined))} of the {tier} copy {fault}")
-        runs += [f"{tier}: {_bytes(one)} {fault}" for one in joined]
+        joined = ranges.union(part.range for part in bad)
+        lines.append(f"{output.size(sum(span.length_bytes for span in joined))} of the {tier} copy {fault}")
+        runs += [f"{tier}: {_bytes(span)} {fault}" for span in joined]
         runs.append(f"{tier}: {bad[0].why}")
-    more = [f"and {len(runs) - _MOST_RUNS} more; --json names all"] if len(runs) > _MOST_RUNS else []
+    more = [f"and {len(runs) - _MOST_RUNS} more; --json lists all"] if len(runs) > _MOST_RUNS else []
     shown = [f"         {_cut(printable(run))}" for run in [*runs[:_MOST_RUNS], *more]]
-    return "\n".join([f"DAMAGED  {_crc(found) or '-':<8}  {name}: {', '.join(lines)}", *shown])
+    return "\n".join([f"DAMAGED  {_crc(verified) or '-':<8}  {name}: {', '.join(lines)}", *shown])
 
 
 def _kind(bad: BadRange) -> tuple[str, str]:
@@ -159,5 +156,5 @@ def _bytes(span: ByteRange) -> str:
 
 
 def _cut(text: str) -> str:
-    """A line that fits beside its indent; what an error names may be as long as a key."""
+    """Cut a line to fit beside its indent; an error may contain a key of any length."""
     return text if len(text) <= _LINE_COLUMNS else f"{text[: _LINE_COLUMNS - 1]}…"

@@ -1,4 +1,4 @@
-"""A segment's bytes as bars, one per tier, drawn over one scale. Pure: text from numbers."""
+"""Draw a segment's bytes as bars, one per tier, over one scale. Pure: text from numbers."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from tierfs.cli import output
 from tierfs.types import ByteRange
 
 _MIN_CELLS = 10
-"""A shorter bar tells nothing; a terminal that has not even this wraps lines."""
+"""Least width of a bar, as a shorter one is useless; a narrower terminal wraps lines."""
 
 _GAP = "  "
 _RULER_START, _RULER_TICK, _RULER_END, _RULER_LINE = "├┼┤─"
 _STEPS = (4, 2, 1)
-"""Into how many parts the scale is cut, the first that leaves room for the labels."""
+"""Numbers of parts of the scale; the first that leaves room for the labels is used."""
 
 
 class Mark(IntEnum):
-    """What a cell shows. The greatest one wins a cell that several runs share."""
+    """Content of a cell. The greatest mark wins in a cell of several runs."""
 
     NOTHING = 0
     GOOD = 1
@@ -30,43 +30,43 @@ class Mark(IntEnum):
 
 
 _GLYPHS = " █▒?x"
-"""By mark."""
+"""Glyphs, indexed by mark."""
 
 _WORDED = (Mark.ACTIVE, Mark.SUSPECT, Mark.LOST)
-"""Marks that need a word."""
+"""Marks that are explained beside the bar."""
 
 
 @dataclass(frozen=True, slots=True)
 class BarRun:
-    """Neighbouring bytes that look the same."""
+    """A run of bytes with one mark."""
 
     range: ByteRange
     mark: Mark
     owner: int = 0
-    """Tells apart what the row counts."""
+    """Identifies the counted thing (`Row.noun`) that the run belongs to."""
 
 
 class Bar:
-    """One tier's cells; runs are painted one by one, in any order."""
+    """The cells of one tier; runs are painted in any order."""
 
     def __init__(self, extent: ByteRange, cells: int) -> None:
         self._extent = extent
         self._cells = [Mark.NOTHING] * cells
 
     def paint(self, run: BarRun) -> None:
-        """Mark every cell that a byte of the run falls into, so that no run is too small to be seen."""
-        held = run.range.intersect(self._extent)
-        if not held:
+        """Mark every cell that contains a byte of the run, to keep the smallest run visible."""
+        visible = run.range.intersect(self._extent)
+        if not visible:
             return
         count, length, origin = len(self._cells), self._extent.length_bytes, self._extent.start
-        first = (held.start - origin) * count // length
-        behind = -(-(held.end - origin) * count // length)
-        for cell in range(first, behind):
+        first = (visible.start - origin) * count // length
+        end = -(-(visible.end - origin) * count // length)
+        for cell in range(first, end):
             self._cells[cell] = max(self._cells[cell], run.mark)
 
     @property
     def marks(self) -> frozenset[Mark]:
-        """What can be seen."""
+        """The visible marks."""
         return frozenset(self._cells)
 
     def __str__(self) -> str:
@@ -75,17 +75,17 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One tier: its name, what its runs belong to and how many of those there are at most."""
+    """One tier: its name, the noun for its counted things, the limit of their number, and its runs."""
 
     label: str
     noun: str
     limit: int
     runs: Iterable[BarRun]
-    """Read once, one by one."""
+    """Iterated once."""
 
 
 def draw(extent: ByteRange, rows: Sequence[Row], columns: int) -> list[str]:
-    """The scale and a bar for each row, in `columns` columns where that is possible."""
+    """Return the scale and a bar for each row, in `columns` columns if possible."""
     indent = max(len(row.label) for row in rows) + len(_GAP)
     notes = max(len(_note(row, row.limit, {Mark.ACTIVE})) for row in rows)
     cells = max(_MIN_CELLS, columns - indent - len(_GAP) - notes)
@@ -102,13 +102,13 @@ def _line(row: Row, bar: Bar, indent: int) -> str:
 
 
 def _note(row: Row, number: int, marks: Collection[Mark]) -> str:
-    """What stands behind a bar: how many things it shows, and the words for its rarer marks."""
+    """Return the note after a bar: the number of its things, and a legend of its rarer marks."""
     shown = [f"{_GLYPHS[mark]} {mark.name.lower()}" for mark in _WORDED if mark in marks]
     return output.count(number, row.noun) + (f" ({', '.join(shown)})" if shown else "")
 
 
 def scale(extent: ByteRange, cells: int) -> list[str]:
-    """A ruler over `cells` cells, and above its ticks the offsets that begin there; the last one ends there."""
+    """Return a line of offsets and a ruler over `cells` cells: each offset begins at its tick, the last ends there."""
     end = offset(extent.end)
     for steps in _STEPS:
         ticks = [cells * step // steps for step in range(steps)]
@@ -123,5 +123,5 @@ def scale(extent: ByteRange, cells: int) -> list[str]:
 
 
 def offset(number: int) -> str:
-    """An offset as a size; the first byte's is a plain 0."""
+    """Format an offset as a size; offset 0 as a plain 0."""
     return output.size(number) if number else "0"

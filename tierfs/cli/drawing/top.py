@@ -1,7 +1,4 @@
-"""A frame of `tierfs top` as lines of text. Pure.
-
-What happened in a mount between two snapshots of `.tierfs/stats`. Pure: rates from counts.
-"""
+"""Compute a frame of `tierfs top` from two snapshots of `.tierfs/stats`, and draw it as lines of text. Pure."""
 
 from __future__ import annotations
 
@@ -16,12 +13,12 @@ Stats = Mapping[str, Any]
 """One document of `.tierfs/stats`; its keys are in docs/operations.md."""
 
 _SHORTEST_S = 0.001
-"""The document's grain; two snapshots within it would divide by zero."""
+"""Resolution of the document's times; avoids a division by zero for two snapshots within it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Requests and the bytes they moved, per second."""
+    """Requests and their bytes, per second."""
 
     requests_per_s: float
     bytes_per_s: float
@@ -29,7 +26,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class CacheRow:
-    """How well a cache did."""
+    """Hits and misses of a cache."""
 
     name: str
     hits: int
@@ -37,9 +34,9 @@ class CacheRow:
 
     @property
     def hit_percent(self) -> float | None:
-        """None when nothing was asked of it."""
-        asked = self.hits + self.misses
-        return 100 * self.hits / asked if asked else None
+        """Share of hits; None without a lookup."""
+        lookups = self.hits + self.misses
+        return 100 * self.hits / lookups if lookups else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class TopRow:
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A mount during one interval; what is no rate or count is as of its end."""
+    """A mount during one interval; values other than rates and counts are as of its end."""
 
     store: str
     interval_s: float
@@ -66,9 +63,9 @@ class Frame:
     operations_per_s: float
     errors_per_s: float
     reads: Mapping[str, Rate]
-    """By the tier that served them."""
+    """By serving tier."""
     fetched: Rate
-    """GETs from the cold tier, by whomever in this process."""
+    """GETs from the cold tier by all parts of the process."""
     caches: tuple[CacheRow, ...]
     memory_used_bytes: int
     memory_budget_bytes: int
@@ -81,11 +78,11 @@ class Frame:
     backlog: Mapping[str, Any] | None
     segments_open: int
     segments: tuple[TopRow, ...]
-    """The fastest first."""
+    """Fastest first."""
 
 
 def frame(before: Stats, after: Stats) -> Frame:
-    """What happened from `before` to `after`; all of `after` when the mount began anew in between."""
+    """Return the activity from `before` to `after`; all of `after` if the mount was restarted in between."""
     if after["uptime_s"] < before["uptime_s"]:
         before = {"uptime_s": 0.0}
     interval_s = max(after["uptime_s"] - before["uptime_s"], _SHORTEST_S)
@@ -133,11 +130,11 @@ def _segment(before: Stats, after: Stats, interval_s: float) -> TopRow:
 
 
 def _caches(before: Stats, after: Stats) -> tuple[CacheRow, ...]:
-    found = dict(after["cache"])
+    caches = dict(after["cache"])
     if after["disk_cache"] is not None:
-        found["disk"] = after["disk_cache"]
+        caches["disk"] = after["disk_cache"]
     rows = []
-    for name, now in found.items():
+    for name, now in caches.items():
         then = (before.get("disk_cache") or {}) if name == "disk" else _in(before, "cache", name)
         rows.append(CacheRow(name, _grown(then, now, "hits"), _grown(then, now, "misses")))
     return tuple(rows)
@@ -156,13 +153,13 @@ def _sum_grown(before: Stats | None, after: Stats) -> int:
 
 
 def _grown(before: Stats, after: Stats, key: str) -> int:
-    """How much a count grew; all of it when it began anew."""
+    """Return the growth of a count; the whole count if it was reset."""
     then, now = int(before.get(key, 0)), int(after.get(key, 0))
     return now - then if now >= then else now
 
 
 def _in(stats: Stats, *keys: str) -> Stats:
-    """A part of a document, empty where there is none."""
+    """Return a part of a document, empty if missing."""
     for key in keys:
         stats = stats.get(key, {})
     return stats
@@ -173,7 +170,7 @@ _TABLE_HEADER = ("read/s", "tier", "handles", "at", "of", "ahead", "segment")
 
 
 def draw(frame: Frame, mountpoint: str, rows: int | None = None) -> list[str]:
-    """At most `rows` lines; no limit without it."""
+    """Return the lines of a frame, at most `rows` if given."""
     head = [
         f"{printable(mountpoint)}  {printable(frame.store)}, up {output.duration(frame.uptime_s)}",
         _GAP.join(["reads  ", *(f"{tier} {_rate(rate)}" for tier, rate in frame.reads.items()), _operations(frame)]),
@@ -248,7 +245,7 @@ def _disk_cache(frame: Frame) -> list[str]:
 def _backlog(frame: Frame) -> str:
     backlog = frame.backlog
     if backlog is None:
-        return "not looked at yet" if frame.holder else "known to the holder, which is another process or none"
+        return "not examined yet" if frame.holder else "known only to the holder, which is another process or none"
     waiting, active = output.size(backlog["pending_bytes"]), output.size(backlog["active_bytes"])
     oldest = f"{_GAP}oldest {output.duration(backlog['oldest_s'])}" if backlog["oldest_s"] else ""
     return f"{waiting} to offload{_GAP}{active} in active chunks{oldest}"

@@ -1,4 +1,4 @@
-"""tierfs ledger: entries in and out by the command line, and through a mount."""
+"""tierfs ledger: append and read entries by the command line and through a mount."""
 
 from __future__ import annotations
 
@@ -170,7 +170,7 @@ def test_an_append_that_ends_early_tells_what_is_durable(path: Path, tmp_path: P
 
 @pytest.fixture
 def held(tmp_path: Path) -> Path:
-    """A store with a cold tier."""
+    """Return a store with a cold tier."""
     (tmp_path / "cold").mkdir()
     tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=tmp_path / "held")
     return tmp_path / "held"

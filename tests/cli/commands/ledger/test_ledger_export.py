@@ -1,4 +1,4 @@
-"""tierfs ledger export: files that are the objects of ledgers, and read back as the same entries."""
+"""tierfs ledger export: files with the objects of ledgers, which read back as the same entries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def store(tmp_path: Path) -> Path:
 
 
 def ledger(store: Path, payloads: Sequence[bytes] = ENTRIES, ledger_id: int = 7, *, close: bool = True) -> str:
-    """A ledger of these entries."""
+    """Create a ledger with these entries."""
     name = tierfs("ledger", "create", "a topic/ä", "--id", ledger_id, store=store).out.strip()
     files = []
     for number, payload in enumerate(payloads):
@@ -50,7 +50,7 @@ def told(done: Done) -> list[tuple[str, str, bool]]:
 
 
 def keys(directory: Path) -> dict[str, Path]:
-    """The files of the one ledger that was exported, by what they are."""
+    """Return the files of the only exported ledger, by kind."""
     (data,) = (path for path in directory.iterdir() if path.name[-5:] != ".json" and "-index" not in path.name)
     return {"data": data, "index": data.with_name(f"{data.name}-index"), "json": data.with_name(f"{data.name}.json")}
 
@@ -61,7 +61,7 @@ def read(store: Path, name: str) -> list[dict[str, Any]]:
 
 
 def adopted(store: Path, directory: Path, *words: object) -> list[str]:
-    """The names that an export becomes where it is adopted."""
+    """Adopt an export; return the names of its segments."""
     done = tierfs("-q", "adopt", "pulsar", directory, "--into", "back", *words, "--json", store=store)
     return [one["segment"] for one in done.json["segments"]]
 

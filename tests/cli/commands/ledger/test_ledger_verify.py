@@ -1,4 +1,4 @@
-"""tierfs ledger verify: what is wrong with a ledger's objects, and what is only unusual."""
+"""tierfs ledger verify: damage in a ledger's objects, and mere deviations."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAME = "topic/00000000000000000007"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """A store with one cold ledger of 3000 entries in 5 blocks."""
+    """Return a store with one cold ledger of 3000 entries in 5 blocks."""
     path = tmp_path / "store"
     (tmp_path / "cold").mkdir()
     tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=path)
@@ -56,19 +56,19 @@ def verify(store: Path, path: str = "") -> tuple[int, list[dict[str, Any]]]:
 
 
 def found(store: Path, path: str = "") -> tuple[int, str, str]:
-    """Exit code, state, and what is said first, of the one ledger there is."""
+    """Return exit code, state, and first message for the only ledger."""
     code, (one,) = verify(store, path)
     return code, one["state"], one["error"] or next(iter(one["warnings"]["first"]), "")
 
 
 def object_of(store: Path, *, index: bool = False) -> Path:
-    """A file of the cold ledger."""
+    """Return a file of the cold ledger."""
     paths = [path for path in (store.parent / "cold").iterdir() if "-ledger-7" in path.name]
     return next(path for path in paths if path.name.endswith("-index") == index)
 
 
 def change(path: Path, at: int, data: bytes) -> None:
-    """Other bytes in a file that looks as if nobody had touched it."""
+    """Overwrite bytes of a file, and keep its size and times."""
     status = path.stat()
     with path.open("r+b") as file:
         file.seek(at)

@@ -1,4 +1,4 @@
-"""tierfs ledger status, trim, delete, and what ls and info tell of an offload."""
+"""tierfs ledger status, trim and delete, and the state of an offload in ls and info."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tierfs.segments.positions import Position
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A store with a cold tier, and a topic of three closed ledgers and an open one."""
+    """Return a store with a cold tier and a topic of three closed ledgers and an open one."""
     (tmp_path / "cold").mkdir()
     store = tmp_path / "store"
     tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=store)
@@ -80,7 +80,7 @@ def test_a_trim_deletes_closed_ledgers_in_both_tiers(path: Path) -> None:
     dry = tierfs("ledger", "trim", "t", "--before", 10, "--dry-run", store=path)
     assert dry.out == "would delete 2 ledgers of t: 10 B local, 10 B cold\n"
     refused = tierfs("ledger", "trim", "t", "--before", 10, store=path, check=False)
-    assert (refused.code, "asks first" in refused.err) == (2, True)
+    assert (refused.code, "needs a confirmation" in refused.err) == (2, True)
     done = tierfs("ledger", "trim", "t", "--before", 10, "--yes", "--json", store=path).json
     assert (done["segments"], done["local_bytes"], done["cold_bytes"], done["removed"]) == (2, 10, 10, True)
     assert len(lines(tierfs("ledger", "ls", "--json", store=path).out)) == 2

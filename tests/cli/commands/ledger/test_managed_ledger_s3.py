@@ -1,4 +1,4 @@
-"""A topic on a real server from append to deletion: rollover, offload, lag, reading back and trimming by themselves."""
+"""A topic on a real server from append to deletion: automatic rollover, offload, lag, reads and trimming."""
 
 from __future__ import annotations
 

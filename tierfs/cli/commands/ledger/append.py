@@ -1,4 +1,4 @@
-"""tierfs ledger append: entries into a ledger, or into the open one of a managed ledger."""
+"""Define tierfs ledger append: append entries to a ledger, or to the open ledger of a managed ledger."""
 
 from __future__ import annotations
 
@@ -31,24 +31,23 @@ from tierfs.types import MIB, EntryKind
 
 _BATCH_BYTES = 4 * MIB
 _BATCH_ENTRIES = 4096
-"""Entries that are committed together: a commit costs a millisecond."""
+"""Limit of entries in one commit, which costs a millisecond."""
 
 
 @command("append")
 @click.argument("segment")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
-@click.option("--lines", is_flag=True, help="Make each line an entry, its line feed included.")
-@click.option("--take-over", is_flag=True, help="Fence a writer that is still alive.")
+@click.option("--lines", is_flag=True, help="Append each line as one entry, with its line feed.")
+@click.option("--take-over", is_flag=True, help="Fence another writer of the ledger that is still alive.")
 @wait_option
 def append(
     session: Session, segment: str, files: tuple[str, ...], lines: bool, take_over: bool, wait: float | None
 ) -> None:
-    """Append each FILE as one entry, or stdin without one (or for -), to the ledger SEGMENT.
+    """Append each FILE as one entry to the ledger SEGMENT; stdin if there is no FILE (or for -).
 
-    Prints one line when all are durable: the ledger, the first entry's id, and the id behind the last one. A directory,
-    which may not be there yet, is a managed ledger: its open ledger takes the entries until policy closes it, then the
-    next one. The line then has the positions of the first entry and of the last one. On a full disk cold bytes are
-    evicted first.
+    Prints one line when all are durable: the ledger, the first entry's id, and the id after the last one. A directory,
+    existing or not, is a managed ledger: entries go to its open ledger until policy closes that, then to the next one.
+    The line then has the positions of the first and the last entry. On a full disk cold bytes are evicted first.
     """
     session.require_output()
     paths = files or (source.STDIN,)
@@ -67,7 +66,7 @@ def append(
 
 
 def _is_managed_ledger(store: Store, name: str) -> bool:
-    """What is not there is one, unless it has the name of a ledger."""
+    """Return whether a name is a directory; a missing one counts as such unless its last part is a ledger id."""
     with store.metadata.read() as txn:
         entry = directories.find(txn, name)
     if entry is None:
@@ -84,10 +83,10 @@ def _append_to_one(
     done = AcknowledgedEntries(writer.name, count, count)
 
     def add(batch: list[bytes]) -> None:
-        with processes.deferred():  # else Ctrl-C could come between the commit and the note of it
+        with processes.deferred():  # Ctrl-C must not arrive between the commit and its note
             done.end_entry_id = writer.append_entries(batch).stop
 
-    with closing_writer(store, writer), _told(done):
+    with closing_writer(store, writer), _reporting(done):
         for batch in batches:
             room.make(name, partial(add, batch))
     return done
@@ -105,7 +104,7 @@ def _append_to_managed(
             done.note(added)
         return len(added.ids)
 
-    with closing(managed), _told(done):
+    with closing(managed), _reporting(done):
         for batch in batches:
             rest = batch
             while rest:
@@ -126,7 +125,7 @@ class AcknowledgedEntries:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Their number."""
         return self.end_entry_id - self.first_entry_id
 
 
@@ -145,11 +144,11 @@ class AcknowledgedPositions:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Their number."""
         return self.entries
 
     def note(self, added: Added) -> None:
-        """More of them are."""
+        """Count newly durable entries."""
         self.ledgers += not self.entries or added.ids.start == 0
         self.first_position = self.first_position or str(added.first)
         self.last_position = str(added.last)
@@ -157,17 +156,17 @@ class AcknowledgedPositions:
 
 
 @contextmanager
-def _told(done: AcknowledgedEntries | AcknowledgedPositions) -> Iterator[None]:
-    """Make an error inside the block say how many entries were added before it."""
+def _reporting(done: AcknowledgedEntries | AcknowledgedPositions) -> Iterator[None]:
+    """Add to an error inside the block the number of entries appended before it."""
     try:
         yield
     except (TierfsError, OSError, KeyboardInterrupt) as exc:
-        remedy = f"leave out the first {done.count} entries of this input when you append the rest"
+        remedy = f"to append the rest, leave out the first {done.count} entries of this input"
         raise Partial(exc, f"{done.count} entries are acknowledged: {done}", remedy=remedy, **asdict(done)) from exc
 
 
 def _files(paths: tuple[str, ...]) -> Iterator[list[bytes]]:
-    """Whole files, some together."""
+    """Yield batches of whole files."""
     batch: list[bytes] = []
     for path in paths:
         with _opened(path) as file:
@@ -180,7 +179,7 @@ def _files(paths: tuple[str, ...]) -> Iterator[list[bytes]]:
 
 
 def _lines(paths: tuple[str, ...]) -> Iterator[list[bytes]]:
-    """Lines with their line feeds, as many as there are to read: those of a pipe are not kept waiting for more."""
+    """Yield batches of lines with their line feeds; lines of a pipe do not wait until a batch is full."""
     for path in paths:
         begun = b""
         with _opened(path) as file:
@@ -194,7 +193,7 @@ def _lines(paths: tuple[str, ...]) -> Iterator[list[bytes]]:
 
 @contextmanager
 def _opened(path: str) -> Iterator[BufferedReader]:
-    """A file, or standard input, which stays open."""
+    """Open a file, or yield standard input, which stays open."""
     if path == source.STDIN:
         assert isinstance(sys.stdin.buffer, BufferedReader)
         yield sys.stdin.buffer

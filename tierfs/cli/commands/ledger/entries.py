@@ -1,8 +1,7 @@
-"""tierfs ledger read: entries out.
+"""Define tierfs ledger read, export and verify.
 
-tierfs ledger export: ledgers as the objects that Pulsar's offloader makes of them.
-
-tierfs ledger verify: the objects of ledgers, read as Pulsar reads them.
+`read` prints entries. `export` writes ledgers as the objects of Pulsar's offloader. `verify` reads the objects of
+ledgers as Pulsar reads them, and checks them.
 """
 
 from __future__ import annotations
@@ -40,14 +39,14 @@ if TYPE_CHECKING:
 
 
 _LINES_TOGETHER = 500
-"""Lines that are printed by one call."""
+"""Lines printed by one call."""
 
 
 @command("read")
 @click.argument("segment")
-@click.option("--from", "start", type=int, metavar="ID", default=0, help="First entry  [default: 0]")
-@click.option("--to", "end", type=int, metavar="ID", help="Id behind the last entry  [default: the number of entries]")
-@click.option("--messages", is_flag=True, help="Decode what Pulsar puts into entries: a JSON line per message.")
+@click.option("--from", "start", type=int, metavar="ID", default=0, help="Id of the first entry  [default: 0]")
+@click.option("--to", "end", type=int, metavar="ID", help="Id after the last entry  [default: the number of entries]")
+@click.option("--messages", is_flag=True, help="Decode the Pulsar messages in entries: print a JSON line per message.")
 @read_priority_option
 def read(
     session: Session,
@@ -59,7 +58,7 @@ def read(
 ) -> None:
     """Write a ledger's entries back to back. With --json a line per entry: its id, offset, length and SHA-256.
 
-    With --messages an entry that cannot be decoded is a line with its `error`, and the exit code is 74.
+    With --messages an entry that cannot be decoded becomes a line with its `error`, and the exit code is 74.
     """
     with session.open_store() as store:
         name = store.segment_of_path(segment)
@@ -83,7 +82,7 @@ def read(
 
 
 def _span(metadata: MetadataStore, segment_id: SegmentId, start: int, end: int) -> ByteRange:
-    """The bytes of entries [start, end), which there are."""
+    """Return the bytes of entries [start, end), which must exist."""
     if start == end:
         return ByteRange(0, 0)
     first = next(placed_entries(metadata, segment_id, start, start + 1))
@@ -96,41 +95,41 @@ def _write(data: Buffer) -> None:
 
 
 class _Lines:
-    """Lines of JSON, written many at once: standard output has no buffer of its own."""
+    """Lines of JSON, written in batches, as standard output is unbuffered."""
 
     def __init__(self) -> None:
         self._held: list[str] = []
 
     def add(self, line: Mapping[str, object]) -> None:
-        """Print a line, soon."""
+        """Add a line; a full batch is printed."""
         self._held.append(json.dumps(line))
         if len(self._held) >= _LINES_TOGETHER:
             self.end()
 
     def end(self) -> None:
-        """Print what is held back."""
+        """Print the rest."""
         _write("".join(f"{line}\n" for line in self._held).encode())
         self._held.clear()
 
 
 class _Entries:
-    """A line per entry."""
+    """Prints a line per entry."""
 
     def __init__(self) -> None:
         self.lines = _Lines()
 
     def show(self, entry: PlacedEntry, payload: bytes) -> None:
-        """Print it."""
+        """Print an entry."""
         sha256 = hashlib.sha256(payload).hexdigest()
         line = {"entry_id": entry.entry_id, "offset": entry.range.start, "length": len(payload), "sha256": sha256}
         self.lines.add(line)
 
     def require_right(self) -> None:
-        """Nothing can be wrong: reading proves the bytes."""
+        """Do nothing: reading has verified the bytes."""
 
 
 class _Messages:
-    """A line per message."""
+    """Prints a line per message."""
 
     def __init__(self, ledger: Ledger) -> None:
         self.lines = _Lines()
@@ -138,7 +137,7 @@ class _Messages:
         self._wrong = 0
 
     def show(self, entry: PlacedEntry, payload: bytes) -> None:
-        """Print what the entry holds, or why that is not known."""
+        """Print the messages of an entry, or the error of its decoding."""
         place = {"ledger_id": self._ledger.ledger_id, "entry_id": entry.entry_id}
         try:
             decoded = decode(payload, ledger_id=self._ledger.ledger_id, entry_id=entry.entry_id)
@@ -169,9 +168,11 @@ _TRANSFORMS = ("unbatch",)
 @command("export")
 @click.argument("path", metavar="SEGMENT|DIR")
 @click.argument("directory", metavar="OUT_DIR", type=click.Path(file_okay=False, path_type=Path))
-@click.option("--block-size", type=Size(), metavar="SIZE", help="Encode with blocks of SIZE at most.")
-@click.option("--first-form", metavar="HEX:HEX", help="One object, as in PIP-17's first version: its magic words.")
-@click.option("--transform", type=click.Choice(_TRANSFORMS), help="unbatch: one entry per message, not compressed.")
+@click.option("--block-size", type=Size(), metavar="SIZE", help="Encode in blocks of at most SIZE.")
+@click.option(
+    "--first-form", metavar="HEX:HEX", help="Write one object as in PIP-17's first form, with these magic words."
+)
+@click.option("--transform", type=click.Choice(_TRANSFORMS), help="unbatch: write one uncompressed entry per message.")
 def export(
     session: Session,
     path: str,
@@ -180,10 +181,10 @@ def export(
     first_form: str | None,
     transform: str | None,
 ) -> None:
-    """Write the objects of each closed ledger at or below a path as files OUT_DIR/<key>, with <key>.json beside each.
+    """Write the objects of each closed ledger at or below a path as files OUT_DIR/<key>, each with a <key>.json.
 
-    A cold ledger is copied from its own objects byte for byte, unless an option asks for another encoding; a local one
-    is encoded as offload would. Nothing is overwritten; repeating it succeeds. To read them back: tierfs adopt pulsar.
+    A cold ledger is copied from its own objects byte for byte, unless an option sets another encoding; a local one
+    is encoded as by offload. Nothing is overwritten; repeating it succeeds. To read them back: tierfs adopt pulsar.
     """
     from tierfs.adoption.ledger_read import magic_words
     from tierfs.app.ledger_export import Exporter, LedgerExport
@@ -203,37 +204,36 @@ def export(
         _sum_up(session, outcomes, directory)
 
 
-def _exported_data(one: Exported) -> dict[str, Any]:
+def _exported_data(exported: Exported) -> dict[str, Any]:
     return {
-        "segment": one.segment,
-        "state": _status(one),
-        "entries": one.entries,
-        "bytes": one.bytes,
-        "files": list(one.keys),
-        "copied": one.copied,
-        **({"why": one.why_not} if one.why_not else {}),
+        "segment": exported.segment,
+        "state": _status(exported),
+        "entries": exported.entries,
+        "bytes": exported.bytes,
+        "files": list(exported.keys),
+        "copied": exported.copied,
+        **({"why": exported.why_not} if exported.why_not else {}),
     }
 
 
-def _status(one: Exported) -> str:
-    if one.why_not:
+def _status(exported: Exported) -> str:
+    if exported.why_not:
         return "left out"
-    return "exported" if one.new else "already exported"
+    return "exported" if exported.new else "already exported"
 
 
-def _line(one: Exported) -> str:
-    if one.why_not:
-        return f"{printable(one.segment)}: left out, {one.why_not}"
-    size, how = output.size(one.bytes), "copied" if one.copied else "encoded"
-    return (
-        f"{printable(one.segment)}: {_status(one)}, {output.count(one.entries, 'entry')}, {size} {how}, {one.keys[0]}"
-    )
+def _line(exported: Exported) -> str:
+    if exported.why_not:
+        return f"{printable(exported.segment)}: left out, {exported.why_not}"
+    size, method = output.size(exported.bytes), "copied" if exported.copied else "encoded"
+    entries = output.count(exported.entries, "entry")
+    return f"{printable(exported.segment)}: {_status(exported)}, {entries}, {size} {method}, {exported.keys[0]}"
 
 
 def _sum_up(session: Session, outcomes: list[Exported], directory: Path) -> None:
     written = sum(not one.why_not for one in outcomes)
-    left = len(outcomes) - written
-    rest = f"; {output.count(left, 'ledger')} left out: close first" if left else ""
+    left_out = len(outcomes) - written
+    rest = f"; {output.count(left_out, 'ledger')} left out: close first" if left_out else ""
     session.done({}, f"{output.count(written, 'ledger')} in {printable(str(directory))}{rest}")
 
 
@@ -244,11 +244,12 @@ _STATE_WIDTH = len("DAMAGED")
 @command("verify")
 @click.argument("path", metavar="SEGMENT|DIR")
 def verify(session: Session, path: str) -> None:
-    """Read the data and index object of each cold ledger at or below a path, ours or adopted, and check them.
+    """Read and check the data and index object of each cold ledger at or below a path, adopted ones included.
 
-    Format versions, blocks, the id and length of every entry, and all bytes, against the index, the store's rows of
-    entries and its checksums. One line for each ledger: ok, warning, DAMAGED, or local for one that is not offloaded.
-    The exit code is 74 when one is damaged. A warning is what Pulsar reads all the same, or what it lost in writing.
+    Checks format versions, blocks, the id and length of every entry, and all bytes against the index, the store's
+    rows of entries and its checksums. Prints one line for each ledger: ok, warning, DAMAGED, or local for one that is
+    not offloaded. The exit code is 74 if one is damaged. A warning is a deviation that Pulsar can read, or a loss
+    when Pulsar wrote the ledger.
     """
     from tierfs.app.ledger_verify import LedgerVerifier
 
@@ -269,34 +270,34 @@ def verify(session: Session, path: str) -> None:
         raise click.exceptions.Exit(_EXIT_DAMAGED)
 
 
-def _verified_state(one: VerifiedLedger) -> str:
-    if one.error is not None:
+def _verified_state(ledger: VerifiedLedger) -> str:
+    if ledger.error is not None:
         return "damaged"
-    if not one.objects:
+    if not ledger.objects:
         return "local"
-    return "warning" if one.warnings.count else "ok"
+    return "warning" if ledger.warnings.count else "ok"
 
 
-def _verified_data(one: VerifiedLedger) -> dict[str, Any]:
+def _verified_data(ledger: VerifiedLedger) -> dict[str, Any]:
     return {
-        "segment": one.name,
-        "state": _verified_state(one),
-        "entries": one.entries,
-        "length": one.length,
-        "objects": one.objects,
-        "error": None if one.error is None else str(one.error),
-        "warnings": {"count": one.warnings.count, "first": one.warnings.messages},
+        "segment": ledger.name,
+        "state": _verified_state(ledger),
+        "entries": ledger.entries,
+        "length": ledger.length,
+        "objects": ledger.objects,
+        "error": None if ledger.error is None else str(ledger.error),
+        "warnings": {"count": ledger.warnings.count, "first": ledger.warnings.messages},
     }
 
 
-def _text(one: VerifiedLedger) -> str:
-    state = _verified_state(one)
-    shown = state.upper() if one.error is not None else state
-    line = f"{shown:<{_STATE_WIDTH}}  {printable(one.name)}: {output.count(one.entries, 'entry')}"
-    line += f", {output.size(one.length)}"
-    if one.error is not None:
-        return f"{line}: {printable(str(one.error))}"
-    if not one.warnings.count:
+def _text(ledger: VerifiedLedger) -> str:
+    state = _verified_state(ledger)
+    shown = state.upper() if ledger.error is not None else state
+    line = f"{shown:<{_STATE_WIDTH}}  {printable(ledger.name)}: {output.count(ledger.entries, 'entry')}"
+    line += f", {output.size(ledger.length)}"
+    if ledger.error is not None:
+        return f"{line}: {printable(str(ledger.error))}"
+    if not ledger.warnings.count:
         return line
-    more = f" (and {one.warnings.count - 1} more)" if one.warnings.count > 1 else ""
-    return f"{line}: {printable(one.warnings.messages[0])}{more}"
+    more = f" (and {ledger.warnings.count - 1} more)" if ledger.warnings.count > 1 else ""
+    return f"{line}: {printable(ledger.warnings.messages[0])}{more}"

@@ -1,4 +1,4 @@
-"""tierfs ledger: ledgers, the segments that are made of numbered entries."""
+"""Define tierfs ledger, and its commands create, close, ls, info and delete."""
 
 from __future__ import annotations
 
@@ -45,17 +45,17 @@ _COLUMNS = ("<6", f"<{max(map(len, OffloadState))}", ">13", ">10", "<")
 
 @click.group("ledger", cls=LazyGroup, lazy=_COMMANDS, store_variable=None)
 def ledger() -> None:
-    """Work with ledgers: segments that are made of numbered entries.
+    """Work with ledgers: segments made of numbered entries.
 
-    A mount shows a ledger as the file of its entries, back to back. The directory it is in is its managed ledger.
+    A mount shows a ledger as a file of its entries, back to back. The directory of a ledger is its managed ledger.
     """
 
 
 @command("create")
 @click.argument("managed_ledger")
-@click.option("--id", "ledger_id", type=int, metavar="N", help="The ledger's id  [default: a new one]")
+@click.option("--id", "ledger_id", type=int, metavar="N", help="Id of the ledger  [default: a new one]")
 def create(session: Session, managed_ledger: str, ledger_id: int | None) -> None:
-    """Make an empty ledger in the directory MANAGED_LEDGER; prints its segment's name."""
+    """Create an empty ledger in the directory MANAGED_LEDGER, and print its segment's name."""
     with session.open_store() as store:
         with store.metadata.write() as txn:
             name = ledgers.make(txn, managed_ledger, ledger_id)
@@ -67,7 +67,7 @@ def create(session: Session, managed_ledger: str, ledger_id: int | None) -> None
 @command("close")
 @click.argument("segment")
 def close(session: Session, segment: str) -> None:
-    """End a ledger: it takes no more entries. Repeating it succeeds."""
+    """Close a ledger: it accepts no more entries. Repeating it succeeds."""
     with session.open_store() as store:
         name = store.segment_of_path(segment)
         with store.metadata.read() as txn:
@@ -86,17 +86,17 @@ def ls(session: Session, path: str) -> None:
         name = store.segment_of_path(path)
         with store.metadata.read() as txn:
             found = list(ledgers.below(txn, name))
-    # Printed once the snapshot is released: a pager may take its time.
+    # Print after releasing the snapshot: a pager may be slow.
     lines = [json.dumps(asdict(one)) for one in found] if session.json else output.lines(map(_cells, found), *_COLUMNS)
     for line in lines:
         click.echo(line)
 
 
-def _cells(one: Ledger) -> Sequence[str]:
-    return one.state, one.offload, f"{one.entries:,}", output.size(one.length), printable(one.segment)
+def _cells(ledger: Ledger) -> Sequence[str]:
+    return ledger.state, ledger.offload, f"{ledger.entries:,}", output.size(ledger.length), printable(ledger.segment)
 
 
-def _told(found: Ledger, offload: OffloadProgress, *, local_deleted: bool) -> str:
+def _offload_text(found: Ledger, offload: OffloadProgress, *, local_deleted: bool) -> str:
     if offload.uuid is None:
         return found.offload
     since = f" since {output.timestamp(offload.timestamp_ms)}" if offload.complete else ""
@@ -106,12 +106,12 @@ def _told(found: Ledger, offload: OffloadProgress, *, local_deleted: bool) -> st
 
 @command("delete")
 @click.argument("segments", nargs=-1, required=True, metavar="SEGMENT...")
-@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@click.option("--dry-run", is_flag=True, help="Show the ledgers to delete, and change nothing.")
 @yes_option
 def delete(session: Session, segments: tuple[str, ...], dry_run: bool, yes: bool) -> None:
-    """Delete closed ledgers with their local and cold bytes, and what an attempt to offload them left.
+    """Delete closed ledgers with their local and cold bytes, and the remains of attempts to offload them.
 
-    If one is open, or no ledger, none is deleted.
+    If one is open, or is not a ledger, none is deleted.
     """
     with session.open_store() as store:
         names = list(dict.fromkeys(store.segment_of_path(segment) for segment in segments))
@@ -125,9 +125,8 @@ def delete(session: Session, segments: tuple[str, ...], dry_run: bool, yes: bool
             ask("ledger delete", f"delete {_size_of(plan)}?")
         for name in names:
             verbs.delete(store, name, recursive=False)
-        late = verbs.settle(store)
-    if late is not None:
-        session.note(f"the bucket will be told later: {late}")
+        unpublished = verbs.settle(store)
+    session.note_unpublished(unpublished)
     session.done(_removal(names, plan, removed=True), f"deleted {_size_of(plan)}")
 
 
@@ -158,8 +157,8 @@ def info(session: Session, segment: str) -> None:
         name = store.segment_of_path(segment)
         with store.metadata.read() as txn:
             record, found = ledgers.find(txn, name)
-            known = metadata_ledgers.find(txn, record.id)
-    offload, local_deleted = known.offload, is_local_deleted(record, known)
+            ledger_record = metadata_ledgers.find(txn, record.id)
+    offload, local_deleted = ledger_record.offload, is_local_deleted(record, ledger_record)
     uuid = None if offload.uuid is None else str(offload.uuid)
     data = {
         **asdict(found),
@@ -175,7 +174,7 @@ def info(session: Session, segment: str) -> None:
         ("id", "none in its name" if found.ledger_id is None else str(found.ledger_id)),
         ("managed", printable(found.managed_ledger) or "/"),
         ("state", found.state),
-        ("offload", _told(found, offload, local_deleted=local_deleted)),
+        ("offload", _offload_text(found, offload, local_deleted=local_deleted)),
         ("entries", f"{found.entries:,}, the last is {last}"),
         ("bytes", f"{found.length:,} ({output.size(found.length)})"),
         ("created", output.timestamp(record.created_ms) or "-"),

@@ -1,4 +1,4 @@
-"""tierfs ledger offload, status, trim and terminate: what concerns all ledgers of a managed ledger."""
+"""Define tierfs ledger offload, status, trim and terminate: the commands for a whole managed ledger."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _COLUMNS = (">8", "<6", ">17", ">10", "<")
 
 @command("offload")
 @click.argument("managed_ledger")
-@click.option("--before", metavar="LEDGER:ENTRY", help="Position to stop at  [default: all that is closed]")
+@click.option("--before", metavar="LEDGER:ENTRY", help="Position to stop at  [default: the end of the closed ledgers]")
 def offload(session: Session, managed_ledger: str, before: str | None) -> None:
-    """Make the closed ledgers of MANAGED_LEDGER cold that lie before a position as a whole, oldest first.
+    """Copy the closed ledgers of MANAGED_LEDGER that lie wholly before a position to the cold tier, oldest first.
 
-    Prints the position of the first entry that was not to be offloaded. While a mount or daemon holds the store, it
+    Prints the position of the first entry that is not offloaded. While a mount or daemon holds the store, it
     does the work.
     """
     from tierfs.holder.verbs import BEFORE, OFFLOAD_PREFIX
@@ -54,24 +54,24 @@ def _offloaded(name: str, done: PrefixOffloaded) -> str:
 @command("terminate")
 @click.argument("managed_ledger")
 def terminate(session: Session, managed_ledger: str) -> None:
-    """End MANAGED_LEDGER for good: its open ledger is closed, and it takes no more entries.
+    """Terminate MANAGED_LEDGER: its open ledger is closed, and it never accepts entries again.
 
-    Prints the position of its last entry. Repeating it succeeds; what it has stays.
+    Prints the position of its last entry. Repeating it succeeds; its entries are kept.
     """
     with session.open_store() as store:
         name = store.segment_of_path(managed_ledger)
         last = store.engine.terminate_managed_ledger(name)
     shown = None if last is None else str(last)
-    told = "it has no entry" if last is None else f"its last entry is {last}"
-    session.done({"managed_ledger": name, "last_position": shown}, f"terminated {printable(name)}: {told}")
+    text = "it has no entry" if last is None else f"its last entry is {last}"
+    session.done({"managed_ledger": name, "last_position": shown}, f"terminated {printable(name)}: {text}")
 
 
 @command("status")
 @click.argument("managed_ledger")
 def status(session: Session, managed_ledger: str) -> None:
-    """Show the ledgers of MANAGED_LEDGER: what they hold, how far their offload is, and which one is next.
+    """Show the ledgers of MANAGED_LEDGER: their content, the state of their offload, and the next one to offload.
 
-    An offload is none, in progress, failed (until the next attempt) or complete.
+    The state is none, in progress, failed (until the next attempt) or complete.
     """
     with session.open_store() as store:
         name = store.segment_of_path(managed_ledger)
@@ -81,17 +81,17 @@ def status(session: Session, managed_ledger: str) -> None:
     session.result(data, "\n".join([*output.lines(map(_cells, found.ledgers), *_COLUMNS), _sums(found)]))
 
 
-def _ledger_data(one: LedgerStatus) -> dict[str, object]:
-    data = asdict(one)
+def _ledger_data(ledger: LedgerStatus) -> dict[str, object]:
+    data = asdict(ledger)
     return data | {key: output.timestamp(data.pop(f"{key}_ms")) for key in ("closed", "offloaded")}
 
 
-def _cells(one: LedgerStatus) -> Sequence[str]:
-    when = f" {output.clock_time(one.offloaded_ms)}" if one.offloaded_ms else ""
-    deleted = ", local bytes deleted" if one.local_deleted else ""
-    attempt = f"  {one.uuid}" if one.uuid is not None else ""
-    offload = f"{one.offload}{when}{deleted}{attempt}"
-    return str(one.ledger_id), one.state, f"{one.entries:,} entries", output.size(one.bytes), offload
+def _cells(ledger: LedgerStatus) -> Sequence[str]:
+    when = f" {output.clock_time(ledger.offloaded_ms)}" if ledger.offloaded_ms else ""
+    deleted = ", local bytes deleted" if ledger.local_deleted else ""
+    attempt = f"  {ledger.uuid}" if ledger.uuid is not None else ""
+    offload = f"{ledger.offload}{when}{deleted}{attempt}"
+    return str(ledger.ledger_id), ledger.state, f"{ledger.entries:,} entries", output.size(ledger.bytes), offload
 
 
 def _sums(found: ManagedStatus) -> str:
@@ -104,13 +104,13 @@ def _sums(found: ManagedStatus) -> str:
 
 @command("trim")
 @click.argument("managed_ledger")
-@click.option("--before", type=int, metavar="LEDGER", required=True, help="The first ledger that stays.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would go.")
+@click.option("--before", type=int, metavar="LEDGER", required=True, help="Id of the first ledger to keep.")
+@click.option("--dry-run", is_flag=True, help="Show the ledgers to delete, and change nothing.")
 @yes_option
 def trim(session: Session, managed_ledger: str, before: int, dry_run: bool, yes: bool) -> None:
-    """Delete the closed ledgers of MANAGED_LEDGER that come before a ledger, in both tiers.
+    """Delete the closed ledgers of MANAGED_LEDGER before a given ledger, in both tiers.
 
-    Open ledgers stay. Objects go after a grace period; those that tierfs did not write stay.
+    Open ledgers are kept. Objects are deleted after a grace period; objects that tierfs did not write are kept.
     """
     with session.open_store() as store:
         name = store.segment_of_path(managed_ledger)
@@ -122,9 +122,8 @@ def trim(session: Session, managed_ledger: str, before: int, dry_run: bool, yes:
         if plan.segments and not yes:
             ask("ledger trim", f"delete {_described(name, plan)}?")
         done = verbs.trim_ledgers(store, name, before)
-        late = verbs.settle(store)
-    if late is not None:
-        session.note(f"the bucket will be told later: {late}")
+        unpublished = verbs.settle(store)
+    session.note_unpublished(unpublished)
     session.done(_trimmed(name, done, removed=True), f"deleted {_described(name, done)}")
 
 

@@ -1,13 +1,4 @@
-"""tierfs pipeline ingest.
-
-tierfs pipeline scrub.
-
-tierfs pipeline export.
-
-tierfs pipeline report.
-
-tierfs pipeline rebuild.
-"""
+"""Define tierfs pipeline ingest, scrub, export, report and rebuild."""
 
 from __future__ import annotations
 
@@ -38,14 +29,18 @@ _FORMATS = ("parquet", "json", "csv", "orc", "text")
 
 @command("ingest")
 @click.argument("sources", nargs=-1, required=True)
-@click.option("--into", metavar="DIR", default="", help="The directory of the segments  [default: the root]")
-@click.option("--key", metavar="COL", help="Read SOURCEs as tables; a segment for each value of this column.")
-@click.option("--value", metavar="COL", default="value", show_default=True, help="With --key: lines, or bytes.")
-@click.option("--order-by", metavar="COL,COL", default="", help="With --key: the order of a segment's rows.")
+@click.option("--into", metavar="DIR", default="", help="Target directory in the store  [default: the root]")
+@click.option("--key", metavar="COL", help="Read SOURCEs as tables; make a segment for each value of this column.")
+@click.option(
+    "--value", metavar="COL", default="value", show_default=True, help="With --key: column with the lines or bytes."
+)
+@click.option("--order-by", metavar="COL,COL", default="", help="With --key: columns that order a segment's rows.")
 @click.option("--format", "file_format", type=click.Choice(_FORMATS), default="parquet", show_default=True)
-@click.option("--application", metavar="NAME", help="With --version: do it once, however often it is run.")
-@click.option("--version", type=click.IntRange(0), help="Of the application; a later one is higher.")
-@click.option("--skip-existing", is_flag=True, help="Leave out files whose segments are there.")
+@click.option("--application", metavar="NAME", help="With --version: ingest once, even if the job is repeated.")
+@click.option(
+    "--version", type=click.IntRange(0), help="With --application: number of the ingest; a later one is higher."
+)
+@click.option("--skip-existing", is_flag=True, help="Leave out files whose segments exist.")
 @click.option("--no-seal", is_flag=True, help="Leave the segments open.")
 @job_options
 @output_option
@@ -65,10 +60,10 @@ def ingest(
     settings: Sequence[str],
     output: Path | None,
 ) -> None:
-    """Make segments of files, or of a table's rows by key. Executors upload them; one commit makes all, or none.
+    """Make segments of files, or of a table's rows by key. Executors upload them; one commit creates all, or none.
 
-    A file becomes a segment of its name, those below a directory of their paths in it; executors have to see them at
-    the same paths. With --key, SOURCEs are whatever Spark reads.
+    A file becomes a segment of its name, a file below a directory one of its path in it; executors must see them at
+    the same paths. With --key, SOURCEs are any input that Spark reads.
     """
     if (application is None) != (version is None):
         raise click.UsageError("--application and --version belong together")
@@ -109,15 +104,15 @@ _EXIT_DAMAGED = 74
 def scrub(
     session: Session, paths: Sequence[str], master: str | None, settings: Sequence[str], output: Path | None
 ) -> None:
-    """Check every byte of every copy, in both tiers, at and below PATHs; all of the store without one.
+    """Check every byte of every copy, in both tiers, at and below PATHs; without a PATH, of the whole store.
 
-    A row for each run of bytes that is damaged, missing, not reachable, or not seen: local copies are checked by
-    executors that see the store's directory. Nothing is changed; tierfs fsck --repair mends.
+    Prints a row for each run of bytes that is damaged, missing, not reachable, or not seen: local copies are checked
+    by executors that see the store's directory. Nothing is changed; tierfs fsck --repair repairs.
 
     \b
     Exit codes:
-       0  all copies were read and are right
-      11  nothing is wrong, but some copies could not be checked
+       0  all copies were read and are good
+      11  no damage, but some copies could not be checked
       74  a copy is damaged or missing
     """
     job = job_of(master, settings)
@@ -144,7 +139,9 @@ def _summary(sums: Mapping[str, Any]) -> str:
     speed = f"{output.duration(sums['seconds'])}, {per_second(read_bytes, sums['seconds'])}"
     lines = [f"checked {segments}: {tiers} ({speed})"]
     if sums["damaged_bytes"]:
-        lines.append(f"{output.size(sums['damaged_bytes'])} damaged or missing; mend with: tierfs fsck --deep --repair")
+        lines.append(
+            f"{output.size(sums['damaged_bytes'])} damaged or missing; repair with: tierfs fsck --deep --repair"
+        )
     if sums["unseen_bytes"]:
         lines.append(f"not checked: {output.size(sums['unseen_bytes'])} that executors do not see")
     if sums["unreachable_bytes"]:
@@ -160,13 +157,17 @@ _COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 
 @command("export")
 @click.argument("paths", nargs=-1, required=True)
-@click.option("--to", "target", required=True, metavar="DIR", help="A directory, or a URL that Spark writes to.")
-@click.option("--type", "row_type", type=click.Choice(_TYPES), default="lines", show_default=True, help="A row is one.")
-@click.option("--unbatch", is_flag=True, help="With --type entries: an entry of its own for each message.")
+@click.option(
+    "--to", "target", required=True, metavar="DIR", help="Target directory, or a URL that Spark can write to."
+)
+@click.option(
+    "--type", "row_type", type=click.Choice(_TYPES), default="lines", show_default=True, help="Content of a row."
+)
+@click.option("--unbatch", is_flag=True, help="With --type entries: write one entry for each message.")
 @click.option("--partition-by", metavar="COL,COL", default="", help="Columns that become directories.")
 @click.option("--compression", type=click.Choice(_COMPRESSIONS), default="zstd", show_default=True)
-@click.option("--append", "if_there", flag_value="append", help="Add to what DIR holds.")
-@click.option("--overwrite", "if_there", flag_value="overwrite", help="Replace what DIR holds.")
+@click.option("--append", "if_there", flag_value="append", help="Add to the content of DIR.")
+@click.option("--overwrite", "if_there", flag_value="overwrite", help="Replace the content of DIR.")
 @click.option("--verify", is_flag=True, help="Read the table back and compare it.")
 @job_options
 def export(
@@ -184,7 +185,7 @@ def export(
 ) -> None:
     """Write lines, or entries or messages of ledgers, at and below PATHs to a Parquet table.
 
-    A DIR that holds something is refused. Rows, bytes and a checksum of all rows are counted while they are written.
+    Fails if DIR is not empty. Rows, bytes and a checksum of all rows are counted while they are written.
     """
     job = job_of(master, settings)
     with running(session, "export", job) as (spark, store, show):
@@ -211,12 +212,14 @@ _COLUMNS = (">10", ">10", ">10", ">10", "<")
 
 @command("report")
 @click.argument("path", default="")
-@click.option("--depth", type=click.IntRange(1), default=1, show_default=True, help="Levels of directories below PATH.")
+@click.option(
+    "--depth", type=click.IntRange(1), default=1, show_default=True, help="Number of directory levels below PATH."
+)
 @click.option(
     "--output",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="Also write it: .parquet, .csv, .json (an object per line), or .html with pictures.",
+    help="Also write the report: .parquet, .csv, .json (an object per line), or .html with charts.",
 )
 @click.option("--gib-month", type=float, default=0.023, show_default=True, help="Dollars per GiB and month.")
 @click.option("--thousand-gets", type=float, default=0.0004, show_default=True, help="Dollars per 1000 GET.")
@@ -232,9 +235,9 @@ def report(
 ) -> None:
     """Sum up bytes by tier, age, policy and directory below PATH, and estimate what the cold tier costs.
 
-    Only metadata are read, so no Spark is started. Default prices: S3 Standard, us-east-1, the first 50 TB, January
-    2025. Costs are the whole store's: its objects, garbage that waits to be deleted, the uploads of the last 30 days,
-    and the GETs that read all of it once, 8 MiB each.
+    Only metadata is read, so Spark is not started. Default prices: S3 Standard, us-east-1, the first 50 TB, January
+    2025. Costs are for the whole store: its objects, garbage that waits for deletion, the uploads of the last 30
+    days, and the GETs that read all of it once, 8 MiB each.
     """
     check_output(output, [_HTML])
     from tierfs.app.report import Prices, make_report
@@ -277,10 +280,10 @@ def _cost(row: dict[str, Any]) -> Sequence[str]:
 @job_options
 @output_option
 def rebuild(session: Session, master: str | None, settings: Sequence[str], output: Path | None) -> None:
-    """Find where the entries of ledgers lie, where the store has lost it: adopted ledgers after a recovery.
+    """Rebuild lost rows of ledger entries, as of adopted ledgers after a recovery.
 
-    Executors read the copies of the rows, or all of the ledgers' objects, and check them against the checksums that
-    the store has. A row for each ledger that lacked its rows. Run it as often as you like.
+    Executors read the copies of the rows, or all of the ledgers' objects, and check them against the store's
+    checksums. Prints a row for each ledger that lacked its rows. Repeating it succeeds.
 
     \b
     Exit codes:

@@ -1,4 +1,4 @@
-"""tierfs pipeline: heavy work on a store as Spark jobs. Nothing of Spark is imported before a job begins."""
+"""Define tierfs pipeline: heavy work on a store as Spark jobs. Spark is not imported before a job begins."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NEEDED = ("pyspark", "pyarrow")
 
 @dataclass(frozen=True, slots=True)
 class JobOptions:
-    """How a job runs."""
+    """The cluster and the Spark settings of a job."""
 
     master: str | None
     settings: dict[str, str]
@@ -57,27 +57,25 @@ def _print_script(ctx: click.Context, parameter: click.Parameter, value: bool) -
     is_eager=True,
     expose_value=False,
     callback=_print_script,
-    help="Print the path of the program for spark-submit, which takes the same words.",
+    help="Print the path of the program for spark-submit, which takes the same arguments.",
 )
 def pipeline() -> None:
     """Run heavy work on a store as Spark jobs, here or on a cluster.
 
-    Needs PySpark, pyarrow and pandas (docs/spark.md), and Java. The same with spark-submit, which has the cluster's
+    Needs PySpark, pyarrow and pandas (docs/spark.md), and Java. With spark-submit, and so with the cluster's
     settings: spark-submit $(tierfs pipeline --script) scrub --store DIR
     """
 
 
 def job_options(function: F) -> F:
-    """The options that every job has; it gets them as `job`."""
-    with_master = click.option("--master", metavar="URL", help="The Spark cluster  [default: local[*]]")
-    with_settings = click.option(
-        "--conf", "settings", metavar="K=V", multiple=True, help="A setting of Spark; several are fine."
-    )
+    """Add the options of every job: `master` and `settings`, for `job_of`."""
+    with_master = click.option("--master", metavar="URL", help="URL of the Spark cluster  [default: local[*]]")
+    with_settings = click.option("--conf", "settings", metavar="K=V", multiple=True, help="Spark setting; repeatable.")
     return with_master(with_settings(function))
 
 
 def output_option(function: F) -> F:
-    """Where rows go besides the terminal."""
+    """Add the option that also writes the rows to a file."""
     return click.option(
         "--output",
         type=click.Path(dir_okay=False, path_type=Path),
@@ -87,18 +85,18 @@ def output_option(function: F) -> F:
 
 
 def job_of(master: str | None, settings: Sequence[str]) -> JobOptions:
-    """The options, checked. Raises InvalidRequest for a setting without a value."""
+    """Parse the options. Raises InvalidRequest for a setting without a value."""
     pairs: dict[str, str] = {}
-    for one in settings:
-        name, equals, value = one.partition("=")
+    for setting in settings:
+        name, equals, value = setting.partition("=")
         if not (name and equals):
-            raise InvalidRequest(f"--conf {one} is no setting", remedy="write NAME=VALUE")
+            raise InvalidRequest(f"--conf {setting} is not a setting", remedy="write NAME=VALUE")
         pairs[name] = value
     return JobOptions(master, pairs)
 
 
 def require_spark() -> None:
-    """Raise NotFound, with the remedy, where what Spark needs is not installed."""
+    """Raise NotFound, with the remedy, if a module that jobs need is not installed."""
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         from tierfs.doctor.machine import INSTALL_PYSPARK
@@ -108,7 +106,7 @@ def require_spark() -> None:
 
 @contextmanager
 def running(session: Session, name: str, options: JobOptions) -> Iterator[tuple[JobSession, Store, OnProgress]]:
-    """Spark, the store, and what shows progress, for one job. The store is looked at before Spark starts."""
+    """Open the store, start Spark, and show progress for one job. The store is opened first, to fail early."""
     require_spark()
     from tierfs.spark.jobs.session import job_session
 
@@ -120,7 +118,7 @@ def running(session: Session, name: str, options: JobOptions) -> Iterator[tuple[
 
 
 def check_output(output: Path | None, more: Sequence[str] = ()) -> None:
-    """Raise InvalidRequest, before the work, for a file that could not be written after it."""
+    """Raise InvalidRequest for an output file that cannot be written; called before the work."""
     require_spark()
     from tierfs.spark.jobs.tasks import require_suffix
 
@@ -128,11 +126,11 @@ def check_output(output: Path | None, more: Sequence[str] = ()) -> None:
         return
     require_suffix(output, more)
     if not output.absolute().parent.is_dir():
-        raise InvalidRequest(f"{output} is in no directory", remedy=f"make it: mkdir -p {output.parent}")
+        raise InvalidRequest(f"{output}: its directory does not exist", remedy=f"create it: mkdir -p {output.parent}")
 
 
 def finish(session: Session, result: Result, output: Path | None, summary: str) -> None:
-    """Write and print what a job found."""
+    """Write and print the result of a job."""
     if output is not None:
         result.write(output)
     table = result.text()
@@ -140,5 +138,5 @@ def finish(session: Session, result: Result, output: Path | None, summary: str) 
 
 
 def per_second(done_bytes: int, seconds: float) -> str:
-    """A speed for people."""
+    """Format a speed for people."""
     return f"{output.size(int(done_bytes / seconds))}/s" if seconds else "-"
