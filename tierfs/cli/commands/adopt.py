@@ -68,9 +68,10 @@ def _adoption(function: F) -> F:
 @command("objects")
 @_adoption
 def objects_(session: Session, places: tuple[str, ...], **options: Any) -> None:
-    """Adopt every object below an S3 prefix or every file of a directory, each as a segment DIR/<its name>.
+    """Adopt all objects below an S3 prefix or in a directory.
 
-    A URL or path of a single object adopts that object.
+    Each becomes a segment DIR/<its name> in the directory of --into. A URL or path of a single object adopts that
+    object.
     """
     _run(session, "objects", places, **options)
 
@@ -78,9 +79,10 @@ def objects_(session: Session, places: tuple[str, ...], **options: Any) -> None:
 @command("rocketmq")
 @_adoption
 def rocketmq_(session: Session, places: tuple[str, ...], **options: Any) -> None:
-    """Adopt the tiered storage of RocketMQ: DIR/<broker>/<topic>/<queue>/<type>, at RocketMQ's offsets.
+    """Adopt the tiered storage of RocketMQ, at RocketMQ's offsets.
 
-    URL or DIR is the root of the tiered storage, in any of its layouts, or a part of it.
+    The argument is the root of the tiered storage, in any of its layouts, or a part of it. The segments are
+    DIR/<broker>/<topic>/<queue>/<type> in the directory of --into.
     """
     _run(session, "rocketmq", places, **options)
 
@@ -88,10 +90,10 @@ def rocketmq_(session: Session, places: tuple[str, ...], **options: Any) -> None
 @command("pravega")
 @_adoption
 def pravega_(session: Session, places: tuple[str, ...], **options: Any) -> None:
-    """Adopt Pravega's long-term storage: DIR/<scope>/<stream>/<segment>, at Pravega's offsets.
+    """Adopt Pravega's long-term storage, at Pravega's offsets.
 
-    URL or DIR is its root. Pravega's own metadata is not read, so facts recorded only there, like truncations, are
-    missing.
+    The argument is its root. The segments are DIR/<scope>/<stream>/<segment> in the directory of --into. Pravega's own
+    metadata is not read, so facts recorded only there, like truncations, are missing.
     """
     _run(session, "pravega", places, **options)
 
@@ -105,11 +107,11 @@ def pravega_(session: Session, places: tuple[str, ...], **options: Any) -> None:
     help="Also adopt objects in PIP-17's first form, with these magic words of index and block.",
 )
 def pulsar_(session: Session, places: tuple[str, ...], accept_loss: bool, magic: str | None, **options: Any) -> None:
-    """Adopt the ledgers that a Pulsar cluster offloaded: DIR/<managed ledger>/<ledger id>, closed, entry by entry.
+    """Adopt the ledgers that a Pulsar cluster offloaded.
 
-    URL or DIR is the bucket or directory with its data and index objects; a directory may hold a <key>.json beside
-    each with its user metadata. Ledgers that Pulsar wrote without their last entries fail unless --accept-loss is
-    given.
+    The argument is the bucket or directory with their data and index objects; a directory may hold a <key>.json beside
+    each with its user metadata. The ledgers are DIR/<managed ledger>/<ledger id> in the directory of --into, closed,
+    entry by entry. Ledgers that Pulsar wrote without their last entries fail unless --accept-loss is given.
     """
     from tierfs.adoption.ledger_read import magic_words
     from tierfs.app.adopt import LedgerOptions

@@ -36,7 +36,7 @@ def cat(
     follow: bool,
     read_priority: ReadPriority | None,
 ) -> None:
-    """Write a segment's bytes to stdout. Offsets count from the segment's origin, not from its first readable byte."""
+    """Write a segment's bytes to stdout. Offsets are the segment's own: its first byte is at its start offset."""
     if follow and end is not None:
         raise click.UsageError("--to and --follow are mutually exclusive")
     output = _Stdout()

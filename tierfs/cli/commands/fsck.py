@@ -28,7 +28,7 @@ _INDENT = " " * len("DAMAGE  ")
 @command("fsck")
 @click.option("--deep", is_flag=True, help="Also read and check every byte of both tiers.")
 @click.option(
-    "--repair", is_flag=True, help="Repair findings that verified data can repair; needs a store that no process holds."
+    "--repair", is_flag=True, help="Repair what verified data can prove; fails while a process holds the store."
 )
 @yes_option
 def fsck(session: Session, deep: bool, repair: bool, yes: bool) -> None:

@@ -154,7 +154,10 @@ def config() -> None:
 
 @command("show")
 def show(session: Session) -> None:
-    """Show every setting and its origin: default, file (store.toml) or environment."""
+    """Show every setting and its origin.
+
+    The origin is default, file (store.toml) or environment.
+    """
     path = session.require_store_path()
     file = StorePaths(path.absolute()).settings
     if not file.is_file():

@@ -43,11 +43,12 @@ _BATCH_ENTRIES = 4096
 def append(
     session: Session, segment: str, files: tuple[str, ...], lines: bool, take_over: bool, wait: float | None
 ) -> None:
-    """Append each FILE as one entry to the ledger SEGMENT; stdin if there is no FILE (or for -).
+    """Append each FILE as one entry to the ledger SEGMENT.
 
-    Prints one line when all are durable: the ledger, the first entry's id, and the id after the last one. A directory,
-    existing or not, is a managed ledger: entries go to its open ledger until policy closes that, then to the next one.
-    The line then has the positions of the first and the last entry. On a full disk cold bytes are evicted first.
+    Stdin is one entry if there is no FILE (or for -). Prints one line when all are durable: the ledger, the first
+    entry's id, and the id after the last one. A directory, existing or not, is a managed ledger: entries go to its open
+    ledger until policy closes that, then to the next one. The line then has the positions of the first and the last
+    entry. On a full disk cold bytes are evicted first.
     """
     session.require_output()
     paths = files or (source.STDIN,)

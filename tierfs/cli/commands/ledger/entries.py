@@ -181,10 +181,11 @@ def export(
     first_form: str | None,
     transform: str | None,
 ) -> None:
-    """Write the objects of each closed ledger at or below a path as files OUT_DIR/<key>, each with a <key>.json.
+    """Write the objects of closed ledgers to files.
 
-    A cold ledger is copied from its own objects byte for byte, unless an option sets another encoding; a local one
-    is encoded as by offload. Nothing is overwritten; repeating it succeeds. To read them back: tierfs adopt pulsar.
+    Each closed ledger at or below the path becomes files OUT_DIR/<key>, each with a <key>.json. A cold ledger is copied
+    from its own objects byte for byte, unless an option sets another encoding; a local one is encoded as by offload.
+    Nothing is overwritten; repeating it succeeds. To read them back: tierfs adopt pulsar.
     """
     from tierfs.adoption.ledger_read import magic_words
     from tierfs.app.ledger_export import Exporter, LedgerExport
@@ -244,12 +245,13 @@ _STATE_WIDTH = len("DAMAGED")
 @command("verify")
 @click.argument("path", metavar="SEGMENT|DIR")
 def verify(session: Session, path: str) -> None:
-    """Read and check the data and index object of each cold ledger at or below a path, adopted ones included.
+    """Read and check the objects of cold ledgers.
 
-    Checks format versions, blocks, the id and length of every entry, and all bytes against the index, the store's
-    rows of entries and its checksums. Prints one line for each ledger: ok, warning, DAMAGED, or local for one that is
-    not offloaded. The exit code is 74 if one is damaged. A warning is a deviation that Pulsar can read, or a loss
-    when Pulsar wrote the ledger.
+    Reads the data and index object of each cold ledger at or below the path, adopted ones included. Checks format
+    versions, blocks, the id and length of every entry, and all bytes against the index, the store's rows of entries and
+    its checksums. Prints one line for each ledger: ok, warning, DAMAGED, or local for one that is not offloaded. The
+    exit code is 74 if one is damaged. A warning is a deviation that Pulsar can read, or a loss when Pulsar wrote the
+    ledger.
     """
     from tierfs.app.ledger_verify import LedgerVerifier
 

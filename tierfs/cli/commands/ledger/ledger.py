@@ -55,7 +55,10 @@ def ledger() -> None:
 @click.argument("managed_ledger")
 @click.option("--id", "ledger_id", type=int, metavar="N", help="Id of the ledger  [default: a new one]")
 def create(session: Session, managed_ledger: str, ledger_id: int | None) -> None:
-    """Create an empty ledger in the directory MANAGED_LEDGER, and print its segment's name."""
+    """Create an empty ledger in the directory MANAGED_LEDGER.
+
+    Prints the name of its segment.
+    """
     with session.open_store() as store:
         with store.metadata.write() as txn:
             name = ledgers.make(txn, managed_ledger, ledger_id)
@@ -81,7 +84,10 @@ def close(session: Session, segment: str) -> None:
 @command("ls")
 @click.argument("path", metavar="[DIR]", default="")
 def ls(session: Session, path: str) -> None:
-    """List the ledgers at or below DIR: state, offload, entries, bytes, name. With --json one object per line."""
+    """List the ledgers at or below DIR.
+
+    Prints state, offload, entries, bytes and name; with --json one object per line.
+    """
     with session.open_store() as store:
         name = store.segment_of_path(path)
         with store.metadata.read() as txn:
@@ -109,9 +115,9 @@ def _offload_text(found: Ledger, offload: OffloadProgress, *, local_deleted: boo
 @click.option("--dry-run", is_flag=True, help="Show the ledgers to delete, and change nothing.")
 @yes_option
 def delete(session: Session, segments: tuple[str, ...], dry_run: bool, yes: bool) -> None:
-    """Delete closed ledgers with their local and cold bytes, and the remains of attempts to offload them.
+    """Delete closed ledgers in both tiers.
 
-    If one is open, or is not a ledger, none is deleted.
+    The remains of attempts to offload them are deleted too. If one is open, or is not a ledger, none is deleted.
     """
     with session.open_store() as store:
         names = list(dict.fromkeys(store.segment_of_path(segment) for segment in segments))

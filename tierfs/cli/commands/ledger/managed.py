@@ -30,10 +30,10 @@ _COLUMNS = (">8", "<6", ">17", ">10", "<")
 @click.argument("managed_ledger")
 @click.option("--before", metavar="LEDGER:ENTRY", help="Position to stop at  [default: the end of the closed ledgers]")
 def offload(session: Session, managed_ledger: str, before: str | None) -> None:
-    """Copy the closed ledgers of MANAGED_LEDGER that lie wholly before a position to the cold tier, oldest first.
+    """Copy closed ledgers of MANAGED_LEDGER to the cold tier.
 
-    Prints the position of the first entry that is not offloaded. While a mount or daemon holds the store, it
-    does the work.
+    Copies those that lie wholly before a position, oldest first. Prints the position of the first entry that is not
+    offloaded. While a mount or daemon holds the store, it does the work.
     """
     from tierfs.holder.verbs import BEFORE, OFFLOAD_PREFIX
 
@@ -54,9 +54,9 @@ def _offloaded(name: str, done: PrefixOffloaded) -> str:
 @command("terminate")
 @click.argument("managed_ledger")
 def terminate(session: Session, managed_ledger: str) -> None:
-    """Terminate MANAGED_LEDGER: its open ledger is closed, and it never accepts entries again.
+    """Terminate MANAGED_LEDGER: it never accepts entries again.
 
-    Prints the position of its last entry. Repeating it succeeds; its entries are kept.
+    Its open ledger is closed. Prints the position of its last entry. Repeating it succeeds; its entries are kept.
     """
     with session.open_store() as store:
         name = store.segment_of_path(managed_ledger)
@@ -69,9 +69,10 @@ def terminate(session: Session, managed_ledger: str) -> None:
 @command("status")
 @click.argument("managed_ledger")
 def status(session: Session, managed_ledger: str) -> None:
-    """Show the ledgers of MANAGED_LEDGER: their content, the state of their offload, and the next one to offload.
+    """Show the ledgers of MANAGED_LEDGER and their offload.
 
-    The state is none, in progress, failed (until the next attempt) or complete.
+    Prints their sizes, the state of their offload, and the next one to offload. The state is none, in progress, failed
+    (until the next attempt) or complete.
     """
     with session.open_store() as store:
         name = store.segment_of_path(managed_ledger)
@@ -108,9 +109,10 @@ def _sums(found: ManagedStatus) -> str:
 @click.option("--dry-run", is_flag=True, help="Show the ledgers to delete, and change nothing.")
 @yes_option
 def trim(session: Session, managed_ledger: str, before: int, dry_run: bool, yes: bool) -> None:
-    """Delete the closed ledgers of MANAGED_LEDGER before a given ledger, in both tiers.
+    """Delete closed ledgers of MANAGED_LEDGER before a given one.
 
-    Open ledgers are kept. Objects are deleted after a grace period; objects that tierfs did not write are kept.
+    They are deleted in both tiers. Open ledgers are kept. Objects are deleted after a grace period; objects that tierfs
+    did not write are kept.
     """
     with session.open_store() as store:
         name = store.segment_of_path(managed_ledger)

@@ -35,7 +35,14 @@ _FORMATS = ("parquet", "json", "csv", "orc", "text")
     "--value", metavar="COL", default="value", show_default=True, help="With --key: column with the lines or bytes."
 )
 @click.option("--order-by", metavar="COL,COL", default="", help="With --key: columns that order a segment's rows.")
-@click.option("--format", "file_format", type=click.Choice(_FORMATS), default="parquet", show_default=True)
+@click.option(
+    "--format",
+    "file_format",
+    type=click.Choice(_FORMATS),
+    default="parquet",
+    show_default=True,
+    help="With --key: format of SOURCEs.",
+)
 @click.option("--application", metavar="NAME", help="With --version: ingest once, even if the job is repeated.")
 @click.option(
     "--version", type=click.IntRange(0), help="With --application: number of the ingest; a later one is higher."
@@ -104,10 +111,11 @@ _EXIT_DAMAGED = 74
 def scrub(
     session: Session, paths: Sequence[str], master: str | None, settings: Sequence[str], output: Path | None
 ) -> None:
-    """Check every byte of every copy, in both tiers, at and below PATHs; without a PATH, of the whole store.
+    """Check every byte of every copy in both tiers.
 
-    Prints a row for each run of bytes that is damaged, missing, not reachable, or not seen: local copies are checked
-    by executors that see the store's directory. Nothing is changed; tierfs fsck --repair repairs.
+    Checks segments at and below PATHs; without a PATH, the whole store. Prints a row for each run of bytes that is
+    damaged, missing, not reachable, or not seen: local copies are checked by executors that see the store's directory.
+    Nothing is changed; tierfs fsck --repair repairs.
 
     \b
     Exit codes:
@@ -165,7 +173,13 @@ _COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 )
 @click.option("--unbatch", is_flag=True, help="With --type entries: write one entry for each message.")
 @click.option("--partition-by", metavar="COL,COL", default="", help="Columns that become directories.")
-@click.option("--compression", type=click.Choice(_COMPRESSIONS), default="zstd", show_default=True)
+@click.option(
+    "--compression",
+    type=click.Choice(_COMPRESSIONS),
+    default="zstd",
+    show_default=True,
+    help="Compression of the table.",
+)
 @click.option("--append", "if_there", flag_value="append", help="Add to the content of DIR.")
 @click.option("--overwrite", "if_there", flag_value="overwrite", help="Replace the content of DIR.")
 @click.option("--verify", is_flag=True, help="Read the table back and compare it.")
@@ -183,9 +197,10 @@ def export(
     master: str | None,
     settings: Sequence[str],
 ) -> None:
-    """Write lines, or entries or messages of ledgers, at and below PATHs to a Parquet table.
+    """Write segments at and below PATHs to a Parquet table.
 
-    Fails if DIR is not empty. Rows, bytes and a checksum of all rows are counted while they are written.
+    Rows are lines or bytes of segments, or entries or messages of ledgers. Fails if DIR is not empty. Rows, bytes and a
+    checksum of all rows are counted while they are written.
     """
     job = job_of(master, settings)
     with running(session, "export", job) as (spark, store, show):
@@ -233,11 +248,11 @@ def report(
     thousand_gets: float,
     thousand_puts: float,
 ) -> None:
-    """Sum up bytes by tier, age, policy and directory below PATH, and estimate what the cold tier costs.
+    """Sum up bytes below PATH, and estimate the costs of the cold tier.
 
-    Only metadata is read, so Spark is not started. Default prices: S3 Standard, us-east-1, the first 50 TB, January
-    2025. Costs are for the whole store: its objects, garbage that waits for deletion, the uploads of the last 30
-    days, and the GETs that read all of it once, 8 MiB each.
+    Bytes are summed up by tier, age, policy and directory. Only metadata is read, so Spark is not started. Default
+    prices: S3 Standard, us-east-1, the first 50 TB, January 2025. Costs are for the whole store: its objects, garbage
+    that waits for deletion, the uploads of the last 30 days, and the GETs that read all of it once, 8 MiB each.
     """
     check_output(output, [_HTML])
     from tierfs.app.report import Prices, make_report
@@ -280,10 +295,11 @@ def _cost(row: dict[str, Any]) -> Sequence[str]:
 @job_options
 @output_option
 def rebuild(session: Session, master: str | None, settings: Sequence[str], output: Path | None) -> None:
-    """Rebuild lost rows of ledger entries, as of adopted ledgers after a recovery.
+    """Rebuild the lost rows of ledgers' entries.
 
-    Executors read the copies of the rows, or all of the ledgers' objects, and check them against the store's
-    checksums. Prints a row for each ledger that lacked its rows. Repeating it succeeds.
+    Rows are lost, for example, when a store with adopted ledgers is recovered. Executors read the copies of the rows,
+    or all of the ledgers' objects, and check them against the store's checksums. Prints a row for each ledger that
+    lacked its rows. Repeating it succeeds.
 
     \b
     Exit codes:
