@@ -205,7 +205,7 @@ def test_an_object_that_was_taken_for_a_dead_ones_is_not_linked(meddling: tuple[
     (action,) = actions(store)
     work = store.cold_work()
     cold.do("compose", work.resolve_crashed, when=When.AFTER)  # what the next holder does first
-    with pytest.raises(ChunksMoved, match="dead one"):
+    with pytest.raises(ChunksMoved, match="a dead process"):
         work.consolidator.run(action, lambda _: None)
     assert_layout(store, "s", local=[], cold=[100, 200])
     work.collect()

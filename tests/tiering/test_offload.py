@@ -255,7 +255,7 @@ def test_an_upload_that_was_taken_for_a_dead_ones_is_not_linked(store: TestStore
         (action,) = objects_to_make(txn, store.segment("s"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "put", put_and_stall)
-        with pytest.raises(ChunksMoved, match="dead one"):
+        with pytest.raises(ChunksMoved, match="a dead process"):
             offload.run(action)
     assert_layout(store, "s", local=[4, 4], cold=[])
     store.cold_work().collect()
