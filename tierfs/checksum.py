@@ -112,10 +112,10 @@ class GridBuilder:
 
     def grid(self) -> array[int]:
         """Return CRCs of the blocks that were not taken; the last block may be partial."""
-        found = self._ended[:]
+        crcs = self._ended[:]
         if self.length_bytes % CRC_BLOCK_BYTES:
-            found.append(self._tail)
-        return found
+            crcs.append(self._tail)
+        return crcs
 
     def take(self) -> tuple[int, tuple[int, ...]]:
         """Return the CRCs of the blocks that changed since the last call, and the number of the first of them."""

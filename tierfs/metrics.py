@@ -100,7 +100,7 @@ class MetricName(StrEnum):
     CHECKSUM_FAILURES = (
         "tierfs_checksum_failures_total",
         _COUNTER,
-        "Blocks whose CRC32C was wrong, by where they came from.",
+        "Blocks whose CRC32C was wrong, by their source.",
         ("source",),
     )
     FUSE_OPERATIONS = ("tierfs_fuse_operations_total", _COUNTER, "Requests of the kernel.", ("operation",))
@@ -110,7 +110,7 @@ class MetricName(StrEnum):
         "Requests of the kernel that failed, by errno.",
         ("operation", "errno"),
     )
-    UPTIME = ("tierfs_uptime_seconds", _SAMPLED, "How long the mount has been there.")
+    UPTIME = ("tierfs_uptime_seconds", _SAMPLED, "Time since the mount began.")
     MEMORY_BUDGET = ("tierfs_memory_budget_bytes", _SAMPLED, "Memory that fetched bytes may take.")
     MEMORY_USED = ("tierfs_memory_used_bytes", _SAMPLED, "Memory that fetched bytes take.")
     FETCHES_IN_FLIGHT = ("tierfs_fetches_in_flight", _SAMPLED, "Fetches from the cold tier under way.")
@@ -124,18 +124,18 @@ class MetricName(StrEnum):
     DELETIONS_PAUSED = (
         "tierfs_timed_deletions_paused",
         _GAUGE,
-        "1 while deletions by time pause because the clocks disagree; told by the holder.",
+        "1 while deletions by time pause because the clocks disagree; reported by the holder.",
     )
     HOLDER = ("tierfs_holder", _SAMPLED, "1 if this process does the store's background work, else 0.")
     BACKLOG_BYTES = (
         "tierfs_offload_backlog_bytes",
         _SAMPLED,
-        "Complete chunks that wait to be offloaded; told by the holder.",
+        "Complete chunks that wait to be offloaded; reported by the holder.",
     )
     BACKLOG_AGE = (
         "tierfs_offload_backlog_age_seconds",
         _SAMPLED,
-        "Since when the oldest byte has been on the local disk alone; told by the holder.",
+        "Time since which the oldest byte has been on the local disk alone; reported by the holder.",
     )
     LOST_BYTES = ("tierfs_lost_bytes", _SAMPLED, "Bytes of the store of which no copy proved right.")
     SUSPECT_BYTES = ("tierfs_suspect_bytes", _SAMPLED, "Bytes in chunks of which a copy was missing or damaged.")

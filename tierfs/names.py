@@ -114,18 +114,18 @@ class LedgerKey:
 
 def ledger_key(name: str) -> LedgerKey | None:
     """Parse the name of a ledger's object; None for any other name."""
-    found = _LEDGER_KEY.fullmatch(name)
-    if found is None:
+    match = _LEDGER_KEY.fullmatch(name)
+    if match is None:
         return None
-    number = None if found["ledger"] is None else int(found["ledger"])
+    number = None if match["ledger"] is None else int(match["ledger"])
     if number is not None and number > MAX_LEDGER_ID:
         return None
-    return LedgerKey(UUID(found["uuid"]), number, found["index"] is not None)
+    return LedgerKey(UUID(match["uuid"]), number, match["index"] is not None)
 
 
 def ledger_id(component: str) -> int | None:
     """Return the id in the last component of a ledger's name; None when it has none."""
     if not (component.isascii() and component.isdigit() and len(component) <= _LEDGER_ID_DIGITS):
         return None
-    found = int(component)
-    return found if found <= MAX_LEDGER_ID else None
+    number = int(component)
+    return number if number <= MAX_LEDGER_ID else None

@@ -86,7 +86,7 @@ def sync_directory(path: str | Path) -> None:
 
 def make_directories(path: Path, mode: int) -> None:
     """Make a directory and its missing parents, durably; one that exists is success. Raises OSError."""
-    missing = [one for one in (path, *path.parents) if not one.exists()]
+    missing = [place for place in (path, *path.parents) if not place.exists()]
     path.mkdir(mode=mode, parents=True, exist_ok=True)
     for made in missing:
         sync_directory(made.parent)

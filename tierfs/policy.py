@@ -213,7 +213,7 @@ def _parse_size(text: str, most_bytes: int) -> int:
 
 def _parse_count(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= _MAX_COUNT:
-        raise ValueError(f"{text!r} is no number of entries")
+        raise ValueError(f"{text!r} is not a number of entries")
     return int(text)
 
 

@@ -15,22 +15,22 @@ from tierfs.types import ByteRange
 T = TypeVar("T")
 
 
-def merge(found: Iterable[ByteRange]) -> Iterator[ByteRange]:
+def merge(spans: Iterable[ByteRange]) -> Iterator[ByteRange]:
     """Join ranges that touch or overlap."""
     start = end = 0
-    for one in found:
-        if one.start > end:
+    for span in spans:
+        if span.start > end:
             if end > start:
                 yield ByteRange(start, end)
-            start = one.start
-        end = max(end, one.end)
+            start = span.start
+        end = max(end, span.end)
     if end > start:
         yield ByteRange(start, end)
 
 
-def union(found: Iterable[ByteRange]) -> list[ByteRange]:
+def union(spans: Iterable[ByteRange]) -> list[ByteRange]:
     """Join ranges that come in any order."""
-    return list(merge(sorted(found)))
+    return list(merge(sorted(spans)))
 
 
 def add(merged: list[ByteRange], new: ByteRange) -> None:
@@ -42,32 +42,32 @@ def add(merged: list[ByteRange], new: ByteRange) -> None:
         merged.append(new)
 
 
-def subtract(found: Iterable[ByteRange], taken: Iterable[ByteRange]) -> Iterator[ByteRange]:
+def subtract(spans: Iterable[ByteRange], taken: Iterable[ByteRange]) -> Iterator[ByteRange]:
     """Leave out the bytes that are in any of `taken`."""
     holes = filter(None, taken)
     hole = next(holes, None)
-    for one in merge(found):
-        at = one.start
-        while hole is not None and hole.start < one.end:
+    for span in merge(spans):
+        at = span.start
+        while hole is not None and hole.start < span.end:
             if at < hole.start:
                 yield ByteRange(at, hole.start)
             at = max(at, hole.end)
-            if at >= one.end:
+            if at >= span.end:
                 break  # the hole may reach into the next range
             hole = next(holes, None)
-        if at < one.end:
-            yield ByteRange(at, one.end)
+        if at < span.end:
+            yield ByteRange(at, span.end)
 
 
-def intersect(found: Iterable[ByteRange], other: Iterable[ByteRange]) -> Iterator[ByteRange]:
+def intersect(spans: Iterable[ByteRange], other: Iterable[ByteRange]) -> Iterator[ByteRange]:
     """Keep the bytes that are in both."""
     others = merge(other)
     match = next(others, None)
-    for one in merge(found):
-        while match is not None and match.start < one.end:
-            if common := one.intersect(match):
+    for span in merge(spans):
+        while match is not None and match.start < span.end:
+            if common := span.intersect(match):
                 yield common
-            if match.end >= one.end:
+            if match.end >= span.end:
                 break  # it may reach into the next range
             match = next(others, None)
 
@@ -85,10 +85,10 @@ def covers(held: Iterable[ByteRange], wanted: ByteRange) -> bool:
 def reach(start: int, held: Iterable[ByteRange]) -> int:
     """Return the first byte from `start` on that is not held."""
     end = start
-    for one in held:
-        if one.start > end:
+    for span in held:
+        if span.start > end:
             break
-        end = max(end, one.end)
+        end = max(end, span.end)
     return end
 
 

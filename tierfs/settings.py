@@ -115,12 +115,12 @@ def _read(path: Path) -> Tree:
 
 
 def _overrides(environ: Mapping[str, str]) -> Tree:
-    found: Tree = {}
+    tree: Tree = {}
     for name in sorted(environ):
         section, nested, key = name.removeprefix(ENVIRONMENT_PREFIX).lower().partition(_NESTED)
         if name.startswith(ENVIRONMENT_PREFIX) and nested:
-            found.setdefault(section, {})[key] = environ[name]
-    return found
+            tree.setdefault(section, {})[key] = environ[name]
+    return tree
 
 
 def _names() -> Iterator[tuple[str, str]]:
@@ -187,7 +187,9 @@ def kind_of(annotation: Any) -> ValueKind | None:
 def _directory(value: object) -> object:
     """Check a path, which the system takes as it is: text that looks as if it would be expanded is refused."""
     if isinstance(value, str) and ("\0" in value or value.startswith("~")):
-        raise ValueError(f"{value!r} is no directory: write an absolute path, or one relative to the store's directory")
+        raise ValueError(
+            f"{value!r} is not a directory: write an absolute path, or one relative to the store's directory"
+        )
     return value
 
 
@@ -201,14 +203,14 @@ def _refused(error: ErrorDetails, path: Path, origins: Mapping[str, Origin]) -> 
         where = "environment variable " + ENVIRONMENT_PREFIX + named.replace(".", _NESTED).upper()
     if error["type"] == "extra_forbidden":
         section = location[0] if len(location) > 1 else None
-        known = [key for parent, key in _names() if parent == section] or [f.name for f in fields(Settings)]
-        return _unknown(where, name, known, what="setting" if section else "section")
+        valid = [key for parent, key in _names() if parent == section] or [f.name for f in fields(Settings)]
+        return _unknown(where, name, valid, what="setting" if section else "section")
     allowed = error["msg"].removeprefix("Value error, ")
     return InvalidRequest(f"{where}: {printable(name)} = {error['input']!r}: {allowed[:1].lower()}{allowed[1:]}")
 
 
-def _unknown(where: str, name: str, known: list[str], *, what: str) -> InvalidRequest:
-    return InvalidRequest(f"{where}: unknown {what} {printable(name)!r}", remedy=f"known are: {', '.join(known)}")
+def _unknown(where: str, name: str, valid: list[str], *, what: str) -> InvalidRequest:
+    return InvalidRequest(f"{where}: unknown {what} {printable(name)!r}", remedy=f"known are: {', '.join(valid)}")
 
 
 def as_toml(annotation: Any, value: object) -> str:

@@ -51,11 +51,11 @@ def parse_duration(text: str | float) -> float:
     """
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         return float(text)
-    found = _DURATION.fullmatch(str(text).strip().lower())
-    factor = _SECONDS_PER_UNIT.get(found[2]) if found else None
-    if found is None or factor is None:
-        raise ValueError(f"{text!r} is no time: write seconds, or a number with ms, s, min, h, d or w, like 4h")
-    return float(found[1]) * factor
+    match = _DURATION.fullmatch(str(text).strip().lower())
+    factor = _SECONDS_PER_UNIT.get(match[2]) if match else None
+    if match is None or factor is None:
+        raise ValueError(f"{text!r} is not a time: write seconds, or a number with ms, s, min, h, d or w, like 4h")
+    return float(match[1]) * factor
 
 
 def count(number: int, noun: str) -> str:
@@ -85,4 +85,4 @@ def _parse_with_unit(text: str) -> int:
 
 
 def _no_size(text: object) -> ValueError:
-    return ValueError(f"{text!r} is no size: write bytes, or a number with KiB, MiB, GiB ..., like 64MiB")
+    return ValueError(f"{text!r} is not a size: write bytes, or a number with KiB, MiB, GiB ..., like 64MiB")

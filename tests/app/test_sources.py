@@ -94,5 +94,5 @@ def test_a_directory_of_others_is_not_trusted(
     open_source(url(tmp_path)).close()
     (root,) = (tmp_path / "temporary").glob("tierfs-replicas-*")
     root.chmod(0o777)
-    with pytest.raises(PermissionDenied, match="belongs to somebody else"):
+    with pytest.raises(PermissionDenied, match="belongs to another user"):
         open_source(url(tmp_path))

@@ -137,7 +137,7 @@ def test_durations(text: str | int, seconds: float) -> None:
 
 @pytest.mark.parametrize("text", ["", "h", "-1s", "1y", "1 month", "4h30m", True, None])
 def test_no_durations(text: str) -> None:
-    with pytest.raises(ValueError, match="is no time"):
+    with pytest.raises(ValueError, match="is not a time"):
         units.parse_duration(text)
 
 
@@ -148,5 +148,5 @@ def test_sizes(text: str | int, size: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "-1", "1e3", "x", True, -1, "9EiB", None])
 def test_no_sizes(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no size|out of range"):
+    with pytest.raises(ValueError, match=r"is not a size|out of range"):
         units.parse_size(text)

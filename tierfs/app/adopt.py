@@ -118,15 +118,17 @@ class Adopter:
     def adopt(self, planned: Adopted, jobs: int, advance: Meter) -> None:
         """Adopt what was planned; every segment's outcome is noted."""
         self._allow(planned.place)
-        found = planned.plan.segments
+        segments = planned.plan.segments
         with self._connected(planned.place) as storage:
             common = (self._store.metadata, storage, planned.place, jobs, advance)
             if self._kind == PULSAR:
-                how = self._ledgers
-                ledgers = LedgerAdoption(*common, cold=self._cold_tier(), accept_loss=how.accept_loss, magic=how.magic)
-                planned.outcomes = ledgers.run([one for one in found if isinstance(one, LedgerPlan)])
+                options = self._ledgers
+                ledgers = LedgerAdoption(
+                    *common, cold=self._cold_tier(), accept_loss=options.accept_loss, magic=options.magic
+                )
+                planned.outcomes = ledgers.run([plan for plan in segments if isinstance(plan, LedgerPlan)])
             else:
-                planned.outcomes = Adoption(*common).run([one for one in found if isinstance(one, SegmentPlan)])
+                planned.outcomes = Adoption(*common).run([plan for plan in segments if isinstance(plan, SegmentPlan)])
 
     def _cold_tier(self) -> ColdTier | None:
         """Return the cold tier that the store itself writes to."""
@@ -153,7 +155,9 @@ class Adopter:
         if text.startswith(_S3_URL):
             return self._s3_place(text)
         if "://" in text:
-            raise InvalidRequest(f"{names.printable(text)}: what is adopted lies in s3:// or in a directory")
+            raise InvalidRequest(
+                f"{names.printable(text)} cannot be adopted: expected s3://BUCKET/PREFIX or a directory"
+            )
         return self._directory_place(Path(text))
 
     def _s3_place(self, text: str) -> _Place:
@@ -198,7 +202,7 @@ class Adopter:
                 url = policies.location(txn, location_id).url
             if url.startswith(FILE_SCHEME):
                 own.append((self._store.path / url.removeprefix(FILE_SCHEME)).resolve())
-        if any(root.is_relative_to(one) or one.is_relative_to(root) for one in own):
+        if any(root.is_relative_to(place) or place.is_relative_to(root) for place in own):
             raise InvalidRequest(f"{names.printable(str(root))} holds files of this store, which are not foreign")
 
     @contextmanager

@@ -85,10 +85,10 @@ class TaskUpload:
 
     def limit_memory(self, limit_bytes: int) -> None:
         """Send what the largest open segments gathered until no more than so much is in memory."""
-        gathered_bytes = sum(one.gathered_bytes for one in self._uploads)
+        gathered_bytes = sum(upload.gathered_bytes for upload in self._uploads)
         if gathered_bytes <= limit_bytes:
             return
-        for upload in sorted(self._uploads, key=lambda one: one.gathered_bytes, reverse=True):
+        for upload in sorted(self._uploads, key=lambda upload: upload.gathered_bytes, reverse=True):
             gathered_bytes -= upload.gathered_bytes
             upload.send()
             if gathered_bytes <= limit_bytes // 2:
@@ -179,7 +179,7 @@ def commit(
     Fenced when another store turns out to own the bucket.
     """
     below = f"{job.upload.into}/" if job.upload.into else ""
-    astray = next((one.segment for one in uploaded if not one.segment.startswith(below)), None)
+    astray = next((upload.segment for upload in uploaded if not upload.segment.startswith(below)), None)
     if astray is not None:
         raise InvalidRequest(f"segment {names.printable(astray)} is not below {names.printable(job.upload.into)}")
     done = _jobs(store).commit(job.id, job.application, version, uploaded, seal=job.seal)

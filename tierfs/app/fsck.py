@@ -206,29 +206,35 @@ class Checking:
     def _metadata(self, store: Store, mender: Mender | None) -> tuple[ObjectTable, Totals]:
         """Check the metadata and repair until stable: one repair can expose the next."""
         mended: dict[tuple[str, str, str], CheckOutcome] = {}
-        why: dict[tuple[str, str, str], str] = {}
+        reasons: dict[tuple[str, str, str], str] = {}
         for last in [False] * (0 if mender is None else _PASSES) + [True]:
             started = store.clock.monotonic_s()
             table, totals = ObjectTable(), Totals()
             with store.metadata.read() as txn:
-                left = self._told_or_kept(check_metadata(txn, table, totals), kept=mender is not None)
+                findings = self._reported_or_kept(check_metadata(txn, table, totals), kept=mender is not None)
             self._add_seconds("metadata", store.clock.monotonic_s() - started)
-            if last or mender is None or not any(one.mend for one in left):
+            if last or mender is None or not any(finding.mend for finding in findings):
                 break
-            said = list(mender.run(left))
-            mended.update({_name(one): _outcome(one, done) for one, done in said if one.mend and done.left is None})
-            why = {_name(one): done.left for one, done in said if done.left is not None}
-            if all(done.left is not None for one, done in said if one.mend):
+            results = list(mender.run(findings))
+            mended.update(
+                {
+                    _name(finding): _outcome(finding, done)
+                    for finding, done in results
+                    if finding.mend and done.left is None
+                }
+            )
+            reasons = {_name(finding): done.left for finding, done in results if done.left is not None}
+            if all(done.left is not None for finding, done in results if finding.mend):
                 break
         if mender is not None:
-            for one in left:
-                mended.pop(_name(one), None)
-                self._report(CheckOutcome(one, left=why.get(_name(one))))
+            for finding in findings:
+                mended.pop(_name(finding), None)
+                self._report(CheckOutcome(finding, left=reasons.get(_name(finding))))
             for outcome in mended.values():
                 self._report(outcome)
         return table, totals
 
-    def _told_or_kept(self, findings: Iterator[Finding], *, kept: bool) -> list[Finding]:
+    def _reported_or_kept(self, findings: Iterator[Finding], *, kept: bool) -> list[Finding]:
         """Return the findings if any may be mended; else report them at once and keep none, however many they are."""
         if kept:
             return list(findings)
@@ -301,9 +307,9 @@ def verify(store: Store, path: str, show: OnProgress) -> Iterator[Verified]:
     replica, or fenced). Raises NotFound, and Unavailable when a tier does not answer.
     """
     with store.metadata.read() as txn:
-        found = list(directories.segments_at(txn, path))
+        segments = list(directories.segments_at(txn, path))
         marks = not txn.store.replica and not txn.store.journal.fenced_by_epoch
-    total = sum(segment.local.bytes + segment.cold.bytes for _, segment in found)
+    total = sum(segment.local.bytes + segment.cold.bytes for _, segment in segments)
     scrubber = Scrubber(store.metadata, store.files, store.storage_of)
     verifier = Verifier(store.metadata, scrubber, Meter(show, total), marks=marks)
-    yield from verifier.run((name, segment.id, segment.range) for name, segment in found)
+    yield from verifier.run((name, segment.id, segment.range) for name, segment in segments)

@@ -60,7 +60,7 @@ def write_new(target: Path, pieces: Iterable[Buffer]) -> bool:
         if os.path.lexists(target):
             if target.is_symlink() or not target.is_file() or not _holds(target, pieces):
                 what = printable(str(target))
-                raise AlreadyExists(f"{what} is there and is something else", remedy="export into another directory")
+                raise AlreadyExists(f"{what} exists with other contents", remedy="export into another directory")
             return False
         temporary = target.with_name(f".{target.name}.{new_id()}")
         try:
@@ -159,10 +159,10 @@ class _FromTiers:
 class Exporter:
     """Exports ledgers of one store into one directory."""
 
-    def __init__(self, store: Store, directory: Path, how: LedgerExport, advance: Meter) -> None:
+    def __init__(self, store: Store, directory: Path, options: LedgerExport, advance: Meter) -> None:
         self._store = store
         self._directory = directory
-        self._how = how
+        self._options = options
         self._advance = advance
 
     def find(self, path: str) -> list[tuple[str, SegmentRecord]]:
@@ -170,21 +170,21 @@ class Exporter:
         with self._store.metadata.read() as txn:
             return require_below(txn, path)
 
-    def export(self, found: Iterable[tuple[str, SegmentRecord]]) -> Iterator[Exported]:
+    def export(self, ledgers: Iterable[tuple[str, SegmentRecord]]) -> Iterator[Exported]:
         """Write the ledgers' files. Raises AlreadyExists for a file in the way, and what cannot be read or written."""
         osio.make_directories(self._directory, osio.SHARED_DIRECTORY)
-        for name, segment in found:
+        for name, segment in ledgers:
             with self._store.metadata.read() as txn:
-                known = replace(entries.find(txn, segment.id), entries=entries.count(txn, segment.id))
-                holders = [chains.object_of(txn, one) for one in chains.chunks(txn, segment.id, Tier.COLD)]
+                ledger = replace(entries.find(txn, segment.id), entries=entries.count(txn, segment.id))
+                holders = [chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD)]
             if not segment.sealed:
-                yield Exported(name, known.entries, (), 0, new=False, copied=False, why_not="it is open")
-            elif holders and self._how.copies:
-                yield self._copy(name, known, holders)
+                yield Exported(name, ledger.entries, (), 0, new=False, copied=False, why_not="it is open")
+            elif holders and self._options.copies:
+                yield self._copy(name, ledger, holders)
             else:
-                yield self._encode(name, segment, known)
+                yield self._encode(name, segment, ledger)
 
-    def _copy(self, name: str, known: LedgerRecord, holders: list[ObjectRecord]) -> Exported:
+    def _copy(self, name: str, ledger: LedgerRecord, holders: list[ObjectRecord]) -> Exported:
         """Write the objects as they lie, data before index."""
         keys, size, new = [], 0, False
         for holder in holders:
@@ -193,7 +193,7 @@ class Exporter:
                     stored, written = self._copy_object(name, holder, object_name, is_data=is_data)
                     size, new = size + (stored.length_bytes if is_data else 0), new or written
                     keys.append(_key(object_name))
-        return Exported(name, known.entries, tuple(keys), size, new, copied=True)
+        return Exported(name, ledger.entries, tuple(keys), size, new, copied=True)
 
     def _copy_object(
         self, name: str, holder: ObjectRecord, object_name: str, *, is_data: bool
@@ -201,7 +201,7 @@ class Exporter:
         storage = self._store.storage_of(holder.location_id)
         stored = storage.stat(object_name)
         if is_data and stored.length_bytes != holder.stored_bytes:
-            raise Unavailable(f"{names.printable(object_name)} is not the object of {name} now", remedy="tierfs fsck")
+            raise Unavailable(f"{names.printable(object_name)} is no longer the object of {name}", remedy="tierfs fsck")
         metadata: Mapping[str, str] | None = stored.metadata
         with self._store.metadata.read() as txn:
             place = policies.location(txn, holder.location_id)
@@ -211,33 +211,33 @@ class Exporter:
             self._write_metadata(_key(object_name), metadata)
         pieces = Pieces(storage, _JOBS)
         try:
-            found = self._told(pieces.of(stored, ByteRange(0, stored.length_bytes)), name if is_data else "")
-            return stored, write_new(self._directory / _key(object_name), found)
+            content = self._told(pieces.of(stored, ByteRange(0, stored.length_bytes)), name if is_data else "")
+            return stored, write_new(self._directory / _key(object_name), content)
         finally:
             pieces.close()
 
-    def _encode(self, name: str, segment: SegmentRecord, known: LedgerRecord) -> Exported:
+    def _encode(self, name: str, segment: SegmentRecord, ledger: LedgerRecord) -> Exported:
         """Encode new objects."""
         lengths = array("I")
-        if self._how.unbatch:
-            lengths.extend(len(one) for one in self._entries(name, segment, known.entries))
+        if self._options.unbatch:
+            lengths.extend(len(one) for one in self._entries(name, segment, ledger.entries))
         else:
             for run in stored_runs(self._store.metadata, segment.id):
                 lengths.extend(run.lengths)
-        described = copies.description(replace(known, entries=len(lengths), bytes=sum(lengths)), segment)
-        block_bytes = self._how.block_bytes or self._store.settings.offload.ledger_block_bytes
-        payloads = enumerate(self._entries(name, segment, known.entries, tell=True))
+        described = copies.description(replace(ledger, entries=len(lengths), bytes=sum(lengths)), segment)
+        block_bytes = self._options.block_bytes or self._store.settings.offload.ledger_block_bytes
+        payloads = enumerate(self._entries(name, segment, ledger.entries, tell=True))
         uuid = self._uuid(segment, block_bytes)
-        data_key = object_keys.data_key(uuid, known.ledger_id)
-        if self._how.magic is not None:
-            plan = plan_object(described, lengths, block_bytes, self._how.magic)
+        data_key = object_keys.data_key(uuid, ledger.ledger_id)
+        if self._options.magic is not None:
+            plan = plan_object(described, lengths, block_bytes, self._options.magic)
             size = plan.index.length_bytes + sum(one.length_bytes for one in plan.blocks)
             new = self._write(name, data_key, Role.DATA, plan.encode(payloads))
             return Exported(name, len(lengths), (data_key,), size, new, copied=False)
         plans = plan_blocks(lengths, block_bytes)
         index = LedgerIndex.of_plans(described, plans)
-        index_key = object_keys.index_key(uuid, known.ledger_id)
-        if self._how.unbatch:
+        index_key = object_keys.index_key(uuid, ledger.ledger_id)
+        if self._options.unbatch:
             blocks: Iterator[Buffer] = encode_blocks(payloads, plans)
         else:
             source = LedgerSource(_FromTiers(self._store, name, segment.length, self._advance), lengths, plans)
@@ -248,17 +248,17 @@ class Exporter:
 
     def _uuid(self, segment: SegmentRecord, block_bytes: int) -> UUID:
         """Return the same for the same ledger and way of exporting it: a second export finds the first one's files."""
-        magic = self._how.magic
+        magic = self._options.magic
         words = "" if magic is None else f"{magic.index.hex()}:{magic.block.hex()}"
-        way = f"{segment.id}/{block_bytes}/{words}/{self._how.unbatch}"
+        way = f"{segment.id}/{block_bytes}/{words}/{self._options.unbatch}"
         return uuid5(UUID(self._store.metadata.store_id), way)
 
     def _write(self, name: str, key: str, role: Role, pieces: Iterable[Buffer]) -> bool:
         managed_ledger = quote(name.rpartition("/")[0], safe=_AS_IT_IS)
-        said = object_keys.user_metadata(role, managed_ledger, f"tierfs {tierfs.__version__}", "none")
-        if self._how.unbatch:
-            said[TRANSFORM_KEY] = unbatch.NAME
-        self._write_metadata(key, said)
+        metadata = object_keys.user_metadata(role, managed_ledger, f"tierfs {tierfs.__version__}", "none")
+        if self._options.unbatch:
+            metadata[TRANSFORM_KEY] = unbatch.NAME
+        self._write_metadata(key, metadata)
         return write_new(self._directory / key, pieces)
 
     def _write_metadata(self, key: str, metadata: Mapping[str, str]) -> None:
@@ -273,16 +273,16 @@ class Exporter:
         for payload in self._read(name, segment, count):
             if tell:
                 self._advance(len(payload), name)
-            if self._how.unbatch:
+            if self._options.unbatch:
                 yield from unbatch.unbatch(payload)
             else:
                 yield payload
 
     def _read(self, name: str, segment: SegmentRecord, count: int) -> Iterator[bytes]:
         together: list[ByteRange] = []
-        for one in self._placed(segment, count):
-            together.append(one.range)
-            if one.range.end - together[0].start >= _READ_TOGETHER_BYTES:
+        for entry in self._placed(segment, count):
+            together.append(entry.range)
+            if entry.range.end - together[0].start >= _READ_TOGETHER_BYTES:
                 yield from self._read_together(name, together)
                 together = []
         if together:
@@ -294,8 +294,8 @@ class Exporter:
         if end > start:
             _copy(self._store, name, start, end, buffer.extend)
         view = memoryview(buffer)
-        for one in ranges:
-            yield bytes(view[one.start - start : one.end - start])
+        for entry_range in ranges:
+            yield bytes(view[entry_range.start - start : entry_range.end - start])
 
     def _told(self, pieces: Iterator[memoryview], name: str) -> Iterator[memoryview]:
         for piece in pieces:

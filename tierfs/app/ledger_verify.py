@@ -43,7 +43,7 @@ def stored_runs(metadata: MetadataStore, segment_id: SegmentId) -> Iterator[Entr
     while True:
         with metadata.read() as txn:
             runs = entries.runs(txn, segment_id, after)
-            some = list(islice((one for one in runs if one.first_entry_id >= after), _RUNS_TOGETHER))
+            some = list(islice((run for run in runs if run.first_entry_id >= after), _RUNS_TOGETHER))
         if not some:
             return
         yield from some
@@ -64,16 +64,16 @@ class StoredRows:
         self.entries = 0
         """Number compared so far."""
 
-    def compare(self, found: EntryRun) -> None:
+    def compare(self, shown: EntryRun) -> None:
         """Raise DataLoss unless the store knows just these entries of these lengths at these places."""
         at = 0
-        while at < len(found.lengths):
+        while at < len(shown.lengths):
             run = self._current()
             if run is None:
                 raise DataLoss(f"entry {self.entries} is in the object, and the store does not know of it")
-            count = min(len(run.lengths) - self._at, len(found.lengths) - at)
-            same = found.lengths[at : at + count] == run.lengths[self._at : self._at + count]
-            if not same or self._place(found, at) != self._place(run, self._at):
+            count = min(len(run.lengths) - self._at, len(shown.lengths) - at)
+            same = shown.lengths[at : at + count] == run.lengths[self._at : self._at + count]
+            if not same or self._place(shown, at) != self._place(run, self._at):
                 moved = numbered("entry", self.entries, self.entries + count, "are")
                 raise DataLoss(f"{moved} not where the store says")
             at, self._at, self.entries = at + count, self._at + count, self.entries + count
@@ -145,14 +145,14 @@ class LedgerVerifier:
         with self._store.metadata.read() as txn:
             return require_below(txn, path)
 
-    def run(self, found: Iterable[tuple[str, SegmentRecord]]) -> Iterator[VerifiedLedger]:
+    def run(self, ledgers: Iterable[tuple[str, SegmentRecord]]) -> Iterator[VerifiedLedger]:
         """Verify each. Raises Unavailable when its place does not answer."""
-        for name, segment in found:
+        for name, segment in ledgers:
             result = VerifiedLedger(name, 0, segment.length)
             try:
                 with self._store.metadata.read() as txn:
                     result.entries = entries.count(txn, segment.id)
-                    holders = tuple(chains.object_of(txn, one) for one in chains.chunks(txn, segment.id, Tier.COLD))
+                    holders = tuple(chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD))
                 self._verify(segment, holders, result)
             except (DataLoss, NotFound, Conflict) as exc:
                 result.error = exc
@@ -162,7 +162,7 @@ class LedgerVerifier:
         """Verify one. Raises DataLoss for damage, NotFound for a missing object, Conflict for one that changes."""
         if not holders:
             return
-        result.objects = [name for one in holders for name in (one.name, one.index_name) if name]
+        result.objects = [name for holder in holders for name in (holder.name, holder.index_name) if name]
         cold = self._cold(segment, holders, result)
         rows = StoredRows(self._store.metadata, segment.id, holders[0].encoding.frame_bytes)
         pieces = Pieces(cold.storage, _JOBS)
@@ -170,17 +170,17 @@ class LedgerVerifier:
             cold.storage, pieces, self._advance, accept_loss=True, magic=cold.magic, bridge=rows.are_empty
         )
         try:
-            found = reader.read(cold.plan, rows.compare)
+            ledger = reader.read(cold.plan, rows.compare)
         finally:
             pieces.close()
-        _add_all(result.warnings, found.deviations)
-        self._compare(cold, found, rows, result)
+        _add_all(result.warnings, ledger.deviations)
+        self._compare(cold, ledger, rows, result)
 
     def _cold(self, segment: SegmentRecord, holders: tuple[ObjectRecord, ...], result: VerifiedLedger) -> _Cold:
         """Plan the reads, after a look at what the objects and their indexes say of themselves."""
         storage = self._store.storage_of(holders[0].location_id)
         with self._store.metadata.read() as txn:
-            known = entries.find(txn, segment.id)
+            ledger = entries.find(txn, segment.id)
             place = policies.location(txn, holders[0].location_id)
         in_files = not place.writable and place.url.startswith(FILE_SCHEME)
         parts: list[LedgerPart] = []
@@ -190,22 +190,22 @@ class LedgerVerifier:
             data = storage.stat(holder.name)
             index = storage.stat(holder.index_name) if holder.index_name else None
             _check_objects(storage, holder, data, index, in_files=in_files, warnings=result.warnings)
-            first, said = 0, None
+            first, count = 0, None
             if index is None:
                 magic = ledger_objects.magic_words_of(storage, data)
-                laid = ledger_objects.first_form_layout(storage, data, magic, Deviations())
-                said = laid.entries if laid else None
+                layout = ledger_objects.first_form_layout(storage, data, magic, Deviations())
+                count = layout.entries if layout else None
             else:
-                first, said = _said(storage, index, known.ledger_id, segment.length, result.warnings)
-            expected += [] if said is None else [said]
-            uuid = known.offload.uuid or _NO_ATTEMPT
+                first, count = _first_and_count(storage, index, ledger.ledger_id, segment.length, result.warnings)
+            expected += [] if count is None else [count]
+            uuid = ledger.offload.uuid or _NO_ATTEMPT
             parts.append(LedgerPart(data, index, uuid, first, data.length_bytes))
         plan = LedgerPlan(
-            result.name, known.ledger_id, tuple(parts), max(expected, default=None), payload_bytes=segment.length
+            result.name, ledger.ledger_id, tuple(parts), max(expected, default=None), payload_bytes=segment.length
         )
         return _Cold(plan, holders, storage, magic)
 
-    def _compare(self, cold: _Cold, found: FoundLedger, rows: StoredRows, result: VerifiedLedger) -> None:
+    def _compare(self, cold: _Cold, ledger: FoundLedger, rows: StoredRows, result: VerifiedLedger) -> None:
         """Compare the entries with the store's own records. Raises DataLoss."""
         name = printable(result.name)
         rest = rows.rest()
@@ -213,9 +213,9 @@ class LedgerVerifier:
         if rest and not (_is_streaming(cold) and rows.are_empty(rows.entries, rows.entries + rest)):
             missing = numbered("entry", rows.entries, result.entries, "are")
             raise DataLoss(f"{name}: {missing} not in its object")
-        if found.payload_bytes != result.length:
-            raise DataLoss(f"{name}: its entries have {found.payload_bytes} bytes, its segment {result.length}")
-        for holder, part in zip(cold.holders, found.parts, strict=True):
+        if ledger.payload_bytes != result.length:
+            raise DataLoss(f"{name}: its entries have {ledger.payload_bytes} bytes, its segment {result.length}")
+        for holder, part in zip(cold.holders, ledger.parts, strict=True):
             self._compare_bytes(holder, part)
         if (cold.plan.entries or 0) > result.entries:
             lost = numbered("entry", result.entries, cold.plan.entries or 0, "were")
@@ -232,8 +232,8 @@ class LedgerVerifier:
         if holder.crc32c in (None, part.crc32c):
             return
         with self._store.metadata.read() as txn:
-            known = [run.crc(index) for run in checksums.runs(txn, ObjectId(holder.id)) for index in range(run.count)]
-        bad = [index for index, (one, other) in enumerate(zip(known, part.grid, strict=False)) if one != other]
+            stored = [run.crc(index) for run in checksums.runs(txn, ObjectId(holder.id)) for index in range(run.count)]
+        bad = [index for index, (one, other) in enumerate(zip(stored, part.grid, strict=False)) if one != other]
         at = holder.payload_start + (bad[0] if bad else 0) * CRC_BLOCK_BYTES
         blocks = f"{len(bad)} blocks of {CRC_BLOCK_BYTES >> 10} KiB differ, the first at byte {at} of the ledger"
         raise DataLoss(f"{printable(holder.name)}: its payload is not what it was: {blocks}")
@@ -257,18 +257,18 @@ def _check_objects(
         what = f"{printable(data.name)} has {data.length_bytes} bytes"
         raise DataLoss(f"{what}, its record says {holder.stored_bytes}")
     if data.etag != holder.etag:
-        warnings.add(f"{printable(data.name)} was copied or written again: its ETag is another one")
-    for one in (data, index):
-        if one is None:
+        warnings.add(f"{printable(data.name)} was copied or written again: it has another ETag now")
+    for stored in (data, index):
+        if stored is None:
             continue
-        said = ledger_objects.metadata_beside(storage, one.name) if in_files else one.metadata
-        if said is None:
-            warnings.add(f"{printable(one.name)}: nothing lies beside it that tells its format version")
+        metadata = ledger_objects.metadata_beside(storage, stored.name) if in_files else stored.metadata
+        if metadata is None:
+            warnings.add(f"{printable(stored.name)}: nothing lies beside it that tells its format version")
         else:
-            object_keys.check_version(said, one.name)
+            object_keys.check_version(metadata, stored.name)
 
 
-def _said(
+def _first_and_count(
     storage: ChunkStorage, index: StoredObject, ledger_id: int, length: int, warnings: Deviations
 ) -> tuple[int, int | None]:
     """Return the first entry that an index tells of, and the ledger's number of entries by it. Raises DataLoss."""
@@ -277,14 +277,14 @@ def _said(
     if not isinstance(decoded, LedgerIndex):
         section = decoded.section(ledger_id)
         return section.entries[0].first_entry_id if section.entries else 0, section.info.entries or None
-    if [one.part_id for one in decoded.entries] != [*range(FIRST_PART_ID, FIRST_PART_ID + len(decoded.entries))]:
+    if [entry.part_id for entry in decoded.entries] != [*range(FIRST_PART_ID, FIRST_PART_ID + len(decoded.entries))]:
         warnings.add(f"{name}: its parts are not numbered from {FIRST_PART_ID} on")
     if decoded.metadata.length != length:
-        warnings.add(f"{name}: its ledger has {decoded.metadata.length} bytes by it, and {length} here")
+        warnings.add(f"{name}: it gives its ledger {decoded.metadata.length} bytes, the store {length}")
     return 0, decoded.metadata.readable_last_entry_id + 1
 
 
-def _add_all(warnings: Deviations, found: Deviations) -> None:
-    for message in found.messages:
+def _add_all(warnings: Deviations, added: Deviations) -> None:
+    for message in added.messages:
         warnings.add(message)
-    warnings.count += found.count - len(found.messages)
+    warnings.count += added.count - len(added.messages)

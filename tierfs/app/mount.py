@@ -58,7 +58,7 @@ def holder_task_of(store: Store, threads: BackgroundThreads) -> HolderTask:
 def refresh(store: Store) -> Refreshed:
     """Bring a replica up to date now. Raises HeldElsewhere when another process does so by itself."""
     if not store.is_replica:
-        raise InvalidRequest("this store is no replica: it owns its bucket, and nothing comes from there")
+        raise InvalidRequest("this store is not a replica: it owns its bucket, and has nothing to fetch from there")
     with lock.hold(store.paths.holder, store.clock):
         return follower_of(store).refresh()
 
@@ -92,9 +92,9 @@ def hold_background(store_path: Path) -> Path:
     """Start a daemon that holds the store; return its log once it does. Raises the daemon's error."""
     with open_store(store_path) as store:
         paths = store.paths
-        found = lock.current(paths.holder)
-    if found is not None:
-        raise HeldElsewhere(f"the store is held by {found}", remedy="leave it to that process, or end it first")
+        holder = lock.current(paths.holder)
+    if holder is not None:
+        raise HeldElsewhere(f"the store is held by {holder}", remedy="leave it to that process, or end it first")
     return processes.start(["--store", str(paths.root), "daemon", "-f"], paths.log, _HOLDING_NAME)
 
 

@@ -126,14 +126,14 @@ def make_report(store: Store, path: str = "", *, depth: int = 1, prices: Prices 
     ages: dict[str, ReportSums] = {name: ReportSums() for name in (*(name for name, _ in AGES), OLDEST)}
     by_policy: defaultdict[str, ReportSums] = defaultdict(ReportSums)
     by_directory: defaultdict[str, ReportSums] = defaultdict(ReportSums)
-    known = policies.PolicyCache()
+    policy_cache = policies.PolicyCache()
     above = len([part for part in path.split("/") if part])
     with store.metadata.read() as txn:
         for name, segment in select(txn, Selection((path,), recursive=True)):
             for sums in (
                 report.total,
                 ages[age_of(report.at_ms - (segment.modified_ms or segment.created_ms))],
-                by_policy[policy_text(known.effective(txn, segment))],
+                by_policy[policy_text(policy_cache.effective(txn, segment))],
                 by_directory[directory_of(name, above + depth)],
             ):
                 sums.add(segment)
@@ -179,23 +179,23 @@ def _time(seconds: int | None) -> str:
 
 
 def _objects(txn: ReadTransaction, at_ms: int) -> Objects:
-    found = Objects()
-    for _, one in txn.scan(OBJECTS):
-        if one.tier is not Tier.COLD or one.foreign:
+    objects = Objects()
+    for _, holder in txn.scan(OBJECTS):
+        if holder.tier is not Tier.COLD or holder.foreign:
             continue
-        found.count += 1
-        found.bytes += one.stored_bytes
-        found.gets_to_read += -(-one.stored_bytes // GET_BYTES)
-        if at_ms - one.created_ms < _MONTH_MS:
-            parts = -(-one.stored_bytes // PART_BYTES)
-            found.puts_last_month += 1 if parts <= 1 else parts + 2
+        objects.count += 1
+        objects.bytes += holder.stored_bytes
+        objects.gets_to_read += -(-holder.stored_bytes // GET_BYTES)
+        if at_ms - holder.created_ms < _MONTH_MS:
+            parts = -(-holder.stored_bytes // PART_BYTES)
+            objects.puts_last_month += 1 if parts <= 1 else parts + 2
     for _, row in txn.scan(GARBAGE):
         if row.tier is Tier.LOCAL:
-            found.local_garbage_bytes += row.length
+            objects.local_garbage_bytes += row.length
         else:
-            found.garbage += 1
-            found.garbage_bytes += row.length
-    return found
+            objects.garbage += 1
+            objects.garbage_bytes += row.length
+    return objects
 
 
 def _by_size(sums: dict[str, ReportSums]) -> dict[str, ReportSums]:

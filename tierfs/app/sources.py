@@ -79,10 +79,10 @@ def store_of(path: str) -> str | None:
 
 def below(store: str, path: str) -> str | None:
     """Return the part of a path after the store's directory; None where the path does not begin with it."""
-    found, directory = PurePosixPath(os.path.normpath(path)), PurePosixPath(os.path.normpath(store))
-    if not found.is_relative_to(directory):
+    whole, directory = PurePosixPath(os.path.normpath(path)), PurePosixPath(os.path.normpath(store))
+    if not whole.is_relative_to(directory):
         return None
-    inside = str(found.relative_to(directory))
+    inside = str(whole.relative_to(directory))
     return "" if inside == "." else inside
 
 
@@ -142,5 +142,5 @@ def _replica_path(choice: ColdChoice) -> Path:
     root.mkdir(mode=osio.OWNER_DIRECTORY, exist_ok=True)
     found = root.stat()
     if found.st_uid != os.getuid() or found.st_mode & ~osio.OWNER_DIRECTORY & 0o777:
-        raise PermissionDenied(f"{root} belongs to somebody else", remedy="set TMPDIR to a directory of your own")
+        raise PermissionDenied(f"{root} belongs to another user", remedy="set TMPDIR to a directory of your own")
     return root / key

@@ -113,8 +113,8 @@ class Store:
 
     def segment_of_path(self, text: str) -> str:
         """Return a segment's name for what the user typed: a name, or a path under a mount of this store."""
-        found = name_under_mount(text, self.path)
-        return text if found is None else found
+        name = name_under_mount(text, self.path)
+        return text if name is None else name
 
     def reload(self) -> None:
         """Read the settings and connect to the cold tier again, so that new credentials count.

@@ -45,7 +45,7 @@ class SegmentRestored:
 class _Dump:
     """A dump and the segment it begins with."""
 
-    found: StoredObject
+    stored: StoredObject
     path: str
     segment: pb.SegmentRecord
 
@@ -85,16 +85,16 @@ class SegmentRestore:
                 raise _would_lose(restored)
             return restored
 
-    def _open(self, found: StoredObject) -> _Dump:
-        first = next(read_dump(self._storage, found), None)
+    def _open(self, stored: StoredObject) -> _Dump:
+        first = next(read_dump(self._storage, stored), None)
         if first is None or not first.changes or not first.changes[0].HasField("segment"):
-            raise DataLoss(f"{found.name} does not begin with a segment")
+            raise DataLoss(f"{stored.name} does not begin with a segment")
         if first.store_id != self._metadata.store_id:
-            raise NotFound(f"{found.name} is the dump of another store's segment")
-        return _Dump(found, names.join(names.split(first.path)), first.changes[0].segment)
+            raise NotFound(f"{stored.name} is the dump of another store's segment")
+        return _Dump(stored, names.join(names.split(first.path)), first.changes[0].segment)
 
     def _changes(self, dump: _Dump) -> Iterator[pb.Change]:
-        for piece in read_dump(self._storage, dump.found):
+        for piece in read_dump(self._storage, dump.stored):
             yield from piece.changes
 
     def _gone(self, dump: _Dump, report: OnProgress) -> frozenset[int]:
@@ -110,21 +110,21 @@ class SegmentRestore:
 
     def _is_there(self, holder: pb.ObjectRecord) -> bool:
         try:
-            found = self._storage_of(LocationId(holder.location_id)).stat(holder.name)
+            stored = self._storage_of(LocationId(holder.location_id)).stat(holder.name)
         except NotFound:
             return False
-        if found.length_bytes != (holder.stored_length or holder.length):
+        if stored.length_bytes != (holder.stored_length or holder.length):
             return False
         # Of an encoded object the checksums cover payloads, which only its entries' rows find: each read proves them.
-        return found.etag == holder.etag or bool(holder.encoding) or self._proves_right(holder, found)
+        return stored.etag == holder.etag or bool(holder.encoding) or self._proves_right(holder, stored)
 
-    def _proves_right(self, holder: pb.ObjectRecord, found: StoredObject) -> bool:
+    def _proves_right(self, holder: pb.ObjectRecord, stored: StoredObject) -> bool:
         """Return whether a copy, which has another etag, has the bytes that the object was written with."""
         if not holder.HasField("crc32c"):
             return False
         storage = self._storage_of(LocationId(holder.location_id))
         try:
-            return grid_of(read_steps(storage, found)).crc32c == holder.crc32c
+            return grid_of(read_steps(storage, stored)).crc32c == holder.crc32c
         except (NotFound, DataLoss):
             return False
 
@@ -142,7 +142,7 @@ class SegmentRestore:
         objects = _publish(txn, segment)
         return SegmentRestored(
             segment=dump.path,
-            dump=dump.found.name,
+            dump=dump.stored.name,
             start_offset=segment.start_offset,
             length=segment.length,
             cold_bytes=segment.cold.bytes,
@@ -155,14 +155,14 @@ def _objects(change: pb.Change) -> list[int] | None:
     """Return the ids of the objects that a link, or a change before one, brings along; None for other changes."""
     if change.HasField("checksums"):
         return [change.checksums.object.id]
-    return [one.id for one in change.cold_link.objects] if change.HasField("cold_link") else None
+    return [holder.id for holder in change.cold_link.objects] if change.HasField("cold_link") else None
 
 
 def _require_free(txn: ReadTransaction, dump: _Dump) -> None:
     if directories.find(txn, dump.path) is not None:
         raise AlreadyExists(f"{names.printable(dump.path)} exists", remedy="a dump is loaded where the segment is gone")
     if directories.segment(txn, SegmentId(dump.segment.id)) is not None:
-        raise AlreadyExists(f"the segment of {dump.found.name} exists under another name")
+        raise AlreadyExists(f"the segment of {dump.stored.name} exists under another name")
 
 
 def _place(txn: WriteTransaction, dump: _Dump) -> SegmentRecord:

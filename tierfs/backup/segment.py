@@ -48,7 +48,7 @@ class SegmentDumped:
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _Header:
     store_id: str
     path: str
     written_ms: int
@@ -90,10 +90,10 @@ def find_dump(storage: ChunkStorage, store_id: str, wanted: str) -> StoredObject
     for listed in storage.list(DUMPS_PREFIX):
         if not _NAME.fullmatch(listed.name):
             continue
-        found = storage.stat(listed.name)
-        told = _told(storage, found)
-        if told is not None and (told.store_id, told.path) == (store_id, path) and told.written_ms > newest_ms:
-            newest, newest_ms = found, told.written_ms
+        stored = storage.stat(listed.name)
+        header = _header(storage, stored)
+        if header is not None and (header.store_id, header.path) == (store_id, path) and header.written_ms > newest_ms:
+            newest, newest_ms = stored, header.written_ms
     if newest is None:
         raise NotFound(
             f"the bucket has no dump of {names.printable(wanted)}",
@@ -102,29 +102,29 @@ def find_dump(storage: ChunkStorage, store_id: str, wanted: str) -> StoredObject
     return newest
 
 
-def read_dump(storage: ChunkStorage, found: StoredObject) -> Iterator[pb.SegmentDump]:
+def read_dump(storage: ChunkStorage, stored: StoredObject) -> Iterator[pb.SegmentDump]:
     """Yield the messages of a dump, each checked. Raises DataLoss for damage, and what the storage raises."""
-    file = ObjectFile(storage, found)
-    while (framed := changes.read_framed(file, found.name)) is not None:
-        piece = changes.parse_segment_dump(framed, found.name)
+    file = ObjectFile(storage, stored)
+    while (framed := changes.read_framed(file, stored.name)) is not None:
+        piece = changes.parse_segment_dump(framed, stored.name)
         if piece.version > RECORD_VERSION:
-            raise DataLoss(f"{found.name} has format version {piece.version}", remedy="upgrade tierfs")
+            raise DataLoss(f"{stored.name} has format version {piece.version}", remedy="upgrade tierfs")
         yield piece
 
 
 class ObjectFile:
     """An object read in order, never more of it than requested."""
 
-    def __init__(self, storage: ChunkStorage, found: StoredObject) -> None:
+    def __init__(self, storage: ChunkStorage, stored: StoredObject) -> None:
         self._storage = storage
-        self._found = found
+        self._stored = stored
         self._at = 0
 
     def read(self, size_bytes: int) -> bytes:
         """Return the next bytes; fewer at the end."""
-        buffer = bytearray(min(size_bytes, self._found.length_bytes - self._at))
+        buffer = bytearray(min(size_bytes, self._stored.length_bytes - self._at))
         if buffer:
-            self._storage.read_into(self._found.name, self._at, memoryview(buffer), if_match=self._found.etag)
+            self._storage.read_into(self._stored.name, self._at, memoryview(buffer), if_match=self._stored.etag)
         self._at += len(buffer)
         return bytes(buffer)
 
@@ -143,26 +143,26 @@ def _pieces(txn: ReadTransaction, segment: SegmentRecord, path: str, written_ms:
     yield piece
 
 
-def _ours(storage: ChunkStorage, found: StoredObject, store_id: str) -> StoredObject:
-    told = _told(storage, found)
-    if told is None or told.store_id != store_id:
-        raise NotFound(f"{found.name} is the dump of another store's segment")
-    return found
+def _ours(storage: ChunkStorage, stored: StoredObject, store_id: str) -> StoredObject:
+    header = _header(storage, stored)
+    if header is None or header.store_id != store_id:
+        raise NotFound(f"{stored.name} is the dump of another store's segment")
+    return stored
 
 
-def _told(storage: ChunkStorage, found: StoredObject) -> _Told | None:
+def _header(storage: ChunkStorage, stored: StoredObject) -> _Header | None:
     """Return the header of a dump: its user metadata, or its first message where a copy dropped those."""
-    said = found.metadata
+    metadata = stored.metadata
     try:
-        if "store" in said:
+        if "store" in metadata:
             # The server's clock tells seconds only.
-            written_ms = int(said[_WRITTEN]) if _WRITTEN in said else found.modified_ms
-            return _Told(said["store"], base64.urlsafe_b64decode(said["name"]).decode(), written_ms)
-        first = next(read_dump(storage, found), None)
+            written_ms = int(metadata[_WRITTEN]) if _WRITTEN in metadata else stored.modified_ms
+            return _Header(metadata["store"], base64.urlsafe_b64decode(metadata["name"]).decode(), written_ms)
+        first = next(read_dump(storage, stored), None)
     except (KeyError, ValueError, DataLoss) as exc:
-        log.info("%s is no dump that can be read: %s", found.name, exc)
+        log.info("%s is not a readable dump: %s", stored.name, exc)
         return None
-    return None if first is None else _Told(first.store_id, first.path, first.written_ms)
+    return None if first is None else _Header(first.store_id, first.path, first.written_ms)
 
 
 def _encoded(name: str) -> str:

@@ -102,7 +102,7 @@ def read(file: BinaryIO, name: str) -> Iterator[tuple[pb.DumpPart, bytes]]:
         if part.last:
             break
     if file.read(1):
-        raise DataLoss(f"{name}: something follows the last part")
+        raise DataLoss(f"{name}: bytes follow the last part")
 
 
 def verify(file: BinaryIO, name: str) -> DumpSummary:
@@ -115,14 +115,14 @@ def verify(file: BinaryIO, name: str) -> DumpSummary:
     return summary
 
 
-def load(path: Path, clock: Clock, found: Iterable[pb.DumpPart], databases: Iterable[str]) -> None:
+def load(path: Path, clock: Clock, parts: Iterable[pb.DumpPart], databases: Iterable[str]) -> None:
     """Fill a new environment in directory `path`, which must not exist, with the rows of verified parts."""
     lmdb_environment.create_directory(path)
     path = path.resolve()
     environment = lmdb_environment.open_environment(path, create=True)
     try:
         environment.add_databases(name.encode() for name in databases)
-        for part in found:
+        for part in parts:
             with write_transaction(environment, clock) as txn:
                 for row in part.rows:
                     txn.put_raw(row.database, row.key, row.value)

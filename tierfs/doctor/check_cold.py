@@ -100,20 +100,20 @@ def abilities(recorded: Abilities, found: Abilities) -> Iterator[DoctorFinding]:
     yield _deletes(recorded, found)
 
 
-def rules(found: BucketRules) -> Iterator[DoctorFinding]:
+def rules(observed: BucketRules) -> Iterator[DoctorFinding]:
     """Check the bucket's rules for deleted objects: it may keep them, and charge for them."""
     name = "versions"
-    if found.versioned:
+    if observed.versioned:
         text = "the bucket is versioned: what tierfs deletes stays as an old version and is paid for"
         yield warn(name, text, "let a lifecycle rule of the bucket expire noncurrent versions")
     else:
-        yield ok(name, "not kept" if found.versioned is not None else "not told: the key may not ask")
+        yield ok(name, "not kept" if observed.versioned is not None else "not known: the key may not ask")
     name = "object lock"
-    if found.lock:
-        text = f"every new object is locked ({found.lock}): what tierfs deletes stays until then and is paid for"
+    if observed.lock:
+        text = f"every new object is locked ({observed.lock}): what tierfs deletes stays until then and is paid for"
         yield warn(name, text, "use a bucket without a default retention, unless that is what it is for")
     else:
-        yield ok(name, "no default retention" if found.lock is not None else "not told: the key may not ask")
+        yield ok(name, "no default retention" if observed.lock is not None else "not known: the key may not ask")
 
 
 def reads(found: ReadAbilities) -> Iterator[DoctorFinding]:

@@ -75,10 +75,10 @@ def _wanted(mount: MountReport, reports: Sequence[ExecutorReport], known: KnownS
 
     Of the named store, else of the first mount found there: the driver's, as it goes first.
     """
-    same_path = [found for report in reports for found in report.mounts if found.path == mount.path]
-    ids = [found.store_id for found in same_path if found.store_id]
+    same_path = [other for report in reports for other in report.mounts if other.path == mount.path]
+    ids = [other.store_id for other in same_path if other.store_id]
     wanted = known.store_id if known is not None else next(iter(ids), "")
-    slots = [found.slot for found in same_path if found.store_id == wanted]
+    slots = [other.slot for other in same_path if other.store_id == wanted]
     return wanted, max([*slots, known.slot if known is not None else 0])
 
 

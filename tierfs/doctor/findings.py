@@ -50,15 +50,15 @@ def fail(name: str, found: str, remedy: str) -> DoctorFinding:
 
 def guarded(name: str, check: Callable[[], Iterable[DoctorFinding]]) -> list[DoctorFinding]:
     """Return the findings of `check`; an error that ends it is the last one, called `name`, and other checks run."""
-    found: list[DoctorFinding] = []
+    findings: list[DoctorFinding] = []
     try:
-        found.extend(check())
+        findings.extend(check())
     except TierfsError as exc:
-        found.append(fail(name, str(exc), exc.remedy or _AGAIN))
+        findings.append(fail(name, str(exc), exc.remedy or _AGAIN))
     except OSError as exc:
         subject = f"{exc.filename}: " if exc.filename is not None else ""
-        found.append(fail(name, f"{subject}{exc.strerror or exc}", _AGAIN))
-    return found
+        findings.append(fail(name, f"{subject}{exc.strerror or exc}", _AGAIN))
+    return findings
 
 
 def mebibytes(size_bytes: int) -> str:

@@ -93,8 +93,8 @@ def allow_other(*, root: bool, allowed: bool) -> DoctorFinding:
 
 def kernel(release: str) -> DoctorFinding:
     """Check whether the kernel takes large FUSE requests."""
-    found = re.match(r"(\d+)\.(\d+)", release)
-    if found is not None and (int(found[1]), int(found[2])) >= _LARGE_REQUESTS:
+    match = re.match(r"(\d+)\.(\d+)", release)
+    if match is not None and (int(match[1]), int(match[2])) >= _LARGE_REQUESTS:
         return ok("kernel", f"Linux {release}")
     wanted = ".".join(map(str, _LARGE_REQUESTS))
     return warn(
@@ -135,8 +135,8 @@ def memory(free_bytes: int, budget_bytes: int) -> DoctorFinding:
 
 def available_bytes(memory_file: Path = _MEMORY_FILE, control_group: Path = _CONTROL_GROUP) -> int:
     """Return the memory a new process may use: the kernel's estimate, and no more than a container's limit leaves."""
-    found = re.search(r"^MemAvailable:\s+(\d+) kB$", memory_file.read_text(), re.MULTILINE)
-    machine = int(found[1]) * _KIB if found is not None else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    match = re.search(r"^MemAvailable:\s+(\d+) kB$", memory_file.read_text(), re.MULTILINE)
+    machine = int(match[1]) * _KIB if match is not None else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         limit, used = ((control_group / name).read_text().strip() for name in ("memory.max", "memory.current"))
     except OSError:
@@ -161,10 +161,10 @@ def check_spark() -> Iterator[DoctorFinding]:
     """Check Java and PySpark, as a Spark session started here would find them."""
     yield java(java_answer(os.environ))
     try:
-        found: str | None = version("pyspark")
+        pyspark_version: str | None = version("pyspark")
     except PackageNotFoundError:
-        found = None
-    yield pyspark(found)
+        pyspark_version = None
+    yield pyspark(pyspark_version)
 
 
 def java_answer(environ: Mapping[str, str]) -> str | None:
@@ -191,21 +191,21 @@ def java(answer: str | None) -> DoctorFinding:
     """Check whether Java is there and new enough, from the output of `java -version`."""
     if answer is None:
         return fail("java", f"missing; Spark needs Java {_MIN_JAVA} or newer", _INSTALL_JAVA)
-    found = re.search(r'version "(\d+)(?:\.(\d+))?[^"]*"', answer)
-    if found is None:
+    match = re.search(r'version "(\d+)(?:\.(\d+))?[^"]*"', answer)
+    if match is None:
         return fail("java", "`java -version` does not tell its version", _INSTALL_JAVA)
-    major = int(found[2] if found[1] == _OLD_SCHEME and found[2] else found[1])
+    major = int(match[2] if match[1] == _OLD_SCHEME and match[2] else match[1])
     if major < _MIN_JAVA:
         return fail("java", f"Java {major}; Spark needs {_MIN_JAVA} or newer", _INSTALL_JAVA)
     return ok("java", f"Java {major}")
 
 
-def pyspark(found: str | None) -> DoctorFinding:
+def pyspark(installed: str | None) -> DoctorFinding:
     """Check whether PySpark is there and new enough, from its version."""
     wanted = ".".join(map(str, _MIN_PYSPARK))
-    if found is None:
+    if installed is None:
         return fail("pyspark", f"missing; tierfs needs {wanted} or newer", INSTALL_PYSPARK)
-    parts = re.match(r"(\d+)\.(\d+)", found)
+    parts = re.match(r"(\d+)\.(\d+)", installed)
     if parts is None or (int(parts[1]), int(parts[2])) < _MIN_PYSPARK:
-        return fail("pyspark", f"PySpark {found}; tierfs needs {wanted} or newer", INSTALL_PYSPARK)
-    return ok("pyspark", f"PySpark {found}")
+        return fail("pyspark", f"PySpark {installed}; tierfs needs {wanted} or newer", INSTALL_PYSPARK)
+    return ok("pyspark", f"PySpark {installed}")

@@ -21,7 +21,7 @@ def examine(store_path: Path | None, *, spark: bool, cluster: Cluster | None = N
     if store_path is not None:
         of_store, settings, known = _examine_store(store_path)
     of_spark = guarded("spark", check_spark) if spark or cluster else []
-    if cluster is not None and not any(one.level is FindingLevel.FAIL for one in of_spark):
+    if cluster is not None and not any(finding.level is FindingLevel.FAIL for finding in of_spark):
         chosen, store = cluster, known
         of_spark += guarded("spark cluster", lambda: check_cluster(chosen, store))
     return [*guarded("machine", lambda: check_machine(settings)), *of_store, *of_spark]

@@ -126,16 +126,16 @@ def failures(status: StoreStatus) -> DoctorFinding:
 
 def damage(status: StoreStatus) -> Iterator[DoctorFinding]:
     """Report bytes that no reader may get, or not from every copy."""
-    found, command = status.endangered, f"tierfs --store {status.path}"
-    if found.lost_bytes:
-        yield fail("lost bytes", f"{mebibytes(found.lost_bytes)}: no copy proved right", f"{command} fsck")
-    if found.suspect_bytes:
-        text = f"{mebibytes(found.suspect_bytes)}: a copy was missing or damaged"
+    endangered, command = status.endangered, f"tierfs --store {status.path}"
+    if endangered.lost_bytes:
+        yield fail("lost bytes", f"{mebibytes(endangered.lost_bytes)}: no copy proved right", f"{command} fsck")
+    if endangered.suspect_bytes:
+        text = f"{mebibytes(endangered.suspect_bytes)}: a copy was missing or damaged"
         yield fail("suspect bytes", text, f"{command} verify; if they stay: {command} fsck --deep --repair")
-    for place in found.unreachable:
+    for place in endangered.unreachable:
         text = f"{mebibytes(place.bytes)} in {printable(place.url)}: {place.why}"
         yield fail("bytes not reachable", text, f"mount it, then: {command} verify")
-    if not (found.lost_bytes or found.suspect_bytes or found.unreachable):
+    if not (endangered.lost_bytes or endangered.suspect_bytes or endangered.unreachable):
         yield ok("bytes", "none is known to be lost, suspect or not reachable")
 
 
@@ -181,12 +181,12 @@ def read_ahead(mount: Mount, bdi: Path) -> DoctorFinding:
     name = f"read-ahead of {printable(str(mount.mountpoint))}"
     setting = bdi / mount.device / READ_AHEAD_FILE
     remedy = f"as root: echo {READ_AHEAD_KIB} > {setting}"
-    found = _number_in(setting)
-    if found is None:
+    current = _number_in(setting)
+    if current is None:
         return warn(name, f"{setting} cannot be read", remedy)
-    if found == READ_AHEAD_KIB:
-        return ok(name, f"{found} KiB")
-    return warn(name, f"{found} KiB; {READ_AHEAD_KIB} is fastest", remedy)
+    if current == READ_AHEAD_KIB:
+        return ok(name, f"{current} KiB")
+    return warn(name, f"{current} KiB; {READ_AHEAD_KIB} is fastest", remedy)
 
 
 def waiting_reads(mount: Mount, connections: Path) -> DoctorFinding:
@@ -194,12 +194,12 @@ def waiting_reads(mount: Mount, connections: Path) -> DoctorFinding:
     name = f"waiting reads of {printable(str(mount.mountpoint))}"
     setting = connections / mount.device.partition(":")[2] / MAX_BACKGROUND_FILE
     remedy = f"as root: mount -t fusectl fusectl {connections}; echo {MAX_BACKGROUND} > {setting}"
-    found = _number_in(setting)
-    if found is None:
+    current = _number_in(setting)
+    if current is None:
         return warn(name, f"{setting} cannot be read", remedy)
-    if found >= MAX_BACKGROUND:
-        return ok(name, f"{found:,} hold up no others")
-    return warn(name, f"{found:,} that wait for an absent cold tier hold up all others", remedy)
+    if current >= MAX_BACKGROUND:
+        return ok(name, f"{current:,} hold up no others")
+    return warn(name, f"{current:,} that wait for an absent cold tier hold up all others", remedy)
 
 
 def _number_in(setting: Path) -> int | None:
@@ -242,12 +242,12 @@ def cold_place(store: Path, cold_url: str | None) -> DoctorFinding:
     if "cannot be looked at" in warning:
         return warn("cold tier's place", warning, "mount it, or bring the directory back")
     return warn(
-        "cold tier's place", warning, "make the store anew: tierfs --store DIR init --cold-dir DIR-ON-ANOTHER-DISK"
+        "cold tier's place", warning, "make the store again: tierfs --store DIR init --cold-dir DIR-ON-ANOTHER-DISK"
     )
 
 
 def commit_clock(now_ms: int, last_commit_ms: int) -> DoctorFinding:
     """Check whether the clock ran back since the newest commit; times of what is written now would be too late."""
     difference_ms = max(0, last_commit_ms - now_ms)
-    found = clock_finding("clock since last commit", difference_ms, "behind the newest commit")
-    return replace(found, remedy=f"{found.remedy}; if it is right now: {ACCEPT}") if found.remedy else found
+    finding = clock_finding("clock since last commit", difference_ms, "behind the newest commit")
+    return replace(finding, remedy=f"{finding.remedy}; if it is right now: {ACCEPT}") if finding.remedy else finding

@@ -104,10 +104,10 @@ class Collector:
             if view.sums is not None and not view.sums.garbage_failed:
                 return
             now_ms = self._metadata.clock.now_ms()
-            found = [key for key, row in view.scan(GARBAGE) if row.attempts and row.due_ms > now_ms]
-        for first in range(0, len(found), _COMMITTED_TOGETHER):
+            keys = [key for key, row in view.scan(GARBAGE) if row.attempts and row.due_ms > now_ms]
+        for first in range(0, len(keys), _COMMITTED_TOGETHER):
             with self._metadata.write() as txn:
-                for key in found[first : first + _COMMITTED_TOGETHER]:
+                for key in keys[first : first + _COMMITTED_TOGETHER]:
                     record = txn.get(GARBAGE, key)
                     if record is None:  # deleted meanwhile
                         continue

@@ -63,44 +63,44 @@ class DeadUploads:
         before_ms = self._metadata.clock.now_ms() - grace_ms
         under_way = list(self._storage.uploads("")) if isinstance(self._storage, Uploads) else []
         written, newest = self._jobs(before_ms)
-        for one in under_way:
-            newest[_job_of(one.name)] = max(newest.get(_job_of(one.name), 0), one.started_ms)
-        pending = [one for one in under_way if one.started_ms <= before_ms]
+        for upload in under_way:
+            newest[_job_of(upload.name)] = max(newest.get(_job_of(upload.name), 0), upload.started_ms)
+        pending = [upload for upload in under_way if upload.started_ms <= before_ms]
         with self._metadata.read() as txn:
             epoch = txn.store.store_epoch
-            ours = attempts(txn) if any(uuid_of(one.name) for one in pending) else set()
+            ours = attempts(txn) if any(uuid_of(upload.name) for upload in pending) else set()
             alive = self._alive(txn, newest)
             dead = [intent for name, intent in jobs(txn).items() if name not in alive]
-        pending = [one for one in pending if _is_ours(one, epoch) or uuid_of(one.name) in ours]
+        pending = [upload for upload in pending if _is_ours(upload, epoch) or uuid_of(upload.name) in ours]
         ended = [DeadUpload(intent.name, "", intent.created_ms) for intent in dead]
-        left = [one for one in written if _job_of(one.name) not in alive]
-        return [*ended, *self._without_intent(pending, alive), *self._without_record(left)]
+        unowned = [stored for stored in written if _job_of(stored.name) not in alive]
+        return [*ended, *self._without_intent(pending, alive), *self._without_record(unowned)]
 
     def abort(self, dead: Iterable[DeadUpload]) -> Collected:
         """Abort uploads, and make objects of dead jobs garbage that is due now. Idempotent; returns the failures."""
         done, committed = Collected(), set[str]()
-        for one in dead:
-            if one.name.endswith("/"):
-                if not self._end_job(one.name):
-                    committed.add(one.name)
+        for upload in dead:
+            if upload.name.endswith("/"):
+                if not self._end_job(upload.name):
+                    committed.add(upload.name)
                 continue
-            if _job_of(one.name) in committed:
+            if _job_of(upload.name) in committed:
                 continue
             with self._metadata.write() as txn:
-                if not one.upload_id:
+                if not upload.upload_id:
                     garbage = GarbageRecord(
                         due_ms=txn.now_ms,
                         tier=Tier.COLD,
                         location_id=self._location_id,
-                        name=one.name,
-                        length=one.length,
+                        name=upload.name,
+                        length=upload.length,
                     )
                     chains.add_garbage(txn, garbage)
             try:
-                if one.upload_id and isinstance(self._storage, Uploads):
-                    self._storage.abort_upload(PendingUpload(one.name, one.upload_id, one.started_ms))
+                if upload.upload_id and isinstance(self._storage, Uploads):
+                    self._storage.abort_upload(PendingUpload(upload.name, upload.upload_id, upload.started_ms))
             except TierfsError as exc:
-                done = done.plus(Collected.failure(one.name, exc))
+                done = done.plus(Collected.failure(upload.name, exc))
             else:
                 done = done.plus(Collected(aborted=1))
         return done
@@ -114,37 +114,37 @@ class DeadUploads:
     def _alive(self, txn: ReadTransaction, newest: Mapping[str, int]) -> set[str]:
         """Return the jobs with an intent that began, or to which something was added, in the last JOB_REST_MS."""
         before_ms = self._metadata.clock.now_ms() - JOB_REST_MS
-        return {name for name, one in jobs(txn).items() if max(one.created_ms, newest.get(name, 0)) > before_ms}
+        return {name for name, job in jobs(txn).items() if max(job.created_ms, newest.get(name, 0)) > before_ms}
 
     def _jobs(self, before_ms: int) -> tuple[list[StoredObject], dict[str, int]]:
         """Return the objects of jobs without additions since `before_ms`, and the time of each job's last addition."""
         old: list[StoredObject] = []
         newest: dict[str, int] = {}
-        for job, listed in groupby(self._storage.list(JOBS_PREFIX), key=lambda one: _job_of(one.name)):
-            found = list(listed)
-            newest[job] = max(one.modified_ms for one in found)
+        for job, listed in groupby(self._storage.list(JOBS_PREFIX), key=lambda stored: _job_of(stored.name)):
+            objects = list(listed)
+            newest[job] = max(stored.modified_ms for stored in objects)
             if job and newest[job] <= before_ms:
-                old += found
+                old += objects
         return old, newest
 
     def _without_intent(self, pending: list[PendingUpload], alive_jobs: set[str]) -> Iterator[DeadUpload]:
         """Yield those without an intent: an upload of this store, or its job, has one as long as it may be finished."""
         with self._metadata.read() as txn:
             alive = {intent.name for _, intent in txn.scan(INTENTS)}
-        for one in pending:
-            if one.name not in alive and _job_of(one.name) not in alive_jobs:
-                yield DeadUpload(one.name, one.upload_id, one.started_ms)
+        for upload in pending:
+            if upload.name not in alive and _job_of(upload.name) not in alive_jobs:
+                yield DeadUpload(upload.name, upload.upload_id, upload.started_ms)
 
     def _without_record(self, written: list[StoredObject]) -> Iterator[DeadUpload]:
         if not written:
             return
-        names = {one.name for one in written}
+        names = {stored.name for stored in written}
         with self._metadata.read() as txn:
             named = {holder.name for _, holder in txn.scan(OBJECTS) if holder.name in names}
         used = {_job_of(name) for name in named}
-        for one in written:
-            if one.name not in named and not (is_manifest(one.name) and _job_of(one.name) in used):
-                yield DeadUpload(one.name, "", one.modified_ms, one.length_bytes)
+        for stored in written:
+            if stored.name not in named and not (is_manifest(stored.name) and _job_of(stored.name) in used):
+                yield DeadUpload(stored.name, "", stored.modified_ms, stored.length_bytes)
 
 
 def _job_of(name: str) -> str:
@@ -156,8 +156,8 @@ def _job_of(name: str) -> str:
 def _is_ours(upload: PendingUpload, epoch: int) -> bool:
     """Return whether an upload is ours: below segments/ and packs/ its name tells an epoch, which is not newer."""
     if upload.name.startswith(PACKS_PREFIX):
-        said = packs.parse_name(upload.name)
-        return said is not None and said.store_epoch <= epoch
+        pack = packs.parse_name(upload.name)
+        return pack is not None and pack.store_epoch <= epoch
     if upload.name.startswith(SEGMENTS_PREFIX):
         parsed = COLD_NAME.fullmatch(upload.name)
         return parsed is not None and int(parsed["epoch"]) <= epoch

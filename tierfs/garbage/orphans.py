@@ -59,7 +59,7 @@ class Orphan:
 
 
 @dataclass(frozen=True, slots=True)
-class _FoundOrphans:
+class _Candidate:
     tier: Tier
     name: str
     length: int
@@ -83,14 +83,18 @@ class OrphanFinder:
     def find(self, *, grace_ms: int) -> list[Orphan]:
         """Return orphans older than `grace_ms`: by the disk's clock and the server's. Only what this store made."""
         before_ms = self._metadata.clock.now_ms() - grace_ms
-        found = [*self._local(before_ms), *self._cold(before_ms)]
+        candidates = [*self._local(before_ms), *self._cold(before_ms)]
         with self._metadata.read() as txn:
             next_id = txn.store.next_id
-            unnamed = [one for one in found if not _is_chunk(txn, one)]
-            named = _named(txn, {one.name for one in unnamed}) if unnamed else set()
+            unnamed = [candidate for candidate in candidates if not _is_chunk(txn, candidate)]
+            named = _named(txn, {candidate.name for candidate in unnamed}) if unnamed else set()
             named |= self._adopted(txn) if unnamed else set()
-        orphans = (Orphan(one.tier, one.name, one.length, next_id) for one in unnamed if one.name not in named)
-        return [one for one in orphans if self._is_ours(one)]
+        orphans = (
+            Orphan(candidate.tier, candidate.name, candidate.length, next_id)
+            for candidate in unnamed
+            if candidate.name not in named
+        )
+        return [orphan for orphan in orphans if self._is_ours(orphan)]
 
     def _adopted(self, txn: ReadTransaction) -> set[str]:
         """Return the adopted objects in our own location: foreign, whatever their names look like (invariant 5)."""
@@ -133,13 +137,13 @@ class OrphanFinder:
                 try:
                     self._files.delete(orphan.name)
                 except TierfsError as exc:
-                    log.warning("cannot delete %s, which nothing names: %s", orphan.name, exc)
+                    log.warning("cannot delete %s, which no record names: %s", orphan.name, exc)
                     total = total.plus(Collected.failure(orphan.name, exc))
                 else:
                     total = total.plus(Collected(deleted=1, bytes=orphan.length))
         return total
 
-    def _local(self, before_ms: int) -> Iterator[_FoundOrphans]:
+    def _local(self, before_ms: int) -> Iterator[_Candidate]:
         for name in self._files.names():
             parsed = LOCAL_NAME.fullmatch(name)
             if parsed is None:
@@ -150,26 +154,26 @@ class OrphanFinder:
                 continue  # collected meanwhile
             if modified_ms <= before_ms:
                 segment_id, start = SegmentId(int(parsed["segment"], 16)), int(parsed["start"], 16)
-                yield _FoundOrphans(Tier.LOCAL, name, length, segment_id, start)
+                yield _Candidate(Tier.LOCAL, name, length, segment_id, start)
 
-    def _cold(self, before_ms: int) -> Iterator[_FoundOrphans]:
+    def _cold(self, before_ms: int) -> Iterator[_Candidate]:
         if self._storage is None:
             return
         with self._metadata.read() as txn:
             epoch, expected = txn.store.store_epoch, has_ledgers(txn)
         for listed in ledger_objects(self._storage, expected=expected):
             if listed.modified_ms <= before_ms:
-                yield _FoundOrphans(Tier.COLD, listed.name, listed.length_bytes)
+                yield _Candidate(Tier.COLD, listed.name, listed.length_bytes)
         for listed in self._storage.list(PACKS_PREFIX):
-            said = packs.parse_name(listed.name)
-            if said is not None and said.store_epoch <= epoch and listed.modified_ms <= before_ms:
-                yield _FoundOrphans(Tier.COLD, listed.name, listed.length_bytes, object_id=said.object_id)
+            pack = packs.parse_name(listed.name)
+            if pack is not None and pack.store_epoch <= epoch and listed.modified_ms <= before_ms:
+                yield _Candidate(Tier.COLD, listed.name, listed.length_bytes, object_id=pack.object_id)
         for listed in self._storage.list(SEGMENTS_PREFIX):
             parsed = COLD_NAME.fullmatch(listed.name)
             if parsed is None or int(parsed["epoch"]) > epoch or listed.modified_ms > before_ms:
                 continue
             segment_id, start = SegmentId(int(parsed["segment"])), int(parsed["start"])
-            yield _FoundOrphans(Tier.COLD, listed.name, listed.length_bytes, segment_id, start)
+            yield _Candidate(Tier.COLD, listed.name, listed.length_bytes, segment_id, start)
 
     def _epoch(self) -> int:
         with self._metadata.read() as txn:
@@ -182,10 +186,10 @@ class OrphanFinder:
         try:
             if orphan.name.startswith(PACKS_PREFIX):
                 return read_index(self._storage, orphan.name, orphan.length).store_id == self._metadata.store_id
-            said = self._storage.stat(orphan.name).metadata
+            metadata = self._storage.stat(orphan.name).metadata
             if is_of_ledger(orphan.name):
-                return is_ours(said, self._metadata.store_id, self._epoch())
-            return said.get("store") == self._metadata.store_id
+                return is_ours(metadata, self._metadata.store_id, self._epoch())
+            return metadata.get("store") == self._metadata.store_id
         except (NotFound, DataLoss):
             return False
 
@@ -196,16 +200,18 @@ def chunk_objects(storage: ChunkStorage) -> Iterator[StoredObject]:
     yield from storage.list(SEGMENTS_PREFIX)
 
 
-def _is_chunk(txn: ReadTransaction, found: _FoundOrphans) -> bool:
+def _is_chunk(txn: ReadTransaction, candidate: _Candidate) -> bool:
     """Return whether the chunk that a name tells of, or a pack's object, is there: true of nearly all, at two gets."""
-    object_id = found.object_id
-    if object_id is None and not found.segment_id:
+    object_id = candidate.object_id
+    if object_id is None and not candidate.segment_id:
         return False
     if object_id is None:
-        chunk: ChunkRecord | None = txn.get(CHUNKS, tables.chunk(found.segment_id, found.tier, found.start_offset))
+        chunk: ChunkRecord | None = txn.get(
+            CHUNKS, tables.chunk(candidate.segment_id, candidate.tier, candidate.start_offset)
+        )
         object_id = None if chunk is None else chunk.object_id
     holder = None if object_id is None else txn.get(OBJECTS, tables.u64(object_id))
-    return holder is not None and holder.name == found.name
+    return holder is not None and holder.name == candidate.name
 
 
 def _named(txn: ReadTransaction, names: Collection[str]) -> set[str]:

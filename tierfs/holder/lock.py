@@ -48,8 +48,8 @@ class Hold:
         self._file = LockFile(path)
         try:
             if not self._file.try_lock():
-                found = _read(self._file.fd)
-                raise HeldElsewhere(f"the store is held by {found or 'another process'}", remedy="wait until it ends")
+                holder = _read(self._file.fd)
+                raise HeldElsewhere(f"the store is held by {holder or 'another process'}", remedy="wait until it ends")
             _write(self._file.fd, Holder(os.getpid(), socket.gethostname(), _command(), clock.now_ms()))
         except BaseException:
             self._file.close()

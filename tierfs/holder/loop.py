@@ -48,7 +48,7 @@ Begin = Callable[[TaskLoop, BackgroundSettings], Sequence[Task]]
 class HolderTask(ABC):
     """Waits until no process holds the store, then holds it and repeats its tasks. One per process."""
 
-    _told = "this process holds the store"
+    _held_message = "this process holds the store"
 
     def __init__(self, tools: HolderTools) -> None:
         self._tools = tools
@@ -76,7 +76,7 @@ class HolderTask(ABC):
         for good, with an error in the log, when another store owns the bucket. After an unforeseen failure, which is
         logged, the work begins again.
         """
-        told = ""
+        logged = ""
         while True:
             takeover_s = self._tools.settings().takeover_s
             try:
@@ -85,20 +85,20 @@ class HolderTask(ABC):
             except HeldElsewhere as exc:
                 if not wait:
                     raise
-                if str(exc) != told:
+                if str(exc) != logged:
                     log.info("%s; this process waits for its turn", exc)
-                told = str(exc)
+                logged = str(exc)
             except Exception as exc:
-                if str(exc) != told:
-                    log.exception("the background writer ended and begins anew every %g s", takeover_s)
-                told = str(exc)
+                if str(exc) != logged:
+                    log.exception("the background writer ended and begins again every %g s", takeover_s)
+                logged = str(exc)
             await trio.sleep(takeover_s)
 
     async def _hold_until_fenced(self, on_held: Callable[[], None]) -> None:
         """Hold the store and work. Raises HeldElsewhere."""
         begin = await self._tools.in_thread(self._connect)
         async with self._holding(on_held):
-            log.info(self._told)
+            log.info(self._held_message)
             while not await self._fenced(begin):
                 await self._tools.in_thread.idle()
                 begin = await self._tools.in_thread(self._connect)
@@ -172,7 +172,7 @@ class WriterTask(HolderTask):
 class ReplicaTask(HolderTask):
     """Refreshes a replica every few seconds."""
 
-    _told = "this process refreshes the replica"
+    _held_message = "this process refreshes the replica"
 
     def __init__(self, tools: HolderTools, make_refresh: Callable[[], Callable[[], object]]) -> None:
         """Take `make_refresh`, which connects and returns what brings the replica up to date, with its result."""

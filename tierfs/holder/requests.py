@@ -54,18 +54,18 @@ def take_next(metadata: MetadataStore) -> RequestRecord | None:
         if _first_waiting(txn) is None:
             return None
     with metadata.write_notes() as writer:
-        found = _first_waiting(writer)
-        if found is not None:
-            writer.put(REQUESTS, tables.u64(found.id), replace(found, state=RequestState.RUNNING))
-        return found
+        row = _first_waiting(writer)
+        if row is not None:
+            writer.put(REQUESTS, tables.u64(row.id), replace(row, state=RequestState.RUNNING))
+        return row
 
 
 def restart(metadata: MetadataStore) -> int:
     """Let the requests that a dead holder was working on wait again; return how many. For a new holder."""
     with metadata.write_notes() as txn:
-        running = [found for _, found in txn.scan(REQUESTS) if found.state is RequestState.RUNNING]
-        for found in running:
-            txn.put(REQUESTS, tables.u64(found.id), replace(found, state=RequestState.WAITING))
+        running = [row for _, row in txn.scan(REQUESTS) if row.state is RequestState.RUNNING]
+        for row in running:
+            txn.put(REQUESTS, tables.u64(row.id), replace(row, state=RequestState.WAITING))
         return len(running)
 
 
@@ -93,21 +93,21 @@ def fail(metadata: MetadataStore, number: int, error: TierfsError) -> None:
 
 def unfinished(txn: ReadTransaction) -> list[RequestRecord]:
     """Return the requests that wait or run, oldest first."""
-    return [found for _, found in txn.scan(REQUESTS) if found.state in (RequestState.WAITING, RequestState.RUNNING)]
+    return [row for _, row in txn.scan(REQUESTS) if row.state in (RequestState.WAITING, RequestState.RUNNING)]
 
 
 def _first_waiting(txn: ReadTransaction) -> RequestRecord | None:
-    return next((found for _, found in txn.scan(REQUESTS) if found.state is RequestState.WAITING), None)
+    return next((row for _, row in txn.scan(REQUESTS) if row.state is RequestState.WAITING), None)
 
 
 def _change(metadata: MetadataStore, number: int, **changes: Any) -> None:
     """Change a row unless it is gone, as when its asker withdrew it."""
     with metadata.write_notes() as txn:
         try:
-            found = txn.must_get(REQUESTS, tables.u64(number), "request")
+            row = txn.must_get(REQUESTS, tables.u64(number), "request")
         except NotFound:
             return
-        txn.put(REQUESTS, tables.u64(number), replace(found, **changes))
-        ended = [key for key, row in txn.scan(REQUESTS) if row.state in (RequestState.DONE, RequestState.FAILED)]
-        for key in ended[:-_KEPT_FINISHED]:
+        txn.put(REQUESTS, tables.u64(number), replace(row, **changes))
+        finished = [key for key, row in txn.scan(REQUESTS) if row.state in (RequestState.DONE, RequestState.FAILED)]
+        for key in finished[:-_KEPT_FINISHED]:
             txn.delete(REQUESTS.name, key)

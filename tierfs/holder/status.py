@@ -156,22 +156,22 @@ def _garbage_errors(txn: ReadTransaction, totals: Sums) -> Iterator[str]:
 
 
 def _warnings(store: Path, location: LocationRecord | None, record: StoreRecord) -> tuple[str, ...]:
-    found: list[str] = []
+    warnings: list[str] = []
     if record.journal.fenced_by_epoch:
-        found.append(str(fence.fenced(record)))
+        warnings.append(str(fence.fenced(record)))
     cold_url = location.url if location is not None else None
     if record.journal.wrong_place:
-        found.append(record.journal.wrong_place)
+        warnings.append(record.journal.wrong_place)
     elif fence.owns_bucket(record):
-        found += missing_place_warning(store, cold_url, record.journal.newest_slot)
+        warnings += missing_place_warning(store, cold_url, record.journal.newest_slot)
     shared = shared_filesystem_warning(store, cold_url)
     if shared:
-        found.append(shared)
+        warnings.append(shared)
     advisory = advisory_fence_warning(location)
     if advisory:
-        found.append(advisory)
-    found += kept_objects_warning(location, record.journal)
-    return tuple(found)
+        warnings.append(advisory)
+    warnings += kept_objects_warning(location, record.journal)
+    return tuple(warnings)
 
 
 def clock_warning(now_ms: int, record: StoreRecord) -> list[str]:

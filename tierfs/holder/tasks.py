@@ -115,9 +115,9 @@ class TaskLoop:
 
     async def _rest(self, task: Task, newest: int, woken: trio.Event) -> None:
         """Wait for the task's period, and for more of them until any process commits after transaction `newest`."""
-        for left in reversed(range(task.still_periods)):
+        for remaining in reversed(range(task.still_periods)):
             await _pause(task.period_s, woken)
-            if woken.is_set() or (left and self._metadata.last_transaction_id() != newest):
+            if woken.is_set() or (remaining and self._metadata.last_transaction_id() != newest):
                 return
 
     async def attempt(self, name: str, step: Step, *, size_bytes: int = 0) -> TaskOutcome:
@@ -125,7 +125,7 @@ class TaskLoop:
         if not self.failures.may_try(name):
             return TaskOutcome.FAILED
         try:
-            found = await step()
+            outcome = await step()
             if self.failures.has(name):
                 await self.in_thread(partial(self.failures.passed, name))
         except Fenced:
@@ -136,7 +136,7 @@ class TaskLoop:
         except Exception as exc:
             await self.in_thread(partial(self.failures.failed, name, exc, size_bytes=size_bytes))
             return TaskOutcome.FAILED
-        return found if isinstance(found, TaskOutcome) else TaskOutcome.DONE
+        return outcome if isinstance(outcome, TaskOutcome) else TaskOutcome.DONE
 
 
 async def _pause(longest_s: float, woken: trio.Event) -> None:

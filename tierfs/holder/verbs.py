@@ -167,11 +167,11 @@ def perform(
         number = requests.submit(store.metadata, verb.name, path, options)
     try:
         while True:
-            found = requests.get(store.metadata, number)
-            if found.state in (RequestState.DONE, RequestState.FAILED):
-                return verb.result(**_answer(found))
-            if found.state is RequestState.RUNNING:
-                report(Progress(found.done_bytes, found.total_bytes, found.item))
+            row = requests.get(store.metadata, number)
+            if row.state in (RequestState.DONE, RequestState.FAILED):
+                return verb.result(**_answer(row))
+            if row.state is RequestState.RUNNING:
+                report(Progress(row.done_bytes, row.total_bytes, row.item))
             time.sleep(_POLL_S)
             with suppress(HeldElsewhere):  # the holder may be gone, or be a command that serves nobody
                 return _do_it_here(store, verb, path, options, report)
@@ -185,7 +185,7 @@ def request(store: OpenStore, verb: Verb[Any], path: str, options: Options = _NO
     Raises Conflict when no process holds the store, NotFound for a missing path.
     """
     if lock.current(store.paths.holder) is None:
-        raise Conflict("nobody holds the store, so nobody would do it", remedy="leave out --no-wait")
+        raise Conflict("no process holds the store, so none would carry it out", remedy="leave out --no-wait")
     with store.metadata.read() as txn:
         directories.must_find(txn, path)
     return requests.submit(store.metadata, verb.name, path, options)
@@ -196,10 +196,10 @@ def _do_it_here(store: OpenStore, verb: Verb[R], path: str, options: Options, re
         return verb.run(work, path, options, report)
 
 
-def _answer(found: RequestRecord) -> Mapping[str, Any]:
-    if found.state is RequestState.FAILED:
-        raise errors.named(found.error_kind)(found.error, remedy=found.remedy or None)
-    result: dict[str, Any] = json.loads(found.result)
+def _answer(row: RequestRecord) -> Mapping[str, Any]:
+    if row.state is RequestState.FAILED:
+        raise errors.named(row.error_kind)(row.error, remedy=row.remedy or None)
+    result: dict[str, Any] = json.loads(row.result)
     return result
 
 
@@ -224,10 +224,10 @@ class RequestServer:
             requests.restart(self._metadata)
             self._left_running = False
         newest = self._metadata.last_transaction_id()
-        found = requests.take_next(self._metadata)
-        if found is None:
+        row = requests.take_next(self._metadata)
+        if row is None:
             self._seen_transaction = newest
-        return found
+        return row
 
     def uploads(self, request: RequestRecord) -> bool:
         """Return whether a request uploads by itself, so that the background writer pauses its own uploads."""

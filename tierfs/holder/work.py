@@ -118,9 +118,9 @@ class ColdWork:
 
     def _offload(self, path: str, report: OnProgress) -> OffloadReport:
         self.tools.publisher.require_ownership()  # else objects are made that nobody will ever name
-        found = self._segments(path)
-        segments = [pair for pair in found if not _is_open_ledger(pair[1])]
-        ledger_bytes = sum(segment.local.bytes for _, segment in found if _is_open_ledger(segment))
+        segments_and_ledgers = self._segments(path)
+        segments = [pair for pair in segments_and_ledgers if not _is_open_ledger(pair[1])]
+        ledger_bytes = sum(segment.local.bytes for _, segment in segments_and_ledgers if _is_open_ledger(segment))
         for _, segment in segments:
             if segment.active:
                 self.tools.engine.roll(segment.id)

@@ -114,7 +114,7 @@ class ClockCheck:
         self._lock = threading.Lock()
         self._server: Instant | None = None
         self._asked_s: float | None = None
-        self._told = False
+        self._warned = False
         self._begin()
 
     def reason(self) -> str | None:
@@ -130,14 +130,14 @@ class ClockCheck:
         server = self._server
         if server is not None and now.boot_s - server.boot_s > 2 * _ASK_EVERY_S:
             server = None
-        found = disagreement(ClockView(now, self._began, self._last_wall_ms, server))
+        cause = disagreement(ClockView(now, self._began, self._last_wall_ms, server))
         with self._lock:
-            told, self._told = self._told, found is not None
-        if found is not None and not told:
-            log.warning("the wall clock is not trusted, so timed deletions pause: %s", _with_way_out(found))
-        if found is None and told:
-            log.info("the clocks agree again: timed deletions go on")
-        return found
+            warned, self._warned = self._warned, cause is not None
+        if cause is not None and not warned:
+            log.warning("the wall clock is not trusted, so timed deletions pause: %s", _with_way_out(cause))
+        if cause is None and warned:
+            log.info("the clocks agree again: timed deletions continue")
+        return cause
 
     def ask(self) -> None:
         """Ask the server for its time, if the last answer is old. Without an answer nothing changes."""
@@ -157,17 +157,17 @@ class ClockCheck:
     def require(self) -> None:
         """Raise ClockDisagrees while timed deletions pause, for the list of what is stuck."""
         self.ask()
-        found = self.reason()
-        if found is not None:
-            raise ClockDisagrees(f"timed deletions pause, as the wall clock is not trusted: {_with_way_out(found)}")
+        cause = self.reason()
+        if cause is not None:
+            raise ClockDisagrees(f"timed deletions pause, as the wall clock is not trusted: {_with_way_out(cause)}")
 
     def require_server_agrees(self) -> None:
         """Raise ClockDisagrees when the server shows another time: then ours may not be accepted."""
         self.ask()
         view = ClockView(self._now(), self._began, self._last_wall_ms, self._server)
-        found = disagreement(view) if self._server is not None else None
-        if found is not None:
-            raise ClockDisagrees(f"the wall clock is not taken for right: {found}", remedy="set this machine's clock")
+        cause = disagreement(view) if self._server is not None else None
+        if cause is not None:
+            raise ClockDisagrees(f"the wall clock is not taken for right: {cause}", remedy="set this machine's clock")
 
     def _begin(self) -> None:
         """Note the times that the wall clock is compared with from now on."""

@@ -65,14 +65,14 @@ def expired(members: Sequence[Member], now_ms: int) -> Iterator[Expiry]:
     `retention_bytes` after them, of all members together. A younger member stays as long as a byte before it does. An
     open segment is never removed, nor is the one that has the stream's name.
     """
-    left = sum(member.length - member.start_offset for member in members)
+    left_bytes = sum(member.length - member.start_offset for member in members)
     for member in members:
         cut = member.start_offset
         for run in member.runs:
             size = run.end_offset - cut
-            if not (_is_old(member.policy, run.written_by_ms, now_ms) or _is_surplus(member.policy, left - size)):
+            if not (_is_old(member.policy, run.written_by_ms, now_ms) or _is_surplus(member.policy, left_bytes - size)):
                 break
-            left -= size
+            left_bytes -= size
             cut = run.end_offset
         gone = cut == member.length and member.sealed and (cut > member.start_offset or _is_stale(member, now_ms))
         removes = gone and not member.names_stream
@@ -113,11 +113,11 @@ def _is_stale(empty: Member, now_ms: int) -> bool:
 
 def governed(txn: ReadTransaction) -> list[SegmentId]:
     """Return the segments for which a lifetime may be set: at or below what has one. Costs nothing without any."""
-    found: dict[SegmentId, None] = {}
+    ids: dict[SegmentId, None] = {}
     for _, record in txn.scan(POLICIES):
         if any(record.settings.get(key, OFF) != OFF for key in LIFETIME_KEYS):
-            found.update(dict.fromkeys(_segment_ids(txn, record.target_id)))
-    return list(found)
+            ids.update(dict.fromkeys(_segment_ids(txn, record.target_id)))
+    return list(ids)
 
 
 def _segment_ids(txn: ReadTransaction, target_id: int) -> Iterator[SegmentId]:
@@ -135,18 +135,18 @@ def _segment_ids(txn: ReadTransaction, target_id: int) -> Iterator[SegmentId]:
 
 def ledger_members(txn: ReadTransaction, managed_ledger: DirectoryId, *, needs_offload: bool) -> list[Member]:
     """Return the ledgers of a managed ledger, oldest first; each goes as a whole, or not at all."""
-    segments = (one.segment for one in positions.members(txn, managed_ledger))
+    segments = (member.segment for member in positions.members(txn, managed_ledger))
     return as_members(txn, segments, needs_offload=needs_offload)
 
 
 def as_members(txn: ReadTransaction, segments: Iterable[SegmentRecord], *, needs_offload: bool) -> list[Member]:
     """Return some of them as members."""
     effective = Effective(txn)
-    found: list[Member] = []
+    result: list[Member] = []
     for segment in segments:
         ended_ms = max(segment.sealed_ms, segment.modified_ms)
         goes = segment.sealed and segment.length and (_is_named_cold(txn, segment) or not needs_offload)
-        found.append(
+        result.append(
             Member(
                 id=segment.id,
                 policy=effective.of(segment),
@@ -157,7 +157,7 @@ def as_members(txn: ReadTransaction, segments: Iterable[SegmentRecord], *, needs
                 ended_ms=ended_ms,
             )
         )
-    return found
+    return result
 
 
 def _is_named_cold(txn: ReadTransaction, segment: SegmentRecord) -> bool:
@@ -170,10 +170,10 @@ def _is_named_cold(txn: ReadTransaction, segment: SegmentRecord) -> bool:
 
 def members(txn: ReadTransaction, first: SegmentRecord, *, needs_offload: bool) -> list[Member]:
     """Return the stream that begins with `first`; its runs are read from the database as they are consumed."""
-    found = [first]
-    while (following := streams.successor(txn, found[-1])) is not None:
-        found.append(following)
-    return [_member(txn, segment, last=segment is found[-1], needs_offload=needs_offload) for segment in found]
+    segments = [first]
+    while (following := streams.successor(txn, segments[-1])) is not None:
+        segments.append(following)
+    return [_member(txn, segment, last=segment is segments[-1], needs_offload=needs_offload) for segment in segments]
 
 
 def _member(txn: ReadTransaction, segment: SegmentRecord, *, last: bool, needs_offload: bool) -> Member:

@@ -92,8 +92,8 @@ class Retention:
             candidates = iter(policy.governed(txn))
         while batch := list(islice(candidates, _LOOK_BATCH)):
             with self._metadata.read() as txn:
-                found = (directories.segment(txn, segment_id) for segment_id in batch)
-                due = [segment.id for segment in found if segment is not None and wanted(txn, segment, now_ms)]
+                segments = (directories.segment(txn, segment_id) for segment_id in batch)
+                due = [segment.id for segment in segments if segment is not None and wanted(txn, segment, now_ms)]
             yield from due
 
     def _is_to_be_sealed(self, txn: ReadTransaction, segment: SegmentRecord, now_ms: int) -> bool:
@@ -148,9 +148,9 @@ class Retention:
         There may be thousands: a commit looks again at those that it takes, and goes by the sum of the others.
         """
         with self._metadata.read() as txn:
-            found = policy.ledger_members(txn, managed_ledger, needs_offload=self._needs_offload)
-        due = iter(list(expired(found, self._metadata.clock.now_ms())))
-        left_bytes, gone = sum(member.length for member in found), 0
+            members = policy.ledger_members(txn, managed_ledger, needs_offload=self._needs_offload)
+        due = iter(list(expired(members, self._metadata.clock.now_ms())))
+        left_bytes, gone = sum(member.length for member in members), 0
         while batch := list(islice(due, _LEDGERS_PER_COMMIT)):
             left_bytes -= sum(expiry.bytes for expiry in batch)
             with self._metadata.write() as txn:
@@ -161,12 +161,12 @@ class Retention:
             gone += len(taken)
             if len(taken) < len(batch):
                 break
-        self._next_ms = min(self._next_ms, next_expiry_ms(found[gone:]) or _NEVER_MS)
+        self._next_ms = min(self._next_ms, next_expiry_ms(members[gone:]) or _NEVER_MS)
 
     def _looked_at_again(self, txn: ReadTransaction, batch: Sequence[Expiry]) -> list[Member]:
         segments = [directories.segment(txn, expiry.segment_id) for expiry in batch]
-        there = (segment for segment in segments if segment is not None)
-        return policy.as_members(txn, there, needs_offload=self._needs_offload)
+        present = (segment for segment in segments if segment is not None)
+        return policy.as_members(txn, present, needs_offload=self._needs_offload)
 
     def _take(self, txn: WriteTransaction, expiry: Expiry) -> bool:
         """Take away one expiry; False if it waits for an idle writer, which leaves the segment with its next append."""

@@ -30,7 +30,7 @@ def split_s3_url(url: str) -> tuple[str, str]:
     """
     bucket, _, prefix = url.removeprefix(_S3_PREFIX).partition("/")
     if not url.startswith(_S3_PREFIX) or not bucket:
-        raise InvalidRequest(f"{url} is no S3 location", remedy="write it as s3://BUCKET/PREFIX")
+        raise InvalidRequest(f"{url} is not an S3 location", remedy="write it as s3://BUCKET/PREFIX")
     return bucket, prefix
 
 

@@ -81,7 +81,7 @@ def new_directory(paths: StorePaths) -> Iterator[None]:
         raise AlreadyExists(f"{root} is a tierfs store already")
     if paths.metadata.exists():
         raise InvalidRequest(
-            f"{root} is no store, but holds metadata: an init or recover that was killed left it",
+            f"{root} is not a store, but holds metadata: an init or recover that was killed left it",
             remedy="name another directory, or remove this one; if it was a store before, put back its store.toml "
             "(an empty one will do)",
         )
@@ -164,8 +164,8 @@ def _store_below(storage: ChunkStorage) -> str | None:
     after = ""
     for _ in range(_MOST_LISTINGS):
         page = list(islice(storage.list("", after=after), _PAGE))
-        for found in page:
-            match = _OF_A_STORE.fullmatch(found.name)
+        for stored in page:
+            match = _OF_A_STORE.fullmatch(stored.name)
             if match is not None:
                 return match["prefix"]
         if len(page) < _PAGE:
@@ -237,7 +237,7 @@ def locate(choice: ColdChoice) -> LocationRecord | None:
         return LocationRecord(id=_FIRST_LOCATION, url=cold)
     parts = urlsplit(choice.bucket_url)
     if parts.scheme != S3_SCHEME or not parts.netloc or parts.query or parts.fragment:
-        raise InvalidRequest(f"{choice.bucket_url} is no S3 location", remedy="write it as s3://BUCKET/PREFIX")
+        raise InvalidRequest(f"{choice.bucket_url} is not an S3 location", remedy="write it as s3://BUCKET/PREFIX")
     prefix = parts.path.strip("/")
     if len(prefix.encode()) > MAX_PREFIX_BYTES:
         raise InvalidRequest(f"the prefix {prefix} has more than {MAX_PREFIX_BYTES} bytes")
@@ -320,12 +320,12 @@ def _claim(metadata: MetadataStore, location: LocationRecord, storage: ChunkStor
 
 def warnings_of(paths: StorePaths, location: LocationRecord | None) -> tuple[str, ...]:
     """Return what a user should know about the place of a new store's bytes."""
-    found: list[str] = []
+    warnings: list[str] = []
     shared = shared_filesystem_warning(paths.root, location.url if location is not None else None)
     if shared:
-        found.append(shared)
+        warnings.append(shared)
     advisory = advisory_fence_warning(location)
     if advisory:
-        found.append(advisory)
-    found += kept_objects_warning(location)
-    return tuple(found)
+        warnings.append(advisory)
+    warnings += kept_objects_warning(location)
+    return tuple(warnings)

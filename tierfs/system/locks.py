@@ -70,7 +70,7 @@ class LockFile:
         """Release all locks and close the file; idempotent, and nothing in a child."""
         if self._fd < 0 or self.is_inherited:
             return
-        self.unlock()  # closing alone leaves them to a child that did not come through os.fork
+        self.unlock()  # closing alone leaves them to a child that was not made by os.fork
         os.close(self._fd)
         self._fd = -1
 

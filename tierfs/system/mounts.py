@@ -22,7 +22,7 @@ ANSWER_S = 2.0
 """Longest wait for the answer of a mount (a guess)."""
 
 SILENT = f"does not answer within {ANSWER_S:g} s: it is stopped or stuck"
-SILENT_REMEDY = "let that process go on or kill it, then run: tierfs umount"
+SILENT_REMEDY = "let that process continue or kill it, then run: tierfs umount"
 """Followed by the mount point."""
 
 _MOUNT_TABLE = Path("/proc/self/mountinfo")
@@ -41,15 +41,15 @@ class Mount:
 
 def mounts() -> list[Mount]:
     """Return all tierfs mounts this process can see, in mount order."""
-    found: list[Mount] = []
+    present: list[Mount] = []
     for line in _MOUNT_TABLE.read_text(errors="surrogateescape").split("\n"):
         fields, _, rest = line.partition(" - ")
         kind, _, rest = rest.partition(" ")
         source = _unescape(rest.partition(" ")[0])
         if kind.startswith("fuse") and source.startswith(FSNAME_PREFIX):
             _, _, device, _, mountpoint = fields.split(" ")[:5]
-            found.append(Mount(Path(_unescape(mountpoint)), Path(source.removeprefix(FSNAME_PREFIX)), device))
-    return found
+            present.append(Mount(Path(_unescape(mountpoint)), Path(source.removeprefix(FSNAME_PREFIX)), device))
+    return present
 
 
 class MountState(Enum):
@@ -93,9 +93,9 @@ def _is_dead(mount: Mount) -> bool:
 
 def mount_of(path: Path) -> tuple[Mount, str] | None:
     """Return the mount that `path` is in, and the segment or directory it stands for; None outside of all mounts."""
-    found = mounts()
-    for place in (Path(os.path.abspath(path)), Path(os.path.realpath(path))) if found else ():
-        for mount in reversed(found):
+    present = mounts()
+    for place in (Path(os.path.abspath(path)), Path(os.path.realpath(path))) if present else ():
+        for mount in reversed(present):
             if place.is_relative_to(mount.mountpoint):
                 name = str(place.relative_to(mount.mountpoint))
                 return mount, "" if name == "." else name
@@ -117,4 +117,4 @@ def name_under_mount(text: str, store: Path) -> str | None:
 
 def _unescape(field: str) -> str:
     """Undo the kernel's octal escapes: blanks and backslashes only, so each is one ASCII character."""
-    return _ESCAPE.sub(lambda found: chr(int(found[1], 8)), field)
+    return _ESCAPE.sub(lambda match: chr(int(match[1], 8)), field)

@@ -66,12 +66,12 @@ def launch(arguments: Sequence[str], log_directory: Path, name: str) -> subproce
         finally:
             os.close(write_end)
         try:
-            said = answer.read()
+            message = answer.read()
         except BaseException:
             process.terminate()
             raise
-    if said != _READY:
-        raise _failure(said, name, errors_path)
+    if message != _READY:
+        raise _failure(message, name, errors_path)
     return process
 
 
@@ -107,13 +107,13 @@ def _tell(ready_fd: int, message: bytes) -> None:
     try:
         os.write(ready_fd, message)
     except OSError as exc:  # closed after `ready`, or the parent is gone: the log has it
-        logging.getLogger(__name__).debug("nobody waits for this process: %s", exc)
+        logging.getLogger(__name__).debug("no parent waits for this process: %s", exc)
 
 
-def _failure(said: bytes, name: str, errors_path: Path) -> TierfsError:
-    if not said:
+def _failure(message: bytes, name: str, errors_path: Path) -> TierfsError:
+    if not message:
         return Unavailable(f"the {name} ended before it answered", remedy=f"see {errors_path}")
-    fields = json.loads(said)
+    fields = json.loads(message)
     return errors.named(fields["kind"])(fields["error"], remedy=fields["remedy"])
 
 
@@ -179,15 +179,15 @@ def deferred() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    came: list[tuple[int, FrameType | None]] = []
-    found = {number: signal.getsignal(number) for number in _DEFERRED}
-    handlers = {number: handler for number, handler in found.items() if callable(handler)}
+    waiting: list[tuple[int, FrameType | None]] = []
+    current = {number: signal.getsignal(number) for number in _DEFERRED}
+    handlers = {number: handler for number, handler in current.items() if callable(handler)}
     try:
         for number in handlers:
-            signal.signal(number, lambda number, frame: came.append((number, frame)))
+            signal.signal(number, lambda number, frame: waiting.append((number, frame)))
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for came_number, frame in came:
-            handlers[signal.Signals(came_number)](came_number, frame)
+        for waiting_number, frame in waiting:
+            handlers[signal.Signals(waiting_number)](waiting_number, frame)

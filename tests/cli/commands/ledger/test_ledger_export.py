@@ -118,7 +118,7 @@ def test_again_changes_nothing_and_nothing_is_overwritten(store: Path, tmp_path:
     cut = keys(out)["data"].read_bytes()[:-1]
     keys(out)["data"].write_bytes(cut)
     refused = export(store, name, out, check=False)
-    assert (refused.code, "is something else" in refused.err) == (5, True)
+    assert (refused.code, "exists with other contents" in refused.err) == (5, True)
     assert keys(out)["data"].read_bytes() == cut
 
 
