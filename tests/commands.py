@@ -15,7 +15,7 @@ TIMEOUT_S = 100
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What a command did."""
+    """The result of a command."""
 
     code: int
     out: str

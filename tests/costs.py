@@ -1,4 +1,4 @@
-"""What code costs, counted instead of timed."""
+"""Costs of code, counted instead of timed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import FrameType
 
 
 def calls(work: Callable[[], object]) -> int:
-    """How many functions of Python `work` calls: what it costs, the same on every machine."""
+    """Return the number of Python functions that `work` calls: its cost, the same on every machine."""
     count = 0
 
     def seen(frame: FrameType, event: str, argument: object) -> None:

@@ -60,7 +60,7 @@ def offload(store: TestStore, name: str, *, block_bytes: int = BLOCK_BYTES, uuid
 
 
 def record(store: TestStore, name: str) -> LedgerRecord:
-    """What tiering knows of a ledger."""
+    """Return the record of a ledger."""
     with store.metadata.read() as txn:
         return entries.find(txn, directories.segment_by_name(txn, name).id)
 

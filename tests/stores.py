@@ -52,7 +52,7 @@ class TestStore:
     cold: ChunkStorage
     settings: OffloadSettings
     server_time_ms: int | None = None
-    """What a cold tier with a clock would tell."""
+    """Time of a cold tier with a clock."""
     paths: StorePaths = field(init=False)
 
     def __post_init__(self) -> None:

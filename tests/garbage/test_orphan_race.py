@@ -43,7 +43,7 @@ def between_write_and_commit(monkeypatch: pytest.MonkeyPatch, work: Callable[[],
 
 
 def delete_listed(store: TestStore, listed: list[Orphan]) -> None:
-    """What `gc --delete` does with the orphans it found."""
+    """Delete the listed orphans as `gc --delete` does."""
     store.cold_work()._orphan_finder().discard(listed)
     store.cold_work().collect()
 

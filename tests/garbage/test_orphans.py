@@ -109,7 +109,7 @@ def test_a_number_too_large_for_a_key_is_no_name_of_ours(store: TestStore, name:
 
 
 def listed_prefixes(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """What looking for orphans, and fsck, list in the bucket."""
+    """Return the prefixes that the search for orphans, and fsck, list in the bucket."""
     prefixes = set[str]()
     listing = store.cold.list
 

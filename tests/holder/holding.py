@@ -39,7 +39,7 @@ class TrioClock:
     """The wall clock of a fake world."""
 
     ahead_s = 0
-    """How far the wall clock was set wrong."""
+    """Error of the wall clock."""
 
     def now_ms(self) -> int:
         return 1_700_000_000_000 + round((self.monotonic_s() + self.ahead_s) * 1000)

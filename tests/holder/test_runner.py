@@ -222,7 +222,7 @@ async def test_streams_are_sealed_offloaded_and_forgotten_by_themselves(
 
 
 def segment_start(store: TestStore) -> int:
-    """Where the newest member of the stream `s` begins."""
+    """Return the first offset of the newest member of the stream `s`."""
     with store.metadata.read() as txn:
         return streams.newest(txn, directories.segment_by_name(txn, "s")).first_offset
 

@@ -19,7 +19,7 @@ from tierfs.tiering.snapshot import Snapshots
 __all__ = ["storage", "store"]
 
 PACKING = {"chunk_bytes": "4096", "object_bytes": "65536"}
-"""What makes less than 4096 bytes is packed."""
+"""Objects below 4096 bytes are packed."""
 
 
 async def test_small_objects_go_together(tmp_path: Path, autojump_clock: MockClock) -> None:

@@ -47,7 +47,7 @@ def set_policy(store: TestStore, **settings: int) -> None:
 
 
 def hold(store: TestStore) -> Expired:
-    """What a holder does at one instant: evict what is due, let expire what is not kept, publish and collect."""
+    """Act as a holder at one instant: evict what is due, let expire what is not kept, publish and collect."""
     planner = Planner()
     Snapshots(store.metadata, planner).refresh()
     work = store.cold_work()

@@ -1,4 +1,4 @@
-"""What retention takes away is a function: members of a stream and the time in, expiries out."""
+"""Retention is a function: members of a stream and the time in, expiries out."""
 
 from __future__ import annotations
 
