@@ -1,4 +1,4 @@
-"""Running the command as a user does: a process, its output, its exit code."""
+"""Run the command as a user does: a process, its output, its exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Done:
 
     @property
     def json(self) -> Any:
-        """Its one JSON object."""
+        """Return its one JSON object."""
         return json.loads(self.out)
 
 

@@ -24,7 +24,7 @@ Bucket = tuple[S3Endpoint, str]
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what uses Ceph, so that no test needs to remember; what shares a server shares a process."""
+    """Mark the tests that use Ceph, so that none needs to remember; those that share a server share a process."""
     for item in items:
         if _uses_ceph(item):
             item.add_marker(pytest.mark.s3)
@@ -40,10 +40,7 @@ def _uses_ceph(item: pytest.Item) -> bool:
 
 @pytest.fixture(scope="session", autouse=True)
 def aws_environment() -> Iterator[None]:
-    """The test servers' keys and nothing of the user's: no profile, endpoint, proxy or metadata service.
-
-    Processes that tests start inherit it.
-    """
+    """Set the test servers' keys and nothing of the user's: no profile, endpoint, proxy or metadata service."""
     with pytest.MonkeyPatch.context() as patch:
         for name in (
             "AWS_PROFILE",

@@ -13,7 +13,7 @@ SUFFIX = "-copied"
 
 
 def copy_tier(storage: object, suffix: str = SUFFIX) -> None:
-    """Make a storage in memory what a copy of it would be; `suffix` is put behind each etag."""
+    """Make a copy of a storage in memory; `suffix` is appended to each etag."""
     assert isinstance(storage, MemoryStorage)
     for name, held in list(storage._objects.items()):
         found = replace(held.found, etag=held.found.etag + suffix, metadata={})
@@ -21,11 +21,11 @@ def copy_tier(storage: object, suffix: str = SUFFIX) -> None:
 
 
 def recorded_etags(store: TestStore) -> set[str]:
-    """Those of the cold objects' records."""
+    """Return the etags of the cold objects' records."""
     with store.metadata.read() as txn:
         return {holder.etag for _, holder in txn.scan(OBJECTS) if holder.tier is Tier.COLD}
 
 
 def all_adopted(store: TestStore) -> bool:
-    """Whether every record tells the etag of the copy."""
+    """Return whether every record has the etag of the copy."""
     return all(etag.endswith(SUFFIX) for etag in recorded_etags(store))

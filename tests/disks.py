@@ -28,7 +28,7 @@ def disk(path: Path, size_bytes: int) -> Iterator[Path]:
 
 
 def fill(path: Path) -> None:
-    """Take every byte there is, with a file of that name."""
+    """Fill the disk, with a file of that name."""
     with path.open("ab", buffering=0) as file:
         piece = bytes(_PIECE_BYTES)
         while piece:
@@ -41,7 +41,7 @@ def fill(path: Path) -> None:
 
 
 def synced(patch: pytest.MonkeyPatch) -> list[str]:
-    """The paths of everything that is synced from now on, as it happens."""
+    """Record the paths of everything that is synced from now on, as it happens."""
     done: list[str] = []
     sync = os.fsync
 

@@ -57,7 +57,7 @@ class Child:
         self.pid = int(answers.recv(_ANSWER_BYTES))
 
     def wait(self, timeout_s: float | None = None) -> int:
-        """Its exit code, negative for a signal. Raises TimeoutExpired when it takes longer."""
+        """Return its exit code, negative for a signal. Raises TimeoutExpired when it takes longer."""
         if self._code is None:
             self._answers.settimeout(timeout_s)
             try:
@@ -90,7 +90,7 @@ class Talking:
         self.pid = self._child.pid
 
     def line(self, timeout_s: float = 60) -> str:
-        """The next line with its end, "" once there are no more. Raises Empty when none comes."""
+        """Return the next line with its end, "" once there are no more. Raises Empty when none arrives."""
         return self._lines.get(timeout=timeout_s)
 
     def wait(self, timeout_s: float) -> int:
@@ -102,7 +102,7 @@ class Talking:
         self._child.kill(number)
 
     def terminate(self) -> None:
-        """Tell it to end."""
+        """Ask it to end."""
         self._child.kill(signal.SIGTERM)
 
     def kill(self) -> None:
@@ -110,7 +110,7 @@ class Talking:
         self._child.kill()
 
     def end(self) -> tuple[list[str], str]:
-        """Kill it unless it ended; the lines that nobody read, and its errors."""
+        """Kill it unless it ended; return the lines that were not read, and its errors."""
         self._child.kill()
         self._child.wait(_END_S)
         self._reader.join(_END_S)
@@ -138,7 +138,7 @@ def start(module: str, words: Sequence[str], env: Mapping[str, str], streams: Se
 def run(
     module: str, words: Sequence[str], env: Mapping[str, str], stdin: bytes, timeout_s: float
 ) -> subprocess.CompletedProcess[bytes]:
-    """The same to its end, with the input given and the output kept."""
+    """Run it to its end, with the input given and the output kept."""
     pipes = [os.pipe() for _ in range(_STREAMS)]
     theirs = (pipes[0][0], pipes[1][1], pipes[2][1])
     child = start(module, words, env, theirs)
@@ -190,7 +190,7 @@ def _server() -> socket.socket:
 
 
 def _serve(requests: socket.socket) -> tuple[str, list[str]] | None:
-    """Fork for each request until there are none; returns in each child what it is to run, in the server None."""
+    """Fork for each request until there are none; return in each child its command, in the server None."""
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # keepers reap themselves
     while True:
         data, ancillary, _, _ = requests.recvmsg(_REQUEST_BYTES, socket.CMSG_SPACE(4 * (_STREAMS + 1)))
@@ -212,7 +212,7 @@ def _serve(requests: socket.socket) -> tuple[str, list[str]] | None:
 
 
 def _keep(pid: int, streams: Sequence[int], answers: int) -> None:
-    """Tell the child's number and how it ended."""
+    """Send the child's number and its end."""
     for fd in streams:
         os.close(fd)
     os.write(answers, b"%d" % pid)

@@ -1,4 +1,4 @@
-"""Ledgers for tests: closed ones of given entries, their offload, and what is read of them."""
+"""Ledgers for tests: closed ones of given entries, their offload, and their bytes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ BLOCK_BYTES = 1000
 def new_ledger(
     store: TestStore, payloads: Iterable[bytes], managed_ledger: str = "topic", *, close: bool = True
 ) -> str:
-    """The name of a ledger of these entries."""
+    """Return the name of a ledger of these entries."""
     with store.metadata.write() as txn:
         name = make(txn, managed_ledger)
     writer = store.engine.open_ledger(name)
@@ -51,7 +51,7 @@ def offloader(store: TestStore, block_bytes: int = BLOCK_BYTES) -> LedgerOffload
 
 
 def offload(store: TestStore, name: str, *, block_bytes: int = BLOCK_BYTES, uuid: UUID | None = None) -> UUID:
-    """Offload one ledger, and publish that; returns the attempt."""
+    """Offload one ledger, and publish that; return the attempt."""
     uuid = uuid or uuid4()
     store.cold_work().publish()
     offloader(store, block_bytes).offload(store.segment(name).id, uuid)
@@ -66,12 +66,12 @@ def record(store: TestStore, name: str) -> LedgerRecord:
 
 
 def ledger_names(store: TestStore) -> list[str]:
-    """Objects of ledgers in the cold tier, the copies of entries left out."""
+    """Return objects of ledgers in the cold tier, the copies of entries left out."""
     return [found.name for found in store.cold.list("") if "-ledger-" in found.name]
 
 
 def written(store: TestStore, name: str) -> list[bytes]:
-    """The entries in a ledger's objects, by a decoder that shares nothing with tierfs."""
+    """Return the entries in a ledger's objects, by a decoder that shares nothing with tierfs."""
     known = record(store, name)
     key = f"{known.offload.uuid}-ledger-{known.ledger_id}"
     return independent.decode_ledger(read_small(store.cold, f"{key}-index"), read_small(store.cold, key))
@@ -82,14 +82,14 @@ def reader(store: TestStore) -> Reader:
 
 
 def cold_bytes(store: TestStore, name: str, start: int | None = None, end: int | None = None) -> bytes:
-    """Payload bytes from the cold tier alone."""
+    """Return payload bytes from the cold tier alone."""
     out = bytearray()
     copy_segment(reader(store), store.segment(name), start, end, ReadPriority.OFFLOADED_ONLY, out.extend)
     return bytes(out)
 
 
 def cold_entries(store: TestStore, name: str, first: int = 0, end: int | None = None) -> list[bytes]:
-    """Entries [first, end) from the cold tier alone."""
+    """Return entries [first, end) from the cold tier alone."""
     segment: SegmentRecord = store.segment(name)
     with store.metadata.read() as txn:
         end = entries.count(txn, segment.id) if end is None else end

@@ -64,7 +64,7 @@ class TestStore:
         return holding(self, "a test")
 
     def cold_work(self, what: str = "a test") -> ColdWork:
-        """The holder's tasks, as a new process would make them."""
+        """Return the cold work of the holder, as a new process would make it."""
         publisher = Publisher(self.metadata, self.cold)
         tier = ColdTier(LOCATION, self.cold, publisher.require_recent_ownership)
         return ColdWork(
@@ -120,17 +120,17 @@ class TestStore:
             return work.collect()
 
     def segment(self, name: str) -> SegmentRecord:
-        """The segment's record."""
+        """Return the segment's record."""
         with self.metadata.read() as txn:
             return directories.segment_by_name(txn, name)
 
     def layout(self, name: str) -> Layout:
-        """The segment's layout from its start."""
+        """Return the segment's layout from its start."""
         with self.metadata.read() as txn:
             return load(txn, directories.segment_by_name(txn, name), 0)
 
     def read(self, name: str, tier: Tier | None = None) -> bytes:
-        """The segment's bytes, straight from the files and objects; one tier's only if one is named."""
+        """Return the segment's bytes, straight from the files and objects; one tier's only if one is named."""
         with self.metadata.read() as txn:
             segment = directories.segment_by_name(txn, name)
             placed = [
@@ -151,7 +151,7 @@ class TestStore:
         return bytes(out)
 
     def reopen(self) -> None:
-        """Go on as another process after a crash would: no lock, no writer, no memory of before."""
+        """Continue as another process after a crash would: no lock, no writer, no memory of before."""
         self.engine._locks.close()
         self.engine = Engine(self.metadata, self.files, self.path / "writers", self.clock, WriteSettings())
 
@@ -163,7 +163,7 @@ class TestStore:
 
 
 def quiet(_: Progress) -> None:
-    """A progress report nobody reads."""
+    """Ignore a progress report."""
 
 
 @contextmanager
@@ -195,7 +195,7 @@ def open_test_store(
 
 
 def assert_layout(store: TestStore, name: str, *, local: list[int], cold: list[int]) -> None:
-    """The lengths of a segment's chunks in both tiers, and that both lists are sound."""
+    """Return the lengths of a segment's chunks in both tiers; check that both lists are sound."""
     with store.metadata.read() as txn:
         segment = directories.segment_by_name(txn, name)
         for tier, expected in ((Tier.LOCAL, local), (Tier.COLD, cold)):

@@ -1,4 +1,4 @@
-"""CRC32C grids: however an object's bytes come, its blocks and the whole get the CRCs of a naive computation."""
+"""CRC32C grids: however an object's bytes are cut, its blocks and the whole get the CRCs of a naive computation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ places = st.sampled_from(EDGES) | st.integers(0, len(CONTENT))
 
 
 def naive(data: bytes) -> tuple[int, list[int]]:
-    """CRC32C of the whole and of each block, each by itself."""
+    """Return the CRC32C of the whole and of each block, each by itself."""
     return crc32c(data), [crc32c(data[at : at + BLOCK]) for at in range(0, len(data), BLOCK)]
 
 

@@ -1,4 +1,4 @@
-"""Counters that are kept, values that are asked for when somebody looks."""
+"""Counters that are kept, values that are computed at each exposition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Directories that last, whole reads and writes, and errors that tell."""
+"""Directories that last, whole reads and writes, and precise errors."""
 
 from __future__ import annotations
 

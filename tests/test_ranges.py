@@ -29,7 +29,7 @@ def _bytes(found: Iterable[ByteRange]) -> set[int]:
 
 
 def _as_ranges(held: set[int]) -> list[ByteRange]:
-    """The fewest ranges that are these bytes."""
+    """Return the fewest ranges that are these bytes."""
     starts = sorted(byte for byte in held if byte - 1 not in held)
     ends = sorted(byte + 1 for byte in held if byte + 1 not in held)
     return [ByteRange(start, end) for start, end in zip(starts, ends, strict=True)]

@@ -6,7 +6,7 @@
         IsDirectory       a directory where a segment is meant  EISDIR   exit 2
       NotFound            the name does not exist               ENOENT   exit 3
       PermissionDenied    ask the owner                         EACCES   exit 4
-      Conflict            somebody else was first; look again   EBUSY    exit 5
+      Conflict            another was first; look again         EBUSY    exit 5
         AlreadyExists     the name is taken                     EEXIST   exit 5
         Fenced            a newer owner exists; stop for good   ESTALE   exit 6
         Sealed            the segment ended                     EROFS    exit 7

@@ -65,7 +65,7 @@ class PageCache:
             return 0
         try:
             return os.preadv(fd, [view], offset, os.RWF_NOWAIT)
-        except OSError as exc:  # any other but these, the blocking read meets too, and tells it
+        except OSError as exc:  # the blocking read meets and reports any other error
             self.tells = exc.errno not in _NOT_SUPPORTED
             return 0
 

@@ -53,7 +53,7 @@ class Meter:
         self._show = show
         self._lock = threading.Lock()
         self.total_bytes = total_bytes
-        """May grow while the work goes on; what is done counts where it is more."""
+        """May grow during the work; shown as no less than what is done."""
         self.done_bytes = 0
 
     def __call__(self, done_bytes: int, item: str) -> None:

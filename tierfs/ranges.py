@@ -29,7 +29,7 @@ def merge(spans: Iterable[ByteRange]) -> Iterator[ByteRange]:
 
 
 def union(spans: Iterable[ByteRange]) -> list[ByteRange]:
-    """Join ranges that come in any order."""
+    """Join ranges in any order."""
     return list(merge(sorted(spans)))
 
 

@@ -1,4 +1,4 @@
-"""Opening what a data frame names: a directory, or a bucket followed by a replica of this machine."""
+"""Open what a data frame names: a directory, or a bucket followed by a replica of this machine."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def s3_store(tmp_path: Path, rgw_bucket: Bucket) -> Iterator[app.Store]:
 
 
 def run_task(spec: UploadSpec, partition: int, data: bytes) -> tuple[UploadedSegment, ...]:
-    """An executor: another process, with the spec alone."""
+    """Upload as an executor does: another process, with the spec alone."""
     with spec.task(partition) as task:
         upload = task.open(f"part-{partition:05d}")
         for at in range(0, len(data), 100_000):
@@ -51,7 +51,7 @@ def run_task(spec: UploadSpec, partition: int, data: bytes) -> tuple[UploadedSeg
 
 
 def failing_task(spec: UploadSpec) -> None:
-    """An executor whose data ends in an error, one segment being finished."""
+    """Upload as an executor whose data ends in an error, one segment being finished."""
     with spec.task(7) as task:
         task.open("a").write(b"finished")
         task.finish()

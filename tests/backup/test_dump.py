@@ -38,7 +38,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestStore
 
 
 def rows(metadata: MetadataStore) -> Rows:
-    """All but the sums, which name a transaction of their own environment."""
+    """Return all but the sums, which name a transaction of their own environment."""
     with metadata.read() as txn:
         found = {(name, key): value for name in txn.database_names for key, value in txn.scan_raw(name)}
     found.pop((STORE.name, SUMS_KEY), None)

@@ -1,4 +1,4 @@
-"""`gc --delete` beside an append: the file of a chunk before its first commit belongs to nobody yet, and must last."""
+"""`gc --delete` beside an append: the file of a chunk before its first commit has no record yet, and must last."""
 
 from __future__ import annotations
 

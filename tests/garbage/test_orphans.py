@@ -1,4 +1,4 @@
-"""Orphans: what no record names is found, what anything names is not, and only ours is deleted."""
+"""Orphans: objects that no record names are found, all others are not, and only ours are deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A background writer at work in fake time, over a cold tier that fails while told to."""
+"""A background writer at work in fake time, over a cold tier that fails on demand."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class TrioClock:
 
 
 class FlakyStorage(MemoryStorage):
-    """Fails while told to."""
+    """Fails while asked to."""
 
     down = False
     gone = False

@@ -1,4 +1,4 @@
-"""Failures: what failed is remembered with its pause, also while many threads tell of it."""
+"""Failures are remembered with their pauses, also while many threads report them."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 
 def lose_object(metadata: MetadataStore, name: str) -> ObjectRecord:
-    """Take away the record of what holds the last local chunk of a segment; returns it."""
+    """Take away the record of the object with the last local chunk of a segment; return it."""
     with metadata.write() as txn:
         segment = directories.segment_by_name(txn, name)
         last = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.local.last_chunk)

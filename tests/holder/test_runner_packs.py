@@ -70,7 +70,7 @@ async def test_what_went_into_packs_goes_once_and_is_looked_at_in_slices(
 
 
 def counted(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[tuple[Any, ...]]:
-    """The arguments of each call of a method, as they come."""
+    """Record the arguments of each call of a method, in order."""
     found: list[tuple[Any, ...]] = []
     method = getattr(owner, name)
 

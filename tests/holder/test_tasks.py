@@ -33,7 +33,7 @@ def loop(store: TestStore) -> TaskLoop:
 
 
 class Runs:
-    """A step that notes its times and does what it is told."""
+    """A step that notes its times and has the outcomes it was given."""
 
     def __init__(self, *outcomes: object) -> None:
         self.times: list[float] = []

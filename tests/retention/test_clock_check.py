@@ -1,4 +1,4 @@
-"""Whether the wall clock is trusted: a function of what is known about the time."""
+"""Trust in the wall clock: a function of what is known about the time."""
 
 from __future__ import annotations
 

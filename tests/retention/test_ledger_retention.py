@@ -64,7 +64,7 @@ def retention(store: TestStore, *, needs_offload: bool = True) -> Retention:
 
 
 def held(store: TestStore) -> list[tuple[int, str]]:
-    """The number of each ledger, with the tiers that hold it: local, cold."""
+    """Return the number of each ledger, with the tiers that hold it: local, cold."""
     with store.metadata.read() as txn:
         found = [(one.ledger_id, store.segment(one.segment)) for one in ledgers.below(txn, "")]
     return [(number or 0, "l" * bool(one.local.bytes) + "c" * bool(one.cold.bytes)) for number, one in found]

@@ -219,7 +219,7 @@ class LedgerVerifier:
             self._compare_bytes(holder, part)
         if (cold.plan.entries or 0) > result.entries:
             lost = numbered("entry", result.entries, cold.plan.entries or 0, "were")
-            warnings = Deviations()  # what matters most comes first
+            warnings = Deviations()  # the most important one first
             warnings.add(f"{lost} lost when its object was written")
             _add_all(warnings, result.warnings)
             result.warnings = warnings
@@ -263,7 +263,7 @@ def _check_objects(
             continue
         metadata = ledger_objects.metadata_beside(storage, stored.name) if in_files else stored.metadata
         if metadata is None:
-            warnings.add(f"{printable(stored.name)}: nothing lies beside it that tells its format version")
+            warnings.add(f"{printable(stored.name)}: its format version is unknown, as no metadata lie beside it")
         else:
             object_keys.check_version(metadata, stored.name)
 

@@ -1,7 +1,7 @@
 """The composition root: the one place that names concrete classes and puts a store together.
 
 Opening a store imports no vendor package but LMDB and protobuf, and none of the cold work: boto3, trio, pyfuse3 and
-what uploads come with the first call that needs them, so that `info`, `append`, `ls` and `status` start fast.
+what uploads are imported by the first call that needs them, so that `info`, `append`, `ls` and `status` start fast.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Store:
         processes.register(self)
 
     def forget(self) -> None:
-        """Connect anew in a child of fork: two processes on one connection would read each other's answers."""
+        """Connect again in a child of fork: two processes on one connection would read each other's answers."""
         self._lock = threading.Lock()
         self._storages, self._providers = {}, {}
 

@@ -62,7 +62,7 @@ def parts(txn: ReadTransaction, now_ms: int) -> Iterator[pb.DumpPart]:
     for name in sorted(txn.database_names):
         for key, value in txn.scan_raw(name):
             if (name, key) == (STORE.name, SUMS_KEY):
-                continue  # void in any other environment, where the rows are counted as they come
+                continue  # void in any other environment, where the rows are counted on arrival
             row = pb.DumpRow(database=name, key=key, value=value)
             if size_bytes and size_bytes + row.ByteSize() > PART_BYTES:
                 yield part

@@ -76,7 +76,7 @@ def restore(path: Path) -> None:
         return
     try:
         create(path)
-    except TierfsError as exc:  # others were faster, or the file is not ours: the work goes on without it
+    except TierfsError as exc:  # others were faster, or the file is not ours: the work continues without it
         with suppress(OSError):
             os.truncate(path, left_bytes)
         log.info("no room yet to set aside: %s", exc)

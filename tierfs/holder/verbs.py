@@ -173,7 +173,7 @@ def perform(
             if row.state is RequestState.RUNNING:
                 report(Progress(row.done_bytes, row.total_bytes, row.item))
             time.sleep(_POLL_S)
-            with suppress(HeldElsewhere):  # the holder may be gone, or be a command that serves nobody
+            with suppress(HeldElsewhere):  # the holder may be gone, or be a command that serves no requests
                 return _do_it_here(store, verb, path, options, report)
     finally:
         requests.withdraw(store.metadata, number)

@@ -117,7 +117,7 @@ class ColdWork:
         return ballast.with_half(self.tools.ballast_path, lambda: self._offload(path, report))
 
     def _offload(self, path: str, report: OnProgress) -> OffloadReport:
-        self.tools.publisher.require_ownership()  # else objects are made that nobody will ever name
+        self.tools.publisher.require_ownership()  # else objects are made that no journal will ever name
         segments_and_ledgers = self._segments(path)
         segments = [pair for pair in segments_and_ledgers if not _is_open_ledger(pair[1])]
         ledger_bytes = sum(segment.local.bytes for _, segment in segments_and_ledgers if _is_open_ledger(segment))
@@ -280,7 +280,7 @@ class ColdWork:
     def orphans(self, *, grace_s: int) -> list[Orphan]:
         """Return files and objects older than the grace period that no record names. Raises Fenced in a replica.
 
-        A replica cannot tell: its owner may know of them.
+        A replica cannot tell: they may be in the records of its owner.
         """
         with self._metadata.read() as txn:
             if txn.store.replica:

@@ -182,7 +182,7 @@ class ClockCheck:
 R = TypeVar("R", bound=Record)
 
 _BATCH_ROWS = 1000
-"""Rows looked at per snapshot, and dated anew per commit: some 10 ms, so that appends hardly wait."""
+"""Rows looked at per snapshot, and dated again per commit: some 10 ms, so that appends hardly wait."""
 
 _LATEST_RETRY_MS = 6 * 3600 * 1000
 """A deletion that failed is put off by at most so long (collect.py)."""
