@@ -82,7 +82,7 @@ async def test_renewing_goes_on_as_the_holder(store: TestStore, autojump_clock: 
 async def test_what_cannot_begin_is_tried_again(
     store: TestStore, autojump_clock: MockClock, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("begins anew")
+    expected_warnings.append("begins again")
     failures = 3
 
     def make() -> ColdWork:
@@ -113,7 +113,7 @@ class Lingering(InLine):
 async def test_a_task_that_fails_beside_a_busy_thread_does_not_lock_its_own_process_out(
     store: TestStore, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
 ) -> None:
-    expected_warnings.append("begins anew")
+    expected_warnings.append("begins again")
     threads, original, bugs = Lingering(), TaskLoop.attempt, [RuntimeError("a bug")]
 
     async def attempt(loop: TaskLoop, name: str, step: Step, *, size_bytes: int = 0) -> TaskOutcome:
