@@ -82,7 +82,7 @@ def test_the_environment_overrides_the_file(file: Path) -> None:
         ("[offload]\nledger_block_bytes = '4MiB'", ["offload.ledger_block_bytes = '4MiB'", "5242880"]),
         ("[read]\nstreams = 'many'", ["read.streams = 'many'", "integer"]),
         ("[read]\nbudget_bytes = '64 parsecs'", ["64 parsecs", "64MiB"]),
-        ("[read]\nbudget_bytes = true", ["read.budget_bytes", "no size"]),
+        ("[read]\nbudget_bytes = true", ["read.budget_bytes", "not a size"]),
         ("[read]\ndeadline_s = '4 months'", ["4 months", "4h"]),
         ("[read]\ndeadline_s = nan", ["read.deadline_s"]),
         ("[read]\npriority = 'fast'", ["fast", "'local-first'"]),
