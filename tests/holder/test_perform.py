@@ -212,7 +212,7 @@ def test_a_verb_that_the_holder_does_not_know_is_an_error_of_the_command(store: 
 
 
 def test_a_request_without_waiting_needs_a_holder_and_a_path(store: TestStore) -> None:
-    with pytest.raises(Conflict, match="nobody holds"):
+    with pytest.raises(Conflict, match="no process holds"):
         request(store, OFFLOAD, "s")
     with hold(store.paths.holder, store.clock):
         with pytest.raises(NotFound):
