@@ -23,7 +23,7 @@ from tests.mount.conftest import append
 from tests.reading.cache.cache_blocks import BLOCK, size_for
 from tests.reading.conftest import small_disk  # noqa: F401  # a fixture
 from tierfs.app import store as app
-from tierfs.app.fill_cache import Warming, WarmReport
+from tierfs.app.fill_cache import WarmReport, warm_up
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.holder.verbs import CONSOLIDATE, perform
@@ -96,7 +96,7 @@ def counted(store: Path) -> Iterator[tuple[app.Store, Counted]]:
 
 
 def warm(store: app.Store, *paths: str) -> WarmReport:
-    return Warming(store, paths, unseen).run()
+    return warm_up(store, paths, unseen)
 
 
 def cold_tier_gone(store: Path) -> Path:
@@ -135,7 +135,7 @@ def test_reads_are_served_from_what_was_warmed_up(counted: tuple[app.Store, Coun
 def test_nothing_is_fetched_twice_and_a_damaged_block_once_more(counted: tuple[app.Store, Counted]) -> None:
     store, cold = counted
     seen: list[Progress] = []
-    Warming(store, ["d/one"], seen.append).run()
+    warm_up(store, ["d/one"], seen.append)
     assert cold.read_bytes == SIZE
     assert seen[-1] == Progress(SIZE, SIZE, "d/one")
     assert warm(store, "d/one").already_held_bytes == SIZE
@@ -256,7 +256,7 @@ def test_a_cache_disk_that_fails(store: Path, monkeypatch: pytest.MonkeyPatch, e
         raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     monkeypatch.setattr(CacheFiles, "write", fail)
-    with app.open_store(store) as opened, pytest.raises(Unavailable, match="failed while it was filled"):
+    with app.open_store(store) as opened, pytest.raises(Unavailable, match=r"disk cache .* failed"):
         warm(opened, "d")
 
 

@@ -29,8 +29,8 @@ from tierfs.holder.verbs import (
     OFFLOAD_PREFIX,
     VERBS,
     Options,
-    RequestServer,
     Verb,
+    VerbServer,
     flags,
     holding,
     perform,
@@ -57,6 +57,10 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
         yield opened
 
 
+def everything(_: RequestRecord) -> bool:
+    return True
+
+
 class Command(threading.Thread):
     """A command that performs a verb, in a thread of its own."""
 
@@ -79,7 +83,7 @@ class Command(threading.Thread):
 
 def served(store: TestStore, command: Command) -> RequestRecord:
     """The request of a command, carried out by a holder."""
-    server = RequestServer(store.metadata, store.cold_work())
+    server = VerbServer(store.metadata, store.cold_work())
     with hold(store.paths.holder, store.clock):
         command.start()
         assert eventually(lambda: rows(store) == 1)
@@ -103,7 +107,7 @@ def test_without_a_holder_it_is_done_here(store: TestStore) -> None:
 
 
 def test_the_holder_does_it_and_its_answer_arrives(store: TestStore) -> None:
-    server = RequestServer(store.metadata, store.cold_work())
+    server = VerbServer(store.metadata, store.cold_work())
     with hold(store.paths.holder, store.clock):
         command = Command(store, "s")
         command.start()
@@ -128,7 +132,7 @@ def test_the_holders_error_is_the_commands(store: TestStore) -> None:
 def test_what_a_full_disk_kept_from_being_answered_is_done_again(
     store: TestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = RequestServer(store.metadata, store.cold_work())
+    server = VerbServer(store.metadata, store.cold_work())
     number = requests.submit(store.metadata, "offload", "s", {})
     taken = server.next()
     assert taken is not None
@@ -156,7 +160,7 @@ def test_a_holder_that_dies_is_no_failure(store: TestStore, taken: bool) -> None
         command.start()
         assert eventually(lambda: rows(store) == 1)
         if taken:
-            assert requests.take_next(store.metadata) is not None
+            assert requests.take_next(store.metadata, everything) is not None
     command.join(30)
     assert command.result == DONE
     assert rows(store) == 0
@@ -164,10 +168,10 @@ def test_a_holder_that_dies_is_no_failure(store: TestStore, taken: bool) -> None
 
 def test_the_next_holder_takes_what_the_last_one_left(store: TestStore) -> None:
     number = requests.submit(store.metadata, "offload", "s", {})
-    assert requests.take_next(store.metadata) is not None
-    assert requests.take_next(store.metadata) is None
-    assert requests.restart(store.metadata) == 1
-    found = requests.take_next(store.metadata)
+    assert requests.take_next(store.metadata, everything) is not None
+    assert requests.take_next(store.metadata, everything) is None
+    assert requests.restart(store.metadata, everything) == 1
+    found = requests.take_next(store.metadata, everything)
     assert found is not None
     assert found.id == number
 

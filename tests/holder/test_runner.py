@@ -232,7 +232,7 @@ async def test_commits_of_others_do_not_make_the_holder_look_for_requests_withou
 ) -> None:
     looks = 0
 
-    def none(metadata: MetadataStore) -> None:
+    def none(metadata: MetadataStore, _: object) -> None:
         nonlocal looks
         looks += 1
         with metadata.write() as txn:  # as an append does that comes in between

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,15 +15,21 @@ import pytest
 from tests import verbs
 from tests.commands import tierfs
 from tests.faults.worker import reference
-from tests.mount.conftest import Mount, append
+from tests.mount.conftest import Mount, Mounted, append
+from tests.mount.waiting import eventually
 from tests.reading.cache.cache_blocks import BLOCK, size_for
 from tierfs.app import store
+from tierfs.metadata.records import RequestRecord
+from tierfs.metadata.tables import REQUESTS
 from tierfs.reading.stats import CacheReport
 from tierfs.types import CRC_BLOCK_BYTES
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
 SIZE = 9_000_001
+LARGE = 60_000_000
+ENDS_WITHIN_S = 8
+"""Once it is told to: filling must not hold it up."""
 
 
 def switch_on(store: store.Store, slots: int, *settings: str) -> None:
@@ -69,7 +79,7 @@ def test_the_mount_with_the_cache_fills_it(cold: store.Store, mount: Mount, tmp_
     assert (third / "d/one").read_bytes() == (third / "d/two").read_bytes() == reference(0, SIZE)
 
 
-def test_bytes_in_the_page_cache_are_read_anew(cold: store.Store, mount: Mount) -> None:
+def test_bytes_in_the_kernels_page_cache_are_stored_too(cold: store.Store, mount: Mount) -> None:
     switch_on(cold, 72, 'budget_bytes = "16MiB"', 'max_window_bytes = "2MiB"')
     append(cold, "other", reference(0, 2 * SIZE))
     verbs.offload(cold)
@@ -106,12 +116,59 @@ def test_more_than_fits(cold: store.Store, mount: Mount) -> None:
     done = tierfs("warmup", "d/one", "--json", store=cold.path, check=False)
     assert done.code == 0
     assert "only the beginning was warmed up" in json.loads(done.err)["warning"]
-    assert done.json["held_bytes"] == 32 * BLOCK
+    assert done.json["held_bytes"] == 64 * BLOCK
 
 
 def test_a_mount_that_cannot_deliver(cold: store.Store, mount: Mount) -> None:
     mount()
     empty_objects(cold)
     done = tierfs("warmup", "d", store=cold.path, check=False)
-    assert done.code == 11
-    assert "d/one cannot be read through the mount at" in done.err
+    assert done.code == 74
+    assert "segments/d/one/" in done.err
+
+
+def warming_up(cold: store.Store, mount: Mount) -> tuple[Mounted, subprocess.Popen[str]]:
+    """A mount with a slow cache disk, and a warmup that it has been working on for a while."""
+    switch_on(cold, 1000, "streams = 1")
+    append(cold, "large", reference(0, LARGE))
+    verbs.offload(cold)
+    verbs.evict(cold)
+    mounted = mount(fault="slow-cache")
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "tierfs", "--store", cold.path, "warmup", "large"]
+    process = subprocess.Popen([*map(str, command), "--json"], stdout=-1, stderr=-1, text=True)
+    assert eventually(lambda: any(row.done_bytes for row in rows(cold)))
+    return mounted, process
+
+
+def rows(store: store.Store) -> list[RequestRecord]:
+    with store.metadata.read() as txn:
+        return [row for _, row in txn.scan(REQUESTS)]
+
+
+def test_ctrl_c_ends_the_filling_in_the_mount(cold: store.Store, mount: Mount) -> None:
+    mounted, process = warming_up(cold, mount)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert "were warmed up" in said
+    assert rows(cold) == []
+    time.sleep(1)
+    used_bytes = report(mounted.path).used_bytes
+    time.sleep(1)
+    assert 0 < used_bytes == report(mounted.path).used_bytes < LARGE
+    done = tierfs("warmup", "large", "--json", store=cold.path).json
+    assert (done["held_bytes"], done["mountpoint"]) == (LARGE, str(mounted.path))
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
+def test_the_command_goes_on_alone_when_the_mount_ends(cold: store.Store, mount: Mount, end: signal.Signals) -> None:
+    mounted, process = warming_up(cold, mount)
+    begun_s = time.monotonic()
+    os.kill(mounted.process.pid, end)
+    mounted.process.wait(30)
+    assert time.monotonic() - begun_s < ENDS_WITHIN_S
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    done = json.loads(out)
+    assert (done["held_bytes"], done["mountpoint"]) == (LARGE, None)
+    assert done["already_held_bytes"] > 0

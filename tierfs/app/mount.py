@@ -14,6 +14,7 @@ from pathlib import Path
 import trio
 
 from tierfs import settings
+from tierfs.app.fill_cache import FillServer
 from tierfs.app.store import Store, open_store
 from tierfs.errors import InvalidRequest, Unavailable
 from tierfs.fuse import mountpoint as points
@@ -113,6 +114,9 @@ async def _end_on_signal(signals: AsyncIterator[int], on_reload: Reload, scope: 
 
 _NAME = "mount"
 
+_AGAIN_S = 10.0
+"""After the metadata could not be written, as on a full disk (a guess)."""
+
 
 def mount_foreground(store_path: Path, mountpoint: Path, options: str) -> None:
     """Mount and serve until unmounted; hold the store whenever no other process does.
@@ -147,6 +151,11 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
         await reload(store, holder, threads)
         reader.settings = store.settings.read
 
+    cache_directory = store.paths.cache(store.settings.read.cache_directory)
+    tasks = [holder.run]
+    if reader.cache is not None:
+        server = FillServer(store, reader.cache, cache_directory, trio.from_thread.check_cancelled)
+        tasks.append(partial(_fill_on_request, server, store.settings.background.request_poll_s))
     return MountSession(
         store.path,
         store.metadata,
@@ -154,10 +163,23 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
         reader,
         store.settings.mount,
         store.metrics,
-        tasks=(holder.run,),
-        control=lambda options: control_files(store, reader, holder, options),
+        tasks=tasks,
+        control=lambda options: control_files(store, reader, holder, cache_directory, options),
         reload=on_reload,
     )
+
+
+async def _fill_on_request(server: FillServer, poll_s: float) -> None:
+    """Fill the mount's disk cache for commands that ask, until cancelled; an unfinished request stays for others."""
+    while True:
+        await trio.sleep(poll_s)
+        if not server.may_have_next:
+            continue
+        try:
+            await trio.to_thread.run_sync(server.serve)
+        except Exception:
+            log.exception("warm-up requests cannot be served; the next try is in %g s", _AGAIN_S)
+            await trio.sleep(_AGAIN_S)
 
 
 def connect_early(store: Store) -> None:
@@ -179,14 +201,15 @@ def described_settings(store: Store) -> str:
     return settings.lines(settings.load_with_origins(store.paths.settings, os.environ)) + "\n"
 
 
-def control_files(store: Store, reader: Reader, holder: HolderTask, options: MountOptions) -> Mapping[str, Content]:
+def control_files(
+    store: Store, reader: Reader, holder: HolderTask, cache_directory: Path, options: MountOptions
+) -> Mapping[str, Content]:
     """Return the contents of the files of `.tierfs`."""
 
     def background() -> BackgroundView:
         return BackgroundView(holder.holds, holder.backlog)
 
     observation = Observation(Sources(store.path, reader, store.metrics, store.clock, background), options)
-    cache_directory = store.paths.cache(store.settings.read.cache_directory)
     return {
         "config": lambda: described_settings(store).encode(),
         CACHE_REPORT_NAME: lambda: report_of(reader, cache_directory).encode(),

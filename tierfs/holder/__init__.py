@@ -2,9 +2,10 @@
 
 `lock` is that lock, with a note of its holder. `work` does the cold work, for commands and for the background writer
 alike, and `verbs` is the table of what a command may request. `requests` lets any process have work done: the process
-that asks writes a row and removes it, the holder carries it out. `writer` is the background writer, a table of tasks
-with their periods, which `tasks` repeats; `loop` becomes holder when there is none; `alone` does the work of a store
-without a cold tier. `failures` keeps what failed, to be listed in `status` and tried again.
+that asks writes a row and removes it, the holder carries it out (a warm-up: the mount with the disk cache). `writer`
+is the background writer, a table of tasks with their periods, which `tasks` repeats; `loop` becomes holder when there
+is none; `alone` does the work of a store without a cold tier. `failures` keeps what failed, to be listed in `status`
+and tried again.
 """
 
-__all__ = ["alone", "lock", "loop", "status", "tasks", "verbs", "work"]
+__all__ = ["alone", "lock", "loop", "requests", "status", "tasks", "verbs", "work"]

@@ -17,7 +17,6 @@ import trio
 
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Fenced
-from tierfs.holder import requests
 from tierfs.holder.alone import AloneTools, AloneWork
 from tierfs.holder.failures import Failures
 from tierfs.holder.lock import HeldElsewhere, Hold
@@ -164,7 +163,6 @@ class WriterTask(HolderTask):
         """Resolve what the previous holder left."""
         work.resolve_crashed()
         self._tools.metadata.count_sums()
-        requests.restart(self._tools.metadata)
         self._writer = BackgroundWriter(work, loop, settings)
         return self._writer.tasks()
 

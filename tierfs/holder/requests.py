@@ -1,34 +1,56 @@
-"""Requests: work that other processes ask of the store's holder, as rows it carries out in order.
+"""Requests: work that processes ask of the one that holds the store, or a disk cache, as rows it carries out in order.
 
-The asking process writes a row, the holder takes it and fills it in, and the asker removes it. The row of a holder that
-died meanwhile is taken again by the next one.
+The asking process writes a row, the server takes it and fills it in, and the asker removes it. The row of a server that
+died meanwhile is taken again by the next one, or the asker does the work itself.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import Any, TypeVar
 
-from tierfs.errors import NotFound, TierfsError
+from tierfs import errors
+from tierfs.errors import NotFound, TierfsError, Unavailable
 from tierfs.metadata import tables
 from tierfs.metadata.records import RequestRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import REQUESTS
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.parallel import OnProgress, Progress
 from tierfs.types import RequestState
 
-if TYPE_CHECKING:
-    from tierfs.parallel import Progress
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+WARM_UP = "warmup"
+"""The verb that the process with a disk cache serves; all others are the store's holder's."""
+
+_POLL_S = 0.1
+"""Shorter than people notice, and a poll costs microseconds."""
+
+_REPORT_EVERY_S = 0.25
+"""Each report is a durable commit."""
 
 _KEPT_FINISHED = 100
 """Rows whose asker ended without looking; the oldest go first."""
 
+Takes = Callable[[RequestRecord], bool]
+"""Whether a server carries out a request."""
+
 
 def submit(metadata: MetadataStore, verb: str, path: str, options: Mapping[str, str]) -> int:
-    """Ask for `verb` on `path`; return the request's id. Raises Fenced in a store that may only be read."""
-    with metadata.write() as txn:
+    """Ask for `verb` on `path`; return the request's id.
+
+    Raises Fenced in a store that may only be read, but for a warm-up.
+    """
+    with metadata.write_notes() if verb == WARM_UP else metadata.write() as txn:
         number = txn.store.next_request
         txn.update_store(next_request=number + 1)
         asked = RequestRecord(id=number, verb=verb, path=path, options=options, created_ms=txn.now_ms)
@@ -48,24 +70,56 @@ def withdraw(metadata: MetadataStore, number: int) -> None:
         txn.delete(REQUESTS.name, tables.u64(number))
 
 
-def take_next(metadata: MetadataStore) -> RequestRecord | None:
-    """Mark the oldest request that waits as running and return it; None when there is none."""
+def wait_for(
+    metadata: MetadataStore,
+    number: int,
+    result: Callable[..., R],
+    report: OnProgress,
+    do_it_here: Callable[[], R],
+    held: type[Exception],
+) -> R:
+    """Return the result of a request, made of its fields, and remove the row. Raises what the work raises.
+
+    The server may be gone, or serve no requests: so `do_it_here` is tried now and then; it raises `held` while another
+    process holds what it needs.
+    """
+    try:
+        while True:
+            row = get(metadata, number)
+            if row.state is RequestState.FAILED:
+                raise errors.named(row.error_kind)(row.error, remedy=row.remedy or None)
+            if row.state is RequestState.DONE:
+                return result(**json.loads(row.result))
+            if row.state is RequestState.RUNNING:
+                report(Progress(row.done_bytes, row.total_bytes, row.item))
+            time.sleep(_POLL_S)
+            with suppress(held):
+                return do_it_here()
+    finally:
+        withdraw(metadata, number)
+
+
+def take_next(metadata: MetadataStore, takes: Takes) -> RequestRecord | None:
+    """Mark the oldest request that waits for this server as running and return it; None when there is none."""
     with metadata.read() as txn:
-        if _first_waiting(txn) is None:
+        if not _in_state(txn, RequestState.WAITING, takes):
             return None
     with metadata.write_notes() as writer:
-        row = _first_waiting(writer)
-        if row is not None:
+        for row in _in_state(writer, RequestState.WAITING, takes)[:1]:
             writer.put(REQUESTS, tables.u64(row.id), replace(row, state=RequestState.RUNNING))
-        return row
+            return row
+    return None
 
 
-def restart(metadata: MetadataStore) -> int:
-    """Let the requests that a dead holder was working on wait again; return how many. For a new holder."""
-    with metadata.write_notes() as txn:
-        running = [row for _, row in txn.scan(REQUESTS) if row.state is RequestState.RUNNING]
+def restart(metadata: MetadataStore, takes: Takes) -> int:
+    """Let the requests that a dead server was working on wait again; return how many. For a new server."""
+    with metadata.read() as txn:
+        if not _in_state(txn, RequestState.RUNNING, takes):
+            return 0
+    with metadata.write_notes() as writer:
+        running = _in_state(writer, RequestState.RUNNING, takes)
         for row in running:
-            txn.put(REQUESTS, tables.u64(row.id), replace(row, state=RequestState.WAITING))
+            writer.put(REQUESTS, tables.u64(row.id), replace(row, state=RequestState.WAITING))
         return len(running)
 
 
@@ -96,8 +150,8 @@ def unfinished(txn: ReadTransaction) -> list[RequestRecord]:
     return [row for _, row in txn.scan(REQUESTS) if row.state in (RequestState.WAITING, RequestState.RUNNING)]
 
 
-def _first_waiting(txn: ReadTransaction) -> RequestRecord | None:
-    return next((row for _, row in txn.scan(REQUESTS) if row.state is RequestState.WAITING), None)
+def _in_state(txn: ReadTransaction, state: RequestState, takes: Takes) -> list[RequestRecord]:
+    return [row for _, row in txn.scan(REQUESTS) if row.state is state and takes(row)]
 
 
 def _change(metadata: MetadataStore, number: int, **changes: Any) -> None:
@@ -111,3 +165,64 @@ def _change(metadata: MetadataStore, number: int, **changes: Any) -> None:
         finished = [key for key, row in txn.scan(REQUESTS) if row.state in (RequestState.DONE, RequestState.FAILED)]
         for key in finished[:-_KEPT_FINISHED]:
             txn.delete(REQUESTS.name, key)
+
+
+class RequestServer(ABC):
+    """Carries out the requests of other processes, with progress and result in the row. Called in threads."""
+
+    def __init__(self, metadata: MetadataStore) -> None:
+        self._metadata = metadata
+        self._seen_transaction = -1
+        self._left_running = True
+        """Whether rows may run that nobody works on: a dead server's, or one whose end could not be written down."""
+
+    @property
+    def may_have_next(self) -> bool:
+        """Whether anything was committed since the last look row no request; costs microseconds."""
+        return self._left_running or self._metadata.last_transaction_id() != self._seen_transaction
+
+    def next(self) -> RequestRecord | None:
+        """Return the next request, now running. Raises what writing that down raises."""
+        if self._left_running:
+            restart(self._metadata, self._takes)
+            self._left_running = False
+        newest = self._metadata.last_transaction_id()
+        row = take_next(self._metadata, self._takes)
+        if row is None:
+            self._seen_transaction = newest
+        return row
+
+    def carry_out(self, request: RequestRecord) -> None:
+        """Do it and write down the result or the error. Raises what writing it raises."""
+        log.info("request %d: %s %s", request.id, request.verb, request.path)
+        self._left_running = True
+        try:
+            result = self._do(request, self._reporter(request.id))
+        except TierfsError as exc:
+            fail(self._metadata, request.id, exc)
+        except Exception as exc:
+            log.exception("request %d failed unexpectedly", request.id)
+            fail(self._metadata, request.id, Unavailable(f"{request.verb} failed: {exc}"))
+        else:
+            finish(self._metadata, request.id, asdict(result))
+        self._left_running = False
+
+    @abstractmethod
+    def _takes(self, request: RequestRecord) -> bool:
+        """Tell whether this server carries out a request."""
+
+    @abstractmethod
+    def _do(self, request: RequestRecord, report: OnProgress) -> Any:
+        """Carry out a request; return a dataclass."""
+
+    def _reporter(self, number: int) -> OnProgress:
+        clock = self._metadata.clock
+        last_s = clock.monotonic_s()
+
+        def report(progress: Progress) -> None:
+            nonlocal last_s
+            if clock.monotonic_s() - last_s >= _REPORT_EVERY_S:
+                last_s = clock.monotonic_s()
+                show_progress(self._metadata, number, progress)
+
+        return report

@@ -3,39 +3,36 @@
 A new verb is one row here, with its work in ColdWork, and the command that performs it. Names, options and the fields
 of results are written to request rows, which a holder of another version reads: they never change.
 
-`perform` does a verb here when no process holds the store, else it lets the holder do it (RequestServer), with the same
+`perform` does a verb here when no process holds the store, else it lets the holder do it (VerbServer), with the same
 result or error. A holder that dies meanwhile is no failure: the next one takes the request, or this process does the
 work itself.
 """
 
 from __future__ import annotations
 
-import json
-import logging
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from tierfs import errors
 from tierfs.backup.restore import SegmentRestored
 from tierfs.clock import Clock
-from tierfs.errors import Conflict, InvalidRequest, TierfsError, Unavailable
+from tierfs.errors import Conflict, InvalidRequest
 from tierfs.garbage.collect import Collected
 from tierfs.holder import lock, requests
 from tierfs.holder.lock import HeldElsewhere
+from tierfs.holder.requests import RequestServer
 from tierfs.holder.work import ColdWork, EvictReport
 from tierfs.metadata import directories
 from tierfs.metadata.records import RequestRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.parallel import OnProgress, Progress, unseen
+from tierfs.parallel import OnProgress, unseen
 from tierfs.segments.positions import Position
 from tierfs.store_paths import StorePaths
 from tierfs.tiering.consolidate_command import ConsolidateReport
 from tierfs.tiering.ledgers.managed import PrefixOffloaded
 from tierfs.tiering.offload_command import OffloadReport
-from tierfs.types import RequestState
 
 R = TypeVar("R")
 
@@ -117,15 +114,6 @@ def _position(text: str | None) -> Position | None:
     return None if text is None else Position.parse(text)
 
 
-log = logging.getLogger(__name__)
-
-
-_POLL_S = 0.1
-"""Shorter than people notice, and a poll costs microseconds."""
-
-_REPORT_EVERY_S = 0.25
-"""Each report is a durable commit."""
-
 _NO_OPTIONS: Options = {}
 
 
@@ -161,22 +149,12 @@ def perform(
     """
     if DRY_RUN in options:
         return verb.run(store.cold_work(verb.name), path, options, report)
+    do_it_here = partial(_do_it_here, store, verb, path, options, report)
     try:
-        return _do_it_here(store, verb, path, options, report)
+        return do_it_here()
     except HeldElsewhere:
         number = requests.submit(store.metadata, verb.name, path, options)
-    try:
-        while True:
-            row = requests.get(store.metadata, number)
-            if row.state in (RequestState.DONE, RequestState.FAILED):
-                return verb.result(**_answer(row))
-            if row.state is RequestState.RUNNING:
-                report(Progress(row.done_bytes, row.total_bytes, row.item))
-            time.sleep(_POLL_S)
-            with suppress(HeldElsewhere):  # the holder may be gone, or be a command that serves no requests
-                return _do_it_here(store, verb, path, options, report)
-    finally:
-        requests.withdraw(store.metadata, number)
+    return requests.wait_for(store.metadata, number, verb.result, report, do_it_here, HeldElsewhere)
 
 
 def request(store: OpenStore, verb: Verb[Any], path: str, options: Options = _NO_OPTIONS) -> int:
@@ -196,72 +174,22 @@ def _do_it_here(store: OpenStore, verb: Verb[R], path: str, options: Options, re
         return verb.run(work, path, options, report)
 
 
-def _answer(row: RequestRecord) -> Mapping[str, Any]:
-    if row.state is RequestState.FAILED:
-        raise errors.named(row.error_kind)(row.error, remedy=row.remedy or None)
-    result: dict[str, Any] = json.loads(row.result)
-    return result
-
-
-class RequestServer:
-    """Carries out the requests of other processes, with progress and result in the row. Called in threads."""
+class VerbServer(RequestServer):
+    """Carries out verbs in the holder."""
 
     def __init__(self, metadata: MetadataStore, work: ColdWork) -> None:
-        self._metadata = metadata
+        super().__init__(metadata)
         self._work = work
-        self._seen_transaction = -1
-        self._left_running = False
-        """Whether a request's end could not be written, as on a full disk: it is done again."""
-
-    @property
-    def may_have_next(self) -> bool:
-        """Whether anything was committed since the last look found no request; costs microseconds."""
-        return self._left_running or self._metadata.last_transaction_id() != self._seen_transaction
-
-    def next(self) -> RequestRecord | None:
-        """Return the next request, now running. Raises what writing that down raises."""
-        if self._left_running:
-            requests.restart(self._metadata)
-            self._left_running = False
-        newest = self._metadata.last_transaction_id()
-        row = requests.take_next(self._metadata)
-        if row is None:
-            self._seen_transaction = newest
-        return row
 
     def uploads(self, request: RequestRecord) -> bool:
         """Return whether a request uploads by itself, so that the background writer pauses its own uploads."""
         return request.verb in VERBS and VERBS[request.verb].uploads
 
-    def carry_out(self, request: RequestRecord) -> None:
-        """Do it and write down the result or the error. Raises what writing it raises."""
-        log.info("request %d: %s %s", request.id, request.verb, request.path)
-        self._left_running = True
-        try:
-            result = self._do(request)
-        except TierfsError as exc:
-            requests.fail(self._metadata, request.id, exc)
-        except Exception as exc:
-            log.exception("request %d failed unexpectedly", request.id)
-            requests.fail(self._metadata, request.id, Unavailable(f"{request.verb} failed: {exc}"))
-        else:
-            requests.finish(self._metadata, request.id, asdict(result))
-        self._left_running = False
+    def _takes(self, request: RequestRecord) -> bool:
+        return request.verb != requests.WARM_UP
 
-    def _do(self, request: RequestRecord) -> Any:
+    def _do(self, request: RequestRecord, report: OnProgress) -> Any:
         verb = VERBS.get(request.verb)
         if verb is None:
             raise InvalidRequest(f"the store's holder does not know {request.verb!r}", remedy="restart the holder")
-        return verb.run(self._work, request.path, request.options, self._reporter(request.id))
-
-    def _reporter(self, number: int) -> OnProgress:
-        clock = self._metadata.clock
-        last_s = clock.monotonic_s()
-
-        def report(progress: Progress) -> None:
-            nonlocal last_s
-            if clock.monotonic_s() - last_s >= _REPORT_EVERY_S:
-                last_s = clock.monotonic_s()
-                requests.show_progress(self._metadata, number, progress)
-
-        return report
+        return verb.run(self._work, request.path, request.options, report)

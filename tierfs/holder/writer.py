@@ -16,7 +16,7 @@ from tierfs.errors import Fenced, StorageFull, TierfsError, Unavailable
 from tierfs.holder.failures import look_again, note_looks, of_segment
 from tierfs.holder.status import BacklogStatus
 from tierfs.holder.tasks import Task, TaskLoop, TaskOutcome
-from tierfs.holder.verbs import RequestServer
+from tierfs.holder.verbs import VerbServer
 from tierfs.holder.work import ColdWork
 from tierfs.tiering.candidates import PackAction, is_small
 from tierfs.tiering.consolidate_command import ConsolidationWatch
@@ -93,7 +93,7 @@ class BackgroundWriter:
         below_bytes = work.tools.settings.pack_below_bytes
         self._planner = Planner(lambda pending: is_small(pending.action, below_bytes))
         self._snapshots = Snapshots(self._metadata, self._planner, lambda key: failures.is_stuck(_name(key)))
-        self._server = RequestServer(self._metadata, work)
+        self._server = VerbServer(self._metadata, work)
         self._uploads = _Uploads()
         self._send, self._receive = trio.open_memory_channel[Group](0)
         self._current = True

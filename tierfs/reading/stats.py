@@ -13,7 +13,6 @@ from pathlib import Path
 from tierfs.errors import NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.reading.cache.health import CacheState
 from tierfs.reading.open_handles import HandleTally
 from tierfs.reading.patience import Waiting
 from tierfs.reading.reader import Reader
@@ -111,8 +110,6 @@ CACHE_REPORT_NAME = "cache"
 OFF = "off"
 """The state of a mount without a cache: switched off, or used by another process."""
 
-USABLE = (CacheState.ON, CacheState.FULL_DISK)
-
 
 @dataclass(frozen=True, slots=True)
 class CacheReport:
@@ -128,16 +125,8 @@ class CacheReport:
     """Running or queued."""
     unstored_bytes: int = 0
     """Fetched, and waiting for the cache's disk."""
-
-    @property
-    def usable(self) -> bool:
-        """Whether it stores fetched bytes."""
-        return self.state in USABLE
-
-    @property
-    def settled(self) -> bool:
-        """Whether every requested byte is fetched and stored, or never will be."""
-        return self.fetches == 0 and self.unstored_bytes == 0
+    fills_on_request: bool = False
+    """Whether it serves `tierfs warmup`; an older version does not."""
 
     def encode(self) -> bytes:
         """Return the content of the control file."""
@@ -168,4 +157,5 @@ def report_of(reader: Reader, directory: Path) -> CacheReport:
         stats.misses,
         reader.spans.transfers,
         reader.fetcher.unstored_bytes,
+        fills_on_request=True,
     )

@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 def warmup(session: Session, paths: tuple[str, ...]) -> None:
     """Fill the disk cache with the cold bytes at or below each PATH.
 
-    If a mount has the cache, this command reads through it and the mount fills it; otherwise this process does.
+    If a mount has the cache, this command asks the mount to fill it; otherwise this process fills it.
     Bytes in the cache are not fetched again. If not everything fits, only the beginning is fetched.
     """
-    from tierfs.app.fill_cache import Warming
+    from tierfs.app.fill_cache import warm_up
 
     done_bytes = 0
     with session.open_store() as store, progress_bar(session, "warming up") as show:
@@ -44,7 +44,7 @@ def warmup(session: Session, paths: tuple[str, ...]) -> None:
 
         names = [store.segment_of_path(path) for path in paths]
         try:
-            done = Warming(store, names, report).run()
+            done = warm_up(store, names, report)
         except (TierfsError, KeyboardInterrupt) as exc:
             if not done_bytes:
                 raise

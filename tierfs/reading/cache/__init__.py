@@ -5,4 +5,4 @@ slot and which goes next, `health` turns a failing disk into a slower mount inst
 the bytes of a warm-up and `fill` fetches them.
 """
 
-__all__ = ["cache", "files", "fill", "fill_plan", "fill_through_mount", "health"]
+__all__ = ["cache", "files", "fill", "fill_plan", "health"]

@@ -56,15 +56,6 @@ def room_bytes(directory: Path, size_bytes: int, free_floor_bytes: int) -> int:
     return min(slots_within(size_bytes), slots + free) * SLOT_BYTES
 
 
-def peek(directory: Path, store_id: str) -> Iterator[SlotPlace]:
-    """Yield the recorded blocks of a cache, also of another process's; none of another store. Raises OSError."""
-    index = (directory / INDEX_NAME).read_bytes()
-    slots = (directory / DATA_NAME).stat().st_size // SLOT_BYTES
-    if index[:_HEADER_BYTES] == _header(store_id):
-        for _, place in _recorded(index[_HEADER_BYTES : _record_offset(slots)]):
-            yield place
-
-
 class CacheFiles:
     """The open files of one cache. Reading is safe in any thread, everything else in one at a time."""
 

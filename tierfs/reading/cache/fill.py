@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import checksums, tables
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
@@ -24,7 +24,6 @@ from tierfs.names import printable
 from tierfs.parallel import Meter
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cache.fill_plan import WantedBytes
-from tierfs.reading.cache.health import CacheState
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import BlockDiffers, CheckedBlocks, Grid, fetch, grid_of
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId
@@ -64,13 +63,16 @@ class Warmer:
         storage_of: Callable[[LocationId], ChunkStorage],
         metrics: MetricSink,
         advance: Meter,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
+        """`check` is called every now and then by the thread that runs it, and raises what shall end the run."""
         self._cache = cache
         self._metadata = metadata
         self._etags = Etags(metadata)
         self._storage_of = storage_of
         self._metrics = metrics
         self._advance = advance
+        self._check = check
         self._parts: Iterator[_FillPart] = iter(())
         self._lock = threading.Lock()
         self._stop = threading.Event()
@@ -80,7 +82,7 @@ class Warmer:
         """Return when the cache was offered every byte and has stored what it keeps.
 
         What it holds is checked and counts as just read. Objects that were replaced meanwhile are left out. Raises
-        what fetching raises, DataLoss for a missing object, Unavailable when the cache failed; what was stored stays.
+        what fetching raises, DataLoss for a missing object, and what `check` raises; what was stored stays.
         """
         self._parts = _parts(wanted)
         # Daemons, so that one that waits for a dead server does not hold up the end of the process.
@@ -90,6 +92,7 @@ class Warmer:
         try:
             while not self._stop.is_set() and (left := [worker for worker in workers if worker.is_alive()]):
                 left[0].join(_POLL_S)
+                self._check()
         finally:
             self._stop.set()
             end = time.monotonic() + _END_S
@@ -98,6 +101,7 @@ class Warmer:
             self._etags.adopt()
         if self._error is not None:
             raise self._error
+        self._check()
 
     def _work(self) -> None:
         memory = memoryview(bytearray(PART_BYTES + CRC_BLOCK_BYTES))
@@ -134,8 +138,6 @@ class Warmer:
             self._fetch(part, missing, bytes_of_it, grid)
             self._cache.store(object_id, at, bytes_of_it)
             at = missing.end
-        if self._cache.stats.state in (CacheState.FAILED, CacheState.CLOSED):
-            raise Unavailable("the disk cache failed while it was filled", remedy="see to its disk, then run it again")
 
     def _next_held(self, holder: ObjectRecord, at: int, end: int) -> int:
         """Where the next block that is held begins, behind the one at `at`."""
