@@ -98,7 +98,7 @@ class CacheFiller:
         self._still_wanted = still_wanted
 
     def fill(self, paths: Sequence[str], report: OnProgress, *, as_read: bool = False) -> WarmReport:
-        """Fill it, as warm_up says. `as_read`: by read priorities; else all that is cold, also where a local copy is."""
+        """Do what warm_up says. `as_read`: by read priorities; else all that is cold, also where a local copy is."""
         with self._store.metadata.read() as txn:
             priority = _as_read(self._store, txn) if as_read else _cold_first
             targets = [Target(name, record.id, priority(record)) for name, record in _segments(txn, paths)]
@@ -242,7 +242,7 @@ def _segments(txn: ReadTransaction, paths: Sequence[str]) -> list[tuple[str, Seg
 
 
 def _require_cache(store: Store) -> Path:
-    """The cache's directory. Raises InvalidRequest when it is switched off or too small to hold anything."""
+    """Return the cache's directory. Raises InvalidRequest when it is switched off or too small to hold anything."""
     read = store.settings.read
     if read.cache_bytes == 0:
         raise InvalidRequest(
