@@ -56,27 +56,27 @@ def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[s
     cluster = None if master is None else Cluster(master, tuple(os.path.abspath(path) for path in mounts))
     if cluster is not None:
         session.note(f"asking the executors of {master}, which takes about half a minute")
-    found = examine(session.store_path, spark=spark, cluster=cluster)
-    session.result(_doctor_data(session, found), _text(found))
-    if any(one.level == "FAIL" for one in found):
+    findings = examine(session.store_path, spark=spark, cluster=cluster)
+    session.result(_doctor_data(session, findings), _text(findings))
+    if any(finding.level == "FAIL" for finding in findings):
         raise click.exceptions.Exit(_EXIT_FAILED)
 
 
-def _doctor_data(session: Session, found: Sequence[DoctorFinding]) -> dict[str, Any]:
-    counts = Counter(one.level.value for one in found)
+def _doctor_data(session: Session, findings: Sequence[DoctorFinding]) -> dict[str, Any]:
+    counts = Counter(finding.level.value for finding in findings)
     return {
         "store": None if session.store_path is None else str(session.store_path.absolute()),
         "failed": counts["FAIL"],
         "warnings": counts["WARN"],
-        "checks": [{**asdict(one), "level": one.level.value} for one in found],
+        "checks": [{**asdict(finding), "level": finding.level.value} for finding in findings],
     }
 
 
-def _text(found: Sequence[DoctorFinding]) -> str:
+def _text(findings: Sequence[DoctorFinding]) -> str:
     """Return one line for each check, each with its remedy on a line below."""
-    rows = [(one.level.value, one.name, printable(one.found)) for one in found]
+    rows = [(finding.level.value, finding.name, printable(finding.found)) for finding in findings]
     lines = output.lines(rows, "<4", "<", "<")
-    remedies = ["" if one.remedy is None else f"\n      {printable(one.remedy)}" for one in found]
+    remedies = ["" if finding.remedy is None else f"\n      {printable(finding.remedy)}" for finding in findings]
     return "\n".join(map(add, lines, remedies))
 
 
@@ -107,10 +107,10 @@ def bench(session: Session, target: Path, size_bytes: int, repetitions: int) -> 
     """
     if size_bytes < MIB:
         raise InvalidRequest(f"--size {size_bytes} is less than 1 MiB, too little to measure")
-    found = _measured(session, target, size_bytes, repetitions)
-    data = {"path": found.path, "size_bytes": found.size_bytes, "repetitions": repetitions}
-    measurements = [_bench_data(figure) for figure in found.figures]
-    session.result({**data, "measurements": measurements}, output.table(_rows(found.figures), *"<<<<<"))
+    results = _measured(session, target, size_bytes, repetitions)
+    data = {"path": results.path, "size_bytes": results.size_bytes, "repetitions": repetitions}
+    measurements = [_bench_data(figure) for figure in results.figures]
+    session.result({**data, "measurements": measurements}, output.table(_rows(results.figures), *"<<<<<"))
 
 
 def _measured(session: Session, target: Path, size_bytes: int, repetitions: int) -> Results:

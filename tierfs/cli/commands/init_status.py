@@ -32,25 +32,25 @@ _SHOWN = 20
 """Ranges in the text output; --json has all."""
 
 
-def print_fenced(session: Session, data: Mapping[str, Any], text: str, store: Path, found: Iterable[OnlyHere]) -> None:
+def print_fenced(session: Session, data: Mapping[str, Any], text: str, store: Path, ranges: Iterable[OnlyHere]) -> None:
     """Print the status of a fenced store; ranges are streamed, as there may be many."""
     if session.json:
-        _print_json(data, store, found)
+        _print_json(data, store, ranges)
     else:
         click.echo(text)
-        _print_text(store, found)
+        _print_text(store, ranges)
 
 
-def _print_json(data: Mapping[str, Any], store: Path, found: Iterable[OnlyHere]) -> None:
+def _print_json(data: Mapping[str, Any], store: Path, ranges: Iterable[OnlyHere]) -> None:
     click.echo(json.dumps(data).removesuffix("}") + ', "only_here": [', nl=False)
-    for number, run in enumerate(found):
+    for number, run in enumerate(ranges):
         click.echo((", " if number else "") + json.dumps({**asdict(run), "export": export(store, run)}), nl=False)
     click.echo("]}")
 
 
-def _print_text(store: Path, found: Iterable[OnlyHere]) -> None:
+def _print_text(store: Path, ranges: Iterable[OnlyHere]) -> None:
     count = size_bytes = 0
-    for run in found:
+    for run in ranges:
         count, size_bytes = count + 1, size_bytes + run.end - run.start
         if count == 1:
             click.echo("only on this disk, each with the command that writes it to standard output:")
@@ -116,14 +116,14 @@ def status(session: Session) -> None:
     from tierfs.holder.status import store_status
 
     with session.open_store() as store:
-        found = store_status(store.metadata, store.files, store.paths.holder, store.path)
+        report = store_status(store.metadata, store.files, store.paths.holder, store.path)
         ours = {str(mount.mountpoint): state_of(mount) for mount in mounts() if mount.store == store.path}
         alive, dead, silent = ([point for point in ours if ours[point] is state] for state in MountState)
-        waiting = [one for point in alive if (one := waiting_at(point)) is not None]
-        data = {**status_data(found), "mounts": [*ours], "dead_mounts": dead, "silent_mounts": silent}
-        data["waiting"] = [asdict(one) for one in waiting]
-        text = status_text(found, alive, dead, silent, waiting)
-        if not found.journal.fenced_by_epoch:
+        waiting = [reads for point in alive if (reads := waiting_at(point)) is not None]
+        data = {**status_data(report), "mounts": [*ours], "dead_mounts": dead, "silent_mounts": silent}
+        data["waiting"] = [asdict(reads) for reads in waiting]
+        text = status_text(report, alive, dead, silent, waiting)
+        if not report.journal.fenced_by_epoch:
             session.result(data, text)
             return
         from tierfs.holder.status import only_here
@@ -176,7 +176,7 @@ def status_text(
         rows.append(("next expiry", f"{output.clock_time(report.next_expiry_ms)}, by retention_age"))
     rows += _endangered(report.endangered)
     rows += [("mount", printable(point)) for point in mount_points]
-    rows += [("waiting", str(one)) for one in waiting]
+    rows += [("waiting", str(reads)) for reads in waiting]
     rows += [("dead mount", f"{printable(point)}: its daemon is gone: tierfs umount {point}") for point in dead]
     rows += [("silent mount", f"{printable(point)}: its daemon {SILENT}: {SILENT_REMEDY} {point}") for point in silent]
     rows += [("stuck", _stuck(failure)) for failure in report.troubles]

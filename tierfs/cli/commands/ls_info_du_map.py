@@ -111,11 +111,11 @@ def info(session: Session, segment: str) -> None:
     """Show a segment: its range, the location of its bytes, its checksum and its writer."""
     with session.open_store() as store:
         with store.metadata.read() as txn:
-            found = stat.stat(txn, store.segment_of_path(segment))
-            away = unreachable_of(txn, found.record, store.path)
-        writer = _living_writer(store, found.record)
-    data = {**_info_data(found, writer), "unreachable": [asdict(place) for place in away]}
-    session.result(data, _info_text(found, writer, away))
+            shown = stat.stat(txn, store.segment_of_path(segment))
+            away = unreachable_of(txn, shown.record, store.path)
+        writer = _living_writer(store, shown.record)
+    data = {**_info_data(shown, writer), "unreachable": [asdict(place) for place in away]}
+    session.result(data, _info_text(shown, writer, away))
 
 
 def _living_writer(store: Store, record: SegmentRecord) -> str | None:

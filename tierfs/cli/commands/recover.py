@@ -105,27 +105,27 @@ def _objects_data(report: FromObjectsReport) -> dict[str, Any]:
         "cold_url": report.cold_url,
         "objects": report.objects,
         "bytes": report.bytes,
-        "segments": [_rebuilt_data(one) for one in report.rebuilt],
-        "left": [{"object": one.name, "why": one.why} for one in report.left],
+        "segments": [_rebuilt_data(rebuilt) for rebuilt in report.rebuilt],
+        "left": [{"object": left.name, "why": left.why} for left in report.left],
         "unproven": list(report.unproven),
         "warnings": list(report.warnings),
     }
 
 
-def _rebuilt_data(one: RebuiltStore) -> dict[str, Any]:
+def _rebuilt_data(rebuilt: RebuiltStore) -> dict[str, Any]:
     return {
-        "segment": one.segment,
-        "wanted": one.wanted,
-        "start_offset": one.start_offset,
-        "length": one.length,
-        "objects": one.objects,
-        "lost": [[gap.start, gap.end] for gap in one.lost],
+        "segment": rebuilt.segment,
+        "wanted": rebuilt.wanted,
+        "start_offset": rebuilt.start_offset,
+        "length": rebuilt.length,
+        "objects": rebuilt.objects,
+        "lost": [[gap.start, gap.end] for gap in rebuilt.lost],
     }
 
 
 def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
     lines = _rebuilt_lines(report.rebuilt, every_segment=every_segment)
-    lines += [f"left aside: {printable(one.name)}: {printable(one.why)}" for one in report.left]
+    lines += [f"left aside: {printable(left.name)}: {printable(left.why)}" for left in report.left]
     lines += [f"linked as it is, nothing proves its bytes: {printable(name)}" for name in report.unproven]
     objects, segments = output.count(report.objects, "object"), output.count(len(report.rebuilt), "segment")
     return "\n".join(
@@ -142,21 +142,21 @@ def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
 
 def _rebuilt_lines(rebuilt: Sequence[RebuiltStore], *, every_segment: bool) -> list[str]:
     """Return a line for each segment with a gap or another name, and for some of the others."""
-    changed = [one for one in rebuilt if one.lost or one.segment != one.wanted]
-    plain = [one for one in rebuilt if not one.lost and one.segment == one.wanted]
+    changed = [segment for segment in rebuilt if segment.lost or segment.segment != segment.wanted]
+    plain = [segment for segment in rebuilt if not segment.lost and segment.segment == segment.wanted]
     shown = plain if every_segment else plain[:_MOST_SEGMENTS]
-    lines = [_rebuilt_line(one) for one in (*shown, *changed)]
+    lines = [_rebuilt_line(segment) for segment in (*shown, *changed)]
     if len(plain) > len(shown):
         lines.insert(len(shown), f"and {output.count(len(plain) - len(shown), 'more segment')} without a gap")
     return lines
 
 
-def _rebuilt_line(one: RebuiltStore) -> str:
-    name = printable(one.segment)
-    if one.segment != one.wanted:
-        name += f" (its name {printable(one.wanted)} was taken)"
-    lost = "".join(f", bytes {gap.start} … {gap.end} are lost" for gap in one.lost)
-    return f"{name}: {one.start_offset} … {one.length} in {output.count(one.objects, 'object')}{lost}"
+def _rebuilt_line(rebuilt: RebuiltStore) -> str:
+    name = printable(rebuilt.segment)
+    if rebuilt.segment != rebuilt.wanted:
+        name += f" (its name {printable(rebuilt.wanted)} was taken)"
+    lost = "".join(f", bytes {gap.start} … {gap.end} are lost" for gap in rebuilt.lost)
+    return f"{name}: {rebuilt.start_offset} … {rebuilt.length} in {output.count(rebuilt.objects, 'object')}{lost}"
 
 
 def _data(report: RecoverReport) -> dict[str, Any]:
@@ -168,19 +168,19 @@ def _data(report: RecoverReport) -> dict[str, Any]:
         "checkpoint_slot": report.checkpoint_slot,
         "entries": report.entries,
         "segments": report.segments,
-        "incomplete": [_loss_data(one) for one in report.losses],
+        "incomplete": [_loss_data(loss) for loss in report.losses],
         "warnings": list(report.warnings),
     }
 
 
-def _loss_data(one: SegmentLoss) -> dict[str, Any]:
+def _loss_data(loss: SegmentLoss) -> dict[str, Any]:
     return {
-        "segment": one.segment,
-        "start_offset": one.start_offset,
-        "length": one.length,
-        "sealed": one.sealed,
-        "cut_bytes": one.cut_bytes,
-        "lost": [[gap.start, gap.end] for gap in one.lost],
+        "segment": loss.segment,
+        "start_offset": loss.start_offset,
+        "length": loss.length,
+        "sealed": loss.sealed,
+        "cut_bytes": loss.cut_bytes,
+        "lost": [[gap.start, gap.end] for gap in loss.lost],
     }
 
 
@@ -191,22 +191,22 @@ def _text(report: RecoverReport) -> str:
         f"recovered {output.count(report.segments, 'segment')} {replayed}",
         f"store {printable(str(report.path))} ({report.store_id}) owns the bucket with epoch {report.store_epoch}",
     ]
-    lines += [_loss_line(one) for one in report.losses]
+    lines += [_loss_line(loss) for loss in report.losses]
     return "\n".join(lines)
 
 
-def _loss_line(one: SegmentLoss) -> str:
+def _loss_line(loss: SegmentLoss) -> str:
     """Describe one segment that is not known to be whole."""
-    if one.sealed:
-        parts = [f"ends at {one.length}"]
-    elif one.length == one.start_offset:
+    if loss.sealed:
+        parts = [f"ends at {loss.length}"]
+    elif loss.length == loss.start_offset:
         parts = ["open, nothing of it was cold: it is empty"]
     else:
-        parts = [f"open, ends at {one.length}: later bytes that were not cold are gone"]
-    if one.cut_bytes:
-        parts.append(f"{output.size(one.cut_bytes)} at its end are lost")
-    parts += [f"bytes {gap.start} … {gap.end} are lost" for gap in one.lost]
-    return f"{printable(one.segment)}: {', '.join(parts)}"
+        parts = [f"open, ends at {loss.length}: later bytes that were not cold are gone"]
+    if loss.cut_bytes:
+        parts.append(f"{output.size(loss.cut_bytes)} at its end are lost")
+    parts += [f"bytes {gap.start} … {gap.end} are lost" for gap in loss.lost]
+    return f"{printable(loss.segment)}: {', '.join(parts)}"
 
 
 @command("replica")

@@ -87,8 +87,8 @@ def top(session: Session, mountpoint: Path | None, interval_s: float, once: bool
     printed = once or session.json or not sys.stdout.isatty() or os.environ.get("TERM") == _NO_CURSOR
     shown = _printed(session) if printed else _live()
     with suppress(KeyboardInterrupt), shown as show:
-        for found in _frames(point, interval_s):
-            show(found, point)
+        for current in _frames(point, interval_s):
+            show(current, point)
             if once:
                 return
 
@@ -107,8 +107,8 @@ def _frames(point: Path, interval_s: float) -> Iterator[Frame]:
 def _printed(session: Session) -> Iterator[_Show]:
     """Print frames one below the other."""
 
-    def show(found: Frame, point: Path) -> None:
-        click.echo(json.dumps(_data(found, point)) if session.json else "\n".join([*draw(found, str(point)), ""]))
+    def show(current: Frame, point: Path) -> None:
+        click.echo(json.dumps(_data(current, point)) if session.json else "\n".join([*draw(current, str(point)), ""]))
         sys.stdout.flush()
 
     yield show
@@ -124,26 +124,26 @@ def _live() -> Iterator[_Show]:
     console = Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
 
-        def show(found: Frame, point: Path) -> None:
-            lines = draw(found, str(point), console.height)
+        def show(current: Frame, point: Path) -> None:
+            lines = draw(current, str(point), console.height)
             live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
 
         yield show
 
 
-def _data(found: Frame, point: Path) -> dict[str, Any]:
-    data = {"mount": str(point), **asdict(found)}
-    for row, cache in zip(data["caches"], found.caches, strict=True):
+def _data(current: Frame, point: Path) -> dict[str, Any]:
+    data = {"mount": str(point), **asdict(current)}
+    for row, cache in zip(data["caches"], current.caches, strict=True):
         row["hit_percent"] = cache.hit_percent
     return data
 
 
 def _only_mount(store: Path) -> Path:
     """Return the mount of a store. Raises NotFound without one, InvalidRequest if there are several."""
-    ours = [mount.mountpoint for mount in mounts() if os.path.realpath(mount.store) == os.path.realpath(store)]
-    if not ours:
+    points = [mount.mountpoint for mount in mounts() if os.path.realpath(mount.store) == os.path.realpath(store)]
+    if not points:
         raise NotFound(f"{store} is not mounted", remedy=f"mount it: tierfs --store {store} mount DIR")
-    if len(ours) > 1:
-        points = ", ".join(map(str, ours))
-        raise InvalidRequest(f"{store} has {len(ours)} mounts: {points}", remedy=f"name one: tierfs top {ours[0]}")
-    return ours[0]
+    if len(points) > 1:
+        names = ", ".join(map(str, points))
+        raise InvalidRequest(f"{store} has {len(points)} mounts: {names}", remedy=f"name one: tierfs top {points[0]}")
+    return points[0]

@@ -68,9 +68,9 @@ def _summary(paths: str, done: WarmReport) -> str:
     skipped = f"{output.size(done.local_bytes)} on the local disk"
     if not done.cold_bytes:
         return f"nothing to warm up at {paths}: no cold bytes, {skipped}"
-    held = f"the disk cache holds {output.size(done.held_bytes)} of {paths}"
+    cached = f"the disk cache holds {output.size(done.held_bytes)} of {paths}"
     through = f", filled by the mount at {printable(done.mountpoint)}" if done.mountpoint else ""
-    return f"{held}, {output.size(done.already_held_bytes)} of it from before{through}; skipped {skipped}"
+    return f"{cached}, {output.size(done.already_held_bytes)} of it from before{through}; skipped {skipped}"
 
 
 _EXIT_DAMAGED = 74
@@ -97,10 +97,10 @@ def verify(session: Session, path: str) -> None:
 
     segments = damaged = read_bytes = 0
     with session.open_store() as store, progress_bar(session, "verifying") as show:
-        for found in verify_below(store, store.segment_of_path(path), show):
-            segments, damaged, read_bytes = segments + 1, damaged + (not found.ok), read_bytes + found.bytes
-            if session.json or not found.ok or session.verbosity >= 0:
-                session.result(_data(found), _text(found))
+        for verified in verify_below(store, store.segment_of_path(path), show):
+            segments, damaged, read_bytes = segments + 1, damaged + (not verified.ok), read_bytes + verified.bytes
+            if session.json or not verified.ok or session.verbosity >= 0:
+                session.result(_data(verified), _text(verified))
     if not session.json:
         what = f"{output.count(segments, 'segment')} verified, {output.size(read_bytes)} read"
         session.done({}, f"{what}; {damaged} damaged" if damaged else what)

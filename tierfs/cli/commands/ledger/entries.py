@@ -63,16 +63,16 @@ def read(
     with session.open_store() as store:
         name = store.segment_of_path(segment)
         with store.metadata.read() as txn:
-            record, found = ledgers.find(txn, name)
-        end = found.entries if end is None else end
-        if not 0 <= start <= end <= found.entries:
-            raise InvalidRequest(f"{printable(name)} has entries 0 to {found.entries}, not {start} to {end}")
+            record, ledger = ledgers.find(txn, name)
+        end = ledger.entries if end is None else end
+        if not 0 <= start <= end <= ledger.entries:
+            raise InvalidRequest(f"{printable(name)} has entries 0 to {ledger.entries}, not {start} to {end}")
         span = _span(store.metadata, record.id, start, end)
         if not (session.json or messages):
             copy_segment(store.reader(), record, span.start, span.end, read_priority, _write)
             sys.stdout.buffer.flush()
             return
-        printer = _Messages(found) if messages else _Entries()
+        printer = _Messages(ledger) if messages else _Entries()
         splitter = EntrySplitter(placed_entries(store.metadata, record.id, start, end), printer.show)
         try:
             copy_segment(store.reader(), record, span.start, span.end, read_priority, splitter.write)
@@ -195,12 +195,12 @@ def export(
     with session.open_store() as store, progress_bar(session, "exporting") as show:
         meter = Meter(show)
         exporter = Exporter(store, directory, how, meter)
-        found = exporter.find(store.segment_of_path(path))
-        meter.total_bytes = sum(segment.length for _, segment in found)
-        for one in exporter.export(found):
-            outcomes.append(one)
+        closed = exporter.find(store.segment_of_path(path))
+        meter.total_bytes = sum(segment.length for _, segment in closed)
+        for exported in exporter.export(closed):
+            outcomes.append(exported)
             if session.json or session.verbosity >= 0:
-                session.result(_exported_data(one), _line(one))
+                session.result(_exported_data(exported), _line(exported))
     if not session.json:
         _sum_up(session, outcomes, directory)
 
@@ -232,7 +232,7 @@ def _line(exported: Exported) -> str:
 
 
 def _sum_up(session: Session, outcomes: list[Exported], directory: Path) -> None:
-    written = sum(not one.why_not for one in outcomes)
+    written = sum(not exported.why_not for exported in outcomes)
     left_out = len(outcomes) - written
     rest = f"; {output.count(left_out, 'ledger')} left out: close first" if left_out else ""
     session.done({}, f"{output.count(written, 'ledger')} in {printable(str(directory))}{rest}")
@@ -259,13 +259,13 @@ def verify(session: Session, path: str) -> None:
     with session.open_store() as store, progress_bar(session, "verifying") as show:
         meter = Meter(show)
         verifier = LedgerVerifier(store, meter)
-        found = verifier.find(store.segment_of_path(path))
-        meter.total_bytes = sum(segment.length for _, segment in found)
-        for one in verifier.run(found):
-            count, damaged = count + 1, damaged + (one.error is not None)
-            warned += one.error is None and one.warnings.count > 0
-            if session.json or one.error is not None or session.verbosity >= 0:
-                session.result(_verified_data(one), _text(one))
+        cold = verifier.find(store.segment_of_path(path))
+        meter.total_bytes = sum(segment.length for _, segment in cold)
+        for ledger in verifier.run(cold):
+            count, damaged = count + 1, damaged + (ledger.error is not None)
+            warned += ledger.error is None and ledger.warnings.count > 0
+            if session.json or ledger.error is not None or session.verbosity >= 0:
+                session.result(_verified_data(ledger), _text(ledger))
     if not session.json:
         session.done({}, f"{output.count(count, 'ledger')} verified; {damaged} damaged, {warned} with warnings")
     if damaged:

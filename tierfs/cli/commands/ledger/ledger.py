@@ -63,8 +63,8 @@ def create(session: Session, managed_ledger: str, ledger_id: int | None) -> None
         with store.metadata.write() as txn:
             name = ledgers.make(txn, managed_ledger, ledger_id)
         with store.metadata.read() as txn:
-            found = ledgers.find(txn, name)[1]
-    session.result(asdict(found), printable(name))
+            ledger = ledgers.find(txn, name)[1]
+    session.result(asdict(ledger), printable(name))
 
 
 @command("close")
@@ -77,8 +77,8 @@ def close(session: Session, segment: str) -> None:
             ledgers.find(txn, name)
         store.engine.seal(name)
         with store.metadata.read() as txn:
-            found = ledgers.find(txn, name)[1]
-    session.done(asdict(found), f"closed {printable(found.segment)}: {output.count(found.entries, 'entry')}")
+            ledger = ledgers.find(txn, name)[1]
+    session.done(asdict(ledger), f"closed {printable(ledger.segment)}: {output.count(ledger.entries, 'entry')}")
 
 
 @command("ls")
@@ -91,9 +91,9 @@ def ls(session: Session, path: str) -> None:
     with session.open_store() as store:
         name = store.segment_of_path(path)
         with store.metadata.read() as txn:
-            found = list(ledgers.below(txn, name))
+            rows = list(ledgers.below(txn, name))
     # Print after releasing the snapshot: a pager may be slow.
-    lines = [json.dumps(asdict(one)) for one in found] if session.json else output.lines(map(_cells, found), *_COLUMNS)
+    lines = [json.dumps(asdict(row)) for row in rows] if session.json else output.lines(map(_cells, rows), *_COLUMNS)
     for line in lines:
         click.echo(line)
 
@@ -102,12 +102,12 @@ def _cells(ledger: Ledger) -> Sequence[str]:
     return ledger.state, ledger.offload, f"{ledger.entries:,}", output.size(ledger.length), printable(ledger.segment)
 
 
-def _offload_text(found: Ledger, offload: OffloadProgress, *, local_deleted: bool) -> str:
+def _offload_text(ledger: Ledger, offload: OffloadProgress, *, local_deleted: bool) -> str:
     if offload.uuid is None:
-        return found.offload
+        return ledger.offload
     since = f" since {output.timestamp(offload.timestamp_ms)}" if offload.complete else ""
     deleted = ", local bytes deleted" if local_deleted else ""
-    return f"{found.offload}{since}{deleted}, attempt {offload.uuid}"
+    return f"{ledger.offload}{since}{deleted}, attempt {offload.uuid}"
 
 
 @command("delete")
@@ -138,8 +138,8 @@ def delete(session: Session, segments: tuple[str, ...], dry_run: bool, yes: bool
 
 def _closed(store: Store, name: str) -> SegmentRecord:
     with store.metadata.read() as txn:
-        record, found = ledgers.find(txn, name)
-    if found.state != "closed":
+        record, ledger = ledgers.find(txn, name)
+    if ledger.state != "closed":
         raise InvalidRequest(
             f"ledger {printable(name)} is open", remedy=f"close it first: tierfs ledger close {printable(name)}"
         )
@@ -162,27 +162,27 @@ def info(session: Session, segment: str) -> None:
     with session.open_store() as store:
         name = store.segment_of_path(segment)
         with store.metadata.read() as txn:
-            record, found = ledgers.find(txn, name)
+            record, ledger = ledgers.find(txn, name)
             ledger_record = metadata_ledgers.find(txn, record.id)
     offload, local_deleted = ledger_record.offload, is_local_deleted(record, ledger_record)
     uuid = None if offload.uuid is None else str(offload.uuid)
     data = {
-        **asdict(found),
+        **asdict(ledger),
         "offload_uuid": uuid,
         "offloaded": output.timestamp(offload.timestamp_ms if offload.complete else 0),
         "local_deleted": local_deleted,
         "created": output.timestamp(record.created_ms),
         "modified": output.timestamp(record.modified_ms),
     }
-    last = "none" if found.last_entry_id < 0 else f"{found.last_entry_id:,}"
+    last = "none" if ledger.last_entry_id < 0 else f"{ledger.last_entry_id:,}"
     rows = [
-        ("ledger", printable(found.segment)),
-        ("id", "none in its name" if found.ledger_id is None else str(found.ledger_id)),
-        ("managed", printable(found.managed_ledger) or "/"),
-        ("state", found.state),
-        ("offload", _offload_text(found, offload, local_deleted=local_deleted)),
-        ("entries", f"{found.entries:,}, the last is {last}"),
-        ("bytes", f"{found.length:,} ({output.size(found.length)})"),
+        ("ledger", printable(ledger.segment)),
+        ("id", "none in its name" if ledger.ledger_id is None else str(ledger.ledger_id)),
+        ("managed", printable(ledger.managed_ledger) or "/"),
+        ("state", ledger.state),
+        ("offload", _offload_text(ledger, offload, local_deleted=local_deleted)),
+        ("entries", f"{ledger.entries:,}, the last is {last}"),
+        ("bytes", f"{ledger.length:,} ({output.size(ledger.length)})"),
         ("created", output.timestamp(record.created_ms) or "-"),
         ("modified", output.timestamp(record.modified_ms) or "-"),
     ]

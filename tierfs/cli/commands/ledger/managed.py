@@ -77,9 +77,9 @@ def status(session: Session, managed_ledger: str) -> None:
     with session.open_store() as store:
         name = store.segment_of_path(managed_ledger)
         with store.metadata.read() as txn:
-            found = positions.status(txn, name)
-    data = {**asdict(found), "ledgers": [_ledger_data(one) for one in found.ledgers]}
-    session.result(data, "\n".join([*output.lines(map(_cells, found.ledgers), *_COLUMNS), _sums(found)]))
+            report = positions.status(txn, name)
+    data = {**asdict(report), "ledgers": [_ledger_data(ledger) for ledger in report.ledgers]}
+    session.result(data, "\n".join([*output.lines(map(_cells, report.ledgers), *_COLUMNS), _sums(report)]))
 
 
 def _ledger_data(ledger: LedgerStatus) -> dict[str, object]:
@@ -95,12 +95,14 @@ def _cells(ledger: LedgerStatus) -> Sequence[str]:
     return str(ledger.ledger_id), ledger.state, f"{ledger.entries:,} entries", output.size(ledger.bytes), offload
 
 
-def _sums(found: ManagedStatus) -> str:
-    held = f"{output.count(found.entries, 'entry')} of {output.count(len(found.ledgers), 'ledger')}"
-    tiers = f"{output.size(found.offloaded_bytes)} offloaded, {output.size(found.not_offloaded_bytes)} not"
-    following = "nothing to offload" if found.next_to_offload is None else f"next to offload: {found.next_to_offload}"
-    ended = "; terminated" if found.terminated else ""
-    return f"{held}: {output.size(found.bytes)}, {tiers}, {output.size(found.local_bytes)} local; {following}{ended}"
+def _sums(report: ManagedStatus) -> str:
+    content = f"{output.count(report.entries, 'entry')} of {output.count(len(report.ledgers), 'ledger')}"
+    tiers = f"{output.size(report.offloaded_bytes)} offloaded, {output.size(report.not_offloaded_bytes)} not"
+    following = "nothing to offload" if report.next_to_offload is None else f"next to offload: {report.next_to_offload}"
+    ended = "; terminated" if report.terminated else ""
+    return (
+        f"{content}: {output.size(report.bytes)}, {tiers}, {output.size(report.local_bytes)} local; {following}{ended}"
+    )
 
 
 @command("trim")

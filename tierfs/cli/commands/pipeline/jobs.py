@@ -199,8 +199,8 @@ def export(
 ) -> None:
     """Write segments at and below PATHs to a Parquet table.
 
-    Rows are lines or bytes of segments, or entries or messages of ledgers. Fails if DIR is not empty. Rows, bytes and a
-    checksum of all rows are counted while they are written.
+    Rows are lines or bytes of segments, or entries or messages of ledgers. Fails if DIR is not empty, without --append
+    or --overwrite. Rows, bytes and a checksum of all rows are counted while they are written.
     """
     job = job_of(master, settings)
     with running(session, "export", job) as (spark, store, show):
@@ -260,10 +260,10 @@ def report(
 
     prices = Prices(gib_month, thousand_gets, thousand_puts)
     with session.open_store() as store:
-        found = make_report(store, store.segment_of_path(path), depth=depth, prices=prices)
-    result = result_of(found)
+        facts = make_report(store, store.segment_of_path(path), depth=depth, prices=prices)
+    result = result_of(facts)
     if output is not None and output.suffix == _HTML:
-        output.write_text(html(found, format.clock_time(found.at_ms)))
+        output.write_text(html(facts, format.clock_time(facts.at_ms)))
     elif output is not None:
         result.write(output)
     session.result(result.as_json(), _text(result.as_json()["rows"]))
@@ -287,8 +287,8 @@ def _sums(row: dict[str, Any]) -> Sequence[str]:
 
 
 def _cost(row: dict[str, Any]) -> Sequence[str]:
-    held = "-" if row["cold_bytes"] is None else format.size(row["cold_bytes"])
-    return (f"{row['segments']:,}", held, f"{row['dollars']:,.4f}", row["name"])
+    size = "-" if row["cold_bytes"] is None else format.size(row["cold_bytes"])
+    return (f"{row['segments']:,}", size, f"{row['dollars']:,.4f}", row["name"])
 
 
 @command("rebuild")
