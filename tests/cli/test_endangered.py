@@ -70,7 +70,7 @@ def test_lost_bytes_are_told_and_are_not_called_not_offloaded(path: Path) -> Non
     object_of(path, "a").unlink()
     assert tierfs("fsck", "--repair", "--yes", store=path, check=False).code == 74
     assert endangered(path)["lost_bytes"] == SIZE
-    assert "of which no copy proved right" in tierfs("status", store=path).out
+    assert "without a verified copy" in tierfs("status", store=path).out
     assert tierfs("info", "a", "--json", store=path).json["lost"] == [[0, SIZE]]
     assert "lost bytes" in failures(path)
 

@@ -54,7 +54,7 @@ def test_the_command_counts_a_pack_once_and_lists_twenty_segments(tmp_path: Path
     assert listed[20] == "and 2 more segments without a gap"
     assert listed[21].startswith(f"left aside: packs/{pack.name}, d/07 from 0: ")
     assert listed[22] == "rebuilt 22 segments of 21.5 KiB in 1 object; 1 left aside"
-    assert "but for packs of which another segment was linked" in listed[-1]
+    assert "except packs of which another segment was linked" in listed[-1]
     assert ", 0 orphans;" in tierfs("gc", "--grace", "0s", store=tmp_path / "new").out
     every = tierfs(*words, tmp_path / "copy", "-v", store=tmp_path / "other", check=False).out.splitlines()
     assert sum(line.startswith("d/") for line in every) == 22
