@@ -41,19 +41,19 @@ _MOST_PLANS = 10
 
 @dataclass(frozen=True, slots=True)
 class WarmReport:
-    """What a warm-up found and did."""
+    """The result of a warm-up."""
 
     segments: int = 0
     cold_bytes: int = 0
-    """What the cold tier serves of them."""
+    """Bytes that the cold tier serves."""
     held_bytes: int = 0
-    """What of it the cache holds now."""
+    """Cold bytes that the cache holds now."""
     already_held_bytes: int = 0
-    """What of it the cache held before."""
+    """Cold bytes that the cache held before."""
     local_bytes: int = 0
     """Skipped: served by the local disk."""
     left_out_bytes: int = 0
-    """Cold, but behind what fits into the cache."""
+    """Cold, but after the last byte that fits into the cache."""
     lost_bytes: int = 0
     mountpoint: str | None = None
     """The mount that filled its cache; None when this process did."""

@@ -12,7 +12,7 @@ _MS_PER_S = 1000
 
 
 class FigureUnit(StrEnum):
-    """What a value is."""
+    """The unit of a value."""
 
     MB_PER_S = "MB/s"
     MS = "ms"
@@ -26,9 +26,9 @@ class Figure:
     unit: FigureUnit
     values: tuple[float, ...]
     limit: str | None = None
-    """The subject that nothing can beat here; None where the subject is a limit itself."""
+    """The subject that nothing can beat here; None if the subject is a limit itself."""
     ratio: float | None = None
-    """1 where the limit is reached, 0.5 where it takes twice as long."""
+    """1 if the limit is reached, 0.5 if it takes twice as long."""
 
     @property
     def median(self) -> float:
@@ -38,7 +38,7 @@ class Figure:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What one run found."""
+    """The figures of one run."""
 
     path: str
     """The file that was read, or the store beside which files were made."""

@@ -1,7 +1,4 @@
-"""Reading objects without tierfs around them: ranges in parallel, as fast as the cold tier delivers.
-
-What is measured, in the words of the table.
-"""
+"""Read objects without tierfs around them: ranges in parallel, as fast as the cold tier delivers."""
 
 from __future__ import annotations
 
@@ -44,7 +41,7 @@ class ReadRange:
 
 
 def pieces(store: Store, segment: SegmentRecord, wanted: ByteRange) -> list[ReadRange]:
-    """Where the cold bytes of a range of a segment lie, in ranges of 8 MiB at most."""
+    """Return the object ranges of a segment's cold bytes, of 8 MiB at most."""
     found: list[ReadRange] = []
     with store.metadata.read() as txn:
         for chunk in chains.overlapping(txn, segment.id, Tier.COLD, wanted):

@@ -1,8 +1,7 @@
 """The records of the store as frozen dataclasses. records.proto documents every field.
 
-`check()` states a record's invariants and raises DataLoss when one is broken; it runs on everything that is written and
-on everything that is decoded for a change. `stored` is the message the record was decoded from: fields of newer
-versions live there and survive a rewrite.
+`check()` raises DataLoss when an invariant is broken; it runs on every record that is written or decoded for a change.
+`stored` is the message a record was decoded from: fields of newer versions live there and survive a rewrite.
 """
 
 from __future__ import annotations
