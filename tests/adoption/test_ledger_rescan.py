@@ -12,7 +12,7 @@ from tests.adoption.foreign import write_files
 from tests.adoption.pulsar import attempt, in_files, in_first_form, offloaded, streamed
 from tests.commands import tierfs
 from tests.scan.test_scrubbing import cold_ledger
-from tierfs.adoption.ledger_rescan import LostRows, lost_rows, rescan
+from tierfs.adoption.ledger_read import LostRows, lost_rows, rescan
 from tierfs.app import store as app
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import entries

@@ -12,8 +12,7 @@ from tests.copied import copy_tier
 from tests.ledgers import ROOMY, cold_entries, new_ledger, offload
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
 from tierfs.backup import segment
-from tierfs.backup.restore import SegmentRestored
-from tierfs.backup.segment import SegmentDumped, dump_segment
+from tierfs.backup.segment import SegmentDumped, SegmentRestored, dump_segment
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import AlreadyExists, DataLoss, Fenced, NotFound
 from tierfs.metadata import chains, policies, tables

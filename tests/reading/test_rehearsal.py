@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.reading.test_reader import DATA, WatchedStorage, make_cold, reader_of, storage, store
 from tests.stores import TestStore
 from tierfs.errors import TierfsError, Unavailable
-from tierfs.reading.prime import rehearse
+from tierfs.reading.reader import rehearse
 from tierfs.types import CRC_BLOCK_BYTES
 
 __all__ = ["storage", "store"]

@@ -27,7 +27,7 @@ from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import LocationRecord, SegmentRecord, TouchRecord
 from tierfs.metadata.tables import GARBAGE, LOCATIONS, TOUCHES
 from tierfs.parallel import Meter
-from tierfs.recovery import replica_rows
+from tierfs.recovery import replica
 from tierfs.recovery.from_journal import Rebuilder
 from tierfs.recovery.replica import Follower
 from tierfs.segments.engine import Engine
@@ -50,7 +50,7 @@ def following(owner: TestStore, path: Path) -> Iterator[TestStore]:
     path.mkdir()
     rebuilder = Rebuilder(path / "metadata", owner.cold, HERE, owner.clock, Meter())
     metadata = rebuilder.rebuild(reader.list_journal(owner.cold)).metadata
-    replica_rows.become_replica(metadata)
+    replica.become_replica(metadata)
     files = ChunkFiles.create(path / "chunks")
     engine = Engine(metadata, files, path / "writers", owner.clock, WriteSettings())
     store = TestStore(path, owner.clock, metadata, files, engine, owner.cold, owner.settings)

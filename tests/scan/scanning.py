@@ -15,8 +15,7 @@ from tierfs.scan.extents import Place, PlaceConnections
 from tierfs.scan.fetching import ScanFetcher
 from tierfs.scan.lines import LineFormat, read_lines
 from tierfs.scan.planning import Partition, Reach, Sizes, plan
-from tierfs.scan.selection import Selection, select
-from tierfs.scan.snapshot import Pinner, Tail, place_of
+from tierfs.scan.selection import Pinner, Selection, Tail, place_of, select
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ROOT_DIRECTORY
 

@@ -19,8 +19,7 @@ from tierfs.scan.batches import EntryBatch, read_entries
 from tierfs.scan.extents import PlaceConnections
 from tierfs.scan.fetching import ScanFetcher
 from tierfs.scan.planning import Partition, Reach, Sizes
-from tierfs.scan.selection import Selection
-from tierfs.scan.snapshot import Tail
+from tierfs.scan.selection import Selection, Tail
 from tierfs.spark.options import ReadOptions
 from tierfs.spark.planning import plan_read
 from tierfs.types import ByteRange, Tier

@@ -23,7 +23,7 @@ from tierfs.metadata.records import ObjectRecord
 from tierfs.parallel import Meter
 from tierfs.scan.extents import Place, PlaceConnections
 from tierfs.scan.scrubbing import CopyChecks, CopyPiece, CopyReport, joined, report_of, wanted_segments, waves
-from tierfs.scan.snapshot import place_of
+from tierfs.scan.selection import place_of
 from tierfs.segments.ledgers import make
 from tierfs.types import ByteRange, Tier
 

@@ -280,10 +280,10 @@ def test_an_idle_store_is_not_listed_again(store: app.Store, monkeypatch: pytest
     append(store, "a", b"one\nhalf")
     query = Query(store)
     query.trigger()
-    monkeypatch.setattr("tierfs.scan.stream_listing.select", lambda *_: pytest.fail("listed"))
+    monkeypatch.setattr("tierfs.scan.stream.select", lambda *_: pytest.fail("listed"))
     append(store, "a", b" of")
     assert query.trigger() is None
-    monkeypatch.setattr("tierfs.scan.stream_listing.ScanFetcher", lambda *_: pytest.fail("read"))
+    monkeypatch.setattr("tierfs.scan.stream.ScanFetcher", lambda *_: pytest.fail("read"))
     monkeypatch.setattr("tierfs.scan.stream.advance", lambda *_: pytest.fail("looked"))
     assert query.trigger() is None
 

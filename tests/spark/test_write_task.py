@@ -21,9 +21,8 @@ from tierfs.errors import InvalidRequest, PermissionDenied
 from tierfs.metadata.tables import INTENTS
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.spark import writer
-from tierfs.spark.write_columns import Columns
 from tierfs.spark.write_options import WriteOptions
-from tierfs.spark.writer import TaskResult, begin, write_batches
+from tierfs.spark.writer import Columns, TaskResult, begin, write_batches
 
 TEXT = ["one", "größe\r", None, "", "日誌 𝄞"]
 LINES = "one\ngröße\r\n\n\n日誌 𝄞\n".encode()

@@ -6,15 +6,4 @@ the segments there; names are untrusted input to pure parsers. `adopt` reads eve
 (invariant 5): their storage refuses to, and their records are marked.
 """
 
-__all__ = [
-    "adopt",
-    "ledger_link",
-    "ledger_read",
-    "ledger_rescan",
-    "link",
-    "plan",
-    "pravega",
-    "pulsar",
-    "read",
-    "rocketmq",
-]
+__all__ = ["adopt", "ledger_link", "ledger_read", "link", "plan", "pravega", "pulsar", "read", "rocketmq"]

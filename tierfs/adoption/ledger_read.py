@@ -1,25 +1,41 @@
-"""Read a planned ledger once, to locate each entry and make the checksums that every later read is checked against."""
+"""Read a planned ledger once, to locate each entry and make the checksums that every later read is checked against.
+
+Recover the lost rows of a ledger's entries from its objects: from their copy, else by reading all of the data.
+
+`rescan` needs no metadata, so that many ledgers can be read on many machines. The bytes read must match the records:
+each object's payload has the length and the CRC32C that it had when it was linked.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from itertools import zip_longest
+from uuid import UUID
 
+from tierfs import names
 from tierfs.adoption.plan import LedgerPart, LedgerPlan
+from tierfs.backup.segment import ObjectFile
 from tierfs.checksum import Buffer, GridBuilder
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import Conflict, DataLoss, InvalidRequest
+from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError
 from tierfs.ledger.block_reader import DecoderSource, EntryMissing
 from tierfs.ledger.blocks import Deviations
 from tierfs.ledger.index import StreamingIndex
 from tierfs.ledger.single_object import MagicWords
+from tierfs.metadata import chains, directories, entries, tables
+from tierfs.metadata.ledger_and_batch_records import EntryRun
+from tierfs.metadata.records import ObjectRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import LEDGERS, SEGMENTS
 from tierfs.names import printable
 from tierfs.reading import ledger_objects
 from tierfs.reading.entries import EntryRuns, Take
-from tierfs.reading.ledger_objects import LedgerLayout, Pieces
-from tierfs.types import MIB, PayloadEncoding
+from tierfs.reading.ledger_objects import LedgerLayout, Pieces, magic_words_of, read_index
+from tierfs.tiering.ledgers.copies import first_missing
+from tierfs.types import MIB, LocationId, PayloadEncoding, SegmentId, Tier
 from tierfs.units import numbered
 
 _SUMMED_AT_ONCE = MIB
@@ -238,3 +254,115 @@ def magic_words(text: str | None) -> MagicWords | None:
         return MagicWords(bytes.fromhex(index), bytes.fromhex(block))
     except ValueError as exc:
         raise InvalidRequest(f"{printable(text)} is not two words of 8 hexadecimal digits: INDEX:BLOCK") from exc
+
+
+_JOBS = 4
+"""Requests in parallel, 8 MiB each."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostRows:
+    """A ledger whose rows are missing. Picklable."""
+
+    segment_id: SegmentId
+    name: str
+    entries: int
+    length_bytes: int
+    holders: tuple[ObjectRecord, ...]
+    own_location: LocationId
+    """Location of the copies of rows."""
+
+    @property
+    def object_bytes(self) -> int:
+        """Bytes to read, at most."""
+        return sum(holder.stored_bytes for holder in self.holders)
+
+
+def lost_rows(metadata: MetadataStore) -> Iterator[LostRows]:
+    """Yield the ledgers that cannot be read, as of one snapshot, without those that have no bytes."""
+    with metadata.read() as txn:
+        own = LocationId(txn.store.cold_location_id)
+        for _, record in txn.scan(LEDGERS):
+            segment = txn.get(SEGMENTS, tables.u64(SegmentId(record.segment_id)))
+            if segment is None or first_missing(txn, segment) is None:
+                continue
+            chunks = chains.chunks(txn, segment.id, Tier.COLD)
+            whole = {chunk.object_id: chains.object_of(txn, chunk) for chunk in chunks if chunk.object_id}
+            holders = tuple(replace(holder, stored=b"") for holder in whole.values())
+            if holders:
+                name = directories.path_of(txn, segment.parent_id, segment.name)
+                count = entries.find(txn, segment.id).entries
+                yield LostRows(segment.id, name, count, segment.length, holders, own)
+
+
+def rescan(
+    lost: LostRows,
+    storage_of: Callable[[LocationId], ChunkStorage],
+    advance: Callable[[int, str], None],
+) -> tuple[EntryRun, ...]:
+    """Return all rows of a ledger. Raises DataLoss if its objects changed since the link, and storage errors."""
+    with suppress(NotFound, DataLoss):
+        return _checked(lost, tuple(_copied(lost, storage_of(lost.own_location))))
+    found: list[EntryRun] = []
+    read = _read(lost, storage_of(lost.holders[0].location_id), found.append, advance)
+    for holder, part in zip(lost.holders, read.parts, strict=True):
+        if (part.payload_start, part.length, part.crc32c) != (holder.payload_start, holder.length, holder.crc32c):
+            raise DataLoss(
+                f"{names.printable(holder.name)}: its entries are not those that were adopted", remedy="adopt it again"
+            )
+    return _checked(lost, tuple(found))
+
+
+def _copied(lost: LostRows, storage: ChunkStorage) -> Iterator[EntryRun]:
+    """Yield the rows in copies; one copy may cover several objects."""
+    for name in dict.fromkeys(holder.entries_name for holder in lost.holders):
+        if not name:
+            raise NotFound(f"there is no copy of the entries of {names.printable(lost.name)}")
+        file = ObjectFile(storage, storage.stat(name))
+        yield from entries.decode(file, name, lost.segment_id)
+
+
+def _read(
+    lost: LostRows,
+    storage: ChunkStorage,
+    take: Callable[[EntryRun], None],
+    advance: Callable[[int, str], None],
+) -> FoundLedger:
+    ledger_id = names.ledger_id(lost.name.rpartition("/")[2])
+    if ledger_id is None:
+        raise DataLoss(f"{names.printable(lost.name)} has no number in its name", remedy="rename it back")
+    parts = tuple(_part(storage, holder, ledger_id) for holder in lost.holders)
+    plan = LedgerPlan(lost.name, ledger_id, parts, lost.entries, lost.length_bytes)
+    first = lost.holders[0]
+    magic = magic_words_of(storage, parts[0].data) if first.encoding is PayloadEncoding.FIRST_BLOCK else None
+    with closing(Pieces(storage, _JOBS)) as pieces:
+        # Entries in no object have no bytes: with one they would be missed in the sums.
+        reader = LedgerReader(storage, pieces, advance, magic=magic, bridge=lambda _, __: True)
+        return reader.read(plan, take)
+
+
+def _part(storage: ChunkStorage, holder: ObjectRecord, ledger_id: int) -> LedgerPart:
+    data, index, first = storage.stat(holder.name), None, 0
+    if holder.index_name:
+        index = storage.stat(holder.index_name)
+        decoded = read_index(storage, index, Deviations())
+        if isinstance(decoded, StreamingIndex):
+            first = decoded.section(ledger_id).entries[0].first_entry_id
+    return LedgerPart(data, index, UUID(int=0), first, data.length_bytes)
+
+
+def _checked(lost: LostRows, runs: tuple[EntryRun, ...]) -> tuple[EntryRun, ...]:
+    """Return the rows, if they follow each other from the first entry to the end of the ledger; else raise DataLoss."""
+    entry_id = offset = 0
+    for run in runs:
+        if run.payload_start != offset or run.first_entry_id < entry_id:
+            raise DataLoss(f"{names.printable(lost.name)}: its entries do not follow each other at byte {offset}")
+        entry_id, offset = run.end_entry_id, run.payload_end
+    if offset < lost.length_bytes:
+        raise DataLoss(f"{names.printable(lost.name)}: its entries end at byte {offset} of {lost.length_bytes}")
+    return runs
+
+
+def told(error: TierfsError) -> str:
+    """Return an error and its remedy in one line."""
+    return f"{error}; {error.remedy}" if error.remedy else str(error)

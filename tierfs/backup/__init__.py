@@ -4,4 +4,4 @@
 the bucket; `restore` links its objects again under its name, as long as they are there.
 """
 
-__all__ = ["restore", "segment", "store"]
+__all__ = ["segment", "store"]

@@ -2,6 +2,12 @@
 
 An object is a sequence of framed SegmentDump messages, so that reading one takes bounded memory. It is no part of the
 journal and stays until a user deletes it.
+
+Load a segment's dump: link its objects again under its name, as long as they are there.
+
+For a segment that was removed by mistake, while the grace period keeps its objects, or whose metadata are damaged.
+Crash order: objects looked at, under the lock that keeps the collector from deleting -> one commit that links them,
+drops them from the garbage and tells the journal.
 """
 
 from __future__ import annotations
@@ -11,17 +17,23 @@ import logging
 import mmap
 import re
 import tempfile
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
-from tierfs import names
+from tierfs import names, ranges
+from tierfs.checksum import grid_of
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
-from tierfs.errors import DataLoss, NotFound
-from tierfs.metadata import changes, directories
+from tierfs.chunkstore.validate import read_steps
+from tierfs.errors import AlreadyExists, DataLoss, NotFound
+from tierfs.journal import replay
+from tierfs.metadata import chains, changes, directories, store, tables
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.records import RECORD_VERSION, SegmentRecord
+from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.transaction import ReadTransaction
+from tierfs.metadata.tables import GARBAGE, OBJECTS, POLICIES, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.parallel import OnProgress, Progress
+from tierfs.types import ByteRange, LocationId, SegmentId, Tier
 
 log = logging.getLogger(__name__)
 
@@ -167,3 +179,209 @@ def _header(storage: ChunkStorage, stored: StoredObject) -> _Header | None:
 
 def _encoded(name: str) -> str:
     return base64.urlsafe_b64encode(name.encode()).decode("ascii")
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRestored:
+    """The bytes that a dump gave back."""
+
+    segment: str
+    dump: str
+    start_offset: int
+    length: int
+    cold_bytes: int
+    lost_bytes: int
+    """Of objects that are gone, and of what was not cold when the dump was made."""
+    objects: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Dump:
+    """A dump and the segment it begins with."""
+
+    stored: StoredObject
+    path: str
+    segment: pb.SegmentRecord
+
+
+@dataclass(frozen=True, slots=True)
+class DumpSource:
+    """The places of dumps and objects, and the place of the restored segment."""
+
+    metadata: MetadataStore
+    storage: ChunkStorage
+    storage_of: Callable[[LocationId], ChunkStorage]
+
+
+class SegmentRestore:
+    """Loads dumps of segments. Used by the holder only, while no garbage is deleted."""
+
+    def __init__(self, source: DumpSource) -> None:
+        self._metadata = source.metadata
+        self._storage = source.storage
+        self._storage_of = source.storage_of
+
+    def restore(self, wanted: str, *, accept_loss: bool, report: OnProgress) -> SegmentRestored:
+        """Link the newest dump of a segment, or the one with this object name, under the segment's name.
+
+        Raises AlreadyExists when the name or the segment is there, NotFound without a dump, DataLoss when
+        bytes are gone unless `accept_loss`: then they become lost extents, and the segment ends with what
+        there is.
+        """
+        dump = self._open(find_dump(self._storage, self._metadata.store_id, wanted))
+        with self._metadata.read() as view:
+            store.require_owner(view.store)
+            _require_free(view, dump)
+        gone = self._gone(dump, report)
+        with self._metadata.write() as txn:
+            restored = self._link(txn, dump, gone)
+            if restored.lost_bytes and not accept_loss:
+                raise _would_lose(restored)
+            return restored
+
+    def _open(self, stored: StoredObject) -> _Dump:
+        first = next(read_dump(self._storage, stored), None)
+        if first is None or not first.changes or not first.changes[0].HasField("segment"):
+            raise DataLoss(f"{stored.name} does not begin with a segment")
+        if first.store_id != self._metadata.store_id:
+            raise NotFound(f"{stored.name} is the dump of another store's segment")
+        return _Dump(stored, names.join(names.split(first.path)), first.changes[0].segment)
+
+    def _changes(self, dump: _Dump) -> Iterator[pb.Change]:
+        for piece in read_dump(self._storage, dump.stored):
+            yield from piece.changes
+
+    def _gone(self, dump: _Dump, report: OnProgress) -> frozenset[int]:
+        """Return the ids of objects that are not in the bucket any more, or have other bytes."""
+        gone, seen_bytes = set[int](), 0
+        for change in self._changes(dump):
+            for holder in change.cold_link.objects:
+                if not self._is_there(holder):
+                    gone.add(holder.id)
+                seen_bytes += holder.length
+                report(Progress(seen_bytes, dump.segment.cold.bytes, holder.name))
+        return frozenset(gone)
+
+    def _is_there(self, holder: pb.ObjectRecord) -> bool:
+        try:
+            stored = self._storage_of(LocationId(holder.location_id)).stat(holder.name)
+        except NotFound:
+            return False
+        if stored.length_bytes != (holder.stored_length or holder.length):
+            return False
+        # Of an encoded object the checksums cover payloads, which only its entries' rows find: each read proves them.
+        return stored.etag == holder.etag or bool(holder.encoding) or self._proves_right(holder, stored)
+
+    def _proves_right(self, holder: pb.ObjectRecord, stored: StoredObject) -> bool:
+        """Return whether a copy, which has another etag, has the bytes that the object was written with."""
+        if not holder.HasField("crc32c"):
+            return False
+        storage = self._storage_of(LocationId(holder.location_id))
+        try:
+            return grid_of(read_steps(storage, stored)).crc32c == holder.crc32c
+        except (NotFound, DataLoss):
+            return False
+
+    def _link(self, txn: WriteTransaction, dump: _Dump, gone: frozenset[int]) -> SegmentRestored:
+        """Link the segment in one transaction: records, garbage and the journal's changes."""
+        _require_free(txn, dump)
+        segment = _place(txn, dump)
+        for change in self._changes(dump):
+            if change.HasField("policy"):
+                replay.apply(txn, change)
+                changes.policy_changed(txn, txn.must_get(POLICIES, tables.u64(segment.id), "the policy"))
+            elif (brought := _objects(change)) is not None and gone.isdisjoint(brought):
+                replay.apply(txn, change)
+        segment = _settle(txn, txn.must_get(SEGMENTS, tables.u64(segment.id), "the segment"))
+        objects = _publish(txn, segment)
+        return SegmentRestored(
+            segment=dump.path,
+            dump=dump.stored.name,
+            start_offset=segment.start_offset,
+            length=segment.length,
+            cold_bytes=segment.cold.bytes,
+            lost_bytes=dump.segment.length - dump.segment.start_offset - _held_bytes(txn, segment),
+            objects=objects,
+        )
+
+
+def _objects(change: pb.Change) -> list[int] | None:
+    """Return the ids of the objects that a link, or a change before one, brings along; None for other changes."""
+    if change.HasField("checksums"):
+        return [change.checksums.object.id]
+    return [holder.id for holder in change.cold_link.objects] if change.HasField("cold_link") else None
+
+
+def _require_free(txn: ReadTransaction, dump: _Dump) -> None:
+    if directories.find(txn, dump.path) is not None:
+        raise AlreadyExists(f"{names.printable(dump.path)} exists", remedy="a dump is loaded where the segment is gone")
+    if directories.segment(txn, SegmentId(dump.segment.id)) is not None:
+        raise AlreadyExists(f"the segment of {dump.stored.name} exists under another name")
+
+
+def _place(txn: WriteTransaction, dump: _Dump) -> SegmentRecord:
+    """Make the segment under its name, without chunks, in directories that may have to be made again.
+
+    Readers of the removed one keep their file, and earlier writers are fenced. It appears now: a reader that goes
+    through segments in the order of their commits may have passed its id.
+    """
+    parts = names.split(dump.path)
+    parent_id, made = directories.make_directories(txn, parts[:-1])
+    for record in made:
+        changes.directory_changed(txn, record)
+    message = pb.SegmentRecord()
+    message.CopyFrom(dump.segment)
+    message.parent_id, message.name, message.inode = parent_id, parts[-1], txn.allocate_id()
+    message.commit_id = txn.allocate_id()
+    message.writer_epoch += 1
+    replay.apply(txn, pb.Change(segment=message))
+    return txn.must_get(SEGMENTS, tables.u64(message.id), "the segment")
+
+
+def _settle(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
+    """Record gaps as lost extents, and end the segment with its last byte, as after a loss (design §6)."""
+    chunks = (chunk.range for chunk in chains.chunks(txn, segment.id, Tier.COLD))
+    held = list(ranges.intersect(chunks, (segment.range,)))
+    end = held[-1].end if held else segment.start_offset
+    gaps = list(ranges.gaps(ByteRange(segment.start_offset, end), held))
+    for gap in gaps:
+        segment = chains.insert_lost(txn, segment, gap)
+    if gaps or end < segment.length:
+        segment = replace(segment, length=end, recovered_ms=txn.now_ms)
+    segment = replace(segment, changed_ms=txn.now_ms)
+    txn.put(SEGMENTS, tables.u64(segment.id), segment)
+    return segment
+
+
+def _publish(txn: WriteTransaction, segment: SegmentRecord) -> int:
+    """Tell the journal, and drop what is linked from the garbage; return the number of objects."""
+    changes.segment_changed(txn, segment)
+    linked = set[str]()
+    for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
+        holders = (_announced(txn, chunk),) if chunk.object_id else ()
+        changes.cold_linked(txn, segment.id, (chunk,), holders)
+        linked.update(holder.name for holder in holders)
+    for key, row in list(txn.scan(GARBAGE)):
+        if row.tier is Tier.COLD and row.name in linked:
+            txn.delete(GARBAGE.name, key)
+    return len(linked)
+
+
+def _announced(txn: WriteTransaction, chunk: ChunkRecord) -> ObjectRecord:
+    """Return the chunk's object, named by the journal from this change on."""
+    holder = replace(chains.object_of(txn, chunk), linked_sequence=txn.store.next_outbox)
+    txn.put(OBJECTS, tables.u64(holder.id), holder)
+    return holder
+
+
+def _held_bytes(txn: ReadTransaction, segment: SegmentRecord) -> int:
+    held = (chunk.range for chunk in chains.chunks(txn, segment.id, Tier.COLD) if not chunk.lost)
+    return sum(span.length_bytes for span in ranges.intersect(held, (segment.range,)))
+
+
+def _would_lose(restored: SegmentRestored) -> DataLoss:
+    return DataLoss(
+        f"{restored.lost_bytes} bytes of {names.printable(restored.segment)} are gone: their objects were deleted or "
+        f"changed, or they were not cold when {restored.dump} was made",
+        remedy=f"to load the other {restored.cold_bytes} bytes: tierfs load --yes {names.printable(restored.segment)}",
+    )

@@ -14,7 +14,7 @@ from typing import Any
 
 from tierfs import ranges
 from tierfs.errors import DataLoss
-from tierfs.fsck import checksums, objects, rows, tree
+from tierfs.fsck import objects, rows, tree
 from tierfs.fsck.findings import RECOVER, Finding, FindingPlace, Kind, Mend, Severity
 from tierfs.fsck.objects import ObjectTable
 from tierfs.fsck.rows import Counted
@@ -314,7 +314,7 @@ def check_metadata(txn: ReadTransaction, table: ObjectTable, totals: Totals) -> 
         return
     locations = rows.load_locations(txn)
     yield from objects.load_objects(txn, locations, table)
-    yield from checksums.check_checksums(txn, table)
+    yield from objects.check_checksums(txn, table)
     yield from check_segments(txn, table, totals)
     yield from objects.unused_and_miscounted(table)
     yield from tree.check_dirents(txn)
@@ -327,7 +327,7 @@ def _check_rows(txn: ReadTransaction, table: ObjectTable, locations: set[int], h
     counted = Counted(next_id=highest_id + 1)
     yield from rows.check_locations(txn, locations)
     yield from rows.check_policies(txn)
-    yield from checksums.check_entries(txn)
+    yield from objects.check_entries(txn)
     yield from rows.check_intents(txn, table, locations)
     yield from rows.check_garbage(txn, table, counted)
     yield from rows.check_batches(txn)

@@ -25,8 +25,7 @@ from tierfs.fuse.options import MountOptions
 from tierfs.fuse.watch import ChangeWatcher
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
-from tierfs.reading.prime import rehearse
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import Reader, rehearse
 from tierfs.system.mounts import FSNAME_PREFIX
 from tierfs.system.signals import HEARD, Reload, until_told_to_end
 

@@ -26,7 +26,7 @@ from tierfs.metadata.sums import Sums, recount
 from tierfs.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.retention.clocks import ACCEPT, TOLERANCE_S
-from tierfs.segments.endangered import Endangered, endangered
+from tierfs.segments.stat import Endangered, endangered
 from tierfs.types import ByteRange, ChunkState, Tier
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar
 
-from tierfs.backup.restore import SegmentRestored
+from tierfs.backup.segment import SegmentRestored
 from tierfs.clock import Clock
 from tierfs.errors import Conflict, InvalidRequest
 from tierfs.garbage.collect import Collected

@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tierfs.backup.restore import DumpSource, SegmentRestore, SegmentRestored
+from tierfs.backup.segment import DumpSource, SegmentRestore, SegmentRestored
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.config import OffloadSettings
 from tierfs.errors import NotFound, TierfsError

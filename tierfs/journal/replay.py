@@ -17,7 +17,7 @@ from typing import Any
 
 from tierfs import policy
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.journal import replay_chains, replay_names
+from tierfs.journal import replay_rows
 from tierfs.metadata import batches, chains, directories, entries, tables, untrusted
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import MAX_EPOCH
@@ -81,7 +81,7 @@ def finish_checkpoint(txn: WriteTransaction, manifest: pb.CheckpointManifest) ->
     """Set the position after a checkpoint, all parts of which were applied. Raises DataLoss."""
     untrusted.check_id(manifest.slot, "a slot")
     require(manifest.last_sequence <= untrusted.MAX_ID and manifest.store_epoch <= MAX_EPOCH, "a counter overflows")
-    replay_names.check_tree(txn)
+    replay_rows.check_tree(txn)
     see_id(txn, max(manifest.next_id, 1) - 1)
     journal = replace(txn.store.journal, next_slot=manifest.slot + 1, checkpoint_slot=manifest.slot)
     txn.update_store(store_epoch=manifest.store_epoch, journal=journal)
@@ -126,7 +126,7 @@ def _segment(txn: WriteTransaction, message: pb.SegmentRecord) -> None:
     see_id(txn, record.id, record.inode, record.successor_id, record.commit_id)
     old = directories.segment(txn, record.id)
     new = _merged(old, record)
-    replay_names.place_segment(txn, old, new)
+    replay_rows.place_segment(txn, old, new)
     txn.put(SEGMENTS, tables.u64(new.id), new)
     txn.touch(inode=new.inode if old is None else old.inode, segment_id=new.id)
 
@@ -152,54 +152,54 @@ def _segment_removed(txn: WriteTransaction, segment_id: int) -> None:
     segment = _known_segment(txn, segment_id)
     if segment is None:
         return
-    replay_chains.unlink_all(txn, segment)
+    replay_rows.unlink_all(txn, segment)
     local = list(chains.chunks(txn, segment.id, Tier.LOCAL))
     chains.remove(txn, segment, Tier.LOCAL, local, due_ms=txn.now_ms, after_sequence=0)
     entries.forget(txn, segment)
     txn.delete(SEGMENTS.name, tables.u64(segment.id))
     txn.delete(POLICIES.name, tables.u64(segment.id))
-    replay_names.displace(txn, segment.parent_id, segment.name, EntryKind.SEGMENT, segment.id)
+    replay_rows.displace(txn, segment.parent_id, segment.name, EntryKind.SEGMENT, segment.id)
     txn.touch(inode=segment.inode, segment_id=segment.id)
 
 
 def _directory(txn: WriteTransaction, message: pb.DirectoryRecord) -> None:
-    see_id(txn, *replay_names.place_directory(txn, message))
+    see_id(txn, *replay_rows.place_directory(txn, message))
 
 
 def _cold_link(txn: WriteTransaction, message: pb.ColdLink, *, merges: bool = True) -> None:
     segment = _known_segment(txn, message.segment_id)
     require(segment is not None, "chunks of an unknown segment", message.segment_id)
     assert segment is not None
-    link = replay_chains.read_link(txn, message, txn.store.cold_location_id)
+    link = replay_rows.read_link(txn, message, txn.store.cold_location_id)
     see_id(txn, 1, *link.objects)
-    _chain_changed(txn, segment, replay_chains.link(txn, segment, link, merges=merges))
+    _chain_changed(txn, segment, replay_rows.link(txn, segment, link, merges=merges))
 
 
 def _pack_link(txn: WriteTransaction, message: pb.PackLink) -> None:
     for record in message.segments:
         _segment(txn, record)
-    objects = replay_chains.read_pack(txn, message, txn.store.cold_location_id)
+    objects = replay_rows.read_pack(txn, message, txn.store.cold_location_id)
     see_id(txn, *objects)
     for cold_link in message.links:
         segment = _known_segment(txn, cold_link.segment_id)
         require(segment is not None, "chunks of an unknown segment", cold_link.segment_id)
         assert segment is not None
-        link = replay_chains.Link(replay_chains.read_chunks(cold_link.chunks), objects)
-        _chain_changed(txn, segment, replay_chains.link(txn, segment, link))
+        link = replay_rows.Link(replay_rows.read_chunks(cold_link.chunks), objects)
+        _chain_changed(txn, segment, replay_rows.link(txn, segment, link))
 
 
 def _checksums(txn: WriteTransaction, message: pb.ObjectChecksums) -> None:
-    see_id(txn, 1, replay_chains.put_checksums(txn, message, txn.store.cold_location_id))
+    see_id(txn, 1, replay_rows.put_checksums(txn, message, txn.store.cold_location_id))
 
 
 def _cold_unlink(txn: WriteTransaction, message: pb.ColdUnlink) -> None:
     segment = _known_segment(txn, message.segment_id)
     if segment is not None:
-        _chain_changed(txn, segment, replay_chains.unlink(txn, segment, message.start_offsets))
+        _chain_changed(txn, segment, replay_rows.unlink(txn, segment, message.start_offsets))
 
 
 def _object(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
-    replay_chains.adopt_etag(txn, message)
+    replay_rows.adopt_etag(txn, message)
 
 
 def _chain_changed(txn: WriteTransaction, before: SegmentRecord, after: SegmentRecord) -> None:
@@ -261,7 +261,7 @@ def _ledger(txn: WriteTransaction, message: pb.LedgerRecord) -> None:
 
 def _directory_removed(txn: WriteTransaction, directory_id: int) -> None:
     untrusted.check_id(directory_id, "a directory")
-    replay_names.remove_directory(txn, directory_id)
+    replay_rows.remove_directory(txn, directory_id)
     txn.delete(POLICIES.name, tables.u64(directory_id))
 
 

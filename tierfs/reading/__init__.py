@@ -17,7 +17,6 @@ __all__ = [
     "handle",
     "ledger_objects",
     "payloads",
-    "prime",
     "reader",
     "stats",
     "stream",

@@ -1,9 +1,17 @@
-"""Reader: all reads of one process, with shared memory, fetches and files."""
+"""Reader: all reads of one process, with shared memory, fetches and files.
+
+Rehearsal: one small cold read before a mount is announced, so that the first reader does not pay for first uses.
+
+It warms up the loop's connection to the server, the signing of a URL, and the code of the whole path: a fifth of the
+first open's time (docs/design/0007-reading.md).
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
+from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -12,8 +20,12 @@ import trio
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.config import ReadSettings
+from tierfs.errors import TierfsError
+from tierfs.metadata import chains
 from tierfs.metadata.policies import PolicyCache
+from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import SEGMENTS
 from tierfs.metrics import MetricSink
 from tierfs.reading.cold import ColdPath
 from tierfs.reading.copies import CopyMarks, Prover
@@ -28,10 +40,11 @@ from tierfs.reading.open_handles import OpenHandles
 from tierfs.reading.patience import Waits
 from tierfs.reading.readahead import FairShare, PackAhead
 from tierfs.reading.view import SegmentView
-from tierfs.types import LocationId, ReadPriority, SegmentId
+from tierfs.types import LocationId, ReadPriority, SegmentId, Tier
 
 if TYPE_CHECKING:
     from tierfs.reading.cache.cache import DiskCache
+
 
 _ADOPT_AFTER_S = 1.0
 """Time for which changed etags are gathered: a transaction is a sync of the disk."""
@@ -136,3 +149,47 @@ class Reader:
         if handle.cold.handles == 0:
             handle.cold.close()
             del self._cold[handle.segment.id]
+
+
+log = logging.getLogger(__name__)
+
+_LOOKED_AT = 100
+"""Segments searched for a cold one; a store whose first hundred are local has no rehearsal."""
+
+_READ_BYTES = 4096
+_LONGEST_S = 1.0
+"""A cold tier that does not answer delays a mount no longer than this."""
+
+
+async def rehearse(reader: Reader) -> None:
+    """Read a few cold bytes and forget them; errors are left to the first real read."""
+    try:
+        with trio.move_on_after(_LONGEST_S):
+            await _read_a_little(reader)
+    except TierfsError as exc:
+        log.debug("rehearsal: %s", exc)
+
+
+async def _read_a_little(reader: Reader) -> None:
+    cold = _cold_chunk(reader.metadata)
+    if cold is None:
+        return
+    segment, chunk = cold
+    handle = reader.open(segment.id, priority=ReadPriority.OFFLOADED_ONLY)
+    try:
+        # Not at the segment's first byte: read-ahead begins there.
+        await handle.read(max(segment.start_offset, chunk.start_offset) + 1, _READ_BYTES)
+    finally:
+        handle.close()
+    span = reader.spans.find(chunk.object_id, chunk.object_offset + 1)
+    if span is not None:  # kept, it would count as a hit; a reader may already wait for it
+        reader.spans.drop(span)
+
+
+def _cold_chunk(metadata: MetadataStore) -> tuple[SegmentRecord, ChunkRecord] | None:
+    """Return the last cold chunk of a segment that has any."""
+    with metadata.read() as txn:
+        rows = islice(txn.scan(SEGMENTS), _LOOKED_AT)
+        segment = next((segment for _, segment in rows if segment.cold.count), None)
+        chunk = None if segment is None else chains.chunk_at(txn, segment.id, Tier.COLD, segment.cold.last_chunk)
+    return None if segment is None or chunk is None or chunk.lost else (segment, chunk)

@@ -20,7 +20,7 @@ from tierfs.journal.cold_identity import read_small
 from tierfs.metadata import changes, untrusted
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.ledger_and_batch_records import BatchRecord
-from tierfs.recovery.cover import FoundObject, LeftOver, checked_path
+from tierfs.recovery.rebuild_segment import FoundObject, LeftOver, checked_path
 from tierfs.tiering.batch_job import attempt_of, is_manifest
 
 _NOT_COMMITTED = "no commit that is known names it"

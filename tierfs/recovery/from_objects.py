@@ -29,11 +29,10 @@ from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.parallel import Meter, OnProgress
 from tierfs.recovery import inventory, ledgers
-from tierfs.recovery.cover import LeftOver, Packs, verified_cover
 from tierfs.recovery.from_journal import reached
 from tierfs.recovery.inventory import Group, Inventory
 from tierfs.recovery.ledgers import LedgerRebuilding, OffloadedLedger
-from tierfs.recovery.rebuild_segment import PackIds, make_segment
+from tierfs.recovery.rebuild_segment import LeftOver, PackIds, Packs, make_segment, verified_cover
 from tierfs.setup import create
 from tierfs.setup.create import ColdChoice, warnings_of
 from tierfs.store_paths import StorePaths

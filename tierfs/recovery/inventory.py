@@ -29,7 +29,7 @@ from tierfs.metadata.store import new_id
 from tierfs.names import printable
 from tierfs.parallel import Pool
 from tierfs.recovery.batches import FoundBatch, batch_objects
-from tierfs.recovery.cover import FoundObject, LeftOver, checked_path
+from tierfs.recovery.rebuild_segment import FoundObject, LeftOver, checked_path
 from tierfs.tiering.ledgers.copies import ledger_objects
 from tierfs.tiering.objects import JOBS_PREFIX, object_name
 from tierfs.tiering.packs import PACKS_PREFIX, read_index

@@ -28,7 +28,7 @@ from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.parallel import Meter, Pool
 from tierfs.reading.ledger_objects import Pieces, read_index
-from tierfs.recovery.cover import LeftOver
+from tierfs.recovery.rebuild_segment import LeftOver
 from tierfs.tiering.ledgers.copies import ledger_objects, uuid_of
 
 _AT_ONCE = 4

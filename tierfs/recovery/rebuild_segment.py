@@ -1,18 +1,228 @@
-"""Make a segment from its objects: records, names and the changes for the journal of a fresh store."""
+"""Make a segment from its objects: records, names and the changes for the journal of a fresh store.
+
+Choose the objects that make up a segment: a cover without overlaps, the newest owner's and the largest first.
+
+A higher epoch wins, because after a recovery offsets may have been written again; of one epoch the larger object wins,
+because it was made of the smaller ones. An object that overlaps a better one is left out whole: its other bytes may
+belong to a history that was abandoned. `choose` is pure. `verified_cover` reads every chosen object once, compares it
+with the CRC32C it was written with, and yields a new checksum grid.
+"""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import struct
+import threading
+from bisect import bisect_left, insort
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from tierfs import names
+from tierfs import names, ranges
+from tierfs.checksum import GridBuilder, crc32c, grid_of
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.chunkstore.validate import READ_STEP_BYTES, read_steps
+from tierfs.errors import DataLoss, NotFound, TierfsError
+from tierfs.journal.reader import READ_AHEAD
 from tierfs.metadata import chain_edits, chains, changes, checksums, directories, tables
 from tierfs.metadata.directories import Entry
+from tierfs.metadata.journal_state import MAX_EPOCH
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.recovery.cover import FoundObject, Grids, ObjectCover
+from tierfs.parallel import Meter, Pool
 from tierfs.tiering import packs
-from tierfs.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier
+from tierfs.types import AttemptId, ByteRange, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier
+
+_MAX_SEGMENT_ID = 2**62
+"""Far more than the id counter reaches, and it can still count on from there."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundObject:
+    """One object of a store, as its name, metadata, index or manifest describes it."""
+
+    name: str
+    etag: str
+    modified_ms: int
+    store_id: str
+    """Empty if the object does not name it."""
+    segment_id: int
+    path: str
+    start: int
+    end: int
+    epoch: int
+    attempt: str
+    crc32c: int | None
+    """CRC32C of the segment's bytes; None if neither name nor metadata contain it: a copy of an old object without its
+    metadata."""
+    pack_bytes: int = 0
+    """Size of the pack that holds the bytes among others; 0 if they are the whole object."""
+    object_offset: int = 0
+
+    @property
+    def length_bytes(self) -> int:
+        """Number of the segment's bytes in it."""
+        return self.end - self.start
+
+    @property
+    def object_bytes(self) -> int:
+        """Size of the object."""
+        return self.pack_bytes or self.length_bytes
+
+    @property
+    def label(self) -> str:
+        """Its name in reports of objects that were not linked."""
+        return f"{self.name}, {self.path} from {self.start}" if self.pack_bytes else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOver:
+    """An object that was not linked, and why."""
+
+    name: str
+    why: str
+
+
+def checked_path(found: FoundObject) -> str:
+    """Return the name of the segment. Raises DataLoss for an impossible segment or owner."""
+    if not (0 < found.segment_id <= _MAX_SEGMENT_ID and 0 < found.epoch <= MAX_EPOCH):
+        raise DataLoss("it names an impossible segment or owner")
+    try:
+        path = names.join(names.split(found.path))
+    except TierfsError as exc:
+        raise DataLoss(f"it names an impossible segment: {exc}") from exc
+    if path != found.path or not path or names.is_removed(path):
+        raise DataLoss("it names an impossible segment")
+    return path
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectCover:
+    """A choice of objects, in offset order, and the omitted ones."""
+
+    chosen: tuple[FoundObject, ...]
+    left: tuple[FoundObject, ...]
+
+    @property
+    def gaps(self) -> tuple[ByteRange, ...]:
+        """Ranges between the chosen objects that none of them holds."""
+        held = [ByteRange(chosen.start, chosen.end) for chosen in self.chosen]
+        return tuple(ranges.gaps(ByteRange(held[0].start, held[-1].end), held)) if held else ()
+
+
+def choose(objects: Sequence[FoundObject]) -> ObjectCover:
+    """Return the best cover of a segment."""
+    placed: list[tuple[int, int, FoundObject]] = []
+    omitted: list[FoundObject] = []
+    for found in sorted(objects, key=lambda item: (-item.epoch, -item.length_bytes, item.start, item.attempt)):
+        at = bisect_left(placed, found.start, key=lambda row: row[0])
+        fits_before = at == 0 or placed[at - 1][1] <= found.start
+        fits_after = at == len(placed) or found.end <= placed[at][0]
+        if fits_before and fits_after:
+            insort(placed, (found.start, found.end, found), key=lambda row: row[0])
+        else:
+            omitted.append(found)
+    return ObjectCover(tuple(row[2] for row in placed), tuple(omitted))
+
+
+Grids = dict[str, tuple[int, ...]]
+"""CRC32C of each 128 KiB of the object, by label."""
+
+
+class Packs:
+    """Checksums of packs: each pack is read once, though many segments have bytes in it. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._grids: dict[str, tuple[bytes, bool]] = {}
+        """Block CRCs, four bytes each, and whether the whole pack is undamaged."""
+        self._lock = threading.Lock()
+
+    def read_grid(self, storage: ChunkStorage, found: FoundObject) -> tuple[int, ...]:
+        """Return the grid of the pack that holds `found`. Raises DataLoss when these bytes are damaged.
+
+        A pack with one bad byte has many good segments: then the entry's own CRC decides.
+        """
+        with self._lock:
+            if found.name not in self._grids:
+                sums = _sum_up(storage, found)
+                named = packs.parse_name(found.name)
+                sound = named is not None and sums.crc32c == named.crc32c
+                self._grids[found.name] = (checksums.pack(sums.grid()), sound)
+            packed, sound = self._grids[found.name]
+        if not sound:
+            _check_entry(storage, found)
+        return struct.unpack(f">{len(packed) // 4}I", packed)
+
+
+def verified_cover(
+    storage: ChunkStorage, objects: Sequence[FoundObject], packs: Packs, advance: Meter
+) -> tuple[ObjectCover, Grids, list[LeftOver]]:
+    """Return the best cover of undamaged objects, their grids, and the damaged objects.
+
+    A damaged object makes room for the smaller ones that it was made of, which are then read. Raises storage errors,
+    except for damage.
+    """
+    grids: Grids = {}
+    damaged: list[LeftOver] = []
+    candidates = list(objects)
+    while True:
+        cover = choose(candidates)
+        unread = [chosen for chosen in cover.chosen if chosen.label not in grids]
+        if not unread:
+            return cover, grids, damaged
+        broken = _read_all(storage, unread, packs, grids, advance)
+        damaged += broken
+        labels = {leftover.name for leftover in broken}
+        candidates = [candidate for candidate in candidates if candidate.label not in labels]
+
+
+def _read_all(
+    storage: ChunkStorage, objects: Iterable[FoundObject], packs: Packs, grids: Grids, advance: Meter
+) -> list[LeftOver]:
+    """Read objects, several in parallel; return the damaged ones."""
+
+    def read(found: FoundObject) -> tuple[FoundObject, tuple[int, ...] | LeftOver]:
+        try:
+            return found, packs.read_grid(storage, found) if found.pack_bytes else read_grid(storage, found)
+        except (DataLoss, NotFound) as exc:
+            return found, LeftOver(found.label, f"it is damaged: {exc}")
+
+    broken: list[LeftOver] = []
+    with Pool(READ_AHEAD, "tierfs-recover") as pool:
+        for found, grid in pool.in_order(read, objects, ahead=READ_AHEAD):
+            if isinstance(grid, LeftOver):
+                broken.append(grid)
+            else:
+                grids[found.label] = grid
+            advance(found.length_bytes, found.path)
+    return broken
+
+
+def read_grid(storage: ChunkStorage, found: FoundObject) -> tuple[int, ...]:
+    """Return the grid of an object. Raises DataLoss when its bytes contradict its CRC32C, if that is known."""
+    sums = _sum_up(storage, found)
+    if found.crc32c is not None and sums.crc32c != found.crc32c:
+        raise _differs(sums.crc32c, found)
+    return tuple(sums.grid())
+
+
+def _sum_up(storage: ChunkStorage, found: FoundObject) -> GridBuilder:
+    """Read the whole object, as it is now."""
+    return grid_of(read_steps(storage, StoredObject(found.name, found.object_bytes, found.etag)))
+
+
+def _check_entry(storage: ChunkStorage, found: FoundObject) -> None:
+    crc, buffer = 0, memoryview(bytearray(min(READ_STEP_BYTES, found.length_bytes)))
+    for start in range(0, found.length_bytes, READ_STEP_BYTES):
+        view = buffer[: min(READ_STEP_BYTES, found.length_bytes - start)]
+        storage.read_into(found.name, found.object_offset + start, view, if_match=found.etag)
+        crc = crc32c(view, crc)
+    if crc != found.crc32c:
+        raise _differs(crc, found)
+
+
+def _differs(crc: int, found: FoundObject) -> DataLoss:
+    return DataLoss(f"its CRC32C is {crc:08x}, it was written with {found.crc32c or 0:08x}")
+
 
 PackIds = dict[str, ObjectId]
 """Ids of the packs that have a record already, by name."""

@@ -3,14 +3,20 @@
 One listing shows whether there are new slots. Slots up to the newest checkpoint but one may have been deleted and
 created again by a fenced owner, so they are void: a replica that has not applied them starts over from the newest
 checkpoint, in a separate database, and copies the rows that differ.
+
+The rows of a replica: segments end where the bucket's bytes do (design §6, after a loss).
+
+A segment's record includes bytes that only the owner's disk holds. Until they are cold, a replica shows the segment
+open and up to the first gap, so a file never shrinks, and one that looks sealed never grows.
 """
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -20,20 +26,199 @@ from tierfs.errors import DataLoss, InvalidRequest, NotFound, Unavailable
 from tierfs.journal import reader, replay
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.journal.reader import JournalListing
-from tierfs.metadata import journal_state
+from tierfs.metadata import chains, directories, journal_state, tables
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.records import GarbageRecord, LocationRecord, OwnerView, SegmentRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import (
+    CHECKSUMS,
+    CHUNKS,
+    DIRECTORIES,
+    DIRENTS,
+    GARBAGE,
+    LOCATIONS,
+    OBJECTS,
+    POLICIES,
+    RESERVED_NAMES,
+    SEGMENTS,
+)
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction, batches
 from tierfs.metrics import Metrics
 from tierfs.parallel import Meter, OnProgress
-from tierfs.recovery import replica_rows
 from tierfs.recovery.from_journal import Rebuilder, meter_of
 from tierfs.setup import create
 from tierfs.setup.connect import connect
 from tierfs.setup.create import ColdChoice, locate, warnings_of
 from tierfs.store_paths import StorePaths
 from tierfs.tiering.ledgers.copies import EntryRows
-from tierfs.types import SegmentId
+from tierfs.types import SegmentId, SegmentStatus
+
+_BATCH_ROWS = 1000
+
+_PLAIN_NAMES = (OBJECTS.name, CHECKSUMS.name, *RESERVED_NAMES)
+"""Databases whose changes need no notification to mounts."""
+
+_Difference = tuple[bytes, bytes | None, bytes | None]
+"""A key, and its values before and after."""
+
+
+def clamp_to_cold(txn: WriteTransaction, entry: pb.JournalEntry) -> None:
+    """End the segments that an entry changed where their cold bytes do; call it in the transaction that applied it."""
+    for segment_id in sorted({segment_id for change in entry.changes for segment_id in _segments_of(change)}):
+        segment = directories.segment(txn, SegmentId(segment_id))
+        if segment is not None:
+            _clamp(txn, segment)
+
+
+def become_replica(metadata: MetadataStore) -> None:
+    """Make a rebuilt store a replica: clamp every segment to its cold bytes, and drop garbage, which is the owner's."""
+
+    def clamp(txn: WriteTransaction, rows: list[tuple[bytes, SegmentRecord]]) -> None:
+        txn.update_store(replica=True)
+        for _, segment in rows:
+            _clamp(txn, segment)
+
+    def forget(txn: WriteTransaction, rows: list[tuple[bytes, GarbageRecord]]) -> None:
+        for key, _ in rows:
+            txn.delete(GARBAGE.name, key)
+
+    for _ in chain(
+        batches(metadata.write_replayed, SEGMENTS, _BATCH_ROWS, clamp),
+        batches(metadata.write_replayed, GARBAGE, _BATCH_ROWS, forget),
+    ):
+        pass
+
+
+def replace_rows(metadata: MetadataStore, source: MetadataStore) -> None:
+    """Copy another replica's rows in one transaction; only differing rows are written and notified to mounts."""
+    with metadata.read() as old, source.read() as new, metadata.write_replayed() as txn:
+        for name in _PLAIN_NAMES:
+            for difference in _differences(old, new, name):
+                _write(txn, name, difference)
+        for difference in _differences(old, new, LOCATIONS.name):
+            if difference[1] is None:  # keep this host's own connection settings of known locations
+                _write(txn, LOCATIONS.name, difference)
+        moved = _replace_chunks(txn, old, new)
+        _replace_names(txn, old, new)
+        _replace_segments(txn, old, new, moved)
+        txn.update_store(
+            next_id=new.store.next_id,
+            next_outbox=new.store.next_outbox,
+            store_epoch=new.store.store_epoch,
+            journal=new.store.journal,
+        )
+
+
+def _segments_of(change: pb.Change) -> Sequence[int]:
+    """Return the ids of the segments whose end may have moved."""
+    kind = change.WhichOneof("body")
+    if kind == "segment":
+        return (change.segment.id,)
+    if kind == "cold_link":
+        return (change.cold_link.segment_id,)
+    if kind == "pack_link":
+        return [link.segment_id for link in change.pack_link.links]
+    return (change.cold_unlink.segment_id,) if kind == "cold_unlink" else ()
+
+
+def _clamp(txn: WriteTransaction, segment: SegmentRecord) -> None:
+    owner = segment.owner_view
+    if not owner.length:
+        owner = OwnerView(length=segment.length, status=segment.status, sealed_ms=segment.sealed_ms)
+    end = min(owner.length, chains.cold_end(txn, segment, lost_too=True))
+    if end == owner.length:
+        shown = replace(segment, length=end, status=owner.status, sealed_ms=owner.sealed_ms, owner_view=OwnerView())
+    else:
+        shown = replace(segment, length=end, status=SegmentStatus.OPEN, sealed_ms=0, owner_view=owner)
+    if shown != segment:
+        txn.put(SEGMENTS, tables.u64(shown.id), shown)
+        txn.touch(inode=shown.inode, segment_id=shown.id)
+
+
+def _differences(old: ReadTransaction, new: ReadTransaction, name: bytes) -> Iterator[_Difference]:
+    """Yield the rows that differ, in key order; streams both sides."""
+    before, after = old.scan_raw(name), new.scan_raw(name)
+    left, right = next(before, None), next(after, None)
+    while left is not None or right is not None:
+        if right is None or (left is not None and left[0] < right[0]):
+            assert left is not None
+            yield left[0], left[1], None
+            left = next(before, None)
+        elif left is None or right[0] < left[0]:
+            yield right[0], None, right[1]
+            right = next(after, None)
+        else:
+            if left[1] != right[1]:
+                yield left[0], left[1], right[1]
+            left, right = next(before, None), next(after, None)
+
+
+def _write(txn: WriteTransaction, name: bytes, difference: _Difference) -> None:
+    key, _, value = difference
+    if value is None:
+        txn.delete(name, key)
+    else:
+        txn.put_raw(name, key, value)
+
+
+def _replace_chunks(txn: WriteTransaction, old: ReadTransaction, new: ReadTransaction) -> set[int]:
+    """Copy the chunks that differ; return the ids of their segments."""
+    moved = set[int]()
+    for difference in _differences(old, new, CHUNKS.name):
+        _write(txn, CHUNKS.name, difference)
+        moved.add(tables.read_u64(difference[0]))
+    return moved
+
+
+def _replace_names(txn: WriteTransaction, old: ReadTransaction, new: ReadTransaction) -> None:
+    for difference in _differences(old, new, DIRENTS.name):
+        _write(txn, DIRENTS.name, difference)
+        parent_id = difference[0][: tables.U64_BYTES]
+        parent = old.get(DIRECTORIES, parent_id) or new.get(DIRECTORIES, parent_id)
+        if parent is not None:
+            txn.touch(parent_inode=parent.inode, name=tables.dirent_name(difference[0]))
+    for difference in _differences(old, new, DIRECTORIES.name):
+        _write(txn, DIRECTORIES.name, difference)
+        before = old.get(DIRECTORIES, difference[0])
+        if before is not None:
+            txn.touch(inode=before.inode)
+    policies = list(_differences(old, new, POLICIES.name))
+    for difference in policies:
+        _write(txn, POLICIES.name, difference)
+    if policies:
+        txn.touch(policies=True)
+
+
+def _replace_segments(txn: WriteTransaction, old: ReadTransaction, new: ReadTransaction, moved: set[int]) -> None:
+    """Copy the segments that differ. A generation counts this database's changes: never copied, it only increases."""
+    for key, before, after in _differences(old, new, SEGMENTS.name):
+        segment_id = tables.read_u64(key)
+        has_moved = segment_id in moved
+        moved.discard(segment_id)
+        old_record = None if before is None else SEGMENTS.codec.decode(before)
+        if after is None:
+            txn.delete(SEGMENTS.name, key)
+        else:
+            new_record = SEGMENTS.codec.decode(after)
+            if old_record is not None:
+                new_record = replace(new_record, generation=old_record.generation + has_moved)
+                if SEGMENTS.codec.encode(new_record) == before:
+                    continue
+            txn.put(SEGMENTS, key, new_record)
+        _touch(txn, segment_id, old_record, after)
+    for segment_id in moved:
+        segment = directories.segment(txn, SegmentId(segment_id))
+        if segment is not None:
+            txn.put(SEGMENTS, tables.u64(segment_id), replace(segment, generation=segment.generation + 1))
+            txn.touch(inode=segment.inode, segment_id=segment_id)
+
+
+def _touch(txn: WriteTransaction, segment_id: int, before: SegmentRecord | None, after: bytes | None) -> None:
+    if before is not None:
+        txn.touch(inode=before.inode, segment_id=segment_id)
+    elif after is not None:
+        txn.touch(inode=SEGMENTS.codec.decode(after).inode, segment_id=segment_id)
+
 
 _STAGING = "metadata.next"
 """Directory in which a replica that starts over rebuilds; remains of a killed rebuild are discarded."""
@@ -118,7 +303,7 @@ class Follower:
                 self._rows.prepare(entry)
                 with self._metadata.write_replayed() as txn:
                     replay.apply_entry(txn, entry)
-                    replica_rows.clamp_to_cold(txn, entry)
+                    clamp_to_cold(txn, entry)
                 self._rows.restore(dict.fromkeys(_ledgers_of(entry)))
         return len(items)
 
@@ -132,9 +317,9 @@ class Follower:
             with closing(rebuilt.metadata) as fresh:
                 if fresh.store_id != self._metadata.store_id:
                     raise DataLoss(f"the journal is another store's, {fresh.store_id}", remedy="make a new replica")
-                replica_rows.become_replica(fresh)
+                become_replica(fresh)
                 EntryRows(fresh, self._storage, fresh.write_replayed).restore_all()
-                replica_rows.replace_rows(self._metadata, fresh)
+                replace_rows(self._metadata, fresh)
         finally:
             shutil.rmtree(path, ignore_errors=True)
 
@@ -160,7 +345,7 @@ def create_replica(path: Path, choice: ColdChoice, report: OnProgress, clock: Cl
         listing = reader.list_journal(storage)
         rebuilt = Rebuilder(paths.metadata, storage, location, clock, meter_of(report, listing)).rebuild(listing)
         with closing(rebuilt.metadata) as metadata:
-            replica_rows.become_replica(metadata)
+            become_replica(metadata)
             unknown = EntryRows(metadata, storage, metadata.write_replayed).restore_all()
             with metadata.read() as txn:
                 store = txn.store

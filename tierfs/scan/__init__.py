@@ -7,15 +7,4 @@ for bytes that are nowhere else. `scrubbing` checks copies the same way. `stream
 offsets.
 """
 
-__all__ = [
-    "batches",
-    "extents",
-    "fetching",
-    "lines",
-    "planning",
-    "scrubbing",
-    "selection",
-    "snapshot",
-    "stream",
-    "stream_plan",
-]
+__all__ = ["batches", "extents", "fetching", "lines", "planning", "scrubbing", "selection", "stream", "stream_plan"]

@@ -14,7 +14,7 @@ from typing import Any
 
 from tierfs.scan.extents import Extent, Flat, clip, from_flat
 from tierfs.scan.fetching import ScannedLedger, ScanSource
-from tierfs.scan.snapshot import PinnedSegment
+from tierfs.scan.selection import PinnedSegment
 from tierfs.types import MIB, ByteRange, ReadPriority
 
 _SLACK = 0.25

@@ -12,7 +12,6 @@ __all__ = [
     "concat",
     "create",
     "delete",
-    "endangered",
     "engine",
     "ledgers",
     "managed_ledger",

@@ -21,8 +21,7 @@ from tierfs.names import printable
 from tierfs.scan.batches import Separator, require_encoding
 from tierfs.scan.lines import LineFormat, Mode
 from tierfs.scan.planning import Sizes
-from tierfs.scan.selection import Selection
-from tierfs.scan.snapshot import Tail
+from tierfs.scan.selection import Selection, Tail
 from tierfs.scan.stream import Records, StreamRead
 from tierfs.types import MIB, ReadPriority
 

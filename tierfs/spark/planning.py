@@ -18,8 +18,7 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.scan.extents import Place
 from tierfs.scan.planning import Partition, Reach, plan
-from tierfs.scan.selection import select
-from tierfs.scan.snapshot import PinnedSegment, Pinner, Tail, place_of
+from tierfs.scan.selection import PinnedSegment, Pinner, Tail, place_of, select
 from tierfs.spark.options import Bounds, ReadOptions, RowType, StoreOptions
 from tierfs.types import ByteRange, SegmentKind
 

@@ -25,7 +25,7 @@ from tierfs.app.sources import refresh_source
 from tierfs.app.store import Store
 from tierfs.errors import Unavailable
 from tierfs.scan.planning import plan
-from tierfs.scan.snapshot import Tail
+from tierfs.scan.selection import Tail
 from tierfs.scan.stream import Stream
 from tierfs.scan.stream_plan import StreamOffset
 from tierfs.spark.errors import explained

@@ -25,9 +25,9 @@ from tierfs.metadata.tables import CHUNKS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.etags import Etags
 from tierfs.tiering import objects
+from tierfs.tiering.consolidate import CheckedPiece, Mismatch, stretches_of
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.packs import PACKS_PREFIX, PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name, read_index
-from tierfs.tiering.read_back import CheckedPiece, Mismatch, stretches_of
 from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
 _ROWS = 2000

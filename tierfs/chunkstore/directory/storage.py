@@ -12,8 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from tierfs import osio
-from tierfs.chunkstore.directory.metadata import METADATA_DIRECTORY, FileMetadata
-from tierfs.chunkstore.directory.read import FileReader, list_files
+from tierfs.chunkstore.directory.read import METADATA_DIRECTORY, FileMetadata, FileReader, list_files
 from tierfs.chunkstore.directory.tree import HeldTree, map_os_errors
 from tierfs.chunkstore.directory.write import TEMPORARY_DIRECTORY, FileWriter, copy_range, write_source
 from tierfs.chunkstore.protocol import (

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 from tierfs import osio
-from tierfs.chunkstore.directory.metadata import FileMetadata
+from tierfs.chunkstore.directory.read import FileMetadata
 from tierfs.chunkstore.directory.tree import READ_FLAGS, HeldTree, map_os_errors
 from tierfs.chunkstore.protocol import Source
 from tierfs.chunkstore.validate import STEP_BYTES, read_source

@@ -25,7 +25,7 @@ from tierfs.types import RequestState
 if TYPE_CHECKING:
     from tierfs.holder.status import JournalStatus, OnlyHere, StoreStatus, TierStatus
     from tierfs.metadata.records import FailureRecord, RequestRecord
-    from tierfs.segments.endangered import Endangered
+    from tierfs.segments.stat import Endangered
 
 
 _SHOWN = 20

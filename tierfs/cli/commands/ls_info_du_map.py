@@ -23,9 +23,8 @@ from tierfs.metadata.records import ChunkRecord, IngestedFile, SegmentRecord, Ti
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import join, printable, split
 from tierfs.segments import stat
-from tierfs.segments.endangered import UnreachablePlace, unreachable_of
 from tierfs.segments.ownership import WriterLocks
-from tierfs.segments.stat import Listed, SegmentStat, Usage, usage
+from tierfs.segments.stat import Listed, SegmentStat, UnreachablePlace, Usage, unreachable_of, usage
 from tierfs.types import ChunkState, EntryKind, SegmentStatus, Tier
 
 _NS_PER_MS = 1_000_000

@@ -12,14 +12,14 @@ from functools import partial
 from pyspark import Accumulator
 from pyspark.sql import SparkSession
 
-from tierfs.adoption.ledger_rescan import LostRows, lost_rows, rescan, told
+from tierfs.adoption.ledger_read import LostRows, lost_rows, rescan, told
 from tierfs.app.store import Store
 from tierfs.errors import Conflict, DataLoss, NotFound
 from tierfs.metadata import directories, entries
 from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.parallel import OnProgress, unseen
 from tierfs.scan.extents import Place
-from tierfs.scan.snapshot import place_of
+from tierfs.scan.selection import place_of
 from tierfs.spark.jobs.tasks import Result, Tasks
 from tierfs.spark.partitions import connections
 

@@ -31,7 +31,7 @@ from tierfs.scan.scrubbing import (
     wanted_segments,
     waves,
 )
-from tierfs.scan.snapshot import place_of
+from tierfs.scan.selection import place_of
 from tierfs.spark.jobs.tasks import Result, Tasks
 from tierfs.spark.partitions import connections
 from tierfs.types import MIB, Tier
