@@ -91,8 +91,8 @@ def test_one_cold_tier_has_to_be_named(tmp_path: Path) -> None:
 def test_a_killed_recovery_leaves_no_store_and_is_started_again(cold: Path, tmp_path: Path) -> None:
     store = tmp_path / "new"
     killed = (
-        "import os, signal; from tierfs import store_directory; from tierfs.cli.main import cli;"
-        "store_directory.write_settings = lambda paths: os.kill(os.getpid(), signal.SIGKILL); cli.main()"
+        "import os, signal; from tierfs.setup import create; from tierfs.cli.main import cli;"
+        "create.write_settings = lambda paths: os.kill(os.getpid(), signal.SIGKILL); cli.main()"
     )
     words = ["--store", str(store), "recover", "--cold-dir", str(cold)]
     done = subprocess.run([sys.executable, "-c", killed, *words], check=False, capture_output=True)

@@ -19,7 +19,7 @@ from tierfs.app import store as app
 from tierfs.errors import AlreadyExists, Conflict, InvalidRequest, NotFound
 from tierfs.metadata import directories
 from tierfs.scan.selection import Selection, select
-from tierfs.spark.jobs.ingest import FileBatch, SourceFile, files_of, ingest, ingest_files, tasks_of
+from tierfs.spark.jobs.ingest import Batch, SourceFile, files_of, ingest, ingest_files, tasks_of
 from tierfs.types import Tier
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -76,11 +76,11 @@ def test_files_become_cold_sealed_segments_of_their_names(spark: SparkSession, s
 
 
 def test_a_version_is_ingested_once(spark: SparkSession, store: app.Store, source: Path) -> None:
-    first = ingest_files(spark, store, [str(source)], "in", batch=FileBatch("nightly", 7))
-    again = ingest_files(spark, store, [str(source)], "in", batch=FileBatch("nightly", 7))
+    first = ingest_files(spark, store, [str(source)], "in", batch=Batch("nightly", 7))
+    again = ingest_files(spark, store, [str(source)], "in", batch=Batch("nightly", 7))
     assert (first.summary["repeated"], again.summary["repeated"], again.rows) == (False, True, [])
     with pytest.raises(AlreadyExists, match="4 of the segments exist already"):
-        ingest_files(spark, store, [str(source)], "in", batch=FileBatch("nightly", 8))
+        ingest_files(spark, store, [str(source)], "in", batch=Batch("nightly", 8))
     (source / "new").write_bytes(b"new")
     more = ingest_files(spark, store, [str(source)], "in", skip_existing=True)
     assert (more.rows, more.summary["skipped"]) == ([("in/new", 3)], 4)

@@ -187,15 +187,15 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         "ingest": Line(
             "tierfs.cli.commands.ingest:ingest", "Copy files and directories into segments named after them."
         ),
-        "seal": Line("tierfs.cli.commands.seal_unseal_rm:seal", "Seal a segment: it accepts no more bytes."),
-        "unseal": Line("tierfs.cli.commands.seal_unseal_rm:unseal", "Reopen a sealed segment for appends."),
+        "seal": Line("tierfs.cli.commands.seal_concat_truncate_rm:seal", "Seal a segment: it accepts no more bytes."),
+        "unseal": Line("tierfs.cli.commands.seal_concat_truncate_rm:unseal", "Reopen a sealed segment for appends."),
         "concat": Line(
-            "tierfs.cli.commands.concat_truncate:concat", "Append a sealed segment to another without copying."
+            "tierfs.cli.commands.seal_concat_truncate_rm:concat", "Append a sealed segment to another without copying."
         ),
         "truncate": Line(
-            "tierfs.cli.commands.concat_truncate:truncate", "Drop the bytes of a segment before an offset."
+            "tierfs.cli.commands.seal_concat_truncate_rm:truncate", "Drop the bytes of a segment before an offset."
         ),
-        "rm": Line("tierfs.cli.commands.seal_unseal_rm:rm", "Remove a segment, or with -r a directory."),
+        "rm": Line("tierfs.cli.commands.seal_concat_truncate_rm:rm", "Remove a segment, or with -r a directory."),
         "ledger": Line("tierfs.cli.commands.ledger.ledger:ledger", "Work with ledgers: segments made of entries."),
     },
     "Read": {
@@ -230,8 +230,8 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         "verify": Line(
             "tierfs.cli.commands.warmup_verify:verify", "Read and check every byte in every tier that holds it."
         ),
-        "fsck": Line("tierfs.cli.commands.fsck:fsck", "Check the store's records, files and objects; repair them."),
-        "gc": Line("tierfs.cli.commands.gc:gc", "List garbage and orphans; delete what is due."),
+        "fsck": Line("tierfs.cli.commands.fsck_gc:fsck", "Check the store's records, files and objects; repair them."),
+        "gc": Line("tierfs.cli.commands.fsck_gc:gc", "List garbage and orphans; delete what is due."),
         "bench": Line("tierfs.cli.commands.doctor_bench:bench", "Measure reads through a mount against their limits."),
         "pipeline": Line(
             "tierfs.cli.commands.pipeline.pipeline:pipeline", "Run Spark jobs on the store: scrub, report, export…"
@@ -240,13 +240,13 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
     "Move": {
         "adopt": Line("tierfs.cli.commands.adopt:adopt", "Make segments of existing foreign objects, in place."),
         "replica": Line(
-            "tierfs.cli.commands.recover:replica", "Create a read-only store that follows another's bucket."
+            "tierfs.cli.commands.dump_load_recover:replica", "Create a read-only store that follows another's bucket."
         ),
-        "recover": Line("tierfs.cli.commands.recover:recover", "Rebuild a lost store from its bucket."),
+        "recover": Line("tierfs.cli.commands.dump_load_recover:recover", "Rebuild a lost store from its bucket."),
         "dump": Line(
-            "tierfs.cli.commands.dump_load:dump", "Write all metadata to a file, or a segment's to the bucket."
+            "tierfs.cli.commands.dump_load_recover:dump", "Write all metadata to a file, or a segment's to the bucket."
         ),
-        "load": Line("tierfs.cli.commands.dump_load:load", "Create a store from a dump, or restore a segment."),
+        "load": Line("tierfs.cli.commands.dump_load_recover:load", "Create a store from a dump, or restore a segment."),
     },
 }
 """In the order of `--help`."""

@@ -5,8 +5,8 @@ two owners can never both win a slot. `checkpoint` writes the whole metadata at 
 sorts slots before checkpoints: one listing finds both. `cold_identity` checks whether a place is this store's cold
 tier, by its mark and by the newest slot there.
 
-`reader` lists and fetches what a bucket holds; `replay`, `replay_chains` and `replay_names` apply it to a database,
-for recovery, replicas and single segments. Order of a crash: object, journal, then deletion.
+`reader` lists and fetches what a bucket holds; `replay` and `replay_rows` apply it to a database, for recovery,
+replicas and single segments. Order of a crash: object, journal, then deletion.
 """
 
 __all__ = ["checkpoint", "cold_identity", "names", "publish", "reader", "replay"]

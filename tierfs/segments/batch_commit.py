@@ -36,7 +36,7 @@ class GivenUp(Conflict):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class WriteBatch:
     """Segments that are committed together."""
 
     record: BatchRecord
@@ -68,7 +68,7 @@ def require_job(txn: ReadTransaction, job: str) -> IntentRecord:
     return intent
 
 
-def commit(txn: WriteTransaction, batch: Batch) -> bool:
+def commit(txn: WriteTransaction, batch: WriteBatch) -> bool:
     """Create the batch's segments and end its job; False, with none created, if its version was committed before.
 
     Raises AlreadyExists, NotDirectory or InvalidRequest for a name, and GivenUp.
@@ -90,7 +90,7 @@ def commit(txn: WriteTransaction, batch: Batch) -> bool:
 class _Creation:
     """The records of one batch, inside its transaction."""
 
-    def __init__(self, txn: WriteTransaction, batch: Batch, store_epoch: int) -> None:
+    def __init__(self, txn: WriteTransaction, batch: WriteBatch, store_epoch: int) -> None:
         self._txn = txn
         self._batch = batch
         self._store_epoch = store_epoch

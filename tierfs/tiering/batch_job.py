@@ -30,7 +30,7 @@ from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import join, printable, split
 from tierfs.policy import Policy
 from tierfs.segments import batch_commit
-from tierfs.segments.batch_commit import Batch, GivenUp, require_job
+from tierfs.segments.batch_commit import GivenUp, WriteBatch, require_job
 from tierfs.tiering.batch_upload import MAX_OBJECT_BYTES, UploadPlan, job_prefix
 from tierfs.types import (
     CRC_BLOCK_BYTES,
@@ -213,7 +213,7 @@ class BatchJobs:
         manifest = put_manifest(self._storage, store, record, uploaded, seal=seal, now_ms=now_ms)
         used = {item.name for segment in uploaded for item in segment.objects}
         with self._metadata.write() as txn:
-            made = batch_commit.commit(txn, Batch(record, uploaded, seal, self._location_id))
+            made = batch_commit.commit(txn, WriteBatch(record, uploaded, seal, self._location_id))
             self._add_garbage(txn, [stored for stored in listed.values() if not made or stored.name not in used])
             if not made:
                 self._add_garbage(txn, [StoredObject(name, 0, "") for name in manifest])

@@ -140,7 +140,7 @@ Uploaded = tuple[UploadedSegment, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class FileBatch:
+class Batch:
     """Makes a job happen once: versions of an application ascend. Without one the job counts as new each time."""
 
     application: str | None = None
@@ -153,7 +153,7 @@ def ingest_files(
     sources: Sequence[str],
     into: str,
     *,
-    batch: FileBatch | None = None,
+    batch: Batch | None = None,
     skip_existing: bool = False,
     seal: bool = True,
     show: OnProgress = unseen,
@@ -162,7 +162,7 @@ def ingest_files(
 
     Raises AlreadyExists for existing segments unless they are to be skipped, Conflict for a file that changes.
     """
-    batch = batch or FileBatch()
+    batch = batch or Batch()
     if _is_done(store, batch):
         return _repeated()
     files = files_of(sources)
@@ -186,7 +186,7 @@ def ingest(
     key: str,
     value: str = "value",
     order_by: Sequence[str] = (),
-    batch: FileBatch | None = None,
+    batch: Batch | None = None,
     seal: bool = True,
 ) -> Result:
     """Make a segment of all rows with the same `key`, which names it below `into`; `value` is a string or binary.
@@ -194,7 +194,7 @@ def ingest(
     A string becomes a line; binary values stand back to back. Rows are in the order of `order_by`, else in any.
     Raises InvalidRequest for columns, keys or values that cannot be written, AlreadyExists for existing segments.
     """
-    batch = batch or FileBatch()
+    batch = batch or Batch()
     if _is_done(store, batch):
         return _repeated()
     _require_columns(frame, key, value, order_by)
@@ -268,7 +268,7 @@ def _runs(batches: Iterable[Any], ends_lines: bool) -> Iterator[tuple[str, bytes
 def _committed(
     store: Store,
     into: str,
-    batch: FileBatch,
+    batch: Batch,
     upload: Callable[[WriteJob], list[Uploaded]],
     *,
     seal: bool,
@@ -286,7 +286,7 @@ def _committed(
     return Result(COLUMNS, sorted(rows), _summary(done, skipped))
 
 
-def _is_done(store: Store, batch: FileBatch) -> bool:
+def _is_done(store: Store, batch: Batch) -> bool:
     return batch.application is not None and batch_write.is_committed(store, batch.application, batch.version)
 
 

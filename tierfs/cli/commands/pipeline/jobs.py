@@ -79,11 +79,11 @@ def ingest(
     job = job_of(master, settings)
     check_output(output)
     with running(session, "ingest", job) as (spark, store, show):
-        from tierfs.spark.jobs.ingest import FileBatch, ingest_files
+        from tierfs.spark.jobs.ingest import Batch, ingest_files
         from tierfs.spark.jobs.ingest import ingest as ingest_rows
         from tierfs.spark.jobs.tasks import explained
 
-        batch, seal = FileBatch(application, version or 0), not no_seal
+        batch, seal = Batch(application, version or 0), not no_seal
         if key is None:
             result = ingest_files(
                 spark, store, sources, into, batch=batch, skip_existing=skip_existing, seal=seal, show=show

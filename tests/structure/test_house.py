@@ -1,0 +1,124 @@
+"""The house rules that a tool can count: sizes of files and folders, circles, names, and the English of docstrings."""
+
+from __future__ import annotations
+
+import ast
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FREE_RELATIVE = re.compile(r"(?:Who|What|Whoever|Whatever|Whom|Where|Wherever|Which|Whichever|How|Why)\b")
+SENTENCE_END = re.compile(r"(?<=[.;:!?])\s+|\n\n")
+
+
+@cache
+def modules() -> dict[str, ast.Module]:
+    """Every module of tierfs by its dotted name, but those that protoc generates."""
+    found = {}
+    for path in sorted((ROOT / "tierfs").rglob("*.py")):
+        if not path.name.endswith("_pb2.py"):
+            name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            found[name] = ast.parse(path.read_text())
+    return found
+
+
+@cache
+def lengths() -> dict[str, int]:
+    """Lines of each module, without the faces of packages."""
+    return {name: (ROOT / path_of(name)).read_text().count("\n") for name in modules() if not is_face(name)}
+
+
+def path_of(name: str) -> str:
+    return name.replace(".", "/") + ".py"
+
+
+def is_face(name: str) -> bool:
+    return name.endswith(".__init__")
+
+
+def test_files_are_rooms_not_crumbs() -> None:
+    crumbs = [name for name, lines in lengths().items() if lines < 60]
+    assert len(crumbs) <= 8, crumbs
+    assert statistics.median(lengths().values()) >= 140
+
+
+def test_no_file_is_too_long() -> None:
+    assert {name: lines for name, lines in lengths().items() if lines > 450} == {}
+
+
+def test_no_folder_is_crowded() -> None:
+    folders: dict[Path, int] = defaultdict(int)
+    for folder in ("tierfs", "tests"):
+        for path in (ROOT / folder).rglob("*.py"):
+            folders[path.parent] += not path.name.endswith(("__init__.py", "_pb2.py"))
+    assert {str(path.relative_to(ROOT)): count for path, count in folders.items() if count > 20} == {}
+
+
+def test_imports_take_few_lines() -> None:
+    imports = sum(
+        (node.end_lineno or node.lineno) - node.lineno + 1
+        for tree in modules().values()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    )
+    assert imports / sum(lengths().values()) <= 0.08
+
+
+def test_classes_have_names_of_their_own() -> None:
+    owners = defaultdict(list)
+    for name, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.ClassDef):
+                owners[node.name].append(name)
+    shared = {name: found for name, found in owners.items() if len(found) > 1}
+    assert len(shared) <= 3, shared
+
+
+def test_no_circle_of_imports() -> None:
+    """Imports inside functions and for type checkers count too."""
+    edges = {name.removesuffix(".__init__"): set(imported(tree)) for name, tree in modules().items()}
+    state: dict[str, str] = {}
+
+    def visit(name: str, trail: tuple[str, ...]) -> None:
+        assert state.get(name) != "open", " -> ".join((*trail[trail.index(name) :], name))
+        if name in state:
+            return
+        state[name] = "open"
+        for other in sorted(edges[name] - {name}):
+            visit(other, (*trail, name))
+        state[name] = "done"
+
+    for name in edges:
+        visit(name, ())
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    known = {name.removesuffix(".__init__") for name in modules()}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("tierfs"):
+            for alias in node.names:
+                submodule = f"{node.module}.{alias.name}"
+                found = submodule if submodule in known else node.module
+                if found in known:
+                    yield found
+
+
+def test_sentences_name_their_subject() -> None:
+    """Fewer than one docstring in a hundred opens a sentence with "Who …", "What …" or another free relative."""
+    texts = [text for tree in modules().values() for text in docstrings(tree)]
+    bad = [text for text in texts if any(FREE_RELATIVE.match(part) for part in SENTENCE_END.split(text))]
+    assert len(bad) / len(texts) < 0.01, bad[:20]
+
+
+def docstrings(tree: ast.Module) -> Iterator[str]:
+    """Docstrings of the module, its classes and functions, and of attributes and constants."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            for statement in node.body:
+                value = statement.value if isinstance(statement, ast.Expr) else None
+                if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                    yield value.value.strip()
