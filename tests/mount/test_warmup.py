@@ -148,9 +148,8 @@ def rows(store: store.Store) -> list[RequestRecord]:
 def test_ctrl_c_ends_the_filling_in_the_mount(cold: store.Store, mount: Mount) -> None:
     mounted, process = warming_up(cold, mount)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
+    process.communicate(timeout=30)
     assert process.returncode == 130
-    assert "were warmed up" in said
     assert rows(cold) == []
     time.sleep(1)
     used_bytes = report(mounted.path).used_bytes
