@@ -157,13 +157,13 @@ def test_a_hole_is_no_lost_tail(store: TestStore) -> None:
 def test_a_ledger_appears_after_what_was_committed_while_it_was_read(
     store: TestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    put_copy = ledger_link.ledger_beside.put_copy
+    put_copy = ledger_link.copies.put_copy
 
     def append_meanwhile(*arguments: Any) -> None:
         store.append("meanwhile", b"x")
         put_copy(*arguments)
 
-    monkeypatch.setattr(ledger_link.ledger_beside, "put_copy", append_meanwhile)
+    monkeypatch.setattr(ledger_link.copies, "put_copy", append_meanwhile)
     run(store, in_memory(offloaded(PAYLOADS)))
     ledger, other = store.segment(NAME), store.segment("meanwhile")
     assert ledger.id < other.id == other.birth < ledger.birth

@@ -14,6 +14,7 @@ from tierfs.clock import ManualClock
 from tierfs.holder.status import store_status
 from tierfs.metadata import chains, directories, policies, tables
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
+from tierfs.retention import policy as retention_policy
 from tierfs.retention import retention as retention_module
 from tierfs.retention.retention import Expired, Retention
 from tierfs.types import ROOT_DIRECTORY, ByteRange, ChunkState, ObjectId, Tier
@@ -254,7 +255,7 @@ def test_policies_are_looked_at_only_where_one_is_set(store: TestStore) -> None:
         policies.change(txn, "b", put_settings={"seal_age": "off"})
         policies.change(txn, "b/s", put_settings={"retention_bytes": "5"})
     with store.metadata.read() as txn:
-        found = retention_module.lifetimes.governed(txn)
+        found = retention_policy.governed(txn)
         wanted = {directories.segment_by_name(txn, name).id for name in ("a/s", "b/s")}
     assert set(found) == wanted
 

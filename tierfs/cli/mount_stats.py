@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tierfs.cli import output
-from tierfs.cli.drawing.top import Stats
 from tierfs.errors import Conflict, NotFound, TierfsError, Unavailable
 from tierfs.names import printable
 from tierfs.system.mounts import asked
+
+if TYPE_CHECKING:
+    from tierfs.cli.drawing.top import Stats
 
 _STATS = Path(".tierfs/stats")
 _VERSION = 1
