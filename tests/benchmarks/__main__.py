@@ -33,6 +33,7 @@ from tests.benchmarks.spark.planning import bench_spark_planning
 from tests.benchmarks.spark.reading import bench_spark
 from tests.benchmarks.spark.scrub import bench_spark_scrub
 from tests.benchmarks.spark.writing import bench_spark_writing
+from tests.benchmarks.starting import bench_start
 from tests.benchmarks.sustained import bench_many_writers, bench_sustained
 from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
@@ -254,6 +255,7 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "fsck": lambda run: bench_fsck(run.directory),
     "many": lambda run: bench_many_writers(run.directory),
     "sustained": _sustained,
+    "start": lambda run: bench_start(run.directory, run.other and run.other.resolve(), run.repetitions),
     "append": lambda run: bench_append(run.directory, run.repetitions),
     "local": lambda run: bench_local(run.directory, run.repetitions),
     "url": lambda run: bench_by_url(run.directory, run.repetitions),
@@ -299,7 +301,9 @@ def _parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(epilog="`reading --help`: the figures of reading, against other mounts of S3")
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--seconds", type=int, default=120, help="of the sustained subjects")
-    parser.add_argument("--other", type=Path, help="checkout of another version, with its .venv; for `versus`")
+    parser.add_argument(
+        "--other", type=Path, help="checkout of another version, with its .venv; for `versus` and `start`"
+    )
     subjects = [*SUBJECTS, *ON_S3]
     parser.add_argument("subjects", nargs="*", default=["append", "local", "offload", "s3"], help=", ".join(subjects))
     chosen = parser.parse_args()
