@@ -19,7 +19,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Fenced, Unavailable
-from tierfs.holder.status import OnlyHere, only_here
+from tierfs.holder.status import LocalOnly, local_only
 from tierfs.journal.names import checkpoint_slot, entry_slot, slot_name
 from tierfs.journal.publish import Publisher, read_small
 from tierfs.metadata import changes, policies
@@ -112,7 +112,7 @@ def test_a_running_writer_learns_it_at_its_next_commit(store: TestStore, tmp_pat
         store.engine.close_writer(writer)
     assert store.read("s") == b"abcdef"
     with store.metadata.read() as txn:
-        assert list(only_here(txn)) == [OnlyHere("s", 0, 6)]
+        assert list(local_only(txn)) == [LocalOnly("s", 0, 6)]
 
 
 def test_a_cold_object_is_deleted_only_after_a_listing_that_shows_no_other_owner(tmp_path: Path) -> None:
@@ -263,7 +263,7 @@ def test_parallel_write_two_hosts(store: TestStore, tmp_path: Path) -> None:
         lost = b"".join(acknowledged[1])
         assert store.read("of-1") == lost
         with store.metadata.read() as txn:
-            assert list(only_here(txn)) == [OnlyHere("of-1", 0, len(lost))]
+            assert list(local_only(txn)) == [LocalOnly("of-1", 0, len(lost))]
 
 
 def test_many_failovers_leave_one_owner_with_every_byte(store: TestStore, tmp_path: Path) -> None:

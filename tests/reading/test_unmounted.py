@@ -16,7 +16,7 @@ from tests.reading.test_copy_marks import DATA, GOOD, SUSPECT, states
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.directory import tree as directory_tree
 from tierfs.chunkstore.directory.storage import DirectoryStorage
-from tierfs.chunkstore.directory.tree import HeldTree
+from tierfs.chunkstore.directory.tree import RootDirectory
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.chunkstore.read_only import ReadOnlyDirectory
@@ -189,7 +189,7 @@ def test_a_mount_that_goes_away_while_it_is_looked_at_costs_no_descriptor(
     cold: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cold.unmount()
-    tree = HeldTree(cold.path)
+    tree = RootDirectory(cold.path)
     cold.mount()
     before = len(os.listdir("/proc/self/fd"))
 

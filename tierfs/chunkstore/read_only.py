@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tierfs.chunkstore.directory.read import FileReader, list_files
-from tierfs.chunkstore.directory.tree import HeldTree
+from tierfs.chunkstore.directory.tree import RootDirectory
 from tierfs.chunkstore.protocol import (
     ComposedObject,
     ObjectPiece,
@@ -82,7 +82,7 @@ class ReadOnlyDirectory(_ReadOnly):
         """Open the directory. Raises Unavailable when it is missing: its filesystem may not be mounted now."""
         self.root = root
         try:
-            self._tree = HeldTree(root)
+            self._tree = RootDirectory(root)
         except NotFound as exc:
             raise Unavailable(f"{self}: it is not there now", remedy="mount it, or bring it back") from exc
         self._reader = FileReader(self._tree, _described)

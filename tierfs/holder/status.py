@@ -1,6 +1,6 @@
 """The status of a store: tiers, backlog, journal, garbage and the holder, from one snapshot; and its warnings.
 
-`only_here` lists the bytes that are on this disk alone: local ones of which the bucket's journal names no good copy. A
+`local_only` lists the bytes that are on this disk alone: local ones of which the bucket's journal names no good copy. A
 fenced store lists them, so that nothing acknowledged is lost unseen (design §6).
 """
 
@@ -228,7 +228,7 @@ def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:
 
 
 @dataclass(frozen=True, slots=True)
-class OnlyHere:
+class LocalOnly:
     """A run of a segment's bytes that is on this disk alone."""
 
     segment: str
@@ -236,13 +236,13 @@ class OnlyHere:
     end: int
 
 
-def only_here(txn: ReadTransaction) -> Iterator[OnlyHere]:
+def local_only(txn: ReadTransaction) -> Iterator[LocalOnly]:
     """Yield every such run of every segment, by segment and offset, from cursors."""
     for _, segment in txn.scan(SEGMENTS):
         if segment.local.count:
             name = directories.path_of(txn, segment.parent_id, segment.name)
             for run in ranges.subtract(_local(txn, segment), _named_cold(txn, segment)):
-                yield OnlyHere(name, run.start, run.end)
+                yield LocalOnly(name, run.start, run.end)
 
 
 def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ByteRange]:

@@ -1,4 +1,4 @@
-"""Read and list files below a held tree as objects. Changes nothing.
+"""Read and list files below a root directory as objects. Changes nothing.
 
 A listing is in the order of full names, with one directory in memory at a time.
 
@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from tierfs import osio
-from tierfs.chunkstore.directory.tree import READ_FLAGS, HeldTree, map_os_errors
+from tierfs.chunkstore.directory.tree import READ_FLAGS, RootDirectory, map_os_errors
 from tierfs.chunkstore.protocol import OnReceived, StoredObject
 from tierfs.chunkstore.validate import MAX_METADATA_BYTES, STEP_BYTES, check_etag, check_range, is_relative, past_end
 from tierfs.errors import DataLoss, NotFound
@@ -33,7 +33,7 @@ Describe = Callable[[str, os.stat_result], StoredObject]
 class FileReader:
     """Regular files of one tree; links, devices and pipes are no objects. Thread-safe."""
 
-    def __init__(self, tree: HeldTree, describe: Describe) -> None:
+    def __init__(self, tree: RootDirectory, describe: Describe) -> None:
         self._tree = tree
         self._describe = describe
 
@@ -94,7 +94,7 @@ class _Wanted:
         return path.startswith(self.prefix) and path > self.after
 
 
-def list_files(tree: HeldTree, prefix: str, after: str, hidden: frozenset[str]) -> Iterator[Listed]:
+def list_files(tree: RootDirectory, prefix: str, after: str, hidden: frozenset[str]) -> Iterator[Listed]:
     """Yield regular files whose name starts with `prefix` and is greater than `after`, ascending by bytes.
 
     `hidden` are directories of the root to leave out. Files that vanish meanwhile are left out too.
@@ -106,7 +106,7 @@ def list_files(tree: HeldTree, prefix: str, after: str, hidden: frozenset[str]) 
     yield from _walk(tree, start + slash, wanted)
 
 
-def _walk(tree: HeldTree, directory: str, wanted: _Wanted) -> Iterator[Listed]:
+def _walk(tree: RootDirectory, directory: str, wanted: _Wanted) -> Iterator[Listed]:
     """Yield files below `directory`, which is "" or ends in a slash."""
     for key, status in sorted(_entries(tree, directory, wanted), key=lambda entry: entry[0]):
         name = directory + key.decode()
@@ -116,7 +116,7 @@ def _walk(tree: HeldTree, directory: str, wanted: _Wanted) -> Iterator[Listed]:
             yield name, status
 
 
-def _entries(tree: HeldTree, directory: str, wanted: _Wanted) -> list[tuple[bytes, os.stat_result | None]]:
+def _entries(tree: RootDirectory, directory: str, wanted: _Wanted) -> list[tuple[bytes, os.stat_result | None]]:
     """Return the wanted entries of one directory: files with status, and directories, whose key ends in a slash.
 
     That slash orders "a-b/x" before "a/x": keys sort as the full names below them do.
@@ -161,9 +161,9 @@ _MAX_SIDECAR_BYTES = 4 * MAX_METADATA_BYTES
 
 
 class FileMetadata:
-    """Reads and writes the user metadata of files below one held tree."""
+    """Reads and writes the user metadata of files below one root directory."""
 
-    def __init__(self, tree: HeldTree) -> None:
+    def __init__(self, tree: RootDirectory) -> None:
         self._tree = tree
 
     def write(self, name: str, fd: int, metadata: Mapping[str, str]) -> str | None:

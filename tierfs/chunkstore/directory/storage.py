@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tierfs import osio
 from tierfs.chunkstore.directory.read import METADATA_DIRECTORY, FileMetadata, FileReader, list_files
-from tierfs.chunkstore.directory.tree import HeldTree, map_os_errors
+from tierfs.chunkstore.directory.tree import RootDirectory, map_os_errors
 from tierfs.chunkstore.directory.write import TEMPORARY_DIRECTORY, FileWriter, copy_range, write_source
 from tierfs.chunkstore.protocol import (
     ComposedObject,
@@ -42,7 +42,7 @@ class DirectoryStorage:
         Raises NotFound, PermissionDenied.
         """
         self.root = root
-        self._tree = HeldTree(root)
+        self._tree = RootDirectory(root)
         self._metadata = FileMetadata(self._tree)
         self._writer = FileWriter(self._tree, self._metadata, sweep)
         self._reader = FileReader(self._tree, _described)

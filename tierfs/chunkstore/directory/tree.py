@@ -51,7 +51,7 @@ map_os_errors = partial(osio.map_os_errors, table=_MEANINGS)
 """Turn errors of a cold directory's filesystem into ours, naming an object."""
 
 
-class HeldTree:
+class RootDirectory:
     """The root descriptor with a count of its users, so that close() never closes it during a call."""
 
     def __init__(self, root: Path) -> None:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 
 from tierfs import osio
 from tierfs.chunkstore.directory.read import FileMetadata
-from tierfs.chunkstore.directory.tree import READ_FLAGS, HeldTree, map_os_errors
+from tierfs.chunkstore.directory.tree import READ_FLAGS, RootDirectory, map_os_errors
 from tierfs.chunkstore.protocol import Source
 from tierfs.chunkstore.validate import STEP_BYTES, read_source
 from tierfs.clock import Clock
@@ -40,9 +40,9 @@ _LINK_ATTEMPTS = 10
 
 
 class FileWriter:
-    """Writes files below one held tree."""
+    """Writes files below one root directory."""
 
-    def __init__(self, tree: HeldTree, metadata: FileMetadata, sweep: Clock | None = None) -> None:
+    def __init__(self, tree: RootDirectory, metadata: FileMetadata, sweep: Clock | None = None) -> None:
         """With a `sweep` clock, remove temporary files orphaned by killed writers before the first write."""
         self._tree = tree
         self._metadata = metadata

@@ -23,7 +23,7 @@ from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, mounts, stat
 from tierfs.types import RequestState
 
 if TYPE_CHECKING:
-    from tierfs.holder.status import JournalStatus, OnlyHere, StoreStatus, TierStatus
+    from tierfs.holder.status import JournalStatus, LocalOnly, StoreStatus, TierStatus
     from tierfs.metadata.records import FailureRecord, RequestRecord
     from tierfs.segments.stat import Endangered
 
@@ -32,7 +32,9 @@ _SHOWN = 20
 """Ranges in the text output; --json has all."""
 
 
-def print_fenced(session: Session, data: Mapping[str, Any], text: str, store: Path, ranges: Iterable[OnlyHere]) -> None:
+def print_fenced(
+    session: Session, data: Mapping[str, Any], text: str, store: Path, ranges: Iterable[LocalOnly]
+) -> None:
     """Print the status of a fenced store; ranges are streamed, as there may be many."""
     if session.json:
         _print_json(data, store, ranges)
@@ -41,14 +43,14 @@ def print_fenced(session: Session, data: Mapping[str, Any], text: str, store: Pa
         _print_text(store, ranges)
 
 
-def _print_json(data: Mapping[str, Any], store: Path, ranges: Iterable[OnlyHere]) -> None:
+def _print_json(data: Mapping[str, Any], store: Path, ranges: Iterable[LocalOnly]) -> None:
     click.echo(json.dumps(data).removesuffix("}") + ', "only_here": [', nl=False)
     for number, run in enumerate(ranges):
         click.echo((", " if number else "") + json.dumps({**asdict(run), "export": export(store, run)}), nl=False)
     click.echo("]}")
 
 
-def _print_text(store: Path, ranges: Iterable[OnlyHere]) -> None:
+def _print_text(store: Path, ranges: Iterable[LocalOnly]) -> None:
     count = size_bytes = 0
     for run in ranges:
         count, size_bytes = count + 1, size_bytes + run.end - run.start
@@ -61,7 +63,7 @@ def _print_text(store: Path, ranges: Iterable[OnlyHere]) -> None:
     click.echo(f"only on this disk: {output.size(size_bytes)} in {output.count(count, 'range')}")
 
 
-def export(store: Path, run: OnlyHere) -> str:
+def export(store: Path, run: LocalOnly) -> str:
     """Return the command that writes a range to standard output."""
     command_line = f"tierfs --store {shlex.quote(str(store))} cat {shlex.quote(run.segment)}"
     return f"{command_line} --read-priority local-only --from {run.start} --to {run.end}"
@@ -126,10 +128,10 @@ def status(session: Session) -> None:
         if not report.journal.fenced_by_epoch:
             session.result(data, text)
             return
-        from tierfs.holder.status import only_here
+        from tierfs.holder.status import local_only
 
         with store.metadata.read() as txn:
-            print_fenced(session, data, text, store.path, only_here(txn))
+            print_fenced(session, data, text, store.path, local_only(txn))
 
 
 def status_data(report: StoreStatus) -> dict[str, Any]:
