@@ -178,7 +178,7 @@ class RequestServer(ABC):
 
     @property
     def may_have_next(self) -> bool:
-        """Whether anything was committed since the last look row no request; costs microseconds."""
+        """Whether anything was committed since the last look found no request; costs microseconds."""
         return self._left_running or self._metadata.last_transaction_id() != self._seen_transaction
 
     def next(self) -> RequestRecord | None:
