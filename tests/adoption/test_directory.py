@@ -201,7 +201,7 @@ def test_files_of_the_store_are_not_foreign(store: Path, tmp_path: Path) -> None
     ("place", "code", "says"),
     [
         ("/nowhere", 3, "does not exist"),
-        ("http://host/x", 2, "s3:// or in a directory"),
+        ("http://host/x", 2, "expected s3://BUCKET/PREFIX or a directory"),
         ("s3://", 2, "not an S3 location"),
         ("s3://bucket/a//b", 2, "empty or dotted"),
         ("s3://bucket/../b", 2, "empty or dotted"),

@@ -65,7 +65,7 @@ def test_a_cold_directory_that_holds_a_store(tmp_path: Path) -> None:
 
 
 def test_options_that_exclude_each_other(tmp_path: Path) -> None:
-    refused(fails("init", "--cold", "none", "--bucket", "s3://b", store=tmp_path / "s"), 2, "exclude")
+    refused(fails("init", "--cold", "none", "--bucket", "s3://b", store=tmp_path / "s"), 2, "mutually exclusive")
     refused(fails("init", "--region", "r", store=tmp_path / "s"), 2, "--bucket")
     refused(fails("init", "--bucket", "http://b", store=tmp_path / "s"), 2, "s3://BUCKET/PREFIX")
     assert not (tmp_path / "s").exists()
