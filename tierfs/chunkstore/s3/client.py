@@ -22,6 +22,7 @@ from urllib3.connection import HTTPConnection
 
 from tierfs.chunkstore.s3.errors import map_s3_errors, s3_code
 from tierfs.chunkstore.s3.location import S3Location
+from tierfs.chunkstore.s3.signature import UrlSigner, learn
 from tierfs.clock import Clock
 from tierfs.config import ColdSettings
 from tierfs.errors import AlreadyExists, TierfsError
@@ -170,6 +171,7 @@ class SignedUrls:
         self._clock = clock
         self._lock = threading.Lock()
         self._targets: OrderedDict[str, tuple[float, str]] = OrderedDict()
+        self._signer: UrlSigner | None = None
         self.origin = ""
         """Scheme, host and port of all URLs; "" before the first one."""
 
@@ -179,16 +181,26 @@ class SignedUrls:
         if target is not None:
             return target
         now = self._clock.monotonic_s()
-        location = self._connection.location
-        url = self._connection.client.generate_presigned_url(
-            "get_object", Params={"Bucket": location.bucket, "Key": location.key(name)}, ExpiresIn=_VALID_S
-        )
-        self.origin, target = _split(url)
+        target = self._sign(self._connection.location.key(name))
         with self._lock:
             self._targets[name] = (now + _USED_S, target)
             self._targets.move_to_end(name)
             if len(self._targets) > _MAX_URLS:
                 self._targets.popitem(last=False)
+        return target
+
+    def _sign(self, key: str) -> str:
+        """Sign the first URL with each set of credentials by botocore, and others as that one."""
+        held = self._connection.credentials
+        credentials = None if held is None else held.get_frozen_credentials()
+        signer = self._signer
+        if signer is not None and signer.credentials == credentials:
+            return signer.target(key, self._clock.now_ms())
+        url = self._connection.client.generate_presigned_url(
+            "get_object", Params={"Bucket": self._connection.location.bucket, "Key": key}, ExpiresIn=_VALID_S
+        )
+        self._signer = None if credentials is None else learn(url, key, credentials, self._clock.now_ms())
+        self.origin, target = _split(url)
         return target
 
     def signed(self, name: str) -> str | None:
@@ -198,9 +210,10 @@ class SignedUrls:
         return target if used_until > self._clock.monotonic_s() else None
 
     def forget(self, name: str) -> None:
-        """Sign again next time; idempotent."""
+        """Have botocore sign again next time; idempotent."""
         with self._lock:
             self._targets.pop(name, None)
+            self._signer = None
 
     def clear(self) -> None:
         """Forget all URLs."""
