@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.reading.over_http import Bucket, over_http
 from tests.reading.test_reader import DATA, WatchedStorage, make_cold, reader_of, storage, store
-from tests.stores import TestStore
+from tests.stores import TestStore, open_test_store
+from tierfs.config import ReadSettings
 from tierfs.errors import TierfsError, Unavailable
-from tierfs.reading.reader import rehearse
+from tierfs.metrics import NullMetrics
+from tierfs.reading.fetch.queue import FetchQueue
+from tierfs.reading.reader import Reader, rehearse
 from tierfs.types import CRC_BLOCK_BYTES
 
 __all__ = ["storage", "store"]
@@ -77,3 +82,22 @@ async def test_who_reads_the_same_bytes_meanwhile_gets_them(store: TestStore, st
             nursery.start_soon(read)
         await wait_all_tasks_blocked()
         storage.gate.set()
+
+
+async def test_the_next_first_read_finds_all_ready_for_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One GET rehearses; then a segment never read before takes one more, on that connection and without a thread."""
+    monkeypatch.setattr(FetchQueue, "put", None)
+    with open_test_store(tmp_path / "store", policy={"read_priority": "local-first"}, cold=Bucket()) as store:
+        for name in ("a", "b"):
+            make_cold(store, name)
+        with over_http(store) as (server, cold):
+            async with Reader(store.metadata, store.files, lambda _: cold, ReadSettings(), NullMetrics()) as reader:
+                await rehearse(reader)
+                assert server.answers == 1
+                for name in ("a", "b"):
+                    handle = reader.open(store.segment(name).id)
+                    assert bytes(await handle.read(100, 1000)) == DATA[100:1100]
+                    handle.close()
+        assert (server.answers, server.connections) == (3, 1)

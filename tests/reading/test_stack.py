@@ -2,42 +2,24 @@
 
 from __future__ import annotations
 
-import random
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 from types import FrameType
-from urllib.parse import unquote
 
 import pytest
 
-from tests.reading.fetch.chaotic_http import serving
+from tests.reading.over_http import Bucket, over_http
 from tests.reading.test_reader import DATA, make_cold
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import StoredObject
-from tierfs.chunkstore.s3.location import S3Location
-from tierfs.chunkstore.s3.storage import S3Storage
-from tierfs.config import ColdSettings, ReadSettings
-from tierfs.metadata.records import LocationRecord
+from tierfs.config import ReadSettings
 from tierfs.metrics import NullMetrics
 from tierfs.reading.fetch.queue import FetchQueue
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.setup.connect import wrapped
-from tierfs.types import LocationId
 
 MOST_FRAMES = 15
-BUCKET = "bucket"
-
-
-class Bucket(MemoryStorage):
-    """Objects that a server looks for by the paths of signed URLs, too."""
-
-    def stat(self, name: str) -> StoredObject:
-        return super().stat(unquote(name.partition("?")[0]).removeprefix(f"{BUCKET}/"))
 
 
 class Stacks:
@@ -90,15 +72,11 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 async def test_a_first_cold_read_is_at_most_fifteen_calls_deep(store: TestStore, stacks: Stacks) -> None:
     make_cold(store)
-    with serving(store.cold, random.Random(1)) as server:
-        location = S3Location(BUCKET, endpoint_url=server.origin, region="us-east-1")
-        record = LocationRecord(id=LocationId(1), url=f"s3://{BUCKET}", writable=True)
-        settings = ColdSettings()
-        with closing(wrapped(S3Storage(location, settings), record, settings, NullMetrics())) as cold:
-            async with Reader(store.metadata, store.files, lambda _: cold, ReadSettings(), NullMetrics()) as reader:
-                handle = reader.open(store.segment("s").id)
-                assert bytes(await handle.read(0, 1000)) == DATA[:1000]
-                handle.close()
+    with over_http(store) as (server, cold):
+        async with Reader(store.metadata, store.files, lambda _: cold, ReadSettings(), NullMetrics()) as reader:
+            handle = reader.open(store.segment("s").id)
+            assert bytes(await handle.read(0, 1000)) == DATA[:1000]
+            handle.close()
         assert server.answers == len(stacks.to_socket) >= 1
     for stack in (*stacks.to_socket, *stacks.to_queue):
         assert len(stack) <= MOST_FRAMES, "\n".join(stack)

@@ -23,7 +23,7 @@ from tierfs.config import ReadSettings
 from tierfs.errors import TierfsError
 from tierfs.metadata import chains
 from tierfs.metadata.policies import PolicyCache
-from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metrics import MetricSink
@@ -174,7 +174,8 @@ async def _read_a_little(reader: Reader) -> None:
     cold = _cold_chunk(reader.metadata)
     if cold is None:
         return
-    segment, chunk = cold
+    segment, chunk, holder = cold
+    await reader.fetcher.connect(holder)
     handle = reader.open(segment.id, priority=ReadPriority.OFFLOADED_ONLY)
     try:
         # Not at the segment's first byte: read-ahead begins there.
@@ -186,10 +187,12 @@ async def _read_a_little(reader: Reader) -> None:
         reader.spans.drop(span)
 
 
-def _cold_chunk(metadata: MetadataStore) -> tuple[SegmentRecord, ChunkRecord] | None:
-    """Return the last cold chunk of a segment that has any."""
+def _cold_chunk(metadata: MetadataStore) -> tuple[SegmentRecord, ChunkRecord, ObjectRecord] | None:
+    """Return the last cold chunk of a segment that has any, and its object."""
     with metadata.read() as txn:
         rows = islice(txn.scan(SEGMENTS), _LOOKED_AT)
         segment = next((segment for _, segment in rows if segment.cold.count), None)
         chunk = None if segment is None else chains.chunk_at(txn, segment.id, Tier.COLD, segment.cold.last_chunk)
-    return None if segment is None or chunk is None or chunk.lost else (segment, chunk)
+        if segment is None or chunk is None or chunk.lost:
+            return None
+        return segment, chunk, chains.object_of(txn, chunk)

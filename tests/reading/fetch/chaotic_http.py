@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,11 +26,17 @@ class RangeServer(ThreadingHTTPServer):
         self.chosen = chosen
         self.bad = 0.0
         self.answers = 0
+        self.connections = 0
 
     @property
     def origin(self) -> str:
         """Scheme, host and port."""
         return f"http://127.0.0.1:{self.server_port}"
+
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        """Count a connection."""
+        self.connections += 1
+        super().process_request(request, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A reader that goes away in the middle is no error."""

@@ -220,9 +220,9 @@ class _PlainWay(_Way):
         return done
 
     def range_url(self, name: str) -> RangeUrl | None:
-        """Return a signed URL if cached or if signing takes no request; None over https, and before the first read."""
+        """Return a signed URL if cached or if signing takes no request; None over https."""
         urls = self._signed.urls
-        if self.given_up or not urls.origin.startswith(_PLAIN):
+        if self.given_up or (urls.origin and not urls.origin.startswith(_PLAIN)):
             return None
         target = urls.signed(name)
         if target is None and self.connection.signs_at_once:
@@ -231,7 +231,7 @@ class _PlainWay(_Way):
                     target = urls.target(name)
             except TierfsError:
                 return None  # read_into reports the same error
-        return None if target is None else RangeUrl(urls.origin, target)
+        return RangeUrl(urls.origin, target) if target is not None and urls.origin.startswith(_PLAIN) else None
 
     def note_refusal(self) -> None:
         super().note_refusal()

@@ -16,6 +16,7 @@ import trio
 from tierfs.chunkstore.http.on_loop import LoopGets
 from tierfs.chunkstore.protocol import ChunkStorage, RangeUrl, RangeUrls
 from tierfs.errors import Closed, DataLoss, TierfsError, Unavailable
+from tierfs.metadata.records import ObjectRecord
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import BlockDiffers
@@ -116,7 +117,7 @@ class Fetcher:
         self._count_requests = metrics.counter(MetricName.STORAGE_REQUESTS, tier=_COLD, verb=_READ)
         self._count_bytes = metrics.counter(MetricName.STORAGE_BYTES, tier=_COLD, verb=_READ)
         self._range_urls: dict[LocationId, RangeUrls] = {}
-        """Of locations that threads have read before: making a storage may take too long for the loop."""
+        """Of locations that threads have used before: making a storage may take too long for the loop."""
         self.proved = trio.Event()
         """Set when objects were read under another etag than their records name."""
         self._nursery: trio.Nursery | None = None
@@ -148,6 +149,13 @@ class Fetcher:
         self._gets.close()
         if self._writer is not None:
             self._writer.close()
+
+    async def connect(self, holder: ObjectRecord) -> None:
+        """Make the storage of an object, and its signed URL, in a thread, so that small reads there need none.
+
+        Raises what making them raises.
+        """
+        await trio.to_thread.run_sync(self._connect, holder, abandon_on_cancel=True)
 
     def submit(self, span: Span, priority: int) -> None:
         """Queue a new span; one wanted now and held by the disk cache is filled on return."""
@@ -275,9 +283,7 @@ class Fetcher:
                 _fill_from(self._cache, transfer)
                 if transfer.cached_bytes == len(transfer.view):
                     return None  # works even without access to the cold tier
-            storage = self._storage_of(span.holder.location_id)
-            if isinstance(storage, RangeUrls):
-                self._range_urls[span.holder.location_id] = storage
+            storage = self._storage_at(span.holder.location_id)
             transfer.run(storage, self._etags, self._metrics)
         except BrokenOff as exc:
             return Unavailable(str(exc))
@@ -287,6 +293,18 @@ class Fetcher:
             log.exception("fetching %s failed", span.holder.name)
             return DataLoss(f"{span.holder.name}: {exc}")
         return None
+
+    def _connect(self, holder: ObjectRecord) -> None:
+        storage = self._storage_at(holder.location_id)
+        if isinstance(storage, RangeUrls):
+            storage.range_url(holder.name)
+
+    def _storage_at(self, location_id: LocationId) -> ChunkStorage:
+        """In a thread: return a location's storage, whose URLs the loop may use from now on."""
+        storage = self._storage_of(location_id)
+        if isinstance(storage, RangeUrls):
+            self._range_urls[location_id] = storage
+        return storage
 
     def _ended(self, transfer: Transfer, error: TierfsError | None) -> None:
         """On the loop: finish a transfer."""
