@@ -59,6 +59,29 @@ async def test_the_first_holds_and_the_next_waits_for_its_turn(store: TestStore,
     assert current(store.paths.holder) is None
 
 
+async def test_the_work_begins_when_the_caller_lets_it(store: TestStore, autojump_clock: MockClock) -> None:
+    steps, may_begin, work = list[str](), trio.Event(), store.cold_work()
+    resolve = work.resolve_crashed
+
+    def first_step() -> None:
+        steps.append("work")
+        resolve()
+
+    work.resolve_crashed = first_step  # type: ignore[method-assign]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(
+            lambda: writer_task(store, lambda: work).run(
+                on_held=lambda: steps.append("held"), before_work=may_begin.wait
+            )
+        )
+        await trio.sleep(5)
+        assert steps == ["held"]
+        may_begin.set()
+        await trio.sleep(1)
+        assert steps == ["held", "work"]
+        nursery.cancel_scope.cancel()
+
+
 async def test_renewing_goes_on_as_the_holder(store: TestStore, autojump_clock: MockClock) -> None:
     made: list[ColdWork] = []
 

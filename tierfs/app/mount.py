@@ -152,11 +152,15 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
         reader.settings = store.settings.read
 
     cache_directory = store.paths.cache(store.settings.read.cache_directory)
-    tasks = [holder.run]
+
+    async def hold() -> None:
+        await holder.run(before_work=session.wait_settled)
+
+    tasks = [hold]
     if reader.cache is not None:
         server = FillServer(store, reader.cache, cache_directory, trio.from_thread.check_cancelled)
         tasks.append(partial(_fill_on_request, server, store.settings.background.request_poll_s))
-    return MountSession(
+    session = MountSession(
         store.path,
         store.metadata,
         store.files,
@@ -167,6 +171,7 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
         control=lambda options: control_files(store, reader, holder, cache_directory, options),
         reload=on_reload,
     )
+    return session
 
 
 async def _fill_on_request(server: FillServer, poll_s: float) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -68,8 +68,14 @@ class HolderTask(ABC):
         """Begin the work again, with new settings and a new connection to the cold tier; still the holder."""
         self._working.cancel()
 
-    async def run(self, *, wait: bool = True, on_held: Callable[[], None] = lambda: None) -> None:
-        """Hold the store and work until cancelled; `on_held` is called once it is held.
+    async def run(
+        self,
+        *,
+        wait: bool = True,
+        on_held: Callable[[], None] = lambda: None,
+        before_work: Callable[[], Awaitable[None]] = trio.lowlevel.checkpoint,
+    ) -> None:
+        """Hold the store and work until cancelled; `on_held` is called once it is held, then `before_work` awaited.
 
         While another process holds it, this one waits for its turn with `wait`, and else raises HeldElsewhere. Returns
         for good, with an error in the log, when another store owns the bucket. After an unforeseen failure, which is
@@ -79,7 +85,7 @@ class HolderTask(ABC):
         while True:
             takeover_s = self._tools.settings().takeover_s
             try:
-                await self._hold_until_fenced(on_held)
+                await self._hold_until_fenced(on_held, before_work)
                 return
             except HeldElsewhere as exc:
                 if not wait:
@@ -93,11 +99,12 @@ class HolderTask(ABC):
                 logged = str(exc)
             await trio.sleep(takeover_s)
 
-    async def _hold_until_fenced(self, on_held: Callable[[], None]) -> None:
+    async def _hold_until_fenced(self, on_held: Callable[[], None], before_work: Callable[[], Awaitable[None]]) -> None:
         """Hold the store and work. Raises HeldElsewhere."""
         begin = await self._tools.in_thread(self._connect)
         async with self._holding(on_held):
             log.info(self._held_message)
+            await before_work()
             while not await self._fenced(begin):
                 await self._tools.in_thread.idle()
                 begin = await self._tools.in_thread(self._connect)
