@@ -19,6 +19,7 @@ from boto3.s3.transfer import TransferConfig
 from tests import verbs
 from tests.benchmarks.algebra import bench_algebra
 from tests.benchmarks.consolidating import bench_consolidate
+from tests.benchmarks.first_byte import bench_first_byte
 from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.ledgers import bench_ledgers
 from tests.benchmarks.measuring import GIB, compared, cpu_seconds, heat, peak_rss_bytes, seconds, store_served
@@ -261,6 +262,9 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "url": lambda run: bench_by_url(run.directory, run.repetitions),
 }
 ON_S3: dict[str, Callable[[Run, Path, RgwServer, str], str]] = {
+    "first-byte": lambda run, path, server, _: bench_first_byte(
+        path.parent / "first", server.endpoint, run.repetitions
+    ),
     "recover": lambda _, path, server, bucket: bench_recover(path, server, bucket),
     "sustained-s3": lambda run, path, *_: bench_sustained(path, "Ceph RGW as the cold tier", run.seconds),
     "url-s3": lambda run, path, server, bucket: bench_by_url_s3(path, server, bucket, run.repetitions),
