@@ -9,7 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.reading.over_http import Bucket, over_http
+from tests.reading.fetch.over_http import Bucket, over_http
 from tests.reading.test_reader import DATA, WatchedStorage, make_cold, reader_of, storage, store
 from tests.stores import TestStore, open_test_store
 from tierfs.config import ReadSettings

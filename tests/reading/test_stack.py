@@ -10,7 +10,7 @@ from types import FrameType
 
 import pytest
 
-from tests.reading.over_http import Bucket, over_http
+from tests.reading.fetch.over_http import Bucket, over_http
 from tests.reading.test_reader import DATA, make_cold
 from tests.stores import TestStore, open_test_store
 from tierfs.config import ReadSettings
