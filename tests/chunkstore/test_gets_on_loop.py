@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -13,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.servers.answers import BAD, BODY, GOOD, LENGTH, START
 from tests.servers.scripted_http import ETAG, Do, Script, ScriptedHttp, head
 from tierfs.chunkstore.http.on_loop import LoopGets
+from tierfs.chunkstore.http.ranged_get import host_of
 from tierfs.chunkstore.protocol import RangeUrl
 
 MOST = 3
@@ -35,8 +37,7 @@ async def serve(nursery: trio.Nursery, *scripts: Script) -> ScriptedHttp:
 async def get(gets: LoopGets, url: RangeUrl, length: int = LENGTH, etag: str = ETAG) -> bytes | None:
     """The bytes, or None when the GET did not work."""
     view = memoryview(bytearray(length))
-    gets.reserve()
-    return bytes(view) if await gets.get(url, START, view, etag) else None
+    return bytes(view) if await gets.finish(gets.begin(url, START, view, etag)) else None
 
 
 def idle(gets: LoopGets) -> int:
@@ -90,16 +91,22 @@ async def test_gets_at_once_are_bounded(gets: LoopGets, nursery: trio.Nursery) -
     assert idle(gets) == MOST
 
 
-async def test_a_reserved_get_counts_before_it_begins(gets: LoopGets, nursery: trio.Nursery) -> None:
-    server = await serve(nursery, GOOD)
-    for _ in range(MOST):
-        assert gets.free
-        gets.reserve()
-    assert not gets.free
+async def test_a_request_leaves_at_once_over_an_open_connection(gets: LoopGets, nursery: trio.Nursery) -> None:
+    """It arrives though the loop has not gone on since, and the GET counts from then on."""
+    near, far = socket.socketpair()
+    near.setblocking(False)
+    url = RangeUrl("http://127.0.0.1:1", "/x")
+    gets.idle[host_of(url.origin)].put_back(near, clean=True)
     view = memoryview(bytearray(LENGTH))
-    assert await gets.get(server.url, START, view, ETAG)
-    assert gets.free
-    gets.running = 0  # of the others there is none
+    started = gets.begin(url, START, view, ETAG)
+    assert gets.running == 1
+    with far:
+        far.setblocking(False)
+        assert far.recv(1 << 16) == started.get.request
+        assert started.unsent == b""
+        far.sendall(head(START, LENGTH) + BODY)
+        assert await gets.finish(started)
+    assert (bytes(view), gets.running) == (BODY, 0)
 
 
 async def test_closing_closes_what_rests_and_what_a_get_still_uses(gets: LoopGets, nursery: trio.Nursery) -> None:

@@ -53,8 +53,7 @@ class OnLoop:
 
     async def get(self, url: RangeUrl, length: int = LENGTH, etag: str = ETAG) -> bytes | None:
         view = memoryview(bytearray(length))
-        self._gets.reserve()
-        return bytes(view) if await self._gets.get(url, START, view, etag) else None
+        return bytes(view) if await self._gets.finish(self._gets.begin(url, START, view, etag)) else None
 
     @property
     def resting(self) -> int:

@@ -19,6 +19,7 @@ from tierfs.chunkstore.protocol import OnReceived
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.metadata import checksums
 from tierfs.metadata.records import ObjectRecord
+from tierfs.reading.fetch import buffers
 from tierfs.reading.fetch.buffers import BufferPool
 from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.fetch.span import Span, Transfer
@@ -250,3 +251,14 @@ async def test_a_failed_fetch_on_the_loop_does_not_lose_its_place() -> None:
         assert added(spans, BLOCK, BLOCK, waited_for=True) is None  # now that a thread is to try
         arrive(transfer, bytes(BLOCK))
         spans.ended(transfer, None)
+
+
+def test_the_next_small_read_finds_its_memory_ready_within_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, roomy = BufferPool(2 * BLOCK), BufferPool(64 * MIB)
+    assert pool.take(BLOCK) is not None
+    pool.prepare(BLOCK)
+    monkeypatch.setattr(buffers, "_new", None)
+    pool.prepare(BLOCK)  # there is one already
+    assert pool.take(BLOCK) is not None
+    pool.prepare(BLOCK)  # the budget is used up
+    roomy.prepare(8 * MIB)  # takes as long as the server does

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import socket
 from collections import defaultdict
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 
 import trio
@@ -26,6 +28,17 @@ _TIMEOUT_S = 10.0
 """After this the storage takes over (a guess; the reader's deadline is longer)."""
 
 
+@dataclass(slots=True)
+class StartedGet:
+    """A GET whose request is sent as far as that needs no waiting."""
+
+    host: Host
+    get: RangedGet
+    connection: socket.socket | None
+    """None: there was none open."""
+    unsent: bytes
+
+
 class LoopGets:
     """Connections to plain HTTP servers, and GETs over them. On the trio loop only."""
 
@@ -41,18 +54,28 @@ class LoopGets:
         """Whether one more may begin."""
         return self.running < self._most and not self._closed
 
-    def reserve(self) -> None:
-        """Count one GET for which `get` is called later: a started task does not run at once."""
+    def begin(self, url: RangeUrl, start: int, view: memoryview, etag: str) -> StartedGet:
+        """Send the request for the object's bytes from `start` on, if a connection is open; `finish` it in a task.
+
+        The server works while the task is started, and whatever else the caller does.
+        """
         self.running += 1
+        host = host_of(url.origin)
+        get = RangedGet(host, url.target, start, view, etag)
+        started = StartedGet(host, get, self.idle[host].take(), get.request)
+        if started.connection is not None:
+            with suppress(OSError):  # full, or broken, as `finish` finds out
+                started.unsent = get.request[started.connection.send(get.request) :]
+        return started
 
-    async def get(self, url: RangeUrl, start: int, view: memoryview, etag: str) -> bool:
-        """Fill `view` with the object's bytes from `start` on; return False after any failure.
+    async def finish(self, started: StartedGet) -> bool:
+        """Fill the view; return False after any failure. Once for each `begin`.
 
-        Once for each `reserve`. The content of `view` is undefined after False.
+        The content of the view is undefined after False.
         """
         try:
             with trio.move_on_after(_TIMEOUT_S):
-                await self._get(url, start, view, etag)
+                await self._finish(started)
                 return True
         except (OSError, AnsweredOtherwise):
             return False
@@ -66,16 +89,13 @@ class LoopGets:
         for idle in self.idle.values():
             idle.close()
 
-    async def _get(self, url: RangeUrl, start: int, view: memoryview, etag: str) -> None:
-        host = host_of(url.origin)
-        idle = self.idle[host]
-        connection = idle.take() or await _connect(host)
-        get = RangedGet(host, url.target, start, view, etag)
+    async def _finish(self, started: StartedGet) -> None:
+        get, connection = started.get, started.connection or await _connect(started.host)
         try:
-            await _send(connection, get.request)
+            await _send(connection, started.unsent)
             await _receive(connection, get)
         finally:
-            idle.put_back(connection, clean=get.clean and not self._closed)
+            self.idle[started.host].put_back(connection, clean=get.clean and not self._closed)
 
 
 async def _connect(host: Host) -> socket.socket:

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 SMALLEST_BYTES = CRC_BLOCK_BYTES
+_PREPARED_BYTES = 2 * SMALLEST_BYTES
+"""The blocks that a random read touches; larger buffers take as long as the server does."""
+
 _HUGE_PAGE_FROM_BYTES = 2 * MIB
 
 
@@ -44,6 +47,14 @@ class BufferPool:
             return self._idle[size].pop()
         self._trim(self.budget_bytes - self.used_bytes)
         return _new(size)
+
+    def prepare(self, length_bytes: int) -> None:
+        """Have a small buffer of this length ready, so that the next read need not wait for fresh memory."""
+        size = _class_of(length_bytes)
+        has_room = self.used_bytes + self._idle_bytes + size <= self.budget_bytes
+        if size <= _PREPARED_BYTES and has_room and not self._idle[size]:
+            self._idle[size].append(_new(size))
+            self._idle_bytes += size
 
     def give_back(self, buffer: PooledBuffer) -> None:
         """Take back a buffer with no references left."""

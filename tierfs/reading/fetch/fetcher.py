@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import trio
 
-from tierfs.chunkstore.http.on_loop import LoopGets
-from tierfs.chunkstore.protocol import ChunkStorage, RangeUrl, RangeUrls
+from tierfs.chunkstore.http.on_loop import LoopGets, StartedGet
+from tierfs.chunkstore.protocol import ChunkStorage, RangeUrls
 from tierfs.errors import Closed, DataLoss, TierfsError, Unavailable
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metrics import MetricName, MetricSink
@@ -212,22 +212,23 @@ class Fetcher:
         url = storage.range_url(span.holder.name)
         if url is None or not transfer.own():
             return False
-        self._gets.reserve()
-        self._nursery.start_soon(self._get_on_loop, transfer, url)
+        transfer.clock_started()
+        transfer.etag = etag = self._etags.of(span.holder)
+        began_s = trio.current_time()
+        started = self._gets.begin(url, span.start, transfer.view, etag)
+        self._nursery.start_soon(self._get_on_loop, transfer, started, began_s)
+        self._spans.pool.prepare(len(transfer.view))  # while the server works
         return True
 
-    async def _get_on_loop(self, transfer: Transfer, url: RangeUrl) -> None:
-        """Fetch on the loop; hand over to a thread if that fails."""
-        span, started_s = transfer.span, trio.current_time()
-        transfer.clock_started()
+    async def _get_on_loop(self, transfer: Transfer, started: StartedGet, began_s: float) -> None:
+        """Receive on the loop; hand over to a thread if that fails."""
         try:
-            transfer.etag = etag = self._etags.of(span.holder)
-            done = await self._gets.get(url, span.start, transfer.view, etag)
+            done = await self._gets.finish(started)
         except trio.Cancelled:
             self._ended(transfer, Closed("the store was closed while it was read"))
             raise
         if done:
-            self._take_in(transfer, trio.current_time() - started_s)
+            self._take_in(transfer, trio.current_time() - began_s)
         else:
             self._queue.hand_over(transfer)
 
