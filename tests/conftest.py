@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from tests.servers.certificates import Authority
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
 from tests.servers.moto_server import MotoServer
 from tests.servers.process import ServerError
@@ -35,7 +36,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _uses_ceph(item: pytest.Item) -> bool:
     chosen = item.callspec.params.values() if isinstance(item, pytest.Function) and hasattr(item, "callspec") else ()
-    return "rgw" in getattr(item, "fixturenames", ()) or any(str(one).startswith("rgw") for one in chosen)
+    return "rgw_server" in getattr(item, "fixturenames", ()) or any(str(one).startswith("rgw") for one in chosen)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -48,6 +49,7 @@ def aws_environment() -> Iterator[None]:
             "AWS_REGION",
             "AWS_ENDPOINT_URL",
             "AWS_ENDPOINT_URL_S3",
+            "AWS_CA_BUNDLE",
         ):
             patch.delenv(name, raising=False)
         patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
@@ -76,15 +78,35 @@ def quick_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def rgw(aws_environment: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Endpoint]:
-    """Ceph RGW, started once for the run."""
-    server = RgwServer(tmp_path_factory.mktemp("rgw"))
+def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
+    """A certificate authority that no client trusts unless it is told to."""
+    return Authority.create(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="session")
+def rgw_server(
+    aws_environment: None, authority: Authority, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RgwServer]:
+    """Ceph RGW with HTTP and HTTPS, started once for the run."""
+    server = RgwServer(tmp_path_factory.mktemp("rgw"), authority)
     try:
         server.start()
     except ServerError as exc:
         pytest.fail(str(exc), pytrace=False)
-    yield server.endpoint
+    yield server
     server.stop()
+
+
+@pytest.fixture(scope="session")
+def rgw(rgw_server: RgwServer) -> S3Endpoint:
+    """Ceph RGW by plain HTTP."""
+    return rgw_server.endpoint
+
+
+@pytest.fixture(scope="session")
+def rgw_tls(rgw_server: RgwServer) -> S3Endpoint:
+    """The same server, with the same buckets, by HTTPS at 127.0.0.1 (and the same port of [::1])."""
+    return rgw_server.tls_endpoint
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,9 @@
 #   ceph-rgw.sh start DIR [PORT]   start; prints "http://127.0.0.1:PORT testkey testsecret" when it answers (about 12 s)
 #   ceph-rgw.sh run DIR [PORT]     the same, then serve until standard input closes: it cannot outlive its starter
 #   ceph-rgw.sh stop DIR           end every daemon recorded in DIR, and wait until it is gone
-# All state is under DIR, which `start` empties if it holds an earlier server. PORT (9200) to PORT+2 must be free.
+# All state is under DIR, which `start` empties if it holds an earlier server. PORT (9200) to PORT+3 must be free.
+# With RGW_CERTIFICATE and RGW_KEY, files in PEM, it answers HTTPS at PORT+3 too, on [::1] as well if there is IPv6.
+# RGW_DOMAIN: a bucket is also found by a host name below this domain.
 # CEPH_MEMORY_BYTES limits the stored bytes (8 GiB). Every daemon listens on loopback only.
 set -Eeuo pipefail
 
@@ -66,6 +68,17 @@ clean_directory() {
   mkdir -p "$dir"/{mon,mgr,osd,rgw,run}
 }
 
+# Where radosgw listens, as its option wants it.
+frontends() {
+  local tls="ssl_certificate=${RGW_CERTIFICATE:-} ssl_private_key=${RGW_KEY:-}" found
+  found="beast endpoint=127.0.0.1:$port tcp_nodelay=1"
+  if [ -n "${RGW_CERTIFICATE:-}" ]; then
+    found+=" ssl_endpoint=127.0.0.1:$((port + 3)) $tls"
+    if grep -qs '^0*1 ' /proc/net/if_inet6; then found+=" ssl_endpoint=[::1]:$((port + 3))"; fi
+  fi
+  echo "$found"
+}
+
 write_configuration() {
   cat > "$conf" << CONF
 [global]
@@ -99,7 +112,8 @@ osd_objectstore = memstore
 memstore_device_bytes = ${CEPH_MEMORY_BYTES:-8589934592}
 [client.rgw]
 rgw_data = $dir/rgw
-rgw_frontends = beast endpoint=127.0.0.1:$port tcp_nodelay=1
+rgw_frontends = $(frontends)
+rgw_dns_name = ${RGW_DOMAIN:-}
 rgw_run_sync_thread = false
 rgw_dynamic_resharding = false
 rgw_enable_apis = s3

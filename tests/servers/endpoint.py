@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import boto3
@@ -25,6 +26,8 @@ class S3Endpoint:
     region: str = REGION
     access_key: str = ACCESS_KEY
     secret_key: str = SECRET_KEY
+    authority: Path | None = None
+    """Certificate that signed the server's, in PEM; None: a plain server, or one that the system trusts."""
 
     def client(self) -> S3Client:
         """A raw boto3 client without retries, for a test to check what tierfs did. Close it after use."""
@@ -34,6 +37,7 @@ class S3Endpoint:
             region_name=self.region,
             aws_access_key_id=self.access_key,
             aws_secret_access_key=self.secret_key,
+            verify=str(self.authority) if self.authority else None,
             config=Config(
                 retries={"total_max_attempts": 1},
                 s3={"addressing_style": "path"},

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,9 +32,13 @@ class ServerProcess:
     secret_key = SECRET_KEY
     region = REGION
 
-    def __init__(self, command: Sequence[str], *, cwd: Path | None = None) -> None:
+    def __init__(
+        self, command: Sequence[str], *, cwd: Path | None = None, more: Mapping[str, str] | None = None
+    ) -> None:
+        """`more`: variables of its environment beside ours."""
         self._command = list(command)
         self._cwd = cwd
+        self._more = dict(more or {})
         self._process: subprocess.Popen[str] | None = None
         self._endpoint_url: str | None = None
         self.words: list[str] = []
@@ -57,6 +62,7 @@ class ServerProcess:
         self._process = subprocess.Popen(
             self._command,
             cwd=self._cwd,
+            env={**os.environ, **self._more},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -5,8 +5,12 @@ from __future__ import annotations
 import random
 import socket
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from tests.servers.certificates import S3_DOMAIN, Authority
+from tests.servers.endpoint import S3Endpoint
 from tests.servers.process import ServerError, ServerProcess
 
 SCRIPT = Path(__file__).with_name("ceph-rgw.sh")
@@ -16,16 +20,30 @@ PORTS = range(20_000, 32_000)
 
 PORT_ATTEMPTS = 100
 
+TLS_PORT = 3
+"""That of HTTPS, counted from the first; the script says which it takes."""
+
 
 class RgwServer(ServerProcess):
     """A single-node Ceph under `directory`, which must be empty, missing, or hold an earlier server.
 
-    Takes three ports that are free.
+    Takes four ports that are free. With an authority it answers HTTPS too, and finds buckets by names below S3_DOMAIN.
     """
 
-    def __init__(self, directory: Path) -> None:
-        super().__init__(_serve(directory))
+    def __init__(self, directory: Path, authority: Authority | None = None) -> None:
+        super().__init__(_serve(directory), more=_tls(authority) if authority else None)
         self._directory = directory
+        self._authority = authority
+
+    @property
+    def tls_endpoint(self) -> S3Endpoint:
+        """The same server by HTTPS, at 127.0.0.1; the same port of [::1] answers too. Only while it runs."""
+        if self._authority is None:
+            raise ServerError("this Ceph RGW was given no certificate")
+        port = urlsplit(self.endpoint_url).port
+        assert port is not None
+        url = f"https://127.0.0.1:{port + TLS_PORT}"
+        return replace(self.endpoint, endpoint_url=url, authority=self._authority.certificate)
 
     def start(self) -> None:
         """Start; once more, elsewhere, if one of four daemons was slow or lost its port: hundreds of tests need it."""
@@ -37,7 +55,12 @@ class RgwServer(ServerProcess):
 
 
 def _serve(directory: Path) -> list[str]:
-    return [str(SCRIPT), "run", str(directory), str(free_ports(3))]
+    return [str(SCRIPT), "run", str(directory), str(free_ports(TLS_PORT + 1))]
+
+
+def _tls(authority: Authority) -> dict[str, str]:
+    own = authority.issue("rgw")
+    return {"RGW_CERTIFICATE": str(own.certificate), "RGW_KEY": str(own.key), "RGW_DOMAIN": S3_DOMAIN}
 
 
 def free_ports(count: int) -> int:
