@@ -14,11 +14,11 @@ from tests.benchmarks.reading.corpus import File
 from tests.benchmarks.reading.figures import FETCHED, KIB_FETCHED, Sample
 from tests.benchmarks.reading.local_questions import LocalQuestions
 from tests.benchmarks.reading.random_questions import KIB, PRESIGNED, SMALL_BYTES, get_block
-from tests.benchmarks.reading.relay import CountingRelay
 from tests.benchmarks.reading.s3_questions import RAW, RAW_RANGE_BYTES, RAW_THREADS, S3Bench
 from tests.benchmarks.reading.subjects import Question, Subject, Table, streamed
 from tests.benchmarks.workloads import Read, checked, dd, first_bytes, get_all, opened_randomly
 from tests.servers.endpoint import S3Endpoint
+from tests.servers.relay.process import RelayServer
 from tierfs.app import store as app
 from tierfs.config import ReadSettings
 from tierfs.metadata import tables
@@ -38,7 +38,7 @@ class CountedQuestions:
     """Questions about what is fetched; all traffic of their mounts passes `relay`."""
 
     s3: S3Bench
-    relay: CountingRelay
+    relay: RelayServer
 
     def fetched(self) -> Question:
         """How many bytes come from S3 for those that were read."""

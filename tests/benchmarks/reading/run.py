@@ -18,9 +18,9 @@ from tests.benchmarks.reading.figures import DIRECTORY, RESULTS_NAME, Answer, Pa
 from tests.benchmarks.reading.local_questions import LocalQuestions
 from tests.benchmarks.reading.peers import ENVIRONMENT, KNOWN, Peer, Site, find_peers
 from tests.benchmarks.reading.random_questions import RandomQuestions
-from tests.benchmarks.reading.relay import CountingRelay
 from tests.benchmarks.reading.s3_questions import S3Bench, SequentialQuestions
 from tests.benchmarks.reading.subjects import Bench, Question
+from tests.servers.relay.process import RelayServer
 from tests.servers.rgw import RgwServer
 from tierfs.types import MIB
 
@@ -130,7 +130,7 @@ def _questions(plan: Plan, directory: Path, peers: list[Peer]) -> Iterator[Mappi
         if plan.questions & _S3:
             s3 = _s3_bench(plan, directory, peers, bench, stack)
             sequential, blocks = SequentialQuestions(s3), RandomQuestions(s3)
-            relay = stack.enter_context(CountingRelay(s3.site.endpoint_url))
+            relay = stack.enter_context(RelayServer(s3.site.endpoint_url))
             counted = CountedQuestions(s3, relay)
             found |= {1: sequential.one_reader, 2: sequential.several_readers, _MANY: sequential.many_readers}
             found |= {_FIRST_BYTE: lambda: blocks.first_byte(directory / "chunky"), 6: blocks.random_blocks}

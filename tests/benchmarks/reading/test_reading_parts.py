@@ -11,9 +11,7 @@ import pytest
 
 from tests.benchmarks.mounts import MountCommand, SubjectFailed, mounted, process_tree
 from tests.benchmarks.reading.corpus import PIECE_BYTES, File
-from tests.benchmarks.reading.relay import CountingRelay
 from tests.benchmarks.workloads import checked, first_bytes, get_all, random_reads, verify
-from tests.servers.moto_server import MotoServer
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 FILE = File("f", 3, 8 * MIB)
@@ -88,19 +86,6 @@ def test_what_does_not_mount_fails_with_its_log(tmp_path: Path) -> None:
         mounted(command, tmp_path / "mnt"),
     ):
         pass
-
-
-def test_the_relay_counts_what_clients_receive() -> None:
-    with MotoServer() as server, CountingRelay(server.endpoint_url) as relay:
-        bucket = server.endpoint.create_bucket()
-        client = server.endpoint.client()
-        client.put_object(Bucket=bucket, Key="k", Body=bytes(MIB))
-        url = client.generate_presigned_url("get_object", {"Bucket": bucket, "Key": "k"})
-        client.close()
-        assert relay.received_bytes == 0
-        through = url.replace(server.endpoint_url, relay.endpoint_url)
-        subprocess.run(["curl", "-s", "-o", "/dev/null", through], check=True)
-        assert MIB < relay.received_bytes < MIB + SMALL_BYTES
 
 
 def test_children_of_every_thread_belong_to_the_tree() -> None:
