@@ -53,14 +53,18 @@ class ReadSettings:
         Size, "Memory for fetched bytes, shared by all readers. Less slows many parallel readers."
     ] = 256 * MIB
     streams: Annotated[
-        Count, "Large fetches in flight (measured: 3 to 8 make no difference on two cores, 1 costs a quarter)."
-    ] = 4
+        Count,
+        "Most large fetches in flight. A near server gets 4 (measured: 3 to 8 make no difference on two cores, 1 costs "
+        "a quarter); one far away as many as its link takes, which `tierfs top` shows.",
+    ] = 32
     urgent_streams: Annotated[
         Count, "Further fetches in flight, of up to 1 MiB that a reader waits for: bounds random reads at once."
     ] = 16
     max_window_bytes: Annotated[
-        Size, "Bytes that one sequential reader runs ahead; larger windows gained nothing (measured)."
-    ] = 64 * MIB
+        Size,
+        "Most bytes that one sequential reader runs ahead. Beyond 64 MiB only where a link far away needs them "
+        "(measured: elsewhere larger windows gained nothing).",
+    ] = 128 * MIB
     deadline_s: Annotated[
         Seconds,
         "A read without its bytes after this time ends in EIO; until then it tries again. Long enough for a server "
@@ -86,9 +90,13 @@ class ReadSettings:
 class ColdSettings:
     """Requests to the cold tier."""
 
-    connections: Annotated[Count, "Connections to S3 kept open."] = 32
-    requests_in_flight: Annotated[Count, "Requests of all kinds at once; above it callers wait."] = 32
-    parts_in_parallel: Annotated[Count, "Parts of one multipart upload at once; each holds 8 MiB of memory."] = 4
+    connections: Annotated[Count, "Connections to S3 kept open."] = 64
+    requests_in_flight: Annotated[Count, "Requests of all kinds at once; above it callers wait."] = 64
+    parts_in_parallel: Annotated[
+        Count,
+        "Most parts of uploads at once; each holds 8 MiB of memory. A near server gets 4, one far away as many as its "
+        "link takes.",
+    ] = 16
     attempts: Annotated[Count, "Tries of a request that failed for a reason that may pass."] = 5
     retry_base_s: Annotated[SecondsOrNone, "First pause between tries; full jitter."] = 0.1
     retry_max_s: Annotated[SecondsOrNone, "Longest pause between tries; full jitter."] = 5.0
@@ -122,7 +130,7 @@ class OffloadSettings:
 
     objects_in_parallel: Annotated[
         Count,
-        "Objects uploaded at once, each in `cold.parts_in_parallel` parts (two cores: more gains nothing).",
+        "Objects uploaded at once, in `cold.parts_in_parallel` parts together (two cores: more gains nothing).",
     ] = 2
     pack_below_bytes: Annotated[
         SizeOrNone,

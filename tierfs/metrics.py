@@ -115,6 +115,7 @@ class MetricName(StrEnum):
     MEMORY_USED = ("tierfs_memory_used_bytes", _SAMPLED, "Memory that fetched bytes take.")
     FETCHES_IN_FLIGHT = ("tierfs_fetches_in_flight", _SAMPLED, "Fetches from the cold tier under way.")
     FETCHES_WAITING = ("tierfs_fetches_waiting", _SAMPLED, "Fetches from the cold tier that wait for their turn.")
+    STREAMS = ("tierfs_streams", _SAMPLED, "Large fetches at once that fill the link to the cold tier, as measured.")
     READS_WAITING = ("tierfs_reads_waiting", _SAMPLED, "Reads that wait for a tier which does not answer.")
     OPEN_HANDLES = ("tierfs_open_handles", _SAMPLED, "Open handles of segments.")
     READ_SESSIONS = ("tierfs_read_sessions", _SAMPLED, "Readers with a read-ahead window.")

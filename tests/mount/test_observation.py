@@ -36,6 +36,7 @@ KEYS = [
     "cache",
     "memory",
     "fetches",
+    "link",
     "waiting",
     "handles",
     "sessions",

@@ -177,7 +177,7 @@ def test_warming_up_reads_copied_objects_and_adopts_their_etags(
         holders = [holder for _, holder in txn.scan(OBJECTS) if holder.tier is Tier.COLD]
     wanted = [WantedBytes("s", 0, holder, ByteRange(0, holder.length)) for holder in holders]
     cache = open_cache()
-    Warmer(cache, store.metadata, lambda _: storage, metrics, Meter()).run(wanted, 2)
+    Warmer(cache, store.metadata, lambda _: storage, metrics, Meter(), 2).run(wanted)
     assert all(cache.holds(holder.id, 0) for holder in holders)
     assert all_adopted(store)
 

@@ -19,6 +19,7 @@ from trio.testing import wait_all_tasks_blocked
 from tests.reading.fetch.chaos import ChaoticStorage, CheckedPool, Odds
 from tests.reading.fetch.chaotic_http import serving
 from tests.stores import TestStore, open_test_store
+from tierfs.chunkstore.link import LEAST_STREAMS, Links
 from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.metrics import NullMetrics
@@ -55,7 +56,7 @@ class EagerHedges(HedgePolicy):
     """Asks again at once, and always."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(Links(LEAST_STREAMS))
         self.delay_s = 0.001
 
     def note(self, first_byte_s: float) -> None:

@@ -7,6 +7,7 @@ import random
 
 import pytest
 
+from tierfs.chunkstore.link import Links
 from tierfs.reading.readahead import FairShare, ReadSession, Sessions, Share
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
@@ -30,7 +31,7 @@ class File:
 
     def __init__(self, length_bytes: int = GIB, shares: FairShare | None = None, clock: Clock | None = None) -> None:
         self.length_bytes = length_bytes
-        self.shares = shares or FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, STREAMS)
+        self.shares = shares or FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, Links(STREAMS))
         self.clock = clock or Clock()
         self.sessions = Sessions(self.shares)
         self.plans: list[ByteRange] = []
@@ -106,7 +107,7 @@ def test_plans_cover_the_file_once_in_whole_ranges(size_bytes: int, length_bytes
 
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 17, 64, 100])
 def test_ranges_are_powers_of_two_between_1_and_16_mib(count: int) -> None:
-    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, STREAMS)
+    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, Links(STREAMS))
     files = [File(shares=shares) for _ in range(count)]
     for offset in range(0, 40 * MIB, 256 * 1024):
         for file in files:
@@ -197,7 +198,7 @@ def test_who_reads_a_mib_has_not_asked_for_much_more() -> None:
 
 @pytest.mark.parametrize(("count", "window_mib"), [(1, 64), (2, 64), (4, 32), (16, 8), (64, 2), (200, 2)])
 def test_sessions_share_the_memory(count: int, window_mib: int) -> None:
-    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, STREAMS)
+    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, Links(STREAMS))
     sessions = [ReadSession(0, 0, 0) for _ in range(count)]
     for session in sessions:
         shares.of(session, 0.0)
@@ -207,7 +208,7 @@ def test_sessions_share_the_memory(count: int, window_mib: int) -> None:
 
 
 def test_64_sessions_keep_within_their_windows() -> None:
-    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, STREAMS)
+    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, Links(STREAMS))
     files = [File(shares=shares) for _ in range(64)]
     for offset in range(0, 30 * MIB, 2 * BLOCK):
         asked = 0
@@ -221,7 +222,7 @@ def test_64_sessions_keep_within_their_windows() -> None:
 
 def test_an_idle_session_gives_its_share_back() -> None:
     clock = Clock()
-    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, STREAMS)
+    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, Links(STREAMS))
     busy, idle = File(shares=shares, clock=clock), [File(shares=shares, clock=clock) for _ in range(15)]
     for file in idle:
         file.read(0)
@@ -239,7 +240,7 @@ def test_an_idle_session_gives_its_share_back() -> None:
 
 
 def test_a_closed_file_leaves_at_once() -> None:
-    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, STREAMS)
+    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, Links(STREAMS))
     files = [File(shares=shares) for _ in range(3)]
     for file in files:
         file.read(0)

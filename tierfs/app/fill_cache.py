@@ -124,8 +124,9 @@ class CacheFiller:
         store, missing = self._store, plan.wanted
         for _ in range(_MOST_PLANS):
             meter.total_bytes += sum(one.held.length_bytes for one in missing)
-            warmer = Warmer(self._cache, store.metadata, store.storage_of, store.metrics, meter, self._check)
-            warmer.run(missing, store.settings.read.streams)
+            threads = store.settings.read.streams
+            warmer = Warmer(self._cache, store.metadata, store.storage_of, store.metrics, meter, threads, self._check)
+            warmer.run(missing)
             newer = self._plan(targets)
             named = {one.holder.id for one in newer.wanted}
             if all(one.holder.id in named for one in plan.wanted):

@@ -7,4 +7,16 @@ and measure them, `read_only` refuses every change; each of these has the same p
 `local_files` is the local tier: chunk files that grow while they are active. Synchronous and thread-safe.
 """
 
-__all__ = ["directory", "http", "local_files", "probe", "protocol", "read_only", "retry", "s3", "validate", "wrappers"]
+__all__ = [
+    "directory",
+    "http",
+    "link",
+    "local_files",
+    "probe",
+    "protocol",
+    "read_only",
+    "retry",
+    "s3",
+    "validate",
+    "wrappers",
+]

@@ -1,4 +1,4 @@
-"""Storages around a storage: the base that forwards everything, a bound on calls in flight, and metrics of calls."""
+"""Storages around a storage: the base that forwards everything, a bound on calls in flight, metrics and the link."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
+from tierfs.chunkstore.link import Link
 from tierfs.chunkstore.protocol import (
     ChunkStorage,
     ComposedObject,
@@ -137,15 +138,24 @@ class LimitedStorage(Wrapped):
 
 
 class InstrumentedStorage(Wrapped):
-    """Counts requests, bytes, errors and seconds of `inner`, labelled with tier and verb, never with names."""
+    """Counts requests, bytes, errors and seconds of `inner`, labelled with tier and verb, never with names.
+
+    Its reads measure the link.
+    """
 
     def __init__(
-        self, inner: ChunkStorage, metrics: MetricSink, *, tier: Tier = Tier.COLD, clock: Clock | None = None
+        self,
+        inner: ChunkStorage,
+        metrics: MetricSink,
+        *,
+        tier: Tier = Tier.COLD,
+        clock: Clock | None = None,
     ) -> None:
         super().__init__(inner)
         self._metrics = metrics
         self._tier = tier.name.lower()
         self._clock = clock or SystemClock()
+        self.link = Link(self._clock)
 
     def _call(self, verb: str, name: str, function: Callable[[], _Result]) -> _Result:
         with self._measured(verb):
@@ -184,8 +194,10 @@ class InstrumentedStorage(Wrapped):
         progress: OnReceived | None = None,
     ) -> None:
         """Count the bytes read; not through `_call`, because this is the hot path of cold reads."""
-        with self._measured("read"):
-            self._inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
+        with self._measured("read"), self.link.begin() as timer:
+            watching = timer.watching(progress)
+            self._inner.read_into(name, offset, buffer, if_match=if_match, progress=watching)
+            timer.received(len(buffer))
         self._count_bytes("read", len(buffer))
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:

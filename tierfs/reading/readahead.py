@@ -12,10 +12,12 @@ ended belongs to a session of the pack, as reads of one large file do to one of 
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from tierfs.chunkstore.link import LEAST_STREAMS, RANGE_BYTES, Links
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.reading.fetch.span import Span
 from tierfs.reading.fetch.span_cache import SpanCache
@@ -35,9 +37,17 @@ _AHEAD_SHARE = 2
 (docs/design/0007-reading.md)."""
 
 _MAX_RANGE_BYTES = 16 * MIB
-_RANGES_PER_WINDOW = 4
+_NEAR_WINDOW_BYTES = 64 * MIB
+"""Larger windows gain nothing near the server (measured)."""
+
 _GROWS_AFTER = 4
 """A window doubles when a quarter of it was read: a read of 1 MiB does not justify fetching 64."""
+
+_FAR_GROWTH = 8
+"""The growth of windows far from the server: each size is paid for with a wait for its first byte."""
+
+_FAR_RANGES = 1.5
+"""Ranges for each stream of a far link, so that one waits when another ends."""
 
 _PROVEN_SESSIONS = 64
 _UNPROVEN_SESSIONS = 16
@@ -53,15 +63,16 @@ class Share:
 
     window_bytes: int
     ranges_per_window: int
+    growth: int = 2
 
 
 class FairShare:
-    """Divides the memory and the streams among the proven sessions that are being read."""
+    """Divides the memory and the link's streams among the proven sessions that are being read."""
 
-    def __init__(self, budget_bytes: int, max_window_bytes: int, streams: int) -> None:
+    def __init__(self, budget_bytes: int, max_window_bytes: int, links: Links) -> None:
         self._budget_bytes = budget_bytes
         self._max_window_bytes = max_window_bytes
-        self._streams = streams
+        self._links = links
         self._last_read_s: OrderedDict[int, float] = OrderedDict()
 
     @property
@@ -76,10 +87,17 @@ class FairShare:
         last_read_s.move_to_end(id(session))
         while next(iter(last_read_s.values())) < now_s - _ACTIVE_S:
             last_read_s.popitem(last=False)
-        count = len(last_read_s)
-        window = min(self._max_window_bytes, self._budget_bytes // _AHEAD_SHARE // count)
-        ranges = max(1, min(_RANGES_PER_WINDOW, self._streams // count))
-        return Share(max(_MIN_WINDOW_BYTES, window), ranges)
+        streams = self._links.streams
+        of_one = max(1, streams // len(last_read_s))
+        if streams <= LEAST_STREAMS:
+            return Share(self._window_bytes(_NEAR_WINDOW_BYTES), of_one)
+        ranges = math.ceil(_FAR_RANGES * of_one)
+        return Share(self._window_bytes(max(_NEAR_WINDOW_BYTES, ranges * RANGE_BYTES)), ranges, _FAR_GROWTH)
+
+    def _window_bytes(self, useful_bytes: int) -> int:
+        """Return the window that a session gets of what is useful."""
+        fair = self._budget_bytes // _AHEAD_SHARE // len(self._last_read_s)
+        return max(_MIN_WINDOW_BYTES, min(self._max_window_bytes, useful_bytes, fair))
 
     def leave(self, session: ReadSession) -> None:
         """End a session's share."""
@@ -121,6 +139,8 @@ class ReadSession:
         Returns the bytes to request now in ranges of `range_bytes`, None when enough is on its way.
         """
         self.position = max(self.position, wanted.end)
+        if share.growth == _FAR_GROWTH:  # at once: the next plan is a first byte away
+            self._grow(share)
         window_bytes = min(self.window_bytes, share.window_bytes)
         range_bytes = self.range_bytes = _range_bytes(window_bytes, share)
         target = min(length_bytes, max(wanted.end, wanted.start + window_bytes))
@@ -132,11 +152,16 @@ class ReadSession:
             return None
         # Whole ranges: half a range more than the window is cheaper than a small one.
         ranges = max(1, (missing + range_bytes // 2) // range_bytes)
+        self._grow(share)
+        return self._up_to(min(length_bytes, max(wanted.end, self.ahead + ranges * range_bytes)))
+
+    def _grow(self, share: Share) -> None:
+        """Enlarge the window if enough of it was read, within the share."""
+        window_bytes = min(self.window_bytes, share.window_bytes)
         if self.position - self.grown_at >= window_bytes // _GROWS_AFTER:
             self.grown_at = self.position
-            window_bytes *= 2
+            window_bytes *= share.growth
         self.window_bytes = min(share.window_bytes, window_bytes)
-        return self._up_to(min(length_bytes, max(wanted.end, self.ahead + ranges * range_bytes)))
 
     def prove(self) -> None:
         """Prove the session sequential, and open its window."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 import trio
 
+from tierfs.chunkstore.link import Links
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.config import ReadSettings
@@ -67,11 +68,10 @@ class Reader:
         self.settings = settings
         self.metrics = metrics
         self.spans = SpanCache(BufferPool(settings.budget_bytes))
-        self.shares = FairShare(settings.budget_bytes, settings.max_window_bytes, settings.streams)
+        self.links = Links(settings.streams)
+        self.shares = FairShare(settings.budget_bytes, settings.max_window_bytes, self.links)
         self._etags = Etags(metadata)
-        self.fetcher = Fetcher(
-            self.spans, storage_of, settings.streams, settings.urgent_streams, metrics, self._etags, cache
-        )
+        self.fetcher = Fetcher(self.spans, storage_of, self.links, settings.urgent_streams, metrics, self._etags, cache)
         self.cache = cache
         self.local = LocalReader(files, settings.open_files, settings.local_threads, metrics)
         self.open_handles = OpenHandles(metrics)

@@ -10,6 +10,7 @@ import json
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from tierfs.chunkstore.link import LinkFigures
 from tierfs.errors import NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.transaction import ReadTransaction
@@ -31,6 +32,7 @@ class ReadingFigures:
     fetches_in_flight: int
     fetches_waiting: int
     waiting: Waiting
+    link: LinkFigures
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,7 @@ def figures(reader: Reader) -> ReadingFigures:
         fetches_in_flight=reader.fetcher.running,
         fetches_waiting=max(0, reader.spans.transfers - reader.fetcher.running),
         waiting=reader.waits.now,
+        link=reader.links.figures,
     )
 
 

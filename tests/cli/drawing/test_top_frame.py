@@ -32,6 +32,7 @@ def stats() -> dict[str, Any]:
         "cache": {"memory": {"hits": 50, "misses": 50}},
         "memory": {"budget_bytes": 512 * MIB, "used_bytes": 128 * MIB},
         "fetches": {"in_flight": 3, "waiting": 1},
+        "link": {"first_byte_s": 0.0153, "connection_bytes_per_s": 90e6, "streams": 12},
         "handles": 2,
         "sessions": 1,
         "segments_open": 2,
@@ -113,6 +114,7 @@ def test_a_frame_as_text() -> None:
         "/mnt/logs  /srv/store, up 1 min 42 s",
         "reads     local 0 B/s (0/s)   cold 2 MiB/s (1,000/s)   0 operations/s   0 failed/s",
         "cold      GET 0 B/s (0/s)   3 in flight, 1 waiting   memory hits 90.0 %",
+        "link      12 streams   first byte 15.3 ms   85.8 MiB/s for each connection",
         "memory    128 MiB of 512 MiB   2 handles   1 session",
         "backlog   3 MiB to offload   1 MiB in active chunks   oldest 1 min 5 s",
         "",
@@ -126,19 +128,31 @@ def test_a_frame_fits_its_window_and_hides_no_segment_silently() -> None:
     before, after = later()
     after["segments"] = [segment(f"s{number}\x1b[2J", number) for number in range(20)]
     after["segments_open"] = 1500
-    lines = draw(frame(before, after), "/mnt", rows=12)
-    assert len(lines) == 12
+    lines = draw(frame(before, after), "/mnt", rows=13)
+    assert len(lines) == 13
     assert lines[-1] == "and 1,496 more open segments"
     assert "\x1b" not in "".join(lines)
     assert draw(frame(before, after), "/mnt")[-1] == "and 1,480 more open segments"
     assert len(draw(frame(before, after), "/mnt", rows=3)) == 3
 
 
+@pytest.mark.parametrize(
+    ("link", "line"),
+    [
+        ({"first_byte_s": None, "connection_bytes_per_s": None, "streams": 4}, "4 streams, not measured yet"),
+        ({"first_byte_s": 0.001, "connection_bytes_per_s": None, "streams": 4}, "4 streams   first byte 1.0 ms"),
+    ],
+)
+def test_a_link_shows_what_is_measured(link: dict[str, Any], line: str) -> None:
+    before, after = later()
+    assert draw(frame(before, after | {"link": link}), "/mnt")[3] == f"link      {line}"
+
+
 def test_who_is_not_the_holder_knows_no_backlog() -> None:
     before, after = later()
     after |= {"holder": False, "backlog": None, "segments": [], "segments_open": 0}
     lines = draw(frame(before, after), "/mnt")
-    assert lines[4] == "backlog   known only to the holder, which is another process or none"
+    assert lines[5] == "backlog   known only to the holder, which is another process or none"
     assert lines[-1] == "no segment is open"
 
 

@@ -32,7 +32,7 @@ class Threads:
         self.begun: queue.Queue[Transfer] = queue.Queue()
         self.ended: queue.Queue[Transfer] = queue.Queue()
         self.threads: set[threading.Thread] = set()
-        self.queue = FetchQueue(STREAMS, URGENT_STREAMS, self._run)
+        self.queue = FetchQueue(lambda: STREAMS, URGENT_STREAMS, self._run)
         self._spans = SpanCache(BufferPool(1024 * MIB))
         self._next = 0
 

@@ -13,6 +13,7 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.fetch.chaos import CheckedPool
 from tests.reading.test_reader import make_cold, reader_of
 from tests.stores import TestStore, open_test_store
+from tierfs.chunkstore.link import LEAST_STREAMS, Links
 from tierfs.errors import NotFound, PermissionDenied, Unavailable
 from tierfs.reading.fetch.fetcher import HedgePolicy
 from tierfs.reading.handle import ReadHandle
@@ -26,7 +27,7 @@ FLOOR_S = 0.05
 
 
 def noted(*first_bytes_s: float) -> HedgePolicy:
-    policy = HedgePolicy()
+    policy = HedgePolicy(Links(LEAST_STREAMS))
     for first_byte_s in first_bytes_s:
         policy.note(first_byte_s)
     return policy
@@ -67,7 +68,7 @@ def hedges_sent(policy: HedgePolicy) -> int:
 
 
 def test_hedges_are_earned() -> None:
-    policy = HedgePolicy()
+    policy = HedgePolicy(Links(LEAST_STREAMS))
     assert hedges_sent(policy) == 1
     for _ in range(19):
         policy.note(0.1)

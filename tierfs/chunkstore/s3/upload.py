@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from tierfs.checksum import Buffer, crc32c
+from tierfs.chunkstore.link import LEAST_STREAMS, Link, Slots
 from tierfs.chunkstore.protocol import Abilities, PartedSource, Source
 from tierfs.chunkstore.s3.client import S3Connection
 from tierfs.chunkstore.s3.errors import map_s3_errors
@@ -77,7 +78,7 @@ PartJob = Callable[[str, int], UploadPart]
 
 
 class Uploader:
-    """Uploads objects of one location. Thread-safe; the pool bounds parts in flight."""
+    """Uploads objects of one location. Thread-safe; the pool bounds parts in flight, of which the link takes some."""
 
     def __init__(self, connection: S3Connection, abilities: Abilities, pool: Pool) -> None:
         self._connection = connection
@@ -85,6 +86,9 @@ class Uploader:
         self._location = connection.location
         self._abilities = abilities
         self._pool = pool
+        # A near server that takes a part slowly has a slow disk, which more parts at once do not make faster.
+        self._link = Link(slow_bytes_per_s=0)
+        self._slots = Slots()
 
     def upload(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
         """Store all of `source`; return the etag, "" if not known yet. Raises AlreadyExists.
@@ -102,7 +106,14 @@ class Uploader:
         for size in _part_lengths(source):
             jobs.append(partial(self._upload_part, name, source, start, size))
             start += size
-        return self.assemble(name, jobs, metadata, create_only=create_only, abilities=self._abilities)
+        return self.assemble(
+            name,
+            jobs,
+            metadata,
+            create_only=create_only,
+            abilities=self._abilities,
+            part_bytes=max(PART_BYTES, *_part_lengths(source)),
+        )
 
     def assemble(
         self,
@@ -112,16 +123,18 @@ class Uploader:
         *,
         create_only: bool,
         abilities: Abilities,
+        part_bytes: int = PART_BYTES,
         before_completion: Callable[[], None] | None = None,
     ) -> str:
         """Run `jobs`, one per part, in parallel and make their parts one object; return its etag as `upload` does.
 
-        `before_completion` is called once all parts exist; when it raises, the parts are dropped.
+        `part_bytes` is the memory that a job takes. `before_completion` is called once all parts exist; when it raises,
+        the parts are dropped.
         An ambiguous answer to the completion is not followed by an abort: the server may be completing.
         """
         upload_id = self._begin(name, metadata, abilities)
         try:
-            parts = self._pool.run(lambda numbered: numbered[1](upload_id, numbered[0]), enumerate(jobs, 1))
+            parts = self._pool.run(partial(self._in_slot, upload_id, part_bytes), enumerate(jobs, 1))
             if before_completion is not None:
                 before_completion()
             if create_only and not self._abilities.create_only_multipart:
@@ -133,14 +146,21 @@ class Uploader:
             self._abort(name, upload_id)
             raise
 
+    def _in_slot(self, upload_id: str, part_bytes: int, numbered: tuple[int, PartJob]) -> UploadPart:
+        """Make a part when the link takes one more; large parts fill it, and memory, sooner."""
+        number, job = numbered
+        with self._slots.one_of(lambda: max(LEAST_STREAMS, self._link.streams * PART_BYTES // part_bytes)):
+            return job(upload_id, number)
+
     def put_part(self, name: str, body: bytes, upload_id: str, number: int, abilities: Abilities) -> UploadPart:
         """Upload one part; `abilities` are those given to `assemble`."""
         checksum = _Checksum.of(body, abilities)
         request: dict[str, Any] = dict(checksum.parameters)
-        with map_s3_errors(self._location, "write", name):
+        with map_s3_errors(self._location, "write", name), self._link.begin() as timer:
             answer: Answer = self._client.upload_part(
                 **self._address(name), UploadId=upload_id, PartNumber=number, Body=body, **request
             )
+            timer.sent(len(body))
         self._checked_etag(name, answer, checksum.md5.hex() if checksum.md5 else None)
         listed = {"PartNumber": number, "ETag": answer["ETag"]}
         if checksum.md5 is None:
@@ -161,10 +181,11 @@ class Uploader:
 
     def _begin(self, name: str, metadata: Mapping[str, str], abilities: Abilities) -> str:
         request: dict[str, Any] = {"ChecksumAlgorithm": "CRC32C"} if abilities.verifies_crc32c else {}
-        with map_s3_errors(self._location, "write", name):
+        with map_s3_errors(self._location, "write", name), self._link.begin() as timer:
             answer = self._client.create_multipart_upload(
                 **self._address(name), Metadata=dict(metadata), ContentType=_CONTENT_TYPE, **request
             )
+            timer.answered()
         return answer["UploadId"]
 
     def _upload_part(self, name: str, source: Source, start: int, size: int, upload_id: str, number: int) -> UploadPart:

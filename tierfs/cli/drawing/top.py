@@ -71,6 +71,7 @@ class Frame:
     memory_budget_bytes: int
     fetches_in_flight: int
     fetches_waiting: int
+    link: Mapping[str, Any]
     handles: int
     sessions: int
     disk_cache: Mapping[str, Any] | None
@@ -100,6 +101,7 @@ def frame(before: Stats, after: Stats) -> Frame:
         memory_budget_bytes=memory["budget_bytes"],
         fetches_in_flight=fetches["in_flight"],
         fetches_waiting=fetches["waiting"],
+        link=after["link"],
         handles=after["handles"],
         sessions=after["sessions"],
         disk_cache=after["disk_cache"],
@@ -166,6 +168,7 @@ def _in(stats: Stats, *keys: str) -> Stats:
 
 
 _GAP = "   "
+_MS_PER_S = 1000
 _TABLE_HEADER = ("read/s", "tier", "handles", "at", "of", "ahead", "segment")
 
 
@@ -175,6 +178,7 @@ def draw(frame: Frame, mountpoint: str, rows: int | None = None) -> list[str]:
         f"{printable(mountpoint)}  {printable(frame.store)}, up {output.duration(frame.uptime_s)}",
         _GAP.join(["reads  ", *(f"{tier} {_rate(rate)}" for tier, rate in frame.reads.items()), _operations(frame)]),
         _GAP.join(["cold   ", f"GET {_rate(frame.fetched)}", _fetches(frame), *map(_cache, frame.caches)]),
+        _GAP.join(["link   ", _link(frame)]),
         _GAP.join(["memory ", _memory(frame), *_disk_cache(frame)]),
         _GAP.join(["backlog", _backlog(frame)]),
         "",
@@ -222,6 +226,16 @@ def _operations(frame: Frame) -> str:
 
 def _fetches(frame: Frame) -> str:
     return f"{frame.fetches_in_flight} in flight, {frame.fetches_waiting} waiting"
+
+
+def _link(frame: Frame) -> str:
+    """Return the link's measurements; a mount that has read nothing cold has none."""
+    link, streams = frame.link, output.count(frame.link["streams"], "stream")
+    if link["first_byte_s"] is None:
+        return f"{streams}, not measured yet"
+    rate = link["connection_bytes_per_s"]
+    shown = "" if rate is None else f"{_GAP}{_size(rate)}/s for each connection"
+    return f"{streams}{_GAP}first byte {link['first_byte_s'] * _MS_PER_S:.1f} ms{shown}"
 
 
 def _cache(row: CacheRow) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from tierfs import ranges
+from tierfs.chunkstore.link import Links, Slots
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss
@@ -19,7 +20,9 @@ from tierfs.parallel import Pool
 from tierfs.reading.etags import Etags
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
 
-_THREADS = 8
+_LEAST_AT_ONCE = 8
+_MOST_AT_ONCE = 32
+"""Pieces at once: the least for disks, the most for links far away; each takes a buffer."""
 
 
 class Scrubber:
@@ -33,12 +36,25 @@ class Scrubber:
         self.etags = Etags(metadata)
         """Etags of the objects read: those that differ and whose bytes proved right wait to be adopted."""
         self.places = Places(metadata, storage_of)
-        self._copies = CopyReader(lambda: files, storage_of, self.etags.read_into, self._away, self.etags.proved)
+        self._storage_of = storage_of
+        self._links = Links(_MOST_AT_ONCE)
+        self._slots = Slots()
+        self._copies = CopyReader(lambda: files, self._linked, self.etags.read_into, self._away, self.etags.proved)
 
     def run(self, wanted: Iterable[ScrubPiece]) -> Iterator[Checked]:
         """Check each piece, in the same order. Raises Unavailable when a tier does not answer."""
-        with Pool(_THREADS, "tierfs-scrub") as pool:
-            yield from pool.in_order(self.check, wanted)
+        with Pool(_MOST_AT_ONCE, "tierfs-scrub") as pool:
+            yield from pool.in_order(self._check_in_slot, wanted)
+
+    def _check_in_slot(self, piece: ScrubPiece) -> Checked:
+        with self._slots.one_of(lambda: max(_LEAST_AT_ONCE, self._links.streams)):
+            return self.check(piece)
+
+    def _linked(self, location_id: LocationId) -> ChunkStorage:
+        """Return a location's storage, and follow its link."""
+        storage = self._storage_of(location_id)
+        self._links.add(location_id, storage)
+        return storage
 
     def has_all(self, segment_id: SegmentId, span: ByteRange, *tiers: Tier) -> bool:
         """Return whether these tiers have good copies of all readable bytes of a range; reads them."""

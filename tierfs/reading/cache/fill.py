@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
+from tierfs.chunkstore.link import Links
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import checksums, tables
@@ -63,9 +64,12 @@ class Warmer:
         storage_of: Callable[[LocationId], ChunkStorage],
         metrics: MetricSink,
         advance: Meter,
+        most_threads: int,
         check: Callable[[], object] = lambda: None,
     ) -> None:
-        """`check` is called every now and then by the thread that runs it, and raises what shall end the run."""
+        """`most_threads` bounds the threads, whose number follows the link; each takes a part's memory.
+
+        `check` is called every now and then by the thread that runs it, and raises what shall end the run."""
         self._cache = cache
         self._metadata = metadata
         self._etags = Etags(metadata)
@@ -73,35 +77,43 @@ class Warmer:
         self._metrics = metrics
         self._advance = advance
         self._check = check
+        self._links = Links(most_threads)
+        self._workers: list[threading.Thread] = []
         self._parts: Iterator[_FillPart] = iter(())
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._error: BaseException | None = None
 
-    def run(self, wanted: Iterable[WantedBytes], threads: int) -> None:
+    def run(self, wanted: Iterable[WantedBytes]) -> None:
         """Return when the cache was offered every byte and has stored what it keeps.
 
         What it holds is checked and counts as just read. Objects that were replaced meanwhile are left out. Raises
         what fetching raises, DataLoss for a missing object, and what `check` raises; what was stored stays.
         """
         self._parts = _parts(wanted)
-        # Daemons, so that one that waits for a dead server does not hold up the end of the process.
-        workers = [threading.Thread(target=self._work, name="tierfs-warm", daemon=True) for _ in range(threads)]
-        for worker in workers:
-            worker.start()
+        self._start_workers()
         try:
-            while not self._stop.is_set() and (left := [worker for worker in workers if worker.is_alive()]):
+            while not self._stop.is_set() and (left := [worker for worker in self._workers if worker.is_alive()]):
                 left[0].join(_POLL_S)
                 self._check()
         finally:
             self._stop.set()
             end = time.monotonic() + _END_S
-            for worker in workers:
+            for worker in self._workers:
                 worker.join(max(0.0, end - time.monotonic()))
             self._etags.adopt()
         if self._error is not None:
             raise self._error
         self._check()
+
+    def _start_workers(self) -> None:
+        """Start as many as the link has streams by now."""
+        with self._lock:
+            while len(self._workers) < self._links.streams and not self._stop.is_set():
+                # Daemons, so that one that waits for a dead server does not hold up the end of the process.
+                worker = threading.Thread(target=self._work, name="tierfs-warm", daemon=True)
+                self._workers.append(worker)
+                worker.start()
 
     def _work(self) -> None:
         memory = memoryview(bytearray(PART_BYTES + CRC_BLOCK_BYTES))
@@ -110,6 +122,7 @@ class Warmer:
                 with suppress(_Replaced):
                     self._fill(part, memory)
                 self._advance(part.range.length_bytes, part.name)
+                self._start_workers()
         except _Stopped:
             return
         except BaseException as exc:  # raised again by `run`
@@ -148,6 +161,7 @@ class Warmer:
         """Fill `view` with bytes of the object that match their checksums."""
         holder = part.holder
         storage = self._storage_of(holder.location_id)
+        self._links.add(holder.location_id, storage)
         blocks = _StoppableBlocks(holder, grid, missing.start, view, self._stop)
         try:
             self._etags.proved(holder, fetch(blocks, storage, self._etags, self._metrics))

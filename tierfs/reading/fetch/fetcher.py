@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import trio
 
 from tierfs.chunkstore.http.on_loop import LoopGets, StartedGet
+from tierfs.chunkstore.link import Links
 from tierfs.chunkstore.protocol import ChunkStorage, RangeUrls
 from tierfs.errors import Closed, DataLoss, TierfsError, Unavailable
 from tierfs.metadata.records import ObjectRecord
@@ -36,6 +37,9 @@ _QUANTILE = 0.99
 _FLOOR_S = 0.05
 """Below this a busy processor is more likely than a slow server (a guess; a GET takes 2 ms on one machine)."""
 
+_LATE = 2.0
+"""Multiple of the link's shortest time to a first byte that is no sign of a slow server (a guess)."""
+
 _UNKNOWN_S = 1.0
 """Until there are enough samples."""
 
@@ -48,7 +52,8 @@ _MOST_SAVED = 4.0
 class HedgePolicy:
     """The delay before a hedge, and a budget of hedges. On the trio loop only."""
 
-    def __init__(self) -> None:
+    def __init__(self, links: Links) -> None:
+        self._links = links
         self._first_bytes_s: deque[float] = deque(maxlen=_RECENT)
         self._since_renewal = 0
         self._saved = 1.0
@@ -63,7 +68,8 @@ class HedgePolicy:
         if self._since_renewal >= _RENEW_EVERY and len(self._first_bytes_s) >= _ENOUGH:
             self._since_renewal = 0
             ordered = sorted(self._first_bytes_s)
-            self.delay_s = max(_FLOOR_S, ordered[int(len(ordered) * _QUANTILE)])
+            floor_s = max(_FLOOR_S, _LATE * self._links.first_byte_s)
+            self.delay_s = max(floor_s, ordered[int(len(ordered) * _QUANTILE)])
 
     @property
     def allowed(self) -> bool:
@@ -95,7 +101,7 @@ class Fetcher:
         self,
         spans: SpanCache,
         storage_of: StorageOf,
-        streams: int,
+        links: Links,
         urgent_streams: int,
         metrics: MetricSink,
         etags: Etags,
@@ -111,8 +117,9 @@ class Fetcher:
             from tierfs.reading.cache.cache import CacheWriter  # `cat` starts fast without one
 
             self._writer = CacheWriter(cache, spans.pool.budget_bytes // 4)
-        self._hedges = HedgePolicy()
-        self._queue = FetchQueue(streams, urgent_streams, self._run)
+        self._links = links
+        self._hedges = HedgePolicy(links)
+        self._queue = FetchQueue(lambda: links.streams, urgent_streams, self._run)
         self._gets = LoopGets(urgent_streams)
         self._count_requests = metrics.counter(MetricName.STORAGE_REQUESTS, tier=_COLD, verb=_READ)
         self._count_bytes = metrics.counter(MetricName.STORAGE_BYTES, tier=_COLD, verb=_READ)
@@ -228,7 +235,11 @@ class Fetcher:
             self._ended(transfer, Closed("the store was closed while it was read"))
             raise
         if done:
-            self._take_in(transfer, trio.current_time() - began_s)
+            seconds = trio.current_time() - began_s
+            link = self._links.get(transfer.span.holder.location_id)
+            if link is not None:
+                link.answered(seconds)
+            self._take_in(transfer, seconds)
         else:
             self._queue.hand_over(transfer)
 
@@ -303,6 +314,7 @@ class Fetcher:
     def _storage_at(self, location_id: LocationId) -> ChunkStorage:
         """In a thread: return a location's storage, whose URLs the loop may use from now on."""
         storage = self._storage_of(location_id)
+        self._links.add(location_id, storage)
         if isinstance(storage, RangeUrls):
             self._range_urls[location_id] = storage
         return storage

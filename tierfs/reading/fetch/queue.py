@@ -1,8 +1,8 @@
 """The queue of transfers and its threads: small ones with a waiting reader run at once, others in a few threads.
 
-Large transfers take `streams` threads, those with a waiting reader first, then read-ahead, nearest to its reader first:
-more threads gain nothing and delay each other. Small transfers with a waiting reader have threads of their own, so that
-random reads run beside each other and beside any read-ahead.
+Large transfers take as many threads as the link has streams, those with a waiting reader first, then read-ahead,
+nearest to its reader first: more threads gain nothing and delay each other. Small transfers with a waiting reader have
+threads of their own, so that random reads run beside each other and beside any read-ahead.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ SMALL_BYTES = MIB
 class FetchQueue:
     """Runs transfers in threads, which are started on demand. Thread-safe."""
 
-    def __init__(self, streams: int, urgent_streams: int, run: Callable[[Transfer], None]) -> None:
-        """`run` is called in a thread and raises nothing."""
+    def __init__(self, streams: Callable[[], int], urgent_streams: int, run: Callable[[Transfer], None]) -> None:
+        """`streams` may change its answer; `run` is called in a thread and raises nothing."""
         self._run = run
         self._streams = streams
-        self._most_threads = streams + urgent_streams
+        self._urgent_streams = urgent_streams
         self._changed = threading.Condition()
         self._urgent: list[tuple[int, Transfer, bool]] = []
         self._others: list[tuple[int, int, Transfer]] = []
@@ -55,7 +55,7 @@ class FetchQueue:
                 heapq.heappush(self._urgent, (number, transfer, False))
             else:
                 heapq.heappush(self._others, (priority, number, transfer))
-                if self._streams_busy >= self._streams:
+                if self._streams_busy >= self._streams():
                     return  # a thread that ends takes it
             self._wake_one()
 
@@ -75,7 +75,7 @@ class FetchQueue:
         if self._idle:
             self._idle -= 1  # here, not when it wakes: the next one queued needs another thread
             self._changed.notify()
-        elif self._threads < self._most_threads:
+        elif self._threads < self._streams() + self._urgent_streams:
             self._threads += 1
             threading.Thread(target=self._work, name="tierfs-fetch", daemon=True).start()
 
@@ -103,9 +103,11 @@ class FetchQueue:
             _, transfer, handed_over = heapq.heappop(self._urgent)
             if handed_over or transfer.own():
                 return transfer, False
-        while self._others and self._streams_busy < self._streams:
+        while self._others and self._streams_busy < self._streams():
             transfer = heapq.heappop(self._others)[2]
             if transfer.own():
                 self._streams_busy += 1
+                if self._others and self._streams_busy < self._streams():  # their number has grown
+                    self._wake_one()
                 return transfer, True
         return None

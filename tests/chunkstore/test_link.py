@@ -1,0 +1,193 @@
+"""The number of streams that a link takes, on a clock that the tests move."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tierfs.chunkstore.link import LEAST_STREAMS, Link, LinkFigures, Links, Slots
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.wrappers import InstrumentedStorage
+from tierfs.clock import ManualClock
+from tierfs.metrics import NullMetrics
+from tierfs.types import MIB, LocationId
+
+PATIENCE_S = 20.0
+MS = 0.001
+MB = 1e6
+STEP_BYTES = 256 * 1024
+UNMEASURED = LinkFigures(None, None, LEAST_STREAMS)
+
+
+def download(link: Link, clock: ManualClock, first_byte_s: float, bytes_per_s: float, length_bytes: int = MIB) -> None:
+    """Have a link see one download, whose first step arrives with its first byte."""
+    with link.begin() as timer:
+        received = timer.watching(None)
+        clock.advance(first_byte_s)
+        received(STEP_BYTES)
+        clock.advance((length_bytes - STEP_BYTES) / bytes_per_s)
+        received(length_bytes)
+        timer.received(length_bytes)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def link(clock: ManualClock) -> Link:
+    return Link(clock)
+
+
+def test_a_link_that_is_not_measured_takes_the_least(link: Link) -> None:
+    assert link.figures == UNMEASURED
+    assert not link.is_far
+
+
+@pytest.mark.parametrize(
+    ("first_byte_s", "bytes_per_s", "streams"),
+    [
+        (1 * MS, 400 * MB, LEAST_STREAMS),
+        (7 * MS, 150 * MB, LEAST_STREAMS),
+        (1 * MS, 50 * MB, 17),
+        (15 * MS, 90 * MB, 12),
+        (15 * MS, 400 * MB, 5),
+        (40 * MS, 40 * MB, 28),
+        (150 * MS, 20 * MB, 69),
+    ],
+)
+def test_streams_are_those_that_fill_the_link(
+    link: Link, clock: ManualClock, first_byte_s: float, bytes_per_s: float, streams: int
+) -> None:
+    download(link, clock, first_byte_s, bytes_per_s)
+    assert link.figures.first_byte_s == pytest.approx(first_byte_s)
+    assert link.figures.connection_bytes_per_s == pytest.approx(bytes_per_s)
+    assert link.streams == streams
+    assert link.is_far == (streams > LEAST_STREAMS)
+
+
+def test_one_small_answer_tells_a_far_link(link: Link) -> None:
+    link.answered(16 * MS)
+    assert link.is_far
+
+
+def test_one_late_answer_makes_no_link_far(link: Link) -> None:
+    for seconds in (2 * MS, 90 * MS, 3 * MS):
+        link.answered(seconds)
+    assert link.figures == LinkFigures(2 * MS, None, LEAST_STREAMS)
+
+
+def test_a_way_that_became_longer_is_believed_in_time(link: Link, clock: ManualClock) -> None:
+    link.answered(2 * MS)
+    for _ in range(60):
+        clock.advance(1.1)
+        link.answered(20 * MS)
+    assert link.first_byte_s == 20 * MS
+    assert link.is_far
+
+
+def test_connections_that_share_a_full_link_do_not_ask_for_more(link: Link, clock: ManualClock) -> None:
+    """Beside many others a transfer is slow because of them: more streams would make it slower."""
+    download(link, clock, 15 * MS, 90 * MB)
+    begun = [link.begin() for _ in range(LEAST_STREAMS)]
+    for one in begun:
+        one.__enter__()
+    for _ in range(20):
+        download(link, clock, 15 * MS, 10 * MB)
+    assert link.streams == 12
+    for one in begun:
+        one.__exit__(None, None, None)
+    for _ in range(20):
+        download(link, clock, 15 * MS, 45 * MB)
+    assert link.streams == 21
+
+
+def test_short_transfers_say_nothing_about_the_rate(link: Link, clock: ManualClock) -> None:
+    download(link, clock, 15 * MS, 1 * MB, length_bytes=STEP_BYTES + 1)
+    assert link.figures.connection_bytes_per_s is None
+
+
+def test_uploads_measure_too(clock: ManualClock) -> None:
+    link = Link(clock, slow_bytes_per_s=0)
+    with link.begin() as timer:
+        clock.advance(15 * MS)
+        timer.answered()
+    with link.begin() as timer:
+        clock.advance(15 * MS + 8 * MIB / (90 * MB))
+        timer.sent(8 * MIB)
+    assert link.streams == 12
+
+
+def test_a_near_server_with_a_slow_disk_gets_no_more_parts(clock: ManualClock) -> None:
+    link = Link(clock, slow_bytes_per_s=0)
+    with link.begin() as timer:
+        clock.advance(3 * MS)
+        timer.answered()
+        clock.advance(0.5)
+        timer.sent(8 * MIB)
+    assert link.streams == LEAST_STREAMS
+
+
+def test_reads_of_an_instrumented_storage_measure_its_link(clock: ManualClock) -> None:
+    storage = InstrumentedStorage(SlowStorage(clock), NullMetrics(), clock=clock)
+    links = Links(most_streams=32)
+    links.add(LocationId(1), storage)
+    assert links.streams == LEAST_STREAMS
+    storage.read_into("object", 0, memoryview(bytearray(4 * MIB)))
+    assert links.figures == LinkFigures(pytest.approx(40 * MS), pytest.approx(40 * MB), 28)
+    assert links.get(LocationId(1)) is storage.link
+    assert Links(most_streams=8).streams == LEAST_STREAMS
+
+
+def test_a_setting_bounds_the_streams(clock: ManualClock) -> None:
+    storage = InstrumentedStorage(SlowStorage(clock), NullMetrics(), clock=clock)
+    storage.read_into("object", 0, memoryview(bytearray(4 * MIB)))
+    links = Links(most_streams=8)
+    links.add(LocationId(1), storage)
+    assert (links.streams, links.figures.streams) == (8, 8)
+
+
+def test_a_storage_without_a_link_is_near() -> None:
+    links = Links(most_streams=32)
+    links.add(LocationId(1), MemoryStorage())
+    assert links.get(LocationId(1)) is None
+    assert links.figures == UNMEASURED
+
+
+class SlowStorage(MemoryStorage):
+    """Answers after 40 ms and delivers 40 MB/s."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self._manual = clock
+
+    def read_into(self, name, offset, buffer, *, if_match=None, progress=None) -> None:  # type: ignore[no-untyped-def]
+        self._manual.advance(40 * MS)
+        progress(STEP_BYTES)
+        self._manual.advance((len(buffer) - STEP_BYTES) / (40 * MB))
+        progress(len(buffer))
+
+
+def test_slots_follow_their_bound() -> None:
+    slots, most, inside = Slots(), [1], threading.Semaphore(0)
+    leave = threading.Event()
+
+    def work() -> None:
+        with slots.one_of(lambda: most[0]):
+            inside.release()
+            assert leave.wait(PATIENCE_S)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert inside.acquire(timeout=PATIENCE_S)
+    assert not inside.acquire(timeout=0.05)
+    most[0] = 4
+    with slots.one_of(lambda: 4):  # the next end wakes those that wait
+        pass
+    assert all(inside.acquire(timeout=PATIENCE_S) for _ in range(3))
+    leave.set()
+    for thread in threads:
+        thread.join(PATIENCE_S)
