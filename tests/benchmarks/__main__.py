@@ -35,10 +35,11 @@ from tests.benchmarks.spark.reading import bench_spark
 from tests.benchmarks.spark.scrub import bench_spark_scrub
 from tests.benchmarks.spark.writing import bench_spark_writing
 from tests.benchmarks.starting import bench_start
-from tests.benchmarks.sustained import bench_many_writers, bench_sustained
 from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
 from tests.benchmarks.workloads import dd
+from tests.benchmarks.writing.small_appends import bench_small_appends
+from tests.benchmarks.writing.sustained import bench_many_writers, bench_sustained
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
@@ -258,6 +259,7 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "sustained": _sustained,
     "start": lambda run: bench_start(run.directory, run.other and run.other.resolve(), run.repetitions),
     "append": lambda run: bench_append(run.directory, run.repetitions),
+    "appends": lambda run: bench_small_appends(run.directory, run.repetitions),
     "local": lambda run: bench_local(run.directory, run.repetitions),
     "url": lambda run: bench_by_url(run.directory, run.repetitions),
 }

@@ -16,7 +16,7 @@ from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import DataLoss, StorageFull, TierfsError
 from tierfs.metadata.store import MetadataStore
-from tierfs.segments.group_commit import GroupCommit
+from tierfs.segments.group_commit import Call, GroupCommit
 from tierfs.segments.ownership import WriterLocks
 from tierfs.types import ByteRange
 
@@ -189,45 +189,39 @@ def appended_while_the_leader_is_interrupted(
             results[names[number]] = exc
 
     threads = [threading.Thread(target=append, args=(number,)) for number in (1, 2)]
-    commit = GroupCommit._commit
-
-    def interrupt() -> None:
-        signal.raise_signal(signal.SIGINT)
-
-    def wrapped(self: GroupCommit, group: Any) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            commit(self, group)
-            return
-        if moment == "before":
-            interrupt()
-        commit(self, group)
-        if moment == "committed":
-            interrupt()
-
+    commit, enqueue, wake = GroupCommit._commit, GroupCommit._enqueue, Call.wake
     queue_is_full = threading.Event()
-    enqueue = GroupCommit.enqueue
 
-    def enqueued(self: GroupCommit, pending: Any) -> None:
-        enqueue(self, pending)
+    def interrupt(at: str) -> None:
+        if at == moment and threading.current_thread() is threading.main_thread():
+            signal.raise_signal(signal.SIGINT)
+
+    def committed(self: GroupCommit, group: Any) -> None:
+        interrupt("before")
+        commit(self, group)
+        interrupt("committed")
+
+    def enqueued(self: GroupCommit, call: Call) -> bool:
+        leads = enqueue(self, call)
         if len(self._queue) == len(names):
             queue_is_full.set()
+        return leads
 
-    def wait(self: GroupCommit, pending: Any, original: Any = GroupCommit.wait) -> None:
-        if threading.current_thread() is threading.main_thread():
+    def returned(_: GroupCommit) -> None:
+        if threading.current_thread() is threading.main_thread():  # it leads
             for thread in threads:
                 thread.start()
             queue_is_full.wait()
-            done = pending.done.set
-            if moment == "told":
-                pending.done.set = lambda: (interrupt(), done())
-        elif not queue_is_full.is_set() or not writers[0]._newest.done.is_set():  # type: ignore[union-attr]
-            writers[0]._newest.done.wait()  # type: ignore[union-attr]  # the main thread leads
-        original(self, pending)
+
+    def woken(self: Call) -> None:
+        interrupt("told")
+        wake(self)
 
     with monkeypatch.context() as patch:
-        patch.setattr(GroupCommit, "enqueue", enqueued)
-        patch.setattr(GroupCommit, "_commit", wrapped)
-        patch.setattr(GroupCommit, "wait", wait)
+        patch.setattr(GroupCommit, "_enqueue", enqueued)
+        patch.setattr(GroupCommit, "_await_returning", returned)
+        patch.setattr(GroupCommit, "_commit", committed)
+        patch.setattr(Call, "wake", woken)
         with pytest.raises(KeyboardInterrupt):
             writers[0].append(b"abc")
         for thread in threads:

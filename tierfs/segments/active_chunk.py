@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from tierfs import names
-from tierfs.checksum import Buffer, GridBuilder
+from tierfs.checksum import GridBuilder
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, TierfsError
 from tierfs.metadata import chains, checksums
@@ -39,7 +39,6 @@ class ActiveChunk:
     object_id: ObjectId = ObjectId(0)
     """0 until the chunk's first bytes are committed."""
     directory_synced: bool = False
-    sync_failed: bool = False
     fd: int = -1
     users: int = 0
     """Threads that write to or sync the file; it stays open until they finish."""
@@ -49,9 +48,8 @@ class ActiveChunk:
         """Bytes written."""
         return self.grid.length_bytes
 
-    def checksum(self, data: Buffer) -> BlockCrcs:
-        """Advance the CRCs over `data` and return those of the blocks it touches."""
-        self.grid.feed(data)
+    def take_crcs(self) -> BlockCrcs:
+        """Return the CRCs of the blocks that changed since the last call."""
         return BlockCrcs(*self.grid.take(), self.grid.crc32c)
 
 

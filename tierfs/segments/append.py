@@ -12,13 +12,13 @@ from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments import create, ownership
 from tierfs.segments.active_chunk import ActiveChunk, BlockCrcs, ChunkDescriptors
-from tierfs.segments.group_commit import PendingCommit, StaleBase
+from tierfs.segments.group_commit import Call, PendingCommit, StaleBase
 from tierfs.types import ObjectId, SegmentId, Tier
 
 
 @dataclass(frozen=True, slots=True)
 class AppendPiece:
-    """The part of one append that went into one chunk file."""
+    """The part of the calls of one group that went into one chunk file."""
 
     chunk: ActiveChunk
     length: int
@@ -29,7 +29,7 @@ class AppendPiece:
 
 @dataclass(frozen=True, slots=True)
 class Writing:
-    """The writer's view of its segment when it queued an append."""
+    """The writer's view of its segment when it wrote the calls of a group."""
 
     segment_id: SegmentId
     name: str
@@ -40,29 +40,21 @@ class Writing:
 
 
 class PendingAppend(PendingCommit):
-    """An append on its way to the commit; `last` marks the chunk resumable, `seal` ends the segment."""
+    """Appends of one writer on their way to the commit.
+
+    `last` of the newest one marks the chunk resumable, `seal` ends the segment.
+    """
 
     def __init__(
-        self,
-        writing: Writing,
-        pieces: Sequence[AppendPiece],
-        descriptors: ChunkDescriptors,
-        *,
-        last: bool,
-        seal: bool,
-        entries: Sequence[int] = (),
+        self, writing: Writing, calls: Sequence[Call], pieces: Sequence[AppendPiece], descriptors: ChunkDescriptors
     ) -> None:
-        """Keep the append; `entries` are the lengths of the ledger entries that make up the bytes."""
-        super().__init__([piece.chunk for piece in pieces])
+        """Keep the calls, and the bytes of all of them as they were written."""
+        super().__init__(calls, [piece.chunk for piece in pieces])
         self._descriptors = descriptors
         self._writing = writing
         self._pieces = pieces
-        self._last = last
-        self._seal = seal
-        self._entries = entries
-        self.is_stale = False
-        self.first_entry_id = 0
-        """Id of the first entry, set by the commit."""
+        self.last = calls[-1].last
+        self.seal = calls[-1].seal
 
     @property
     def sealed_chunks(self) -> list[ActiveChunk]:
@@ -80,22 +72,26 @@ class PendingAppend(PendingCommit):
         if segment.active and not writing.in_chunk:
             segment = replace(segment, active=False, generation=segment.generation + 1)
             txn.touch(segment_id=segment.id)
-        if self._entries:
-            self.first_entry_id = entries.append(txn, segment.id, writing.base_length, self._entries)
-        resumable = self._last and segment.active
+        self._append_entries(txn, segment.id)
+        resumable = self.last and segment.active
         if self._pieces:
             first_byte_ms = segment.began_ms if writing.base_length > segment.first_offset else txn.now_ms
             segment = replace(segment, resumable=resumable, modified_ms=txn.now_ms, first_byte_ms=first_byte_ms)
         else:
             segment = replace(segment, resumable=resumable)
-        if self._seal:
+        if self.seal:
             create.write(txn, segment)
         else:
             txn.put(SEGMENTS, tables.u64(segment.id), segment)
 
-    def failed(self) -> None:
-        """Mark the writer's view as no longer the store's."""
-        self.is_stale = True
+    def _append_entries(self, txn: WriteTransaction, segment_id: SegmentId) -> None:
+        lengths = [length for call in self.calls for length in call.entries]
+        if not lengths:
+            return
+        entry_id = entries.append(txn, segment_id, self._writing.base_length, lengths)
+        for call in self.calls:
+            call.first_entry_id = entry_id
+            entry_id += len(call.entries)
 
     def _revalidate(self, txn: WriteTransaction, segment: SegmentRecord) -> ChunkRecord | None:
         """Return the active chunk if the append continues it, else None.
@@ -149,3 +145,22 @@ def split(data: Buffer, room_bytes: int, chunk_bytes: int) -> list[memoryview]:
     cuts = [view[:room_bytes]] if room_bytes else []
     cuts.extend(view[at : at + chunk_bytes] for at in range(room_bytes, len(view), chunk_bytes))
     return [cut for cut in cuts if len(cut)]
+
+
+def joined(parts: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
+    """Join neighbours that have no more than `size_bytes` together; larger ones stay as they are."""
+    found: list[Buffer] = []
+    waiting: list[Buffer] = []
+    room = size_bytes
+    for part in parts:
+        if len(part) > room and waiting:
+            found.append(b"".join(waiting))
+            waiting, room = [], size_bytes
+        if len(part) > size_bytes:
+            found.append(part)
+        else:
+            waiting.append(part)
+            room -= len(part)
+    if waiting:
+        found.append(waiting[0] if len(waiting) == 1 else b"".join(waiting))
+    return found

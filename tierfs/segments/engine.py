@@ -228,6 +228,7 @@ class Engine:
             return
         for writer in list(self._writers.values()):
             self.close_writer(writer)
+        self._tools.commits.close()
         self._locks.close()
 
     def _register(

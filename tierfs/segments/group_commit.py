@@ -1,31 +1,101 @@
-"""Group commit: concurrent appenders share file syncs and one LMDB commit.
+"""Group commit: concurrent appenders share writes, file syncs and one LMDB commit.
 
-The first to arrive leads: it takes everything queued, syncs each file once, commits once, and wakes the others.
-Appenders that arrive during that form the next group. Order inside a segment is queue order. Signals are deferred
-until the group is woken: a Ctrl-C in the leader's thread must not decide over the others' appends.
+The first to arrive leads: it takes all calls that are queued, has each segment's writer put its calls into one write
+and one change, syncs the files side by side, commits once, and wakes the others. Calls that arrive during that form
+the next group, and one of their callers is woken to lead it. Order inside a segment is queue order. Signals are
+deferred until a call has its result: a Ctrl-C in the leader's thread must not decide over the others' appends.
+
+A leader waits for the callers of the group before, as long as one after the other comes back: they were woken a moment
+ago, and a group without them costs as many syncs.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from typing import Protocol
 
 from tierfs.errors import Conflict, NotFound, TierfsError
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import WriteTransaction
+from tierfs.parallel import Pool
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded
 from tierfs.system import processes
+from tierfs.types import ByteRange
+
+log = logging.getLogger(__name__)
+
+_SYNC_THREADS = 8
+"""Files synced at once. Measured on ext4 with 32 files: 7.2 ms one by one, 4.2 with 4, 3.3 with 8, 2.8 with 32."""
+
+_RETURN_S = 0.0002
+"""Longest pause between two callers on their way back: some ten times what a thread takes to be woken and to queue."""
+
+
+class Call:
+    """One append of one caller. `data` stays the caller's until the call is settled."""
+
+    __slots__ = (
+        "_woken",
+        "data",
+        "entries",
+        "error",
+        "expected_offset",
+        "first_entry_id",
+        "is_settled",
+        "last",
+        "leads",
+        "range",
+        "seal",
+        "source",
+    )
+
+    def __init__(
+        self,
+        source: Source,
+        data: memoryview,
+        entries: Sequence[int] = (),
+        expected_offset: int | None = None,
+        *,
+        last: bool = False,
+        seal: bool = False,
+    ) -> None:
+        """Keep the append; `entries` are the lengths of the ledger entries that make up the bytes."""
+        self.source = source
+        self.data = data
+        self.entries = entries
+        self.expected_offset = expected_offset
+        self.last = last
+        self.seal = seal
+        self.range = ByteRange(0, 0)
+        """Bytes of the segment, set when they are written."""
+        self.first_entry_id = 0
+        """Id of the first entry, set by the commit."""
+        self.error: BaseException | None = None
+        self.is_settled = False
+        self.leads = False
+        """Whether the caller is to lead the next group."""
+        self._woken = threading.Lock()  # half the price of an Event
+        self._woken.acquire()
+
+    def wake(self) -> None:
+        """Let the caller go on: the call is settled, or leads."""
+        self._woken.release()
+
+    def wait(self) -> None:
+        """Wait for one `wake`."""
+        self._woken.acquire()
 
 
 class PendingCommit(ABC):
-    """A change that waits for its group. Subclasses define the change."""
+    """The change of one source in a group: all its calls together. Subclasses define the change."""
 
-    def __init__(self, chunks: Sequence[ActiveChunk]) -> None:
+    def __init__(self, calls: Sequence[Call], chunks: Sequence[ActiveChunk]) -> None:
+        self.calls = calls
         self.chunks = tuple(chunks)
         self.error: BaseException | None = None
-        self.done = threading.Event()
 
     @abstractmethod
     def apply(self, txn: WriteTransaction) -> None:
@@ -34,67 +104,156 @@ class PendingCommit(ABC):
         Anything else it raises undoes the whole group.
         """
 
-    @abstractmethod
-    def failed(self) -> None:
-        """Handle that the change was not committed; called on the leader's thread, before any waiter is woken."""
+
+class Source(Protocol):
+    """Makes one change of calls; used by the leader's thread only, for one group at a time."""
+
+    def gather(self, calls: Sequence[Call]) -> tuple[PendingCommit | None, Sequence[Call]]:
+        """Write the bytes of calls, in their order; return their change, and the calls that the next group takes.
+
+        A call that cannot be taken gets its error. An error that is raised is that of all calls without one; none of
+        their bytes are written then.
+        """
+        ...
+
+    def settle(self, pending: PendingCommit) -> None:
+        """Follow the change: it is durable, or has an error and nothing of it is committed. Raises nothing."""
+        ...
 
 
-@dataclass(slots=True)
 class GroupCommit:
-    """One per engine. `enqueue` in the order in which changes must apply, then `wait`."""
+    """One per engine. Thread-safe; close it to end its threads."""
 
-    metadata: MetadataStore
-    descriptors: ChunkDescriptors
-    _queue: list[PendingCommit] = field(default_factory=list)
-    _queue_lock: threading.Lock = field(default_factory=threading.Lock)
-    _leading: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, metadata: MetadataStore, descriptors: ChunkDescriptors) -> None:
+        """Start without threads: the first group of several files starts them."""
+        self.metadata = metadata
+        self.descriptors = descriptors
+        self._queue: list[Call] = []
+        self._queue_lock = threading.Lock()
+        self._has_leader = False
+        self._expected = 1
+        """Calls of the next group if all known callers come back."""
+        self._awaited = 0
+        """Queued calls that the leader waits for; 0 when it does not wait."""
+        self._enough = threading.Lock()
+        """Released once for a leader that waits, by the call that completes its group."""
+        self._enough.acquire()
+        self._pool: Pool | None = None
 
-    def enqueue(self, pending: PendingCommit) -> None:
-        """Queue a change; cheap, never blocks on the disk."""
-        with self._queue_lock:
-            self._queue.append(pending)
+    def close(self) -> None:
+        """End the threads; idempotent. No call may be on its way."""
+        if self._pool is not None:
+            self._pool.close()
+            self._pool = None
 
-    def wait(self, pending: PendingCommit) -> None:
-        """Wait until the change is durable. Raises its error, with nothing changed."""
-        while not pending.done.is_set():
-            with self._leading, processes.deferred():  # the next leader waits here while a group is on its way
-                if not pending.done.is_set():
+    def submit(self, call: Call) -> None:
+        """Queue a call, and wait until it is durable. Raises its error, with nothing changed."""
+        with processes.deferred():
+            call.leads = self._enqueue(call)
+            while not call.is_settled:
+                if call.leads:
+                    call.leads = False
                     self._lead()
-        if pending.error is not None:
-            raise pending.error
+                else:
+                    call.wait()
+        if call.error is not None:
+            raise call.error
+
+    def _enqueue(self, call: Call) -> bool:
+        """Queue a call; return whether its caller is to lead."""
+        with self._queue_lock:
+            self._queue.append(call)
+            if self._awaited and len(self._queue) >= self._awaited:
+                self._awaited = 0
+                self._enough.release()
+            leads, self._has_leader = not self._has_leader, True
+            return leads
 
     def _lead(self) -> None:
-        with self._queue_lock:
-            group, self._queue = self._queue, []
+        """Commit one group, settle its calls, and pass the lead on."""
+        calls: list[Call] = []
+        group: list[PendingCommit] = []
+        later: list[Call] = []
         try:
+            self._await_returning()
+            with self._queue_lock:
+                calls, self._queue = self._queue, []
+            later += self._gather(calls, group)
             self._sync(group)
             self._commit([pending for pending in group if pending.error is None])
         except BaseException as exc:
-            error = exc if isinstance(exc, Exception) else StaleBase("the leader of the group ended")
-            for pending in group:
-                pending.error = pending.error or error
-            if error is not exc:
+            later.clear()
+            _fail(group, calls, exc if isinstance(exc, Exception) else StaleBase("the leader of the group ended"))
+            if not isinstance(exc, Exception):
                 raise
         finally:
             for pending in group:
-                if pending.error is not None:
-                    pending.failed()
-                pending.done.set()
+                _settle(pending)
+            self._pass_on(later, len(calls))
+            waiting = set(map(id, later))
+            for call in calls:
+                if id(call) not in waiting:
+                    call.is_settled = True
+                    call.wake()
+
+    def _await_returning(self) -> None:
+        """Wait for the callers of the group before, while they keep coming."""
+        with self._queue_lock:
+            arrived = len(self._queue)
+            self._awaited = self._expected if arrived < self._expected else 0
+        while self._awaited:
+            if self._enough.acquire(timeout=_RETURN_S):
+                return
+            with self._queue_lock:
+                if len(self._queue) == arrived:
+                    self._awaited = 0
+                arrived = len(self._queue)
+        self._enough.acquire(blocking=False)  # completed in the moment in which the wait ended
+
+    def _gather(self, calls: Sequence[Call], group: list[PendingCommit]) -> list[Call]:
+        """Have each source write its calls, adding its change to `group`; return the calls that wait for the next."""
+        of_sources: dict[int, list[Call]] = {}
+        for call in calls:
+            of_sources.setdefault(id(call.source), []).append(call)
+        later: list[Call] = []
+        for part in of_sources.values():
+            try:
+                pending, rest = part[0].source.gather(part)
+            except Exception as exc:
+                for call in part:
+                    call.error = call.error or exc
+                continue
+            later += rest
+            if pending is not None:
+                group.append(pending)
+        return later
+
+    def _pass_on(self, later: Sequence[Call], settled: int) -> None:
+        """Let the first caller in the queue lead the next group."""
+        with self._queue_lock:
+            self._queue[:0] = later
+            self._expected = settled - len(later) + len(self._queue)
+            self._has_leader = bool(self._queue)
+            if self._queue:
+                self._queue[0].leads = True
+                self._queue[0].wake()
 
     def _sync(self, group: Sequence[PendingCommit]) -> None:
-        """Sync each file once. After a failed sync its file is never used again: the next append starts another."""
-        synced: set[int] = set()
-        for pending in group:
-            for chunk in pending.chunks:
-                try:
-                    if id(chunk) not in synced and not chunk.sync_failed:
-                        self.descriptors.sync(chunk)
-                        synced.add(id(chunk))
-                except TierfsError as exc:
-                    chunk.sync_failed = True
-                    pending.error = StaleBase(str(exc)) if isinstance(exc, ChunkEnded) else exc
-                if chunk.sync_failed and pending.error is None:
-                    pending.error = _SyncFailed(f"{chunk.name}: an earlier sync failed")
+        """Sync the files side by side. A change whose file cannot be synced fails alone."""
+        files = [(pending, chunk) for pending in group for chunk in pending.chunks]
+        if len(files) <= 1:
+            self._sync_files(files)
+            return
+        if self._pool is None:
+            self._pool = Pool(_SYNC_THREADS, "tierfs-sync")
+        self._pool.run(self._sync_files, [files[at::_SYNC_THREADS] for at in range(min(len(files), _SYNC_THREADS))])
+
+    def _sync_files(self, files: Sequence[tuple[PendingCommit, ActiveChunk]]) -> None:
+        for pending, chunk in files:
+            try:
+                self.descriptors.sync(chunk)
+            except TierfsError as exc:
+                pending.error = StaleBase(str(exc)) if isinstance(exc, ChunkEnded) else exc
 
     def _commit(self, group: Sequence[PendingCommit]) -> None:
         if not group:
@@ -107,9 +266,22 @@ class GroupCommit:
                     pending.error = exc
 
 
+def _fail(group: Sequence[PendingCommit], calls: Sequence[Call], error: Exception) -> None:
+    """Give the error to all that have none."""
+    for pending in group:
+        pending.error = pending.error or error
+    for call in calls:
+        call.error = call.error or error
+
+
+def _settle(pending: PendingCommit) -> None:
+    for call in pending.calls:
+        call.error = pending.error
+    try:
+        pending.calls[0].source.settle(pending)
+    except Exception:  # the callers have to be woken all the same
+        log.exception("after a commit")
+
+
 class StaleBase(TierfsError):
     """Internal: an earlier change failed or the segment moved; the bytes must be written again."""
-
-
-class _SyncFailed(StaleBase):
-    """Internal: the sync of the file failed for an earlier change of the same group."""

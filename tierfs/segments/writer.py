@@ -18,8 +18,8 @@ from tierfs.osio import map_os_errors, write_all
 from tierfs.policy import Policy
 from tierfs.segments import ownership, streams
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded, resume
-from tierfs.segments.append import AppendPiece, PendingAppend, Writing, split
-from tierfs.segments.group_commit import GroupCommit, StaleBase
+from tierfs.segments.append import AppendPiece, PendingAppend, Writing, joined, split
+from tierfs.segments.group_commit import Call, GroupCommit, PendingCommit, StaleBase
 from tierfs.segments.ownership import Continued
 from tierfs.segments.seal import Moved
 from tierfs.types import AttemptId, ByteRange, SegmentKind
@@ -31,6 +31,9 @@ MAX_ENTRY_BYTES = 2**31 - 1
 
 _MAX_REWRITES = 8
 """Times an append is written again after the failure of an earlier one of another caller."""
+
+_JOINED_BYTES = 256 * 1024
+"""Bytes of small appends that are copied together to be written at once; a copy of more costs as much as a write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +68,7 @@ class SegmentWriter:
         self._lock = threading.Lock()
         self._segment = segment
         self._policy = policy
-        self._newest: PendingAppend | None = None
+        self._is_stale = False
         self._chunk: ActiveChunk | None = None
         self._write_to(segment, policy)
         self._resumable = False
@@ -87,38 +90,37 @@ class SegmentWriter:
         segment. Raises OffsetMismatch, Sealed, Fenced, NotFound, StorageFull, Unavailable or Closed, with none of
         `data` in the segment.
         """
-        return self._append(data, (), expected_offset, last=last, seal=seal)[1]
+        return self._append(data, (), expected_offset, last=last, seal=seal).range
 
     def append_entries(self, payloads: Sequence[Buffer], *, last: bool = False, seal: bool = False) -> range:
         """Append entries to a ledger, all or none, and return their ids once they are durable; raises as `append`."""
         lengths = [len(payload) for payload in payloads]
         if max(lengths, default=0) > MAX_ENTRY_BYTES:
             raise InvalidRequest(f"an entry of {max(lengths)} bytes is longer than {MAX_ENTRY_BYTES}: cut it")
-        pending, _ = self._append(b"".join(payloads), lengths, None, last=last, seal=seal)
-        return range(pending.first_entry_id, pending.first_entry_id + len(lengths))
+        first = self._append(b"".join(payloads), lengths, last=last, seal=seal).first_entry_id
+        return range(first, first + len(lengths))
 
     def _append(
-        self, data: Buffer, entries: Sequence[int], expected_offset: int | None, *, last: bool, seal: bool
-    ) -> tuple[PendingAppend, ByteRange]:
+        self,
+        data: Buffer,
+        entries: Sequence[int],
+        expected_offset: int | None = None,
+        *,
+        last: bool = False,
+        seal: bool = False,
+    ) -> Call:
         self._tools.require_process()
         view = memoryview(data).cast("B")
         if (view or entries) and bool(entries) is not (self._segment.kind is SegmentKind.LEDGER):
             kind = "takes bytes" if entries else "is a ledger: it takes entries"
             raise InvalidRequest(f"{names.printable(self.name)} {kind}")
         for _ in range(_MAX_REWRITES):
+            call = Call(self, view, entries, expected_offset, last=last, seal=seal)
             try:
-                with self._lock:
-                    self._prepare(len(view), expected_offset)
-                    pending, written = self._write(view, entries, last=last, seal=seal)
-                    self._tools.commits.enqueue(pending)
-                    self._newest = pending
-                self._tools.commits.wait(pending)
+                self._tools.commits.submit(call)
+                return call
             except (StaleBase, ChunkEnded):
                 continue
-            self._closed = self._closed or seal
-            self._resumable = last or seal
-            self._protect(pending, seal=seal)
-            return pending, written
         raise Closed(f"segment {names.printable(self.name)}: earlier appends keep failing")
 
     def close(self) -> None:
@@ -149,39 +151,80 @@ class SegmentWriter:
         with self._lock:
             self._forget_chunk()
 
-    def _prepare(self, size_bytes: int, expected_offset: int | None) -> None:
-        """Catch up with the store, and move to the successor if the segment is to end before the next bytes."""
-        if self._closed:
-            raise Closed(f"the writer of {names.printable(self.name)} is closed")
-        self._catch_up()
-        if expected_offset is not None and expected_offset != self._length:
-            raise offset_mismatch(self.name, expected_offset, self._length)
-        if size_bytes:
-            self._require_room(size_bytes)
-        if size_bytes and self._ends_here():
-            self._finish_queued()
-            self._move()
+    def gather(self, calls: Sequence[Call]) -> tuple[PendingAppend | None, Sequence[Call]]:
+        """See Source: write the bytes of calls behind each other; for the thread that leads a group."""
+        with self._lock:
+            if self._closed:
+                raise Closed(f"the writer of {names.printable(self.name)} is closed")
+            self._catch_up()
+            taken, later = self._take(calls)
+            return (self._write(taken) if taken else None), later
+
+    def settle(self, pending: PendingCommit) -> None:
+        """See Source: remember a failure, or the end of what may be written; seal the files that were filled.
+
+        The bytes are committed: no error here may fail the append, as its caller would append them again.
+        """
+        assert isinstance(pending, PendingAppend)
+        if pending.error is not None:
+            self._is_stale = True
+            return
+        self._closed = self._closed or pending.seal
+        self._resumable = pending.last or pending.seal
+        for chunk in pending.sealed_chunks:
+            self._tools.descriptors.close(chunk)  # the sync before the commit opened it again
+            self._tools.files.protect(chunk.name)
+        if pending.seal and self._chunk is not None:
+            self._tools.files.protect(self._chunk.name)
+
+    def _take(self, calls: Sequence[Call]) -> tuple[list[Call], Sequence[Call]]:
+        """Give calls their ranges, up to the end of the segment; return them, and those behind that end.
+
+        Moves to the successor if the segment is to end before the first of them.
+        """
+        taken: list[Call] = []
+        end = self._length
+        free_bytes = self._tools.files.free_bytes()
+        for number, call in enumerate(calls):
+            size_bytes = len(call.data)
+            try:
+                self._require_possible(call, end, free_bytes)
+            except TierfsError as exc:
+                call.error = exc
+                continue
+            if size_bytes and self._ends_at(end):
+                if taken:
+                    return taken, calls[number:]
+                self._move()
+                end = self._length
+            call.range = ByteRange(end, end + size_bytes)
+            end += size_bytes
+            free_bytes -= size_bytes
+            taken.append(call)
+            if call.seal:
+                return taken, calls[number + 1 :]
+        return taken, ()
+
+    def _write(self, calls: Sequence[Call]) -> PendingAppend:
+        """Write the bytes to chunk files; undone when a write fails."""
         if self._length == self._segment.first_offset:
             self._segment = replace(self._segment, first_byte_ms=self._tools.clock.now_ms())
-
-    def _write(
-        self, data: memoryview, entries: Sequence[int], *, last: bool, seal: bool
-    ) -> tuple[PendingAppend, ByteRange]:
-        """Write the bytes to chunk files; undone when a write fails."""
         before = _Before(self._chunk, self._length)
-        pieces: list[AppendPiece] = []
+        written: list[_Written] = []
         try:
-            room = self._chunk_bytes - self._chunk.length if self._chunk is not None else 0
-            for part in split(data, max(0, room), self._chunk_bytes):
-                pieces.append(self._write_piece(part))
+            for data in joined([call.data for call in calls], _JOINED_BYTES):
+                room = self._chunk_bytes - self._chunk.length if self._chunk is not None else 0
+                for part in split(data, max(0, room), self._chunk_bytes):
+                    self._write_part(part, written)
         except BaseException:
-            self._undo(before, pieces)
+            self._undo(before, written)
             raise
+        pieces = [piece.ended(self._chunk_bytes) for piece in written]
         writing = Writing(self.segment_id, self.name, self.epoch, before.length, self._chunk is not None)
-        pending = PendingAppend(writing, pieces, self._tools.descriptors, last=last, seal=seal, entries=entries)
-        return pending, ByteRange(before.length, self._length)
+        return PendingAppend(writing, calls, pieces, self._tools.descriptors)
 
-    def _write_piece(self, part: memoryview) -> AppendPiece:
+    def _write_part(self, part: memoryview, written: list[_Written]) -> None:
+        """Write bytes that fit into one chunk."""
         begins = self._chunk is None or self._chunk.length >= self._chunk_bytes
         if begins:
             if self._chunk is not None:
@@ -189,11 +232,13 @@ class SegmentWriter:
             self._chunk = self._new_chunk()
         chunk = self._chunk
         assert chunk is not None
+        if begins or not written:
+            written.append(_Written(chunk, begins))
         with self._tools.descriptors.use(chunk) as fd, map_os_errors(chunk.name):
             write_all(fd, part, chunk.length)
-        crcs = chunk.checksum(part)
+        chunk.grid.feed(part)
+        written[-1].length += len(part)
         self._length += len(part)
-        return AppendPiece(chunk, len(part), crcs, begins, chunk.length >= self._chunk_bytes)
 
     def _new_chunk(self) -> ActiveChunk:
         attempt = AttemptId(new_id())
@@ -201,12 +246,12 @@ class SegmentWriter:
         self._tools.descriptors.create(chunk)
         return chunk
 
-    def _undo(self, before: _Before, pieces: list[AppendPiece]) -> None:
-        """Delete the files of an append that failed half-way; the next one starts a new chunk.
+    def _undo(self, before: _Before, written: Sequence[_Written]) -> None:
+        """Delete the files of a write that failed half-way; the next one starts a new chunk.
 
         The old chunk's bytes beyond its committed length belong to no record and may stay.
         """
-        fresh = {id(piece.chunk): piece.chunk for piece in pieces if piece.begins_chunk}
+        fresh = {id(piece.chunk): piece.chunk for piece in written if piece.begins_chunk}
         if self._chunk is not None and self._chunk is not before.chunk:
             fresh[id(self._chunk)] = self._chunk
         for chunk in fresh.values():
@@ -217,20 +262,9 @@ class SegmentWriter:
         self._chunk = None
         self._length = before.length
 
-    def _protect(self, pending: PendingAppend, *, seal: bool) -> None:
-        """Make sealed chunk files read-only, so that a mistake at a shell cannot change them.
-
-        The bytes are committed: no error here may fail the append, as its caller would append them again.
-        """
-        for chunk in pending.sealed_chunks:
-            self._tools.descriptors.close(chunk)  # the sync before the commit opened it again
-            self._tools.files.protect(chunk.name)
-        if seal and self._chunk is not None:
-            self._tools.files.protect(self._chunk.name)
-
     def _catch_up(self) -> None:
         """After a failed commit, take the store's length and drop the active chunk."""
-        if self._newest is None or not self._newest.is_stale:
+        if not self._is_stale:
             return
         try:
             with self._tools.metadata.read() as txn:
@@ -242,26 +276,17 @@ class SegmentWriter:
             return
         self._forget_chunk()
         self._length = segment.length
-        self._newest = None
+        self._is_stale = False
 
-    def _ends_here(self) -> bool:
-        """Return whether policy seals the segment at its length, including bytes not yet committed."""
+    def _ends_at(self, length: int) -> bool:
+        """Return whether policy seals the segment at this length."""
         if self._one_segment:
             return False
-        segment = replace(self._segment, length=self._length)
+        segment = replace(self._segment, length=length)
         now_ms = self._tools.clock.now_ms()
         return streams.may_end(segment) and (
             streams.is_long(segment, self._policy) or streams.is_old(segment, self._policy, now_ms)
         )
-
-    def _finish_queued(self) -> None:
-        """Wait for the appends before this one. Raises StaleBase when one of them failed."""
-        if self._newest is None:
-            return
-        try:
-            self._tools.commits.wait(self._newest)
-        except Exception as exc:  # raised to the caller of that append as well; this one is written again
-            raise StaleBase("an append before this one failed") from exc
 
     def _move(self) -> None:
         """Continue in the successor; a segment that cannot have one is no longer sealed by policy."""
@@ -279,26 +304,42 @@ class SegmentWriter:
         self._policy = policy
         self._chunk_bytes = policy.chunk_bytes
         self._length = segment.length
-        self._newest = None
+        self._is_stale = False
 
     def _forget_chunk(self) -> None:
         if self._chunk is not None:
             self._tools.descriptors.close(self._chunk)
         self._chunk = None
 
-    def _require_room(self, size_bytes: int) -> None:
-        free = self._tools.files.free_bytes()
-        if free - size_bytes < self._tools.free_space_floor_bytes:
+    def _require_possible(self, call: Call, end: int, free_bytes: int) -> None:
+        """Raise the error of a call that expects another offset than `end`, or that the disk has no room for."""
+        if call.expected_offset is not None and call.expected_offset != end:
+            raise offset_mismatch(self.name, call.expected_offset, end)
+        if call.data and free_bytes - len(call.data) < self._tools.free_space_floor_bytes:
             raise StorageFull(
                 f"cannot append to {names.printable(self.name)}: the local disk is full "
-                f"({free >> 20} MiB free, {self._tools.free_space_floor_bytes >> 20} MiB are kept)",
+                f"({free_bytes >> 20} MiB free, {self._tools.free_space_floor_bytes >> 20} MiB are kept)",
                 remedy="offload and evict make room: tierfs offload PATH && tierfs evict PATH",
             )
 
 
+@dataclass(slots=True)
+class _Written:
+    """Bytes that were written into one chunk file."""
+
+    chunk: ActiveChunk
+    begins_chunk: bool
+    length: int = 0
+
+    def ended(self, chunk_bytes: int) -> AppendPiece:
+        """Return the piece, with the CRCs of its blocks."""
+        fills = self.chunk.length >= chunk_bytes
+        return AppendPiece(self.chunk, self.length, self.chunk.take_crcs(), self.begins_chunk, fills)
+
+
 @dataclass(frozen=True, slots=True)
 class _Before:
-    """A writer's chunk and length before an append."""
+    """A writer's chunk and length before a write."""
 
     chunk: ActiveChunk | None
     length: int

@@ -1,0 +1,224 @@
+"""Groups of appends: their order, their syncs before the commit, and failures that stay with one segment."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.stores import TestStore, assert_layout, open_test_store
+from tierfs.errors import Closed, DataLoss, OffsetMismatch, Sealed, StorageFull
+from tierfs.metadata import entries
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.segments.group_commit import GroupCommit
+from tierfs.types import ByteRange
+
+TIMEOUT_S = 60
+"""Longest wait for a thread of a test."""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def together(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
+    """Run calls in threads, in one group and in this order; return their results and errors."""
+
+    def run(*calls: Callable[[], object]) -> list[object]:
+        enqueue = GroupCommit._enqueue
+        queued = threading.Semaphore(0)
+
+        def enqueued(self: GroupCommit, call: object) -> bool:
+            leads = enqueue(self, call)  # type: ignore[arg-type]
+            queued.release()
+            return leads
+
+        complete = threading.Event()
+        with monkeypatch.context() as patch, ThreadPoolExecutor(len(calls)) as pool:
+            patch.setattr(GroupCommit, "_enqueue", enqueued)
+            patch.setattr(GroupCommit, "_await_returning", lambda _: complete.wait(TIMEOUT_S))
+            futures = []
+            for call in calls:
+                futures.append(pool.submit(_result, call))
+                assert queued.acquire(timeout=TIMEOUT_S)
+            complete.set()
+            return [future.result(TIMEOUT_S) for future in futures]
+
+    return run
+
+
+def _result(call: Callable[[], object]) -> object:
+    try:
+        return call()
+    except Exception as exc:
+        return exc
+
+
+def test_calls_of_a_group_lie_behind_each_other(store: TestStore, together: Callable[..., list[object]]) -> None:
+    writer = store.engine.open_writer("s")
+    writer.append(b"ab")
+    found = together(*(partial(writer.append, data) for data in (b"cde", b"", b"f", b"ghijkl")))
+    assert found == [ByteRange(2, 5), ByteRange(5, 5), ByteRange(5, 6), ByteRange(6, 12)]
+    assert_layout(store, "s", local=[4, 4, 4], cold=[])
+    assert store.read("s") == b"abcdefghijkl"
+
+
+def test_every_file_is_synced_before_the_commit(
+    store: TestStore, together: Callable[..., list[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writers = [store.engine.open_writer(f"s{number}") for number in range(20)]
+    happened: list[str] = []
+    sync, finish = os.fdatasync, WriteTransaction.finish
+
+    def synced(fd: int) -> None:
+        sync(fd)
+        happened.append(os.readlink(f"/proc/self/fd/{fd}"))
+
+    def finished(self: WriteTransaction) -> None:
+        happened.append("commit")
+        finish(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", synced)
+        patch.setattr(WriteTransaction, "finish", finished)
+        together(*(partial(writer.append, b"abc") for writer in writers for _ in range(2)))
+    files = {str(store.files.root / placed.object.name) for w in writers for placed in store.layout(w.name).local}
+    assert len(files) == 40
+    assert happened[-1] == "commit"
+    assert sorted(happened[:-1]) == sorted(files), "each once"
+
+
+def test_a_file_that_cannot_be_synced_fails_its_segment_alone(
+    store: TestStore, together: Callable[..., list[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = store.engine.open_writer("good"), store.engine.open_writer("bad")
+    bad.append(b"a")
+    broken = str(store.files.root / store.layout("bad").local[0].object.name)
+    sync = os.fdatasync
+
+    def refuse(fd: int) -> None:
+        if os.readlink(f"/proc/self/fd/{fd}") == broken:
+            raise OSError(errno.EIO, "Input/output error")
+        sync(fd)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fdatasync", refuse)
+        found = together(*(partial(writer.append, b"b") for writer in (good, bad, good, bad)))
+    assert found[::2] == [ByteRange(0, 1), ByteRange(1, 2)]
+    assert [type(error) for error in found[1::2]] == [DataLoss, DataLoss]
+    assert store.read("bad") == b"a"
+    assert bad.append(b"c") == ByteRange(1, 2)
+    assert_layout(store, "bad", local=[1, 1], cold=[])
+    assert store.read("bad") == b"ac"
+    assert store.read("good") == b"bb"
+
+
+def test_a_write_that_fails_fails_its_segment_alone(
+    store: TestStore, together: Callable[..., list[object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = store.engine.open_writer("good"), store.engine.open_writer("bad")
+    write = os.pwrite
+
+    def refuse(fd: int, data: bytes, offset: int) -> int:
+        if bytes(data) == b"xxxx":
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, data, offset)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        found = together(*(partial(writer.append, data) for writer, data in ((bad, b"xx"), (good, b"a"), (bad, b"xx"))))
+    assert [type(result) for result in found] == [StorageFull, ByteRange, StorageFull]
+    assert store.read("good") == b"a"
+    assert store.segment("bad").length == 0
+    assert len(list(store.files.names())) == 1
+    assert bad.append(b"y") == ByteRange(0, 1)
+
+
+def test_one_of_the_conditional_appends_of_a_group_meets_its_offset(
+    store: TestStore, together: Callable[..., list[object]]
+) -> None:
+    writer = store.engine.open_writer("s")
+    found = together(*(partial(writer.append, data, expected_offset=0) for data in (b"a", b"b", b"c")))
+    assert [type(result) for result in found] == [ByteRange, OffsetMismatch, OffsetMismatch]
+    assert store.read("s") == b"a"
+
+
+def test_calls_behind_a_seal_are_refused(store: TestStore, together: Callable[..., list[object]]) -> None:
+    writer = store.engine.open_writer("s")
+    found = together(
+        partial(writer.append, b"ab"), partial(writer.append, b"c", seal=True), partial(writer.append, b"d")
+    )
+    assert found[:2] == [ByteRange(0, 2), ByteRange(2, 3)]
+    assert isinstance(found[2], Closed | Sealed)
+    assert store.read("s") == b"abc"
+
+
+def test_a_group_goes_on_in_the_successor_where_policy_ends_the_segment(
+    tmp_path: Path, together: Callable[..., list[object]]
+) -> None:
+    with open_test_store(tmp_path / "s", policy={"seal_bytes": "5"}) as store:
+        writer = store.engine.open_writer("s")
+        found = together(*(partial(writer.append, data) for data in (b"abc", b"def", b"ghi", b"jkl", b"mno")))
+        assert found == [ByteRange(at, at + 3) for at in range(0, 15, 3)]
+        assert store.read("s") == b"abcdef"
+        assert store.read("s.6")[6:] == b"ghijkl"
+        assert store.read("s.12")[12:] == b"mno"
+
+
+def test_entries_of_a_group_have_the_ids_of_their_payloads(
+    store: TestStore, together: Callable[..., list[object]]
+) -> None:
+    store.engine.create_ledger("l")
+    writer = store.engine.open_ledger("l")
+    groups = ([b"ab"], [b"", b"c"], [b"def"])
+    assert together(*(partial(writer.append_entries, group) for group in groups)) == [
+        range(1),
+        range(1, 3),
+        range(3, 4),
+    ]
+    data = store.read("l")
+    with store.metadata.read() as txn:
+        placed = [entry.range for entry in entries.placed(txn, writer.segment_id, 0, 4)]
+    assert [data[span.start : span.end] for span in placed] == [b"ab", b"", b"c", b"def"]
+
+
+def test_each_thread_finds_its_appends_in_its_order(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "s", policy={"chunk_bytes": "500"}) as store:
+        writers = [store.engine.open_writer(f"s{number}") for number in range(3)]
+
+        def work(thread: int) -> None:
+            for turn in range(30):
+                writers[(thread + turn) % 3].append(b"%02d:%02d " % (thread, turn))
+
+        with ThreadPoolExecutor(24) as pool:
+            list(pool.map(work, range(24)))
+        for number, writer in enumerate(writers):
+            seen = [record.split(b":") for record in store.read(writer.name).split()]
+            for thread in range(24):
+                turns = [int(turn) for found, turn in seen if int(found) == thread]
+                assert turns == [turn for turn in range(30) if (thread + turn) % 3 == number]
+
+
+def test_a_lone_caller_does_not_wait_for_others(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = store.engine.open_writer("s")
+    commits = store.engine._tools.commits
+    waits: list[int] = []
+
+    class Enough:
+        def acquire(self, *, blocking: bool = True, timeout: float = -1) -> bool:
+            waits.append(blocking)
+            return False
+
+    monkeypatch.setattr(commits, "_enough", Enough())
+    for _ in range(5):
+        writer.append(b"a")
+    assert waits == [False] * 5
