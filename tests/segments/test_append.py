@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -22,8 +25,13 @@ from tierfs.errors import (
     Sealed,
     StorageFull,
 )
-from tierfs.metadata import checksums, directories
+from tierfs.metadata import checksums, directories, tables
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments import stat
+from tierfs.segments.append import PendingAppend
+from tierfs.segments.group_commit import GroupCommit
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange
 
 
@@ -233,3 +241,46 @@ def test_idle_descriptors_are_closed_and_reopened(tmp_path: Path) -> None:
 
 def _exists(fd: str) -> bool:
     return os.path.lexists(f"/proc/self/fd/{fd}")
+
+
+def test_an_append_that_only_grows_its_chunk_writes_the_rows_of_any_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compared: list[bool] = []
+
+    def commit(self: GroupCommit, group: Sequence[PendingAppend]) -> None:
+        for pending in group:
+            rows = [_rows_after(self.metadata, change) for change in (pending._change, pending.apply)]
+            assert rows[0] == rows[1]
+            compared.append(pending._grows_only())
+        original(self, group)
+
+    original = GroupCommit._commit
+    monkeypatch.setattr(GroupCommit, "_commit", commit)
+    with open_test_store(tmp_path / "s", policy={"chunk_bytes": str(2 * CRC_BLOCK_BYTES)}) as store:
+        store.engine.create_ledger("l")
+        ledger, writer = store.engine.open_ledger("l"), store.engine.open_writer("s")
+        for size in (100, 1, 0, 1000, CRC_BLOCK_BYTES, CRC_BLOCK_BYTES, 5, 5):
+            store.clock.advance(1)
+            writer.append(os.urandom(size))
+            ledger.append_entries([b"ab", b"c"])
+        with store.metadata.write() as txn:  # as an older tierfs wrote it
+            txn.put(SEGMENTS, tables.u64(writer.segment_id), replace(store.segment("s"), first_byte_ms=0))
+        writer.append(b"last", last=True)
+    assert compared.count(True) > 10
+    assert compared.count(False) > 3
+
+
+def _rows_after(metadata: MetadataStore, change: Callable[[WriteTransaction], None]) -> dict[bytes, list[object]]:
+    """All rows as the change leaves them; it is undone."""
+
+    class Undone(Exception):
+        pass
+
+    found: dict[bytes, list[object]] = {}
+    with suppress(Undone), metadata.write() as txn:
+        change(txn)
+        txn.finish()
+        found.update((name, list(txn.scan_raw(name))) for name in txn.database_names)
+        raise Undone
+    return found

@@ -58,6 +58,12 @@ class Codec(Generic[R]):
         self._fields = _Fields(record_type)
         self._set_stored: _Setter = _setter(record_type, "stored")
 
+    def message(self, data: bytes) -> Any:
+        """Return the message in `data`; raises as `decode`."""
+        message: Any = self._parse(data)
+        self._require_readable(message.version)
+        return message
+
     def decode(self, data: bytes) -> R:
         """Return the record in `data`. Raises DataLoss for damage and for a version this code cannot read."""
         return self.from_message(self._parse(data), data)
@@ -66,12 +72,7 @@ class Codec(Generic[R]):
         """Return the record of a parsed message, as in journal entries."""
         record: R = self._fields.read(message)
         self._set_stored(record, message.SerializeToString() if stored is None else stored)
-        if record.version > RECORD_VERSION:
-            raise DataLoss(
-                f"a {self._record_type.__name__} has format version {record.version}, "
-                f"this tierfs reads up to {RECORD_VERSION}",
-                remedy="upgrade tierfs",
-            )
+        self._require_readable(record.version)
         return record
 
     def to_message(self, record: R) -> Message:
@@ -91,6 +92,14 @@ class Codec(Generic[R]):
             return self._message_type.FromString(data)
         except DecodeError:
             return None
+
+    def _require_readable(self, version: int) -> None:
+        if version > RECORD_VERSION:
+            raise DataLoss(
+                f"a {self._record_type.__name__} has format version {version}, "
+                f"this tierfs reads up to {RECORD_VERSION}",
+                remedy="upgrade tierfs",
+            )
 
     def _parse(self, data: bytes) -> Message:
         try:

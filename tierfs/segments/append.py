@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tierfs.checksum import Buffer
 from tierfs.metadata import chains, checksums, entries, tables
+from tierfs.metadata.chains import Growth
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
@@ -63,6 +64,12 @@ class PendingAppend(PendingCommit):
 
     def apply(self, txn: WriteTransaction) -> None:
         """Link new chunks, grow the active one, and move the length; revalidate everything first."""
+        if self._grows_only() and self._has_names() and chains.grow(txn, self._growth()):
+            self._append_entries(txn, self._writing.segment_id)
+        else:
+            self._change(txn)
+
+    def _change(self, txn: WriteTransaction) -> None:
         writing = self._writing
         segment = ownership.require_current(txn, writing.segment_id, writing.epoch, writing.name)
         last = self._revalidate(txn, segment)
@@ -84,6 +91,29 @@ class PendingAppend(PendingCommit):
         else:
             txn.put(SEGMENTS, tables.u64(segment.id), segment)
 
+    def _grows_only(self) -> bool:
+        """Return whether the append does no more than most do: it continues a chunk that has room for more."""
+        if self.seal or len(self._pieces) != 1:
+            return False
+        return not self._pieces[0].begins_chunk and not self._pieces[0].fills_chunk
+
+    def _growth(self) -> Growth:
+        writing, piece = self._writing, self._pieces[0]
+        return Growth(
+            segment_id=writing.segment_id,
+            writer_epoch=writing.epoch,
+            segment_length=writing.base_length,
+            object_id=piece.chunk.object_id,
+            length=piece.length,
+            crc32c=piece.crcs.whole,
+            first_block=piece.crcs.first_block,
+            block_crcs=piece.crcs.crcs,
+            resumable=self.last,
+        )
+
+    def _has_names(self) -> bool:
+        return all(self._descriptors.has_name(chunk) for chunk in self.chunks)
+
     def _append_entries(self, txn: WriteTransaction, segment_id: SegmentId) -> None:
         lengths = [length for call in self.calls for length in call.entries]
         if not lengths:
@@ -101,7 +131,7 @@ class PendingAppend(PendingCommit):
         """
         if segment.length != self._writing.base_length:
             raise StaleBase("an append before this one failed")
-        if not all(self._descriptors.has_name(chunk) for chunk in self.chunks):
+        if not self._has_names():
             raise StaleBase("the chunk's file was deleted before the commit")
         if not self._pieces or self._pieces[0].begins_chunk:
             return None

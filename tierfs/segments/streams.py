@@ -20,6 +20,11 @@ from tierfs.policy import Policy
 from tierfs.types import SegmentId, SegmentKind, SegmentStatus
 
 
+def is_limited(policy: Policy) -> bool:
+    """Return whether policy ends segments at all."""
+    return policy.seal_bytes is not None or policy.seal_age_s is not None
+
+
 def is_long(segment: SegmentRecord, policy: Policy) -> bool:
     """Return whether the segment has reached `seal_bytes`, counted from its first offset."""
     return policy.seal_bytes is not None and segment.written_bytes >= policy.seal_bytes

@@ -197,6 +197,8 @@ class SegmentWriter:
                     return taken, calls[number:]
                 self._move()
                 end = self._length
+            if end == self._segment.first_offset:
+                self._segment = replace(self._segment, first_byte_ms=self._tools.clock.now_ms())
             call.range = ByteRange(end, end + size_bytes)
             end += size_bytes
             free_bytes -= size_bytes
@@ -207,8 +209,6 @@ class SegmentWriter:
 
     def _write(self, calls: Sequence[Call]) -> PendingAppend:
         """Write the bytes to chunk files; undone when a write fails."""
-        if self._length == self._segment.first_offset:
-            self._segment = replace(self._segment, first_byte_ms=self._tools.clock.now_ms())
         before = _Before(self._chunk, self._length)
         written: list[_Written] = []
         try:
@@ -280,7 +280,7 @@ class SegmentWriter:
 
     def _ends_at(self, length: int) -> bool:
         """Return whether policy seals the segment at this length."""
-        if self._one_segment:
+        if self._one_segment or not streams.is_limited(self._policy):
             return False
         segment = replace(self._segment, length=length)
         now_ms = self._tools.clock.now_ms()
