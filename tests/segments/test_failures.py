@@ -16,7 +16,7 @@ from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import DataLoss, StorageFull, TierfsError
 from tierfs.metadata.store import MetadataStore
-from tierfs.segments.group_commit import Call, GroupCommit
+from tierfs.segments.group_commit import AppendCall, GroupCommit
 from tierfs.segments.ownership import WriterLocks
 from tierfs.types import ByteRange
 
@@ -189,7 +189,7 @@ def appended_while_the_leader_is_interrupted(
             results[names[number]] = exc
 
     threads = [threading.Thread(target=append, args=(number,)) for number in (1, 2)]
-    commit, enqueue, wake = GroupCommit._commit, GroupCommit._enqueue, Call.wake
+    commit, enqueue, wake = GroupCommit._commit, GroupCommit._enqueue, AppendCall.wake
     queue_is_full = threading.Event()
 
     def interrupt(at: str) -> None:
@@ -201,7 +201,7 @@ def appended_while_the_leader_is_interrupted(
         commit(self, group)
         interrupt("committed")
 
-    def enqueued(self: GroupCommit, call: Call) -> bool:
+    def enqueued(self: GroupCommit, call: AppendCall) -> bool:
         leads = enqueue(self, call)
         if len(self._queue) == len(names):
             queue_is_full.set()
@@ -213,7 +213,7 @@ def appended_while_the_leader_is_interrupted(
                 thread.start()
             queue_is_full.wait()
 
-    def woken(self: Call) -> None:
+    def woken(self: AppendCall) -> None:
         interrupt("told")
         wake(self)
 
@@ -221,7 +221,7 @@ def appended_while_the_leader_is_interrupted(
         patch.setattr(GroupCommit, "_enqueue", enqueued)
         patch.setattr(GroupCommit, "_await_returning", returned)
         patch.setattr(GroupCommit, "_commit", committed)
-        patch.setattr(Call, "wake", woken)
+        patch.setattr(AppendCall, "wake", woken)
         with pytest.raises(KeyboardInterrupt):
             writers[0].append(b"abc")
         for thread in threads:

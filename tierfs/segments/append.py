@@ -13,7 +13,7 @@ from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments import create, ownership
 from tierfs.segments.active_chunk import ActiveChunk, BlockCrcs, ChunkDescriptors
-from tierfs.segments.group_commit import Call, PendingCommit, StaleBase
+from tierfs.segments.group_commit import AppendCall, PendingCommit, StaleBase
 from tierfs.types import ObjectId, SegmentId, Tier
 
 
@@ -47,7 +47,11 @@ class PendingAppend(PendingCommit):
     """
 
     def __init__(
-        self, writing: Writing, calls: Sequence[Call], pieces: Sequence[AppendPiece], descriptors: ChunkDescriptors
+        self,
+        writing: Writing,
+        calls: Sequence[AppendCall],
+        pieces: Sequence[AppendPiece],
+        descriptors: ChunkDescriptors,
     ) -> None:
         """Keep the calls, and the bytes of all of them as they were written."""
         super().__init__(calls, [piece.chunk for piece in pieces])

@@ -34,11 +34,12 @@ _RETURN_S = 0.0002
 """Longest pause between two callers on their way back: some ten times what a thread takes to be woken and to queue."""
 
 
-class Call:
+class AppendCall:
     """One append of one caller. `data` stays the caller's until the call is settled."""
 
     __slots__ = (
         "_woken",
+        "appender",
         "data",
         "entries",
         "error",
@@ -49,12 +50,11 @@ class Call:
         "leads",
         "range",
         "seal",
-        "source",
     )
 
     def __init__(
         self,
-        source: Source,
+        appender: Appender,
         data: memoryview,
         entries: Sequence[int] = (),
         expected_offset: int | None = None,
@@ -63,7 +63,7 @@ class Call:
         seal: bool = False,
     ) -> None:
         """Keep the append; `entries` are the lengths of the ledger entries that make up the bytes."""
-        self.source = source
+        self.appender = appender
         self.data = data
         self.entries = entries
         self.expected_offset = expected_offset
@@ -90,9 +90,9 @@ class Call:
 
 
 class PendingCommit(ABC):
-    """The change of one source in a group: all its calls together. Subclasses define the change."""
+    """The change of one appender in a group: all its calls together. Subclasses define the change."""
 
-    def __init__(self, calls: Sequence[Call], chunks: Sequence[ActiveChunk]) -> None:
+    def __init__(self, calls: Sequence[AppendCall], chunks: Sequence[ActiveChunk]) -> None:
         self.calls = calls
         self.chunks = tuple(chunks)
         self.error: BaseException | None = None
@@ -105,10 +105,10 @@ class PendingCommit(ABC):
         """
 
 
-class Source(Protocol):
+class Appender(Protocol):
     """Makes one change of calls; used by the leader's thread only, for one group at a time."""
 
-    def gather(self, calls: Sequence[Call]) -> tuple[PendingCommit | None, Sequence[Call]]:
+    def gather(self, calls: Sequence[AppendCall]) -> tuple[PendingCommit | None, Sequence[AppendCall]]:
         """Write the bytes of calls, in their order; return their change, and the calls that the next group takes.
 
         A call that cannot be taken gets its error. An error that is raised is that of all calls without one; none of
@@ -128,7 +128,7 @@ class GroupCommit:
         """Start without threads: the first group of several files starts them."""
         self.metadata = metadata
         self.descriptors = descriptors
-        self._queue: list[Call] = []
+        self._queue: list[AppendCall] = []
         self._queue_lock = threading.Lock()
         self._has_leader = False
         self._expected = 1
@@ -146,7 +146,7 @@ class GroupCommit:
             self._pool.close()
             self._pool = None
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: AppendCall) -> None:
         """Queue a call, and wait until it is durable. Raises its error, with nothing changed."""
         with processes.deferred():
             call.leads = self._enqueue(call)
@@ -159,7 +159,7 @@ class GroupCommit:
         if call.error is not None:
             raise call.error
 
-    def _enqueue(self, call: Call) -> bool:
+    def _enqueue(self, call: AppendCall) -> bool:
         """Queue a call; return whether its caller is to lead."""
         with self._queue_lock:
             self._queue.append(call)
@@ -171,9 +171,9 @@ class GroupCommit:
 
     def _lead(self) -> None:
         """Commit one group, settle its calls, and pass the lead on."""
-        calls: list[Call] = []
+        calls: list[AppendCall] = []
         group: list[PendingCommit] = []
-        later: list[Call] = []
+        later: list[AppendCall] = []
         try:
             self._await_returning()
             with self._queue_lock:
@@ -210,15 +210,15 @@ class GroupCommit:
                 arrived = len(self._queue)
         self._enough.acquire(blocking=False)  # completed in the moment in which the wait ended
 
-    def _gather(self, calls: Sequence[Call], group: list[PendingCommit]) -> list[Call]:
-        """Have each source write its calls, adding its change to `group`; return the calls that wait for the next."""
-        of_sources: dict[int, list[Call]] = {}
+    def _gather(self, calls: Sequence[AppendCall], group: list[PendingCommit]) -> list[AppendCall]:
+        """Have each appender write its calls, adding its change to `group`; return the calls that wait for the next."""
+        of_appenders: dict[int, list[AppendCall]] = {}
         for call in calls:
-            of_sources.setdefault(id(call.source), []).append(call)
-        later: list[Call] = []
-        for part in of_sources.values():
+            of_appenders.setdefault(id(call.appender), []).append(call)
+        later: list[AppendCall] = []
+        for part in of_appenders.values():
             try:
-                pending, rest = part[0].source.gather(part)
+                pending, rest = part[0].appender.gather(part)
             except Exception as exc:
                 for call in part:
                     call.error = call.error or exc
@@ -228,7 +228,7 @@ class GroupCommit:
                 group.append(pending)
         return later
 
-    def _pass_on(self, later: Sequence[Call], settled: int) -> None:
+    def _pass_on(self, later: Sequence[AppendCall], settled: int) -> None:
         """Let the first caller in the queue lead the next group."""
         with self._queue_lock:
             self._queue[:0] = later
@@ -266,7 +266,7 @@ class GroupCommit:
                     pending.error = exc
 
 
-def _fail(group: Sequence[PendingCommit], calls: Sequence[Call], error: Exception) -> None:
+def _fail(group: Sequence[PendingCommit], calls: Sequence[AppendCall], error: Exception) -> None:
     """Give the error to all that have none."""
     for pending in group:
         pending.error = pending.error or error
@@ -278,7 +278,7 @@ def _settle(pending: PendingCommit) -> None:
     for call in pending.calls:
         call.error = pending.error
     try:
-        pending.calls[0].source.settle(pending)
+        pending.calls[0].appender.settle(pending)
     except Exception:  # the callers have to be woken all the same
         log.exception("after a commit")
 

@@ -19,7 +19,7 @@ from tierfs.policy import Policy
 from tierfs.segments import ownership, streams
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded, resume
 from tierfs.segments.append import AppendPiece, PendingAppend, Writing, joined, split
-from tierfs.segments.group_commit import Call, GroupCommit, PendingCommit, StaleBase
+from tierfs.segments.group_commit import AppendCall, GroupCommit, PendingCommit, StaleBase
 from tierfs.segments.ownership import Continued
 from tierfs.segments.seal import Moved
 from tierfs.types import AttemptId, ByteRange, SegmentKind
@@ -108,14 +108,14 @@ class SegmentWriter:
         *,
         last: bool = False,
         seal: bool = False,
-    ) -> Call:
+    ) -> AppendCall:
         self._tools.require_process()
         view = memoryview(data).cast("B")
         if (view or entries) and bool(entries) is not (self._segment.kind is SegmentKind.LEDGER):
             kind = "takes bytes" if entries else "is a ledger: it takes entries"
             raise InvalidRequest(f"{names.printable(self.name)} {kind}")
         for _ in range(_MAX_REWRITES):
-            call = Call(self, view, entries, expected_offset, last=last, seal=seal)
+            call = AppendCall(self, view, entries, expected_offset, last=last, seal=seal)
             try:
                 self._tools.commits.submit(call)
                 return call
@@ -151,8 +151,8 @@ class SegmentWriter:
         with self._lock:
             self._forget_chunk()
 
-    def gather(self, calls: Sequence[Call]) -> tuple[PendingAppend | None, Sequence[Call]]:
-        """See Source: write the bytes of calls behind each other; for the thread that leads a group."""
+    def gather(self, calls: Sequence[AppendCall]) -> tuple[PendingAppend | None, Sequence[AppendCall]]:
+        """See Appender: write the bytes of calls behind each other; for the thread that leads a group."""
         with self._lock:
             if self._closed:
                 raise Closed(f"the writer of {names.printable(self.name)} is closed")
@@ -161,7 +161,7 @@ class SegmentWriter:
             return (self._write(taken) if taken else None), later
 
     def settle(self, pending: PendingCommit) -> None:
-        """See Source: remember a failure, or the end of what may be written; seal the files that were filled.
+        """See Appender: remember a failure, or the end of what may be written; seal the files that were filled.
 
         The bytes are committed: no error here may fail the append, as its caller would append them again.
         """
@@ -177,12 +177,12 @@ class SegmentWriter:
         if pending.seal and self._chunk is not None:
             self._tools.files.protect(self._chunk.name)
 
-    def _take(self, calls: Sequence[Call]) -> tuple[list[Call], Sequence[Call]]:
+    def _take(self, calls: Sequence[AppendCall]) -> tuple[list[AppendCall], Sequence[AppendCall]]:
         """Give calls their ranges, up to the end of the segment; return them, and those behind that end.
 
         Moves to the successor if the segment is to end before the first of them.
         """
-        taken: list[Call] = []
+        taken: list[AppendCall] = []
         end = self._length
         free_bytes = self._tools.files.free_bytes()
         for number, call in enumerate(calls):
@@ -207,7 +207,7 @@ class SegmentWriter:
                 return taken, calls[number + 1 :]
         return taken, ()
 
-    def _write(self, calls: Sequence[Call]) -> PendingAppend:
+    def _write(self, calls: Sequence[AppendCall]) -> PendingAppend:
         """Write the bytes to chunk files; undone when a write fails."""
         before = _Before(self._chunk, self._length)
         written: list[_Written] = []
@@ -311,7 +311,7 @@ class SegmentWriter:
             self._tools.descriptors.close(self._chunk)
         self._chunk = None
 
-    def _require_possible(self, call: Call, end: int, free_bytes: int) -> None:
+    def _require_possible(self, call: AppendCall, end: int, free_bytes: int) -> None:
         """Raise the error of a call that expects another offset than `end`, or that the disk has no room for."""
         if call.expected_offset is not None and call.expected_offset != end:
             raise offset_mismatch(self.name, call.expected_offset, end)
