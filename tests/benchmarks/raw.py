@@ -37,6 +37,7 @@ def boto3_client(endpoint: S3Endpoint) -> S3Client:
         region_name=endpoint.region,
         aws_access_key_id=endpoint.access_key,
         aws_secret_access_key=endpoint.secret_key,
+        verify=str(endpoint.authority) if endpoint.authority else None,
         config=config,
     )
 
@@ -55,7 +56,8 @@ def boto3_get(endpoint: S3Endpoint, bucket: str) -> Get:
 def presigned_get(endpoint: S3Endpoint, bucket: str) -> Get:
     """The least a GET can cost in Python: one signature for an object, urllib3 for the rest."""
     client = endpoint.client()
-    pool = urllib3.PoolManager(maxsize=MOST_THREADS, retries=False)
+    authority = str(endpoint.authority) if endpoint.authority else None
+    pool = urllib3.PoolManager(maxsize=MOST_THREADS, retries=False, ca_certs=authority)
     urls: dict[str, str] = {}
 
     def get(key: str, start: int, length_bytes: int) -> bytes:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tests.benchmarks.measuring import GIB
-from tests.benchmarks.reading import figures, machine, plots, report, run
+from tests.benchmarks.reading import figures, machine, plan, plots, report, run
 from tierfs import units
 
 NAME = "reading"
@@ -23,14 +23,17 @@ T = TypeVar("T")
 def main(arguments: Sequence[str]) -> None:
     """Run it; ends the process with a message where the arguments are wrong."""
     chosen = _parser().parse_args(arguments)
-    plan = run.Plan(chosen.questions, chosen.repetitions, chosen.size, chosen.docs, chosen.keep, chosen.peers)
-    _require(plan.docs)
+    words = (chosen.questions, chosen.repetitions, chosen.size, chosen.docs, chosen.keep, chosen.peers, chosen.link)
+    asked = plan.Plan(*words)
+    if not any(map(asked.on, asked.links)):
+        sys.exit("none of these questions is asked on these links: give others by --questions or --link")
+    _require(chosen.docs)
     try:
-        run.run(plan)
+        run.run(asked)
     except machine.TooLittleMemory as exc:
         sys.exit(str(exc))
     finally:  # a run that was broken off leaves its answers
-        _publish(plan.docs)
+        _publish(chosen.docs)
 
 
 def _publish(docs: Path) -> None:
@@ -58,11 +61,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--repetitions", type=_checked(_positive), default=REPETITIONS)
     parser.add_argument("--size", type=_checked(_size), default=GIB, help="of a large file (1GiB)")
-    every = frozenset(run.QUESTIONS)
-    parser.add_argument("--questions", type=_checked(run.parse_questions), default=every, help="like 1,5,6 (all)")
+    every = frozenset(plan.QUESTIONS)
+    parser.add_argument("--questions", type=_checked(plan.parse_questions), default=every, help="like 1,5,6 (all)")
+    names = ",".join(figures.LINK_NAMES)
+    parser.add_argument(
+        "--link", type=_checked(plan.parse_links), default=figures.LINK_NAMES, help=f"some of {names} (all)"
+    )
     parser.add_argument(
         "--peers",
-        type=_checked(run.parse_peers),
+        type=_checked(plan.parse_peers),
         help="only these programs, like s3fs,rclone; '' for none (all on PATH)",
     )
     parser.add_argument(
@@ -99,4 +106,4 @@ def _new(text: str) -> Path:
 
 
 def _size(text: str) -> int:
-    return run.check_size(units.parse_size(text))
+    return plan.check_size(units.parse_size(text))

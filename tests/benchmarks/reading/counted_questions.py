@@ -14,7 +14,7 @@ from tests.benchmarks.reading.corpus import File
 from tests.benchmarks.reading.figures import FETCHED, KIB_FETCHED, Sample
 from tests.benchmarks.reading.local_questions import LocalQuestions
 from tests.benchmarks.reading.random_questions import KIB, PRESIGNED, SMALL_BYTES, get_block
-from tests.benchmarks.reading.s3_questions import RAW, RAW_RANGE_BYTES, RAW_THREADS, S3Bench
+from tests.benchmarks.reading.s3_questions import RAW, RAW_RANGE_BYTES, S3Bench
 from tests.benchmarks.reading.subjects import Question, Subject, Table, streamed
 from tests.benchmarks.workloads import Read, checked, dd, first_bytes, get_all, opened_randomly
 from tests.servers.endpoint import S3Endpoint
@@ -80,7 +80,7 @@ class CountedQuestions:
         def raw(_: int) -> Sample:
             before = self.relay.received_bytes
             get = boto3_get(self._relayed, self.s3.corpus.bucket)
-            get_all(get, [(file.name, file.size_bytes)], RAW_RANGE_BYTES, RAW_THREADS)
+            get_all(get, [(file.name, file.size_bytes)], RAW_RANGE_BYTES, self.s3.link.raw_threads)
             return {FETCHED: (self.relay.received_bytes - before) / file.size_bytes}
 
         def mounted(subject: Subject, _: int) -> Sample:

@@ -12,6 +12,10 @@ DIRECTORY = "benchmarks"
 
 RESULTS_NAME = "reading.json"
 
+LOOPBACK, HTTPS, FAR, FARTHER = "loopback", "https", "far", "farther"
+LINK_NAMES = (LOOPBACK, HTTPS, FAR, FARTHER)
+"""The links on which questions are asked, in the order of the report."""
+
 RATE = "MB/s"
 CPU = "CPU s/GiB"
 CPU_PER_READ = "CPU ms/read"
@@ -36,11 +40,18 @@ class Part:
     title: str
     limit: str
     found: dict[str, dict[str, list[float]]] = field(default_factory=dict)
+    failed: list[str] = field(default_factory=list)
+    """Subjects of which a run failed; the answer's remarks say how."""
 
     def add(self, subject: str, sample: Sample) -> None:
         """Take in one run of a subject."""
         for metric, value in sample.items():
             self.found.setdefault(subject, {}).setdefault(metric, []).append(value)
+
+    def fail(self, subject: str) -> None:
+        """Take in a run of a subject that found nothing."""
+        if subject not in self.failed:
+            self.failed.append(subject)
 
     @property
     def metrics(self) -> list[str]:
@@ -70,6 +81,7 @@ class Answer:
     parts: tuple[Part, ...]
     remarks: list[str] = field(default_factory=list)
     """What failed or was left out, and why."""
+    link: str = LOOPBACK
 
 
 @dataclass
@@ -83,9 +95,9 @@ class Results:
     answers: list[Answer] = field(default_factory=list)
 
     def put(self, answer: Answer) -> None:
-        """Take in an answer, in the place of an earlier one to the same question."""
-        others = [one for one in self.answers if one.number != answer.number]
-        self.answers = sorted([*others, answer], key=lambda one: one.number)
+        """Take in an answer, in the place of an earlier one to the same question on the same link."""
+        others = [one for one in self.answers if (one.link, one.number) != (answer.link, answer.number)]
+        self.answers = sorted([*others, answer], key=lambda one: (LINK_NAMES.index(one.link), one.number))
 
     def save(self, path: Path) -> None:
         """Write all of it as JSON."""

@@ -17,6 +17,8 @@ from pathlib import Path
 from tests.benchmarks.mounts import MountCommand, mounted
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
 
+JUICEFS = "JuiceFS"
+
 ENVIRONMENT = {
     "AWS_ACCESS_KEY_ID": ACCESS_KEY,
     "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
@@ -160,7 +162,7 @@ class Rclone(Peer):
 
 KNOWN: tuple[Peer, ...] = (
     MountpointS3("mount-s3", "mount-s3", read_ahead=False),
-    JuiceFs("JuiceFS", "juicefs"),
+    JuiceFs(JUICEFS, "juicefs"),
     GeeseFs("GeeseFS", "geesefs"),
     S3fs("s3fs", "s3fs", local_copy=True),
     Rclone("rclone", "rclone", ("version",), read_ahead=False),

@@ -86,24 +86,22 @@ class RandomQuestions:
 
     s3: S3Bench
 
-    def first_byte(self, chunky_store: Path) -> Question:
+    def first_byte(self, chunky_store: Path | None = None) -> Question:
         """What the first block after an open costs; that store holds chunky.py's segment and the warm file."""
         method = (
             f"Open, read 4 KiB at a place not read before, close; every block compared; medians. {PRESIGNED}: one GET "
-            "of 128 KiB each, over a connection that stays open. The first open in a mount: "
-            f"{FRESH_MOUNTS} mounts, one open each."
+            "of 128 KiB each, over a connection that stays open."
         )
-        plain = [self.s3.tierfs(), *self.s3.peer_subjects()]
-        many = TierfsSubjects(self.s3.site.scratch / "tierfs.log").of(TIERFS, chunky_store)
-        parts = {
-            OPENS: self._opens(self._large, plain),
-            CHUNKY_FIRST: self._first_opens(self._chunky, many),
-            CHUNKY_OPENS: self._opens(self._chunky, [many]),
-        }
+        parts = {OPENS: self._opens(self._large, [self.s3.tierfs(), *self.s3.peer_subjects()])}
+        if chunky_store is not None:
+            method += f" The first open in a mount: {FRESH_MOUNTS} mounts, one open each."
+            many = TierfsSubjects(self.s3.site.scratch / "tierfs.log").of(TIERFS, chunky_store)
+            parts[CHUNKY_FIRST] = self._first_opens(self._chunky, many)
+            parts[CHUNKY_OPENS] = self._opens(self._chunky, [many])
         return Question(5, "First byte after an open, from S3", method, parts)
 
-    def random_blocks(self) -> Question:
-        """Latency of one reader and throughput of several, at random places."""
+    def random_blocks(self, sizes_bytes: Sequence[int] = (SMALL_BYTES, LARGE_BYTES)) -> Question:
+        """Latency of one reader and throughput of several, at random places, by blocks of each size."""
         method = (
             f"Aligned blocks at random places of one file for {RANDOM_S:g} s, none twice and no two within the same "
             "128 KiB, opened with `POSIX_FADV_RANDOM`; every block compared. "
@@ -111,9 +109,7 @@ class RandomQuestions:
             "s3fs copies what is around a place to a local file first: most of its reads are of that."
         )
         scatters = [
-            Scatter(self._large, block_bytes, threads)
-            for block_bytes in (SMALL_BYTES, LARGE_BYTES)
-            for threads in (1, MANY_THREADS)
+            Scatter(self._large, block_bytes, threads) for block_bytes in sizes_bytes for threads in (1, MANY_THREADS)
         ]
         return Question(6, "Random reads from S3", method, {one.title: self._scattered(one) for one in scatters})
 

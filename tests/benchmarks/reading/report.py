@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 from tests.benchmarks.measuring import GIB
-from tests.benchmarks.reading.figures import DIGITS, DIRECTORY, RESULTS_NAME, Answer, Part, Results
+from tests.benchmarks.reading.figures import DIGITS, DIRECTORY, LOOPBACK, RESULTS_NAME, Answer, Part, Results
+from tests.benchmarks.reading.links import BY_NAME
 from tests.benchmarks.reading.targets import Verdict, verdicts
 from tierfs.types import MIB
 
@@ -22,7 +24,8 @@ class ReportPlaceMissing(Exception):
 
 def plot_name(answer: Answer) -> str:
     """File name of a question's plot."""
-    return f"reading-{answer.number}.png"
+    link = "" if answer.link == LOOPBACK else f"{answer.link}-"
+    return f"reading-{link}{answer.number}.png"
 
 
 def write(results: Results, docs: Path) -> None:
@@ -51,15 +54,18 @@ def markdown(results: Results, docs: Path) -> str:
     machine = ", ".join(f"{name} {value}" for name, value in results.machine.items())
     every = f"All figures, of every repetition: [{RESULTS_NAME}]({DIRECTORY}/{RESULTS_NAME})."
     lines = [f"Machine: {machine}.", f"Programs: {programs}.", every, "", *_list(results.notes), *_summary(results)]
-    for answer in results.answers:
-        lines += _section(answer, docs)
+    for link, answers in itertools.groupby(results.answers, key=lambda answer: answer.link):
+        lines += [f"### {BY_NAME[link].title}", "", BY_NAME[link].method, ""]
+        for answer in answers:
+            lines += _section(answer, docs)
     return "\n".join(lines)
 
 
 def _summary(results: Results) -> list[str]:
-    lines = ["| | target | must be | found | held |", "|---|---|---|---|---|"]
+    lines = ["| link | | target | must be | found | held |", "|---|---|---|---|---|---|"]
     for answer in results.answers:
-        lines += [f"| {answer.number} | {_target_row(verdict)} |" for verdict in verdicts(answer)]
+        where = f"{BY_NAME[answer.link].title} | {answer.number}"
+        lines += [f"| {where} | {_target_row(verdict)} |" for verdict in verdicts(answer)]
     return [*lines, ""]
 
 
@@ -73,7 +79,7 @@ def _target_row(verdict: Verdict) -> str:
 
 
 def _section(answer: Answer, docs: Path) -> list[str]:
-    lines = [f"### {answer.number}. {answer.title}", "", answer.method]
+    lines = [f"#### {answer.number}. {answer.title}", "", answer.method]
     if answer.parts:
         lines += [f"File size {_size(answer.size_bytes)}; medians of {answer.repetitions} (least to most)."]
     lines += ["", *_list(answer.remarks)]
@@ -92,6 +98,11 @@ def _table(part: Part) -> list[str]:
         cells = [_cell(part, subject, metric) for metric in metrics]
         ratio = part.ratio(subject)
         lines.append(f"| {subject} | {' | '.join(cells)} | {'' if ratio is None else f'{ratio:.2f}'} |")
+    lines += [
+        f"| {subject} | failed, see above{' |' * len(metrics)} |"
+        for subject in part.failed
+        if subject not in part.found
+    ]
     return [*title, *lines, ""]
 
 

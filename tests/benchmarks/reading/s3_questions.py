@@ -11,7 +11,8 @@ from tests.benchmarks.measuring import heat
 from tests.benchmarks.mounts import Mount
 from tests.benchmarks.raw import Get, boto3_get
 from tests.benchmarks.reading.corpus import Corpus, File
-from tests.benchmarks.reading.figures import SPREAD, Sample
+from tests.benchmarks.reading.figures import LOOPBACK, SPREAD, Sample
+from tests.benchmarks.reading.links import LINKS, Link
 from tests.benchmarks.reading.peers import Peer, Site
 from tests.benchmarks.reading.subjects import (
     Bench,
@@ -32,7 +33,6 @@ RAW = "boto3 GETs"
 TIERFS = "tierfs"
 DIRECT = "tierfs, direct_io"
 
-RAW_THREADS = 8
 RAW_RANGE_BYTES = 8 * MIB
 """What boto3 reads fastest with (measured)."""
 
@@ -51,6 +51,7 @@ class S3Bench:
     corpus: Corpus
     site: Site
     peers: tuple[Peer, ...]
+    link: Link = LINKS[0]
 
     def tierfs(self, label: str = TIERFS, options: str = "", **settings: str) -> Subject:
         """A mount of the store; `settings` are environment variables."""
@@ -75,10 +76,11 @@ class SequentialQuestions:
     def one_reader(self) -> Question:
         """How near one reader comes to plain GETs, and what it costs."""
         method = (
-            f"One `dd bs=1M` of one file, everything cold; {RAW}: {RAW_THREADS} threads, ranges of "
+            f"One `dd bs=1M` of one file, everything cold; {RAW}: {self.s3.link.raw_threads} threads, ranges of "
             f"{RAW_RANGE_BYTES // MIB} MiB. CPU time and peak RSS are the mount's (those of `{RAW}`: this process's)."
         )
-        subjects = [self.s3.tierfs(), self.s3.tierfs(DIRECT, "direct_io"), *self.s3.peer_subjects()]
+        direct = [self.s3.tierfs(DIRECT, "direct_io")] if self.s3.link.name == LOOPBACK else []
+        subjects = [self.s3.tierfs(), *direct, *self.s3.peer_subjects()]
         table = self._table(subjects, self.s3.corpus.large[:1])
         return Question(1, "Sequential read from S3, one reader", method, {"": table})
 
@@ -86,9 +88,9 @@ class SequentialQuestions:
         """Whether readers share what there is, and fairly."""
         files = self.s3.corpus.large
         method = (
-            f"{len(files)} `dd bs=1M` of {len(files)} files at the same time, everything cold; {RAW}: {RAW_THREADS} "
-            f"threads in all, ranges of {RAW_RANGE_BYTES // MIB} MiB. `{SPREAD}`: the slowest reader's speed over the "
-            "fastest one's."
+            f"{len(files)} `dd bs=1M` of {len(files)} files at the same time, everything cold; {RAW}: "
+            f"{self.s3.link.raw_threads} threads in all, ranges of {RAW_RANGE_BYTES // MIB} MiB. `{SPREAD}`: the "
+            "slowest reader's speed over the fastest one's."
         )
         table = self._table([self.s3.tierfs(), *self.s3.peer_subjects()], files)
         return Question(2, f"Sequential read from S3, {len(files)} readers", method, {"": table})
@@ -127,7 +129,7 @@ class SequentialQuestions:
     def _raw(self, files: Sequence[File]) -> Sample:
         heat(self.s3.bench.hot_bytes)
         objects = [(file.name, file.size_bytes) for file in files]
-        threads_each = RAW_THREADS // len(files)
+        threads_each = self.s3.link.raw_threads // len(files)
         sample, pace = streamed_raw(
             _total_bytes(files), lambda: get_all(self._get, objects, RAW_RANGE_BYTES, threads_each)
         )

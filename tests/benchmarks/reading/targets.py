@@ -8,9 +8,13 @@ from dataclasses import dataclass
 from tests.benchmarks.reading.counted_questions import CACHED, RANDOM, SEQUENTIAL
 from tests.benchmarks.reading.figures import (
     CPU,
+    FAR,
+    FARTHER,
     FETCHED,
+    HTTPS,
     IOPS,
     KIB_FETCHED,
+    LOOPBACK,
     MORE_IS_BETTER,
     P50,
     RATE,
@@ -19,7 +23,7 @@ from tests.benchmarks.reading.figures import (
     Answer,
     Part,
 )
-from tests.benchmarks.reading.peers import KNOWN
+from tests.benchmarks.reading.peers import JUICEFS, KNOWN
 from tests.benchmarks.reading.random_questions import (
     CHUNKY_FIRST,
     CHUNKY_OPENS,
@@ -30,6 +34,7 @@ from tests.benchmarks.reading.random_questions import (
     scatter_title,
 )
 from tests.benchmarks.reading.s3_questions import DIRECT, MANY_BUDGET_BYTES, TIERFS
+from tierfs.config import ReadSettings
 from tierfs.types import MIB
 
 Find = Callable[[Part, "Target"], float | None]
@@ -37,6 +42,8 @@ Find = Callable[[Part, "Target"], float | None]
 
 _PEERS = frozenset(peer.label for peer in KNOWN)
 _LOCAL_COPY = frozenset(peer.label for peer in KNOWN if peer.local_copy)
+_BESIDE_BUDGET_MIB = 150
+"""Memory of a mount beside its budget: the interpreter, its libraries, connections and the kernel's requests."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +81,7 @@ def verdicts(answer: Answer) -> list[Verdict]:
     parts = {part.title: part for part in answer.parts}
     return [
         Verdict(target, target.find(parts[target.part], target) if target.part in parts else None)
-        for target in TARGETS.get(answer.number, ())
+        for target in TARGETS[answer.link].get(answer.number, ())
     ]
 
 
@@ -126,9 +133,9 @@ def _most(part: str, metric: str, bound: float, subject: str = TIERFS) -> Target
     return Target(part, subject, metric, bound, "", _itself, at_least=False)
 
 
-def _random_targets() -> Sequence[Target]:
+def _random_targets(sizes_bytes: Sequence[int] = (SMALL_BYTES, LARGE_BYTES)) -> Sequence[Target]:
     found: list[Target] = []
-    for block_bytes in (SMALL_BYTES, LARGE_BYTES):
+    for block_bytes in sizes_bytes:
         one, many = scatter_title(block_bytes, 1), scatter_title(block_bytes, MANY_THREADS)
         found += [
             _limit(one, P50, 1.25),
@@ -139,25 +146,74 @@ def _random_targets() -> Sequence[Target]:
     return found
 
 
-TARGETS: Mapping[int, Sequence[Target]] = {
+def _within_budget() -> Target:
+    """Memory of the mount within the budget of reads, beside all that it needs anyway."""
+    return _most("", RSS, ReadSettings().budget_bytes / MIB + _BESIDE_BUDGET_MIB)
+
+
+def _to_juicefs(part: str, metric: str, bound: float) -> Target:
+    return Target(part, TIERFS, metric, bound, f"to {JUICEFS}", _to_one_peer(JUICEFS), metric in MORE_IS_BETTER)
+
+
+def _to_one_peer(label: str) -> Find:
+    return lambda part, target: _ratio(_itself(part, target), part.median(label, target.metric))
+
+
+_SMALL_ONE, _SMALL_MANY = scatter_title(SMALL_BYTES, 1), scatter_title(SMALL_BYTES, MANY_THREADS)
+
+# A GET of 128 KiB has headers too: 1.02 of it is no more than one per read.
+_FETCHED = (_most(SEQUENTIAL, FETCHED, 1.02), _limit(RANDOM, KIB_FETCHED, 1.02))
+
+_LOOPBACK: Mapping[int, Sequence[Target]] = {
     1: (
         _limit("", RATE, 0.82),
         _limit("", RATE, 0.92, DIRECT),
         _ahead("", RATE, 1.2),
         _most("", CPU, 0.9),
         _most("", CPU, 0.9, DIRECT),
+        _within_budget(),
     ),
     2: (
         _limit("", RATE, 0.82),
         _ahead("", RATE, 1.8),
+        _to_juicefs("", RATE, 1.1),
         Target("", TIERFS, SPREAD, 0.6, "", _itself),
+        _within_budget(),
     ),
     3: (_limit("", RATE, 0.85),),
     4: (_limit("", RATE, 0.9),),
     5: (_limit(OPENS, P50, 1.3), _limit(CHUNKY_FIRST, P50, 1.3), _limit(CHUNKY_OPENS, P50, 1.3)),
-    6: _random_targets(),
-    7: (_limit("", RATE, 0.8), _most("", RSS, MANY_BUDGET_BYTES / MIB + 150)),
+    6: (*_random_targets(), _to_juicefs(_SMALL_ONE, P50, 1.0), _to_juicefs(_SMALL_MANY, IOPS, 1.0)),
+    7: (_limit("", RATE, 0.8), _most("", RSS, MANY_BUDGET_BYTES / MIB + _BESIDE_BUDGET_MIB)),
     8: (_limit("", RATE, 0.7, CACHED),),
-    # A GET of 128 KiB has headers too: 1.02 of it is no more than one per read.
-    9: (_most(SEQUENTIAL, FETCHED, 1.02), _limit(RANDOM, KIB_FETCHED, 1.02)),
+    9: _FETCHED,
 }
+
+_HTTPS: Mapping[int, Sequence[Target]] = {
+    1: (_ahead("", RATE, 1.0), _most("", CPU, 1.0), _within_budget()),
+    2: (_within_budget(),),
+    5: (_limit(OPENS, P50, 1.3),),
+    6: _random_targets([SMALL_BYTES]),
+    9: _FETCHED,
+}
+
+_FAR: Mapping[int, Sequence[Target]] = {
+    1: (_limit("", RATE, 0.9), _ahead("", RATE, 1.1), _within_budget()),
+    2: (_limit("", RATE, 0.9), _ahead("", RATE, 1.2), _within_budget()),
+    5: (_limit(OPENS, P50, 1.15),),
+    9: _FETCHED,
+}
+
+_FARTHER: Mapping[int, Sequence[Target]] = {
+    1: (_limit("", RATE, 0.85), _ahead("", RATE, 1.0), _within_budget()),
+    2: (_within_budget(),),
+    9: _FETCHED,
+}
+
+TARGETS: Mapping[str, Mapping[int, Sequence[Target]]] = {
+    LOOPBACK: _LOOPBACK,
+    HTTPS: _HTTPS,
+    FAR: _FAR,
+    FARTHER: _FARTHER,
+}
+"""By link and question."""

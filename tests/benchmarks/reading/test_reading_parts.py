@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks.mounts import MountCommand, SubjectFailed, mounted, process_tree
+from tests.benchmarks.raw import presigned_get
 from tests.benchmarks.reading.corpus import PIECE_BYTES, File
+from tests.benchmarks.reading.links import LINKS, TRUST, Link, reached, trusted
 from tests.benchmarks.workloads import checked, first_bytes, get_all, random_reads, verify
+from tests.servers.relay.loop import Slowness
+from tests.servers.rgw import RgwServer
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 FILE = File("f", 3, 8 * MIB)
@@ -86,6 +92,31 @@ def test_what_does_not_mount_fails_with_its_log(tmp_path: Path) -> None:
         mounted(command, tmp_path / "mnt"),
     ):
         pass
+
+
+def test_an_authority_is_believed_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", "/before")
+    monkeypatch.delenv("AWS_CA_BUNDLE", raising=False)
+    with trusted(tmp_path / "ca.pem"):
+        assert {os.environ[name] for name in TRUST} == {str(tmp_path / "ca.pem")}
+    assert os.environ["SSL_CERT_FILE"] == "/before"
+    with trusted(None):
+        assert not set(TRUST) & set(os.environ)
+
+
+@pytest.mark.parametrize("link", LINKS, ids=lambda link: link.name)
+def test_a_link_leads_to_the_server(rgw_server: RgwServer, link: Link) -> None:
+    """The relay counts what passes it: everything on far links, else only what is sent through it."""
+    bucket = rgw_server.endpoint.create_bucket()
+    client = rgw_server.endpoint.client()
+    client.put_object(Bucket=bucket, Key="k", Body=b"0123456789")
+    client.close()
+    with reached(link, rgw_server) as (endpoint, relay):
+        assert endpoint.endpoint_url.startswith("https://" if link.tls else "http://")
+        started = time.monotonic()
+        assert presigned_get(endpoint, bucket)("k", 2, 3) == b"234"
+        assert time.monotonic() - started >= (link.slowness or Slowness()).delay_s
+        assert (relay.received_bytes == 0) is link.near
 
 
 def test_children_of_every_thread_belong_to_the_tree() -> None:

@@ -2,24 +2,46 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.benchmarks.reading import report
-from tests.benchmarks.reading.figures import CPU, RATE, Answer, Part, Results, load
-from tests.benchmarks.reading.run import Plan, ask, parse_questions
+from tests.benchmarks.reading.figures import (
+    CPU,
+    FAR,
+    FARTHER,
+    HTTPS,
+    LINK_NAMES,
+    LOOPBACK,
+    RATE,
+    Answer,
+    Part,
+    Results,
+    load,
+)
+from tests.benchmarks.reading.plan import (
+    FIRST_LOCAL,
+    MANY,
+    ON_EVERY_LINK,
+    QUESTIONS,
+    Plan,
+    parse_links,
+    parse_questions,
+)
+from tests.benchmarks.reading.run import ask
 from tests.benchmarks.reading.subjects import Question, Table
-from tests.benchmarks.reading.targets import verdicts
+from tests.benchmarks.reading.targets import TARGETS, verdicts
 
 RAW, OURS, PEER = "boto3 GETs", "tierfs", "s3fs"
 
 
-def answer(number: int, **rates: float) -> Answer:
+def answer(number: int, link: str = LOOPBACK, **rates: float) -> Answer:
     part = Part("", RAW)
     for subject, rate in {RAW: 1000.0, **{name.replace("_", " "): value for name, value in rates.items()}}.items():
         part.add(subject, {RATE: rate, CPU: 0.5})
-    return Answer(number, f"question {number}", "method", 1 << 30, 1, (part,))
+    return Answer(number, f"question {number}", "method", 1 << 30, 1, (part,), link=link)
 
 
 def held(found: Answer) -> dict[tuple[str, str, str], bool | None]:
@@ -34,6 +56,38 @@ def test_an_answer_replaces_only_the_one_to_its_question(tmp_path: Path) -> None
     loaded = load(tmp_path / "r.json")
     assert [one.number for one in loaded.answers] == [1, 2]
     assert [one.parts[0].median(OURS, RATE) for one in loaded.answers] == [100.0, 900.0]
+
+
+def test_an_answer_leaves_those_of_other_links() -> None:
+    results = Results({}, {})
+    for one in (answer(2), answer(1, FAR), answer(1, HTTPS), answer(1), answer(1, FAR, tierfs=7.0)):
+        results.put(one)
+    assert [(one.link, one.number) for one in results.answers] == [(LOOPBACK, 1), (LOOPBACK, 2), (HTTPS, 1), (FAR, 1)]
+    assert results.answers[-1].parts[0].median(OURS, RATE) == 7.0
+
+
+def test_figures_from_before_there_were_links_are_those_of_loopback(tmp_path: Path) -> None:
+    results = Results({}, {}, answers=[answer(1, tierfs=100.0)])
+    results.save(tmp_path / "r.json")
+    stored = json.loads((tmp_path / "r.json").read_text())
+    del stored["answers"][0]["link"], stored["answers"][0]["parts"][0]["failed"]
+    (tmp_path / "r.json").write_text(json.dumps(stored))
+    assert load(tmp_path / "r.json") == results
+
+
+def test_links_have_targets_of_their_own() -> None:
+    """0.87 of raw and 1.15 of the best peer: enough on the farthest link, on a far one only beside peers."""
+    near, far, farther = (held(answer(1, link, tierfs=870.0, s3fs=756.0)) for link in (HTTPS, FAR, FARTHER))
+    assert (OURS, RATE, "to the first row") not in near
+    assert far[OURS, RATE, "to the first row"] is False
+    assert far[OURS, RATE, "to the best other mount"] is True
+    assert farther[OURS, RATE, "to the first row"] is True
+
+
+def test_every_target_is_of_a_question_that_its_link_is_asked() -> None:
+    plan = Plan(frozenset(QUESTIONS), 1, 1 << 30, Path())
+    assert tuple(TARGETS) == LINK_NAMES
+    assert all(set(targets) <= plan.on(link) for link, targets in TARGETS.items())
 
 
 def test_targets_are_judged_by_ratios() -> None:
@@ -59,7 +113,11 @@ def test_a_subject_that_fails_is_remarked_and_the_others_are_measured(tmp_path: 
     table = Table(RAW, {PEER: fails, RAW: lambda repetition: {RATE: 100.0 + repetition}})
     found = ask(Question(1, "title", "method", {"": table}), Plan(frozenset({1}), 3, 1 << 30, tmp_path))
     assert found.parts[0].found == {RAW: {RATE: [100.0, 101.0, 102.0]}}
+    assert found.parts[0].failed == [PEER]
     assert found.remarks == ["s3fs failed (title): OSError: gone"]
+    shown = report.markdown(Results({}, {}, answers=[found]), tmp_path)
+    assert "* s3fs failed (title): OSError: gone" in shown
+    assert "| s3fs | failed, see above | |" in shown
 
 
 def test_the_report_replaces_what_is_between_the_markers(tmp_path: Path) -> None:
@@ -77,6 +135,21 @@ def test_the_report_replaces_what_is_between_the_markers(tmp_path: Path) -> None
     assert "| tierfs | 500 | 0.50 | 0.50 |" in text
 
 
+def test_the_report_has_a_section_for_each_link(tmp_path: Path) -> None:
+    results = Results({}, {})
+    for link in (FAR, LOOPBACK):
+        results.put(answer(1, link, tierfs=500.0))
+    lines = report.markdown(results, tmp_path).splitlines()
+    assert [line for line in lines if line.startswith("#")] == [
+        "### Loopback",
+        "#### 1. question 1",
+        "### 15 ms, 90 MB/s",
+        "#### 1. question 1",
+    ]
+    assert "| 15 ms, 90 MB/s | 1 | tierfs, MB/s, to the first row | ≥ 0.9 | 0.50 | **no** |" in lines
+    assert len({report.plot_name(one) for one in results.answers}) == 2
+
+
 def test_a_document_without_markers_is_refused(tmp_path: Path) -> None:
     (tmp_path / report.DOCUMENT).write_text(report.BEGIN)
     with pytest.raises(report.ReportPlaceMissing, match=report.DOCUMENT):
@@ -91,3 +164,18 @@ def test_an_unknown_question_is_named() -> None:
     assert parse_questions("1,6") == {1, 6}
     with pytest.raises(ValueError, match="no question '10'"):
         parse_questions("1,10")
+
+
+def test_an_unknown_link_is_named() -> None:
+    assert parse_links("far,loopback") == (LOOPBACK, FAR)
+    with pytest.raises(ValueError, match="no link 'near'; there are loopback, https, far, farther"):
+        parse_links("far,near")
+
+
+def test_only_what_a_link_changes_is_asked_on_it() -> None:
+    plan = Plan(frozenset(QUESTIONS), 1, 1 << 30, Path(), links=(FAR,))
+    assert plan.on(LOOPBACK) == set(QUESTIONS)
+    assert plan.on(FAR) == ON_EVERY_LINK
+    assert plan.needs_s3
+    assert not plan.asks(MANY)
+    assert not Plan(frozenset({FIRST_LOCAL}), 1, 1 << 30, Path()).needs_s3

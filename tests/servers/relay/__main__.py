@@ -7,7 +7,7 @@ import json
 import socket
 import sys
 
-from tests.servers.relay.loop import Address, Link, RelayLoop
+from tests.servers.relay.loop import Address, RelayLoop, Slowness
 
 _BACKLOG = 256
 
@@ -15,11 +15,11 @@ _BACKLOG = 256
 def main() -> None:
     """Listen, print the address as a URL, and relay."""
     chosen = _parser().parse_args()
-    link = Link(chosen.delay_ms / 1e3, chosen.rate_mb_s * 1e6)
+    slowness = Slowness(chosen.delay_ms / 1e3, chosen.rate_mb_s * 1e6)
     with socket.create_server(chosen.listen, backlog=_BACKLOG) as listener:
         host, port = listener.getsockname()
         print(f"http://{host}:{port}", flush=True)
-        RelayLoop(listener, chosen.to, link, sys.stdin.fileno(), _tell).run()
+        RelayLoop(listener, chosen.to, slowness, sys.stdin.fileno(), _tell).run()
 
 
 def _tell(counts: dict[str, int]) -> None:

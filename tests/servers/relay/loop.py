@@ -29,8 +29,8 @@ Address = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Link:
-    """How a connection is made worse."""
+class Slowness:
+    """How slow a relay makes a connection."""
 
     delay_s: float = 0
     """By so much each answer begins later."""
@@ -56,10 +56,10 @@ class Pair:
     answer it makes no difference, and the many bytes of answers need not be held.
     """
 
-    def __init__(self, client: socket.socket, server: socket.socket, link: Link) -> None:
+    def __init__(self, client: socket.socket, server: socket.socket, slowness: Slowness) -> None:
         self.client = client
         self.server = server
-        self.requests = Flow(client, server, link.delay_s, time.monotonic)
+        self.requests = Flow(client, server, slowness.delay_s, time.monotonic)
         self.answers = Flow(server, client, 0, time.monotonic)
 
     @property
@@ -94,11 +94,16 @@ class RelayLoop:
     """
 
     def __init__(
-        self, listener: socket.socket, target: Address, link: Link, control: int, tell: Callable[[dict[str, int]], None]
+        self,
+        listener: socket.socket,
+        target: Address,
+        slowness: Slowness,
+        control: int,
+        tell: Callable[[dict[str, int]], None],
     ) -> None:
         self._listener = listener
         self._target = target
-        self._link = link
+        self._slowness = slowness
         self._control = control
         self._tell = tell
         self._epoll = select.epoll()
@@ -174,7 +179,7 @@ class RelayLoop:
             if server is None:
                 client.close()
                 continue
-            pair = Pair(client, server, self._link)
+            pair = Pair(client, server, self._slowness)
             self._ended.connections += 1
             for one in (client, server):
                 one.setblocking(False)
@@ -185,8 +190,8 @@ class RelayLoop:
     def _connect(self, client: socket.socket) -> socket.socket | None:
         """Return a connection to the server; None where it takes none."""
         server = socket.socket()
-        if self._link.rate_bytes_s:
-            rate = struct.pack("@L", int(self._link.rate_bytes_s))
+        if self._slowness.rate_bytes_s:
+            rate = struct.pack("@L", int(self._slowness.rate_bytes_s))
             client.setsockopt(socket.SOL_SOCKET, _SO_MAX_PACING_RATE, rate)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _PACED_BUFFER_BYTES)
             server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _PACED_BUFFER_BYTES)

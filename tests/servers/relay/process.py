@@ -8,7 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tests.servers.process import ServerError, ServerProcess
-from tests.servers.relay.loop import Counts, Link
+from tests.servers.relay.loop import Counts, Slowness
 
 _ROOT = Path(__file__).parents[3]
 
@@ -16,9 +16,9 @@ _ROOT = Path(__file__).parents[3]
 class RelayServer(ServerProcess):
     """Relays connections to the server of a URL; `endpoint_url` is the way through it."""
 
-    def __init__(self, url: str, link: Link | None = None) -> None:
-        """`link`: how slow it is; without one it only counts."""
-        parts, chosen = urlsplit(url), link or Link()
+    def __init__(self, url: str, slowness: Slowness | None = None) -> None:
+        """`slowness`: how slow it is; without one it only counts."""
+        parts, chosen = urlsplit(url), slowness or Slowness()
         slow = ["--delay-ms", str(chosen.delay_s * 1e3), "--rate-mb-s", str(chosen.rate_bytes_s / 1e6)]
         super().__init__([sys.executable, "-m", "tests.servers.relay", "--to", parts.netloc, *slow], cwd=_ROOT)
         self._scheme = parts.scheme

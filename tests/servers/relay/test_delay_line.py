@@ -37,7 +37,7 @@ def test_the_next_time_is_that_of_the_first_who_waits() -> None:
     line.enter(7)
     assert line.due_s == 100.5
     clock.now_s = 100.5
-    line.ready_bytes()
+    assert line.ready_bytes() == 10
     assert line.due_s == 100.75
 
 

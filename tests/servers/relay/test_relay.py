@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.servers.moto_server import MotoServer
-from tests.servers.relay.loop import Counts, Link
+from tests.servers.relay.loop import Counts, Slowness
 from tests.servers.relay.process import RelayServer
 
 MB = 1_000_000
@@ -25,8 +25,8 @@ HEADERS_BYTES = 4096
 PATIENCE_S = 60
 DELAY_S = 0.1
 RATE_BYTES_S = 20 * MB
-FAR = Link(delay_s=DELAY_S)
-SLOW = Link(rate_bytes_s=RATE_BYTES_S)
+FAR = Slowness(delay_s=DELAY_S)
+SLOW = Slowness(rate_bytes_s=RATE_BYTES_S)
 
 
 def test_an_object_comes_through_and_is_counted(object_url: str) -> None:
