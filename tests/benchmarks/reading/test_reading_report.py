@@ -84,6 +84,13 @@ def test_links_have_targets_of_their_own() -> None:
     assert farther[OURS, RATE, "to the first row"] is True
 
 
+@pytest.mark.parametrize(("rate", "as_before"), [(700.0, True), (680.0, False)])
+def test_loopback_is_not_to_become_slower(rate: float, as_before: bool) -> None:
+    """It was 0.77 of raw; a tenth less may be the machine."""
+    found = held(answer(1, tierfs=rate))
+    assert found[OURS, RATE, "to the first row, as before there were other links"] is as_before
+
+
 def test_every_target_is_of_a_question_that_its_link_is_asked() -> None:
     plan = Plan(frozenset(QUESTIONS), 1, 1 << 30, Path())
     assert tuple(TARGETS) == LINK_NAMES

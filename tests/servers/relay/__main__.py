@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import resource
 import socket
 import sys
 
@@ -15,6 +16,8 @@ _BACKLOG = 256
 def main() -> None:
     """Listen, print the address as a URL, and relay."""
     chosen = _parser().parse_args()
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # each connection takes six files
     slowness = Slowness(chosen.delay_ms / 1e3, chosen.rate_mb_s * 1e6)
     with socket.create_server(chosen.listen, backlog=_BACKLOG) as listener:
         host, port = listener.getsockname()
