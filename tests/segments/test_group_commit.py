@@ -16,11 +16,17 @@ from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.errors import Closed, DataLoss, OffsetMismatch, Sealed, StorageFull
 from tierfs.metadata import entries
 from tierfs.metadata.transaction import WriteTransaction
+from tierfs.segments import group_commit
 from tierfs.segments.group_commit import GroupCommit
 from tierfs.types import ByteRange
 
 TIMEOUT_S = 60
 """Longest wait for a thread of a test."""
+
+
+@pytest.fixture(params=[group_commit._LARGE_BYTES, 0], ids=["writes in turn", "writes side by side"], autouse=True)
+def large_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group_commit, "_LARGE_BYTES", request.param)
 
 
 @pytest.fixture

@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 _SYNC_THREADS = 8
 """Files synced at once. Measured on ext4 with 32 files: 7.2 ms one by one, 4.2 with 4, 3.3 with 8, 2.8 with 32."""
 
+_LARGE_BYTES = 1024 * 1024
+"""Bytes of a group from which its writes are worth a thread for each segment: a guess, some 0.3 ms of copying."""
+
 _RETURN_S = 0.0002
 """Longest pause between two callers on their way back: some ten times what a thread takes to be woken and to queue."""
 
@@ -178,8 +181,7 @@ class GroupCommit:
             self._await_returning()
             with self._queue_lock:
                 calls, self._queue = self._queue, []
-            later += self._gather(calls, group)
-            self._sync(group)
+            later += self._prepare(calls, group)
             self._commit([pending for pending in group if pending.error is None])
         except BaseException as exc:
             later.clear()
@@ -210,22 +212,36 @@ class GroupCommit:
                 arrived = len(self._queue)
         self._enough.acquire(blocking=False)  # completed in the moment in which the wait ended
 
-    def _gather(self, calls: Sequence[AppendCall], group: list[PendingCommit]) -> list[AppendCall]:
-        """Have each appender write its calls, adding its change to `group`; return the calls that wait for the next."""
+    def _prepare(self, calls: Sequence[AppendCall], group: list[PendingCommit]) -> list[AppendCall]:
+        """Have each appender write its calls, and sync the files; return the calls that wait for the next group.
+
+        The changes are added to `group`. Small writes are quicker one after the other, as they hardly leave the
+        interpreter; large ones are made side by side, each followed by its sync.
+        """
         of_appenders: dict[int, list[AppendCall]] = {}
         for call in calls:
             of_appenders.setdefault(id(call.appender), []).append(call)
         later: list[AppendCall] = []
-        for part in of_appenders.values():
-            try:
-                pending, rest = part[0].appender.gather(part)
-            except Exception as exc:
-                for call in part:
-                    call.error = call.error or exc
-                continue
-            later += rest
+
+        def gather(part: Sequence[AppendCall]) -> PendingCommit | None:
+            pending, rest = _gather(part)
+            later.extend(rest)
             if pending is not None:
                 group.append(pending)
+            return pending
+
+        def write_and_sync(part: Sequence[AppendCall]) -> None:
+            pending = gather(part)
+            if pending is not None:
+                self._sync_files([(pending, chunk) for chunk in pending.chunks])
+
+        parts = list(of_appenders.values())
+        if len(parts) > 1 and sum(len(call.data) for call in calls) >= _LARGE_BYTES:
+            self._threads().run(write_and_sync, parts)
+        else:
+            for part in parts:
+                gather(part)
+            self._sync(group)
         return later
 
     def _pass_on(self, later: Sequence[AppendCall], settled: int) -> None:
@@ -244,9 +260,13 @@ class GroupCommit:
         if len(files) <= 1:
             self._sync_files(files)
             return
+        shares = [files[at::_SYNC_THREADS] for at in range(min(len(files), _SYNC_THREADS))]
+        self._threads().run(self._sync_files, shares)
+
+    def _threads(self) -> Pool:
         if self._pool is None:
             self._pool = Pool(_SYNC_THREADS, "tierfs-sync")
-        self._pool.run(self._sync_files, [files[at::_SYNC_THREADS] for at in range(min(len(files), _SYNC_THREADS))])
+        return self._pool
 
     def _sync_files(self, files: Sequence[tuple[PendingCommit, ActiveChunk]]) -> None:
         for pending, chunk in files:
@@ -264,6 +284,16 @@ class GroupCommit:
                     pending.apply(txn)
                 except (StaleBase, Conflict, NotFound) as exc:
                     pending.error = exc
+
+
+def _gather(calls: Sequence[AppendCall]) -> tuple[PendingCommit | None, Sequence[AppendCall]]:
+    """Have the appender of these calls write them."""
+    try:
+        return calls[0].appender.gather(calls)
+    except Exception as exc:
+        for call in calls:
+            call.error = call.error or exc
+        return None, ()
 
 
 def _fail(group: Sequence[PendingCommit], calls: Sequence[AppendCall], error: Exception) -> None:
