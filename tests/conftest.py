@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 
 import pytest
+import trio
 from hypothesis import settings
 
 from tests.servers.certificates import Authority
@@ -14,7 +15,9 @@ from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
 from tests.servers.moto_server import MotoServer
 from tests.servers.process import ServerError
 from tests.servers.rgw import RgwServer
+from tests.servers.scripted_http import Script, ScriptedHttp, Serve, ServerTls
 from tests.servers.spark_cluster import QUICK_JAVA
+from tierfs.chunkstore.http.tls import TlsClient
 
 settings.register_profile("tierfs", deadline=None)  # a busy machine is no failure
 settings.load_profile("tierfs")
@@ -84,6 +87,27 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.fixture(scope="session")
+def server_tls(authority: Authority) -> ServerTls:
+    """TLS of servers within tests, and of clients that trust them."""
+    trusting = TlsClient(str(authority.certificate))
+    return ServerTls(authority.issue("within").serving(), trusting, authority.certificate)
+
+
+@pytest.fixture(params=["http", "https"])
+def serve(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Serve:
+    """Starts a scripted server, plain or encrypted; clients of the environment trust it."""
+    tls: ServerTls | None = None
+    if request.param == "https":
+        tls = request.getfixturevalue("server_tls")
+        monkeypatch.setenv("AWS_CA_BUNDLE", str(request.getfixturevalue("authority").certificate))
+
+    def start(nursery: trio.Nursery, *scripts: Script) -> Awaitable[ScriptedHttp]:
+        return ScriptedHttp(scripts, tls).start(nursery)
+
+    return start
+
+
+@pytest.fixture(scope="session")
 def rgw_server(
     aws_environment: None, authority: Authority, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[RgwServer]:
@@ -120,6 +144,13 @@ def moto_s3(aws_environment: None) -> Iterator[S3Endpoint]:
 def rgw_bucket(rgw: S3Endpoint) -> Bucket:
     """A fresh bucket in Ceph; it goes with the server."""
     return rgw, rgw.create_bucket()
+
+
+@pytest.fixture
+def rgw_tls_bucket(rgw_tls: S3Endpoint, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """A fresh bucket in Ceph, by HTTPS; the environment names the authority."""
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(rgw_tls.authority))
+    return rgw_tls, rgw_tls.create_bucket()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import socket
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -14,13 +13,12 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.servers.answers import BAD, BODY, GOOD, LENGTH, START
 from tests.servers.scripted_http import ETAG, Do, Script, ScriptedHttp, head
 from tierfs.chunkstore.http.on_loop import LoopGets
-from tierfs.chunkstore.http.ranged_get import host_of
 from tierfs.chunkstore.protocol import RangeUrl
 
 MOST = 3
 TIMEOUT_S = 10
 
-REQUEST, AWAIT_CLOSE, AWAIT_GO = Do.AWAIT_REQUEST, Do.AWAIT_CLOSE, Do.AWAIT_GO
+REQUEST, AWAIT_CLOSE, AWAIT_GO, TELL = Do.AWAIT_REQUEST, Do.AWAIT_CLOSE, Do.AWAIT_GO, Do.TELL
 
 
 @pytest.fixture
@@ -40,10 +38,6 @@ async def get(gets: LoopGets, url: RangeUrl, length: int = LENGTH, etag: str = E
     return bytes(view) if await gets.finish(gets.begin(url, START, view, etag)) else None
 
 
-def idle(gets: LoopGets) -> int:
-    return sum(map(len, gets.idle.values()))
-
-
 def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
@@ -56,7 +50,7 @@ async def test_a_server_that_falls_silent_is_left_after_a_while(
     started = trio.current_time()
     assert await get(gets, server.url) is None
     assert trio.current_time() - started == pytest.approx(TIMEOUT_S)
-    assert (idle(gets), gets.running) == (0, 0)
+    assert (gets.resting, gets.running) == (0, 0)
     await server.closed[0].wait()
 
 
@@ -68,7 +62,7 @@ async def test_cancellation_closes_the_connection(gets: LoopGets, nursery: trio.
             await wait_all_tasks_blocked()
             assert gets.running == 1
             scope.cancel()
-    assert (idle(gets), gets.running) == (0, 0)
+    assert (gets.resting, gets.running) == (0, 0)
     await server.closed[0].wait()
 
 
@@ -88,24 +82,19 @@ async def test_gets_at_once_are_bounded(gets: LoopGets, nursery: trio.Nursery) -
         server.go.set()
     assert results == [BODY] * MOST
     assert gets.free
-    assert idle(gets) == MOST
+    assert gets.resting == MOST
 
 
 async def test_a_request_leaves_at_once_over_an_open_connection(gets: LoopGets, nursery: trio.Nursery) -> None:
-    """It arrives though the loop has not gone on since, and the GET counts from then on."""
-    near, far = socket.socketpair()
-    near.setblocking(False)
-    url = RangeUrl("http://127.0.0.1:1", "/x")
-    gets.idle[host_of(url.origin)].put_back(near, clean=True)
+    """It arrives though its task has not begun, and the GET counts from then on."""
+    server = await serve(nursery, (*GOOD, REQUEST, TELL, *GOOD[1:]))
+    assert await get(gets, server.url) == BODY
     view = memoryview(bytearray(LENGTH))
-    started = gets.begin(url, START, view, ETAG)
-    assert gets.running == 1
-    with far:
-        far.setblocking(False)
-        assert far.recv(1 << 16) == started.get.request
-        assert started.unsent == b""
-        far.sendall(head(START, LENGTH) + BODY)
-        assert await gets.finish(started)
+    started = gets.begin(server.url, START, view, ETAG)
+    assert (gets.running, started.unsent) == (1, b"")
+    await server.told.wait()
+    assert server.served_by == [0, 0]
+    assert await gets.finish(started)
     assert (bytes(view), gets.running) == (BODY, 0)
 
 
@@ -120,13 +109,13 @@ async def test_closing_closes_what_rests_and_what_a_get_still_uses(gets: LoopGet
         inner.start_soon(one)
         await wait_all_tasks_blocked()
         await one()
-        assert (idle(gets), gets.running) == (1, 1)
+        assert (gets.resting, gets.running) == (1, 1)
         gets.close()
         await server.closed[1].wait()
         assert not gets.free
         server.go.set()
     assert results == [BODY, BODY]
-    assert idle(gets) == 0
+    assert gets.resting == 0
     await server.closed[0].wait()
 
 

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from tests.servers.answers import BODY, LENGTH, OTHER, START, WAYS
 from tests.servers.scripted_http import ETAG, head
-from tierfs.chunkstore.http.ranged_get import MAX_HEAD_BYTES, AnsweredOtherwise, IdleConnections, RangedGet
+from tierfs.chunkstore.http.connections import IdleConnections
+from tierfs.chunkstore.http.ranged_get import MAX_HEAD_BYTES, AnsweredOtherwise, HttpOrigin, RangedGet
 
-HOST = ("127.0.0.1", 80)
+SERVER = HttpOrigin("http", "127.0.0.1", 80)
 
 
 def get_into(view: memoryview) -> RangedGet:
-    return RangedGet(HOST, "/o?s", START, view, ETAG)
+    return RangedGet(SERVER, "/o?s", START, view, ETAG)
 
 
 def take(get: RangedGet, answer: bytes, cuts: list[int]) -> bytes:
@@ -85,7 +86,7 @@ def test_the_status_of_a_refusal_is_told() -> None:
 
 
 def test_idle_connections_are_reused_last_first_and_closed_beyond_their_number() -> None:
-    idle = IdleConnections(2)
+    idle = IdleConnections(2, SERVER)
     pairs = [socket.socketpair() for _ in range(3)]
     for ours, _ in pairs:
         idle.put_back(ours, clean=True)

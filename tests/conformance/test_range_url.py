@@ -59,7 +59,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=["moto", pytest.param("rgw", marks=pytest.mark.s3)])
+@pytest.fixture(params=["moto", "rgw", "rgw_tls"])
 def s3(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[S3Storage]:
     with closing(s3_storage(request.getfixturevalue(f"{request.param}_bucket"), clock)) as storage:
         storage.put(NAME, BufferSource(DATA))
@@ -77,7 +77,7 @@ def read(storage: ChunkStorage, name: str = NAME) -> None:
 
 def served(url: RangeUrl, start: int, length: int) -> tuple[int, str, bytes]:
     """Status, etag and body for a range, fetched by a client that knows nothing of S3."""
-    with urllib3.PoolManager() as pool:
+    with urllib3.PoolManager(ssl_context=url.tls and url.tls.context) as pool:
         span = {"Range": f"bytes={start}-{start + length - 1}"}
         answer = pool.request("GET", url.origin + url.target, headers=span, retries=False)
         return answer.status, answer.headers.get("ETag", "").strip('"'), answer.data
@@ -191,24 +191,35 @@ def test_wrappers_pass_it_on_at_once(s3: S3Storage, wrapper: str) -> None:
     ("scheme", "proxied", "presigned", "expected"),
     [
         ("http", False, True, RangeUrl),
-        ("https", False, True, type(None)),
+        ("https", False, True, RangeUrl),
+        ("https", True, True, type(None)),
         ("http", True, True, type(None)),
         ("http", False, False, type(None)),
     ],
 )
-def test_only_plain_http_without_a_proxy_has_one(
+def test_there_is_none_through_a_proxy_or_without_signed_urls(
     monkeypatch: pytest.MonkeyPatch, scheme: str, proxied: bool, presigned: bool, expected: type
 ) -> None:
     """Nobody answers there; the URL was signed for the read all the same."""
     if proxied:
-        monkeypatch.setenv("http_proxy", f"http://{NOBODY}")
+        monkeypatch.setenv(f"{scheme}_proxy", f"http://{NOBODY}")
         for name in ("no_proxy", "NO_PROXY"):
             monkeypatch.delenv(name, raising=False)
     location = S3Location("bucket", "", f"{scheme}://{NOBODY}", "us-east-1")
     with closing(S3Storage(location, ColdSettings(presigned_reads=presigned))) as storage:
         with pytest.raises(Unavailable):
             read(storage)
-        assert isinstance(storage.range_url(NAME), expected)
+        url = storage.range_url(NAME)
+        assert isinstance(url, expected)
+        assert url is None or (url.tls is not None) == (scheme == "https")
+
+
+def test_a_list_of_hosts_without_a_proxy_is_no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The endpoint is not among them, and there is no proxy for it all the same."""
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.setenv(name, "elsewhere.example")
+    with closing(S3Storage(S3Location("bucket", "", f"http://{NOBODY}", "us-east-1"))) as storage:
+        assert isinstance(storage.range_url(NAME), RangeUrl)
 
 
 @pytest.mark.s3

@@ -1,4 +1,4 @@
-"""GETs of ranges over plain HTTP, on the loop and in threads: exactly the bytes asked for or nothing, and no
+"""GETs of ranges over HTTP and HTTPS, on the loop and in threads: exactly the bytes asked for or nothing, and no
 connection kept that is not clean."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import trio
 
 from tests.conformance.storages import s3_storage
 from tests.servers.answers import BAD, BODY, END, GOOD, LAST, LENGTH, OTHER, REQUEST, START, WAYS
-from tests.servers.scripted_http import ETAG, Do, Script, ScriptedHttp, head
+from tests.servers.scripted_http import ETAG, Do, Serve, head
 from tierfs.chunkstore.http.in_thread import ThreadGets
 from tierfs.chunkstore.http.on_loop import LoopGets
 from tierfs.chunkstore.http.ranged_get import AnsweredOtherwise
@@ -57,7 +57,7 @@ class OnLoop:
 
     @property
     def resting(self) -> int:
-        return sum(map(len, self._gets.idle.values()))
+        return self._gets.resting
 
     @property
     def running(self) -> int:
@@ -76,7 +76,7 @@ class InThreads:
         self._gets: dict[str, ThreadGets] = {}
 
     async def get(self, url: RangeUrl, length: int = LENGTH, etag: str = ETAG) -> bytes | None:
-        gets = self._gets.setdefault(url.origin, ThreadGets(url.origin, ColdSettings()))
+        gets = self._gets.setdefault(url.origin, ThreadGets(url.origin, ColdSettings(), url.tls))
         view = memoryview(bytearray(length))
         try:
             done = await trio.to_thread.run_sync(gets.read_into, url.target, START, view, etag, None)
@@ -100,11 +100,7 @@ def gets(request: pytest.FixtureRequest) -> Iterator[Gets]:
         assert gets.running == 0
 
 
-async def serve(nursery: trio.Nursery, *scripts: Script) -> ScriptedHttp:
-    return await ScriptedHttp(scripts).start(nursery)
-
-
-async def test_the_request_asks_for_the_range_and_nothing_else(gets: Gets, nursery: trio.Nursery) -> None:
+async def test_the_request_asks_for_the_range_and_nothing_else(gets: Gets, serve: Serve, nursery: trio.Nursery) -> None:
     server = await serve(nursery, GOOD)
     assert await gets.get(server.url) == BODY
     ((_, request),) = server.requests
@@ -112,7 +108,7 @@ async def test_the_request_asks_for_the_range_and_nothing_else(gets: Gets, nurse
     assert line == f"GET {server.url.target} HTTP/1.1"
     assert sorted(header.lower() for header in headers) == [
         "accept-encoding: identity",
-        f"host: {server.url.origin.removeprefix('http://')}",
+        f"host: {server.url.origin.partition('://')[2]}",
         f"range: bytes={START}-{END}",
         "user-agent: tierfs",
     ]
@@ -120,7 +116,7 @@ async def test_the_request_asks_for_the_range_and_nothing_else(gets: Gets, nurse
 
 @pytest.mark.parametrize("way", WAYS)
 async def test_a_good_answer_is_taken_and_its_connection_used_again(
-    gets: Gets, nursery: trio.Nursery, way: str
+    gets: Gets, serve: Serve, nursery: trio.Nursery, way: str
 ) -> None:
     server = await serve(nursery, (REQUEST, *WAYS[way], *GOOD, AWAIT_CLOSE))
     assert await gets.get(server.url) == BODY
@@ -131,7 +127,7 @@ async def test_a_good_answer_is_taken_and_its_connection_used_again(
     await server.closed[0].wait()
 
 
-async def test_a_short_answer_follows_a_long_one(gets: Gets, nursery: trio.Nursery) -> None:
+async def test_a_short_answer_follows_a_long_one(gets: Gets, serve: Serve, nursery: trio.Nursery) -> None:
     """The length awaited of the long answer is not awaited of the short one."""
     short = (REQUEST, head(START, 1), BODY[:1])
     server = await serve(nursery, (REQUEST, head(START, LENGTH), BODY, *short, AWAIT_CLOSE))
@@ -142,7 +138,7 @@ async def test_a_short_answer_follows_a_long_one(gets: Gets, nursery: trio.Nurse
 
 @pytest.mark.parametrize("way", LAST)
 async def test_an_answer_that_is_the_connections_last_is_taken_and_the_connection_is_not_kept(
-    gets: Gets, nursery: trio.Nursery, way: str
+    gets: Gets, serve: Serve, nursery: trio.Nursery, way: str
 ) -> None:
     server = await serve(nursery, (REQUEST, *LAST[way], AWAIT_CLOSE), GOOD)
     assert await gets.get(server.url) == BODY
@@ -154,7 +150,7 @@ async def test_an_answer_that_is_the_connections_last_is_taken_and_the_connectio
 
 @pytest.mark.parametrize("way", BAD)
 async def test_a_bad_answer_brings_nothing_and_its_connection_is_closed(
-    gets: Gets, nursery: trio.Nursery, way: str
+    gets: Gets, serve: Serve, nursery: trio.Nursery, way: str
 ) -> None:
     end = () if way.startswith("closed") else (AWAIT_CLOSE,)
     server = await serve(nursery, (REQUEST, *BAD[way], *end), GOOD)
@@ -166,7 +162,7 @@ async def test_a_bad_answer_brings_nothing_and_its_connection_is_closed(
     assert server.served_by == [0, 1]
 
 
-async def test_a_connection_closed_while_it_rests_is_replaced(gets: Gets, nursery: trio.Nursery) -> None:
+async def test_a_connection_closed_while_it_rests_is_replaced(gets: Gets, serve: Serve, nursery: trio.Nursery) -> None:
     server = await serve(nursery, (*GOOD, AWAIT_GO), GOOD)
     assert await gets.get(server.url) == BODY
     assert gets.resting == 1
@@ -176,7 +172,9 @@ async def test_a_connection_closed_while_it_rests_is_replaced(gets: Gets, nurser
     assert server.served_by == [0, 1]
 
 
-async def test_a_connection_that_speaks_while_it_rests_is_replaced(gets: Gets, nursery: trio.Nursery) -> None:
+async def test_a_connection_that_speaks_while_it_rests_is_replaced(
+    gets: Gets, serve: Serve, nursery: trio.Nursery
+) -> None:
     """Else its leftovers would be the next answer: here one that looks right."""
     server = await serve(nursery, (*GOOD, AWAIT_GO, head(START, LENGTH), OTHER, TELL, AWAIT_CLOSE), GOOD)
     assert await gets.get(server.url) == BODY
@@ -189,7 +187,7 @@ async def test_a_connection_that_speaks_while_it_rests_is_replaced(gets: Gets, n
 
 @pytest.mark.parametrize("length", [100, LENGTH])
 async def test_bytes_behind_the_answer_are_not_taken_for_the_next_one(
-    gets: Gets, nursery: trio.Nursery, length: int
+    gets: Gets, serve: Serve, nursery: trio.Nursery, length: int
 ) -> None:
     """They came with it; a short answer comes with its head, a long one does not."""
     wrong = head(START, length) + OTHER[:length]
@@ -201,7 +199,9 @@ async def test_bytes_behind_the_answer_are_not_taken_for_the_next_one(
     assert server.served_by == [0, 1]
 
 
-async def test_a_connection_that_is_closed_under_the_request_brings_nothing(gets: Gets, nursery: trio.Nursery) -> None:
+async def test_a_connection_that_is_closed_under_the_request_brings_nothing(
+    gets: Gets, serve: Serve, nursery: trio.Nursery
+) -> None:
     server = await serve(nursery, (*GOOD, REQUEST), GOOD)
     assert await gets.get(server.url) == BODY
     assert await gets.get(server.url) is None
@@ -209,7 +209,7 @@ async def test_a_connection_that_is_closed_under_the_request_brings_nothing(gets
     assert server.served_by == [0, 0, 1]
 
 
-async def test_closing_closes_what_a_get_still_uses_at_its_end(gets: Gets, nursery: trio.Nursery) -> None:
+async def test_closing_closes_what_a_get_still_uses_at_its_end(gets: Gets, serve: Serve, nursery: trio.Nursery) -> None:
     server = await serve(nursery, (REQUEST, TELL, AWAIT_GO, *GOOD[1:], AWAIT_CLOSE))
     results: list[bytes | None] = []
 
@@ -226,7 +226,7 @@ async def test_closing_closes_what_a_get_still_uses_at_its_end(gets: Gets, nurse
     await server.closed[0].wait()
 
 
-async def test_descriptors_are_given_back(gets: Gets) -> None:
+async def test_descriptors_are_given_back(gets: Gets, serve: Serve) -> None:
     before = descriptors()
     scripts = [GOOD, *((REQUEST, *way) for way in BAD.values()), (*GOOD, AWAIT_CLOSE)]
     async with trio.open_nursery() as inner:
@@ -239,27 +239,30 @@ async def test_descriptors_are_given_back(gets: Gets) -> None:
 
 
 @pytest.mark.parametrize(
-    ("origin", "host"),
+    ("named", "host"),
     [
-        ("http://127.0.0.1:{port}", "127.0.0.1:{port}"),
-        ("http://127.0.0.1:80", "127.0.0.1"),
-        ("http://127.0.0.1", "127.0.0.1"),
-        ("http://[::1]:80", "[::1]"),
-        ("http://[::1]:7480", "[::1]:7480"),
+        ("127.0.0.1:{port}", "127.0.0.1:{port}"),
+        ("127.0.0.1:{default}", "127.0.0.1"),
+        ("127.0.0.1", "127.0.0.1"),
+        ("[::1]:{default}", "[::1]"),
+        ("[::1]:{other}", "[::1]:{other}"),
     ],
 )
 async def test_the_host_is_named_as_it_was_signed(
-    gets: Gets, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, origin: str, host: str
+    gets: Gets, serve: Serve, nursery: trio.Nursery, monkeypatch: pytest.MonkeyPatch, named: str, host: str
 ) -> None:
-    """Every way leads to the test's server: port 80 may be another's."""
+    """Every way leads to the test's server: the default port may be another's."""
     server = await serve(nursery, GOOD)
-    address, _, port = server.url.origin.removeprefix("http://").partition(":")
+    scheme, _, place = server.url.origin.partition("://")
+    address, _, port = place.partition(":")
+    default, other = (80, 443) if scheme == "http" else (443, 80)
     on_loop, in_thread = trio.open_tcp_stream, socket.create_connection
     monkeypatch.setattr(trio, "open_tcp_stream", lambda *_: on_loop(address, int(port)))
     monkeypatch.setattr(socket, "create_connection", lambda _, timeout_s: in_thread((address, int(port)), timeout_s))
-    assert await gets.get(RangeUrl(origin.format(port=port), server.url.target)) == BODY
+    origin = f"{scheme}://{named.format(port=port, default=default, other=other)}"
+    assert await gets.get(replace(server.url, origin=origin)) == BODY
     ((_, request),) = server.requests
-    assert f"\r\nHost: {host.format(port=port)}\r\n" in request.decode()
+    assert f"\r\nHost: {host.format(port=port, other=other)}\r\n" in request.decode()
 
 
 async def test_nobody_listens(gets: Gets) -> None:
@@ -269,7 +272,7 @@ async def test_nobody_listens(gets: Gets) -> None:
     assert gets.resting == 0
 
 
-@pytest.mark.parametrize("server", ["moto", pytest.param("rgw", marks=pytest.mark.s3)])
+@pytest.mark.parametrize("server", ["moto", "rgw", "rgw_tls"])
 async def test_s3_servers_answer_what_is_awaited(gets: Gets, request: pytest.FixtureRequest, server: str) -> None:
     with closing(s3_storage(request.getfixturevalue(f"{server}_bucket"))) as storage:
         etag = storage.put("a b/ü+", BufferSource(bytes(START) + BODY + b"more")).etag
@@ -281,7 +284,7 @@ async def test_s3_servers_answer_what_is_awaited(gets: Gets, request: pytest.Fix
         assert await gets.get(url, LENGTH + 5, etag=etag) is None  # beyond the end
         assert await gets.get(url, etag="other") is None
         assert await gets.get(url, etag=etag) == BODY
-        assert gets.resting == (server == "rgw")  # moto closes its connections
+        assert gets.resting == (server != "moto")  # moto closes its connections
         assert await gets.get(replace(url, target=url.target[:-4] + "0000"), etag=etag) == (
             BODY if server == "moto" else None  # moto accepts every signature
         )

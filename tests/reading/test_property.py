@@ -18,6 +18,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.reading.fetch.chaos import ChaoticStorage, CheckedPool, Odds
 from tests.reading.fetch.chaotic_http import serving
+from tests.servers.scripted_http import ServerTls
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.link import LEAST_STREAMS, Links
 from tierfs.config import ReadSettings
@@ -185,16 +186,16 @@ async def run(world: World, reader: Reader, reads: int) -> None:
 
 @pytest.mark.parametrize("odds", ODDS)
 @pytest.mark.parametrize("cached", [False, True], ids=["memory", "disk"])
-@pytest.mark.parametrize("served", [False, True], ids=["threads", "loop"])
+@pytest.mark.parametrize("served", ["", "http", "https"])
 async def test_every_reply_is_right(
-    tmp_path: Path, odds: str, cached: bool, served: bool, expected_warnings: list[str]
+    tmp_path: Path, odds: str, cached: bool, served: str, server_tls: ServerTls, expected_warnings: list[str]
 ) -> None:
     expected_warnings += ["is read from the", "waits for a tier that does not answer"]
-    await one_run(tmp_path, ODDS[odds], cached=cached, served=served, seed=SEED)
+    await one_run(tmp_path, ODDS[odds], cached=cached, served=served, tls=server_tls, seed=SEED)
 
 
-async def one_run(path: Path, odds: Odds, *, cached: bool, served: bool, seed: int) -> None:
-    """Two readers, one after the other, the second with the disk cache of the first; `served`: also by HTTP."""
+async def one_run(path: Path, odds: Odds, *, cached: bool, served: str, tls: ServerTls, seed: int) -> None:
+    """Two readers, one after the other, the second with the disk cache of the first; `served`: over what also."""
     chosen = random.Random(f"{seed} {odds} {cached} {served}")
     storage = ChaoticStorage(random.Random(chosen.random()))
     policy = {
@@ -203,7 +204,9 @@ async def one_run(path: Path, odds: Odds, *, cached: bool, served: bool, seed: i
     }
     with open_test_store(path / "store", policy=policy, cold=storage) as store, ExitStack() as stack:
         if served:
-            server = stack.enter_context(serving(storage, random.Random(chosen.random())))
+            encrypted = tls.serving if served == "https" else None
+            server = stack.enter_context(serving(storage, random.Random(chosen.random()), encrypted))
+            storage.tls = tls.trusting if encrypted else None
             server.bad, storage.origin = chosen.choice([0.0, 0.3]), server.origin
         world = World(store, storage, chosen)
         world.begin()

@@ -11,6 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.reading.fetch.over_http import Bucket, over_http
 from tests.reading.test_reader import DATA, WatchedStorage, make_cold, reader_of, storage, store
+from tests.servers.scripted_http import ServerTls
 from tests.stores import TestStore, open_test_store
 from tierfs.config import ReadSettings
 from tierfs.errors import TierfsError, Unavailable
@@ -84,15 +85,17 @@ async def test_who_reads_the_same_bytes_meanwhile_gets_them(store: TestStore, st
         storage.gate.set()
 
 
+@pytest.mark.parametrize("encrypted", [False, True], ids=["http", "https"])
 async def test_the_next_first_read_finds_all_ready_for_the_loop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server_tls: ServerTls, encrypted: bool
 ) -> None:
     """One GET rehearses; then a segment never read before takes one more, on that connection and without a thread."""
     monkeypatch.setattr(FetchQueue, "put", None)
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(server_tls.authority))
     with open_test_store(tmp_path / "store", policy={"read_priority": "local-first"}, cold=Bucket()) as store:
         for name in ("a", "b"):
             make_cold(store, name)
-        with over_http(store) as (server, cold):
+        with over_http(store, server_tls.serving if encrypted else None) as (server, cold):
             async with Reader(store.metadata, store.files, lambda _: cold, ReadSettings(), NullMetrics()) as reader:
                 await rehearse(reader)
                 assert server.answers == 1

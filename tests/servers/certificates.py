@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,6 +28,12 @@ class Certificate:
 
     certificate: Path
     key: Path
+
+    def serving(self) -> ssl.SSLContext:
+        """The server's side of TLS."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, self.key)
+        return context
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,18 @@ arrives together is the test's choice, and a mock clock jumps only while nobody 
 
 from __future__ import annotations
 
+import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
+from pathlib import Path
 
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tierfs.chunkstore.http.tls import TlsClient
 from tierfs.chunkstore.protocol import RangeUrl
 
 ETAG = "0a1b2c3d"
@@ -34,18 +38,39 @@ class Do(Enum):
     """Set `told`."""
 
 
+Stream = trio.SocketStream | trio.SSLStream[trio.SocketStream]
+
+
+@dataclass(frozen=True)
+class ServerTls:
+    """Both sides of TLS: the server's, and one of clients that trust it."""
+
+    serving: ssl.SSLContext
+    trusting: TlsClient
+    authority: Path | None = None
+    """The certificate that others trust it by."""
+
+    def wrap(self, plain: trio.SocketStream) -> Stream:
+        """The server's end of a connection, encrypted."""
+        return trio.SSLStream(plain, self.serving, server_side=True, https_compatible=True)
+
+
 Step = bytes | Do
 Script = tuple[Step, ...]
 Serve = Callable[..., Awaitable["ScriptedHttp"]]
+"""Starts one: takes the nursery, then the scripts."""
 
 
 class ScriptedHttp:
     """Its first connection follows the first script, and so on; each is closed at its script's end."""
 
-    def __init__(self, scripts: tuple[Script, ...]) -> None:
+    def __init__(self, scripts: tuple[Script, ...], tls: ServerTls | None = None) -> None:
         self._scripts = deque(scripts)
+        self._tls = tls
         self.requests: list[tuple[int, bytes]] = []
         """The number of the connection, from 0 on, and the head."""
+        self.resumed: list[bool] = []
+        """Of each request over TLS: whether its connection resumed an earlier one's session."""
         self.closed: dict[int, trio.Event] = {}
         """Per connection: set when the client was seen to close it."""
         self.ended: dict[int, trio.Event] = {}
@@ -64,10 +89,12 @@ class ScriptedHttp:
         serve = partial(trio.serve_tcp, self._serve, 0, host="127.0.0.1")
         (listener,) = await nursery.start(serve)
         host, port = listener.socket.getsockname()
-        self.url = RangeUrl(f"http://{host}:{port}", TARGET)
+        scheme, trusting = ("http", None) if self._tls is None else ("https", self._tls.trusting)
+        self.url = RangeUrl(f"{scheme}://{host}:{port}", TARGET, trusting)
         return self
 
-    async def _serve(self, stream: trio.SocketStream) -> None:
+    async def _serve(self, plain: trio.SocketStream) -> None:
+        stream = plain if self._tls is None else self._tls.wrap(plain)
         number, self._connections = self._connections, self._connections + 1
         self.closed[number], self.ended[number] = trio.Event(), trio.Event()
         assert self._scripts, "a connection more than there are scripts"
@@ -79,7 +106,7 @@ class ScriptedHttp:
         await stream.aclose()
         self.ended[number].set()
 
-    async def _do(self, step: Step, stream: trio.SocketStream, number: int) -> None:
+    async def _do(self, step: Step, stream: Stream, number: int) -> None:
         if step is Do.AWAIT_REQUEST:
             await self._take_request(stream, number)
         elif step is Do.AWAIT_CLOSE:
@@ -95,7 +122,7 @@ class ScriptedHttp:
             await stream.send_all(step)
             await wait_all_tasks_blocked()
 
-    async def _take_request(self, stream: trio.SocketStream, number: int) -> None:
+    async def _take_request(self, stream: Stream, number: int) -> None:
         head = b""
         while not head.endswith(_HEAD_END):
             received = await stream.receive_some(_RECEIVE_BYTES)
@@ -104,6 +131,8 @@ class ScriptedHttp:
                 return
             head += received
         self.requests.append((number, head))
+        if isinstance(stream, trio.SSLStream):
+            self.resumed.append(stream.session_reused)
 
 
 def head(start: int, length: int, *more: str, status: str = "206 Partial Content", **changed: str | None) -> bytes:

@@ -106,11 +106,6 @@ def test_a_bucket_is_found_by_its_host_name(rgw_tls_bucket: Bucket, monkeypatch:
     plain.close()
 
 
-@pytest.fixture
-def rgw_tls_bucket(rgw_tls: S3Endpoint) -> Bucket:
-    return rgw_tls, rgw_tls.create_bucket()
-
-
 def names_on_loopback(patch: pytest.MonkeyPatch) -> None:
     """Let names below S3_DOMAIN be this machine's, which not every resolver believes."""
     resolve = socket.getaddrinfo
@@ -131,8 +126,7 @@ def connected(endpoint: S3Endpoint) -> socket.socket:
 
 def handshake(certificate: Certificate, client: ssl.SSLContext, name: str) -> str | None:
     """Version of TLS that client and a server with the certificate agree on."""
-    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    serving.load_cert_chain(certificate.certificate, certificate.key)
+    serving = certificate.serving()
     ours, theirs = socket.socketpair()
 
     def serve() -> None:

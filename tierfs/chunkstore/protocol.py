@@ -1,4 +1,4 @@
-"""The contract every provider keeps, and optional abilities: listing unfinished uploads, URLs for plain HTTP.
+"""The contract every provider keeps, and optional abilities: listing unfinished uploads, URLs for HTTP.
 
 The conformance suite in tests/conformance runs it on all of them.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tierfs.checksum import Buffer
 from tierfs.errors import DataLoss
+
+if TYPE_CHECKING:
+    from tierfs.chunkstore.http.tls import TlsClient
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +142,8 @@ class RangeUrl:
 
     origin: str
     target: str = field(repr=False)
+    tls: TlsClient | None = field(default=None, repr=False)
+    """Encrypts connections to the origin; None: it speaks plain HTTP."""
 
 
 class ChunkStorage(Protocol):
@@ -232,10 +237,10 @@ class Uploads(Protocol):
 
 @runtime_checkable
 class RangeUrls(Protocol):
-    """A storage whose objects a plain HTTP client can read."""
+    """A storage whose objects any HTTP client can read."""
 
     def range_url(self, name: str) -> RangeUrl | None:
-        """Return a URL for plain HTTP GETs of byte ranges, valid for the next minutes, or None.
+        """Return a URL for GETs of byte ranges, valid for the next minutes, or None.
 
         Never waits and never fails; None means: use `read_into`. It is a credential: never log it.
         """

@@ -7,6 +7,7 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
+from tierfs.chunkstore.http.tls import TlsClient
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import OnReceived, RangeUrl
 from tierfs.errors import Unavailable
@@ -43,6 +44,7 @@ class ChaoticStorage(MemoryStorage):
         self.odds = Odds()
         self.reads = 0
         self.origin: str | None = None
+        self.tls: TlsClient | None = None
         """Of the server that has the objects too, if one has."""
 
     def read_into(
@@ -75,7 +77,8 @@ class ChaoticStorage(MemoryStorage):
             self._perhaps_wait()
 
     def range_url(self, name: str) -> RangeUrl | None:
-        return RangeUrl(self.origin, f"/{name}") if self.origin is not None and name.startswith("segments/") else None
+        served = self.origin is not None and name.startswith("segments/")
+        return RangeUrl(self.origin or "", f"/{name}", self.tls) if served else None
 
     def release_one(self) -> None:
         """Let the read go on that was held back first, if any is."""

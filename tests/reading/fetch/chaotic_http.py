@@ -1,10 +1,11 @@
-"""A plain HTTP server for ranges of the objects of a ChunkStorage, which at times answers badly in every known way."""
+"""An HTTP server for ranges of the objects of a ChunkStorage, which at times answers badly in every known way."""
 
 from __future__ import annotations
 
 import random
 import re
 import socket
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +21,9 @@ class RangeServer(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
 
-    def __init__(self, storage: ChunkStorage, chosen: random.Random) -> None:
+    def __init__(self, storage: ChunkStorage, chosen: random.Random, serving: ssl.SSLContext | None = None) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
+        self._serving = serving
         self.storage = storage
         self.chosen = chosen
         self.bad = 0.0
@@ -31,7 +33,14 @@ class RangeServer(ThreadingHTTPServer):
     @property
     def origin(self) -> str:
         """Scheme, host and port."""
-        return f"http://127.0.0.1:{self.server_port}"
+        return f"{'http' if self._serving is None else 'https'}://127.0.0.1:{self.server_port}"
+
+    def get_request(self) -> tuple[socket.socket, object]:
+        """Accept a connection; its own thread shakes hands."""
+        connection, address = super().get_request()
+        if self._serving is not None:
+            connection = self._serving.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, address
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         """Count a connection."""
@@ -89,9 +98,11 @@ _BAD = ("silent", "failing", "damaged", "another version", "last", "short", "res
 
 
 @contextmanager
-def serving(storage: ChunkStorage, chosen: random.Random) -> Iterator[RangeServer]:
+def serving(
+    storage: ChunkStorage, chosen: random.Random, encrypted: ssl.SSLContext | None = None
+) -> Iterator[RangeServer]:
     """A server in a thread of its own."""
-    with RangeServer(storage, chosen) as server:
+    with RangeServer(storage, chosen, encrypted) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import ssl
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from urllib.parse import unquote
@@ -30,9 +31,9 @@ class Bucket(MemoryStorage):
 
 
 @contextmanager
-def over_http(store: TestStore) -> Iterator[tuple[RangeServer, ChunkStorage]]:
+def over_http(store: TestStore, encrypted: ssl.SSLContext | None = None) -> Iterator[tuple[RangeServer, ChunkStorage]]:
     """The server, and the storage that reads the objects of a store, whose cold tier is a Bucket, from there."""
-    with serving(store.cold, random.Random(1)) as server:
+    with serving(store.cold, random.Random(1), encrypted) as server:
         location = S3Location(_BUCKET, endpoint_url=server.origin, region="us-east-1")
         record = LocationRecord(id=LocationId(1), url=f"s3://{_BUCKET}", writable=True)
         settings = ColdSettings()

@@ -15,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from tests.reading.fetch.chaos import ChaoticStorage, CheckedPool
 from tests.reading.test_property import DEADLINE_S, ODDS, PATIENCE_S, STORE_ID, EagerHedges
-from tests.servers.scripted_http import head
+from tests.servers.scripted_http import ServerTls, Stream, head
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.protocol import RangeUrl
 from tierfs.config import ReadSettings
@@ -47,28 +47,31 @@ ENOUGH = 3
 class ServedStorage(ChaoticStorage):
     """Its objects have URLs, where the same odds hold."""
 
-    def __init__(self, chosen: random.Random) -> None:
+    def __init__(self, chosen: random.Random, encrypted: ServerTls | None) -> None:
         super().__init__(chosen)
         self.origin = ""
+        self._encrypted = encrypted
         self.served = 0
         """Right answers sent."""
 
     def range_url(self, name: str) -> RangeUrl | None:
-        return RangeUrl(self.origin, "/" + quote(name))
+        return RangeUrl(self.origin, "/" + quote(name), None if self._encrypted is None else self._encrypted.trusting)
 
     async def start(self, nursery: trio.Nursery) -> None:
         """Serve on the loopback address."""
         (listener,) = await nursery.start(partial(trio.serve_tcp, self._serve, 0, host="127.0.0.1"))
-        self.origin = "http://{}:{}".format(*listener.socket.getsockname())
+        scheme = "http" if self._encrypted is None else "https"
+        self.origin = "{}://{}:{}".format(scheme, *listener.socket.getsockname())
 
-    async def _serve(self, stream: trio.SocketStream) -> None:
+    async def _serve(self, plain: trio.SocketStream) -> None:
+        stream = plain if self._encrypted is None else self._encrypted.wrap(plain)
         try:
             while (request := await _receive(stream)) is not None and await self._answer(stream, request):
                 pass
         except trio.BrokenResourceError:
             pass  # the client left without hearing the rest
 
-    async def _answer(self, stream: trio.SocketStream, request: re.Match[bytes]) -> bool:
+    async def _answer(self, stream: Stream, request: re.Match[bytes]) -> bool:
         """Answer one request, well or not; False when the connection is of no more use."""
         chosen, odds = self._chosen, self.odds
         await self._perhaps_pause()
@@ -103,7 +106,7 @@ class ServedStorage(ChaoticStorage):
             await event.wait()
 
 
-async def _receive(stream: trio.SocketStream) -> re.Match[bytes] | None:
+async def _receive(stream: Stream) -> re.Match[bytes] | None:
     """The next request; None when the client has closed."""
     received = b""
     while not received.endswith(b"\r\n\r\n"):
@@ -178,11 +181,12 @@ class World:
 @pytest.mark.parametrize("cached", [False, True], ids=["memory", "disk"])
 @pytest.mark.parametrize("seed", range(2))
 async def test_every_reply_is_right(
-    tmp_path: Path, odds: str, cached: bool, seed: int, expected_warnings: list[str]
+    tmp_path: Path, odds: str, cached: bool, seed: int, server_tls: ServerTls, expected_warnings: list[str]
 ) -> None:
+    """Every second seed is over TLS."""
     expected_warnings.append("waits for a tier that does not answer")
     chosen = random.Random(f"{seed} {odds} {cached}")
-    storage = ServedStorage(random.Random(chosen.random()))
+    storage = ServedStorage(random.Random(chosen.random()), server_tls if seed % 2 else None)
     settings = ReadSettings(
         budget_bytes=chosen.choice([2, 4]) * MIB, urgent_streams=chosen.choice([1, 4, 16]), deadline_s=DEADLINE_S
     )

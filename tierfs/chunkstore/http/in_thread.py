@@ -7,52 +7,50 @@ the general client, which handles errors and other encodings.
 from __future__ import annotations
 
 import socket
-import struct
+import ssl
 
 from urllib3.exceptions import ConnectTimeoutError
 
-from tierfs.chunkstore.http.ranged_get import MAX_HEAD_BYTES, IdleConnections, RangedGet, host_of
+from tierfs.chunkstore.http.connections import IdleConnections, connect
+from tierfs.chunkstore.http.ranged_get import MAX_HEAD_BYTES, RangedGet, origin_of
+from tierfs.chunkstore.http.tls import WOULD_WAIT, TlsClient, TlsSocket
 from tierfs.chunkstore.protocol import OnReceived
-from tierfs.chunkstore.s3.client import SOCKET_OPTIONS
 from tierfs.chunkstore.validate import step_end
 from tierfs.config import ColdSettings
-
-_TIMEVAL = struct.Struct("ll")
-_MICROSECONDS = 1_000_000
 
 
 class ThreadGets:
     """Connections to one HTTP server, and GETs over them. Thread-safe."""
 
-    def __init__(self, origin: str, settings: ColdSettings) -> None:
-        """`origin` is scheme, host and port. Nothing is sent yet."""
-        self._host = host_of(origin)
+    def __init__(self, origin: str, settings: ColdSettings, tls: TlsClient | None = None) -> None:
+        """`origin` is scheme, host and port; over https `tls` is needed. Nothing is sent yet."""
+        self._origin = origin_of(origin)
         self._settings = settings
-        self.idle = IdleConnections(settings.connections)
+        self._tls = tls
+        self.idle = IdleConnections(settings.connections, self._origin, tls)
 
     def read_into(self, target: str, start: int, buffer: memoryview, etag: str, progress: OnReceived | None) -> int:
         """Fill `buffer` with the object's bytes from `start` on; return how many arrived: all, or the first ones.
 
-        Raises AnsweredOtherwise, TimeoutError and ConnectTimeoutError for a silent server, and the errors of
-        `progress`, which must not be OSErrors.
+        Raises AnsweredOtherwise, TimeoutError and ConnectTimeoutError for a silent server, SSLCertVerificationError
+        for one that is not to be trusted, and the errors of `progress`, which must not be OSErrors.
         """
         connection = self.idle.take() or self._connect()
         if connection is None:
             return 0
-        get, clean = RangedGet(self._host, target, start, buffer, etag), False
+        get, clean = RangedGet(self._origin, target, start, buffer, etag), False
         try:
             connection.sendall(get.request)
             while not get.take_head(connection.recv(MAX_HEAD_BYTES)):
                 continue
             while get.missing:
-                step = buffer[get.done : step_end(get.done)]
-                get.arrived(connection.recv_into(step, 0, socket.MSG_WAITALL))
+                _receive(connection, get, buffer[get.done : step_end(get.done)])
                 if progress is not None and get.missing:
                     progress(get.done)
             if progress is not None:
                 progress(get.done)
             clean = get.clean
-        except BlockingIOError as exc:  # the kernel's time limit
+        except WOULD_WAIT as exc:  # the kernel's time limit
             raise TimeoutError(f"no byte for {self._settings.read_timeout_s:g} s") from exc
         except OSError:
             pass  # broken: the general client retries, or reports the same error
@@ -65,18 +63,23 @@ class ThreadGets:
         self.idle.close()
 
     def _connect(self) -> socket.socket | None:
+        limit_s = self._settings.connect_timeout_s
         try:
-            connection = socket.create_connection(self._host, self._settings.connect_timeout_s)
+            return connect(self._origin, self._tls, limit_s, self._settings.read_timeout_s)
         except TimeoutError as exc:
-            raise ConnectTimeoutError(f"not connected in {self._settings.connect_timeout_s:g} s") from exc
+            raise ConnectTimeoutError(f"not connected in {limit_s:g} s") from exc
+        except ssl.SSLCertVerificationError:
+            raise  # the general client would only say the same
         except OSError:
             return None
-        for option in SOCKET_OPTIONS:
-            connection.setsockopt(*option)
-        # The kernel's own time limit: with Python's, each call would poll first and take the interpreter lock twice.
-        connection.settimeout(None)
-        seconds, fraction = divmod(self._settings.read_timeout_s, 1)
-        limit = _TIMEVAL.pack(int(seconds), int(fraction * _MICROSECONDS))
-        for option_name in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
-            connection.setsockopt(socket.SOL_SOCKET, option_name, limit)
-        return connection
+
+
+def _receive(connection: socket.socket, get: RangedGet, step: memoryview) -> None:
+    """Receive into a step of the body: all of it, or plain bytes until a signal or the connection's end."""
+    if not isinstance(connection, TlsSocket):
+        get.arrived(connection.recv_into(step, 0, socket.MSG_WAITALL))
+        return
+    while step:  # a record of 16 KiB at a time
+        count = connection.recv_into(step)
+        get.arrived(count)
+        step = step[count:]

@@ -7,32 +7,33 @@ is left to the storage, which handles errors, retries and other ways to read.
 from __future__ import annotations
 
 import socket
-from collections import defaultdict
+import ssl
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 import trio
 
-from tierfs.chunkstore.http.ranged_get import (
-    MAX_HEAD_BYTES,
-    AnsweredOtherwise,
-    Host,
-    IdleConnections,
-    RangedGet,
-    host_of,
-)
+from tierfs.chunkstore.http.connections import SOCKET_OPTIONS, IdleConnections
+from tierfs.chunkstore.http.ranged_get import MAX_HEAD_BYTES, AnsweredOtherwise, HttpOrigin, RangedGet, origin_of
+from tierfs.chunkstore.http.tls import WOULD_WAIT, TlsClient, TlsSocket
 from tierfs.chunkstore.protocol import RangeUrl
 
 _TIMEOUT_S = 10.0
 """After this the storage takes over (a guess; the reader's deadline is longer)."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Server:
+    origin: HttpOrigin
+    tls: TlsClient | None
+
+
 @dataclass(slots=True)
 class StartedGet:
     """A GET whose request is sent as far as that needs no waiting."""
 
-    host: Host
+    server: _Server
     get: RangedGet
     connection: socket.socket | None
     """None: there was none open."""
@@ -40,14 +41,19 @@ class StartedGet:
 
 
 class LoopGets:
-    """Connections to plain HTTP servers, and GETs over them. On the trio loop only."""
+    """Connections to HTTP servers, encrypted or not, and GETs over them. On the trio loop only."""
 
     def __init__(self, most: int) -> None:
         """`most` is the number of GETs at once."""
         self._most = most
         self._closed = False
         self.running = 0
-        self.idle: dict[Host, IdleConnections] = defaultdict(partial(IdleConnections, most))
+        self._idle: dict[_Server, IdleConnections] = {}
+
+    @property
+    def resting(self) -> int:
+        """Connections kept for the next GETs."""
+        return sum(map(len, self._idle.values()))
 
     @property
     def free(self) -> bool:
@@ -60,9 +66,9 @@ class LoopGets:
         The server works while the task is started, and whatever else the caller does.
         """
         self.running += 1
-        host = host_of(url.origin)
-        get = RangedGet(host, url.target, start, view, etag)
-        started = StartedGet(host, get, self.idle[host].take(), get.request)
+        server = _Server(origin_of(url.origin), url.tls)
+        get = RangedGet(server.origin, url.target, start, view, etag)
+        started = StartedGet(server, get, self._idle_of(server).take(), get.request)
         if started.connection is not None:
             with suppress(OSError):  # full, or broken, as `finish` finds out
                 started.unsent = get.request[started.connection.send(get.request) :]
@@ -86,32 +92,65 @@ class LoopGets:
     def close(self) -> None:
         """Close idle connections, and those in use when their GET ends; start no more."""
         self._closed = True
-        for idle in self.idle.values():
+        for idle in self._idle.values():
             idle.close()
 
+    def _idle_of(self, server: _Server) -> IdleConnections:
+        idle = self._idle.get(server)
+        if idle is None:
+            idle = self._idle[server] = IdleConnections(self._most, server.origin, server.tls)
+        return idle
+
     async def _finish(self, started: StartedGet) -> None:
-        get, connection = started.get, started.connection or await _connect(started.host)
+        get, server = started.get, started.server
+        connection = started.connection or await _connect(server)
         try:
             await _send(connection, started.unsent)
             await _receive(connection, get)
         finally:
-            self.idle[started.host].put_back(connection, clean=get.clean and not self._closed)
+            self._idle_of(server).put_back(connection, clean=get.clean and not self._closed)
 
 
-async def _connect(host: Host) -> socket.socket:
-    stream = await trio.open_tcp_stream(*host)
+async def _connect(server: _Server) -> socket.socket:
+    stream = await trio.open_tcp_stream(server.origin.host, server.origin.port)
     connection = socket.socket(fileno=stream.socket.detach())
     connection.setblocking(False)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
+    for option in SOCKET_OPTIONS:
+        connection.setsockopt(*option)
+    return connection if server.tls is None else await _encrypt(connection, server.tls, server.origin)
+
+
+async def _encrypt(connection: socket.socket, tls: TlsClient, origin: HttpOrigin) -> TlsSocket:
+    """Shake hands. Raises ssl.SSLError for a server that is not to be trusted."""
+    wrapped = tls.wrap(connection, origin)
+    try:
+        while True:
+            try:
+                wrapped.do_handshake()
+                return wrapped
+            except WOULD_WAIT as exc:
+                await _wait(wrapped, exc, trio.lowlevel.wait_readable)
+    except BaseException:
+        wrapped.close()
+        raise
+
+
+async def _wait(connection: socket.socket, why: OSError, usual: Callable[[socket.socket], Awaitable[None]]) -> None:
+    """Wait until the connection may go on: TLS says what for, a plain one waits as usual."""
+    if isinstance(why, ssl.SSLWantReadError):
+        await trio.lowlevel.wait_readable(connection)
+    elif isinstance(why, ssl.SSLWantWriteError):
+        await trio.lowlevel.wait_writable(connection)
+    else:
+        await usual(connection)
 
 
 async def _send(connection: socket.socket, data: bytes) -> None:
     while data:
         try:
             data = data[connection.send(data) :]
-        except BlockingIOError:
-            await trio.lowlevel.wait_writable(connection)
+        except WOULD_WAIT as exc:
+            await _wait(connection, exc, trio.lowlevel.wait_writable)
 
 
 async def _receive(connection: socket.socket, get: RangedGet) -> None:
@@ -120,14 +159,15 @@ async def _receive(connection: socket.socket, get: RangedGet) -> None:
     while not head_is_whole:
         try:
             head_is_whole = get.take_head(connection.recv(MAX_HEAD_BYTES))
-        except BlockingIOError:
-            await trio.lowlevel.wait_readable(connection)
+        except WOULD_WAIT as exc:
+            await _wait(connection, exc, trio.lowlevel.wait_readable)
     while missing := get.missing:
         try:
             get.arrived(connection.recv_into(missing))
-        except BlockingIOError:
-            least = _wake_up_for(connection, len(missing))
-            await trio.lowlevel.wait_readable(connection)
+        except WOULD_WAIT as exc:
+            if not isinstance(connection, TlsSocket):  # records arrive whole, but not as long as what is missing
+                least = _wake_up_for(connection, len(missing))
+            await _wait(connection, exc, trio.lowlevel.wait_readable)
     if least > 1:
         _wake_up_for(connection, 1)
 

@@ -1,13 +1,12 @@
-"""A ranged GET over plain HTTP, without I/O: the request, the parser of the answer, and a pool of idle connections.
+"""A ranged GET over HTTP, without I/O: the request, and the parser of the answer.
 
 Heads are parsed by httptools (llhttp): a parser in Python takes ten times as long.
 """
 
 from __future__ import annotations
 
-import socket
-import threading
-import weakref
+from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -18,12 +17,26 @@ HEAD_END = b"\r\n\r\n"
 MAX_HEAD_BYTES = 16 * 1024
 """The longest head of an answer, including informational answers before it."""
 
-_HTTP_PORT = 80
+_DEFAULT_PORTS = {"http": 80, "https": 443}
 _HTTP_1 = b"HTTP/1."
 _AGENT = "tierfs"
 
-Host = tuple[str, int]
-"""Name and port."""
+
+@dataclass(frozen=True, slots=True)
+class HttpOrigin:
+    """A server as URLs name it."""
+
+    scheme: str
+    """`http` or `https`."""
+    host: str
+    """A name or an address, that of IPv6 without brackets."""
+    port: int
+
+    @property
+    def header(self) -> str:
+        """The value of the Host header, as it is signed: without the default port."""
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return name if self.port == _DEFAULT_PORTS[self.scheme] else f"{name}:{self.port}"
 
 
 class AnsweredOtherwise(Exception):
@@ -40,9 +53,9 @@ class RangedGet:
 
     __slots__ = ("_begin", "_etag", "_received", "_start", "_stays_open", "_view", "done", "request")
 
-    def __init__(self, host: Host, target: str, start: int, view: memoryview, etag: str) -> None:
+    def __init__(self, origin: HttpOrigin, target: str, start: int, view: memoryview, etag: str) -> None:
         """Fill `view`, which is not empty, with bytes of the object's version `etag` from `start` on."""
-        self.request = _request(host, target, start, len(view))
+        self.request = _request(origin, target, start, len(view))
         self.done = 0
         """Bytes of the body in `view`."""
         self._start = start
@@ -96,48 +109,6 @@ class RangedGet:
         self.done = len(body)
 
 
-class IdleConnections:
-    """Open connections to one server between two requests. Thread-safe."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._lock = threading.Lock()
-        self._closed = False
-        self._idle: list[socket.socket] = []
-        # A pool that is dropped without close() leaks no connection, as with urllib3's.
-        weakref.finalize(self, _close_all, self._idle)
-
-    def __len__(self) -> int:
-        return len(self._idle)
-
-    def take(self) -> socket.socket | None:
-        """Take the open connection used last, the least likely to be closed by the server; None without any.
-
-        Connections found closed are dropped.
-        """
-        with self._lock:
-            while self._idle:
-                connection = self._idle.pop()
-                if _is_quiet(connection):
-                    return connection
-                connection.close()
-        return None
-
-    def put_back(self, connection: socket.socket, *, clean: bool) -> None:
-        """Keep a clean connection if there is room, else close it."""
-        with self._lock:
-            if clean and not self._closed and len(self._idle) < self._most:
-                self._idle.append(connection)
-                return
-        connection.close()
-
-    def close(self) -> None:
-        """Close all connections; those in use are closed when put back."""
-        with self._lock:
-            self._closed = True
-            _close_all(self._idle)
-
-
 class _Head:
     """Status and header fields of one answer."""
 
@@ -183,45 +154,22 @@ class _Head:
         self._complete = True
 
 
-def host_of(origin: str) -> Host:
-    """Return the host to connect to for the origin of a URL."""
-    parts = urlsplit(origin)
+@lru_cache
+def origin_of(text: str) -> HttpOrigin:
+    """Return the server for scheme, host and port of a URL."""
+    parts = urlsplit(text)
     assert parts.hostname is not None
-    return parts.hostname, parts.port or _HTTP_PORT
+    return HttpOrigin(parts.scheme, parts.hostname, parts.port or _DEFAULT_PORTS[parts.scheme])
 
 
-def _request(host: Host, target: str, start: int, length_bytes: int) -> bytes:
+def _request(origin: HttpOrigin, target: str, start: int, length_bytes: int) -> bytes:
     """Return the request for these bytes. No header can be injected: a signed target is percent-encoded."""
     return (
-        f"GET {target} HTTP/1.1\r\nHost: {_host_header(host)}\r\nUser-Agent: {_AGENT}\r\n"
+        f"GET {target} HTTP/1.1\r\nHost: {origin.header}\r\nUser-Agent: {_AGENT}\r\n"
         f"Accept-Encoding: identity\r\nRange: bytes={start}-{start + length_bytes - 1}\r\n\r\n"
     ).encode("ascii")
-
-
-def _host_header(host: Host) -> str:
-    """Return the host as signed: without the default port."""
-    name, port = host
-    if ":" in name:
-        name = f"[{name}]"
-    return name if port == _HTTP_PORT else f"{name}:{port}"
 
 
 def _require(count: int) -> None:
     if not count:
         raise ConnectionError("the server hung up")
-
-
-def _is_quiet(connection: socket.socket) -> bool:
-    """Return whether the server neither closed the connection nor sent unrequested bytes."""
-    try:
-        connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    return False
-
-
-def _close_all(connections: list[socket.socket]) -> None:
-    while connections:
-        connections.pop().close()

@@ -6,11 +6,11 @@ One presigned URL serves all ranges of an object for some minutes. It is a crede
 from __future__ import annotations
 
 import logging
-import socket
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
+from urllib.parse import urlsplit
 
 import botocore.config
 import botocore.exceptions
@@ -18,8 +18,8 @@ import botocore.session
 import urllib3
 from botocore.credentials import Credentials, RefreshableCredentials
 from botocore.utils import get_environ_proxies
-from urllib3.connection import HTTPConnection
 
+from tierfs.chunkstore.http.tls import TlsClient, system_bundle
 from tierfs.chunkstore.s3.errors import map_s3_errors, s3_code
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.signature import UrlSigner, learn
@@ -30,12 +30,6 @@ from tierfs.errors import AlreadyExists, TierfsError
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-
-SOCKET_OPTIONS = [
-    *HTTPConnection.default_socket_options,
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-]
-"""As botocore sets them with tcp_keepalive: a vanished peer is noticed while a connection is idle."""
 
 DEFAULT_REGION = "us-east-1"
 """Accepted by servers other than AWS when no region is configured."""
@@ -49,6 +43,7 @@ _OURS, _TAKEN = "BucketAlreadyOwnedByYou", "BucketAlreadyExists"
 _NEEDS_REGION = "IllegalLocationConstraintException"
 """Code for a bucket request that must name the server's region."""
 
+_HTTPS = "https:"
 _SIGNED = ("X-Amz-Signature", "Signature:", "Signature=")
 
 
@@ -59,8 +54,8 @@ class S3Connection:
     location: S3Location
     client: S3Client
     settings: ColdSettings
-    verify: str | Literal[True]
-    """CA bundle configured by the user, or True for the default one."""
+    tls: TlsClient | None
+    """For an https endpoint: trusts the user's CA bundle, or the system's authorities."""
     proxied: bool
     """The environment names a proxy for the endpoint; only botocore goes through it."""
     credentials: Credentials | None
@@ -79,16 +74,20 @@ def connect(location: S3Location, settings: ColdSettings) -> S3Connection:
     with map_s3_errors(location, "use"):
         session = botocore.session.Session(profile=location.profile)
         create_client = cast(Any, session.create_client)
+        bundle = session.get_config_variable("ca_bundle")
         client = create_client(
             "s3",
             region_name=location.region or session.get_config_variable("region") or DEFAULT_REGION,
             endpoint_url=location.endpoint_url,
             config=_config(location, settings),
+            verify=bundle or system_bundle(),
         )
-        bundle = session.get_config_variable("ca_bundle")
-        proxied = bool(get_environ_proxies(client.meta.endpoint_url))
+        url = client.meta.endpoint_url
+        tls = TlsClient(bundle) if url.startswith(_HTTPS) else None
+        # NO_PROXY, which names no proxy, is among them.
+        proxied = urlsplit(url).scheme in get_environ_proxies(url)
         credentials = session.get_credentials()
-    return S3Connection(location, client, settings, bundle or True, proxied, credentials)
+    return S3Connection(location, client, settings, tls, proxied, credentials)
 
 
 def create_bucket(location: S3Location, settings: ColdSettings) -> None:

@@ -6,12 +6,14 @@ No vendor message is copied into ours: servers echo requests, and clients print 
 from __future__ import annotations
 
 import http.client
+import ssl
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from botocore import exceptions as botocore
 from urllib3 import exceptions as urllib3
+from urllib3.util.ssl_match_hostname import CertificateError
 
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.errors import (
@@ -104,7 +106,15 @@ _UNREACHABLE = (
     urllib3.NewConnectionError,
     urllib3.ConnectTimeoutError,
 )
-_CERTIFICATE = (botocore.SSLError, urllib3.SSLError)
+_TLS = (botocore.SSLError, urllib3.SSLError, ssl.SSLError)
+_NO_PEER = frozenset({"WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "HTTP_REQUEST", "NO_PROTOCOLS_AVAILABLE"})
+"""OpenSSL's reasons when the other end speaks no TLS, or none as new as 1.2."""
+
+_EXPIRED = frozenset({10})
+_NOT_YET_VALID = frozenset({9})
+_HOSTNAME_MISMATCH = 62
+_OTHER_NAME = frozenset({_HOSTNAME_MISMATCH, 63, 64})
+"""OpenSSL's codes for a certificate: its time, and its names and addresses."""
 _BROKEN = (
     botocore.HTTPClientError,
     botocore.ConnectionError,
@@ -126,10 +136,8 @@ def map_s3_errors(location: S3Location, action: str, name: str = "") -> Iterator
         raise _answered(location, action, name, exc.response) from exc
     except _MISSING_CREDENTIALS as exc:
         raise _no_credentials(location, exc) from exc
-    except _CERTIFICATE as exc:
-        raise InvalidRequest(
-            f"the TLS certificate of {location.endpoint} was not accepted", remedy="set AWS_CA_BUNDLE"
-        ) from exc
+    except _TLS as exc:
+        raise _insecure(location, action, name, exc) from exc
     except _UNREACHABLE as exc:
         raise Unavailable(f"cannot reach {location.endpoint}", remedy="check --endpoint-url and the network") from exc
     except _TIMEOUTS as exc:
@@ -147,6 +155,45 @@ def s3_code(error: TierfsError) -> str:
     """Return S3's code in the answer that caused `error`; "" without one."""
     cause = error.__cause__
     return str(cause.response.get("Error", {}).get("Code", "")) if isinstance(cause, botocore.ClientError) else ""
+
+
+def _insecure(location: S3Location, action: str, name: str, exc: Exception) -> TierfsError:
+    """Return the error of a failed TLS connection. A certificate does not pass; a broken connection does."""
+    cause = _tls_cause(exc)
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return _distrusted(location.endpoint, cause.verify_code)
+    if isinstance(cause, CertificateError):
+        return _distrusted(location.endpoint, _HOSTNAME_MISMATCH)
+    reason = str(getattr(cause, "reason", None) or type(exc).__name__)
+    if reason in _NO_PEER:
+        message = f"{location.endpoint} does not speak TLS 1.2 or newer ({reason})"
+        return InvalidRequest(message, remedy="check --endpoint-url: is it http:// there?")
+    return Unavailable(f"connection to {location.endpoint} broke: {action} {location.url(name)} ({reason})")
+
+
+def _tls_cause(exc: BaseException) -> ssl.SSLError | CertificateError | None:
+    """Return the error of TLS itself, which clients wrap in their own."""
+    seen: list[object] = [exc]
+    for found in seen:  # grows: as deep as it is wrapped
+        if isinstance(found, ssl.SSLError | CertificateError):
+            return found
+        if isinstance(found, BaseException):
+            inner = (*found.args, found.__cause__, found.__context__, getattr(found, "kwargs", {}).get("error"))
+            seen += [one for one in inner if isinstance(one, BaseException) and one not in seen]
+    return None
+
+
+def _distrusted(endpoint: str, code: int) -> TierfsError:
+    """Return the error for a certificate, by OpenSSL's code."""
+    whose = f"the certificate of {endpoint}"
+    if code in _EXPIRED:
+        return InvalidRequest(f"{whose} has expired", remedy="renew it there, or set this machine's clock")
+    if code in _NOT_YET_VALID:
+        return InvalidRequest(f"{whose} is not valid yet", remedy="set this machine's clock")
+    if code in _OTHER_NAME:
+        return InvalidRequest(f"{whose} is for other names", remedy="name the server in --endpoint-url as it does")
+    message = f"{whose} is signed by an authority that this machine does not trust"
+    return InvalidRequest(message, remedy="set AWS_CA_BUNDLE to the file of its authority's certificate, in PEM")
 
 
 def _no_credentials(location: S3Location, exc: Exception) -> TierfsError:

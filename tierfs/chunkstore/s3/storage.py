@@ -160,7 +160,7 @@ class S3Storage:
             check_empty_read(self.stat(name), offset, if_match)
 
     def range_url(self, name: str) -> RangeUrl | None:
-        """See RangeUrls.range_url. None before the first `read_into`, and over https."""
+        """See RangeUrls.range_url."""
         return None if self._closed else self._reader.range_url(name)
 
     def stat(self, name: str) -> StoredObject:

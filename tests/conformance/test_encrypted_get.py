@@ -1,0 +1,174 @@
+"""TLS of ranged GETs, on the loop and in threads: only servers that are to be trusted are asked, by the right name."""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import trio
+
+from tests.conformance.test_ranged_get import Gets, InThreads, OnLoop
+from tests.servers.answers import BODY, GOOD, LAST
+from tests.servers.certificates import EXPIRED_DAYS, LOOPBACK, OTHER, S3_DOMAIN, VALID_DAYS, Authority
+from tests.servers.scripted_http import Do, ScriptedHttp, ServerTls
+from tierfs.chunkstore.http.connections import IdleConnections
+from tierfs.chunkstore.http.ranged_get import origin_of
+from tierfs.chunkstore.http.tls import TlsClient
+from tierfs.chunkstore.protocol import RangeUrl
+from tierfs.errors import InvalidRequest
+
+CLOSING = LAST["Connection: close"]
+
+
+@pytest.fixture(params=[OnLoop, InThreads])
+def gets(request: pytest.FixtureRequest) -> Iterator[Gets]:
+    with closing(request.param()) as gets:
+        yield gets
+        assert gets.running == 0
+
+
+async def got(gets: Gets, url: RangeUrl) -> bytes | str | None:
+    """The bytes; else why the server is not to be trusted, which only threads say."""
+    try:
+        return await gets.get(url)
+    except ssl.SSLCertVerificationError as exc:
+        return exc.verify_message
+
+
+@pytest.mark.parametrize(
+    ("subjects", "days", "problem"),
+    [
+        (LOOPBACK, EXPIRED_DAYS, "certificate has expired"),
+        (OTHER, VALID_DAYS, "IP address mismatch"),
+    ],
+)
+async def test_a_server_with_a_wrong_certificate_is_not_asked(
+    gets: Gets, nursery: trio.Nursery, authority: Authority, subjects: tuple[str, ...], days: int, problem: str
+) -> None:
+    tls = ServerTls(authority.issue("wrong", subjects, days).serving(), TlsClient(str(authority.certificate)))
+    server = await ScriptedHttp((GOOD,), tls).start(nursery)
+    found = await got(gets, server.url)
+    assert found is None if isinstance(gets, OnLoop) else problem in str(found)
+    assert (server.requests, gets.resting) == ([], 0)
+
+
+async def test_a_server_of_an_unknown_authority_is_not_asked(
+    gets: Gets, nursery: trio.Nursery, server_tls: ServerTls
+) -> None:
+    """The system's authorities do not count the test's among them."""
+    server = await ScriptedHttp((GOOD,), server_tls).start(nursery)
+    found = await got(gets, replace(server.url, tls=TlsClient()))
+    assert found is None if isinstance(gets, OnLoop) else "issuer certificate" in str(found)
+    assert (server.requests, gets.resting) == ([], 0)
+
+
+async def test_a_plain_server_is_not_taken_for_an_encrypted_one(
+    gets: Gets, nursery: trio.Nursery, server_tls: ServerTls
+) -> None:
+    server = await ScriptedHttp(((b"HTTP/1.1 400 Bad Request\r\n\r\n", Do.AWAIT_CLOSE),)).start(nursery)
+    encrypted = server.url.origin.replace("http:", "https:")
+    assert await got(gets, replace(server.url, origin=encrypted, tls=server_tls.trusting)) is None
+    assert gets.resting == 0
+
+
+@pytest.mark.parametrize("trusted_by", ["AWS_CA_BUNDLE", "the system"])
+async def test_an_authority_is_trusted_when_a_file_or_the_system_says_so(
+    gets: Gets, nursery: trio.Nursery, authority: Authority, monkeypatch: pytest.MonkeyPatch, trusted_by: str
+) -> None:
+    bundle = str(authority.certificate) if trusted_by == "AWS_CA_BUNDLE" else None
+    if bundle is None:
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
+    tls = ServerTls(authority.issue("good").serving(), TlsClient(bundle))
+    server = await ScriptedHttp((GOOD,), tls).start(nursery)
+    assert await got(gets, server.url) == BODY
+
+
+async def test_the_server_is_told_which_name_is_meant(
+    gets: Gets, nursery: trio.Nursery, authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bucket's own name, as virtual-host addressing puts it, below a wildcard of the certificate."""
+    told: list[str | None] = []
+    serving = authority.issue("named").serving()
+    serving.sni_callback = lambda _, name, __: told.append(name)
+    server = await ScriptedHttp((GOOD,), ServerTls(serving, TlsClient(str(authority.certificate)))).start(nursery)
+    port = int(server.url.origin.rpartition(":")[2])
+    on_loop, in_thread = trio.open_tcp_stream, socket.create_connection
+    monkeypatch.setattr(trio, "open_tcp_stream", lambda *_: on_loop("127.0.0.1", port))
+    monkeypatch.setattr(socket, "create_connection", lambda _, limit_s: in_thread(("127.0.0.1", port), limit_s))
+    assert await got(gets, replace(server.url, origin=f"https://bucket.{S3_DOMAIN}:{port}")) == BODY
+    assert told == [f"bucket.{S3_DOMAIN}"]
+    ((_, request),) = server.requests
+    assert f"\r\nHost: bucket.{S3_DOMAIN}:{port}\r\n" in request.decode()
+
+
+async def test_the_next_connection_resumes_the_session(
+    gets: Gets, nursery: trio.Nursery, server_tls: ServerTls
+) -> None:
+    tls = ServerTls(server_tls.serving, TlsClient(str(server_tls.authority)))
+    server = await ScriptedHttp(((*GOOD, Do.AWAIT_GO), GOOD, GOOD), tls).start(nursery)
+    assert await got(gets, server.url) == BODY
+    server.go.set()
+    await server.ended[0].wait()
+    assert await got(gets, server.url) == BODY
+    assert server.resumed == [False, True]
+
+
+async def test_both_drivers_resume_each_others_sessions(nursery: trio.Nursery, server_tls: ServerTls) -> None:
+    tls = ServerTls(server_tls.serving, TlsClient(str(server_tls.authority)))
+    server = await ScriptedHttp((GOOD, GOOD), tls).start(nursery)
+    with closing(OnLoop()) as on_loop, closing(InThreads()) as in_threads:
+        assert await in_threads.get(server.url) == BODY
+        assert await on_loop.get(server.url) == BODY
+    assert server.resumed == [False, True]
+
+
+async def test_clients_that_trust_others_share_no_connection(
+    gets: Gets, nursery: trio.Nursery, server_tls: ServerTls
+) -> None:
+    if isinstance(gets, InThreads):
+        return  # each has a client of its own
+    server = await ScriptedHttp(((*GOOD, Do.AWAIT_CLOSE), GOOD), server_tls).start(nursery)
+    assert await got(gets, server.url) == BODY
+    assert await got(gets, replace(server.url, tls=TlsClient())) is None
+    assert server.served_by == [0]
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_tickets_that_come_late_do_not_end_a_connections_rest(server_tls: ServerTls, blocking: bool) -> None:
+    """A server sends them after the handshake, when the client may already have put the connection aside."""
+    near, far = socket.socketpair()
+    served: list[ssl.SSLSocket] = []
+    thread = threading.Thread(target=lambda: served.append(server_tls.serving.wrap_socket(far, server_side=True)))
+    thread.start()
+    origin = origin_of("https://127.0.0.1")
+    ours = server_tls.trusting.wrap(near, origin)
+    ours.do_handshake()
+    ours.settimeout(0)
+    os.set_blocking(ours.fileno(), blocking)  # as threads do
+    thread.join()
+    with closing(IdleConnections(1, origin, server_tls.trusting)) as idle, closing(served[0]) as theirs:
+        idle.put_back(ours, clean=True)
+        assert idle.take() is ours
+        assert os.get_blocking(ours.fileno()) == blocking
+        idle.put_back(ours, clean=True)
+        theirs.send(b"unasked")
+        assert idle.take() is None
+
+
+@pytest.mark.parametrize("content", [None, "", "no certificate", "a directory"])
+def test_an_unusable_bundle_is_named(tmp_path: Path, content: str | None) -> None:
+    bundle = tmp_path / "bundle.pem"
+    if content == "a directory":
+        bundle.mkdir()
+    elif content is not None:
+        bundle.write_text(content)
+    with pytest.raises(InvalidRequest, match=r"bundle\.pem: no certificates can be read from it") as raised:
+        TlsClient(str(bundle))
+    assert raised.value.remedy == "set AWS_CA_BUNDLE to a file of certificates in PEM, or unset it"
