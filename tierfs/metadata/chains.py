@@ -132,7 +132,7 @@ def grow(txn: WriteTransaction, growth: Growth) -> bool:
     """Grow the active chunk of an open segment; False, with nothing changed, if anything is not as the growth says.
 
     For the commit of small appends, of which there are thousands a second: it changes messages, not records. Measured:
-    40 microseconds, where the same through records takes 250.
+    81 microseconds, where the same through records takes 174.
     """
     segment = txn.message(SEGMENTS, tables.u64(growth.segment_id))
     if segment is None or segment.status != SegmentStatus.OPEN or segment.writer_epoch != growth.writer_epoch:
