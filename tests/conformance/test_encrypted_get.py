@@ -15,16 +15,16 @@ import pytest
 import trio
 
 from tests.conformance.test_ranged_get import Gets, InThreads, OnLoop
-from tests.servers.answers import BODY, GOOD, LAST
+from tests.servers.answers import BODY, GOOD
 from tests.servers.certificates import EXPIRED_DAYS, LOOPBACK, OTHER, S3_DOMAIN, VALID_DAYS, Authority
 from tests.servers.scripted_http import Do, ScriptedHttp, ServerTls
 from tierfs.chunkstore.http.connections import IdleConnections
 from tierfs.chunkstore.http.ranged_get import origin_of
-from tierfs.chunkstore.http.tls import TlsClient
+from tierfs.chunkstore.http.tls import TlsClient, TlsSocket
 from tierfs.chunkstore.protocol import RangeUrl
 from tierfs.errors import InvalidRequest
 
-CLOSING = LAST["Connection: close"]
+SERVER = origin_of("https://127.0.0.1")
 
 
 @pytest.fixture(params=[OnLoop, InThreads])
@@ -140,25 +140,40 @@ async def test_clients_that_trust_others_share_no_connection(
     assert server.served_by == [0]
 
 
-@pytest.mark.parametrize("blocking", [True, False])
-def test_tickets_that_come_late_do_not_end_a_connections_rest(server_tls: ServerTls, blocking: bool) -> None:
-    """A server sends them after the handshake, when the client may already have put the connection aside."""
+def shaken(server_tls: ServerTls) -> tuple[TlsSocket, ssl.SSLSocket]:
+    """Both ends of a connection after the handshake; the server's tickets are not read yet."""
     near, far = socket.socketpair()
     served: list[ssl.SSLSocket] = []
     thread = threading.Thread(target=lambda: served.append(server_tls.serving.wrap_socket(far, server_side=True)))
     thread.start()
-    origin = origin_of("https://127.0.0.1")
-    ours = server_tls.trusting.wrap(near, origin)
+    ours = server_tls.trusting.wrap(near, SERVER)
     ours.do_handshake()
     ours.settimeout(0)
-    os.set_blocking(ours.fileno(), blocking)  # as threads do
     thread.join()
-    with closing(IdleConnections(1, origin, server_tls.trusting)) as idle, closing(served[0]) as theirs:
+    return ours, served[0]
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_tickets_that_come_late_do_not_end_a_connections_rest(server_tls: ServerTls, blocking: bool) -> None:
+    """A server sends them after the handshake, when the client may already have put the connection aside."""
+    ours, theirs = shaken(server_tls)
+    os.set_blocking(ours.fileno(), blocking)  # as threads do
+    with closing(IdleConnections(1, SERVER, server_tls.trusting)) as idle, theirs:
         idle.put_back(ours, clean=True)
         assert idle.take() is ours
         assert os.get_blocking(ours.fileno()) == blocking
         idle.put_back(ours, clean=True)
         theirs.send(b"unasked")
+        assert idle.take() is None
+
+
+def test_bytes_that_are_decrypted_already_end_a_connections_rest(server_tls: ServerTls) -> None:
+    """The kernel holds none of them: they came in the record of an answer's end."""
+    ours, theirs = shaken(server_tls)
+    with closing(IdleConnections(1, SERVER, server_tls.trusting)) as idle, theirs:
+        theirs.send(b"an answer's end, and more")
+        assert ours.recv(15) == b"an answer's end"
+        idle.put_back(ours, clean=True)
         assert idle.take() is None
 
 
