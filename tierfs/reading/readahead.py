@@ -43,7 +43,7 @@ _NEAR_WINDOW_BYTES = 64 * MIB
 _GROWS_AFTER = 4
 """A window doubles when a quarter of it was read: a read of 1 MiB does not justify fetching 64."""
 
-_FAR_GROWTH = 8
+_FAR_GROWTH = 16
 """The growth of windows far from the server: each size is paid for with a wait for its first byte."""
 
 _FAR_RANGES = 1.5
@@ -92,7 +92,9 @@ class FairShare:
         if streams <= LEAST_STREAMS:
             return Share(self._window_bytes(_NEAR_WINDOW_BYTES), of_one)
         ranges = math.ceil(_FAR_RANGES * of_one)
-        return Share(self._window_bytes(max(_NEAR_WINDOW_BYTES, ranges * RANGE_BYTES)), ranges, _FAR_GROWTH)
+        window_bytes = self._window_bytes(max(_NEAR_WINDOW_BYTES, ranges * RANGE_BYTES))
+        # With less memory rather one range for each stream than smaller ones.
+        return Share(window_bytes, max(of_one, min(ranges, window_bytes // RANGE_BYTES)), _FAR_GROWTH)
 
     def _window_bytes(self, useful_bytes: int) -> int:
         """Return the window that a session gets of what is useful."""
