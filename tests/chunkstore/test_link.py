@@ -51,11 +51,11 @@ def test_a_link_that_is_not_measured_takes_the_least(link: Link) -> None:
     [
         (1 * MS, 400 * MB, LEAST_STREAMS),
         (7 * MS, 150 * MB, LEAST_STREAMS),
-        (1 * MS, 50 * MB, 17),
-        (15 * MS, 90 * MB, 12),
-        (15 * MS, 400 * MB, 5),
-        (40 * MS, 40 * MB, 28),
-        (150 * MS, 20 * MB, 69),
+        (1 * MS, 50 * MB, 25),
+        (15 * MS, 90 * MB, 18),
+        (15 * MS, 400 * MB, 8),
+        (40 * MS, 40 * MB, 42),
+        (150 * MS, 20 * MB, 103),
     ],
 )
 def test_streams_are_those_that_fill_the_link(
@@ -96,12 +96,12 @@ def test_connections_that_share_a_full_link_do_not_ask_for_more(link: Link, cloc
         one.__enter__()
     for _ in range(20):
         download(link, clock, 15 * MS, 10 * MB)
-    assert link.streams == 12
+    assert link.streams == 18
     for one in begun:
         one.__exit__(None, None, None)
     for _ in range(20):
         download(link, clock, 15 * MS, 45 * MB)
-    assert link.streams == 21
+    assert link.streams == 31
 
 
 def test_short_transfers_say_nothing_about_the_rate(link: Link, clock: ManualClock) -> None:
@@ -117,7 +117,7 @@ def test_uploads_measure_too(clock: ManualClock) -> None:
     with link.begin() as timer:
         clock.advance(15 * MS + 8 * MIB / (90 * MB))
         timer.sent(8 * MIB)
-    assert link.streams == 12
+    assert link.streams == 18
 
 
 def test_a_near_server_with_a_slow_disk_gets_no_more_parts(clock: ManualClock) -> None:
@@ -136,7 +136,7 @@ def test_reads_of_an_instrumented_storage_measure_its_link(clock: ManualClock) -
     links.add(LocationId(1), storage)
     assert links.streams == LEAST_STREAMS
     storage.read_into("object", 0, memoryview(bytearray(4 * MIB)))
-    assert links.figures == LinkFigures(pytest.approx(40 * MS), pytest.approx(40 * MB), 28)
+    assert links.figures == LinkFigures(pytest.approx(40 * MS), pytest.approx(40 * MB), 32)
     assert links.get(LocationId(1)) is storage.link
     assert Links(most_streams=8).streams == LEAST_STREAMS
 

@@ -7,15 +7,21 @@ import random
 
 import pytest
 
-from tierfs.chunkstore.link import Links
+from tierfs.chunkstore.link import Link, Links
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.wrappers import InstrumentedStorage
+from tierfs.metrics import NullMetrics
 from tierfs.reading.readahead import FairShare, ReadSession, Sessions, Share
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId
 
 BUDGET_BYTES = 256 * MIB
 MAX_WINDOW_BYTES = 64 * MIB
 STREAMS = 4
 BLOCK = CRC_BLOCK_BYTES
 GIB = 1024 * MIB
+FAR_S = 0.1
+"""Time to a first byte."""
+
 ALONE = Share(MAX_WINDOW_BYTES, STREAMS)
 
 
@@ -114,6 +120,44 @@ def test_ranges_are_powers_of_two_between_1_and_16_mib(count: int) -> None:
             range_bytes = file.read(offset, 256 * 1024).range_bytes
             assert range_bytes.bit_count() == 1
             assert MIB <= range_bytes <= 16 * MIB
+
+
+def far_links(streams: int) -> Links:
+    """Links of which one takes so many streams."""
+    link = Link()
+    link.answered(FAR_S)
+    links = Links(streams)
+    storage = InstrumentedStorage(MemoryStorage(), NullMetrics())
+    storage.link = link
+    links.add(LocationId(1), storage)
+    assert links.streams == streams, "a far link takes more"
+    return links
+
+
+def test_far_from_the_server_a_window_opens_in_three_steps() -> None:
+    """Each size is paid for with a wait."""
+    file = File(shares=FairShare(BUDGET_BYTES, 2 * MAX_WINDOW_BYTES, far_links(16)))
+    windows = []
+    for offset in range(0, 200 * MIB, MIB):
+        session = file.read(offset, MIB)
+        windows.append(session.window_bytes // MIB)
+        assert session.ahead - offset <= 2 * MAX_WINDOW_BYTES + session.range_bytes
+    assert [window for window, _ in itertools.groupby(windows)] == [16, 96]
+
+
+@pytest.mark.parametrize(
+    ("streams", "readers", "range_mib"), [(16, 1, 4), (32, 1, 4), (16, 4, 4), (32, 4, 4), (8, 1, 4)]
+)
+def test_far_from_the_server_every_stream_has_a_range(streams: int, readers: int, range_mib: int) -> None:
+    shares = FairShare(BUDGET_BYTES, 2 * MAX_WINDOW_BYTES, far_links(streams))
+    files = [File(shares=shares) for _ in range(readers)]
+    ahead = []
+    for offset in range(0, 100 * MIB, MIB):
+        sessions = [file.read(offset, MIB) for file in files]
+        ahead.append(sum(session.ahead - session.position for session in sessions))
+    assert {session.range_bytes for session in sessions} == {range_mib * MIB}
+    assert max(ahead) >= streams * range_mib * MIB
+    assert max(ahead) <= BUDGET_BYTES // 2 + readers * range_mib * MIB, "memory is shared, however long the link"
 
 
 def test_a_random_reader_is_asked_for_nothing_more_for_ever() -> None:

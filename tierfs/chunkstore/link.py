@@ -34,8 +34,8 @@ _SLOW_BYTES_PER_S = 100e6
 """A near server that gives a connection less needs more of them."""
 
 _AIM_BYTES_PER_S = 1200e6
-"""Half more than one process takes in (measured: 760 MB/s of raw GETs on two cores): a server that is busy answers later
-than at its best."""
+"""Half more than one process takes in (measured: 760 MB/s of raw GETs on two cores): a busy server answers later than
+at its best."""
 
 _USUAL_BYTES_PER_S = 90e6
 """A connection's rate until it is measured: that of large object stores."""
