@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tierfs.chunkstore.link_limit import LinkMeasurement
+
 _BYTES_PER_MB = 1_000_000
 _MS_PER_S = 1000
 
@@ -45,6 +47,8 @@ class Results:
     size_bytes: int
     """Of each sequential read."""
     figures: tuple[Figure, ...]
+    link: LinkMeasurement | None = None
+    """To the cold tier; None where nothing cold was read."""
 
 
 class Series:

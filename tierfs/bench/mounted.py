@@ -10,6 +10,7 @@ import random
 import statistics
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from tierfs.bench import raw
 from tierfs.bench.children import null_mount, signals_interrupt
 from tierfs.bench.figures import Results, Series
 from tierfs.bench.raw import MOUNT_COLD, MOUNT_LOCAL, NULL, RAW, Tell
+from tierfs.chunkstore.link_limit import LinkMeasurement
+from tierfs.chunkstore.link_probe import ReadRange
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
@@ -94,13 +97,15 @@ def bench_mount(mount: Mount, name: str, size_bytes: int, repetitions: int, tell
         target = _Target(mount.mountpoint / found, segment)
         chosen = windows(segment.range.length_bytes, size_bytes, repetitions)
         tell(f"reading {chosen[0].length_bytes / MIB:.1f} MiB of {printable(str(target.path))} in each repetition")
-        series, what = Series(), MOUNT_LOCAL
+        series, what, link = Series(), MOUNT_LOCAL, None
         for number, window in enumerate(chosen, 1):
             tell(f"repetition {number} of {repetitions}")
             what = _measure(store, target, window, series)
+        if what == MOUNT_COLD:  # at the end: what it reads may stay in memory
+            link = _measured_link(store, target, chosen)
     limits = [one for one in ((NULL,) if what == MOUNT_LOCAL else (RAW, NULL)) if one in series]
     figures = (*(series.figure(limit) for limit in limits), series.figure(what, limits))
-    return Results(str(target.path), chosen[0].length_bytes, figures)
+    return Results(str(target.path), chosen[0].length_bytes, figures, link)
 
 
 def _largest(store: Store, name: str) -> tuple[str, SegmentRecord]:
@@ -118,11 +123,24 @@ def _largest(store: Store, name: str) -> tuple[str, SegmentRecord]:
     return max(sealed, key=lambda one: one[1].range.length_bytes)
 
 
+def _measured_link(store: Store, target: _Target, windows: Sequence[ByteRange]) -> LinkMeasurement | None:
+    """Measure by the cold bytes of the windows; None without any."""
+    wanted = [piece for window in windows for piece in _pieces(store, target, window)]
+    if not wanted:
+        return None
+    with raw.bare_storage(store) as storage:
+        return raw.link(storage, wanted, store.settings.read.streams)
+
+
+def _pieces(store: Store, target: _Target, window: ByteRange) -> list[ReadRange]:
+    first = target.segment.start_offset
+    return raw.pieces(store, target.segment, ByteRange(first + window.start, first + window.end))
+
+
 def _measure(store: Store, target: _Target, window: ByteRange, series: Series) -> str:
     """One repetition; returns which tier the mount read."""
     raw.forget_file(target.path)
-    first = target.segment.start_offset
-    wanted = raw.pieces(store, target.segment, ByteRange(first + window.start, first + window.end))
+    wanted = _pieces(store, target, window)
     size = window.length_bytes
     if sum(piece.length_bytes for piece in wanted) == size:
         with raw.bare_storage(store) as storage:

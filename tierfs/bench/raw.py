@@ -9,11 +9,12 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.app.store import Store
 from tierfs.chunkstore.directory.storage import DirectoryStorage
+from tierfs.chunkstore.link_limit import LinkMeasurement
+from tierfs.chunkstore.link_probe import ReadRange, measure_link
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Unavailable
 from tierfs.metadata import chains, tables
@@ -27,17 +28,14 @@ RANGE_BYTES = 8 * MIB
 IN_PARALLEL = 8
 """With these a single reader is as fast as it gets (measured against Ceph RGW: more and larger gain nothing)."""
 
+_MOST_LINK_BYTES = 256 * MIB
+"""Several ranges for each stream of a far link."""
+
+_LEAST_LINK_BYTES = 32 * MIB
+"""A run that reads less measures its link by reading again."""
+
 SMALL_BYTES = CRC_BLOCK_BYTES
 """The least a mount fetches: what one checksum covers."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadRange:
-    """A range of one object."""
-
-    name: str
-    offset: int
-    length_bytes: int
 
 
 def pieces(store: Store, segment: SegmentRecord, wanted: ByteRange) -> list[ReadRange]:
@@ -101,6 +99,13 @@ def small_s(storage: ChunkStorage, wanted: Sequence[ReadRange], count: int, chos
         storage.read_into(piece.name, offset, buffer[:length])
         taken.append(time.perf_counter() - started)
     return statistics.median(taken)
+
+
+def link(storage: ChunkStorage, wanted: Sequence[ReadRange], most_streams: int) -> LinkMeasurement:
+    """Measure the link by some of the pieces."""
+    forget(storage, wanted)
+    most_bytes = min(max(sum(piece.length_bytes for piece in wanted), _LEAST_LINK_BYTES), _MOST_LINK_BYTES)
+    return measure_link(storage, wanted, most_streams=most_streams, most_bytes=most_bytes)
 
 
 def forget(storage: ChunkStorage, wanted: Sequence[ReadRange]) -> None:

@@ -14,6 +14,8 @@ from tierfs.bench.children import null_mount, store_mount
 from tierfs.bench.figures import Figure, Results, Series
 from tierfs.bench.raw import MOUNT_COLD, MOUNT_LOCAL, MOUNT_RANDOM, NULL, RAW, RAW_SMALL, Tell
 from tierfs.bench.temporary import temporary_store
+from tierfs.chunkstore.link_limit import LinkMeasurement
+from tierfs.chunkstore.link_probe import ReadRange
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.holder.verbs import EVICT, OFFLOAD, perform
 from tierfs.metadata import directories
@@ -37,6 +39,7 @@ class _Trial:
     size_bytes: int
     series: Series = field(default_factory=Series)
     chosen: random.Random = field(default_factory=lambda: random.Random(_SEED))
+    link: LinkMeasurement | None = None
 
     @property
     def whole(self) -> ByteRange:
@@ -58,12 +61,13 @@ def bench_store(path: Path, size_bytes: int, repetitions: int, tell: Tell) -> Re
             fill(store.engine, _COLD, random_blocks(size_bytes))
             perform(store, OFFLOAD, _COLD)
             perform(store, EVICT, _COLD)
+            trial.link = _measured_link(trial)
         for number in range(1, repetitions + 1):
             tell(f"repetition {number} of {repetitions}")
             if has_cold:
                 _measure_cold(trial)
             _measure_local(trial)
-        return Results(str(original.path), size_bytes, _figures(trial.series, has_cold=has_cold))
+        return Results(str(original.path), size_bytes, _figures(trial.series, has_cold=has_cold), trial.link)
 
 
 def random_blocks(size_bytes: int) -> Iterator[bytes]:
@@ -81,10 +85,19 @@ def fill(engine: Engine, name: str, blocks: Iterable[bytes]) -> None:
     engine.seal(name)
 
 
-def _measure_cold(trial: _Trial) -> None:
+def _cold_pieces(trial: _Trial) -> list[ReadRange]:
     with trial.store.metadata.read() as txn:
         segment = directories.segment_by_name(txn, _COLD)
-    wanted = raw.pieces(trial.store, segment, trial.whole)
+    return raw.pieces(trial.store, segment, trial.whole)
+
+
+def _measured_link(trial: _Trial) -> LinkMeasurement:
+    with raw.bare_storage(trial.store) as storage:
+        return raw.link(storage, _cold_pieces(trial), trial.store.settings.read.streams)
+
+
+def _measure_cold(trial: _Trial) -> None:
+    wanted = _cold_pieces(trial)
     with raw.bare_storage(trial.store) as storage:
         trial.series.add_rate(RAW, trial.size_bytes, raw.parallel_s(storage, wanted))
         _measure_mount(trial, storage, wanted)
@@ -92,7 +105,7 @@ def _measure_cold(trial: _Trial) -> None:
         _measure_random(trial, storage, wanted)
 
 
-def _measure_mount(trial: _Trial, storage: ChunkStorage, wanted: list[raw.ReadRange]) -> None:
+def _measure_mount(trial: _Trial, storage: ChunkStorage, wanted: list[ReadRange]) -> None:
     """A mount that has just started: neither it nor the kernel holds a byte."""
     raw.forget(storage, wanted)
     mountpoint = _mountpoint(trial)
@@ -100,7 +113,7 @@ def _measure_mount(trial: _Trial, storage: ChunkStorage, wanted: list[raw.ReadRa
         trial.series.add_rate(MOUNT_COLD, trial.size_bytes, mounted.sequential_s(mountpoint / _COLD, trial.whole))
 
 
-def _measure_random(trial: _Trial, storage: ChunkStorage, wanted: list[raw.ReadRange]) -> None:
+def _measure_random(trial: _Trial, storage: ChunkStorage, wanted: list[ReadRange]) -> None:
     raw.forget(storage, wanted)
     mountpoint = _mountpoint(trial)
     with store_mount(trial.store.path, trial.store.paths.log, mountpoint):

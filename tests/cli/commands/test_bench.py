@@ -50,8 +50,11 @@ def test_a_store_with_a_directory_and_nothing_stays(tmp_path: Path) -> None:
     path = tmp_path / "store"
     tierfs("-q", "init", store=path)
     before = status_of(path)
-    found = measured(tierfs("bench", path, "--json", "--size", "3MiB", "--repetitions", "2"))
+    done = tierfs("bench", path, "--json", "--size", "3MiB", "--repetitions", "2")
+    found = measured(done)
     assert list(found) == ALL
+    assert done.json["link"]["connection_bytes_per_s"] > 0
+    assert 3 * MIB < done.json["link"]["read_bytes"] <= 32 * MIB
     assert [len(one["values"]) for one in found.values()] == [2] * len(ALL)
     limits = [one["limit"] for one in found.values()]
     assert limits[:2] == [None, None]
@@ -74,14 +77,18 @@ def test_a_store_in_s3_and_nothing_stays(moto_bucket: Bucket, tmp_path: Path) ->
     before = keys_of(moto_bucket)
     done = tierfs("bench", path, *QUICK, check=False)
     assert done.code == 0
-    assert [line.split("  ")[0] for line in done.out.splitlines()] == ["what", *ALL]
+    table, link = done.out.split("\n\n")
+    assert [line.split("  ")[0] for line in table.splitlines()] == ["what", *ALL]
+    assert link.startswith("link to the cold tier: first byte ")
+    assert "; limit: " in link
     assert keys_of(moto_bucket) == before
     assert os.listdir(tmp_path) == ["store"]
 
 
 def test_a_store_without_a_cold_tier(tmp_path: Path) -> None:
     tierfs("-q", "init", "--cold", "none", store=tmp_path / "store")
-    assert list(measured(tierfs("bench", tmp_path / "store", "--json", *QUICK))) == [NULL, LOCAL]
+    done = tierfs("bench", tmp_path / "store", "--json", *QUICK)
+    assert (list(measured(done)), done.json["link"]) == ([NULL, LOCAL], None)
 
 
 @pytest.mark.parametrize("one", [signal.SIGINT, signal.SIGTERM])
@@ -116,7 +123,9 @@ def test_a_mount_is_read_and_nothing_is_written(store: app.Store, mount: Mount) 
     found = measured(done)
     assert (done.json["path"], done.json["size_bytes"]) == (f"{point}/d/large", 2 * MIB)
     assert list(found) == [RAW, NULL, COLD]
-    assert list(measured(tierfs("bench", point / "d" / "small", "--json"))) == [NULL, LOCAL]
+    assert done.json["link"]["streams"] >= 1
+    done = tierfs("bench", point / "d" / "small", "--json")
+    assert (list(measured(done)), done.json["link"]) == ([NULL, LOCAL], None)
     assert store.metadata.last_transaction_id() == before
     assert len(mounts()) >= 1
 

@@ -148,7 +148,7 @@ def test_kernel(release: str, level: FindingLevel) -> None:
 
 def test_open_files() -> None:
     settings = Settings(write=WriteSettings(open_chunks=5000))
-    needed = 256 + 5000 + 32 + 64
+    needed = 256 + 5000 + 64 + 64
     assert machine.open_files(needed, needed, settings).level is FindingLevel.OK
     assert machine.open_files(resource.RLIM_INFINITY, resource.RLIM_INFINITY, settings).found.startswith("no limit")
     assert machine.open_files(1024, needed, settings).remedy == f"ulimit -n {needed}"

@@ -33,6 +33,7 @@ NAMES = [
     "If-Match",
     "versions",
     "object lock",
+    "link",
 ]
 
 
@@ -64,7 +65,7 @@ def test_ceph_honours_what_tierfs_relies_on_and_nothing_is_left_there(rgw_bucket
 def test_a_directory(tmp_path: Path) -> None:
     tierfs("-q", "init", store=tmp_path / "store")
     found = checks(store=tmp_path / "store")
-    assert list(found)[-5:] == NAMES[1:6]
+    assert list(found)[-6:] == [*NAMES[1:6], "link"]
     assert [found[name]["level"] for name in NAMES[1:6]] == ["OK"] * 5
     assert list((tmp_path / "store" / "cold").glob("probe*")) == []
 

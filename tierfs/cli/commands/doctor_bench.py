@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierfs.chunkstore.link_limit import described
 from tierfs.cli import output
 from tierfs.cli.group import command
 from tierfs.cli.options import Size
@@ -40,11 +41,18 @@ _EXIT_FAILED = 1
     multiple=True,
     help="With --master: a mount required on every executor; repeatable.",
 )
-def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[str]) -> None:
+@click.option(
+    "--link/--no-link",
+    default=True,
+    show_default=True,
+    help="Read up to 32 MiB of cold objects to measure the link to the cold tier.",
+)
+def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[str], link: bool) -> None:
     """Check the machine, the store and its cold tier, and print a remedy for each problem.
 
     Prints one line for each check: OK, WARN or FAIL. The exit code is 1 if a check failed. Without a store only the
-    machine is checked. Small objects under `probe/` are written to the cold tier and deleted again.
+    machine is checked. Small objects under `probe/` are written to the cold tier and deleted again. The link to the
+    cold tier is measured by reads of the store's cold objects.
     """
     from tierfs.doctor.executors import Cluster
     from tierfs.doctor.run import examine
@@ -56,7 +64,7 @@ def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[s
     cluster = None if master is None else Cluster(master, tuple(os.path.abspath(path) for path in mounts))
     if cluster is not None:
         session.note(f"asking the executors of {master}, which takes about half a minute")
-    findings = examine(session.store_path, spark=spark, cluster=cluster)
+    findings = examine(session.store_path, spark=spark, cluster=cluster, link=link)
     session.result(_doctor_data(session, findings), _text(findings))
     if any(finding.level == "FAIL" for finding in findings):
         raise click.exceptions.Exit(_EXIT_FAILED)
@@ -103,14 +111,20 @@ def bench(session: Session, target: Path, size_bytes: int, repetitions: int) -> 
 
     With a STORE, a temporary store beside it and in its cold tier is written, read in every way, and
     deleted again, also after Ctrl-C. With a MOUNT, or a path under one, its largest sealed segment is read,
-    and nothing is written.
+    and nothing is written. The last line names what limits the link to the cold tier.
     """
     if size_bytes < MIB:
         raise InvalidRequest(f"--size {size_bytes} is less than 1 MiB, too little to measure")
     results = _measured(session, target, size_bytes, repetitions)
     data = {"path": results.path, "size_bytes": results.size_bytes, "repetitions": repetitions}
     measurements = [_bench_data(figure) for figure in results.figures]
-    session.result({**data, "measurements": measurements}, output.table(_rows(results.figures), *"<<<<<"))
+    link = None if results.link is None else results.link.data()
+    session.result({**data, "measurements": measurements, "link": link}, _bench_text(results))
+
+
+def _bench_text(results: Results) -> str:
+    table = output.table(_rows(results.figures), *"<<<<<")
+    return table if results.link is None else f"{table}\n\nlink to the cold tier: {described(results.link)}"
 
 
 def _measured(session: Session, target: Path, size_bytes: int, repetitions: int) -> Results:
