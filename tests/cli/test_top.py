@@ -74,9 +74,9 @@ def test_one_frame_of_the_stores_only_mount(store: Path, mnt: Path) -> None:
         assert file.read(len(DATA)) == DATA
         lines = tierfs("top", "--once", "--interval-s", "0.1", store=store).out.splitlines()
     assert lines[0].startswith(f"{mnt}  {store}, up ")
-    assert [line.split(" ")[0] for line in lines[1:5]] == ["reads", "cold", "memory", "backlog"]
-    assert lines[6].split() == ["read/s", "tier", "handles", "at", "of", "ahead", "segment"]
-    assert lines[7].split() == ["0", "B", "local", "1", "1", "MiB", "1", "MiB+", "-", "d/s"]
+    assert [line.split(" ")[0] for line in lines[1:6]] == ["reads", "cold", "link", "memory", "backlog"]
+    assert lines[7].split() == ["read/s", "tier", "handles", "at", "of", "ahead", "segment"]
+    assert lines[8].split() == ["0", "B", "local", "1", "1", "MiB", "1", "MiB+", "-", "d/s"]
 
 
 def test_json_lines_tell_what_is_read_meanwhile(mnt: Path) -> None:
