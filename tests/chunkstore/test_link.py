@@ -43,7 +43,6 @@ def link(clock: ManualClock) -> Link:
 
 def test_a_link_that_is_not_measured_takes_the_least(link: Link) -> None:
     assert link.figures == UNMEASURED
-    assert not link.is_far
 
 
 @pytest.mark.parametrize(
@@ -51,7 +50,7 @@ def test_a_link_that_is_not_measured_takes_the_least(link: Link) -> None:
     [
         (1 * MS, 400 * MB, LEAST_STREAMS),
         (7 * MS, 150 * MB, LEAST_STREAMS),
-        (1 * MS, 50 * MB, 25),
+        (1 * MS, 50 * MB, LEAST_STREAMS),
         (15 * MS, 90 * MB, 18),
         (15 * MS, 400 * MB, 8),
         (40 * MS, 40 * MB, 42),
@@ -65,12 +64,11 @@ def test_streams_are_those_that_fill_the_link(
     assert link.figures.first_byte_s == pytest.approx(first_byte_s)
     assert link.figures.connection_bytes_per_s == pytest.approx(bytes_per_s)
     assert link.streams == streams
-    assert link.is_far == (streams > LEAST_STREAMS)
 
 
 def test_one_small_answer_tells_a_far_link(link: Link) -> None:
     link.answered(16 * MS)
-    assert link.is_far
+    assert link.streams > LEAST_STREAMS
 
 
 def test_one_late_answer_makes_no_link_far(link: Link) -> None:
@@ -85,7 +83,7 @@ def test_a_way_that_became_longer_is_believed_in_time(link: Link, clock: ManualC
         clock.advance(1.1)
         link.answered(20 * MS)
     assert link.first_byte_s == 20 * MS
-    assert link.is_far
+    assert link.streams > LEAST_STREAMS
 
 
 def test_connections_that_share_a_full_link_do_not_ask_for_more(link: Link, clock: ManualClock) -> None:
@@ -110,7 +108,7 @@ def test_short_transfers_say_nothing_about_the_rate(link: Link, clock: ManualClo
 
 
 def test_uploads_measure_too(clock: ManualClock) -> None:
-    link = Link(clock, slow_bytes_per_s=0)
+    link = Link(clock)
     with link.begin() as timer:
         clock.advance(15 * MS)
         timer.answered()
@@ -121,7 +119,7 @@ def test_uploads_measure_too(clock: ManualClock) -> None:
 
 
 def test_a_near_server_with_a_slow_disk_gets_no_more_parts(clock: ManualClock) -> None:
-    link = Link(clock, slow_bytes_per_s=0)
+    link = Link(clock)
     with link.begin() as timer:
         clock.advance(3 * MS)
         timer.answered()
@@ -147,6 +145,12 @@ def test_a_setting_bounds_the_streams(clock: ManualClock) -> None:
     links = Links(most_streams=8)
     links.add(LocationId(1), storage)
     assert (links.streams, links.figures.streams) == (8, 8)
+
+
+def test_a_disk_gets_the_least_however_late_it_answers(clock: ManualClock) -> None:
+    link = Link(clock, most_streams=LEAST_STREAMS)
+    download(link, clock, 40 * MS, 40 * MB)
+    assert link.figures == LinkFigures(pytest.approx(40 * MS), pytest.approx(40 * MB), LEAST_STREAMS)
 
 
 def test_a_storage_without_a_link_is_near() -> None:

@@ -30,9 +30,6 @@ RANGE_BYTES = 4 * MIB
 NEAR_S = 0.008
 """A server that answers faster is near: on one machine 1 to 5 ms, in another building 10 to 40."""
 
-_SLOW_BYTES_PER_S = 100e6
-"""A near server that gives a connection less needs more of them."""
-
 _AIM_BYTES_PER_S = 1200e6
 """Half more than one process takes in (measured: 760 MB/s of raw GETs on two cores): a busy server answers later than
 at its best."""
@@ -65,9 +62,9 @@ _UNKNOWN = LinkFigures(None, None, LEAST_STREAMS)
 class Link:
     """Measures the transfers of one storage in one direction. Thread-safe."""
 
-    def __init__(self, clock: Clock | None = None, *, slow_bytes_per_s: float = _SLOW_BYTES_PER_S) -> None:
-        """`slow_bytes_per_s`: a near server that gives a connection less needs more streams; 0: it does not."""
-        self._slow_bytes_per_s = slow_bytes_per_s
+    def __init__(self, clock: Clock | None = None, *, most_streams: int | None = None) -> None:
+        """`most_streams` bounds the streams, for a storage that gains nothing by more; None: nothing does."""
+        self._most_streams = most_streams
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._first_byte = _Least(_FIRST_BYTES_FOR_S)
@@ -79,11 +76,6 @@ class Link:
     def streams(self) -> int:
         """Large transfers at once that fill the link, `LEAST_STREAMS` or more; the caller bounds them."""
         return self._streams
-
-    @property
-    def is_far(self) -> bool:
-        """Whether it takes more streams than a near one."""
-        return self._streams > LEAST_STREAMS
 
     @property
     def first_byte_s(self) -> float:
@@ -129,11 +121,11 @@ class Link:
     def _fitting(self) -> int:
         """Return the streams that carry the most that a process takes in, by bandwidth-delay."""
         first_byte_s = self._first_byte.value or 0.0
-        is_slow = 0 < max(self._rates, default=0) < self._slow_bytes_per_s
-        if first_byte_s < NEAR_S and not is_slow:
+        if first_byte_s < NEAR_S:
             return LEAST_STREAMS
         of_one = RANGE_BYTES / (first_byte_s + RANGE_BYTES / (self._usual_rate or _USUAL_BYTES_PER_S))
-        return max(LEAST_STREAMS, math.ceil(_AIM_BYTES_PER_S / of_one))
+        fitting = max(LEAST_STREAMS, math.ceil(_AIM_BYTES_PER_S / of_one))
+        return fitting if self._most_streams is None else min(self._most_streams, fitting)
 
 
 class LinkTimer:

@@ -150,12 +150,13 @@ class InstrumentedStorage(Wrapped):
         *,
         tier: Tier = Tier.COLD,
         clock: Clock | None = None,
+        link: Link | None = None,
     ) -> None:
         super().__init__(inner)
         self._metrics = metrics
         self._tier = tier.name.lower()
         self._clock = clock or SystemClock()
-        self.link = Link(self._clock)
+        self.link = link or Link(self._clock)
 
     def _call(self, verb: str, name: str, function: Callable[[], _Result]) -> _Result:
         with self._measured(verb):

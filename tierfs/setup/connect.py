@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tierfs.chunkstore.directory.storage import DirectoryStorage
+from tierfs.chunkstore.link import LEAST_STREAMS, Link
 from tierfs.chunkstore.probe import ServedStorage
 from tierfs.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.chunkstore.read_only import ReadOnlyDirectory, ReadOnlyStorage
@@ -56,7 +57,9 @@ def wrapped(bare: ChunkStorage, location: LocationRecord, settings: ColdSettings
         max_delay_s=settings.retry_max_s,
         metrics=metrics,
     )
-    return InstrumentedStorage(retried, metrics)
+    # A disk, also one of a NAS, is not faster for more readers at once: its head has more ways to go.
+    most_streams = LEAST_STREAMS if location.url.startswith(FILE_SCHEME) else None
+    return InstrumentedStorage(retried, metrics, link=Link(most_streams=most_streams))
 
 
 def require_allowed(location: LocationRecord, settings: ColdSettings) -> None:

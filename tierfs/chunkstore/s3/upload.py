@@ -86,8 +86,7 @@ class Uploader:
         self._location = connection.location
         self._abilities = abilities
         self._pool = pool
-        # A near server that takes a part slowly has a slow disk, which more parts at once do not make faster.
-        self._link = Link(slow_bytes_per_s=0)
+        self._link = Link()
         self._slots = Slots()
 
     def upload(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
