@@ -16,6 +16,9 @@ from tierfs.chunkstore.http.on_loop import LoopGets
 from tierfs.chunkstore.protocol import RangeUrl
 
 MOST = 3
+SERVERS = 8
+"""So many servers' connections rest."""
+
 TIMEOUT_S = 10
 
 REQUEST, AWAIT_CLOSE, AWAIT_GO, TELL = Do.AWAIT_REQUEST, Do.AWAIT_CLOSE, Do.AWAIT_GO, Do.TELL
@@ -96,6 +99,16 @@ async def test_a_request_leaves_at_once_over_an_open_connection(gets: LoopGets, 
     assert server.served_by == [0, 0]
     assert await gets.finish(started)
     assert (bytes(view), gets.running) == (BODY, 0)
+
+
+async def test_connections_of_the_server_used_longest_ago_are_dropped(gets: LoopGets, nursery: trio.Nursery) -> None:
+    """Each reload of the settings connects anew, for as long as a mount lives."""
+    servers = [await serve(nursery, (*GOOD, AWAIT_CLOSE)) for _ in range(SERVERS + 1)]
+    for number, server in enumerate(servers, 1):
+        assert await get(gets, server.url) == BODY
+        assert gets.resting == min(number, SERVERS)
+    await servers[0].closed[0].wait()
+    assert not any(server.closed[0].is_set() for server in servers[1:])
 
 
 async def test_closing_closes_what_rests_and_what_a_get_still_uses(gets: LoopGets, nursery: trio.Nursery) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tierfs.chunkstore.link import LEAST_STREAMS, Link, LinkFigures, Links, Slots
 from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import OnReceived
 from tierfs.chunkstore.wrappers import InstrumentedStorage
 from tierfs.clock import ManualClock
 from tierfs.metrics import NullMetrics
@@ -153,6 +154,17 @@ def test_a_disk_gets_the_least_however_late_it_answers(clock: ManualClock) -> No
     assert link.figures == LinkFigures(pytest.approx(40 * MS), pytest.approx(40 * MB), LEAST_STREAMS)
 
 
+def test_a_storage_made_anew_brings_a_link_of_its_own(clock: ManualClock) -> None:
+    """As after a reload of the settings: the server may be another one."""
+    links = Links(most_streams=32)
+    for storage in (InstrumentedStorage(SlowStorage(clock), NullMetrics(), clock=clock) for _ in range(2)):
+        links.add(LocationId(1), storage)
+        assert links.get(LocationId(1)) is storage.link
+        assert links.figures == UNMEASURED
+        storage.read_into("object", 0, memoryview(bytearray(4 * MIB)))
+        assert links.streams == 32
+
+
 def test_a_storage_without_a_link_is_near() -> None:
     links = Links(most_streams=32)
     links.add(LocationId(1), MemoryStorage())
@@ -167,7 +179,16 @@ class SlowStorage(MemoryStorage):
         super().__init__()
         self._manual = clock
 
-    def read_into(self, name, offset, buffer, *, if_match=None, progress=None) -> None:  # type: ignore[no-untyped-def]
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: OnReceived | None = None,
+    ) -> None:
+        assert progress is not None
         self._manual.advance(40 * MS)
         progress(STEP_BYTES)
         self._manual.advance((len(buffer) - STEP_BYTES) / (40 * MB))

@@ -127,9 +127,7 @@ def far_links(streams: int) -> Links:
     link = Link()
     link.answered(FAR_S)
     links = Links(streams)
-    storage = InstrumentedStorage(MemoryStorage(), NullMetrics())
-    storage.link = link
-    links.add(LocationId(1), storage)
+    links.add(LocationId(1), InstrumentedStorage(MemoryStorage(), NullMetrics(), link=link))
     assert links.streams == streams, "a far link takes more"
     return links
 

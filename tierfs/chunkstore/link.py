@@ -243,8 +243,8 @@ class Links:
         self._links: dict[LocationId, Link] = {}
 
     def add(self, location_id: LocationId, storage: ChunkStorage) -> None:
-        """Take in the link of a location, if its storage measures one. Idempotent."""
-        if location_id not in self._links and isinstance(storage, Linked):
+        """Take in the link of a location, if its storage measures one; instead of that of a storage before it."""
+        if isinstance(storage, Linked) and self._links.get(location_id) is not storage.link:
             with self._lock:
                 self._links = {**self._links, location_id: storage.link}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,6 +22,10 @@ from tierfs.chunkstore.protocol import RangeUrl
 
 _TIMEOUT_S = 10.0
 """After this the storage takes over (a guess; the reader's deadline is longer)."""
+
+
+_MOST_SERVERS = 8
+"""Servers whose connections are kept: a store has few, and each reload of settings makes them anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class LoopGets:
         self._most = most
         self._closed = False
         self.running = 0
-        self._idle: dict[_Server, IdleConnections] = {}
+        self._idle: OrderedDict[_Server, IdleConnections] = OrderedDict()
 
     @property
     def resting(self) -> int:
@@ -99,6 +104,9 @@ class LoopGets:
         idle = self._idle.get(server)
         if idle is None:
             idle = self._idle[server] = IdleConnections(self._most, server.origin, server.tls)
+            if len(self._idle) > _MOST_SERVERS:
+                self._idle.popitem(last=False)[1].close()
+        self._idle.move_to_end(server)
         return idle
 
     async def _finish(self, started: StartedGet) -> None:
