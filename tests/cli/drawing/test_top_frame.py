@@ -148,6 +148,12 @@ def test_a_link_shows_what_is_measured(link: dict[str, Any], line: str) -> None:
     assert draw(frame(before, after | {"link": link}), "/mnt")[3] == f"link      {line}"
 
 
+def test_a_mount_of_an_older_version_has_no_link() -> None:
+    before, after = later()
+    del after["link"]
+    assert draw(frame(before, after), "/mnt")[3] == "link      not measured by the version that mounted it"
+
+
 def test_who_is_not_the_holder_knows_no_backlog() -> None:
     before, after = later()
     after |= {"holder": False, "backlog": None, "segments": [], "segments_open": 0}

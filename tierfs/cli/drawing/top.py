@@ -72,6 +72,7 @@ class Frame:
     fetches_in_flight: int
     fetches_waiting: int
     link: Mapping[str, Any]
+    """Empty for a mount of an older version, which measures none."""
     handles: int
     sessions: int
     disk_cache: Mapping[str, Any] | None
@@ -101,7 +102,7 @@ def frame(before: Stats, after: Stats) -> Frame:
         memory_budget_bytes=memory["budget_bytes"],
         fetches_in_flight=fetches["in_flight"],
         fetches_waiting=fetches["waiting"],
-        link=after["link"],
+        link=_in(after, "link"),
         handles=after["handles"],
         sessions=after["sessions"],
         disk_cache=after["disk_cache"],
@@ -230,7 +231,10 @@ def _fetches(frame: Frame) -> str:
 
 def _link(frame: Frame) -> str:
     """Return the link's measurements; a mount that has read nothing cold has none."""
-    link, streams = frame.link, output.count(frame.link["streams"], "stream")
+    link = frame.link
+    if not link:
+        return "not measured by the version that mounted it"
+    streams = output.count(link["streams"], "stream")
     if link["first_byte_s"] is None:
         return f"{streams}, not measured yet"
     rate = link["connection_bytes_per_s"]
