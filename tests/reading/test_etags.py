@@ -217,6 +217,18 @@ def test_an_object_whose_etag_never_stays_fills_no_journal(store: TestStore, sto
     assert adopted == 3
 
 
+def test_an_etag_that_several_reads_meet_is_proved_once_and_for_all(store: TestStore, storage: WatchedStorage) -> None:
+    """Each of them asked for the recorded etag before the first one met the other."""
+    holder, _ = holder_at(store, "s", Tier.COLD, 0)
+    known = Etags(store.metadata)
+    for _ in range(5):
+        known.meet(holder, "other", holder.length)
+        known.proved(holder, "other")
+    known.meet(holder, "other", holder.length)  # of a second request, that another one overtook
+    assert known.adopt() == 1
+    assert "other" in recorded_etags(store)
+
+
 class HeldAtItsEnd(WatchedStorage):
     """The next read of an object delivers its bytes, and ends when the test says so."""
 

@@ -121,9 +121,15 @@ class Etags:
         return attempt.etag
 
     def meet(self, holder: ObjectRecord, etag: str, length_bytes: int | None) -> None:
-        """Note the etag and length that the object's place reports."""
+        """Note the etag and length that the object's place reports.
+
+        Reads in flight together meet the same etag one after another; what one of them has proved stays proved.
+        """
         with self._lock:
             met = self._met.pop(holder.id, None)
+            if met is not None and (met.etag, met.length_bytes) == (etag, length_bytes):
+                self._met[holder.id] = met
+                return
             adoptions = 0 if met is None else met.adoptions
             self._met[holder.id] = _MetEtag(etag, length_bytes, adoptions)
             self._proved.pop(holder.id, None)
