@@ -23,6 +23,7 @@ from tierfs.errors import Unavailable
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 SETTINGS = ColdSettings(read_timeout_s=0.2, connect_timeout_s=0.2, connections=2)
+PATIENT = replace(SETTINGS, read_timeout_s=30.0)
 AWAIT_CLOSE, AWAIT_GO, TELL = Do.AWAIT_CLOSE, Do.AWAIT_GO, Do.TELL
 CUT = 30_000
 """Length at which a body breaks off."""
@@ -80,6 +81,31 @@ async def test_progress_is_told_after_a_block_and_then_after_each_mib(serve: Ser
     assert seen == [CRC_BLOCK_BYTES, MIB, 2 * MIB, 2 * MIB + 5]
 
 
+async def test_what_came_before_a_pause_is_told_though_it_is_too_little_to_wake_for(
+    serve: Serve, nursery: trio.Nursery
+) -> None:
+    length = 4 * MIB
+    server = await serve(nursery, (REQUEST, head(START, length), bytes(2 * MIB - 1), b"\0" * 9, AWAIT_CLOSE))
+    seen: list[int] = []
+    with closing(gets_of(server)) as gets, pytest.raises(TimeoutError):
+        await read(gets, bytearray(length), seen.append)
+    assert seen == [CRC_BLOCK_BYTES, MIB, 2 * MIB]
+
+
+async def test_a_short_answer_is_read_after_a_long_one(serve: Serve, nursery: trio.Nursery) -> None:
+    """Neither its own end nor the next answer has the bytes that wake us in its middle."""
+    long = 3 * MIB + 7
+    script = (REQUEST, head(START, long), bytes(long), REQUEST, head(START, 1), b"x", AWAIT_CLOSE)
+    server = await serve(nursery, script)
+    buffer = bytearray(1)
+    began_s = trio.current_time()
+    with closing(gets_of(server, PATIENT)) as gets:
+        assert await read(gets, bytearray(long)) == long
+        assert await read(gets, buffer) == 1
+    assert (buffer, len(server.requests)) == (b"x", 2)
+    assert trio.current_time() - began_s < PATIENT.read_timeout_s, "it waited for bytes that do not come"
+
+
 async def test_who_has_had_enough_says_so_in_progress(serve: Serve, nursery: trio.Nursery) -> None:
     server = await serve(nursery, (*GOOD, AWAIT_CLOSE))
 
@@ -95,7 +121,7 @@ async def test_who_has_had_enough_says_so_in_progress(serve: Serve, nursery: tri
 async def test_no_more_connections_rest_than_are_wanted(serve: Serve, nursery: trio.Nursery) -> None:
     script = (REQUEST, TELL, AWAIT_GO, *GOOD[1:], AWAIT_CLOSE)
     server = await serve(nursery, *[script] * (SETTINGS.connections + 1))
-    with closing(gets_of(server, replace(SETTINGS, read_timeout_s=30.0))) as gets:
+    with closing(gets_of(server, PATIENT)) as gets:
         async with trio.open_nursery() as inner:
             for number in range(SETTINGS.connections + 1):
                 inner.start_soon(read, gets, bytearray(LENGTH))

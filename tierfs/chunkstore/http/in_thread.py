@@ -11,12 +11,15 @@ import ssl
 
 from urllib3.exceptions import ConnectTimeoutError
 
-from tierfs.chunkstore.http.connections import IdleConnections, connect
+from tierfs.chunkstore.http.connections import IdleConnections, connect, wake_up_for
 from tierfs.chunkstore.http.ranged_get import MAX_HEAD_BYTES, RangedGet, origin_of
-from tierfs.chunkstore.http.tls import WOULD_WAIT, TlsClient, TlsSocket
+from tierfs.chunkstore.http.tls import TLS_RECORD_BYTES, WOULD_WAIT, TlsClient, TlsSocket
 from tierfs.chunkstore.protocol import OnReceived
-from tierfs.chunkstore.validate import step_end
+from tierfs.chunkstore.validate import FIRST_STEP_BYTES, step_end
 from tierfs.config import ColdSettings
+
+_WAKE_BYTES = 256 * 1024
+"""So many bytes wake a thread in the middle of a body: a tenth less CPU than one packet (docs/design/0026-links.md)."""
 
 
 class ThreadGets:
@@ -43,10 +46,7 @@ class ThreadGets:
             connection.sendall(get.request)
             while not get.take_head(connection.recv(MAX_HEAD_BYTES)):
                 continue
-            while get.missing:
-                _receive(connection, get, buffer[get.done : step_end(get.done)])
-                if progress is not None and get.missing:
-                    progress(get.done)
+            _receive(connection, get, progress)
             if progress is not None:
                 progress(get.done)
             clean = get.clean
@@ -74,12 +74,28 @@ class ThreadGets:
             return None
 
 
-def _receive(connection: socket.socket, get: RangedGet, step: memoryview) -> None:
-    """Receive into a step of the body: all of it, or plain bytes until a signal or the connection's end."""
+def _receive(connection: socket.socket, get: RangedGet, progress: OnReceived | None) -> None:
+    """Receive the body; tell `progress` of each step but the last."""
+    # TLS may hold a part of what is missing, so that less than that is to come.
+    patient_end = get.done + len(get.missing) - _WAKE_BYTES - TLS_RECORD_BYTES
+    least = 1
+    while get.missing:
+        end = step_end(get.done)
+        patient = FIRST_STEP_BYTES <= get.done < patient_end
+        if patient != (least > 1):
+            least = wake_up_for(connection, _WAKE_BYTES if patient else 1)
+        _receive_part(connection, get, (min(end, patient_end) if patient else end) - get.done)
+        if progress is not None and get.done == end and get.missing:
+            progress(get.done)
+
+
+def _receive_part(connection: socket.socket, get: RangedGet, wanted: int) -> None:
+    """Receive so many bytes of the body, or plain ones until a signal. Raises OSError when the connection ends."""
+    part = get.missing[:wanted]
     if not isinstance(connection, TlsSocket):
-        get.arrived(connection.recv_into(step, 0, socket.MSG_WAITALL))
+        get.arrived(connection.recv_into(part, 0, socket.MSG_WAITALL))
         return
-    while step:  # a record of 16 KiB at a time
-        count = connection.recv_into(step)
+    while part:  # a record at a time
+        count: int = connection.read(len(part), part)  # type: ignore[assignment]  # typed without a buffer
         get.arrived(count)
-        step = step[count:]
+        part = part[count:]

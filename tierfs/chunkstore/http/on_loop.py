@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import trio
 
-from tierfs.chunkstore.http.connections import SOCKET_OPTIONS, IdleConnections
+from tierfs.chunkstore.http.connections import IdleConnections, prepare, wake_up_for
 from tierfs.chunkstore.http.ranged_get import MAX_HEAD_BYTES, AnsweredOtherwise, HttpOrigin, RangedGet, origin_of
 from tierfs.chunkstore.http.tls import WOULD_WAIT, TlsClient, TlsSocket
 from tierfs.chunkstore.protocol import RangeUrl
@@ -123,8 +123,7 @@ async def _connect(server: _Server) -> socket.socket:
     stream = await trio.open_tcp_stream(server.origin.host, server.origin.port)
     connection = socket.socket(fileno=stream.socket.detach())
     connection.setblocking(False)
-    for option in SOCKET_OPTIONS:
-        connection.setsockopt(*option)
+    prepare(connection)
     return connection if server.tls is None else await _encrypt(connection, server.tls, server.origin)
 
 
@@ -174,13 +173,7 @@ async def _receive(connection: socket.socket, get: RangedGet) -> None:
             get.arrived(connection.recv_into(missing))
         except WOULD_WAIT as exc:
             if not isinstance(connection, TlsSocket):  # records arrive whole, but not as long as what is missing
-                least = _wake_up_for(connection, len(missing))
+                least = wake_up_for(connection, len(missing))
             await _wait(connection, exc, trio.lowlevel.wait_readable)
     if least > 1:
-        _wake_up_for(connection, 1)
-
-
-def _wake_up_for(connection: socket.socket, least_bytes: int) -> int:
-    """Have the kernel wake us only for so many bytes or the connection's end, not for each packet."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least_bytes)
-    return least_bytes
+        wake_up_for(connection, 1)

@@ -19,6 +19,9 @@ WOULD_WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 _PROTOCOL = "http/1.1"
 
+TLS_RECORD_BYTES = 16 * 1024
+"""The longest piece that TLS decrypts at once (RFC 8446, 5.1)."""
+
 
 class TlsSocket(ssl.SSLSocket):
     """An encrypted connection."""
