@@ -43,8 +43,9 @@ _NEAR_WINDOW_BYTES = 64 * MIB
 _GROWS_AFTER = 4
 """A window doubles when a quarter of it was read: a read of 1 MiB does not justify fetching 64."""
 
+_NEAR_GROWTH = 2
 _FAR_GROWTH = 16
-"""The growth of windows far from the server: each size is paid for with a wait for its first byte."""
+"""The growth of windows far from the server, at once: each size is paid for with a wait for its first byte."""
 
 _FAR_RANGES = 1.5
 """Ranges for each stream of a far link, so that one waits when another ends."""
@@ -63,7 +64,9 @@ class Share:
 
     window_bytes: int
     ranges_per_window: int
-    growth: int = 2
+    growth: int = _NEAR_GROWTH
+    grows_at_once: bool = False
+    """Before the next bytes are requested, and not for the request after them."""
 
 
 class FairShare:
@@ -94,7 +97,8 @@ class FairShare:
         ranges = math.ceil(_FAR_RANGES * of_one)
         window_bytes = self._window_bytes(max(_NEAR_WINDOW_BYTES, ranges * RANGE_BYTES))
         # With less memory rather one range for each stream than smaller ones.
-        return Share(window_bytes, max(of_one, min(ranges, window_bytes // RANGE_BYTES)), _FAR_GROWTH)
+        per_window = max(of_one, min(ranges, window_bytes // RANGE_BYTES))
+        return Share(window_bytes, per_window, _FAR_GROWTH, grows_at_once=True)
 
     def _window_bytes(self, useful_bytes: int) -> int:
         """Return the window that a session gets of what is useful."""
@@ -141,7 +145,7 @@ class ReadSession:
         Returns the bytes to request now in ranges of `range_bytes`, None when enough is on its way.
         """
         self.position = max(self.position, wanted.end)
-        if share.growth == _FAR_GROWTH:  # at once: the next plan is a first byte away
+        if share.grows_at_once:
             self._grow(share)
         window_bytes = min(self.window_bytes, share.window_bytes)
         range_bytes = self.range_bytes = _range_bytes(window_bytes, share)
