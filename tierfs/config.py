@@ -62,7 +62,7 @@ class ReadSettings:
     ] = 16
     max_window_bytes: Annotated[
         Size,
-        "Most bytes that one sequential reader runs ahead. Beyond 64 MiB only where a link far away needs them "
+        "Most bytes that one sequential reader runs ahead. Beyond 32 MiB only where a link far away needs them "
         "(measured: elsewhere larger windows gained nothing).",
     ] = 128 * MIB
     deadline_s: Annotated[

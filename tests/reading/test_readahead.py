@@ -15,7 +15,8 @@ from tierfs.reading.readahead import FairShare, ReadSession, Sessions, Share
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId
 
 BUDGET_BYTES = 256 * MIB
-MAX_WINDOW_BYTES = 64 * MIB
+MAX_WINDOW_BYTES = 32 * MIB
+FAR_WINDOW_BYTES = 128 * MIB
 STREAMS = 4
 BLOCK = CRC_BLOCK_BYTES
 GIB = 1024 * MIB
@@ -92,7 +93,7 @@ def test_the_window_doubles_up_to_the_share() -> None:
         windows.append(session.window_bytes)
         assert file.read(offset) is session
         assert session.ahead - offset <= MAX_WINDOW_BYTES + session.range_bytes // 2
-    assert [window for window, _ in itertools.groupby(windows)] == [2**power * MIB for power in range(7)]
+    assert [window for window, _ in itertools.groupby(windows)] == [2**power * MIB for power in range(6)]
 
 
 @pytest.mark.parametrize("size_bytes", [4096, BLOCK, 300_001, MIB])
@@ -134,12 +135,12 @@ def far_links(streams: int) -> Links:
 
 def test_far_from_the_server_a_window_opens_in_three_steps() -> None:
     """Each size is paid for with a wait."""
-    file = File(shares=FairShare(BUDGET_BYTES, 2 * MAX_WINDOW_BYTES, far_links(16)))
+    file = File(shares=FairShare(BUDGET_BYTES, FAR_WINDOW_BYTES, far_links(16)))
     windows = []
     for offset in range(0, 200 * MIB, MIB):
         session = file.read(offset, MIB)
         windows.append(session.window_bytes // MIB)
-        assert session.ahead - offset <= 2 * MAX_WINDOW_BYTES + session.range_bytes
+        assert session.ahead - offset <= FAR_WINDOW_BYTES + session.range_bytes
     assert [window for window, _ in itertools.groupby(windows)] == [16, 96]
 
 
@@ -147,7 +148,7 @@ def test_far_from_the_server_a_window_opens_in_three_steps() -> None:
     ("streams", "readers", "range_mib"), [(16, 1, 4), (32, 1, 4), (16, 4, 4), (32, 4, 4), (8, 1, 4)]
 )
 def test_far_from_the_server_every_stream_has_a_range(streams: int, readers: int, range_mib: int) -> None:
-    shares = FairShare(BUDGET_BYTES, 2 * MAX_WINDOW_BYTES, far_links(streams))
+    shares = FairShare(BUDGET_BYTES, FAR_WINDOW_BYTES, far_links(streams))
     files = [File(shares=shares) for _ in range(readers)]
     ahead = []
     for offset in range(0, 100 * MIB, MIB):
@@ -238,7 +239,7 @@ def test_who_reads_a_mib_has_not_asked_for_much_more() -> None:
     assert file.read_on(0, MIB).ahead <= 16 * MIB
 
 
-@pytest.mark.parametrize(("count", "window_mib"), [(1, 64), (2, 64), (4, 32), (16, 8), (64, 2), (200, 2)])
+@pytest.mark.parametrize(("count", "window_mib"), [(1, 32), (2, 32), (4, 32), (16, 8), (64, 2), (200, 2)])
 def test_sessions_share_the_memory(count: int, window_mib: int) -> None:
     shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, Links(STREAMS))
     sessions = [ReadSession(0, 0, 0) for _ in range(count)]
