@@ -92,6 +92,16 @@ async def test_what_came_before_a_pause_is_told_though_it_is_too_little_to_wake_
     assert seen == [CRC_BLOCK_BYTES, MIB, 2 * MIB]
 
 
+async def test_a_connection_that_breaks_in_the_middle_is_left_at_once(serve: Serve, nursery: trio.Nursery) -> None:
+    """Though fewer bytes are left than wake us there."""
+    length, cut = 4 * MIB, 2 * MIB + 9
+    server = await serve(nursery, (REQUEST, head(START, length), bytes(cut)))
+    began_s = trio.current_time()
+    with closing(gets_of(server, PATIENT)) as gets:
+        assert await read(gets, bytearray(length)) == cut
+    assert trio.current_time() - began_s < PATIENT.read_timeout_s, "it waited for bytes that do not come"
+
+
 async def test_a_short_answer_is_read_after_a_long_one(serve: Serve, nursery: trio.Nursery) -> None:
     """Neither its own end nor the next answer has the bytes that wake us in its middle."""
     long = 3 * MIB + 7
