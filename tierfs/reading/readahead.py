@@ -41,7 +41,7 @@ _NEAR_WINDOW_BYTES = 32 * MIB
 """Near the server 64 MiB gain nothing and take as much more memory, whose first touch is expensive (measured)."""
 
 _GROWS_AFTER = 4
-"""A window doubles when a quarter of it was read: a read of 1 MiB does not justify fetching 64."""
+"""A window doubles when a quarter of it was read: a read of 1 MiB does not justify fetching 32."""
 
 _NEAR_GROWTH = 2
 _FAR_GROWTH = 16
