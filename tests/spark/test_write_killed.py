@@ -15,7 +15,7 @@ from tests.conftest import Bucket
 from tests.mount.waiting import eventually
 from tests.servers.spark_cluster import SparkCluster
 from tests.spark.conftest import ON_A_CLUSTER, SETTINGS, open_session
-from tests.spark.write_jobs import GO_S, Gate, kill_executor, line, rows_that_wait
+from tests.spark.write_jobs import GO_S, Gate, freeze_executor, kill_executor, line, rows_that_wait
 from tests.spark.written import assert_written_once, bucket_store, garbage, named, uploads
 from tierfs.app import store as app
 from tierfs.spark import register
@@ -112,11 +112,16 @@ def test_an_executor_that_is_killed_in_the_middle(
 def test_two_attempts_write_and_one_wins(
     start: Callable[[dict[str, str]], Write], store: app.Store, gate: Gate
 ) -> None:
-    """The first one still waits, with objects in the bucket, when the second one ends."""
+    """The first one hangs, with objects in the bucket, when the second one ends.
+
+    It is frozen, not only waiting: when Spark kills it, its input ends, and it may send its rest after the commit.
+    """
     write = start(REPEATING | SPECULATING)
     write.until(lambda: gate.has("waiting-0") and gate.has("waiting-1") and len(attempts(store)) == 2)
+    freeze_executor(gate.executor("waiting-0"))
     gate.arrive("go-1")
     write.end()
+    kill_executor(gate.executor("waiting-0"))
     assert uploads(store) - named(store) <= garbage(store)
     assert_written_once(store, whole())
     assert len(attempts(store)) == 1

@@ -78,13 +78,24 @@ def executor_of_this_task() -> int:
     return process
 
 
+def freeze_executor(jvm: int) -> None:
+    """Stop an executor with all of its Python workers, as if its machine hung: it hears and sends nothing."""
+    os.kill(jvm, signal.SIGSTOP)
+    for daemon in _daemons(jvm):
+        os.killpg(daemon, signal.SIGSTOP)
+
+
 def kill_executor(jvm: int) -> None:
     """Kill an executor with all of its Python workers, as if its machine lost power: none of them sees another end."""
     os.kill(jvm, signal.SIGSTOP)
-    daemons = [int(one.name) for one in Path("/proc").glob("[0-9]*") if parent(int(one.name)) == jvm]
-    for daemon in daemons:
-        os.killpg(daemon, signal.SIGKILL)  # its workers are in its group
+    for daemon in _daemons(jvm):
+        os.killpg(daemon, signal.SIGKILL)
     os.kill(jvm, signal.SIGKILL)
+
+
+def _daemons(jvm: int) -> list[int]:
+    """The Python processes of an executor; the workers of each are in its group."""
+    return [int(one.name) for one in Path("/proc").glob("[0-9]*") if parent(int(one.name)) == jvm]
 
 
 def parent(process: int) -> int:
