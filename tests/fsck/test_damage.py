@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from tests import verbs
-from tests.fsck.damages import DAMAGES, Damage, local_path
+from tests.fsck import damaged_bytes, damaged_records
+from tests.fsck.damage import Damage, local_path
 from tierfs.app.fsck import Checking, CheckOutcome, Options, Summary
 from tierfs.app.store import Store, open_store
 from tierfs.errors import TierfsError
@@ -17,6 +18,8 @@ from tierfs.metadata import policies
 from tierfs.parallel import unseen
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ROOT_DIRECTORY
+
+DAMAGES = damaged_records.DAMAGES | damaged_bytes.DAMAGES
 
 CONTENT = {"s": b"abcdefghij", "t": b"klmnopq", "c": b"rstuvwxyz", "d/e": b"0123"}
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests import verbs
 from tests.commands import tierfs
-from tests.fsck.damages import chunk_of, cold_path, flip, local_path
+from tests.fsck.damage import chunk_of, cold_path, flip, local_path
 from tierfs.app.adopt import OBJECTS, Adopted, Adopter, ForeignReach
 from tierfs.app.fsck import Checking, CheckOutcome, Options, Summary, verify
 from tierfs.app.store import Store, open_store
