@@ -133,6 +133,21 @@ def far_links(streams: int) -> Links:
     return links
 
 
+def test_far_from_the_server_a_session_elsewhere_is_proven_by_its_second_request() -> None:
+    file = File(shares=FairShare(BUDGET_BYTES, FAR_WINDOW_BYTES, far_links(16)))
+    assert not file.read(10 * MIB, BLOCK // 2).proven
+    assert file.read(10 * MIB + BLOCK // 2).proven
+    assert file.plans == [ByteRange(10 * MIB + BLOCK // 2, 11 * MIB + BLOCK // 2)]
+
+
+def test_one_large_read_proves_a_session_and_does_not_open_its_window_further() -> None:
+    file = File(shares=FairShare(BUDGET_BYTES, FAR_WINDOW_BYTES, far_links(16)))
+    file.read(10 * MIB, MIB)
+    session = file.read(11 * MIB, BLOCK // 2)
+    assert (session.proven, session.window_bytes) == (True, MIB)
+    assert file.read(11 * MIB + BLOCK // 2, 2 * BLOCK).window_bytes > MIB
+
+
 def test_far_from_the_server_a_window_opens_in_three_steps() -> None:
     """Each size is paid for with a wait."""
     file = File(shares=FairShare(BUDGET_BYTES, FAR_WINDOW_BYTES, far_links(16)))

@@ -3,7 +3,8 @@
 A read that continues a session belongs to it, from any handle: processes share descriptors, and readers of one file
 share fetched bytes. A session begins with the requested blocks, or with 1 MiB at the beginning of the file; reading on
 for more than 1 MiB proves it and opens the window. Random reads never prove a session and fetch only the requested
-blocks: the kernel cuts one large read into neighbouring requests, so that two of them prove nothing.
+blocks: the kernel cuts one large read into neighbouring requests, so that two of them prove nothing. Far from the
+server they do: a 1 MiB fetched in vain costs less than the four answers to wait for until that much was read.
 
 `PackAhead` keeps sessions of packs, so that a reader of one small file after another finds the next ones in memory.
 Files of a pack lie in the order of their names, as in a listing. A read that continues where another file of the pack
@@ -50,6 +51,9 @@ _FAR_GROWTH = 16
 _FAR_RANGES = 1.5
 """Ranges for each stream of a far link, so that one waits when another ends."""
 
+_FAR_PROVEN_BYTES = CRC_BLOCK_BYTES
+"""Reading on for more than this proves a session far from the server: the kernel's second request, at the latest."""
+
 _PROVEN_SESSIONS = 64
 _UNPROVEN_SESSIONS = 16
 """Sessions kept per segment; a random read leaves an unproven one."""
@@ -82,6 +86,11 @@ class FairShare:
     def sessions(self) -> int:
         """Sessions that count."""
         return len(self._last_read_s)
+
+    @property
+    def proven_bytes(self) -> int:
+        """A reader of more than so much in sequence is expected to continue."""
+        return FIRST_WINDOW_BYTES if self._links.streams <= LEAST_STREAMS else _FAR_PROVEN_BYTES
 
     def of(self, session: ReadSession, now_s: float) -> Share:
         """Return the share of a session that is being read now."""
@@ -172,7 +181,7 @@ class ReadSession:
     def prove(self) -> None:
         """Prove the session sequential, and open its window."""
         self.window_bytes = FIRST_WINDOW_BYTES
-        self.grown_at = self.start
+        self.grown_at = self.position  # what proves it does not count again: one large read may be all there is
 
     def _up_to(self, end: int) -> ByteRange | None:
         if end <= self.ahead:
@@ -193,10 +202,10 @@ def _range_bytes(window_bytes: int, share: Share) -> int:
 class Sessions:
     """The sessions of one segment, those read last first."""
 
-    def __init__(self, shares: FairShare, proven_bytes: int = FIRST_WINDOW_BYTES) -> None:
-        """A reader of more than `proven_bytes` in sequence is expected to continue."""
+    def __init__(self, shares: FairShare, most_proven_bytes: int = FIRST_WINDOW_BYTES) -> None:
+        """A reader of more than `most_proven_bytes` in sequence is always expected to continue."""
         self._shares = shares
-        self._proven_bytes = proven_bytes
+        self._most_proven_bytes = most_proven_bytes
         self._proven: list[ReadSession] = []
         self._unproven: list[ReadSession] = []
 
@@ -239,7 +248,8 @@ class Sessions:
     def _continued(self, sessions: list[ReadSession], index: int, wanted: ByteRange) -> ReadSession:
         session = sessions[index]
         proven = session.proven
-        if not proven and wanted.end - session.start > self._proven_bytes:
+        enough_bytes = min(self._most_proven_bytes, self._shares.proven_bytes)
+        if not proven and wanted.end - session.start > enough_bytes:
             session.prove()
         if index or session.proven != proven:
             sessions.pop(index)
