@@ -72,18 +72,25 @@ class Pool:
         self._ahead = 2 * threads
         self._subject = subject or name
 
-    def in_order(self, work: Callable[[T], R], items: Iterable[T], *, ahead: int | None = None) -> Generator[R]:
+    def in_order(
+        self, work: Callable[[T], R], items: Iterable[T], *, ahead: int | Callable[[], int] | None = None
+    ) -> Generator[R]:
         """Yield `work` of each item, in order; a slow result holds up those after it.
 
         `items` is consumed by the caller's thread, no more than `ahead` items before the result that is yielded; twice
-        the threads by default. Raises the error of the first item in order that failed, Closed once the pool is closed.
-        A generator that is closed early drops the calls that have not begun.
+        the threads by default. A function is asked anew before each item. Raises the error of the first item in order
+        that failed, Closed once the pool is closed. A generator that is closed early drops the calls that have not
+        begun.
         """
         waiting: deque[Future[R]] = deque()
+
+        def most() -> int:
+            return ahead() if callable(ahead) else ahead or self._ahead
+
         try:
             for item in items:
                 waiting.append(self._submit(work, item))
-                if len(waiting) >= (ahead or self._ahead):
+                while len(waiting) >= most():
                     yield self._result(waiting.popleft())
             while waiting:
                 yield self._result(waiting.popleft())

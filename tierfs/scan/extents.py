@@ -27,6 +27,7 @@ from tierfs.metrics import NullMetrics
 from tierfs.names import printable
 from tierfs.reading.fetch.grid import Grid, cut_grid
 from tierfs.reading.view import Piece, in_object, resolve
+from tierfs.scan.in_flight import InFlight
 from tierfs.setup.connect import connect
 from tierfs.store_paths import StorePaths
 from tierfs.system import processes
@@ -222,6 +223,7 @@ class PlaceConnections:
         """In a child of fork, forget what is open: it belongs to the parent."""
         self._lock = threading.Lock()
         self._storages: dict[tuple[Place, LocationId], ChunkStorage] = {}
+        self._in_flight: dict[Place, InFlight] = {}
         self._files: dict[str, ChunkFiles] = {}
         self._metadata: dict[str, MetadataStore | None] = {}
 
@@ -233,7 +235,16 @@ class PlaceConnections:
                 location = place.location(location_id)
                 storage = connect(location, Path(place.path), place.settings, NullMetrics())
                 self._storages[place, location_id] = storage
+                self._in_flight_of(place).follow(location_id, storage)
             return storage
+
+    def in_flight(self, place: Place) -> InFlight:
+        """Return the number and size of requests, which follow the links to the place's storages from task to task."""
+        with self._lock:
+            return self._in_flight_of(place)
+
+    def _in_flight_of(self, place: Place) -> InFlight:
+        return self._in_flight.setdefault(place, InFlight())
 
     def files(self, place: Place) -> ChunkFiles:
         """Return the store's local chunk files. Raises NotFound or PermissionDenied if this host does not see them."""

@@ -1,18 +1,15 @@
 """Fetches extents on an executor: reads ahead in threads, checks every block, and tries another copy if one fails.
 
 Adjacent extents of one object are joined into one request; planning requests is pure. Shared state: a pool of threads
-per Fetcher, which belongs to one task. A buffer is reused once the next bytes are asked for. The process keeps buffers
-from task to task, because the first touch of fresh memory is expensive: measured on a virtual machine, 8 MiB of fresh
-memory cost as much as a third of their GET.
+per Fetcher, which belongs to one task. A buffer is reused once the next bytes are asked for.
 """
 
 from __future__ import annotations
 
-import threading
 from bisect import bisect_right
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import TracebackType
 
 from tierfs import ranges
@@ -27,47 +24,8 @@ from tierfs.names import printable
 from tierfs.parallel import Pool
 from tierfs.reading.payloads import Payloads
 from tierfs.scan.extents import Copy, Extent, Place, PlaceConnections, extents_of
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, PayloadEncoding, ReadPriority, SegmentId, Tier
-
-REQUEST_BYTES = 8 * MIB + 2 * CRC_BLOCK_BYTES
-"""Size of a buffer: what one request reads, which may begin and end inside a block."""
-
-_MOST_KEPT = 8
-"""Buffers that no task holds: 66 MiB per process."""
-
-
-class Buffers:
-    """Buffers of one size; larger ones are made when they are needed and not kept. Thread-safe."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._free: deque[bytearray] = deque(maxlen=_MOST_KEPT)
-
-    def take(self, size_bytes: int = REQUEST_BYTES) -> bytearray:
-        """Return a buffer of at least this size with arbitrary content; the caller's until it is given back."""
-        if size_bytes <= REQUEST_BYTES:
-            with self._lock:
-                if self._free:
-                    return self._free.pop()
-            return bytearray(REQUEST_BYTES)
-        return bytearray(size_bytes)
-
-    def give(self, buffer: bytearray) -> None:
-        """Take back a buffer to which no reference is left."""
-        if len(buffer) == REQUEST_BYTES:
-            with self._lock:
-                self._free.append(buffer)
-
-
-BUFFERS = Buffers()
-"""Of this process; a child of fork has copies of its own."""
-
-
-STEP_BYTES = 8 * MIB
-"""Most bytes of a request: measured, larger ones gain nothing, and each in flight holds so much memory."""
-
-LOCAL_STEP_BYTES = 2 * MIB
-"""The same of a local file, which is as quick in small pieces and stays in the processor's cache."""
+from tierfs.scan.in_flight import BUFFERS, MOST_AHEAD, StepOf
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, PayloadEncoding, ReadPriority, SegmentId, Tier
 
 _GAP_BYTES = 2 * CRC_BLOCK_BYTES
 """A gap between two extents up to this size is read along with them (a guess)."""
@@ -104,35 +62,31 @@ class Request:
         return ByteRange(self.wanted[0].blocks.start, max(one.blocks.end for one in self.wanted))
 
 
-def requests_of(wanted: Iterable[WantedRequest]) -> Iterator[Request]:
+def requests_of(wanted: Iterable[WantedRequest], step_of: StepOf) -> Iterator[Request]:
     """Yield requests that together contain all wanted bytes, in order."""
-    return (Request(tuple(run)) for run in ranges.runs(_cut(wanted), _goes_with))
+    return (Request(tuple(run)) for run in ranges.runs(_cut(wanted, step_of), partial(_goes_with, step_of)))
 
 
-def _cut(wanted: Iterable[WantedRequest]) -> Iterator[WantedRequest]:
+def _cut(wanted: Iterable[WantedRequest], step_of: StepOf) -> Iterator[WantedRequest]:
     """Yield extents in steps that end on a line of the object's grid, so that no block is read twice."""
     for one in wanted:
         copy, span = one.extent.copies[0], one.extent.range
-        step = LOCAL_STEP_BYTES if copy.object.tier is Tier.LOCAL else STEP_BYTES
         at = span.start
         while at < span.end:
+            step = step_of(copy.object.tier)
             held = copy.range.start + at - span.start
             end = min(span.end, at + step - held % step)
             yield WantedRequest(one.owner, one.extent.clipped(ByteRange(at, end)))
             at = end
 
 
-def _goes_with(waiting: Sequence[WantedRequest], one: WantedRequest) -> bool:
+def _goes_with(step_of: StepOf, waiting: Sequence[WantedRequest], one: WantedRequest) -> bool:
     first, last, new = waiting[0], waiting[-1].extent.copies[0], one.extent.copies[0]
     if new.object.id != last.object.id or new.object.encoding is not PayloadEncoding.RAW:
         return False
-    return last.range.end <= new.range.start <= last.range.end + _GAP_BYTES and one.blocks.end - first.blocks.start <= (
-        LOCAL_STEP_BYTES if new.object.tier is Tier.LOCAL else STEP_BYTES
-    )
+    near = last.range.end <= new.range.start <= last.range.end + _GAP_BYTES
+    return near and one.blocks.end - first.blocks.start <= step_of(new.object.tier)
 
-
-_AHEAD = 3
-"""Requests in flight beside the one being read: 32 MiB per task (measured: 2 are slower, 4 gain nothing)."""
 
 _TRIES = 2
 """Reads of a copy whose bytes do not match: the transfer may have damaged them once."""
@@ -178,13 +132,15 @@ class ScanFetcher:
         self._sources = sources
         self._payloads = Payloads(self._run)
         self._sees_store = connections.sees(place)
-        self._pool = Pool(_AHEAD, "tierfs-scan")
+        self._in_flight = connections.in_flight(place)
+        self._pool = Pool(MOST_AHEAD, "tierfs-scan")
 
     def pieces(self, wanted: Iterable[WantedRequest]) -> Iterator[FetchedPiece]:
         """Yield all wanted bytes, in order. Raises Unavailable or DataLoss for bytes that no copy delivers."""
-        requests = requests_of(map(self._reachable, wanted))
+        in_flight = self._in_flight
+        requests = requests_of(map(self._reachable, wanted), in_flight.step_bytes)
         with_memory = ((request, BUFFERS.take(request.range.length_bytes)) for request in requests)
-        for pieces, buffer in self._pool.in_order(self._fetch, with_memory, ahead=_AHEAD):
+        for pieces, buffer in self._pool.in_order(self._fetch, with_memory, ahead=lambda: in_flight.ahead):
             yield from pieces
             BUFFERS.give(buffer)
 

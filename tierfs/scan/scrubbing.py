@@ -15,6 +15,7 @@ from functools import partial
 from itertools import chain
 
 from tierfs import ranges
+from tierfs.chunkstore.link import Slots
 from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers
 from tierfs.errors import DataLoss, TierfsError
 from tierfs.fsck.scrub.copy_reader import Checked, CopyReader, Fault, bad_ranges
@@ -27,12 +28,12 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.parallel import Pool
 from tierfs.reading.payloads import Payloads
 from tierfs.scan.extents import Place, PlaceConnections
-from tierfs.scan.fetching import BUFFERS, REQUEST_BYTES
+from tierfs.scan.in_flight import AROUND_BYTES, BUFFERS, MOST_AHEAD, StepOf
 from tierfs.scan.selection import Selection, select
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
 
-_THREADS = 4
-"""Concurrent requests of a task: 32 MiB of memory."""
+_LEAST_AT_ONCE = 4
+"""Requests of a task at once: 32 MiB of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,8 @@ class CopyChecks:
         self._wanted = sorted(wanted, key=lambda one: one.place)
         self._runs = _runs_by_segment(wanted)
         self._payloads = Payloads(self._run)
+        self._in_flight = connections.in_flight(place)
+        self._slots = Slots()
         self._sees_store = connections.sees(place) and connections.metadata(place) is not None
         self._reader = CopyReader(
             partial(connections.files, place), self._storage_of, self._read_into, self._away, lambda _, __: None
@@ -97,14 +100,19 @@ class CopyChecks:
 
     def run(self) -> Iterator[tuple[CopyPiece, Checked]]:
         """Yield each piece with the result for its copy. Raises errors that the executor cannot handle."""
-        with Pool(_THREADS, "tierfs-scrub") as pool:
-            yield from chain.from_iterable(pool.in_order(self._check, _groups(self._wanted)))
+        with Pool(MOST_AHEAD, "tierfs-scrub") as pool:
+            groups = _groups(self._wanted, self._in_flight.step_bytes)
+            yield from chain.from_iterable(pool.in_order(self._check_in_slot, groups))
+
+    def _check_in_slot(self, group: list[CopyPiece]) -> list[tuple[CopyPiece, Checked]]:
+        with self._slots.one_of(lambda: max(_LEAST_AT_ONCE, self._in_flight.ahead)):
+            return self._check(group)
 
     def _check(self, group: list[CopyPiece]) -> list[tuple[CopyPiece, Checked]]:
         """Check a group in a thread: one request for all, then one for each piece that is not right."""
         good: set[int] = set()
         if len(group) > 1:
-            buffer = BUFFERS.take()
+            buffer = BUFFERS.take(max(piece.blocks.end for piece in group) - group[0].blocks.start)
             try:
                 good = self._good(group, memoryview(buffer))
             except TierfsError:
@@ -197,17 +205,17 @@ def _continues(last: CopyFault, fault: CopyFault) -> bool:
     return same and last.range.end == fault.range.start
 
 
-def _groups(wanted: Iterable[CopyPiece]) -> Iterator[list[CopyPiece]]:
+def _groups(wanted: Iterable[CopyPiece], step_of: StepOf) -> Iterator[list[CopyPiece]]:
     """Yield the pieces of one request."""
-    return ranges.runs(wanted, _goes_with)
+    return ranges.runs(wanted, partial(_goes_with, step_of))
 
 
-def _goes_with(group: Sequence[CopyPiece], piece: CopyPiece) -> bool:
+def _goes_with(step_of: StepOf, group: Sequence[CopyPiece], piece: CopyPiece) -> bool:
     first, last, holder = group[0], group[-1], piece.placed.object
     if holder.id != last.placed.object.id or holder.tier is Tier.LOCAL or holder.encoding is not PayloadEncoding.RAW:
         return False
     near = piece.blocks.start <= last.blocks.end + CRC_BLOCK_BYTES
-    return near and piece.blocks.end - first.blocks.start <= REQUEST_BYTES
+    return near and piece.blocks.end - first.blocks.start <= step_of(holder.tier) + AROUND_BYTES
 
 
 def _is_right(copy: CopyPiece, view: memoryview, origin: int) -> bool:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ from tests.benchmarks.mounts import Mount
 from tests.benchmarks.raw import boto3_get, presigned_get
 from tests.benchmarks.reading.corpus import File
 from tests.benchmarks.reading.figures import FETCHED, KIB_FETCHED, Sample
+from tests.benchmarks.reading.links import redirected
 from tests.benchmarks.reading.local_questions import LocalQuestions
 from tests.benchmarks.reading.random_questions import KIB, PRESIGNED, SMALL_BYTES, get_block
 from tests.benchmarks.reading.s3_questions import RAW, RAW_RANGE_BYTES, S3Bench
@@ -19,10 +19,7 @@ from tests.benchmarks.reading.subjects import Question, Subject, Table, streamed
 from tests.benchmarks.workloads import Read, checked, dd, first_bytes, get_all, opened_randomly
 from tests.servers.endpoint import S3Endpoint
 from tests.servers.relay.process import RelayServer
-from tierfs.app import store as app
 from tierfs.config import ReadSettings
-from tierfs.metadata import tables
-from tierfs.metadata.tables import LOCATIONS
 
 SEQUENTIAL = "One sequential `dd bs=1M`"
 RANDOM_READS = 256
@@ -132,27 +129,6 @@ class CountedQuestions:
                 read(mount)
             sample = self.s3.bench.measure(subject, read)
         return sample | {FETCHED: received[0] / file.size_bytes}
-
-
-@contextmanager
-def redirected(store: Path, endpoint_url: str) -> Iterator[None]:
-    """For a while, whoever opens the store finds its cold tier at another address."""
-    original = _point_at(store, endpoint_url)
-    try:
-        yield
-    finally:
-        _point_at(store, original)
-
-
-def _point_at(path: Path, endpoint_url: str) -> str:
-    """Change the address; returns the one before."""
-    with app.open_store(path) as store, store.metadata.write() as txn:
-        assert store.cold_location_id is not None
-        key = tables.u32(store.cold_location_id)
-        location = txn.get(LOCATIONS, key)
-        assert location is not None
-        txn.put(LOCATIONS, key, replace(location, endpoint_url=endpoint_url))
-        return location.endpoint_url
 
 
 def _read_blocks(file: File, read: Read, seed: int) -> None:

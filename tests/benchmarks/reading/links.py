@@ -13,6 +13,9 @@ from tests.servers.endpoint import S3Endpoint
 from tests.servers.relay.loop import Slowness
 from tests.servers.relay.process import RelayServer
 from tests.servers.rgw import RgwServer
+from tierfs.app import store as app
+from tierfs.metadata import tables
+from tierfs.metadata.tables import LOCATIONS
 
 _NEAR_THREADS = 8
 """GETs in flight that boto3 reads fastest with over loopback (measured)."""
@@ -92,3 +95,24 @@ def trusted(authority: Path | None) -> Iterator[None]:
             os.environ.pop(name, None)
             if value is not None:
                 os.environ[name] = value
+
+
+@contextmanager
+def redirected(store: Path, endpoint_url: str) -> Iterator[None]:
+    """For a while, whoever opens the store finds its cold tier at another address."""
+    original = _point_at(store, endpoint_url)
+    try:
+        yield
+    finally:
+        _point_at(store, original)
+
+
+def _point_at(path: Path, endpoint_url: str) -> str:
+    """Change the address; returns the one before."""
+    with app.open_store(path) as store, store.metadata.write() as txn:
+        assert store.cold_location_id is not None
+        key = tables.u32(store.cold_location_id)
+        location = txn.get(LOCATIONS, key)
+        assert location is not None
+        txn.put(LOCATIONS, key, replace(location, endpoint_url=endpoint_url))
+        return location.endpoint_url

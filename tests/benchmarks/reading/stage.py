@@ -11,9 +11,9 @@ from pathlib import Path
 
 from tests.benchmarks.measuring import GIB
 from tests.benchmarks.reading import chunky, corpus, machine, plan
-from tests.benchmarks.reading.counted_questions import CountedQuestions, redirected
+from tests.benchmarks.reading.counted_questions import CountedQuestions
 from tests.benchmarks.reading.figures import LOOPBACK
-from tests.benchmarks.reading.links import Link, reached
+from tests.benchmarks.reading.links import Link, reached, redirected
 from tests.benchmarks.reading.local_questions import LocalQuestions
 from tests.benchmarks.reading.peers import Peer, Site
 from tests.benchmarks.reading.plan import Plan

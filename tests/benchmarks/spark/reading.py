@@ -38,16 +38,17 @@ def bench_spark(path: Path, server: RgwServer, bucket: str, repetitions: int) ->
     """Tables of both tiers. `path`: a store over this bucket."""
     directory = path.parent
     source = directory / "web.log"
-    count = _write_lines(source)
+    count = write_lines(source)
     with app.open_store(path) as store:
         with source.open("rb") as file:
             fill(store.engine, NAME, iter(partial(file.read, 4 << 20), b""))
-        with session(directory, _s3a(server, _jars(directory))) as spark:
+        title = "Spark counts lines, S3 tier (Ceph RGW), 1.1 GB"
+        with session(directory, s3a_settings(server.endpoint_url, s3a_jars(directory))) as spark:
             local = _local_tier(spark, path, source, directory / "mnt", count, repetitions)
             verbs.offload(store, NAME)
             verbs.evict(store, NAME, force=True)
-            _upload(server, bucket, source)
-            return local + "\n" + _cold_tier(spark, path, bucket, directory / "mnt", count, repetitions)
+            upload(server, bucket, source)
+            return local + "\n" + cold_tier(title, spark, path, bucket, count, repetitions)
 
 
 def _local_tier(spark: SparkSession, path: Path, source: Path, mnt: Path, count: int, repetitions: int) -> str:
@@ -80,8 +81,9 @@ def _local_tier(spark: SparkSession, path: Path, source: Path, mnt: Path, count:
     return cold + "\n" + warm
 
 
-def _cold_tier(spark: SparkSession, path: Path, bucket: str, mnt: Path, count: int, repetitions: int) -> str:
+def cold_tier(title: str, spark: SparkSession, path: Path, bucket: str, count: int, repetitions: int) -> str:
     """The same bytes from Ceph RGW, by three ways; every mount is new."""
+    mnt = path.parent / "mnt"
 
     def by_path() -> float:
         with store_served(path, mnt):
@@ -92,7 +94,7 @@ def _cold_tier(spark: SparkSession, path: Path, bucket: str, mnt: Path, count: i
         "text, the path on a mount": by_path,
         "tierfs, lines by name": lambda: _hot(lambda: _by_name(spark, path), count),
     }
-    return compared("Spark counts lines, S3 tier (Ceph RGW), 1.1 GB", SIZE_BYTES, repetitions, subjects)
+    return compared(title, SIZE_BYTES, repetitions, subjects)
 
 
 def _by_name(spark: SparkSession, path: Path) -> DataFrame:
@@ -125,7 +127,7 @@ def _counted(frame: Callable[[], DataFrame], count: int) -> float:
     return taken
 
 
-def _write_lines(path: Path) -> int:
+def write_lines(path: Path) -> int:
     """A log; returns how many lines have ERROR."""
     chosen = random.Random(7)
     block = "".join(
@@ -148,7 +150,7 @@ def _write_lines(path: Path) -> int:
     return block.count(b" ERROR ") * times
 
 
-def _upload(server: RgwServer, bucket: str, source: Path) -> None:
+def upload(server: RgwServer, bucket: str, source: Path) -> None:
     client = server.endpoint.client()
     try:
         client.upload_file(str(source), bucket, "plain/web.log")
@@ -156,7 +158,7 @@ def _upload(server: RgwServer, bucket: str, source: Path) -> None:
         client.close()
 
 
-def _jars(directory: Path) -> list[Path]:
+def s3a_jars(directory: Path) -> list[Path]:
     """hadoop-aws and what it needs, from Maven Central."""
     pom = directory / "pom.xml"
     pom.write_text(_POM.format(*_HADOOP_AWS.split(":")))
@@ -169,11 +171,11 @@ def _jars(directory: Path) -> list[Path]:
     return sorted(jars.glob("*.jar"))
 
 
-def _s3a(server: RgwServer, jars: list[Path]) -> dict[str, str]:
+def s3a_settings(endpoint_url: str, jars: list[Path]) -> dict[str, str]:
     """s3a, tuned as Spark's documents say for large reads."""
     return {
         "spark.jars": ",".join(map(str, jars)),
-        "spark.hadoop.fs.s3a.endpoint": server.endpoint_url,
+        "spark.hadoop.fs.s3a.endpoint": endpoint_url,
         "spark.hadoop.fs.s3a.endpoint.region": "us-east-1",
         "spark.hadoop.fs.s3a.path.style.access": "true",
         "spark.hadoop.fs.s3a.access.key": ACCESS_KEY,
