@@ -12,6 +12,7 @@ import pytest
 
 from tests.commands import tierfs
 from tests.copied import copy_tier
+from tests.doubles.gathering import Gathering
 from tests.journal.replaying import check_store
 from tests.recovery.recovering import recovered
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
@@ -41,6 +42,8 @@ from tierfs.tiering.packs import PackEntry, PackIndex
 from tierfs.types import AttemptId, ByteRange, ObjectId, SegmentId, Tier
 
 STORE = "5" * 32
+AT_ONCE = 16
+"""Objects that are read at once far from the server."""
 
 
 def put(
@@ -128,6 +131,16 @@ def test_every_byte_that_was_cold_comes_back(tmp_path: Path) -> None:
             found.store.offload()
         with recovered(tmp_path / "again", store.cold) as again:
             assert again.store.read("b") == b"0123456789more"
+
+
+def test_as_many_objects_are_read_at_once_as_fill_the_link(tmp_path: Path, cold: MemoryStorage) -> None:
+    parts = [bytes([number]) * 1000 for number in range(AT_ONCE + 4)]
+    for number, part in enumerate(parts):
+        put(cold, "s", number * 1000, part)
+    far = Gathering(cold, AT_ONCE)
+    with rebuilt(tmp_path / "new", far) as found:
+        assert found.store.read("s", Tier.COLD) == b"".join(parts)
+    assert far.most == AT_ONCE
 
 
 PACKING = {"chunk_bytes": "1048576", "object_bytes": "1600000"}

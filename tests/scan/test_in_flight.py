@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import verbs
+from tests.doubles.gathering import FAR_S, Gathering
 from tests.mount.conftest import append
 from tests.scan.scanning import planned, store_of
 from tests.scan.test_scrubbing import reports
 from tierfs.app import store as app
 from tierfs.chunkstore.link import RANGE_BYTES, Link
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import ChunkStorage, OnReceived
-from tierfs.chunkstore.wrappers import InstrumentedStorage, Wrapped
+from tierfs.chunkstore.wrappers import InstrumentedStorage
 from tierfs.metrics import NullMetrics
 from tierfs.scan.extents import Place, PlaceConnections
 from tierfs.scan.fetching import ScanFetcher
@@ -37,8 +36,7 @@ from tierfs.scan.selection import Selection
 from tierfs.types import MIB, LocationId, Tier
 
 DATA = random.Random(6).randbytes((MOST_AHEAD + 6) * RANGE_BYTES)
-PATIENCE_S = 60.0
-NEAR_S, FAR_S = 0.002, 0.040
+NEAR_S = 0.002
 HERE = LocationId(1)
 
 
@@ -59,38 +57,6 @@ def test_what_is_in_flight_near_and_far() -> None:
     assert in_flight.step_bytes(Tier.LOCAL) == LOCAL_STEP_BYTES
 
 
-class Gathering(Wrapped):
-    """Holds reads back, but that of the object's first bytes, until as many as may be are in flight; counts them."""
-
-    def __init__(self, inner: ChunkStorage) -> None:
-        super().__init__(inner)
-        self.link = Link()
-        self.link.answered(FAR_S)
-        self.most = 0
-        self._running = 0
-        self._changed = threading.Condition()
-
-    def read_into(
-        self,
-        name: str,
-        offset: int,
-        buffer: memoryview,
-        *,
-        if_match: str | None = None,
-        progress: OnReceived | None = None,
-    ) -> None:
-        with self._changed:
-            self._running += 1
-            self.most = max(self.most, self._running)
-            self._changed.notify_all()
-            assert offset == 0 or self._changed.wait_for(lambda: self.most >= MOST_AHEAD, PATIENCE_S)
-        try:
-            super().read_into(name, offset, buffer, if_match=if_match, progress=progress)
-        finally:
-            with self._changed:
-                self._running -= 1
-
-
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[app.Store]:
     """A cold segment, a little longer than what is ever in flight."""
@@ -109,7 +75,7 @@ def storages(monkeypatch: pytest.MonkeyPatch) -> list[Gathering]:
 
     def gathering(self: PlaceConnections, place: Place, location_id: LocationId) -> Gathering:
         if not found:
-            found.append(Gathering(connect(self, place, location_id)))
+            found.append(Gathering(connect(self, place, location_id), MOST_AHEAD, held_from=1))
         self.in_flight(place).follow(location_id, found[0])
         return found[0]
 

@@ -234,6 +234,11 @@ class Linked(Protocol):
         ...
 
 
+def streams_to(storage: ChunkStorage, most: int) -> int:
+    """Return the large transfers at once that fill the link to a storage, at most so many."""
+    return min(most, storage.link.streams if isinstance(storage, Linked) else LEAST_STREAMS)
+
+
 class Links:
     """The links of the locations that a process reads, bounded by a setting. Thread-safe."""
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, replace
 
 from tierfs import names, ranges
 from tierfs.checksum import GridBuilder, crc32c, grid_of
+from tierfs.chunkstore.link import streams_to
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import READ_STEP_BYTES, read_steps
 from tierfs.errors import DataLoss, NotFound, TierfsError
-from tierfs.journal.reader import READ_AHEAD
 from tierfs.metadata import chain_edits, chains, changes, checksums, directories, tables
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.journal_state import MAX_EPOCH
@@ -34,6 +34,9 @@ from tierfs.types import AttemptId, ByteRange, DirectoryId, EntryKind, Inode, Ob
 
 _MAX_SEGMENT_ID = 2**62
 """Far more than the id counter reaches, and it can still count on from there."""
+
+_MOST_AT_ONCE = 16
+"""Objects read at once far from the server: 128 MiB of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +181,7 @@ def verified_cover(
 def _read_all(
     storage: ChunkStorage, objects: Iterable[FoundObject], packs: Packs, grids: Grids, advance: Meter
 ) -> list[LeftOver]:
-    """Read objects, several in parallel; return the damaged ones."""
+    """Read objects, as many at once as fill the link; return the damaged ones."""
 
     def read(found: FoundObject) -> tuple[FoundObject, tuple[int, ...] | LeftOver]:
         try:
@@ -187,8 +190,8 @@ def _read_all(
             return found, LeftOver(found.label, f"it is damaged: {exc}")
 
     broken: list[LeftOver] = []
-    with Pool(READ_AHEAD, "tierfs-recover") as pool:
-        for found, grid in pool.in_order(read, objects, ahead=READ_AHEAD):
+    with Pool(_MOST_AT_ONCE, "tierfs-recover") as pool:
+        for found, grid in pool.in_order(read, objects, ahead=lambda: streams_to(storage, _MOST_AT_ONCE)):
             if isinstance(grid, LeftOver):
                 broken.append(grid)
             else:
