@@ -47,13 +47,18 @@ def linked(first_byte_s: float) -> InstrumentedStorage:
     return InstrumentedStorage(MemoryStorage(), NullMetrics(), link=link)
 
 
+def now(in_flight: InFlight) -> tuple[int, int, int]:
+    """Requests ahead, bytes of a cold one, and threads of a new task."""
+    return in_flight.ahead, in_flight.step_bytes(Tier.COLD), in_flight.threads
+
+
 def test_what_is_in_flight_near_and_far() -> None:
     in_flight = InFlight()
-    assert (in_flight.ahead, in_flight.step_bytes(Tier.COLD)) == (NEAR_AHEAD, FIRST_STEP_BYTES)
+    assert now(in_flight) == (NEAR_AHEAD, FIRST_STEP_BYTES, MOST_AHEAD)
     in_flight.follow(HERE, linked(NEAR_S))
-    assert (in_flight.ahead, in_flight.step_bytes(Tier.COLD)) == (NEAR_AHEAD, NEAR_STEP_BYTES)
+    assert now(in_flight) == (NEAR_AHEAD, NEAR_STEP_BYTES, NEAR_AHEAD)
     in_flight.follow(HERE, linked(FAR_S))
-    assert (in_flight.ahead, in_flight.step_bytes(Tier.COLD)) == (MOST_AHEAD, RANGE_BYTES)
+    assert now(in_flight) == (MOST_AHEAD, RANGE_BYTES, MOST_AHEAD)
     assert in_flight.step_bytes(Tier.LOCAL) == LOCAL_STEP_BYTES
 
 

@@ -190,8 +190,9 @@ def _read_all(
             return found, LeftOver(found.label, f"it is damaged: {exc}")
 
     broken: list[LeftOver] = []
-    with Pool(_MOST_AT_ONCE, "tierfs-recover") as pool:
-        for found, grid in pool.in_order(read, objects, ahead=lambda: streams_to(storage, _MOST_AT_ONCE)):
+    at_once = streams_to(storage, _MOST_AT_ONCE)
+    with Pool(at_once, "tierfs-recover") as pool:
+        for found, grid in pool.in_order(read, objects, ahead=at_once):
             if isinstance(grid, LeftOver):
                 broken.append(grid)
             else:

@@ -24,7 +24,7 @@ from tierfs.names import printable
 from tierfs.parallel import Pool
 from tierfs.reading.payloads import Payloads
 from tierfs.scan.extents import Copy, Extent, Place, PlaceConnections, extents_of
-from tierfs.scan.in_flight import BUFFERS, MOST_AHEAD, StepOf
+from tierfs.scan.in_flight import BUFFERS, StepOf
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, PayloadEncoding, ReadPriority, SegmentId, Tier
 
 _GAP_BYTES = 2 * CRC_BLOCK_BYTES
@@ -133,7 +133,7 @@ class ScanFetcher:
         self._payloads = Payloads(self._run)
         self._sees_store = connections.sees(place)
         self._in_flight = connections.in_flight(place)
-        self._pool = Pool(MOST_AHEAD, "tierfs-scan")
+        self._pool = Pool(self._in_flight.threads, "tierfs-scan")
 
     def pieces(self, wanted: Iterable[WantedRequest]) -> Iterator[FetchedPiece]:
         """Yield all wanted bytes, in order. Raises Unavailable or DataLoss for bytes that no copy delivers."""

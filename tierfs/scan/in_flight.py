@@ -55,6 +55,11 @@ class InFlight:
         """Requests in flight beside the one being read."""
         return self._links.streams if self._far else NEAR_AHEAD
 
+    @property
+    def threads(self) -> int:
+        """Threads that a new task needs: a pool of more starts more than it uses, each with a connection of its own."""
+        return NEAR_AHEAD if self._links.first_byte_s and not self._far else MOST_AHEAD
+
     def step_bytes(self, tier: Tier) -> int:
         """Most bytes of one request."""
         if tier is Tier.LOCAL:

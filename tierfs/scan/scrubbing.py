@@ -28,7 +28,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.parallel import Pool
 from tierfs.reading.payloads import Payloads
 from tierfs.scan.extents import Place, PlaceConnections
-from tierfs.scan.in_flight import AROUND_BYTES, BUFFERS, MOST_AHEAD, StepOf
+from tierfs.scan.in_flight import AROUND_BYTES, BUFFERS, StepOf
 from tierfs.scan.selection import Selection, select
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
 
@@ -100,7 +100,7 @@ class CopyChecks:
 
     def run(self) -> Iterator[tuple[CopyPiece, Checked]]:
         """Yield each piece with the result for its copy. Raises errors that the executor cannot handle."""
-        with Pool(MOST_AHEAD, "tierfs-scrub") as pool:
+        with Pool(max(_LEAST_AT_ONCE, self._in_flight.threads), "tierfs-scrub") as pool:
             groups = _groups(self._wanted, self._in_flight.step_bytes)
             yield from chain.from_iterable(pool.in_order(self._check_in_slot, groups))
 
