@@ -24,7 +24,7 @@ from tierfs.names import printable
 from tierfs.parallel import Pool
 from tierfs.reading.payloads import Payloads
 from tierfs.scan.extents import Copy, Extent, Place, PlaceConnections, extents_of
-from tierfs.scan.in_flight import BUFFERS, StepOf
+from tierfs.scan.in_flight import BUFFERS, StepOf, TaskPatience
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, PayloadEncoding, ReadPriority, SegmentId, Tier
 
 _GAP_BYTES = 2 * CRC_BLOCK_BYTES
@@ -122,6 +122,15 @@ class FetchedPiece:
     view: memoryview
 
 
+class _NoAnswer(Exception):
+    """No copy delivered, and the server of one may answer later."""
+
+    def __init__(self, first: TierfsError, last: Unavailable) -> None:
+        super().__init__(str(last))
+        self.first = first
+        self.last = last
+
+
 class ScanFetcher:
     """Reads for one task. Close it, or use it as a context manager."""
 
@@ -133,6 +142,7 @@ class ScanFetcher:
         self._payloads = Payloads(self._run)
         self._sees_store = connections.sees(place)
         self._in_flight = connections.in_flight(place)
+        self._patience = TaskPatience()
         self._pool = Pool(self._in_flight.threads, "tierfs-scan")
 
     def pieces(self, wanted: Iterable[WantedRequest]) -> Iterator[FetchedPiece]:
@@ -150,6 +160,7 @@ class ScanFetcher:
 
     def close(self) -> None:
         """End the threads; idempotent."""
+        self._patience.end()
         self._pool.close()
 
     def __enter__(self) -> ScanFetcher:
@@ -185,8 +196,21 @@ class ScanFetcher:
         return pieces, buffer
 
     def _other(self, wanted: WantedRequest) -> memoryview:
-        """Return one extent from the first good copy, or from its present place if all copies are gone."""
+        """Return one extent from the first good copy, or from its present place if all copies are gone.
+
+        Waits for a server that answered before.
+        """
+        while True:
+            try:
+                return self._from_copies(wanted)
+            except _NoAnswer as exc:
+                if not self._patience.pause(exc.last):
+                    raise exc.first from exc.last
+
+    def _from_copies(self, wanted: WantedRequest) -> memoryview:
+        """Return one extent now. Raises _NoAnswer if a copy's server may answer later, else the first copy's error."""
         first: TierfsError | None = None
+        unanswered: Unavailable | None = None
         source = self._sources[wanted.owner]
         for copy in wanted.extent.copies:
             for _ in range(_TRIES):
@@ -194,13 +218,20 @@ class ScanFetcher:
                     return self._whole(copy, source)
                 except TierfsError as exc:
                     first = first or self._explained(exc, copy, source)
+                    if isinstance(exc, Unavailable) and self._may_answer(copy):
+                        unanswered = unanswered or exc
                     if not isinstance(exc, DataLoss):
                         break
         moved = self._found_again(wanted)
         if moved is not None:
             return memoryview(b"".join(self._whole(extent.copies[0], source) for extent in moved))
         assert first is not None
+        if unanswered is not None:
+            raise _NoAnswer(first, unanswered)
         raise first
+
+    def _may_answer(self, copy: Copy) -> bool:
+        return copy.object.tier is Tier.COLD and self._in_flight.answered(copy.object.location_id)
 
     def _whole(self, copy: Copy, source: ScanSource) -> memoryview:
         """Return the bytes of one copy, proved right. Raises DataLoss, and what reading raises."""
@@ -255,6 +286,7 @@ class ScanFetcher:
         except EtagDiffers:
             # A copied bucket has other etags; the checksums tell whether the bytes are the same.
             self._read_object(storage, holder, offset, view, None)
+        self._patience.answered()
 
     def _read_object(
         self, storage: ChunkStorage, holder: ObjectRecord, offset: int, view: memoryview, etag: str | None

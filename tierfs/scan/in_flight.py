@@ -6,17 +6,26 @@ docs/design/0026-links.md).
 
 Buffers stay with the process from task to task, because the first touch of fresh memory is expensive: measured on a
 virtual machine, 8 MiB of fresh memory cost as much as a third of their GET.
+
+A task waits for a server that answered before and does not answer now (docs/design/0012-outages.md). One that never
+answered is more likely named wrongly than away: for that a task fails at once.
 """
 
 from __future__ import annotations
 
+import logging
+import random
 import threading
 from collections import deque
 from collections.abc import Callable
 
 from tierfs.chunkstore.link import LEAST_STREAMS, RANGE_BYTES, Links
 from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.clock import Clock, SystemClock
+from tierfs.errors import TierfsError
 from tierfs.types import CRC_BLOCK_BYTES, MIB, LocationId, Tier
+
+log = logging.getLogger(__name__)
 
 NEAR_AHEAD = 3
 """Requests in flight beside the one being read: 32 MiB per task (measured: 2 are slower, 4 gain nothing)."""
@@ -49,6 +58,11 @@ class InFlight:
     def follow(self, location_id: LocationId, storage: ChunkStorage) -> None:
         """Follow the link of a storage that is read."""
         self._links.add(location_id, storage)
+
+    def answered(self, location_id: LocationId) -> bool:
+        """Return whether the storage of a location has ever answered this process."""
+        link = self._links.get(location_id)
+        return link is not None and link.first_byte_s > 0
 
     @property
     def ahead(self) -> int:
@@ -111,3 +125,38 @@ class Buffers:
 
 BUFFERS = Buffers()
 """Of this process; a child of fork has copies of its own."""
+
+
+DEADLINE_S = 90.0
+"""As `read.deadline_s` by default: a rolling restart is waited for."""
+
+_LONGEST_PAUSE_S = 1.0
+"""The storage pauses between its own tries, too (a guess)."""
+
+
+class TaskPatience:
+    """The pauses of one task's threads. Thread-safe."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._since_s: float | None = None
+        self._ended = threading.Event()
+
+    def answered(self) -> None:
+        """Note that bytes arrived: the next failure begins another wait."""
+        self._since_s = None
+
+    def pause(self, error: TierfsError) -> bool:
+        """Wait before the next try; return False, at once, after the deadline and when the task ends."""
+        now_s = self._clock.monotonic_s()
+        with self._lock:
+            if self._since_s is None:
+                self._since_s = now_s
+                log.warning("waiting up to %g s for a tier that does not answer: %s", DEADLINE_S, error)
+            waited_s = now_s - self._since_s
+        return waited_s < DEADLINE_S and not self._ended.wait(random.uniform(0, _LONGEST_PAUSE_S))
+
+    def end(self) -> None:
+        """End all pauses, for good."""
+        self._ended.set()

@@ -17,7 +17,7 @@ from itertools import chain
 from tierfs import ranges
 from tierfs.chunkstore.link import Slots
 from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers
-from tierfs.errors import DataLoss, TierfsError
+from tierfs.errors import DataLoss, TierfsError, Unavailable
 from tierfs.fsck.scrub.copy_reader import Checked, CopyReader, Fault, bad_ranges
 from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
 from tierfs.metadata import entries
@@ -28,7 +28,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.parallel import Pool
 from tierfs.reading.payloads import Payloads
 from tierfs.scan.extents import Place, PlaceConnections
-from tierfs.scan.in_flight import AROUND_BYTES, BUFFERS, StepOf
+from tierfs.scan.in_flight import AROUND_BYTES, BUFFERS, StepOf, TaskPatience
 from tierfs.scan.selection import Selection, select
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
 
@@ -93,6 +93,7 @@ class CopyChecks:
         self._payloads = Payloads(self._run)
         self._in_flight = connections.in_flight(place)
         self._slots = Slots()
+        self._patience = TaskPatience()
         self._sees_store = connections.sees(place) and connections.metadata(place) is not None
         self._reader = CopyReader(
             partial(connections.files, place), self._storage_of, self._read_into, self._away, lambda _, __: None
@@ -102,7 +103,10 @@ class CopyChecks:
         """Yield each piece with the result for its copy. Raises errors that the executor cannot handle."""
         with Pool(max(_LEAST_AT_ONCE, self._in_flight.threads), "tierfs-scrub") as pool:
             groups = _groups(self._wanted, self._in_flight.step_bytes)
-            yield from chain.from_iterable(pool.in_order(self._check_in_slot, groups))
+            try:
+                yield from chain.from_iterable(pool.in_order(self._check_in_slot, groups))
+            finally:
+                self._patience.end()
 
     def _check_in_slot(self, group: list[CopyPiece]) -> list[tuple[CopyPiece, Checked]]:
         with self._slots.one_of(lambda: max(_LEAST_AT_ONCE, self._in_flight.ahead)):
@@ -145,6 +149,18 @@ class CopyChecks:
         return self._connections.storage(self._place, location_id)
 
     def _read_into(self, storage: ChunkStorage, holder: ObjectRecord, offset: int, view: memoryview) -> str | None:
+        """Fill the view; return the etag of its bytes, None for any. Waits for a server that answered before."""
+        while True:
+            try:
+                etag = self._read_once(storage, holder, offset, view)
+            except Unavailable as exc:
+                if not self._in_flight.answered(holder.location_id) or not self._patience.pause(exc):
+                    raise
+            else:
+                self._patience.answered()
+                return etag
+
+    def _read_once(self, storage: ChunkStorage, holder: ObjectRecord, offset: int, view: memoryview) -> str | None:
         try:
             self._payloads.read_into(storage, holder, offset, view, holder.etag, None)
         except EtagDiffers:  # a copied bucket has other etags; the checksums tell whether the bytes are the same
