@@ -148,3 +148,10 @@ class ByteRange:
     def contains(self, other: ByteRange) -> bool:
         """Return whether every byte of `other` lies in this range."""
         return self.start <= other.start and other.end <= self.end
+
+    def of(self, view: memoryview, origin: int = 0) -> memoryview:
+        """Return the range's bytes in `view`, whose first byte is at `origin`. Raises ValueError if any is outside."""
+        # Python counts a negative end from the back and cuts one that is too large: a wrong sum would be a wrong slice.
+        if self.start < origin or self.end > origin + len(view):
+            raise ValueError(f"[{self.start}, {self.end}) is not in [{origin}, {origin + len(view)})")
+        return view[self.start - origin : self.end - origin]

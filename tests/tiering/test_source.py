@@ -90,3 +90,17 @@ def test_a_damaged_edge_is_found_before_anything_is_uploaded(files: ChunkFiles) 
     (files.root / part.name).write_bytes(b"x" * 1000)
     with closing(ChunkSource(files, [part])) as source, pytest.raises(DataLoss):
         source.crc32c()
+
+
+@pytest.mark.parametrize("step", [1, 7, 99, 100, 101, 199, 200, 201, 300])
+@pytest.mark.parametrize("tail", [0, 1, 99, 100, 101, 250])
+def test_reads_that_begin_or_end_in_the_tail_hold_its_bytes(files: ChunkFiles, step: int, tail: int) -> None:
+    """The tail of a pack is its index: a read of an upload may begin in it, after the last file."""
+    made = [chunk(files, number, 100, ByteRange(0, 100)) for number in range(90, 92)]
+    index = content(5, tail)[:tail]
+    expected = b"".join(data for _, data in made) + index
+    with closing(ChunkSource(files, [source_chunk for source_chunk, _ in made])) as source:
+        source.add_tail(index)
+        assert read_all(source, step) == expected
+        assert source.crc32c() == crc32c(expected)
+        assert source.verified_grid().grid().tolist() == block_crcs(expected)

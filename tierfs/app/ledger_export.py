@@ -295,7 +295,7 @@ class Exporter:
             _copy(self._store, name, start, end, buffer.extend)
         view = memoryview(buffer)
         for entry_range in ranges:
-            yield bytes(view[entry_range.start - start : entry_range.end - start])
+            yield bytes(entry_range.of(view, start))
 
     def _told(self, pieces: Iterator[memoryview], name: str) -> Iterator[memoryview]:
         for piece in pieces:

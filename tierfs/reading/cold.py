@@ -157,7 +157,7 @@ class ColdRead:
             if whole is None:
                 raise
             log.info("%s: a block is bad, but not for the chunk at %d", placed.object.name, placed.range.start)
-            return whole[held.start - placed.chunk.object_offset :][: held.length_bytes]
+            return held.of(whole, placed.chunk.object_offset)
 
     async def _fetched(self, span: Span, wanted: ByteRange) -> tuple[Span, ByteRange]:
         """Return the span that has the first of the wanted bytes, and the range of those it has.

@@ -105,7 +105,7 @@ class LocalReader:
             self._pool.give_back(buffer)
             raise
         self._lent.append(buffer)
-        return buffer.view[wanted.start - span.start : wanted.end - span.start]
+        return wanted.of(buffer.view, span.start)
 
     def close(self) -> None:
         """Close all files."""
@@ -212,7 +212,7 @@ class LocalPath:
         if view is None or not run_matches(run, view, start):
             return None
         self._local.mark_checked(placed.object.id, ByteRange(start, end))
-        return view[held.start - start : held.end - start]
+        return held.of(view, start)
 
     def _grid_to_check(self, placed: PlacedChunk, held: ByteRange) -> Grid | None:
         """Return the blocks of a local chunk not checked yet, with the CRCs of the newest commit; None if all were."""

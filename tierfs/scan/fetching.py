@@ -244,7 +244,7 @@ class ScanFetcher:
                 f"between bytes {blocks.start} and {blocks.end}",
                 remedy="run: tierfs fsck --deep",
             )
-        return view[copy.range.start - blocks.start :][: copy.range.length_bytes]
+        return copy.range.of(view, blocks.start)
 
     def _found_again(self, wanted: WantedRequest) -> list[Extent] | None:
         """Return the present copies of the bytes, or None: chunks may have moved since the scan was planned."""
@@ -307,8 +307,7 @@ class ScanFetcher:
 
 
 def _part(wanted: WantedRequest, view: memoryview, origin: int) -> memoryview:
-    held = wanted.extent.copies[0].range
-    return view[held.start - origin : held.end - origin]
+    return wanted.extent.copies[0].range.of(view, origin)
 
 
 def _is_right(copy: Copy, view: memoryview, origin: int) -> bool:
@@ -317,5 +316,4 @@ def _is_right(copy: Copy, view: memoryview, origin: int) -> bool:
     bad, _ = copy.grid.first_bad(view, origin, 0, blocks.end)
     if bad is None:
         return True
-    held = view[copy.range.start - origin : copy.range.end - origin]
-    return copy.crc32c is not None and crc32c(held) == copy.crc32c
+    return copy.crc32c is not None and crc32c(copy.range.of(view, origin)) == copy.crc32c

@@ -238,7 +238,7 @@ def _is_right(copy: CopyPiece, view: memoryview, origin: int) -> bool:
     grid = copy.piece.grid
     if grid is None:
         return False
-    blocks = view[grid.range.start - origin : grid.range.end - origin]
+    blocks = grid.range.of(view, origin)
     return next(bad_ranges(copy.piece, blocks), None) is None
 
 

@@ -71,7 +71,7 @@ def stretches_of(storage: ChunkStorage, checked: CheckedPiece) -> Iterator[Stret
             yield Stretch(block.length_bytes, crc)
             continue
         buffer = _checked_block(storage, checked.piece, block, crc)
-        yield Stretch.of(buffer[inside.start - block.start : inside.end - block.start])
+        yield Stretch.of(inside.of(buffer, block.start))
 
 
 def check_piece(storage: ChunkStorage, checked: CheckedPiece, near: int) -> None:

@@ -57,8 +57,9 @@ class _SourcePart:
     """Below 0: the file is opened for each use."""
 
     @property
-    def end(self) -> int:
-        return self.start + self.chunk.length_bytes
+    def range(self) -> ByteRange:
+        """In the object."""
+        return ByteRange(self.start, self.start + self.chunk.length_bytes)
 
     @property
     def shift(self) -> int:
@@ -131,20 +132,22 @@ class ChunkSource:
     def read(self, offset: int, length_bytes: int) -> Buffer:
         """Return exactly these bytes, in a buffer of their own. Raises DataLoss when a file is too short."""
         buffer = memoryview(bytearray(length_bytes))
-        end = offset + length_bytes
+        wanted = ByteRange(offset, offset + length_bytes)
         cuts: dict[int, Stretch] = {}
-        for index in range(max(0, bisect_right(self._starts, offset) - 1), bisect_left(self._starts, end)):
+        for index in range(max(0, bisect_right(self._starts, offset) - 1), bisect_left(self._starts, wanted.end)):
             part = self._parts[index]
-            start, stop = max(offset, part.start), min(end, part.end)
-            view = buffer[start - offset : stop - offset]
+            span = part.range.intersect(wanted)
+            view = span.of(buffer, offset)
+            if not view:  # the read begins in the tail, after the last file
+                continue
             with self._opened(index) as fd:
-                _fill(part, fd, view, start + part.shift)
-            cuts.update((start + at, cut) for at, cut in cut_at_lines(view, start, start + part.shift))
-        if end > self._tail_start:
-            start = max(offset, self._tail_start)
-            view = buffer[start - offset :]
-            view[:] = self._tail[start - self._tail_start : end - self._tail_start]
-            cuts.update((start + at, cut) for at, cut in cut_at_lines(view, start))
+                _fill(part, fd, view, span.start + part.shift)
+            cuts.update((span.start + at, cut) for at, cut in cut_at_lines(view, span.start, span.start + part.shift))
+        tail = ByteRange(self._tail_start, self.length_bytes).intersect(wanted)
+        if tail:
+            view = tail.of(buffer, offset)
+            view[:] = tail.of(self._tail, self._tail_start)
+            cuts.update((tail.start + at, cut) for at, cut in cut_at_lines(view, tail.start))
         with self._lock:
             self._cuts.update(cuts)
         return buffer
@@ -153,7 +156,7 @@ class ChunkSource:
         """Return the object's checksums after everything was read. Raises DamagedChunk, which names the file."""
         starts = sorted(self._cuts)
         for index, part in enumerate(self._parts):
-            mine = starts[bisect_left(starts, part.start) : bisect_left(starts, part.end)]
+            mine = starts[bisect_left(starts, part.start) : bisect_left(starts, part.range.end)]
             self._verify(index, part, [(start, self._cuts[start]) for start in mine])
         grid = GridBuilder()
         for start in starts:

@@ -106,7 +106,7 @@ class CopyReader:
         except DataLoss as exc:
             return Checked(piece, (piece.range,), str(exc))
         bad = tuple(ranges.union([*bad_ranges(piece, view), *(of_segment(piece, span) for span in unread)]))
-        data = view[piece.in_object.start - grid.range.start :][: piece.range.length_bytes]
+        data = piece.in_object.of(view, grid.range.start)
         if bad and not unread and (placed.proves(piece.range, data) or self._is_right_in_whole(placed)):
             return Checked(piece, crc32c=crc32c(data))  # another segment's bytes of the block are bad
         if bad:

@@ -147,7 +147,7 @@ class Warmer:
             if at == end:
                 break
             missing = ByteRange(at, self._next_held(part.holder, at, end))
-            bytes_of_it = view[at - start : missing.end - start]
+            bytes_of_it = missing.of(view, start)
             self._fetch(part, missing, bytes_of_it, grid)
             self._cache.store(object_id, at, bytes_of_it)
             at = missing.end

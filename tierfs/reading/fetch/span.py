@@ -97,7 +97,7 @@ class Span:
     def slice(self, wanted: ByteRange) -> memoryview:
         """Return the bytes, which have arrived, without a copy."""
         assert self.leader is not None
-        return self.leader.buffer.view[wanted.start - self.start : wanted.end - self.start]
+        return wanted.of(self.leader.buffer.view, self.start)
 
     async def wait_for(self, wanted: ByteRange) -> None:
         """Wait until the bytes have arrived; raise the fetch's error."""
