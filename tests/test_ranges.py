@@ -110,3 +110,19 @@ def test_no_more_of_a_chain_is_read_than_the_answer_needs(wanted: ByteRange) -> 
         read: list[int] = []
         assert ask(_chain(read), wanted)
         assert len(read) <= 3
+
+
+@given(any_range, st.integers(0, _LIMIT), st.integers(0, _LIMIT))
+def test_a_range_cuts_its_own_bytes_or_raises(span: ByteRange, origin: int, length: int) -> None:
+    view = memoryview(bytes(range(origin, origin + length)))
+    if ByteRange(origin, origin + length).contains(span):
+        assert bytes(span.of(view, origin)) == bytes(range(span.start, span.end))
+    else:
+        with pytest.raises(ValueError, match="is not in"):
+            span.of(view, origin)
+
+
+@pytest.mark.parametrize(("start", "end"), [(1, 0), (-1, 0), (-2, -1)])
+def test_a_range_that_runs_backwards_raises(start: int, end: int) -> None:
+    with pytest.raises(ValueError, match="not a byte range"):
+        ByteRange(start, end)

@@ -20,8 +20,9 @@ from tierfs.metadata import chain_edits, chains, directories
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metrics import NullMetrics
-from tierfs.reading.copies import CopyMarks, Prover
+from tierfs.reading.copies import CopyMarks
 from tierfs.reading.etags import Etags
+from tierfs.reading.prover import Prover
 from tierfs.reading.reader import Reader
 from tierfs.types import MIB, ByteRange, ChunkState, ReadPriority, SegmentId, Tier
 
@@ -116,6 +117,12 @@ def missing(store: TestStore, offset: int) -> tuple[SegmentId, PlacedChunk]:
     return store.segment("s").id, placed
 
 
+def failing(store: TestStore, offset: int) -> tuple[SegmentId, PlacedChunk]:
+    """The cold chunk at an offset, good in its record, with a wrong byte in its object."""
+    flip_cold(store, "s", offset)
+    return missing(store, offset)
+
+
 def marks_of(store: TestStore, storage: Any = None) -> CopyMarks:
     cold = storage or store.cold
     return CopyMarks(store.metadata, Prover(store.metadata, store.files, lambda _: cold, Etags(store.metadata)))
@@ -136,7 +143,7 @@ async def test_a_mark_that_fails_keeps_no_other_from_being_written_and_is_tried_
     monkeypatch.setattr(chain_edits, "set_state", mark)
     marks = marks_of(store)
     for offset in (0, MIB):
-        marks.failed(*missing(store, offset), NotFound("gone"))
+        marks.failed(*failing(store, offset), NotFound("gone"))
     await marks.settle()
     assert states(store, Tier.COLD) == [GOOD, SUSPECT, GOOD]
     marks.failed(*missing(store, 0), NotFound("gone"))
@@ -146,7 +153,7 @@ async def test_a_mark_that_fails_keeps_no_other_from_being_written_and_is_tried_
 
 async def test_a_copy_that_was_cleared_becomes_suspect_again(store: TestStore) -> None:
     marks = marks_of(store)
-    segment_id, placed = missing(store, 0)
+    segment_id, placed = failing(store, 0)
     for _ in range(2):
         marks.failed(segment_id, placed, NotFound("gone"))
         await marks.settle()
@@ -167,14 +174,25 @@ async def test_a_lost_chunk_that_does_not_prove_right_is_read_whole_once(store: 
     assert storage.reads == 1
 
 
-async def test_the_end_of_a_reader_writes_marks_and_reads_nothing(store: TestStore) -> None:
+async def test_the_end_of_a_reader_proves_what_failed_and_nothing_else(store: TestStore) -> None:
     storage = Counting(store)
     marks = marks_of(store, storage)
     marks.served(*lost(store, 0))
-    marks.failed(*missing(store, MIB), NotFound("gone"))
+    marks.failed(*failing(store, MIB), DataLoss("differs"))
     marks.finish()
-    assert storage.reads == 0
+    assert storage.reads == 1
     assert states(store, Tier.COLD) == [ChunkState.LOST, SUSPECT, GOOD]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+async def test_a_copy_that_failed_once_and_proves_right_is_not_suspect(store: TestStore, ends: bool) -> None:
+    marks = marks_of(store)
+    marks.failed(*missing(store, MIB), DataLoss("one wrong byte on the wire"))
+    if ends:
+        marks.finish()
+    else:
+        await marks.settle()
+    assert states(store, Tier.COLD) == [GOOD, GOOD, GOOD]
 
 
 async def test_a_reader_ends_while_a_chunk_is_proved(store: TestStore) -> None:

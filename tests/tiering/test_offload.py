@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage, When
+from tests.fsck.looking import flip_local
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import StoredObject
@@ -103,15 +104,12 @@ def test_evict_keeps_local_only_segments_unless_forced(store: TestStore) -> None
 
 
 def test_a_damaged_source_is_never_made_cold_and_becomes_suspect(store: TestStore) -> None:
-    store.append("s", b"abcdefgh", seal=True)
-    path = store.files.root / store.layout("s").local[1].object.name
-    path.chmod(0o600)
-    path.write_bytes(b"eXgh")
+    store.append("s", b"abcd", seal=True)
+    flip_local(store, "s", 1)
     with pytest.raises(DataLoss, match="does not match its checksums"):
         store.offload()
-    assert_layout(store, "s", local=[4, 4], cold=[])
-    states = [placed.chunk.state for placed in store.layout("s").local]
-    assert states == [ChunkState.SUSPECT, ChunkState.SUSPECT]
+    assert_layout(store, "s", local=[4], cold=[])
+    assert [placed.chunk.state for placed in store.layout("s").local] == [ChunkState.SUSPECT]
     store.clock.advance(7200)
     store.settle()
     assert cold_names(store) == []

@@ -100,7 +100,10 @@ class Failures:
                 error=str(error),
             )
             self._ended_at[what] = self.ended
-        log.log(logging.DEBUG if old.attempts else logging.WARNING, "%s failed: %s", what, error)
+        level = logging.DEBUG if old.attempts else logging.WARNING
+        # Anything but our own errors is a defect of tierfs: its traceback is all that tells where.
+        trace = None if isinstance(error, TierfsError) else error
+        log.log(level, "%s failed: %s", what, error, exc_info=trace)
         self._write(row)
 
     def passed(self, what: str) -> None:

@@ -96,7 +96,7 @@ class ColdWork:
         self.tools = tools
         self._metadata = tools.engine.metadata
         self._publishing = threading.Lock()
-        self.repacker = Repack(self._metadata, tools.cold, tools.settings)
+        self.repacker = Repack(self._metadata, tools.engine.files, tools.cold, tools.settings)
         self.managed = ManagedOffload(self._metadata, tools.ledgers)
         self.packs = PackOffload(self._metadata, tools.engine.files, tools.cold)
         self.consolidator = Consolidate(self._metadata, tools.cold, grace_ms=tools.settings.grace_s * 1000)

@@ -1,110 +1,33 @@
 """Mark copies by the results of reads: a failed one becomes suspect, a lost one that served a read is good again.
 
-So `status` shows failures that were visible only as EIO before. A lost chunk is good again once every byte of it was
-read from its object and matched its checksums, not only those its reader wanted (`Prover`). Shared state: marks not
-written yet, and chunks read whole in vain; both on the trio loop only. Marks are written in a thread, each decided
-again in its own transaction (chain_edits.set_state).
+So `status` shows failures that were visible only as EIO before. `Prover` decides both, by reading all of a chunk once
+more: a chunk is suspect only after two reads failed, and good again only once every byte of it matched its checksums,
+not only those its reader wanted. Shared state: marks not written yet, and chunks read whole in vain; both on the trio
+loop only. Marks are written in a thread, each decided again in its own transaction (chain_edits.set_state).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import trio
 
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import Closed, Conflict, DataLoss, NotFound, PermissionDenied, TierfsError
-from tierfs.metadata import chain_edits, checksums
+from tierfs.errors import Conflict, DataLoss, NotFound, PermissionDenied, TierfsError
+from tierfs.metadata import chain_edits
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
-from tierfs.reading.etags import Etags
-from tierfs.reading.fetch.grid import grid_of
-from tierfs.reading.view import in_object
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ChunkState, LocationId, SegmentId, Tier
-
-_STEP_BYTES = 4 * MIB
-
-_MOST_WHOLE_BYTES = 64 * MIB
-"""Largest chunk held in memory to be proved by its own CRC32C; packs have larger ones only by a setting."""
-
-
-class Prover:
-    """Checks whole chunks of both tiers. For threads: it waits for disks and servers."""
-
-    def __init__(
-        self,
-        metadata: MetadataStore,
-        files: ChunkFiles,
-        storage_of: Callable[[LocationId], ChunkStorage],
-        etags: Etags,
-    ) -> None:
-        self._metadata = metadata
-        self._files = files
-        self._storage_of = storage_of
-        self._etags = etags
-
-    def proves(self, placed: PlacedChunk, stopped: threading.Event) -> bool:
-        """Return whether all of a chunk exists and is right.
-
-        Raises Unavailable when its tier does not answer, Closed at the next step once `stopped` is set.
-        """
-        try:
-            return self._blocks_are_right(placed, stopped) or self.whole_chunk(placed) is not None
-        except (NotFound, DataLoss):
-            return False
-
-    def whole_chunk(self, placed: PlacedChunk) -> memoryview | None:
-        """Return the bytes of a small chunk that match its own CRC32C; None for others.
-
-        Raises as reading them does.
-        """
-        held = in_object(placed.range, placed)
-        if placed.chunk.bytes_crc32c is None or held.length_bytes > _MOST_WHOLE_BYTES:
-            return None
-        view = memoryview(bytearray(held.length_bytes))
-        self._fill(placed, held.start, view)
-        return view if placed.proves(placed.range, view) else None
-
-    def _blocks_are_right(self, placed: PlacedChunk, stopped: threading.Event) -> bool:
-        held = in_object(placed.range, placed)
-        begin = held.start - held.start % CRC_BLOCK_BYTES
-        for start in range(begin, held.end, _STEP_BYTES):
-            if stopped.is_set():
-                raise Closed(f"{placed.object.name}: the store was closed while it was read")
-            if not self._is_right(placed, ByteRange(max(start, held.start), min(start + _STEP_BYTES, held.end))):
-                return False
-        return True
-
-    def _is_right(self, placed: PlacedChunk, span: ByteRange) -> bool:
-        holder = placed.object
-        with self._metadata.read() as txn:
-            grid = grid_of(checksums.runs_covering(txn, holder.id, span), span, holder.length)
-        view = memoryview(bytearray(grid.range.length_bytes))
-        etag = self._fill(placed, grid.range.start, view)
-        bad, _ = grid.first_bad(view, grid.range.start, 0, grid.range.end)
-        if bad is None and holder.tier is Tier.COLD:
-            self._etags.proved(holder, etag)
-        return bad is None
-
-    def _fill(self, placed: PlacedChunk, offset: int, view: memoryview) -> str | None:
-        """Fill `view` from a chunk's object; return the etag of a cold one, None for any."""
-        holder = placed.object
-        if holder.tier is Tier.COLD:
-            return self._etags.read_into(self._storage_of(holder.location_id), holder, offset, view)
-        self._files.read_into(holder.name, offset, view)
-        return None
-
+from tierfs.reading.prover import Prover
+from tierfs.types import MIB, ChunkState, SegmentId, Tier
 
 log = logging.getLogger(__name__)
 
 _GATHER_S = 1.0
-"""Time for which failures are gathered: each write of marks is a sync of the disk."""
+"""Time from a failure to its proof: many reads of one chunk fail together, and one proof serves all."""
 
 _WAITING = 100
 """Limit of waiting marks; further failures are left to the next reader (a guess)."""
@@ -114,6 +37,9 @@ _REMEMBERED = 10_000
 
 _LARGEST_PROVED_BYTES = 256 * MIB
 """Larger lost chunks are read whole by `verify` and `fsck` only (a guess)."""
+
+_LAST_PROOFS_S = 5.0
+"""Time for proofs when a process ends: an unmount or a command waits for it (a guess)."""
 
 _Key = tuple[SegmentId, Tier, int, int, ChunkState]
 
@@ -139,7 +65,7 @@ class CopyMarks:
         self._metadata = metadata
         self._prover = prover
         self._waiting: dict[_Key, _Met] = {}
-        """Includes those being written or proved now; after a try, the next reader may add a mark again."""
+        """Includes the one being proved now; after a try, the next reader may add a mark again."""
         self._unproved: OrderedDict[_Key, None] = OrderedDict()
         """Lost chunks that did not prove right: reading them whole once is enough."""
         self._noted = trio.Event()
@@ -167,7 +93,7 @@ class CopyMarks:
         self._noted.set()
 
     async def keep_writing(self) -> None:
-        """Write marks, several at once, without delaying readers; run until cancelled."""
+        """Prove and write marks without delaying readers; run until cancelled."""
         while True:
             await self._noted.wait()
             await trio.sleep(_GATHER_S)
@@ -175,67 +101,63 @@ class CopyMarks:
             await self.settle()
 
     async def settle(self) -> None:
-        """Write and prove all waiting marks."""
+        """Prove all waiting marks, and write those that hold."""
         async with self._settling:
             while self._waiting:
-                if failed := self._in_state(ChunkState.SUSPECT):
-                    await trio.to_thread.run_sync(self._write, failed)
-                    self._tried(failed)
-                elif self._refused:
+                if self._refused:
                     self._waiting.clear()
                 else:
-                    await self._take_back(next(iter(self._waiting.values())))
+                    await self._decide(next(iter(self._waiting.values())))
 
     def finish(self) -> None:
-        """Write the waiting marks that need no reading, at the end of the process's reading."""
+        """Prove and write the waiting marks of failed copies, at the end of the process's reading.
+
+        A process that reads once, as `tierfs cat` does, would leave none otherwise. After _LAST_PROOFS_S the rest is
+        left to the next reader.
+        """
         self._stopped.set()
-        self._write(self._in_state(ChunkState.SUSPECT))
+        ends_s = time.monotonic() + _LAST_PROOFS_S
+        for mark in self._waiting.values():
+            proves = mark.state is ChunkState.GOOD or time.monotonic() > ends_s or self._proves(mark, threading.Event())
+            if proves is False:
+                self._write(mark)
         self._waiting.clear()
 
-    def _in_state(self, state: ChunkState) -> list[_Met]:
-        return [mark for mark in self._waiting.values() if mark.state is state]
-
-    def _tried(self, marks: list[_Met]) -> None:
-        for mark in marks:
-            del self._waiting[mark.key]
-
-    async def _take_back(self, mark: _Met) -> None:
-        """Mark a lost chunk as good once all of it proved right; closing the reader does not wait for that."""
-        proved = await trio.to_thread.run_sync(self._proves, mark, abandon_on_cancel=True)
-        if proved:
-            await trio.to_thread.run_sync(self._write, [mark])
-        elif proved is not None:
+    async def _decide(self, mark: _Met) -> None:
+        """Write a mark if all of the chunk, read once more, agrees; closing the reader does not wait for that."""
+        proved = await trio.to_thread.run_sync(self._proves, mark, self._stopped, abandon_on_cancel=True)
+        if proved is (mark.state is ChunkState.GOOD):
+            await trio.to_thread.run_sync(self._write, mark)
+        elif proved is False:
             self._unproved[mark.key] = None
             if len(self._unproved) > _REMEMBERED:
                 self._unproved.popitem(last=False)
-        self._tried([mark])
+        del self._waiting[mark.key]
 
-    def _proves(self, mark: _Met) -> bool | None:
-        """Return whether all of a chunk is right; None if that is unknown now, or already recorded."""
+    def _proves(self, mark: _Met, stopped: threading.Event) -> bool | None:
+        """Return whether all of a chunk is right; None if that is unknown now, or the mark would change nothing."""
         placed = mark.placed
         try:
             if not chain_edits.changes_state(
                 self._metadata, mark.segment_id, placed.object.tier, placed.chunk, mark.state
             ):
                 return None
-            return self._prover.proves(placed, self._stopped)
+            return self._prover.proves(placed, stopped)
         except TierfsError as exc:
             log.info("%s is not proved: %s", printable(placed.object.name), exc)
         except Exception:
             log.exception("proving %s failed", printable(placed.object.name))
         return None
 
-    def _write(self, marks: list[_Met]) -> None:
-        """Write marks. An error is logged and stops no read: the copy fails its next reader again."""
-        for mark in marks:
-            placed = mark.placed
-            try:
-                chain_edits.set_state(self._metadata, mark.segment_id, placed.object.tier, placed.chunk, mark.state)
-            except (Conflict, PermissionDenied) as exc:  # a replica, or fenced: left to the owner
-                self._refused = True
-                log.info("copies are not marked: %s", exc)
-                return
-            except TierfsError as exc:
-                log.warning("%s could not be marked: %s", printable(placed.object.name), exc)
-            except Exception:
-                log.exception("marking %s failed", printable(placed.object.name))
+    def _write(self, mark: _Met) -> None:
+        """Write a mark. An error is logged and stops no read: the copy fails its next reader again."""
+        placed = mark.placed
+        try:
+            chain_edits.set_state(self._metadata, mark.segment_id, placed.object.tier, placed.chunk, mark.state)
+        except (Conflict, PermissionDenied) as exc:  # a replica, or fenced: left to the owner
+            self._refused = True
+            log.info("copies are not marked: %s", exc)
+        except TierfsError as exc:
+            log.warning("%s could not be marked: %s", printable(placed.object.name), exc)
+        except Exception:
+            log.exception("marking %s failed", printable(placed.object.name))

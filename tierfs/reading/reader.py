@@ -29,7 +29,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metrics import MetricSink
 from tierfs.reading.cold import ColdPath
-from tierfs.reading.copies import CopyMarks, Prover
+from tierfs.reading.copies import CopyMarks
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.buffers import BufferPool
 from tierfs.reading.fetch.fetcher import Fetcher
@@ -39,6 +39,7 @@ from tierfs.reading.handle import ReadHandle
 from tierfs.reading.local import LocalPath, LocalReader
 from tierfs.reading.open_handles import OpenHandles
 from tierfs.reading.patience import Waits
+from tierfs.reading.prover import Prover
 from tierfs.reading.readahead import FairShare, PackAhead
 from tierfs.reading.view import SegmentView
 from tierfs.types import LocationId, ReadPriority, SegmentId, Tier

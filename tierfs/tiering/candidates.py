@@ -6,8 +6,8 @@ with a transaction read the records that planning works on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Self
 
@@ -40,6 +40,12 @@ class OffloadAction:
     def range(self) -> ByteRange:
         """The segment's bytes that move."""
         return ByteRange(self.chunks[0].start_offset, self.chunks[-1].end_offset)
+
+    def without(self, numbers: Collection[int]) -> Iterator[OffloadAction]:
+        """Yield the actions that move all chunks but these: one for each run of neighbours."""
+        kept = [index for index in range(len(self.chunks)) if index not in numbers]
+        for run in ranges.runs(kept, lambda run, index: index == run[-1] + 1):
+            yield replace(self, chunks=tuple(self.chunks[index] for index in run))
 
 
 @dataclass(frozen=True, slots=True)

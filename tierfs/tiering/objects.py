@@ -156,7 +156,7 @@ def make(metadata: MetadataStore, cold: ColdTier, recipe: Recipe[R]) -> R:
             wanted = description.length_bytes
             raise DataLoss(f"{printable(description.name)}: {stored.length_bytes} of {wanted} bytes arrived")
         made = Made(intents, stored, recipe.verify(cold.storage, stored), recipe.crc32c)
-    except TierfsError as exc:
+    except Exception as exc:  # a defect of ours as well: no record names the object, and work repeated must not pile up
         _give_up(metadata, intents, exc)
         raise
     try:
@@ -189,7 +189,7 @@ def _intend(
     return tuple(intents)
 
 
-def _give_up(metadata: MetadataStore, intents: Sequence[IntentRecord], error: TierfsError) -> None:
+def _give_up(metadata: MetadataStore, intents: Sequence[IntentRecord], error: Exception) -> None:
     log.info("making of %s ended: %s", printable(intents[0].name), error)
     for intent in intents:
         abandon_intent(metadata, intent)

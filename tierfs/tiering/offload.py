@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import TypeVar
 
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import DataLoss
-from tierfs.metadata import chain_edits, chains, changes, checksums, directories, tables
+from tierfs.errors import DataLoss, TierfsError, Unavailable
+from tierfs.metadata import chains, changes, checksums, directories, tables
+from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.reading.etags import Etags
+from tierfs.reading.prover import Prover
 from tierfs.tiering import objects
 from tierfs.tiering.candidates import OffloadAction, ended_ms
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
-from tierfs.types import ByteRange, ChunkState, ObjectId, Tier
-
-T = TypeVar("T")
+from tierfs.types import ByteRange, ObjectId, SegmentId, Tier
 
 
 class Offload:
@@ -31,27 +31,60 @@ class Offload:
         self._metadata = metadata
         self._files = files
         self._cold = cold
+        self._accuser = Accuser(Prover(metadata, files, lambda _: cold.storage, Etags(metadata)))
 
     def run(self, action: OffloadAction) -> int:
         """Make the action's bytes cold and return their number. Idempotent: a second upload does not stay.
 
-        Raises ChunksMoved when the chunks moved meanwhile, DataLoss when a source is damaged (its chunk is
-        then suspect), Fenced, WrongColdTier, and storage errors; the local bytes stay in every case.
+        A damaged chunk becomes suspect, and the others are made cold without it; then its DataLoss is raised, NotFound
+        for a missing file. Raises ChunksMoved when the chunks moved meanwhile, Unavailable when a file was read wrongly
+        and proves right, Fenced, WrongColdTier, and storage errors; the local bytes stay in every case.
         """
         self._cold.require_ours()
-        with closing(ChunkSource(self._files, self._sources(action))) as source:
-            crc = _suspecting(self._metadata, action, source.crc32c)
-            recipe = OffloadRecipe(self._metadata, action, source, crc)
-            try:
-                objects.make(self._metadata, self._cold, recipe)
-            except DamagedChunk as exc:
-                raise exc.cause from exc
+        damages = self._make(action)
+        if damages:
+            for rest in action.without(damages):
+                self._make(rest)
+            raise min(damages.items())[1]
         return action.range.length_bytes
 
-    def _sources(self, action: OffloadAction) -> tuple[SourceChunk, ...]:
+    def _make(self, action: OffloadAction) -> dict[int, TierfsError]:
+        """Make one object; return the errors of damaged chunks, by their number, if there is none for them."""
         with self._metadata.read() as txn:
-            _, holders = revalidated(txn, action)
-            return tuple(source_chunk(txn, *pair) for pair in zip(action.chunks, holders, strict=True))
+            records = revalidated(txn, action)[1]
+            places = [PlacedChunk(*pair) for pair in zip(action.chunks, records, strict=True)]
+            sources = [source_chunk(txn, place.chunk, place.object) for place in places]
+        with closing(ChunkSource(self._files, sources)) as source:
+            try:
+                recipe = OffloadRecipe(self._metadata, action, source, source.crc32c())
+                objects.make(self._metadata, self._cold, recipe)
+            except DamagedChunk as exc:
+                return self._accuser.damages(source, [(action.segment_id, place) for place in places], exc)
+        return {}
+
+
+class Accuser:
+    """Judge of the chunks of a source that failed. Thread-safe."""
+
+    def __init__(self, prover: Prover) -> None:
+        self._prover = prover
+
+    def damages(
+        self, source: ChunkSource, places: Sequence[tuple[SegmentId, PlacedChunk]], first: DamagedChunk
+    ) -> dict[int, TierfsError]:
+        """Return the errors of all chunks of a source that fail again, by number; those that differ are suspect now.
+
+        Reads every file of the source once, which saves an upload for each further one that is damaged. Raises
+        Unavailable when all prove right: the bytes of the first read were wrong, not those of the disk.
+        """
+        damages: dict[int, TierfsError] = {}
+        for damage in source.damaged():
+            # A missing file is not marked: it may appear again, as when its disk is mounted.
+            if not isinstance(damage.cause, DataLoss) or self._prover.accuse(*places[damage.index]):
+                damages[damage.index] = damage.cause
+        if not damages:
+            raise Unavailable(f"{first}: read again, it does; nothing was stored", remedy="try again") from first
+        return damages
 
 
 class OffloadRecipe(objects.Recipe[None]):
@@ -75,7 +108,7 @@ class OffloadRecipe(objects.Recipe[None]):
 
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
         """Check the sent bytes against our checksums; the server checked those that arrived."""
-        return _suspecting(self._metadata, self._action, self._source.verified_grid).grid()
+        return self._source.verified_grid().grid()
 
     def link(self, made: Made) -> None:
         """See Recipe.link."""
@@ -93,17 +126,6 @@ class OffloadRecipe(objects.Recipe[None]):
             changes.put_segment(txn, linked)  # first: replay takes a chunk beyond the length for a crashed concat
             changes.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
             txn.touch(inode=segment.inode, segment_id=segment.id)
-
-
-def _suspecting(metadata: MetadataStore, action: OffloadAction, check: Callable[[], T]) -> T:
-    """Return the result of a check of the source; mark the action's chunks suspect if it finds damage."""
-    try:
-        return check()
-    except DamagedChunk as exc:
-        if isinstance(exc.cause, DataLoss):
-            for chunk in action.chunks:
-                chain_edits.set_state(metadata, action.segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
-        raise exc.cause from exc
 
 
 def revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRecord, list[ObjectRecord]]:

@@ -12,13 +12,13 @@ import os
 import threading
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from tierfs import osio
 from tierfs.checksum import Buffer, GridBuilder, Stretch, cut_at_lines, joined
 from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.errors import DataLoss, NotFound, TierfsError
+from tierfs.errors import DataLoss, NotFound, TierfsError, Unavailable
 from tierfs.osio import map_os_errors
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange
 
@@ -85,8 +85,8 @@ class DamagedChunk(DataLoss):
 class ChunkSource:
     """A Source over chunk files and, after them, a tail of bytes in memory. Thread-safe; close it."""
 
-    def __init__(self, files: ChunkFiles, chunks: Sequence[SourceChunk], *, keeps_open: bool = True) -> None:
-        """Open the files; raises NotFound. Without `keeps_open` each use opens them and reports a missing one."""
+    def __init__(self, files: ChunkFiles, chunks: Sequence[SourceChunk]) -> None:
+        """Open the files, if they are few; each use of a missing one reports it."""
         self._files = files
         self._parts: list[_SourcePart] = []
         self._starts: list[int] = []
@@ -95,13 +95,15 @@ class ChunkSource:
         self._tail = memoryview(b"")
         self._crcs: list[Stretch] = []
         at = 0
-        keeps_open = keeps_open and len(chunks) <= _KEPT_OPEN
         try:
             for chunk in chunks:
-                fd = files.open_for_read(chunk.name) if keeps_open else -1
-                self._parts.append(_SourcePart(at, chunk, fd))
+                part = _SourcePart(at, chunk)
+                self._parts.append(part)
                 self._starts.append(at)
                 at += chunk.length_bytes
+                if len(chunks) <= _KEPT_OPEN:
+                    with suppress(NotFound):  # its use raises DamagedChunk: a missing file fails only its own chunk
+                        part.fd = files.open_for_read(chunk.name)
         except BaseException:
             self.close()
             raise
@@ -153,11 +155,17 @@ class ChunkSource:
         return buffer
 
     def verified_grid(self) -> GridBuilder:
-        """Return the object's checksums after everything was read. Raises DamagedChunk, which names the file."""
+        """Return the object's checksums after everything was read.
+
+        Raises DamagedChunk, which names the file; Unavailable when the tail was not read as it is.
+        """
         starts = sorted(self._cuts)
         for index, part in enumerate(self._parts):
             mine = starts[bisect_left(starts, part.start) : bisect_left(starts, part.range.end)]
             self._verify(index, part, [(start, self._cuts[start]) for start in mine])
+        tail = joined(self._cuts[start] for start in starts[bisect_left(starts, self._tail_start) :])
+        if tail != Stretch.of(self._tail):  # its bytes are in memory: no disk is to blame
+            raise Unavailable("other bytes were sent than those of the pack's index", remedy="try again")
         grid = GridBuilder()
         for start in starts:
             grid.add(self._cuts[start])

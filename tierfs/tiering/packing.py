@@ -9,7 +9,7 @@ be damaged are left out; their bytes in the object are dead.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,18 +19,21 @@ from tierfs.checksum import Stretch, joined
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound, TierfsError
-from tierfs.metadata import chain_edits, directories, tables
+from tierfs.metadata import directories, tables
+from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ObjectRecord, SegmentRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.reading.etags import Etags
+from tierfs.reading.prover import Prover
 from tierfs.tiering import objects
 from tierfs.tiering.candidates import OffloadAction, PackAction, ended_ms
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
-from tierfs.tiering.offload import revalidated, source_chunk
+from tierfs.tiering.offload import Accuser, revalidated, source_chunk
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
 from tierfs.tiering.packs import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
-from tierfs.types import ChunkState, DirectoryId, ObjectId, SegmentId, Tier
+from tierfs.types import DirectoryId, ObjectId, SegmentId
 
 T = TypeVar("T")
 
@@ -66,11 +69,19 @@ class Packed:
 
 @dataclass(frozen=True, slots=True)
 class _PackPart:
-    """One action of a pack, with its segment's path and its sources as a transaction read them."""
+    """One action of a pack, with its segment's path, and its chunks and sources as a transaction read them."""
 
     action: OffloadAction
     path: str
+    places: tuple[PlacedChunk, ...]
     sources: tuple[SourceChunk, ...]
+
+    def without(self, numbers: Collection[int]) -> Iterator[_PackPart]:
+        """Yield the parts that move all chunks but these."""
+        held = dict(zip(self.action.chunks, zip(self.places, self.sources, strict=True), strict=True))
+        for action in self.action.without(numbers):
+            places, sources = zip(*(held[chunk] for chunk in action.chunks), strict=True)
+            yield _PackPart(action, self.path, places, sources)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,34 +100,41 @@ class PackOffload:
         self._metadata = metadata
         self._files = files
         self._cold = cold
+        self._accuser = Accuser(Prover(metadata, files, lambda _: cold.storage, Etags(metadata)))
 
     def run(self, action: PackAction) -> Packed:
         """Make the action's bytes cold, except moved and damaged ones. Idempotent, as Offload.run.
 
-        A damaged chunk becomes suspect, and the others are packed without it. Raises Fenced, WrongColdTier and
-        storage errors; the local bytes stay in every case.
+        A damaged chunk becomes suspect, and the others are packed without it. Raises Unavailable when a file was read
+        wrongly and proves right, Fenced, WrongColdTier and storage errors; the local bytes stay in every case.
         """
         self._cold.require_ours()
         parts, omitted = self._gather(action.actions)
         parts.sort(key=lambda part: (part.path.split("/"), part.action.range.start))  # as a listing shows them
         while parts:
-            try:
-                return self._make(parts).plus(omitted)
-            except DamagedChunk as exc:
-                parts, failed = self._without_damaged(parts, exc)
-                omitted = omitted.plus(Packed(failed=failed))
+            with closing(ChunkSource(self._files, [chunk for part in parts for chunk in part.sources])) as source:
+                try:
+                    return self._make(parts, source).plus(omitted)
+                except DamagedChunk as exc:
+                    parts, failed = self._without_damaged(parts, source, exc)
+                    omitted = omitted.plus(Packed(failed=failed))
         return omitted
 
-    def _without_damaged(self, parts: Sequence[_PackPart], first: DamagedChunk) -> tuple[list[_PackPart], Failures]:
-        """Return the undamaged parts, and the damage of the others. One local read saves an upload per damaged part."""
-        with closing(self._source(parts)) as source:
-            damages = {_owner_of(parts, damage.index): damage for damage in (*source.damaged(), first)}
-        failed = tuple((parts[at].action, self._judged(parts[at].action, damage)) for at, damage in damages.items())
-        return [part for at, part in enumerate(parts) if at not in damages], failed
-
-    def _source(self, parts: Sequence[_PackPart]) -> ChunkSource:
-        """Return the source of some parts. It opens files one by one: a missing file fails only its own segment."""
-        return ChunkSource(self._files, [chunk for part in parts for chunk in part.sources], keeps_open=False)
+    def _without_damaged(
+        self, parts: Sequence[_PackPart], source: ChunkSource, first: DamagedChunk
+    ) -> tuple[list[_PackPart], Failures]:
+        """Return the parts without their damaged chunks, and the actions that had any. See Accuser.damages."""
+        places = [(part.action.segment_id, place) for part in parts for place in part.places]
+        damages = self._accuser.damages(source, places, first)
+        kept: list[_PackPart] = []
+        failed: list[tuple[OffloadAction, TierfsError]] = []
+        at = 0
+        for part in parts:
+            errors = {number - at: damages[number] for number in range(at, at + len(part.places)) if number in damages}
+            kept += part.without(errors)
+            failed += [(part.action, error) for _, error in sorted(errors.items())[:1]]
+            at += len(part.places)
+        return kept, tuple(failed)
 
     def _gather(self, actions: Sequence[OffloadAction]) -> tuple[list[_PackPart], Packed]:
         parts: list[_PackPart] = []
@@ -135,19 +153,11 @@ class PackOffload:
                         failed.append((action, exc))
         return parts, Packed(moved=tuple(moved), failed=tuple(failed))
 
-    def _judged(self, action: OffloadAction, damage: DamagedChunk) -> TierfsError:
-        """Mark damaged chunks suspect and return the error. A missing file is not marked: it may appear again."""
-        if isinstance(damage.cause, DataLoss):
-            for chunk in action.chunks:
-                chain_edits.set_state(self._metadata, action.segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
-        return damage.cause
-
-    def _make(self, parts: Sequence[_PackPart]) -> Packed:
-        with closing(self._source(parts)) as source:
-            with self._metadata.read() as view:
-                store = view.store
-            recipe = PackRecipe(self._metadata, store, parts, source)
-            return objects.make(self._metadata, self._cold, recipe)
+    def _make(self, parts: Sequence[_PackPart], source: ChunkSource) -> Packed:
+        with self._metadata.read() as view:
+            store = view.store
+        recipe = PackRecipe(self._metadata, store, parts, source)
+        return objects.make(self._metadata, self._cold, recipe)
 
 
 class PackRecipe(objects.Recipe[Packed]):
@@ -218,7 +228,7 @@ class PackRecipe(objects.Recipe[Packed]):
 
 def _part(txn: ReadTransaction, action: OffloadAction, directory_paths: dict[DirectoryId, str]) -> _PackPart:
     """Return the part of an action, from the current records. Raises ChunksMoved, and DataLoss for damaged records."""
-    segment, holders = revalidated(txn, action)
+    segment, records = revalidated(txn, action)
     parent = directory_paths.get(segment.parent_id)
     if parent is None:
         parent = directories.path_of(txn, segment.parent_id, "")
@@ -226,7 +236,8 @@ def _part(txn: ReadTransaction, action: OffloadAction, directory_paths: dict[Dir
     path = f"{parent}{segment.name}"
     if names.is_removed(path):  # the index must not contain the name that a removed segment is hidden under
         raise ChunksMoved(f"segment {segment.id} was removed meanwhile")
-    return _PackPart(action, path, tuple(source_chunk(txn, *pair) for pair in zip(action.chunks, holders, strict=True)))
+    places = tuple(PlacedChunk(*pair) for pair in zip(action.chunks, records, strict=True))
+    return _PackPart(action, path, places, tuple(source_chunk(txn, place.chunk, place.object) for place in places))
 
 
 def _unmoved(txn: WriteTransaction, batch: Sequence[tuple[_PackPart, PackEntry]]) -> Iterator[_LinkedPart]:
@@ -257,15 +268,6 @@ def _entries(parts: Sequence[_PackPart], crcs: Sequence[Stretch]) -> Iterator[Pa
         span = part.action.range
         yield PackEntry(part.action.segment_id, part.path, span.start, span.length_bytes, at, crc)
         at, chunk = at + span.length_bytes, chunk + len(part.sources)
-
-
-def _owner_of(parts: Sequence[_PackPart], chunk: int) -> int:
-    """Return the index of the part that holds chunk number `chunk` of all."""
-    for index, part in enumerate(parts):
-        if chunk < len(part.sources):
-            return index
-        chunk -= len(part.sources)
-    raise IndexError(chunk)
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -244,8 +244,15 @@ class PackLinks:
 def read_index(storage: ChunkStorage, name: str, length_bytes: int) -> PackIndex:
     """Read the index of a pack of this length, in two small reads.
 
-    Raises DataLoss when it is damaged or contradicts its name, and storage errors.
+    Raises DataLoss when it is damaged or contradicts its name, twice, and storage errors.
     """
+    try:
+        return _read_index(storage, name, length_bytes)
+    except DataLoss:  # a transfer damages bytes once
+        return _read_index(storage, name, length_bytes)
+
+
+def _read_index(storage: ChunkStorage, name: str, length_bytes: int) -> PackIndex:
     named = parse_name(name)
     if named is None:
         raise DataLoss(f"{printable(name)} does not have the name of a pack")
