@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -15,11 +17,11 @@ from tests import verbs
 from tests.faults.worker import reference
 from tests.mount.conftest import append
 from tests.mount.waiting import eventually
-from tests.reading.cache.cache_blocks import size_for
+from tests.reading.cache.cache_blocks import BLOCK, size_for
 from tierfs.app import fill_cache
 from tierfs.app import store as app
 from tierfs.app.fill_cache import FillServer, WarmReport, warm_up
-from tierfs.errors import Conflict, Fenced, StorageFull
+from tierfs.errors import Conflict, DataLoss, Fenced, StorageFull
 from tierfs.holder import requests
 from tierfs.holder.verbs import VerbServer
 from tierfs.metadata import policies
@@ -215,3 +217,46 @@ def test_a_cache_that_no_mount_serves_is_a_conflict(
     with pytest.raises(Conflict, match="no mount of this store fills it"):
         warm_up(store, ["d"], unseen)
     assert rows(store) == []
+
+
+@pytest.fixture
+def packed(store: app.Store) -> dict[str, bytes]:
+    """Segments of all sizes around a block, cold in one pack, of which a byte of `p/1` is flipped."""
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, {"read_priority": "local-first", "offload_after": "1000000000"})
+    sizes = [3000, 3000, 3000, BLOCK, BLOCK + 1, 2 * BLOCK - 1, 3000]
+    data = {f"p/{number}": random.Random(number).randbytes(size) for number, size in enumerate(sizes)}
+    for name, content in data.items():
+        append(store, name, content, seal=True)
+    verbs.offload(store)
+    verbs.evict(store)
+    (pack,) = (store.path / "cold" / "packs").iterdir()
+    content = bytearray(pack.read_bytes())
+    content[4000] ^= 1
+    pack.chmod(0o600)
+    status = pack.stat()
+    pack.write_bytes(content)
+    os.utime(pack, ns=(status.st_atime_ns, status.st_mtime_ns))
+    return data
+
+
+@pytest.mark.parametrize("name", ["p/0", "p/2", "p/3", "p/4", "p/6"])
+def test_a_neighbours_bit_in_a_shared_block_is_no_damage(
+    store: app.Store, packed: dict[str, bytes], expected_warnings: list[str], name: str
+) -> None:
+    """The block cannot be cached; a reader of `cat` proves the chunk by its own checksum, and so does a warm-up."""
+    shares = name in ("p/0", "p/2", "p/3")
+    if shares:
+        expected_warnings.append("are right, but cannot be cached")
+    report = warm_up(store, [name], unseen)
+    in_block = BLOCK - 9000 if name == "p/3" else 3000 if shares else 0
+    assert report.held_bytes == len(packed[name]) - in_block
+
+
+def test_a_damaged_segment_keeps_no_other_from_being_warmed_up(
+    store: app.Store, packed: dict[str, bytes], expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("are right, but cannot be cached")
+    with pytest.raises(DataLoss, match=r"p/1: packs/.* does not match its checksums"):
+        warm_up(store, ["p"], unseen)
+    assert warm_up(store, ["p/4", "p/5", "p/6"], unseen).already_held_bytes == 3 * BLOCK + 3000

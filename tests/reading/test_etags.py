@@ -29,6 +29,7 @@ from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.fetcher import HedgePolicy
 from tierfs.reading.fetch.grid import BlockDiffers
 from tierfs.reading.fetch.span import Span
+from tierfs.reading.prover import Prover
 from tierfs.types import CRC_BLOCK_BYTES as BLOCK
 from tierfs.types import ByteRange, Tier
 
@@ -175,9 +176,11 @@ def test_warming_up_reads_copied_objects_and_adopts_their_etags(
     copy_tier(storage)
     with store.metadata.read() as txn:
         holders = [holder for _, holder in txn.scan(OBJECTS) if holder.tier is Tier.COLD]
-    wanted = [WantedBytes("s", 0, holder, ByteRange(0, holder.length)) for holder in holders]
+    segment_id = store.segment("s").id
+    wanted = [WantedBytes("s", segment_id, 0, holder, ByteRange(0, holder.length)) for holder in holders]
     cache = open_cache()
-    Warmer(cache, store.metadata, lambda _: storage, metrics, Meter(), 2).run(wanted)
+    prover = Prover(store.metadata, store.files, lambda _: storage, Etags(store.metadata))
+    Warmer(cache, store.metadata, lambda _: storage, metrics, Meter(), 2, prover).run(wanted)
     assert all(cache.holds(holder.id, 0) for holder in holders)
     assert all_adopted(store)
 

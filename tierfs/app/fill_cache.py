@@ -26,6 +26,8 @@ from tierfs.reading.cache.files import InUse, room_bytes, slots_within
 from tierfs.reading.cache.fill import Warmer
 from tierfs.reading.cache.fill_plan import FillPlan, Target, held_bytes
 from tierfs.reading.cache.health import CacheState
+from tierfs.reading.etags import Etags
+from tierfs.reading.prover import Prover
 from tierfs.reading.stats import CACHE_REPORT_NAME, CacheReport
 from tierfs.system.mounts import mounts
 from tierfs.types import ReadPriority, SegmentId
@@ -96,6 +98,7 @@ class CacheFiller:
         self._cache = cache
         self._directory = directory
         self._still_wanted = still_wanted
+        self._uncached_bytes = 0
 
     def fill(self, paths: Sequence[str], report: OnProgress, *, as_read: bool = False) -> WarmReport:
         """Do what warm_up says. `as_read`: by read priorities; else all that is cold, also where a local copy is."""
@@ -107,8 +110,9 @@ class CacheFiller:
         before = held_bytes(plan.wanted, self._cache.holds)
         plan = self._follow(targets, plan, Meter(report))
         held = held_bytes(plan.wanted, self._cache.holds)
-        if held < plan.wanted_bytes and not (plan.left_out_bytes and as_read):  # readers need room in a full cache
-            raise self._not_kept(held, plan.wanted_bytes)
+        wanted = plan.wanted_bytes - self._uncached_bytes
+        if held < wanted and not (plan.left_out_bytes and as_read):  # readers need room in a full cache
+            raise self._not_kept(held, wanted)
         return WarmReport(
             segments=len(targets),
             cold_bytes=plan.cold_bytes,
@@ -125,8 +129,12 @@ class CacheFiller:
         for _ in range(_MOST_PLANS):
             meter.total_bytes += sum(one.held.length_bytes for one in missing)
             threads = store.settings.read.streams
-            warmer = Warmer(self._cache, store.metadata, store.storage_of, store.metrics, meter, threads, self._check)
+            prover = Prover(store.metadata, store.files, store.storage_of, Etags(store.metadata))
+            warmer = Warmer(
+                self._cache, store.metadata, store.storage_of, store.metrics, meter, threads, prover, self._check
+            )
             warmer.run(missing)
+            self._uncached_bytes += warmer.uncached_bytes
             newer = self._plan(targets)
             named = {one.holder.id for one in newer.wanted}
             if all(one.holder.id in named for one in plan.wanted):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tierfs.garbage.collect import Collector
+from tierfs.reading.suspects import Suspects
 from tierfs.retention.clocks import ClockCheck
 from tierfs.retention.retention import Expired, Retention
 from tierfs.segments import delete
@@ -40,6 +41,7 @@ class AloneWork:
         self._metadata = tools.engine.metadata
         self._planner = Planner()
         self._snapshots = Snapshots(self._metadata, self._planner)
+        self.suspects = Suspects(self._metadata, tools.engine.files, tools.collector.storage_of)
         self._complete = True
         """Whether the last look saw everything that had changed."""
 

@@ -23,7 +23,7 @@ from tierfs.holder.lock import HeldElsewhere, Hold
 from tierfs.holder.status import BacklogStatus
 from tierfs.holder.tasks import InThread, Task, TaskLoop, TaskOutcome
 from tierfs.holder.work import ColdWork
-from tierfs.holder.writer import BackgroundWriter
+from tierfs.holder.writer import SUSPECTS_EVERY_S, BackgroundWriter
 from tierfs.metadata.store import MetadataStore
 
 log = logging.getLogger(__name__)
@@ -215,6 +215,7 @@ class AloneTask(HolderTask):
         return [
             Task(settings.tick_s, {"look": look}),
             Task(settings.tick_s, {"collect": loop.blocking(work.collect)}),
+            Task(SUSPECTS_EVERY_S, {"suspects": loop.blocking(work.suspects.look)}),
             Task(settings.lifetimes_every_s, {"lifetimes": loop.blocking(work.end_lifetimes)}),
             # A reader that was killed keeps every page that was replaced since from being used again.
             Task(settings.lifetimes_every_s, {"dead readers": loop.blocking(self._tools.metadata.clear_dead_readers)}),

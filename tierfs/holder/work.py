@@ -25,6 +25,7 @@ from tierfs.metadata import directories, policies, store
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.parallel import OnProgress, Progress
+from tierfs.reading.suspects import Suspects
 from tierfs.retention.clocks import ClockCheck
 from tierfs.retention.retention import Expired, Retention
 from tierfs.segments import delete
@@ -96,6 +97,7 @@ class ColdWork:
         self.tools = tools
         self._metadata = tools.engine.metadata
         self._publishing = threading.Lock()
+        self.suspects = Suspects(self._metadata, tools.engine.files, tools.collector.storage_of)
         self.repacker = Repack(self._metadata, tools.engine.files, tools.cold, tools.settings)
         self.managed = ManagedOffload(self._metadata, tools.ledgers)
         self.packs = PackOffload(self._metadata, tools.engine.files, tools.cold)

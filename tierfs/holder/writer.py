@@ -30,6 +30,9 @@ from tierfs.types import SegmentId
 _READERS_EVERY_S = 60.0
 """A guess: a minute's pages are few, and the look costs a system call per process."""
 
+SUSPECTS_EVERY_S = 10.0
+"""Without a suspect chunk a look is one read of the sums."""
+
 _OFFLOAD = "offload"
 _EVICT = "evict"
 _CONSOLIDATE = "consolidate"
@@ -117,6 +120,7 @@ class BackgroundWriter:
             Task(s.lifetimes_every_s, {"lifetimes": blocking(self._work.end_lifetimes)}),
             Task(s.clocks_every_s, clocks),
             Task(_READERS_EVERY_S, readers),
+            Task(SUSPECTS_EVERY_S, {"suspects": blocking(self._work.suspects.look)}),
             *(Task(s.tick_s, {"upload": self._upload_next}) for _ in range(tools.settings.objects_in_parallel)),
         ]
         if tools.settings.consolidate_chunks:

@@ -39,7 +39,7 @@ from tierfs.metadata.records import (
     StoreRecord,
     TouchRecord,
 )
-from tierfs.types import Tier
+from tierfs.types import SegmentId, Tier
 
 R = TypeVar("R", bound=Record)
 
@@ -278,6 +278,12 @@ def read_u64(key: bytes) -> int:
 def chunk(segment_id: int, tier: Tier, start_offset: int) -> bytes:
     """Return a key of `chunks`."""
     return _CHUNK.pack(segment_id, tier, start_offset)
+
+
+def read_chunk(key: bytes) -> tuple[SegmentId, Tier, int]:
+    """Return what a key of `chunks` was made of."""
+    segment_id, tier, start_offset = _CHUNK.unpack(key)
+    return SegmentId(segment_id), Tier(tier), start_offset
 
 
 def chunk_prefix(segment_id: int, tier: Tier) -> bytes:

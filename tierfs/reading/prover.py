@@ -45,24 +45,24 @@ class Prover:
         self._storage_of = storage_of
         self._etags = etags
 
-    def proves(self, placed: PlacedChunk, stopped: threading.Event) -> bool:
+    def proves(self, placed: PlacedChunk, stopped: threading.Event | None = None) -> bool:
         """Return whether all of a chunk exists and is right.
 
         Raises Unavailable when its tier does not answer, Closed at the next step once `stopped` is set.
         """
         try:
-            return self._blocks_are_right(placed, stopped) or self.whole_chunk(placed) is not None
+            return self._blocks_are_right(placed, stopped or threading.Event()) or self.whole_chunk(placed) is not None
         except (NotFound, DataLoss):
             return False
 
-    def accuse(self, segment_id: SegmentId, placed: PlacedChunk, stopped: threading.Event | None = None) -> bool:
+    def accuse(self, segment_id: SegmentId, placed: PlacedChunk) -> bool:
         """Read a chunk again that failed once; return whether it fails again. If so it is suspect now.
 
         Raises as `proves`, and what keeps the mark from being written.
         """
         # A transfer, or a defect of ours, damages bytes once; a disk damages them twice. A mark keeps the other copies
         # of the bytes from being removed, and a chunk that has none from being offloaded: one read is not enough.
-        if self.proves(placed, stopped or threading.Event()):
+        if self.proves(placed):
             log.warning("%s failed a read, and proved right when it was read again", printable(placed.object.name))
             return False
         chain_edits.set_state(self._metadata, segment_id, placed.object.tier, placed.chunk, ChunkState.SUSPECT)

@@ -6,6 +6,7 @@ it fetches more, so the disk sets the pace and nothing is fetched in vain.
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -15,7 +16,8 @@ from dataclasses import dataclass
 from tierfs.chunkstore.link import Links
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
-from tierfs.metadata import checksums, tables
+from tierfs.metadata import chains, checksums, tables
+from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
@@ -27,7 +29,10 @@ from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cache.fill_plan import WantedBytes
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import BlockDiffers, CheckedBlocks, Grid, fetch, grid_of
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId
+from tierfs.reading.prover import Prover
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, SegmentId, Tier
+
+log = logging.getLogger(__name__)
 
 PART_BYTES = 4 * MIB
 """One GET at most: long enough to be cheap, short enough that Ctrl-C and the progress bar need not wait."""
@@ -42,6 +47,9 @@ _END_S = 2.0
 @dataclass(frozen=True, slots=True)
 class _FillPart:
     name: str
+    segment_id: SegmentId
+    start: int
+    """The segment's offset of the first byte."""
     holder: ObjectRecord
     range: ByteRange
 
@@ -65,18 +73,24 @@ class Warmer:
         metrics: MetricSink,
         advance: Meter,
         most_threads: int,
+        prover: Prover,
         check: Callable[[], object] = lambda: None,
     ) -> None:
         """`most_threads` bounds the threads, whose number follows the link; each takes a part's memory.
 
-        `check` is called every now and then by the thread that runs it, and raises what shall end the run."""
+        `prover` judges the chunks of a block that differs. `check` is called every now and then by the thread that runs
+        it, and raises what shall end the run.
+        """
         self._cache = cache
         self._metadata = metadata
         self._etags = Etags(metadata)
         self._storage_of = storage_of
         self._metrics = metrics
         self._advance = advance
+        self._prover = prover
         self._check = check
+        self.uncached_bytes = 0
+        """In blocks that differ, and so cannot be cached."""
         self._links = Links(most_threads)
         self._workers: list[threading.Thread] = []
         self._parts: Iterator[_FillPart] = iter(())
@@ -88,7 +102,8 @@ class Warmer:
         """Return when the cache was offered every byte and has stored what it keeps.
 
         What it holds is checked and counts as just read. Objects that were replaced meanwhile are left out. Raises
-        what fetching raises, DataLoss for a missing object, and what `check` raises; what was stored stays.
+        what fetching raises, and what `check` raises; what was stored stays. Raises DataLoss for a missing object or
+        damaged chunks once all others were stored; a block that only another segment's bytes damage is left out.
         """
         self._parts = _parts(wanted)
         self._start_workers()
@@ -147,10 +162,19 @@ class Warmer:
             if at == end:
                 break
             missing = ByteRange(at, self._next_held(part.holder, at, end))
-            bytes_of_it = missing.of(view, start)
-            self._fetch(part, missing, bytes_of_it, grid)
-            self._cache.store(object_id, at, bytes_of_it)
-            at = missing.end
+            try:
+                self._fetch(part, missing, missing.of(view, start), grid)
+                right, at = missing, missing.end
+            except BlockDiffers as exc:  # the blocks before it were delivered, and proved right
+                self._judge(part, exc.block)
+                right, at = ByteRange(missing.start, exc.block.start), exc.block.end
+            except NotFound as exc:
+                with self._metadata.read() as txn:
+                    _require_named(txn, object_id)
+                self._damaged(DataLoss(f"{printable(part.name)}: {exc}", remedy="run: tierfs fsck"))
+                return
+            if right:
+                self._cache.store(object_id, right.start, right.of(view, start))
 
     def _next_held(self, holder: ObjectRecord, at: int, end: int) -> int:
         """Where the next block that is held begins, behind the one at `at`."""
@@ -163,15 +187,30 @@ class Warmer:
         storage = self._storage_of(holder.location_id)
         self._links.add(holder.location_id, storage)
         blocks = _StoppableBlocks(holder, grid, missing.start, view, self._stop)
-        try:
-            self._etags.proved(holder, fetch(blocks, storage, self._etags, self._metrics))
-        except NotFound as exc:
-            with self._metadata.read() as txn:
-                _require_named(txn, holder.id)
-            raise DataLoss(f"{printable(part.name)}: {exc}", remedy="run: tierfs fsck") from exc
-        except BlockDiffers as exc:
-            message = f"{printable(part.name)}: {holder.name} does not match its checksums"
-            raise DataLoss(message, remedy="run: tierfs fsck") from exc
+        self._etags.proved(holder, fetch(blocks, storage, self._etags, self._metrics))
+
+    def _judge(self, part: _FillPart, block: ByteRange) -> None:
+        """Leave out a block that differs; note a DataLoss unless the wanted chunks in it prove right by themselves."""
+        inside = block.intersect(part.range)
+        shift = part.start - part.range.start
+        with self._metadata.read() as txn:
+            overlapping = chains.overlapping(
+                txn, part.segment_id, Tier.COLD, ByteRange(inside.start + shift, inside.end + shift)
+            )
+            chunks = [PlacedChunk(chunk, part.holder) for chunk in overlapping if chunk.object_id == part.holder.id]
+        with self._lock:
+            self.uncached_bytes += inside.length_bytes
+        name = printable(part.name)
+        if all(map(self._prover.proves, chunks)):
+            log.warning("%s: its bytes at %d are right, but cannot be cached: the block is damaged", name, inside.start)
+        else:
+            where = f"{printable(part.holder.name)} does not match its checksums at {block.start}"
+            self._damaged(DataLoss(f"{name}: {where}", remedy="run: tierfs fsck"))
+
+    def _damaged(self, error: DataLoss) -> None:
+        """Note an error that keeps no other part from being stored."""
+        with self._lock:
+            self._error = self._error or error
 
 
 class _StoppableBlocks(CheckedBlocks):
@@ -198,5 +237,5 @@ def _parts(wanted: Iterable[WantedBytes]) -> Iterator[_FillPart]:
         at = one.held.start
         while at < one.held.end:
             end = min(one.held.end, at - at % PART_BYTES + PART_BYTES)
-            yield _FillPart(one.name, one.holder, ByteRange(at, end))
+            yield _FillPart(one.name, one.segment_id, one.start + at - one.held.start, one.holder, ByteRange(at, end))
             at = end

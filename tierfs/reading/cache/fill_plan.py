@@ -30,6 +30,7 @@ class WantedBytes:
     """Bytes of one segment that lie in one object; `start` is the segment's offset of the first one."""
 
     name: str
+    segment_id: SegmentId
     start: int
     holder: ObjectRecord
     held: ByteRange
@@ -77,7 +78,7 @@ def plan(metadata: MetadataStore, targets: Iterable[Target], room_bytes: int) ->
                 continue
             order = (Tier.COLD, Tier.LOCAL) if tiers[0] is Tier.COLD else (Tier.LOCAL, Tier.COLD)
             for piece in resolve(layout, layout.window, order):
-                planning.add(target.name, piece)
+                planning.add(target, piece)
     return planning.plan
 
 
@@ -99,7 +100,7 @@ class _Planning:
         self._room_blocks = room_blocks
         self._last_block: tuple[ObjectId, int] | None = None
 
-    def add(self, name: str, piece: Piece) -> None:
+    def add(self, target: Target, piece: Piece) -> None:
         """Take in what of a piece is to be fetched and fits."""
         length = piece.range.length_bytes
         if piece.lost:
@@ -112,7 +113,7 @@ class _Planning:
         held = self._fitting(holder.id, in_object(piece.range, piece.candidates[0]))
         self.plan.left_out_bytes += length - held.length_bytes
         if held:
-            self._append(WantedBytes(name, piece.range.start, holder, held))
+            self._append(WantedBytes(target.name, target.segment_id, piece.range.start, holder, held))
 
     def _fitting(self, object_id: ObjectId, held: ByteRange) -> ByteRange:
         first, behind = held.start // CRC_BLOCK_BYTES, -(-held.end // CRC_BLOCK_BYTES)
