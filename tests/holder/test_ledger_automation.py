@@ -6,6 +6,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.fsck.looking import flip_local
 from tests.holder.holding import (
     HOUR_S,
     MINUTE_S,
@@ -171,6 +172,7 @@ async def test_a_ledger_that_fails_is_listed_and_holds_up_no_other(
     with store.metadata.read() as txn:
         chunk = chains.chunk_at(txn, store.segment("t/1").id, Tier.LOCAL, 4)
     assert chunk is not None
+    flip_local(store, "t/1", 5)
     chain_edits.set_state(store.metadata, store.segment("t/1").id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
     async with working(store):
         await trio.sleep(SETTLED_S)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from tests.faults.test_accusations import states
 from tests.fsck.looking import flip_cold, flip_local
 from tests.stores import TestStore, open_test_store
-from tests.tiering.test_accusations import states
 from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.clock import ManualClock
 from tierfs.errors import Unavailable
