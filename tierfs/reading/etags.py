@@ -2,7 +2,8 @@
 
 An object that was copied or restored has the same bytes and another etag. It is read under the etag that its place
 reports, and the reader reports when the bytes matched: then the etag is written into the object's record and the
-journal, many at a time, so that the next process requests the right one at once.
+journal, many at a time, so that the next process requests the right one at once. A process without the store's
+metadata, as an executor of Spark, remembers them for its own reads.
 
 Shared state: etags met (by readers in threads) and those proved, under one lock. Any process of the store may write
 adopted etags: the record is read again in the transaction, and an object deleted or adopted meanwhile is skipped. A
@@ -83,14 +84,20 @@ class Attempt:
 class Etags:
     """The etags of objects as one process knows them. Thread-safe."""
 
-    def __init__(self, metadata: MetadataStore) -> None:
+    def __init__(self, metadata: MetadataStore | None) -> None:
+        """Begin with the records' etags. Without metadata a task reads by payloads of its own."""
         self._metadata = metadata
-        self.payloads = Payloads(rows_of(metadata))
+        self.payloads = Payloads((lambda *_: None) if metadata is None else rows_of(metadata))
         self._lock = threading.Lock()
         self._met: OrderedDict[ObjectId, _MetEtag] = OrderedDict()
         self._proved: dict[ObjectId, NewEtag] = {}
         self._refused = False
         """Whether the store may change nothing."""
+
+    @property
+    def wait_for_adoption(self) -> bool:
+        """Whether there are proved etags that are not written yet."""
+        return bool(self._proved)
 
     def of(self, holder: ObjectRecord) -> str:
         """Return the etag to request. Costs nothing while records and places agree."""
@@ -110,14 +117,21 @@ class Etags:
             if not attempt.differed:
                 return
 
-    def read_into(self, storage: ChunkStorage, holder: ObjectRecord, offset: int, view: memoryview) -> str | None:
+    def read_into(
+        self,
+        storage: ChunkStorage,
+        holder: ObjectRecord,
+        offset: int,
+        view: memoryview,
+        payloads: Payloads | None = None,
+    ) -> str | None:
         """Fill `view` from an object, under any etag; see ChunkStorage.read_into.
 
-        Returns the etag under which the bytes arrived, None for any.
+        `payloads` are those of a task that has its own. Returns the etag under which the bytes arrived, None for any.
         """
         for attempt in self.attempts(holder):
             with attempt:
-                self.payloads.read_into(storage, holder, offset, view, attempt.etag, None)
+                (payloads or self.payloads).read_into(storage, holder, offset, view, attempt.etag, None)
         return attempt.etag
 
     def meet(self, holder: ObjectRecord, etag: str, length_bytes: int | None) -> None:
@@ -154,8 +168,10 @@ class Etags:
             self._proved[holder.id] = NewEtag(holder, met.etag)
             return True
 
-    def adopt(self, at_least: int = 1) -> int:
+    def adopt(self, at_least: int = 1, metadata: MetadataStore | None = None) -> int:
         """Write proved etags into records and journal, if at least so many wait; return how many.
+
+        `metadata` is that of the store where the process did not begin with it.
 
         An error is logged and stops no read: etags not written are proved again by a later process.
         """
@@ -164,7 +180,8 @@ class Etags:
                 return 0
             proved, self._proved = list(self._proved.values()), {}
         try:
-            return adopt(self._metadata, proved)
+            metadata = metadata or self._metadata
+            return 0 if metadata is None else adopt(metadata, proved)
         except (Conflict, PermissionDenied) as exc:  # a replica, or fenced: left to the owner
             self._refused = True
             log.info("etags that changed are not written: %s", exc)

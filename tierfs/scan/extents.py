@@ -25,6 +25,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metrics import NullMetrics
 from tierfs.names import printable
+from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import Grid, cut_grid
 from tierfs.reading.view import Piece, in_object, resolve
 from tierfs.scan.in_flight import InFlight
@@ -226,6 +227,21 @@ class PlaceConnections:
         self._in_flight: dict[Place, InFlight] = {}
         self._files: dict[str, ChunkFiles] = {}
         self._metadata: dict[str, MetadataStore | None] = {}
+        self._etags: dict[Place, Etags] = {}
+
+    def etags(self, place: Place) -> Etags:
+        """Return the current etags of a place's objects, as this process met them."""
+        with self._lock:
+            return self._etags.setdefault(place, Etags(None))
+
+    def adopt_etags(self, place: Place) -> None:
+        """Write etags that proved right into the store's records, if this host sees the store; a task's last step.
+
+        Else each process meets them anew, at the price of one refused request for each object.
+        """
+        etags = self.etags(place)
+        if etags.wait_for_adoption:
+            etags.adopt(metadata=self.metadata(place))
 
     def storage(self, place: Place, location_id: LocationId) -> ChunkStorage:
         """Return the storage of a location. Raises NotFound, InvalidRequest or Unavailable."""

@@ -14,7 +14,6 @@ from types import TracebackType
 
 from tierfs import ranges
 from tierfs.checksum import crc32c
-from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.metadata import directories
 from tierfs.metadata.layout import HeldObject
@@ -142,6 +141,7 @@ class ScanFetcher:
         self._payloads = Payloads(self._run)
         self._sees_store = connections.sees(place)
         self._in_flight = connections.in_flight(place)
+        self._etags = connections.etags(place)
         self._patience = TaskPatience()
         self._pool = Pool(self._in_flight.threads, "tierfs-scan")
 
@@ -162,6 +162,7 @@ class ScanFetcher:
         """End the threads; idempotent."""
         self._patience.end()
         self._pool.close()
+        self._connections.adopt_etags(self._place)
 
     def __enter__(self) -> ScanFetcher:
         return self
@@ -185,8 +186,10 @@ class ScanFetcher:
         span = request.range
         view = memoryview(buffer)[: span.length_bytes]
         try:
-            self._read(request.first.object, span.start, view)
+            etag = self._read(request.first.object, span.start, view)
             bad = [one for one in request.wanted if not _is_right(one.extent.copies[0], view, span.start)]
+            if not bad:
+                self._proved(request.first.object, etag)
         except TierfsError:
             bad = list(request.wanted)
         pieces = [
@@ -237,13 +240,14 @@ class ScanFetcher:
         """Return the bytes of one copy, proved right. Raises DataLoss, and what reading raises."""
         blocks = copy.grid.range
         view = memoryview(bytearray(blocks.length_bytes))
-        self._read(copy.object, blocks.start, view)
+        etag = self._read(copy.object, blocks.start, view)
         if not _is_right(copy, view, blocks.start):
             raise DataLoss(
                 f"segment {printable(source.name)}: {printable(copy.object.name)} does not match its checksums "
                 f"between bytes {blocks.start} and {blocks.end}",
                 remedy="run: tierfs fsck --deep",
             )
+        self._proved(copy.object, etag)
         return copy.range.of(view, blocks.start)
 
     def _found_again(self, wanted: WantedRequest) -> list[Extent] | None:
@@ -275,23 +279,20 @@ class ScanFetcher:
             )
         return error
 
-    def _read(self, held: HeldObject, offset: int, view: memoryview) -> None:
+    def _read(self, held: HeldObject, offset: int, view: memoryview) -> str | None:
+        """Fill the view; return the etag of a cold object's bytes, None for any."""
         if held.tier is Tier.LOCAL:
             self._read_file(held.name, offset, view)
-            return
+            return None
         holder = held.record
         storage = self._connections.storage(self._place, holder.location_id)
-        try:
-            self._read_object(storage, holder, offset, view, holder.etag)
-        except EtagDiffers:
-            # A copied bucket has other etags; the checksums tell whether the bytes are the same.
-            self._read_object(storage, holder, offset, view, None)
+        etag = self._etags.read_into(storage, holder, offset, view, self._payloads)
         self._patience.answered()
+        return etag
 
-    def _read_object(
-        self, storage: ChunkStorage, holder: ObjectRecord, offset: int, view: memoryview, etag: str | None
-    ) -> None:
-        self._payloads.read_into(storage, holder, offset, view, etag, None)
+    def _proved(self, held: HeldObject, etag: str | None) -> None:
+        if held.tier is Tier.COLD:
+            self._etags.proved(held.record, etag)
 
     def _read_file(self, name: str, offset: int, view: memoryview) -> None:
         self._connections.files(self._place).read_into(name, offset, view)

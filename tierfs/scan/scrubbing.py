@@ -16,7 +16,7 @@ from itertools import chain
 
 from tierfs import ranges
 from tierfs.chunkstore.link import Slots
-from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers
+from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, TierfsError, Unavailable
 from tierfs.fsck.scrub.copy_reader import Checked, CopyReader, Fault, bad_ranges
 from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
@@ -92,11 +92,12 @@ class CopyChecks:
         self._runs = _runs_by_segment(wanted)
         self._payloads = Payloads(self._run)
         self._in_flight = connections.in_flight(place)
+        self._etags = connections.etags(place)
         self._slots = Slots()
         self._patience = TaskPatience()
         self._sees_store = connections.sees(place) and connections.metadata(place) is not None
         self._reader = CopyReader(
-            partial(connections.files, place), self._storage_of, self._read_into, self._away, lambda _, __: None
+            partial(connections.files, place), self._storage_of, self._read_into, self._away, self._etags.proved
         )
 
     def run(self) -> Iterator[tuple[CopyPiece, Checked]]:
@@ -107,6 +108,7 @@ class CopyChecks:
                 yield from chain.from_iterable(pool.in_order(self._check_in_slot, groups))
             finally:
                 self._patience.end()
+                self._connections.adopt_etags(self._place)
 
     def _check_in_slot(self, group: list[CopyPiece]) -> list[tuple[CopyPiece, Checked]]:
         with self._slots.one_of(lambda: max(_LEAST_AT_ONCE, self._in_flight.ahead)):
@@ -132,8 +134,11 @@ class CopyChecks:
         start = group[0].blocks.start
         view = memory[: max(piece.blocks.end for piece in group) - start]
         holder = group[0].placed.object
-        self._read_into(self._storage_of(holder.location_id), holder, start, view)
-        return {index for index, piece in enumerate(group) if _is_right(piece, view, start)}
+        etag = self._read_into(self._storage_of(holder.location_id), holder, start, view)
+        good = {index for index, piece in enumerate(group) if _is_right(piece, view, start)}
+        if len(good) == len(group):
+            self._etags.proved(holder, etag)
+        return good
 
     def _check_alone(self, copy: CopyPiece) -> Checked:
         """Check one piece. Bad bytes count if they appear twice: the transfer may have damaged them once."""
@@ -152,21 +157,13 @@ class CopyChecks:
         """Fill the view; return the etag of its bytes, None for any. Waits for a server that answered before."""
         while True:
             try:
-                etag = self._read_once(storage, holder, offset, view)
+                etag = self._etags.read_into(storage, holder, offset, view, self._payloads)
             except Unavailable as exc:
                 if not self._in_flight.answered(holder.location_id) or not self._patience.pause(exc):
                     raise
             else:
                 self._patience.answered()
                 return etag
-
-    def _read_once(self, storage: ChunkStorage, holder: ObjectRecord, offset: int, view: memoryview) -> str | None:
-        try:
-            self._payloads.read_into(storage, holder, offset, view, holder.etag, None)
-        except EtagDiffers:  # a copied bucket has other etags; the checksums tell whether the bytes are the same
-            self._payloads.read_into(storage, holder, offset, view, None, None)
-            return None
-        return holder.etag
 
     def _away(self, placed: PlacedChunk) -> str | None:
         """Return "" for an adopted place, which the driver judges; the store's own place has to answer."""
