@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from uuid import UUID
 
+from tierfs import units
 from tierfs.errors import InvalidRequest
 
 MAX_COMPONENT_BYTES = 255
@@ -125,7 +126,4 @@ def ledger_key(name: str) -> LedgerKey | None:
 
 def ledger_id(component: str) -> int | None:
     """Return the id in the last component of a ledger's name; None when it has none."""
-    if not (component.isascii() and component.isdigit() and len(component) <= _LEDGER_ID_DIGITS):
-        return None
-    number = int(component)
-    return number if number <= MAX_LEDGER_ID else None
+    return units.decimal(component, MAX_LEDGER_ID)

@@ -233,8 +233,7 @@ def _require_own_slot(storage: ChunkStorage, ours: StoreRecord, slot: int) -> No
 def read_small(storage: ChunkStorage, name: str) -> bytes:
     """Return all bytes of a journal object; its size, which is untrusted, is checked before it is read."""
     length = storage.stat(name).length_bytes
-    if length > changes.MAX_OBJECT_BYTES:
-        raise DataLoss(f"{name} has {length} bytes; an object of a journal has at most {changes.MAX_OBJECT_BYTES}")
+    changes.check_size(name, length)
     buffer = memoryview(bytearray(length))
     if length:
         storage.read_into(name, 0, buffer)

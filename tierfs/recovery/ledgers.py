@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
-from tierfs import names
+from tierfs import names, units
 from tierfs.adoption.ledger_link import LedgerLinker
 from tierfs.adoption.ledger_read import LedgerReader
 from tierfs.adoption.link import Standing
@@ -93,15 +93,14 @@ def _parsed(data: StoredObject, listed: Mapping[str, StoredObject]) -> Offloaded
     metadata = {key.lower(): value for key, value in data.metadata.items()}
     object_keys.check_version(metadata, data.name)
     key = names.ledger_key(data.name)
-    epoch = metadata.get("epoch", "")
+    epoch = units.decimal(metadata.get("epoch", ""), MAX_EPOCH)
     try:
         path = names.join(names.split(base64.urlsafe_b64decode(metadata.get("name", "")).decode()))
     except (binascii.Error, UnicodeDecodeError, InvalidRequest) as exc:
         raise DataLoss(f"{names.printable(data.name)}: its name cannot be decoded: {exc}") from exc
-    is_epoch = epoch.isascii() and epoch.isdigit() and int(epoch) <= MAX_EPOCH
-    if not path or key is None or key.ledger_id is None or not is_epoch or metadata.get("role") != Role.DATA.value:
+    if not path or key is None or key.ledger_id is None or epoch is None or metadata.get("role") != Role.DATA.value:
         raise DataLoss(f"{names.printable(data.name)} does not say which ledger it is")
-    return OffloadedLedger(data, index, key.uuid, path, key.ledger_id, int(epoch))
+    return OffloadedLedger(data, index, key.uuid, path, key.ledger_id, epoch)
 
 
 class LedgerRebuilding:

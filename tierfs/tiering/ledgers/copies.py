@@ -23,7 +23,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 import tierfs
-from tierfs import names
+from tierfs import names, units
 from tierfs.backup.segment import ObjectFile
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.errors import AlreadyExists, DataLoss, NotFound
@@ -174,8 +174,7 @@ def is_of_ledger(name: str) -> bool:
 
 def is_ours(metadata: Mapping[str, str], store_id: str, epoch: int) -> bool:
     """Return whether an object of a ledger was written by this store, at the latest in this epoch, by its metadata."""
-    written = metadata.get("epoch", "")
-    return metadata.get("store") == store_id and written.isascii() and written.isdigit() and int(written) <= epoch
+    return metadata.get("store") == store_id and units.decimal(metadata.get("epoch", ""), epoch) is not None
 
 
 def attempts(txn: ReadTransaction) -> set[UUID]:
