@@ -6,8 +6,11 @@ import re
 from dataclasses import dataclass
 from uuid import UUID
 
-from tierfs import units
+from tierfs import errors, units
 from tierfs.errors import InvalidRequest
+
+printable = errors.printable
+"""Return a name as terminals and logs may show it. Errors apply it to their texts by themselves."""
 
 MAX_COMPONENT_BYTES = 255
 """A FUSE directory entry, and one component of an S3 key on strict servers."""
@@ -86,16 +89,6 @@ def hadoop_warning(name: str) -> str | None:
         if special:
             return f"Hadoop and Spark cannot name {printable(part)}: it holds {special[0]!r}"
     return None
-
-
-def printable(text: str) -> str:
-    """Return `text` safe for terminals and logs: controls and bidirectional marks become escapes."""
-    return "".join(
-        character
-        if character.isprintable() and character not in _BIDIRECTIONAL
-        else character.encode("unicode_escape", "surrogatepass").decode("ascii")
-        for character in text
-    )
 
 
 def of_ledger(ledger_id: int) -> str:
