@@ -257,7 +257,8 @@ def _garbage(txn: WriteTransaction, message: pb.GarbageRecord) -> None:
     record = GARBAGE.codec.from_message(message)
     require(record.tier is Tier.COLD, "garbage of the local tier", record.name)
     untrusted.check_times(record.due_ms)
-    require(record.sequence <= untrusted.MAX_ID, "a counter overflows", record.sequence)
+    require(max(record.sequence, record.attempts << 32) <= untrusted.MAX_ID, "a counter overflows", record.sequence)
+    require(record.length <= untrusted.MAX_OBJECT_BYTES, "an object has an impossible length", record.name)
     untrusted.check_object_name(record.name, owned=True)
     if txn.store.replica or record.location_id != txn.store.cold_location_id:
         return
