@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 
 from tests.fsck.looking import scrubber
+from tests.journal.replaying import forge
 from tests.recovery.recovering import recovered
 from tests.recovery.test_follow import follower, following
 from tests.stores import TestStore, open_test_store, quiet
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import DataLoss
 from tierfs.fsck.scrub.verify import DeepCheck, Verifier
-from tierfs.journal.names import slot_name
-from tierfs.metadata import changes
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.untrusted import MAX_OBJECT_BYTES
 from tierfs.parallel import Meter
@@ -34,19 +33,6 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
     with open_test_store(tmp_path / "store") as opened:
         opened.cold_work().publish()
         yield opened
-
-
-def publish(store: TestStore, *bodies: pb.Change) -> str:
-    """Write the next slot as somebody with the bucket's key may; return its name."""
-    with store.metadata.read() as txn:
-        slot, first = txn.store.journal.next_slot, txn.store.journal.published_sequence + 1
-    for sequence, change in enumerate(bodies, first):
-        change.sequence = sequence
-    entry = pb.JournalEntry(
-        version=1, store_id=store.metadata.store_id, store_epoch=1, slot=slot, first_sequence=first, changes=bodies
-    )
-    store.cold.put(slot_name(slot), BufferSource(changes.frame(entry)))
-    return slot_name(slot)
 
 
 def segment(number: int, length: int) -> pb.Change:
@@ -89,7 +75,7 @@ def test_lengths_that_overflow_together_are_refused_by_slot(
     store: TestStore, tmp_path: Path, lengths: list[int], accepted: bool
 ) -> None:
     with following(store, tmp_path / "replica") as replica:
-        name = publish(store, *(segment(ID + 10 * index, length) for index, length in enumerate(lengths)))
+        name = forge(store, *(segment(ID + 10 * index, length) for index, length in enumerate(lengths)))
         if accepted:
             assert follower(replica).refresh().entries == 1
             with recovered(tmp_path / "again", store.cold):
@@ -107,7 +93,7 @@ def test_lengths_of_one_slot_count_with_those_of_earlier_ones(store: TestStore, 
     store.append("s", b"12345678")
     store.offload()
     with following(store, tmp_path / "replica") as replica:
-        name = publish(store, segment(ID, MOST))
+        name = forge(store, segment(ID, MOST))
         with pytest.raises(DataLoss, match=name):
             follower(replica).refresh()
 
@@ -115,7 +101,7 @@ def test_lengths_of_one_slot_count_with_those_of_earlier_ones(store: TestStore, 
 @pytest.mark.parametrize("length", [MAX_OBJECT_BYTES + 1, 2**61, 2**64 - 1])
 def test_an_object_that_no_server_stores_is_refused(store: TestStore, tmp_path: Path, length: int) -> None:
     chunk = pb.ChunkRecord(version=1, length=8, object_id=ID + 1)
-    name = publish(store, segment(ID, 8), link(ID, chunk, length))
+    name = forge(store, segment(ID, 8), link(ID, chunk, length))
     with pytest.raises(DataLoss, match=name), recovered(tmp_path / "again", store.cold):
         pass
 
@@ -141,7 +127,7 @@ CLAIMS = {
 def test_claimed_bytes_are_not_walked(store: TestStore, tmp_path: Path, claim: str) -> None:
     end = max(chunk.start_offset + chunk.length for chunk, _ in CLAIMS[claim])
     links = [link(ID, chunk, MAX_OBJECT_BYTES, *runs) for chunk, runs in CLAIMS[claim]]
-    publish(store, segment(ID, end), *links)
+    forge(store, segment(ID, end), *links)
     store.cold.put(f"segments/s/{ID}/chunk-{ID + 1}", BufferSource(b"x" * 300_000))
     began_s = time.monotonic()
     with following(store, tmp_path / "replica") as replica:
@@ -158,7 +144,7 @@ def test_claimed_bytes_are_not_walked(store: TestStore, tmp_path: Path, claim: s
 def test_what_a_short_object_lacks_is_not_asked_for(store: TestStore, tmp_path: Path) -> None:
     runs = [pb.ChecksumRun(version=1, crcs=bytes(4 * 256), start=index * 2**25) for index in range(200)]
     length = 200 * 2**25
-    publish(
+    forge(
         store, segment(ID, length), link(ID, pb.ChunkRecord(version=1, length=length, object_id=ID + 1), length, *runs)
     )
     store.cold.put(f"segments/s/{ID}/chunk-{ID + 1}", BufferSource(b"x" * 300_000))

@@ -10,6 +10,7 @@ import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.fsck.looking import cold_findings, findings
+from tests.journal.replaying import forge
 from tests.ledgers import ROOMY, cold_bytes, cold_entries, ledger_names, new_ledger, offload, record, written
 from tests.recovery.recovering import recovered
 from tests.recovery.test_follow import HERE, following
@@ -23,8 +24,10 @@ from tierfs.fsck.repair.copies import Mended
 from tierfs.fsck.repair.mender import Mender, MendTools
 from tierfs.journal.publish import read_small
 from tierfs.metadata import directories, entries
+from tierfs.metadata import records_pb2 as pb
 from tierfs.recovery.replica import Follower
 from tierfs.tiering.ledgers.copies import EntryRows
+from tierfs.types import SegmentId
 
 PAYLOADS = [bytes([index % 251]) * (index % 300) for index in range(100)]
 
@@ -66,6 +69,41 @@ def test_a_ledger_of_empty_entries_comes_back_without_an_object(store: TestStore
         with found.store.metadata.read() as txn:
             assert entries.count(txn, found.store.segment(name).id) == 5000
         assert findings(found.store) == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 4095, 4096, 4097, 1 << 24, entries.MOST_EMPTY_ENTRIES])
+def test_a_claim_of_empty_entries_writes_nothing(store: TestStore, tmp_path: Path, count: int) -> None:
+    store.cold_work().publish()
+    with following(store, tmp_path / "replica") as replica:
+        segment = pb.SegmentRecord(version=1, id=900, parent_id=1, name="claimed", inode=901, kind=1, status=1)
+        ledger = pb.LedgerRecord(version=1, ledger_id=1, segment_id=900, entries=count)
+        name = forge(store, pb.Change(segment=segment), pb.Change(ledger=ledger))
+        assert store.cold.stat(name).length_bytes < 200
+        size_bytes = (replica.path / "metadata" / "data.mdb").stat().st_size
+        Follower(replica.metadata, store.cold, HERE).refresh()
+        assert (replica.path / "metadata" / "data.mdb").stat().st_size - size_bytes < 200_000
+        with replica.metadata.read() as txn:
+            assert entries.count(txn, SegmentId(900)) == count
+            assert entries.end(txn, SegmentId(900)) == 0
+            if count <= 1 << 24:
+                assert sum(len(run.lengths) for run in entries.runs(txn, SegmentId(900))) == count
+            last = list(entries.placed(txn, SegmentId(900), max(0, count - 2), count))
+            assert [entry.entry_id for entry in last] == list(range(max(0, count - 2), count))
+        assert findings(replica) == []
+
+
+def test_more_empty_entries_than_a_ledger_can_have_are_unknown(
+    store: TestStore, tmp_path: Path, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("more than a ledger can have")
+    segment = pb.SegmentRecord(version=1, id=900, parent_id=1, name="claimed", inode=901, kind=1, status=1)
+    ledger = pb.LedgerRecord(version=1, ledger_id=1, segment_id=900, entries=entries.MOST_EMPTY_ENTRIES + 1)
+    store.cold_work().publish()
+    forge(store, pb.Change(segment=segment), pb.Change(ledger=ledger))
+    with recovered(tmp_path / "new", store.cold) as found:
+        assert "more than a ledger can have" in found.warnings[-1]
+        with found.store.metadata.read() as txn:
+            assert (entries.count(txn, SegmentId(900)), txn.count(b"entries")) == (0, 0)
 
 
 def test_a_copied_bucket_has_other_etags(store: TestStore, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ import base64
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from itertools import islice
 from urllib.parse import quote
 from uuid import UUID
@@ -32,10 +31,10 @@ from tierfs.ledger.blocks import HEADER_BYTES
 from tierfs.ledger.index import FIRST_PART_ID, IndexEntry, LedgerIndex, encode_index
 from tierfs.ledger.keys import Role
 from tierfs.ledger.metadata import DigestType, Ensemble, LedgerMetadata, LedgerState
-from tierfs.metadata import chains, directories, entries, tables
+from tierfs.metadata import chains, directories, entries
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.entries import ENTRIES_PREFIX
-from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, EntryRun, LedgerRecord
+from tierfs.metadata.ledger_and_batch_records import EntryRun, LedgerRecord
 from tierfs.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LEDGERS, OBJECTS
@@ -206,9 +205,6 @@ log = logging.getLogger(__name__)
 _RUNS_TOGETHER = 64
 """Rows that one commit writes: some 10 ms."""
 
-_MOST_EMPTY_ENTRIES = 1 << 30
-"""Most entries of a ledger without a byte: any writer to the bucket can choose the number (a guess)."""
-
 _LEDGERS_TOGETHER = 1000
 """Ledgers per snapshot."""
 
@@ -274,12 +270,12 @@ class EntryRows:
         return last is not None and last.payload_end >= message.payload_start + message.length
 
     def _restore(self, segment: SegmentRecord, holders: list[ObjectRecord]) -> None:
-        if not holders:
-            self._put_empty(segment)
         for holder in holders:
             self._put_those_of(holder)
         with self._metadata.read() as txn:
-            missing = first_missing(txn, segment)
+            missing, count = first_missing(txn, segment), entries.find(txn, segment.id).entries
+        if missing is not None and count > entries.MOST_EMPTY_ENTRIES and not holders:
+            raise DataLoss(f"{count} entries without a byte are more than a ledger can have")
         if missing is not None:
             raise DataLoss(f"the entries end before the payload at {missing}")
 
@@ -307,16 +303,6 @@ class EntryRows:
             raise NotFound(f"there is no copy of the entries that {printable(holder.name)} holds")
         return ObjectFile(self._storage, self._storage.stat(holder.entries_name))
 
-    def _put_empty(self, segment: SegmentRecord) -> None:
-        """Write the rows of entries without a byte, which need no object."""
-        with self._metadata.read() as txn:
-            count = entries.find(txn, segment.id).entries
-        if count > _MOST_EMPTY_ENTRIES:
-            raise DataLoss(f"{count} entries without a byte are more than a ledger can have")
-        whole = EntryRun(lengths=(0,) * MAX_RUN_ENTRIES)
-        runs = (replace(whole, first_entry_id=first) for first in range(0, count, MAX_RUN_ENTRIES))
-        self._put(segment.id, (replace(run, lengths=run.lengths[: count - run.first_entry_id]) for run in runs))
-
 
 def first_missing(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
     """Return the first payload byte of a cold ledger that no run covers; None when all are covered."""
@@ -326,8 +312,7 @@ def first_missing(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
     if end < cold_end:
         return end
     record = entries.find(txn, segment.id)
-    has_none = last is None and record.entries > 0 and not record.bytes
-    return 0 if has_none and txn.get(LEDGERS, tables.u64(segment.id)) is not None else None
+    return 0 if last is None and record.entries and not record.bytes else None
 
 
 def _copy_holders(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ObjectRecord]:
