@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 
 import pytest
@@ -11,6 +12,7 @@ from tierfs import errors
 from tierfs.errors import OffsetMismatch, TierfsError, printable
 from tierfs.metadata import records, untrusted
 from tierfs.names import check_component, split
+from tierfs.system.processes import OneLine
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, TierfsError)]
 SPECIAL = "\n\r\t\0\x1b\x7f\x85\xa0\u200e\u200f\u061c\u2028\u2029\u202e\u2066\ufeff\ud800\udfff\U000e0001\\'\"é٣"
@@ -49,6 +51,12 @@ def test_requirements_and_refusals_of_names_are_printable_too() -> None:
             with pytest.raises(TierfsError) as refused:
                 refuse()
             assert str(refused.value).isprintable()
+
+
+def test_a_line_of_a_log_file_is_one_line() -> None:
+    for text in texts():
+        record = logging.LogRecord("tierfs", logging.WARNING, "", 0, "segment %s is gone", (text,), None)
+        assert OneLine("%(levelname)s %(message)s").format(record) == f"WARNING segment {printable(text)} is gone"
 
 
 def test_printable_text_stays_as_it_is() -> None:
