@@ -201,14 +201,18 @@ def object_name(segment_id: SegmentId, epoch: int, attempt: AttemptId) -> str:
     return f"{ENTRIES_PREFIX}entries-{segment_id}-e{epoch}-{attempt}"
 
 
-def encode(store_id: str, segment_id: SegmentId, runs: Iterable[EntryRun]) -> bytes:
-    """Return the object's bytes: parts, each framed as the journal's objects are."""
+def encode(store_id: str, segment_id: SegmentId, runs: Iterable[EntryRun], path: str = "") -> bytes:
+    """Return the object's bytes: parts, each framed as the journal's objects are.
+
+    `path` proves, where a copy of the bucket dropped user metadata, that the ledger's objects are the store's own.
+    """
     out = bytearray()
-    part = pb.EntriesPart(version=RECORD_VERSION, store_id=store_id, segment_id=segment_id)
+    part = pb.EntriesPart(version=RECORD_VERSION, store_id=store_id, segment_id=segment_id, path=path)
     for run in runs:
         part.runs.append(ENTRIES.codec.to_message(run))  # type: ignore[arg-type]
         if len(part.runs) == _RUNS_PER_PART:
             out += changes.frame(part)
+            part.ClearField("path")
             del part.runs[:]
     if part.runs or not out:
         out += changes.frame(part)
@@ -229,6 +233,14 @@ def decode(file: changes.Readable, name: str, segment_id: SegmentId) -> Iterator
                 raise DataLoss(f"{name}: entry {entry_id} is missing")
             entry_id, offset = run.end_entry_id, run.payload_end
             yield run
+
+
+def first_part(file: changes.Readable, name: str) -> pb.EntriesPart:
+    """Return the first part of a copy. Raises DataLoss naming the object when it has none, or a damaged one."""
+    framed = changes.read_framed(file, name)
+    if framed is None:
+        raise changes.damaged(name, "it is empty")
+    return changes.parse_entries_part(framed, name)
 
 
 def find(txn: ReadTransaction, segment_id: SegmentId) -> LedgerRecord:

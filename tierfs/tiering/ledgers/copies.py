@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from itertools import islice
@@ -34,6 +35,7 @@ from tierfs.ledger.metadata import DigestType, Ensemble, LedgerMetadata, LedgerS
 from tierfs.metadata import chains, directories, entries
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.entries import ENTRIES_PREFIX
+from tierfs.metadata.journal_state import MAX_EPOCH
 from tierfs.metadata.ledger_and_batch_records import EntryRun, LedgerRecord
 from tierfs.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -46,6 +48,7 @@ from tierfs.types import PayloadEncoding, SegmentId, SegmentKind, Tier
 _BOOKIE = "tierfs:3181"
 """Name of a bookie that had the entries: Pulsar's reader requires one and never contacts it."""
 
+_COPY = re.compile(rf"{ENTRIES_PREFIX}entries-[0-9]{{1,20}}-e(?P<epoch>[0-9]{{1,20}})-(?P<attempt>[0-9a-f]{{32}})")
 _AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
 """Characters of a managed ledger's name that metadata keep; others are percent-encoded, as Pulsar does with topics."""
 
@@ -61,10 +64,14 @@ def user_metadata(
     return {**for_pulsar, **extra, **_ours(txn, uuid), "name": name}
 
 
-def put_copy(metadata: MetadataStore, storage: ChunkStorage, segment_id: SegmentId, name: str, uuid: UUID) -> None:
-    """Write the copy of a ledger's rows. Raises storage errors."""
+def put_copy(
+    metadata: MetadataStore, storage: ChunkStorage, segment_id: SegmentId, name: str, uuid: UUID, *, owned: bool
+) -> None:
+    """Write the copy of a ledger's rows; with its name if its other objects are `owned` too. Raises storage errors."""
     with metadata.read() as txn:
-        data = entries.encode(txn.store.store_id, segment_id, entries.runs(txn, segment_id))
+        segment = directories.segment(txn, segment_id) if owned else None
+        path = "" if segment is None else directories.path_of(txn, segment.parent_id, segment.name)
+        data = entries.encode(txn.store.store_id, segment_id, entries.runs(txn, segment_id), path)
         owner = _ours(txn, uuid)
     storage.put(name, BufferSource(data), metadata=owner)
 
@@ -93,7 +100,8 @@ def write_missing(metadata: MetadataStore, storage: ChunkStorage, holder: Object
         uuid = entries.find(txn, segment.id).offload.uuid or UUID(holder.attempt)
         for_index = user_metadata(txn, segment, uuid, Role.INDEX, {})
     if holder.entries_name:
-        _unless_there(lambda: put_copy(metadata, storage, segment.id, holder.entries_name, uuid))
+        owned = not holder.foreign
+        _unless_there(lambda: put_copy(metadata, storage, segment.id, holder.entries_name, uuid, owned=owned))
     if holder.index_name and not holder.foreign and holder.encoding is PayloadEncoding.PULSAR_BLOCK:
         _unless_there(lambda: put_index(metadata, storage, segment, holder.index_name, for_index))
 
@@ -164,6 +172,13 @@ def uuid_of(name: str) -> UUID | None:
     """Return the attempt in the name of a data or index object; None for other names."""
     key = names.ledger_key(name)
     return None if key is None or key.ledger_id is None else key.uuid
+
+
+def copy_of(name: str) -> tuple[UUID, int] | None:
+    """Return the attempt and the epoch in the name of a copy of entries; None for other names."""
+    match = _COPY.fullmatch(name)
+    epoch = None if match is None else units.decimal(match["epoch"], MAX_EPOCH)
+    return None if match is None or epoch is None else (UUID(match["attempt"]), epoch)
 
 
 def is_of_ledger(name: str) -> bool:
