@@ -25,15 +25,28 @@ from __future__ import annotations
 import errno as _errno
 
 
+def printable(text: str) -> str:
+    """Return `text` safe for terminals and logs: controls and bidirectional marks become escapes. Idempotent."""
+    if text.isprintable():  # false for every mark that turns the direction of text around: they are of category Cf
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape", "surrogatepass").decode("ascii")
+        for character in text
+    )
+
+
 class TierfsError(Exception):
-    """Base of the tree. `str(error)` says what failed and on what; `remedy` says what to do about it."""
+    """Base of the tree. `str(error)` says what failed and on what; `remedy` says what to do about it.
+
+    Both may contain names that somebody else chose, and end on terminals and in logs: they are made printable here.
+    """
 
     errno: int = _errno.EIO
     exit_code: int = 1
 
     def __init__(self, message: str, *, remedy: str | None = None) -> None:
-        super().__init__(message)
-        self.remedy = remedy
+        super().__init__(printable(message))
+        self.remedy = None if remedy is None else printable(remedy)
 
 
 class InvalidRequest(TierfsError):

@@ -6,7 +6,11 @@ import re
 from dataclasses import dataclass
 from uuid import UUID
 
+from tierfs import errors, units
 from tierfs.errors import InvalidRequest
+
+printable = errors.printable
+"""Return a name as terminals and logs may show it. Errors apply it to their texts by themselves."""
 
 MAX_COMPONENT_BYTES = 255
 """A FUSE directory entry, and one component of an S3 key on strict servers."""
@@ -87,16 +91,6 @@ def hadoop_warning(name: str) -> str | None:
     return None
 
 
-def printable(text: str) -> str:
-    """Return `text` safe for terminals and logs: controls and bidirectional marks become escapes."""
-    return "".join(
-        character
-        if character.isprintable() and character not in _BIDIRECTIONAL
-        else character.encode("unicode_escape", "surrogatepass").decode("ascii")
-        for character in text
-    )
-
-
 def of_ledger(ledger_id: int) -> str:
     """Return the last component of a ledger's name: a directory of them lists in the order of their ids."""
     return f"{ledger_id:0{_LEDGER_ID_DIGITS}d}"
@@ -125,7 +119,4 @@ def ledger_key(name: str) -> LedgerKey | None:
 
 def ledger_id(component: str) -> int | None:
     """Return the id in the last component of a ledger's name; None when it has none."""
-    if not (component.isascii() and component.isdigit() and len(component) <= _LEDGER_ID_DIGITS):
-        return None
-    number = int(component)
-    return number if number <= MAX_LEDGER_ID else None
+    return units.decimal(component, MAX_LEDGER_ID)

@@ -212,9 +212,10 @@ def _parse_size(text: str, most_bytes: int) -> int:
 
 
 def _parse_count(text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= _MAX_COUNT:
+    count = units.decimal(text, _MAX_COUNT)
+    if not count:
         raise ValueError(f"{text!r} is not a number of entries")
-    return int(text)
+    return count
 
 
 def _parse_time(text: str, *, at_least_s: int) -> int:

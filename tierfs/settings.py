@@ -102,7 +102,7 @@ def _read(path: Path) -> Tree:
         raise PermissionDenied(f"{path} cannot be read") from exc
     except OSError as exc:
         raise Unavailable(f"{path} cannot be read: {exc.strerror}") from exc
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as exc:
+    except (ValueError, RecursionError) as exc:  # of a number with too many digits, and of arrays in arrays, too
         raise InvalidRequest(f"{path} is not valid TOML: {exc}") from exc
     for section, keys in tree.items():
         if not isinstance(keys, dict):

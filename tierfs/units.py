@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([a-z]*)", re.ASCII)
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)", re.ASCII)
 
 _SECONDS_PER_UNIT = {
     "ms": 0.001,
@@ -27,13 +27,29 @@ MAX_BYTES = (1 << 63) - 1
 """Offsets are signed 64-bit numbers in every system call."""
 
 
+_MOST_DIGITS = 20
+"""Of 64 bits, and of what Pulsar and RocketMQ pad their numbers to."""
+
+
+def decimal(text: str, most: int = MAX_BYTES) -> int | None:
+    """Parse a whole number from 0 to `most`, written in ASCII digits; None for any other text.
+
+    `int` also takes signs, underscores, spaces and the digits of every script, and raises for more than 4,300 digits.
+    """
+    if not (text.isascii() and text.isdecimal()) or len(text) > _MOST_DIGITS:
+        return None
+    number = int(text)
+    return number if number <= most else None
+
+
 def parse_size(text: str | int) -> int:
     """Parse a size into bytes: KiB, MiB ... are powers of 1024, KB, MB ... of 1000.
 
     Raises ValueError that names the valid forms.
     """
     if isinstance(text, str):
-        size = int(text) if text.isascii() and text.isdecimal() else _parse_with_unit(text)
+        plain = decimal(text)
+        size = _parse_with_unit(text) if plain is None else plain
     elif isinstance(text, int) and not isinstance(text, bool):
         size = text
     else:

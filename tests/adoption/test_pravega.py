@@ -17,7 +17,14 @@ from tests.adoption.test_directory import cat, states
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs.adoption.plan import AdoptionPlan
-from tierfs.adoption.pravega import ChunkName, HeaderChunk, parse_chunk_name, parse_header, plan_pravega
+from tierfs.adoption.pravega import (
+    ChunkName,
+    HeaderChunk,
+    is_rolling_chunk,
+    parse_chunk_name,
+    parse_header,
+    plan_pravega,
+)
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import InvalidRequest
@@ -189,6 +196,17 @@ def test_a_header_reads_nothing_outside_its_place_and_a_bad_one_stops_no_other()
     assert set(picture(plan)) == {"in/good"}
     assert refused(plan) == {"in/evil": "NotFound", "in/bad": "InvalidRequest"}
     assert left_out(plan) == {"empty$header"}
+
+
+def test_a_header_without_chunks_is_an_empty_segment_and_stops_no_other() -> None:
+    plan = planned({"new$header": b"maxsize=100&", "s$header": header((0, chunk(0, "s"))), chunk(0, "s"): b"abc"})
+    assert picture(plan) == {"in/new": (0, []), "in/s": (0, [(chunk(0, "s"), 3)])}
+    assert (refused(plan), left_out(plan)) == ({}, set())
+
+
+def test_digits_of_other_scripts_are_no_numbers_in_names() -> None:
+    assert parse_chunk_name(slts(1, 0).replace("E-1-", "E-\u0661-")) is None
+    assert not is_rolling_chunk("s$offset.\u0660")
 
 
 def test_a_huge_header_is_refused_before_it_is_read() -> None:

@@ -159,9 +159,9 @@ def test_a_ledger_appears_after_what_was_committed_while_it_was_read(
 ) -> None:
     put_copy = ledger_link.copies.put_copy
 
-    def append_meanwhile(*arguments: Any) -> None:
+    def append_meanwhile(*arguments: Any, **options: Any) -> None:
         store.append("meanwhile", b"x")
-        put_copy(*arguments)
+        put_copy(*arguments, **options)
 
     monkeypatch.setattr(ledger_link.copies, "put_copy", append_meanwhile)
     run(store, in_memory(offloaded(PAYLOADS)))

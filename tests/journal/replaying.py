@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from tests.stores import LOCATION
-from tierfs.chunkstore.protocol import ChunkStorage
+from tests.stores import LOCATION, TestStore
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.clock import ManualClock
 from tierfs.journal import replay
 from tierfs.journal.names import checkpoint_slot, entry_slot, slot_name
@@ -30,6 +30,19 @@ def entries_of(cold: ChunkStorage) -> list[pb.JournalEntry]:
 def checkpoints_of(cold: ChunkStorage) -> list[int]:
     """Return slots of the checkpoints, oldest first."""
     return [slot for found in cold.list("journal/") if (slot := checkpoint_slot(found.name)) is not None]
+
+
+def forge(store: TestStore, *bodies: pb.Change) -> str:
+    """Write the next slot of the store's journal as anybody with the bucket's key may; return its name."""
+    with store.metadata.read() as txn:
+        slot, first = txn.store.journal.next_slot, txn.store.journal.published_sequence + 1
+    for sequence, change in enumerate(bodies, first):
+        change.sequence = sequence
+    entry = pb.JournalEntry(
+        version=1, store_id=store.metadata.store_id, store_epoch=1, slot=slot, first_sequence=first, changes=bodies
+    )
+    store.cold.put(slot_name(slot), BufferSource(changes.frame(entry)))
+    return slot_name(slot)
 
 
 @contextmanager

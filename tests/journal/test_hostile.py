@@ -178,7 +178,7 @@ def test_a_link_twice_counts_once_and_replaces_what_it_covers(metadata: Metadata
 
 def test_a_directory_may_come_before_its_parent_in_a_checkpoint(metadata: MetadataStore) -> None:
     with metadata.write() as txn:
-        replay.apply_state(txn, [directory(5, 6, "child"), directory(6, 1, "parent")])
+        replay.apply_state(txn, [directory(5, 6, "child"), directory(6, 1, "parent")], "part")
         replay.finish_checkpoint(txn, pb.CheckpointManifest(version=1, slot=3, last_sequence=9, store_epoch=1))
         check_store(txn)
         assert directories.path_of(txn, 6, "child") == "parent/child"
@@ -187,7 +187,7 @@ def test_a_directory_may_come_before_its_parent_in_a_checkpoint(metadata: Metada
 def test_a_checkpoint_with_an_unknown_parent_is_refused(metadata: MetadataStore) -> None:
     manifest = pb.CheckpointManifest(version=1, slot=3, last_sequence=9, store_epoch=1)
     with metadata.write() as txn:
-        replay.apply_state(txn, [directory(5, 6, "child")])
+        replay.apply_state(txn, [directory(5, 6, "child")], "part")
         with pytest.raises(DataLoss):
             replay.finish_checkpoint(txn, manifest)
 

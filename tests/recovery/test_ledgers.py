@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.copied import copy_tier
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.fsck.looking import cold_findings, findings
+from tests.journal.replaying import forge
 from tests.ledgers import ROOMY, cold_bytes, cold_entries, ledger_names, new_ledger, offload, record, written
 from tests.recovery.recovering import recovered
 from tests.recovery.test_follow import HERE, following
@@ -21,10 +23,13 @@ from tierfs.errors import DataLoss, Unavailable
 from tierfs.fsck.findings import Kind, Mend
 from tierfs.fsck.repair.copies import Mended
 from tierfs.fsck.repair.mender import Mender, MendTools
+from tierfs.journal import cold_identity
 from tierfs.journal.publish import read_small
-from tierfs.metadata import directories, entries
+from tierfs.metadata import changes, directories, entries
+from tierfs.metadata import records_pb2 as pb
 from tierfs.recovery.replica import Follower
 from tierfs.tiering.ledgers.copies import EntryRows
+from tierfs.types import SegmentId
 
 PAYLOADS = [bytes([index % 251]) * (index % 300) for index in range(100)]
 
@@ -66,6 +71,41 @@ def test_a_ledger_of_empty_entries_comes_back_without_an_object(store: TestStore
         with found.store.metadata.read() as txn:
             assert entries.count(txn, found.store.segment(name).id) == 5000
         assert findings(found.store) == []
+
+
+@pytest.mark.parametrize("count", [0, 1, 4095, 4096, 4097, 1 << 24, entries.MOST_EMPTY_ENTRIES])
+def test_a_claim_of_empty_entries_writes_nothing(store: TestStore, tmp_path: Path, count: int) -> None:
+    store.cold_work().publish()
+    with following(store, tmp_path / "replica") as replica:
+        segment = pb.SegmentRecord(version=1, id=900, parent_id=1, name="claimed", inode=901, kind=1, status=1)
+        ledger = pb.LedgerRecord(version=1, ledger_id=1, segment_id=900, entries=count)
+        name = forge(store, pb.Change(segment=segment), pb.Change(ledger=ledger))
+        assert store.cold.stat(name).length_bytes < 200
+        size_bytes = (replica.path / "metadata" / "data.mdb").stat().st_size
+        Follower(replica.metadata, store.cold, HERE).refresh()
+        assert (replica.path / "metadata" / "data.mdb").stat().st_size - size_bytes < 200_000
+        with replica.metadata.read() as txn:
+            assert entries.count(txn, SegmentId(900)) == count
+            assert entries.end(txn, SegmentId(900)) == 0
+            if count <= 1 << 24:
+                assert sum(len(run.lengths) for run in entries.runs(txn, SegmentId(900))) == count
+            last = list(entries.placed(txn, SegmentId(900), max(0, count - 2), count))
+            assert [entry.entry_id for entry in last] == list(range(max(0, count - 2), count))
+        assert findings(replica) == []
+
+
+def test_more_empty_entries_than_a_ledger_can_have_are_unknown(
+    store: TestStore, tmp_path: Path, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("more than a ledger can have")
+    segment = pb.SegmentRecord(version=1, id=900, parent_id=1, name="claimed", inode=901, kind=1, status=1)
+    ledger = pb.LedgerRecord(version=1, ledger_id=1, segment_id=900, entries=entries.MOST_EMPTY_ENTRIES + 1)
+    store.cold_work().publish()
+    forge(store, pb.Change(segment=segment), pb.Change(ledger=ledger))
+    with recovered(tmp_path / "new", store.cold) as found:
+        assert "more than a ledger can have" in found.warnings[-1]
+        with found.store.metadata.read() as txn:
+            assert (entries.count(txn, SegmentId(900)), txn.count(b"entries")) == (0, 0)
 
 
 def test_a_copied_bucket_has_other_etags(store: TestStore, tmp_path: Path) -> None:
@@ -232,6 +272,11 @@ def test_entry_rows_are_left_alone_where_they_are(store: TestStore) -> None:
     assert_layout(store, name, local=[sum(map(len, PAYLOADS))], cold=[sum(map(len, PAYLOADS))])
 
 
+def mark(store: TestStore) -> None:
+    with store.metadata.read() as txn:
+        cold_identity.write_mark(store.cold, cold_identity.mark_of(txn.store))
+
+
 def without_journal(store: TestStore) -> None:
     for found in list(store.cold.list("journal/")):
         store.cold.delete(found.name)
@@ -253,6 +298,44 @@ def test_ledgers_come_back_from_their_objects_alone(store: TestStore, tmp_path: 
         assert findings(found.store) == cold_findings(found.store) == []
         with recovered(tmp_path / "again", found.store.cold) as again:
             assert cold_entries(again.store, name) == PAYLOADS
+
+
+def test_ledgers_come_back_where_a_copy_of_the_bucket_dropped_user_metadata(store: TestStore, tmp_path: Path) -> None:
+    name, second = new_ledger(store, PAYLOADS, "public/ü"), new_ledger(store, [b"x"] * 5000, "t")
+    uuid = offload(store, name)
+    offload(store, second)
+    mark(store)
+    without_journal(store)
+    copy_tier(store.cold)
+    with rebuilt(tmp_path / "new", store.cold) as found:
+        assert found.left == {}
+        assert set(found.rebuilt) == {name, second}
+        assert cold_entries(found.store, name) == PAYLOADS
+        assert record(found.store, name).offload.uuid == uuid
+        assert findings(found.store) == []
+
+
+@pytest.mark.parametrize("harm", ["copy gone", "copy of another store", "copy of an adopted ledger", "copy damaged"])
+def test_a_ledger_that_nothing_proves_to_be_ours_is_listed(store: TestStore, tmp_path: Path, harm: str) -> None:
+    name = new_ledger(store, PAYLOADS)
+    offload(store, name)
+    mark(store)
+    without_journal(store)
+    (copy,) = (item.name for item in store.cold.list("ledgers/"))
+    part = entries.first_part(io.BytesIO(read_small(store.cold, copy)), copy)
+    if harm == "copy of another store":
+        part.store_id = "f" * 32
+    elif harm == "copy of an adopted ledger":
+        part.ClearField("path")
+    store.cold.delete(copy)
+    if harm != "copy gone":
+        data = changes.frame(part) if harm != "copy damaged" else b"TFSJ" + b"\xff" * 30
+        store.cold.put(copy, BufferSource(data))
+    copy_tier(store.cold)
+    with rebuilt(tmp_path / "new", store.cold) as found:
+        assert (set(found.rebuilt), set(found.left)) == (set(), {ledger_names(store)[0]})
+        said = copy if harm == "copy damaged" else "nothing says that this store wrote it"
+        assert said in found.left[ledger_names(store)[0]]
 
 
 def test_of_two_attempts_the_whole_one_comes_back(store: TestStore, tmp_path: Path) -> None:
@@ -277,4 +360,6 @@ def test_a_pulsars_ledgers_are_left_alone(store: TestStore, tmp_path: Path) -> N
     without_journal(store)
     with rebuilt(tmp_path / "new", store.cold) as found:
         assert set(found.rebuilt) == {name}
-        assert found.left == {}
+        theirs = [key for key in ledger_names(store) if key.startswith("b" * 8) and not key.endswith("-index")]
+        assert list(found.left) == theirs
+        assert "tierfs adopt pulsar" in found.left[theirs[0]]

@@ -171,7 +171,7 @@ class Readers:
                 for change in changes:
                     replay.apply(txn, change)
             else:
-                replay.apply_state(txn, changes)
+                replay.apply_state(txn, changes, "part")
             state = view.store.journal
             manifest = pb.CheckpointManifest(
                 slot=state.next_slot - 1,

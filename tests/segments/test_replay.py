@@ -86,7 +86,7 @@ def test_a_checkpoint_afterwards_says_the_same(store: TestStore, tmp_path: Path,
     reshape(store, random.Random(seed))
     with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
         with copy.write() as txn, store.metadata.read() as theirs:
-            replay.apply_state(txn, changes.state_changes(theirs))
+            replay.apply_state(txn, changes.state_changes(theirs), "part")
 
         with copy.read() as ours, store.metadata.read() as theirs:
             assert view(ours) == view(theirs)

@@ -78,6 +78,13 @@ def test_classes_have_names_of_their_own() -> None:
     assert len(shared) <= 3, shared
 
 
+def test_numbers_from_outside_are_ascii() -> None:
+    """`\\d` and `isdecimal` accept the digits of every script: only `units.decimal` asks, and checks for ASCII."""
+    loose = re.compile(r"\\[dw]|isdigit|isdecimal|isnumeric")
+    sources = {name: (ROOT / path_of(name)).read_text() for name in modules()}
+    assert [name for name, text in sources.items() if loose.search(text)] == ["tierfs.units"]
+
+
 def test_no_circle_of_imports() -> None:
     """Imports inside functions and for type checkers count too."""
     edges = {name.removesuffix(".__init__"): set(imported(tree)) for name, tree in modules().items()}

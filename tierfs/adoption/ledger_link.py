@@ -203,7 +203,7 @@ class LedgerLinker:
             intent = _intent(txn, segment_id, self._cold.location_id)
             txn.put(INTENTS, intent.attempt.encode(), intent)
         try:
-            copies.put_copy(self._metadata, self._cold.storage, segment_id, intent.name, plan.uuid)
+            copies.put_copy(self._metadata, self._cold.storage, segment_id, intent.name, plan.uuid, owned=False)
             yield intent
         except BaseException:
             objects.abandon_intent(self._metadata, intent)

@@ -6,14 +6,13 @@ are decimal, bounded and ASCII (`offset`). `plan_objects` makes a segment of eve
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeVar
 from uuid import UUID
 
-from tierfs import names, ranges
+from tierfs import names, ranges, units
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.chunkstore.validate import check_name
 from tierfs.errors import InvalidRequest, NotDirectory, TierfsError
@@ -274,18 +273,9 @@ def _touches(run: Sequence[ForeignExtent], extent: ForeignExtent) -> bool:
     return extent.start_offset == last.end_offset
 
 
-_MAX_DIGITS = 20
-"""Most digits, including leading zeros: RocketMQ pads to 20."""
-
-_DECIMAL = re.compile(rf"[0-9]{{1,{_MAX_DIGITS}}}")
-
-
 def offset(text: str) -> int | None:
     """Parse an offset; None if `text` is not a number, or one that no segment can have."""
-    if not _DECIMAL.fullmatch(text):
-        return None
-    number = int(text)
-    return number if number <= MAX_OFFSET else None
+    return units.decimal(text, MAX_OFFSET)
 
 
 def plan_objects(plan: AdoptionPlan, found: Iterable[StoredObject], into: str) -> None:

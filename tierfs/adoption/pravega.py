@@ -21,6 +21,7 @@ from tierfs.adoption.plan import (
     AdoptionPlan,
     ForeignExtent,
     LeftOut,
+    SegmentPlan,
     add_runs,
     offset,
     readable,
@@ -38,8 +39,8 @@ MAX_HEADER_BYTES = 64 * 1024 * 1024
 """Some hundred thousand chunks; a header is read into memory."""
 
 _UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_CHUNK = re.compile(rf"(?P<segment>.+)\.E-(?P<epoch>\d+)-O-(?P<offset>\d+)\.{_UUID}", re.DOTALL)
-_ROLLING_CHUNK = re.compile(r".+\$offset\.\d+", re.DOTALL)
+_CHUNK = re.compile(rf"(?P<segment>.+)\.E-(?P<epoch>[0-9]+)-O-(?P<offset>[0-9]+)\.{_UUID}", re.DOTALL)
+_ROLLING_CHUNK = re.compile(r".+\$offset\.[0-9]+", re.DOTALL)
 
 _SEPARATOR, _EQUALS, _AT = "&", "=", "@"
 _MAX_SIZE, _CONCAT = "maxsize", "concat"
@@ -185,7 +186,7 @@ def rolling(header: Sequence[HeaderChunk], objects: Mapping[str, StoredObject]) 
     """
     found: list[ForeignExtent] = []
     ends = [*(chunk.start_offset for chunk in header[1:]), None]
-    for chunk, end in zip(header, ends, strict=True):
+    for chunk, end in zip(header, ends, strict=False):  # a header without chunks has one end more
         held = objects.get(chunk.name)
         if end == chunk.start_offset or (held is None and not found and end is not None):
             continue
@@ -251,7 +252,10 @@ def _plan_header(
     try:
         chunks = parse_header(_read_header(storage, header), header.name)
         named = [chunk.name for chunk in chunks]
-        add_runs(plan, name, rolling(chunks, objects), into)
+        if named:
+            add_runs(plan, name, rolling(chunks, objects), into)
+        else:  # Pravega writes the header before the first chunk
+            plan.add(SegmentPlan(f"{into}/{name}", modified_ms=header.modified_ms), f"{into}/{name}")
     except TierfsError as exc:
         plan.refused.append((f"{into}/{name}", exc))
     return named

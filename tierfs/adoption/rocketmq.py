@@ -27,15 +27,15 @@ _QUEUE_COMPONENTS = 3
 
 _HASH_DIGITS = 8
 
-_IN_SEGMENT = r"seg-(?P<base>\d+)/"
+_IN_SEGMENT = r"seg-(?P<base>[0-9]+)/"
 _PATH = r"((?P<path>.+)/)?"
 _TYPE = r"(?P<type>(?!seg-)[^/]+)"
 _LAYOUTS = (
-    re.compile(rf"{_PATH}{_TYPE}/{_IN_SEGMENT}(chunk/chunk-(?P<position>\d+)|segment/segment-0)", re.DOTALL),
-    re.compile(rf"{_PATH}{_TYPE}/{_IN_SEGMENT}(chunk-(?P<position>\d+)|segment)", re.DOTALL),
-    re.compile(rf"{_PATH}{_TYPE}-(?P<base>\d+)(/chunk-(?P<position>\d+)|-seg)", re.DOTALL),
+    re.compile(rf"{_PATH}{_TYPE}/{_IN_SEGMENT}(chunk/chunk-(?P<position>[0-9]+)|segment/segment-0)", re.DOTALL),
+    re.compile(rf"{_PATH}{_TYPE}/{_IN_SEGMENT}(chunk-(?P<position>[0-9]+)|segment)", re.DOTALL),
+    re.compile(rf"{_PATH}{_TYPE}-(?P<base>[0-9]+)(/chunk-(?P<position>[0-9]+)|-seg)", re.DOTALL),
 )
-_POSIX = re.compile(rf"{_PATH}(?P<type>[A-Z_]+)/(?P<hash>[0-9a-f]{{8}})(?P<base>\d{{20}})", re.DOTALL)
+_POSIX = re.compile(rf"{_PATH}(?P<type>[A-Z_]+)/(?P<hash>[0-9a-f]{{8}})(?P<base>[0-9]{{20}})", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +106,7 @@ def _named(found: re.Match[str], position: int | None, doubt: str) -> Named | No
 def _wrong_java_hash(path: str) -> str:
     """Describe a wrong cluster hash, with which the plugin's names begin; empty for names without one."""
     parts = path.split("/")[:-_QUEUE_COMPONENTS]
-    if len(parts) < 2 or not re.fullmatch(r"-?\d{1,10}", parts[-2]):
+    if len(parts) < 2 or not re.fullmatch(r"-?[0-9]{1,10}", parts[-2]):
         return ""
     cluster, said = parts[-1], int(parts[-2])
     return "" if said == java_hash(cluster) else f"{said} is not the hash of cluster {cluster}"

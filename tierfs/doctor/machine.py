@@ -93,7 +93,7 @@ def allow_other(*, root: bool, allowed: bool) -> DoctorFinding:
 
 def kernel(release: str) -> DoctorFinding:
     """Check whether the kernel takes large FUSE requests."""
-    match = re.match(r"(\d+)\.(\d+)", release)
+    match = re.match(r"([0-9]+)\.([0-9]+)", release)
     if match is not None and (int(match[1]), int(match[2])) >= _LARGE_REQUESTS:
         return ok("kernel", f"Linux {release}")
     wanted = ".".join(map(str, _LARGE_REQUESTS))
@@ -135,7 +135,7 @@ def memory(free_bytes: int, budget_bytes: int) -> DoctorFinding:
 
 def available_bytes(memory_file: Path = _MEMORY_FILE, control_group: Path = _CONTROL_GROUP) -> int:
     """Return the memory a new process may use: the kernel's estimate, and no more than a container's limit leaves."""
-    match = re.search(r"^MemAvailable:\s+(\d+) kB$", memory_file.read_text(), re.MULTILINE)
+    match = re.search(r"^MemAvailable:\s+([0-9]+) kB$", memory_file.read_text(), re.MULTILINE)
     machine = int(match[1]) * _KIB if match is not None else os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     try:
         limit, used = ((control_group / name).read_text().strip() for name in ("memory.max", "memory.current"))
@@ -191,7 +191,7 @@ def java(answer: str | None) -> DoctorFinding:
     """Check whether Java is there and new enough, from the output of `java -version`."""
     if answer is None:
         return fail("java", f"missing; Spark needs Java {_MIN_JAVA} or newer", _INSTALL_JAVA)
-    match = re.search(r'version "(\d+)(?:\.(\d+))?[^"]*"', answer)
+    match = re.search(r'version "([0-9]+)(?:\.([0-9]+))?[^"]*"', answer)
     if match is None:
         return fail("java", "`java -version` does not tell its version", _INSTALL_JAVA)
     major = int(match[2] if match[1] == _OLD_SCHEME and match[2] else match[1])
@@ -205,7 +205,7 @@ def pyspark(installed: str | None) -> DoctorFinding:
     wanted = ".".join(map(str, _MIN_PYSPARK))
     if installed is None:
         return fail("pyspark", f"missing; tierfs needs {wanted} or newer", INSTALL_PYSPARK)
-    parts = re.match(r"(\d+)\.(\d+)", installed)
+    parts = re.match(r"([0-9]+)\.([0-9]+)", installed)
     if parts is None or (int(parts[1]), int(parts[2])) < _MIN_PYSPARK:
         return fail("pyspark", f"PySpark {installed}; tierfs needs {wanted} or newer", INSTALL_PYSPARK)
     return ok("pyspark", f"PySpark {installed}")

@@ -4,11 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tierfs import units
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
 from tierfs.fsck.findings import Finding, Kind, Mend, Severity
-from tierfs.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slot, entry_slot, part_name, slot_name
+from tierfs.journal.names import (
+    JOURNAL_PREFIX,
+    checkpoint_name,
+    checkpoint_slot,
+    entry_slot,
+    part_name,
+    part_of,
+    slot_name,
+)
 from tierfs.journal.publish import read_small
 from tierfs.metadata import changes
 from tierfs.metadata.records import StoreRecord
@@ -68,6 +77,7 @@ class JournalCheck:
         names = [listed.name for listed in self._storage.list(JOURNAL_PREFIX)]
         slots = {slot for name in names if (slot := entry_slot(name)) is not None}
         newest = max((slot for name in names if (slot := checkpoint_slot(name)) is not None), default=0)
+        yield from _strangers(names)
         yield from self._ahead(store, max(slots, default=0), newest)
         if state.checkpoint_slot:
             yield from self._checkpoint(state.checkpoint_slot)
@@ -113,6 +123,15 @@ class JournalCheck:
                     yield _bad(name, "it is not the part that its manifest names")
         except (DataLoss, NotFound) as exc:
             yield _bad(name, str(exc))
+
+
+def _strangers(names: list[str]) -> Iterator[Finding]:
+    """Yield one note on objects that every reader ignores."""
+    strange = [name for name in names if entry_slot(name) is None and checkpoint_slot(name) is None]
+    strange = [name for name in strange if part_of(name) is None]
+    if strange:
+        text = f"{units.count(len(strange), 'object')} with names that no owner gives, the first is this one: ignored"
+        yield Finding(Kind.JOURNAL, Severity.NOTE, strange[0], text, remedy="remove what tierfs did not write")
 
 
 def _bad(name: str, text: str) -> Finding:

@@ -114,7 +114,7 @@ def _parsed(data: bytes) -> StoreMark:
         store_id, version = fields[_STORE_KEY], fields.get("format", RECORD_VERSION)
         created = datetime.fromisoformat(fields.get("created", _UNKNOWN))
         created_ms = round(created.timestamp() * _MS_PER_S)
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as exc:
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as exc:
         raise _damaged("it is not a JSON object that names a store") from exc
     if not isinstance(store_id, str) or not _is_id(store_id):
         raise _damaged(f"its store {printable(str(store_id))} is not a store id")
@@ -233,8 +233,7 @@ def _require_own_slot(storage: ChunkStorage, ours: StoreRecord, slot: int) -> No
 def read_small(storage: ChunkStorage, name: str) -> bytes:
     """Return all bytes of a journal object; its size, which is untrusted, is checked before it is read."""
     length = storage.stat(name).length_bytes
-    if length > changes.MAX_OBJECT_BYTES:
-        raise DataLoss(f"{name} has {length} bytes; an object of a journal has at most {changes.MAX_OBJECT_BYTES}")
+    changes.check_size(name, length)
     buffer = memoryview(bytearray(length))
     if length:
         storage.read_into(name, 0, buffer)

@@ -1,14 +1,22 @@
-"""Names of the journal's objects. Slots sort before checkpoints, so one listing finds both."""
+"""Names of the journal's objects. Slots sort before checkpoints, so one listing finds both.
+
+Anybody who can write to the bucket chooses names: a number that no owner can reach makes it no name of a journal.
+"""
 
 from __future__ import annotations
 
 import re
 
+from tierfs.metadata.journal_state import MAX_EPOCH, first_of
+
 JOURNAL_PREFIX = "journal/"
 
-_SLOT = re.compile(r"journal/(\d{20})")
-_CHECKPOINT = re.compile(r"journal/checkpoint-(\d{20})")
-_PART = re.compile(r"journal/checkpoint-(\d{20})\.part-([0-9a-f]{32})-(\d{6})")
+MAX_SLOT = first_of(MAX_EPOCH + 1) - 1
+"""The last slot of the last owner there can be."""
+
+_SLOT = re.compile(r"journal/([0-9]{20})")
+_CHECKPOINT = re.compile(r"journal/checkpoint-([0-9]{20})")
+_PART = re.compile(r"journal/checkpoint-([0-9]{20})\.part-([0-9a-f]{32})-([0-9]{6})")
 
 
 def slot_name(slot: int) -> str:
@@ -28,17 +36,21 @@ def part_name(slot: int, attempt: str, index: int) -> str:
 
 def entry_slot(name: str) -> int | None:
     """Return the slot in an entry's name, None for other names."""
-    match = _SLOT.fullmatch(name)
-    return int(match[1]) if match else None
+    return _slot(_SLOT.fullmatch(name))
 
 
 def checkpoint_slot(name: str) -> int | None:
     """Return the slot in a manifest's name, None for other names."""
-    match = _CHECKPOINT.fullmatch(name)
-    return int(match[1]) if match else None
+    return _slot(_CHECKPOINT.fullmatch(name))
 
 
 def part_of(name: str) -> tuple[int, str] | None:
     """Return slot and attempt in a part's name, None for other names."""
     match = _PART.fullmatch(name)
-    return (int(match[1]), match[2]) if match else None
+    slot = _slot(match)
+    return None if match is None or slot is None else (slot, match[2])
+
+
+def _slot(match: re.Match[str] | None) -> int | None:
+    slot = 0 if match is None else int(match[1])
+    return slot if 0 < slot <= MAX_SLOT else None

@@ -23,6 +23,7 @@ from tierfs.journal.names import (
 )
 from tierfs.metadata import changes, journal_state
 from tierfs.metadata import records_pb2 as pb
+from tierfs.names import printable
 from tierfs.parallel import Pool
 
 READ_AHEAD = 4
@@ -101,7 +102,7 @@ def entries_behind(
     if beyond and following:
         epoch = read_entry(storage, following[-1]).store_epoch
     if at_least >= missing or any(read_entry(storage, item).store_epoch >= epoch for item in beyond):
-        raise DataLoss(f"slot {missing} of the journal is missing")
+        raise DataLoss(f"{slot_name(missing)} is missing", remedy=changes.RESTORE)
     return following
 
 
@@ -109,7 +110,7 @@ def read_entry(storage: ChunkStorage, item: StoredObject) -> pb.JournalEntry:
     """Read one entry. Raises DataLoss naming it when it is damaged, or belongs to another slot."""
     entry = changes.parse_entry(_read(storage, item), item.name)
     if entry.slot != entry_slot(item.name):
-        raise DataLoss(f"{item.name} is the entry of slot {entry.slot}")
+        raise changes.damaged(item.name, f"it is the entry of slot {entry.slot}")
     return entry
 
 
@@ -117,7 +118,7 @@ def read_manifest(storage: ChunkStorage, item: StoredObject) -> pb.CheckpointMan
     """Read one checkpoint's manifest. Raises DataLoss when it is damaged."""
     manifest = changes.parse_manifest(_read(storage, item), item.name)
     if manifest.slot != checkpoint_slot(item.name) or manifest.parts != len(manifest.part_crc32c):
-        raise DataLoss(f"{item.name} is damaged: it contradicts itself")
+        raise changes.damaged(item.name, "it contradicts itself")
     return manifest
 
 
@@ -126,7 +127,9 @@ def part_items(listing: JournalListing, manifest: pb.CheckpointManifest) -> list
     names = [part_name(manifest.slot, manifest.attempt, index) for index in range(manifest.parts)]
     for name in names:
         if name not in listing.parts:
-            raise DataLoss(f"{checkpoint_name(manifest.slot)} is incomplete: {name} is missing")
+            raise DataLoss(
+                f"{checkpoint_name(manifest.slot)} is incomplete: {printable(name)} is missing", remedy=changes.RESTORE
+            )
     return [listing.parts[name] for name in names]
 
 
@@ -136,7 +139,7 @@ def read_part(
     """Read one part of a checkpoint. Raises DataLoss unless its checksum is that in the manifest."""
     data = _read(storage, item)
     if crc32c(data) != manifest.part_crc32c[index]:
-        raise DataLoss(f"{item.name} is damaged: its checksum is not the one in the checkpoint")
+        raise changes.damaged(item.name, "its checksum is not the one in the checkpoint")
     return changes.parse_part(data, item.name)
 
 
@@ -148,9 +151,7 @@ def read_entries(storage: ChunkStorage, items: Iterable[StoredObject]) -> Genera
 
 def _read(storage: ChunkStorage, item: StoredObject) -> bytes:
     """Return all bytes of a journal object; its size is checked before memory is allocated for it."""
-    if item.length_bytes > changes.MAX_OBJECT_BYTES:
-        size = f"{item.length_bytes} bytes; an object of a journal has at most {changes.MAX_OBJECT_BYTES}"
-        raise DataLoss(f"{item.name} has {size}")
+    changes.check_size(item.name, item.length_bytes)
     buffer = memoryview(bytearray(item.length_bytes))
     if item.length_bytes:
         storage.read_into(item.name, 0, buffer)

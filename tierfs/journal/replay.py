@@ -11,14 +11,16 @@ garbage is the owner's business, so a replica takes none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 from tierfs import policy
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.journal import replay_rows
-from tierfs.metadata import batches, chains, directories, entries, tables, untrusted
+from tierfs.journal.names import checkpoint_name, slot_name
+from tierfs.metadata import batches, chains, changes, directories, entries, tables, untrusted
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import MAX_EPOCH
 from tierfs.metadata.records import RECORD_VERSION, SegmentRecord, TierState
@@ -28,13 +30,24 @@ from tierfs.metadata.untrusted import require
 from tierfs.types import EntryKind, SegmentId, SegmentKind, Tier
 
 
+@contextmanager
+def naming(name: str) -> Iterator[None]:
+    """Name the journal's object in errors about its contents, and say what to do with it."""
+    try:
+        yield
+    except DataLoss as exc:
+        # A record that is refused advises fsck of this store, which is not what is damaged.
+        remedy = changes.UPGRADE if exc.remedy == changes.UPGRADE else changes.RESTORE
+        raise DataLoss(f"{name}: {exc}", remedy=remedy) from exc
+
+
 def apply(txn: WriteTransaction, change: pb.Change) -> bool:
     """Apply one change; return False when it was applied before. Raises DataLoss."""
     if change.sequence and change.sequence <= applied(txn):
         return False
     kind = change.WhichOneof("body")
     if kind is None:
-        raise DataLoss("the journal holds a change of a kind this tierfs does not know", remedy="upgrade tierfs")
+        raise DataLoss("the journal holds a change of a kind this tierfs does not know", remedy=changes.UPGRADE)
     _HANDLERS[kind](txn, getattr(change, kind))
     if change.sequence:
         _move_to(txn, change.sequence)
@@ -42,47 +55,54 @@ def apply(txn: WriteTransaction, change: pb.Change) -> bool:
 
 
 def apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
-    """Apply the next slot's entry; return False when it is void, being an older owner's. Raises DataLoss.
+    """Apply the next slot's entry; return False when it is void, being an older owner's. Raises DataLoss, naming it.
 
     The caller checked the object's frame. An entry of another store, of another slot than the next, or one whose
     changes do not continue from the last applied one is refused.
     """
+    with naming(slot_name(entry.slot)):
+        return _apply_entry(txn, entry)
+
+
+def _apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
     store = txn.store
-    require_version(entry.version, f"slot {entry.slot}")
+    require_version(entry.version)
     if entry.store_id != store.store_id:
-        raise DataLoss(f"slot {entry.slot} belongs to another store")
+        raise DataLoss("it belongs to another store")
     if entry.slot != store.journal.next_slot:
-        raise DataLoss(f"slot {store.journal.next_slot} of the journal is missing")
+        raise DataLoss(f"the slot before it, {store.journal.next_slot}, is missing")
     txn.update_store(journal=replace(store.journal, next_slot=entry.slot + 1))
     if entry.store_epoch < store.store_epoch:
         return False
     if entry.changes and entry.first_sequence > applied(txn) + 1:
-        raise DataLoss(f"slot {entry.slot} begins at change {entry.first_sequence}, {applied(txn)} was the last")
+        raise DataLoss(f"it begins at change {entry.first_sequence}, {applied(txn)} was the last")
     expected = range(entry.first_sequence, entry.first_sequence + len(entry.changes))
     if [change.sequence for change in entry.changes] != list(expected) or entry.store_epoch > MAX_EPOCH:
-        raise DataLoss(f"slot {entry.slot}: its changes are not numbered in sequence")
+        raise DataLoss("its changes are not numbered in sequence")
     for change in entry.changes:
         apply(txn, change)
     txn.update_store(store_epoch=entry.store_epoch)
     return True
 
 
-def apply_state(txn: WriteTransaction, changes: Iterable[pb.Change]) -> None:
-    """Apply one part of a checkpoint. Raises DataLoss."""
-    for change in changes:
-        require(change.sequence == 0, "a checkpoint holds history")
-        if change.HasField("cold_link"):
-            _cold_link(txn, change.cold_link, merges=False)
-        else:
-            apply(txn, change)
+def apply_state(txn: WriteTransaction, state: Iterable[pb.Change], name: str) -> None:
+    """Apply the part of a checkpoint that has this name. Raises DataLoss, naming it."""
+    with naming(name):
+        for change in state:
+            require(change.sequence == 0, "a checkpoint holds history")
+            if change.HasField("cold_link"):
+                _cold_link(txn, change.cold_link, merges=False)
+            else:
+                apply(txn, change)
 
 
 def finish_checkpoint(txn: WriteTransaction, manifest: pb.CheckpointManifest) -> None:
-    """Set the position after a checkpoint, all parts of which were applied. Raises DataLoss."""
-    untrusted.check_id(manifest.slot, "a slot")
-    require(manifest.last_sequence <= untrusted.MAX_ID and manifest.store_epoch <= MAX_EPOCH, "a counter overflows")
-    replay_rows.check_tree(txn)
-    see_id(txn, max(manifest.next_id, 1) - 1)
+    """Set the position after a checkpoint, all parts of which were applied. Raises DataLoss, naming its manifest."""
+    with naming(checkpoint_name(manifest.slot)):
+        untrusted.check_id(manifest.slot, "a slot")
+        require(manifest.last_sequence <= untrusted.MAX_ID and manifest.store_epoch <= MAX_EPOCH, "a counter overflows")
+        replay_rows.check_tree(txn)
+        see_id(txn, max(manifest.next_id, 1) - 1)
     journal = replace(txn.store.journal, next_slot=manifest.slot + 1, checkpoint_slot=manifest.slot)
     txn.update_store(store_epoch=manifest.store_epoch, journal=journal)
     _move_to(txn, manifest.last_sequence)
@@ -93,10 +113,10 @@ def applied(txn: WriteTransaction) -> int:
     return txn.store.journal.published_sequence
 
 
-def require_version(version: int, what: str) -> None:
+def require_version(version: int) -> None:
     """Raise DataLoss for a format version of a newer tierfs."""
     if version > RECORD_VERSION:
-        raise DataLoss(f"{what} has format version {version}", remedy="upgrade tierfs")
+        raise DataLoss(f"it has format version {version}", remedy=changes.UPGRADE)
 
 
 def see_id(txn: WriteTransaction, *ids: int) -> None:
@@ -228,7 +248,7 @@ def _policy(txn: WriteTransaction, message: pb.PolicyRecord) -> None:
     try:
         policy.inherit([record.settings])
     except (InvalidRequest, ValueError) as exc:
-        raise DataLoss(f"the journal holds an impossible policy: {exc}", remedy="upgrade tierfs") from exc
+        raise DataLoss(f"the journal holds an impossible policy: {exc}", remedy=changes.UPGRADE) from exc
     txn.put(POLICIES, tables.u64(record.target_id), record)
     txn.touch(policies=True)
 
@@ -237,7 +257,8 @@ def _garbage(txn: WriteTransaction, message: pb.GarbageRecord) -> None:
     record = GARBAGE.codec.from_message(message)
     require(record.tier is Tier.COLD, "garbage of the local tier", record.name)
     untrusted.check_times(record.due_ms)
-    require(record.sequence <= untrusted.MAX_ID, "a counter overflows", record.sequence)
+    require(max(record.sequence, record.attempts << 32) <= untrusted.MAX_ID, "a counter overflows", record.sequence)
+    require(record.length <= untrusted.MAX_OBJECT_BYTES, "an object has an impossible length", record.name)
     untrusted.check_object_name(record.name, owned=True)
     if txn.store.replica or record.location_id != txn.store.cold_location_id:
         return

@@ -15,6 +15,7 @@ from typing import Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
+from tierfs import units
 from tierfs.checksum import crc32c
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata import chains, checksums, tables
@@ -44,6 +45,7 @@ from tierfs.metadata.tables import (
 )
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.metadata.transaction import add as queue
+from tierfs.names import printable
 from tierfs.types import ObjectId, SegmentId, SegmentKind, Tier
 
 M = TypeVar("M", bound=Message)
@@ -70,6 +72,11 @@ limit."""
 
 _RUNS_PER_CHANGE = 2048
 """Checksum runs per change, for those that do not fit into their link: 2 MiB."""
+
+UPGRADE = "upgrade tierfs"
+
+RESTORE = "restore it from a copy of the bucket; if tierfs did not write it, remove it"
+"""Remedy for a damaged object, and for one that stands where the journal's would."""
 
 CHUNKS_PER_CHANGE = 5000
 """Some 300 KB of records: far below the 4 MiB at which an entry ends; a change cannot be split across entries."""
@@ -372,28 +379,39 @@ def read_framed(file: Readable, name: str) -> bytes | None:
     if not header:
         return None
     if len(header) < _HEADER.size:
-        raise DataLoss(f"{name} ends in the middle of a header")
+        raise damaged(name, "it ends in the middle of a header")
     magic, _, _, length = _HEADER.unpack(header)
     if magic != MAGIC or length > MAX_OBJECT_BYTES:
-        raise DataLoss(f"{name} is damaged, or not a tierfs dump")
+        raise damaged(name, "it is not an object of tierfs")
     payload = file.read(length)
     if len(payload) < length:
-        raise DataLoss(f"{name} is cut: {len(payload)} of {length} bytes of a part")
+        raise damaged(name, f"it is cut: {len(payload)} of {length} bytes of a part")
     return header + payload
+
+
+def check_size(name: str, length_bytes: int) -> None:
+    """Raise DataLoss unless an object of a journal can be this long."""
+    if length_bytes > MAX_OBJECT_BYTES:
+        raise damaged(name, f"it has {length_bytes} bytes; an object of a journal has at most {MAX_OBJECT_BYTES}")
+
+
+def damaged(name: str, why: str) -> DataLoss:
+    """Return the error of an object that nobody can read."""
+    return DataLoss(f"{printable(name)} is damaged: {why}", remedy=RESTORE)
 
 
 def _parse(data: bytes, name: str, kind: type[M]) -> M:
     if len(data) < _HEADER.size:
-        raise DataLoss(f"{name} is cut: {len(data)} bytes")
+        raise damaged(name, f"it is cut: it has {units.count(len(data), 'byte')}")
     magic, version, crc, length = _HEADER.unpack_from(data)
     payload = data[_HEADER.size :]
     if magic != MAGIC:
-        raise DataLoss(f"{name} is not an object of a tierfs journal")
+        raise damaged(name, "it is not an object of tierfs")
     if version > RECORD_VERSION:
-        raise DataLoss(f"{name} has format version {version}", remedy="upgrade tierfs")
+        raise DataLoss(f"{printable(name)} has format version {version}", remedy=UPGRADE)
     if length != len(payload) or crc != crc32c(payload):
-        raise DataLoss(f"{name} is damaged: its checksum differs")
+        raise damaged(name, "its checksum differs")
     try:
         return kind.FromString(payload)
     except DecodeError as exc:
-        raise DataLoss(f"{name} cannot be decoded") from exc
+        raise damaged(name, "it cannot be decoded") from exc

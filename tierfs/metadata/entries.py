@@ -1,7 +1,8 @@
 """Positions of a ledger's entries in its segment: rows of `entries`, committed together with the length.
 
 A row has a run of consecutive entries; the runs of a ledger follow each other without a gap, from entry 0 at the
-segment's first byte on. An entry may be empty.
+segment's first byte on. An entry may be empty. A recovery and a replica write no rows for a closed ledger whose entries
+are all empty: its record, of some bytes, says how many there are, and rows of as many would be writes without bound.
 
 The bucket holds a copy of a ledger's rows: an object `ledgers/...` beside the one Pulsar reads. The journal does not
 carry these rows, two bytes and more per entry: each checkpoint would hold all of them. A recovery and a replica read
@@ -67,8 +68,12 @@ def runs(txn: ReadTransaction, segment_id: SegmentId, first_entry_id: int = 0) -
     prefix = tables.u64(segment_id)
     begin = txn.at_or_before(ENTRIES, tables.pair(segment_id, first_entry_id), prefix=prefix)
     start = tables.pair(segment_id, first_entry_id if begin is None else begin.first_entry_id)
+    has_rows = begin is not None
     for _, run in txn.scan(ENTRIES, start, prefix=prefix):
+        has_rows = True
         yield run
+    if not has_rows:
+        yield from _empty_runs(_empty_entries(txn, segment_id), first_entry_id)
 
 
 def placed(txn: ReadTransaction, segment_id: SegmentId, start: int, end: int) -> Iterator[PlacedEntry]:
@@ -158,7 +163,26 @@ def remove(txn: WriteTransaction, segment_id: SegmentId) -> None:
 
 def last_run(txn: ReadTransaction, segment_id: SegmentId) -> EntryRun | None:
     """Return the run with a ledger's last entries; None without entries."""
-    return txn.at_or_before(ENTRIES, tables.pair(segment_id, tables.MAX_U64), prefix=tables.u64(segment_id))
+    last = txn.at_or_before(ENTRIES, tables.pair(segment_id, tables.MAX_U64), prefix=tables.u64(segment_id))
+    if last is None and (count := _empty_entries(txn, segment_id)):
+        return next(_empty_runs(count, count - 1))
+    return last
+
+
+MOST_EMPTY_ENTRIES = 1 << 30
+"""Most entries of a ledger without a byte: any writer to the bucket can choose the number (a guess)."""
+
+
+def _empty_entries(txn: ReadTransaction, segment_id: SegmentId) -> int:
+    """Return the number of entries of a ledger without rows, by its record: 0 unless all are empty."""
+    ledger: LedgerRecord | None = txn.get(LEDGERS, tables.u64(segment_id))
+    return ledger.entries if ledger is not None and not ledger.bytes and ledger.entries <= MOST_EMPTY_ENTRIES else 0
+
+
+def _empty_runs(count: int, first_entry_id: int) -> Iterator[EntryRun]:
+    """Yield the runs of `count` empty entries, from the one that has `first_entry_id` on."""
+    for first in range(first_entry_id - first_entry_id % MAX_RUN_ENTRIES, count, MAX_RUN_ENTRIES):
+        yield EntryRun(first_entry_id=first, lengths=(0,) * min(MAX_RUN_ENTRIES, count - first))
 
 
 def put(txn: WriteTransaction, segment_id: SegmentId, run: EntryRun) -> None:
@@ -177,14 +201,18 @@ def object_name(segment_id: SegmentId, epoch: int, attempt: AttemptId) -> str:
     return f"{ENTRIES_PREFIX}entries-{segment_id}-e{epoch}-{attempt}"
 
 
-def encode(store_id: str, segment_id: SegmentId, runs: Iterable[EntryRun]) -> bytes:
-    """Return the object's bytes: parts, each framed as the journal's objects are."""
+def encode(store_id: str, segment_id: SegmentId, runs: Iterable[EntryRun], path: str = "") -> bytes:
+    """Return the object's bytes: parts, each framed as the journal's objects are.
+
+    `path` proves, where a copy of the bucket dropped user metadata, that the ledger's objects are the store's own.
+    """
     out = bytearray()
-    part = pb.EntriesPart(version=RECORD_VERSION, store_id=store_id, segment_id=segment_id)
+    part = pb.EntriesPart(version=RECORD_VERSION, store_id=store_id, segment_id=segment_id, path=path)
     for run in runs:
         part.runs.append(ENTRIES.codec.to_message(run))  # type: ignore[arg-type]
         if len(part.runs) == _RUNS_PER_PART:
             out += changes.frame(part)
+            part.ClearField("path")
             del part.runs[:]
     if part.runs or not out:
         out += changes.frame(part)
@@ -205,6 +233,14 @@ def decode(file: changes.Readable, name: str, segment_id: SegmentId) -> Iterator
                 raise DataLoss(f"{name}: entry {entry_id} is missing")
             entry_id, offset = run.end_entry_id, run.payload_end
             yield run
+
+
+def first_part(file: changes.Readable, name: str) -> pb.EntriesPart:
+    """Return the first part of a copy. Raises DataLoss naming the object when it has none, or a damaged one."""
+    framed = changes.read_framed(file, name)
+    if framed is None:
+        raise changes.damaged(name, "it is empty")
+    return changes.parse_entries_part(framed, name)
 
 
 def find(txn: ReadTransaction, segment_id: SegmentId) -> LedgerRecord:

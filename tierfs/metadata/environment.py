@@ -77,6 +77,8 @@ _NO_ROOM_BYTES = 1 << 20
 
 _MAX_DATABASES = 64
 
+_UNLIMITED = "run with: ulimit -v unlimited (LimitAS=infinity); tierfs maps 1 TiB of addresses, which use no memory"
+
 _registry: dict[Path, Environment] = {}
 _registry_lock = threading.Lock()
 
@@ -279,6 +281,15 @@ def _from_message(path: Path, exc: lmdb.Error) -> TierfsError:
         return _disk_full(path)
     if "Permission denied" in text:
         return PermissionDenied(f"{path}: permission denied")
+    if isinstance(exc, lmdb.MemoryError) or "Cannot allocate memory" in text:
+        # ENOMEM of the map: nothing is known of the metadata then, least of all that it is damaged.
+        return Unavailable(
+            f"{path}: the metadata needs more memory than is free, or than ulimit -v allows", remedy=_UNLIMITED
+        )
+    if any(os.strerror(number) in text for number in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOLCK)):
+        return Unavailable(f"{path}: the metadata cannot be opened now: {text}", remedy="try again; see: ulimit -n")
+    if os.strerror(errno.EROFS) in text:
+        return PermissionDenied(f"{path}: the disk of the metadata is read-only")
     if "closed" in text:
         return Closed(f"{path}: the metadata was closed")
     return DataLoss(f"{path}: the metadata cannot be used: {text}", remedy="run: tierfs fsck")

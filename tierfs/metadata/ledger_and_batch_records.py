@@ -12,6 +12,7 @@ from enum import IntEnum
 from typing import Self
 from uuid import UUID
 
+from tierfs import units
 from tierfs.metadata.records import Record, require
 from tierfs.types import AttemptId
 
@@ -121,8 +122,8 @@ class BatchRecord(Record):
         """Raise DataLoss unless the application has a name and the version is a number, both within their limits."""
         named = 0 < len(self.application.encode()) <= MAX_APPLICATION_BYTES
         require(named, "a batch of an impossible application", self.application[:40])
-        sound = self.batch.isascii() and self.batch.isdigit() and len(self.batch) <= len(str(MAX_BATCH))
-        require(sound and self.number <= MAX_BATCH, "a batch with an impossible version", self.batch[:40])
+        sound = units.decimal(self.batch, MAX_BATCH) is not None
+        require(sound, "a batch with an impossible version", self.batch[:40])
 
 
 @dataclass(frozen=True, slots=True)

@@ -432,16 +432,18 @@ class EntryRun(_message.Message):
     def __init__(self, version: _Optional[int] = ..., first_entry_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., lengths: _Optional[_Iterable[int]] = ..., stored_offset: _Optional[int] = ...) -> None: ...
 
 class EntriesPart(_message.Message):
-    __slots__ = ("version", "store_id", "segment_id", "runs")
+    __slots__ = ("version", "store_id", "segment_id", "runs", "path")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
     RUNS_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
     version: int
     store_id: str
     segment_id: int
     runs: _containers.RepeatedCompositeFieldContainer[EntryRun]
-    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., segment_id: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[EntryRun, _Mapping]]] = ...) -> None: ...
+    path: str
+    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., segment_id: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[EntryRun, _Mapping]]] = ..., path: _Optional[str] = ...) -> None: ...
 
 class RequestRecord(_message.Message):
     __slots__ = ("version", "id", "verb", "path", "state", "done_bytes", "total_bytes", "error_kind", "error", "options", "result", "created_ms", "item", "remedy")

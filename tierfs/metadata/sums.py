@@ -13,6 +13,7 @@ from dataclasses import dataclass, fields
 
 from google.protobuf.message import DecodeError
 
+from tierfs.errors import DataLoss
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import tables
 from tierfs.metadata.records import RECORD_VERSION
@@ -72,6 +73,9 @@ _STATE_TAG = b"\x48"
 
 _TIER_AT = tables.U64_BYTES
 """Position of the tier in a key of `chunks`."""
+
+MAX_SUM = 2**63 - 1
+"""The row holds signed 64-bit numbers. Records of a bucket are bounded one by one; their sum is bounded here."""
 
 Values = list[int]
 """The fields of Sums, in their order: changed in place, as a commit of an append has microseconds for this."""
@@ -190,6 +194,8 @@ class Tally:
                 _add(count, self.values, key, old, -1)
             if new is not None:
                 _add(count, self.values, key, new, 1)
+        if max(self.values) > MAX_SUM:
+            raise _too_many()
 
     def restart(self) -> None:
         """Begin to count all rows again."""
@@ -202,6 +208,8 @@ class Tally:
             for key, data in scan(name, self._key + b"\0" if self._key else b""):
                 _add(count, self.values, key, data, 1)
                 self._key, rows = bytes(key), rows - 1
+                if max(self.values) > MAX_SUM:
+                    raise _too_many()
                 if not rows:
                     return
             self._table, self._key = self._table + 1, b""
@@ -231,6 +239,10 @@ class Tally:
         if before[_ACTIVE] != after[_ACTIVE] and old is not None and new is not None:
             # Appends do not report a chunk that ended, and the planner needs it.
             self.changed_active.add(SegmentId(tables.read_u64(key)))
+
+
+def _too_many() -> DataLoss:
+    return DataLoss("all records together hold more bytes than there can be", remedy="run: tierfs fsck")
 
 
 def _add(count: _Count, values: Values, key: bytes, data: bytes, sign: int) -> None:

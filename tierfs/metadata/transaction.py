@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import lmdb
 
 from tierfs.clock import Clock
-from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.errors import DataLoss, NotFound, StorageFull, TierfsError, Unavailable
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import sums, tables
 from tierfs.metadata.environment import Environment, map_lmdb_errors
@@ -399,7 +399,9 @@ def _commit(environment: Environment, txn: Any) -> None:
     try:
         with map_lmdb_errors(environment.path):
             txn.commit()
-    except DataLoss as exc:
+    except StorageFull:
+        raise
+    except TierfsError as exc:
         environment.broken = str(exc)
         raise
 

@@ -24,6 +24,9 @@ MAX_ID = 2**63 - 1
 MAX_OFFSET = 2**63 - 1
 """Limit of an offset in a file (off_t)."""
 
+MAX_OBJECT_BYTES = 2**46
+"""Limit of an object's length, 64 TiB: more than any server stores (S3: 50 TB), and what claims of it may cost."""
+
 MAX_NAME_BYTES = 1024
 """Limit of an S3 key."""
 
@@ -104,7 +107,7 @@ def check_object(record: ObjectRecord, own_location: int) -> None:
     check_id(record.id, "an object")
     require(record.tier is Tier.COLD, "names a local object", record.id)
     check_times(record.created_ms)
-    require(0 < record.length <= MAX_OFFSET, "an object has an impossible length", record.id)
+    require(0 < record.length <= MAX_OBJECT_BYTES, "an object has an impossible length", record.id)
     own = record.location_id == own_location
     require(own or record.foreign, "an object outside the store's location is not marked as foreign", record.id)
     check_object_name(record.name, owned=not record.foreign)
@@ -114,7 +117,7 @@ def check_object(record: ObjectRecord, own_location: int) -> None:
         check_object_name(record.entries_name, owned=True)
     if record.encoding is not PayloadEncoding.RAW:
         check_id(record.segment_id, "a ledger's object with a segment")
-        require(record.stored_length <= MAX_OFFSET, "an object has an impossible length", record.id)
+        require(record.stored_length <= MAX_OBJECT_BYTES, "an object has an impossible length", record.id)
         require(record.payload_start + record.length <= MAX_OFFSET, "an object ends beyond every file", record.id)
 
 

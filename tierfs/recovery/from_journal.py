@@ -25,16 +25,17 @@ from tierfs.config import Settings
 from tierfs.errors import DataLoss, InvalidRequest, NotFound, Unavailable
 from tierfs.journal import reader, replay
 from tierfs.journal.checkpoint import Checkpointer
-from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.journal.names import JOURNAL_PREFIX, slot_name
 from tierfs.journal.publish import Publisher
 from tierfs.journal.reader import JournalListing
+from tierfs.metadata import changes, tables
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata import tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.metrics import Metrics
+from tierfs.names import printable
 from tierfs.parallel import Meter, OnProgress, Pool
 from tierfs.recovery import loss
 from tierfs.recovery.loss import SegmentLoss
@@ -97,7 +98,7 @@ class Rebuilder:
         try:
             return self._rebuild_from(listing, 0, tuple(warnings))
         except _Unusable as exc:
-            raise DataLoss("; ".join([str(exc), *warnings]), remedy=exc.remedy or FROM_OBJECTS) from exc
+            raise DataLoss("; ".join([str(exc), *warnings]), remedy=_way_out(exc)) from exc
 
     def _rebuild_from(self, listing: JournalListing, slot: int, warnings: tuple[str, ...]) -> Rebuilt:
         """Replay from a checkpoint or the first entry. Raises _Unusable for a bad checkpoint, DataLoss for an entry."""
@@ -112,7 +113,7 @@ class Rebuilder:
             self._replay(metadata, items)
         except DataLoss as exc:
             metadata.close()
-            raise DataLoss(str(exc), remedy=exc.remedy or FROM_OBJECTS) from exc
+            raise DataLoss(str(exc), remedy=_way_out(exc)) from exc
         except BaseException:
             metadata.close()
             raise
@@ -123,7 +124,8 @@ class Rebuilder:
         if slot:
             return reader.read_manifest(self.storage, listing.checkpoints[slot])
         if listing.epoch:
-            raise DataLoss("the journal begins with a recovery from objects that has not written its checkpoint")
+            first = slot_name(min(listing.slots))
+            raise DataLoss(f"{first} begins a recovery from objects that has not written its checkpoint")
         return None
 
     def _from_checkpoint(self, listing: JournalListing, manifest: pb.CheckpointManifest | None) -> MetadataStore:
@@ -158,7 +160,7 @@ class Rebuilder:
             parts = pool.in_order(read, enumerate(items), ahead=reader.READ_AHEAD)
             for item, part in zip(items, parts, strict=True):
                 with metadata.write() as txn:
-                    replay.apply_state(txn, part.changes)
+                    replay.apply_state(txn, part.changes, item.name)
                 self.advance(item.length_bytes, item.name)
         with metadata.write() as txn:
             replay.finish_checkpoint(txn, manifest)
@@ -167,21 +169,19 @@ class Rebuilder:
         """Apply entries in order."""
         with closing(reader.read_entries(self.storage, items)) as entries:
             for item, entry in zip(items, entries, strict=True):
-                _apply_entry(metadata, entry, item.name)
+                with metadata.write() as txn:
+                    replay.apply_entry(txn, entry)
                 self.advance(item.length_bytes, item.name)
 
 
-def _apply_entry(metadata: MetadataStore, entry: pb.JournalEntry, name: str) -> None:
-    try:
-        with metadata.write() as txn:
-            replay.apply_entry(txn, entry)
-    except DataLoss as exc:
-        raise DataLoss(f"{name}: {exc}", remedy=exc.remedy) from exc
+def _way_out(error: DataLoss) -> str:
+    """Return the remedy of a journal that cannot be replayed."""
+    return changes.UPGRADE if error.remedy == changes.UPGRADE else f"{changes.RESTORE}; without a copy, {FROM_OBJECTS}"
 
 
 def _checked_id(store_id: str) -> str:
     if not _STORE_ID.fullmatch(store_id):
-        raise DataLoss(f"the journal names no store: {store_id!r}")
+        raise DataLoss(f"the journal names no store: {printable(store_id)!r}")
     return store_id
 
 

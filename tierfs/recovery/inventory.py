@@ -192,7 +192,7 @@ class _Names:
     def passing(self, items: Iterable[StoredObject]) -> Iterator[StoredObject]:
         """Yield the items and add each name to the digest."""
         for item in items:
-            self._hash.update(item.name.encode() + b"\0")
+            self._hash.update(item.name.encode(errors="surrogatepass") + b"\0")  # a file's may be no UTF-8
             yield item
 
     @property

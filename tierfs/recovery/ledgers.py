@@ -1,7 +1,8 @@
 """Rebuild ledgers from their objects alone: those that this store offloaded, as their metadata say.
 
-A data object without its index object was not offloaded, as for Pulsar. Objects that a Pulsar cluster keeps in the
-same place are not touched: `tierfs adopt pulsar` reads them.
+A data object without its index object was not offloaded, as for Pulsar. Where a copy of the bucket dropped user
+metadata, the copy of a ledger's entries has the store and the name in its bytes. Objects that a Pulsar cluster keeps in
+the same place are not touched, and listed: `tierfs adopt pulsar` reads them.
 """
 
 from __future__ import annotations
@@ -9,27 +10,29 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from uuid import UUID
 
-from tierfs import names
+from tierfs import names, units
 from tierfs.adoption.ledger_link import LedgerLinker
 from tierfs.adoption.ledger_read import LedgerReader
 from tierfs.adoption.link import Standing
 from tierfs.adoption.plan import LedgerPart, LedgerPlan
+from tierfs.backup.segment import ObjectFile
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, NotFound
 from tierfs.ledger import keys as object_keys
 from tierfs.ledger.blocks import Deviations
 from tierfs.ledger.index import LedgerIndex
 from tierfs.ledger.keys import Role
+from tierfs.metadata import entries
 from tierfs.metadata.journal_state import MAX_EPOCH
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.parallel import Meter, Pool
 from tierfs.reading.ledger_objects import Pieces, read_index
 from tierfs.recovery.rebuild_segment import LeftOver
-from tierfs.tiering.ledgers.copies import ledger_objects, uuid_of
+from tierfs.tiering.ledgers.copies import copy_of, ledger_objects, uuid_of
 
 _AT_ONCE = 4
 """Parts of an object that are read in parallel (a guess)."""
@@ -38,6 +41,8 @@ _LOOKS = 16
 """Objects whose metadata are read in parallel."""
 
 _INDEX = "-index"
+_NO_UUID = UUID(int=0)
+_NOT_OURS = "nothing says that this store wrote it; if a Pulsar cluster did: tierfs adopt pulsar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,31 +59,44 @@ class OffloadedLedger:
 
 def find(storage: ChunkStorage, store_id: str, left: list[LeftOver]) -> list[OffloadedLedger]:
     """Find a store's ledgers by their objects; of several attempts the newest. Append the other objects to `left`."""
-    listed = {stored.name: stored for stored in ledger_objects(storage) if uuid_of(stored.name) is not None}
-    data = [name for name in listed if not name.endswith(_INDEX)]
+    listed = {stored.name: stored for stored in ledger_objects(storage)}
+    copies = {copy[0]: stored for stored in listed.values() if (copy := copy_of(stored.name)) is not None}
+    data = [name for name in listed if uuid_of(name) is not None and not name.endswith(_INDEX)]
     found: dict[str, OffloadedLedger] = {}
 
-    def look(name: str) -> StoredObject | None:
+    def look(name: str) -> OffloadedLedger | LeftOver | None:
         try:
-            return storage.stat(name)
+            stored = storage.stat(name)
+            if not stored.metadata and (copy := copies.get(uuid_of(name) or _NO_UUID)) is not None:
+                stored = replace(stored, metadata=_metadata_of(storage, copy))
+            if stored.metadata.get("store") != store_id:
+                return LeftOver(name, _NOT_OURS)
+            return _parsed(stored, listed)
         except NotFound:
             return None
+        except DataLoss as exc:
+            return LeftOver(name, str(exc))
 
     with Pool(_LOOKS, "tierfs-recover") as pool:
-        for stored in pool.in_order(look, data):
-            if stored is None or stored.metadata.get("store") != store_id:
-                continue
-            try:
-                ledger = _parsed(stored, listed)
-            except DataLoss as exc:
-                left.append(LeftOver(stored.name, str(exc)))
-                continue
-            other = found.get(ledger.path)
-            if other is None or _age(other) < _age(ledger):
-                found[ledger.path], ledger = ledger, other or ledger
-            if other is not None:
-                left.append(LeftOver(ledger.data.name, f"another attempt at {names.printable(ledger.path)}"))
+        for looked in pool.in_order(look, data):
+            if isinstance(looked, LeftOver):
+                left.append(looked)
+            elif looked is not None:
+                older, *newer = sorted(filter(None, (found.get(looked.path), looked)), key=_age)
+                found[looked.path] = newer[0] if newer else older
+                if newer:
+                    left.append(LeftOver(older.data.name, f"another attempt at {names.printable(looked.path)}"))
     return list(found.values())
+
+
+def _metadata_of(storage: ChunkStorage, copy: StoredObject) -> dict[str, str]:
+    """Return the metadata that an object of a ledger had, by the copy of its entries; empty for an adopted ledger."""
+    part, named = entries.first_part(ObjectFile(storage, copy), copy.name), copy_of(copy.name)
+    if not part.path or named is None:
+        return {}
+    name = base64.urlsafe_b64encode(part.path.encode()).decode("ascii")
+    ours = {"store": part.store_id, "epoch": str(named[1]), "name": name}
+    return {**ours, object_keys.VERSION_KEY: object_keys.FORMAT_VERSION, object_keys.ROLE_KEY: Role.DATA.value}
 
 
 def _age(ledger: OffloadedLedger) -> tuple[int, int]:
@@ -93,15 +111,14 @@ def _parsed(data: StoredObject, listed: Mapping[str, StoredObject]) -> Offloaded
     metadata = {key.lower(): value for key, value in data.metadata.items()}
     object_keys.check_version(metadata, data.name)
     key = names.ledger_key(data.name)
-    epoch = metadata.get("epoch", "")
+    epoch = units.decimal(metadata.get("epoch", ""), MAX_EPOCH)
     try:
         path = names.join(names.split(base64.urlsafe_b64decode(metadata.get("name", "")).decode()))
     except (binascii.Error, UnicodeDecodeError, InvalidRequest) as exc:
         raise DataLoss(f"{names.printable(data.name)}: its name cannot be decoded: {exc}") from exc
-    is_epoch = epoch.isascii() and epoch.isdigit() and int(epoch) <= MAX_EPOCH
-    if not path or key is None or key.ledger_id is None or not is_epoch or metadata.get("role") != Role.DATA.value:
+    if not path or key is None or key.ledger_id is None or epoch is None or metadata.get("role") != Role.DATA.value:
         raise DataLoss(f"{names.printable(data.name)} does not say which ledger it is")
-    return OffloadedLedger(data, index, key.uuid, path, key.ledger_id, int(epoch))
+    return OffloadedLedger(data, index, key.uuid, path, key.ledger_id, epoch)
 
 
 class LedgerRebuilding:

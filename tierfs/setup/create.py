@@ -118,7 +118,7 @@ _MOST_LISTINGS = 20
 _LAST = "\U0010ffff"
 """After every name that begins with the text before it."""
 
-_OF_A_STORE = re.compile(rf"(?P<prefix>.+)/({JOURNAL_PREFIX}(checkpoint-)?\d{{20}}|{MARK_NAME})", re.DOTALL)
+_OF_A_STORE = re.compile(rf"(?P<prefix>.+)/({JOURNAL_PREFIX}(checkpoint-)?[0-9]{{20}}|{MARK_NAME})", re.DOTALL)
 
 
 def refuse_nested(location: LocationRecord, store: Path, storage: ChunkStorage, settings: ColdSettings) -> None:

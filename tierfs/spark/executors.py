@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from tierfs import units
 from tierfs.config import ColdSettings
 from tierfs.errors import InvalidRequest, Unavailable, named
 from tierfs.metadata.records import LocationRecord
@@ -26,7 +27,8 @@ _JOB_S = 120.0
 
 _STANDALONE = "spark://"
 _OTHER_MASTERS = re.compile(r"local(\[.+\])?$|yarn$|k8s://")
-_LOST = re.compile(r"Lost task \S+ in stage \S+ \(TID \d+\) \((\S+) executor (\S+)\): (?!TaskKilled)")
+_LOST = re.compile(r"Lost task \S+ in stage \S+ \(TID [0-9]+\) \((\S+) executor (\S+)\): (?!TaskKilled)")
+_MAX_PORT = 2**16 - 1
 _FIND_MASTER = "start it, or name it as its web page does: spark://HOST:PORT"
 
 
@@ -104,10 +106,11 @@ def require_master(master: str) -> None:
     why = ""
     for place in master.removeprefix(_STANDALONE).split(","):
         host, _, port = place.rpartition(":")
-        if not (host and port.isdecimal()):
+        number = units.decimal(port, _MAX_PORT)
+        if not host or number is None:
             raise InvalidRequest(f"{master} is not a Spark master; expected spark://HOST:PORT", remedy=_FIND_MASTER)
         try:
-            socket.create_connection((host.strip("[]"), int(port)), MASTER_S).close()
+            socket.create_connection((host.strip("[]"), number), MASTER_S).close()
             return
         except OSError as exc:
             why = exc.strerror or str(exc)

@@ -155,16 +155,18 @@ class Given:
         value = self.text(name)
         if value is None:
             return default
-        if not value.isdecimal() or not int(value):
+        number = units.decimal(value)
+        if not number:
             raise self._wrong(name, "a whole number above 0")
-        return int(value)
+        return number
 
     def position(self, name: str) -> int | None:
         """Return an offset or the number of an entry."""
         value = self.text(name)
-        if value is not None and not value.isdecimal():
+        position = None if value is None else units.decimal(value)
+        if value is not None and position is None:
             raise self._wrong(name, "a whole number")
-        return None if value is None else int(value)
+        return position
 
     def size(self, name: str, default: int) -> int:
         """Return bytes, from texts like 64MiB; Spark's 64m and 64mb mean the same."""

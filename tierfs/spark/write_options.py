@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tierfs import names
+from tierfs import names, units
 from tierfs.app.sources import split_url
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import batches
@@ -107,7 +107,8 @@ def _transaction(given: Given, *, stream: bool) -> tuple[str | None, int | None]
     if application is None or text is None:
         missing = "txnAppId" if application is None else "txnVersion"
         raise InvalidRequest(f"{missing} is missing", remedy="give txnAppId and txnVersion together, or none of them")
-    if not (text.isascii() and text.isdecimal()):
+    version = units.decimal(text)
+    if version is None:
         raise InvalidRequest(f"txnVersion is {printable(text)!r}", remedy="it must be a whole number from 0 on")
-    batches.check(application, int(text))
-    return application, int(text)
+    batches.check(application, version)
+    return application, version

@@ -121,9 +121,17 @@ def _log_path(directory: Path, name: str) -> Path:
     return directory / f"{name}.log"
 
 
+class OneLine(logging.Formatter):
+    """Formats a record as one printable line, whatever names are in it; a traceback follows as it is."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        return errors.printable(super().formatMessage(record))
+
+
 def _log_to(path: Path) -> None:
     handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8")
-    handler.setFormatter(logging.Formatter(_LOG_FORMAT))
+    handler.setFormatter(OneLine(_LOG_FORMAT))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(min(root.level, logging.INFO))

@@ -232,7 +232,7 @@ def _sidecar(name: str, status: os.stat_result) -> str:
 def _parsed(name: str, text: bytes) -> dict[str, str]:
     try:
         metadata = json.loads(text)
-    except ValueError as exc:
+    except (ValueError, RecursionError) as exc:
         raise DataLoss(f"{printable(name)}: its metadata is damaged") from exc
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise DataLoss(f"{printable(name)}: its metadata is damaged")

@@ -18,7 +18,7 @@ _MAX_ERROR_BYTES = 64 * 1024
 """Limit for reading an error document."""
 
 _ERROR_CODE = re.compile(rb"<Code>([A-Za-z0-9.]+)</Code>")
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -275,10 +275,11 @@ class Composer:
                     PartNumber=number,
                     **request,
                 )
+                etag = answer["CopyPartResult"]["ETag"]
         except AlreadyExists as exc:  # the meaning of a failed condition elsewhere
             self._require_version(piece.name, piece.etag, start + one.length_bytes)  # raises with the current version
             raise DataLoss(f"{printable(piece.name)}: it was replaced: its etag is not {piece.etag}") from exc
-        return UploadPart({"PartNumber": number, "ETag": answer["CopyPartResult"]["ETag"]}, None)
+        return UploadPart({"PartNumber": number, "ETag": etag}, None)
 
     def _gather(self, pieces: Sequence[ObjectPiece], slices: Sequence[Slice]) -> bytes:
         """Return the bytes of slices in one buffer."""

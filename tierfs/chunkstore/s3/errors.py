@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from botocore import exceptions as botocore
+from botocore.parsers import ResponseParserError
 from urllib3 import exceptions as urllib3
 from urllib3.util.ssl_match_hostname import CertificateError
 
@@ -124,6 +125,8 @@ _BROKEN = (
     http.client.HTTPException,
     OSError,
 )
+_UNREADABLE = (ResponseParserError, ValueError, OverflowError, LookupError, RuntimeError)
+"""Of botocore's parsers for a number or time that is none, and of ours for a field that is missing or impossible."""
 _TIMEOUTS = (botocore.ReadTimeoutError, urllib3.ReadTimeoutError, TimeoutError)
 
 
@@ -148,6 +151,11 @@ def map_s3_errors(location: S3Location, action: str, name: str = "") -> Iterator
     except botocore.BotoCoreError as exc:
         raise InvalidRequest(
             f"cannot {action} {location.url(name)} at {location.endpoint} ({type(exc).__name__})"
+        ) from exc
+    except _UNREADABLE as exc:
+        message = f"{location.endpoint} was asked to {action} {location.url(name)}, and its answer is not one of S3"
+        raise Unavailable(
+            f"{message} ({type(exc).__name__})", remedy="try again; if it stays: is --endpoint-url an S3 server?"
         ) from exc
 
 

@@ -120,8 +120,8 @@ def server_time_ms(connection: S3Connection) -> int | None:
             answer = connection.client.list_objects_v2(Bucket=location.bucket, Prefix=location.key(""), MaxKeys=1)
         except ClientError as exc:
             answer = exc.response
-    date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
-    return None if date is None else round(parsedate_to_datetime(date).timestamp() * _MS_PER_S)
+        date = answer["ResponseMetadata"].get("HTTPHeaders", {}).get("date")
+        return None if date is None else round(parsedate_to_datetime(date).timestamp() * _MS_PER_S)
 
 
 def bucket_rules(connection: S3Connection) -> BucketRules:

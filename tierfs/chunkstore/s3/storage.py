@@ -38,6 +38,7 @@ from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, Not
 from tierfs.metrics import MetricSink, NullMetrics
 from tierfs.names import printable
 from tierfs.parallel import Pool
+from tierfs.units import MAX_BYTES
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -169,9 +170,7 @@ class S3Storage:
         check_name(name)
         with map_s3_errors(self.location, "look at", name):
             answer = self._client.head_object(**self._address(name))
-        etag, metadata = answer["ETag"].strip('"'), answer["Metadata"]
-        modified_ms = _milliseconds(answer["LastModified"])
-        return StoredObject(name, answer["ContentLength"], etag, modified_ms, metadata)
+            return _described(name, answer["ContentLength"], answer, answer["Metadata"])
 
     def delete(self, name: str) -> None:
         """See ChunkStorage.delete. Also aborts unfinished multipart uploads of the name.
@@ -184,9 +183,9 @@ class S3Storage:
             self._client.delete_object(**self._address(name))
             key = self.location.key(name)
             answer = self._client.list_multipart_uploads(Bucket=self.location.bucket, Prefix=key)
-        for upload in answer.get("Uploads", []):
-            if upload["Key"] == key:
-                self._abort_upload(name, upload["UploadId"])
+            uploads = [upload["UploadId"] for upload in answer.get("Uploads", []) if upload["Key"] == key]
+        for upload_id in uploads:
+            self._abort_upload(name, upload_id)
 
     def _abort_upload(self, name: str, upload_id: str) -> None:
         """Abort an upload; one that is gone is success, which servers answer in two ways."""
@@ -208,26 +207,28 @@ class S3Storage:
             check_open(self._closed, self)
             with map_s3_errors(self.location, "list", prefix):
                 page = next(pages, None)
+                entries = () if page is None else page.get("Contents", ())
+                listed = [_described(self._name(entry, key_prefix), entry["Size"], entry, {}) for entry in entries]
             if page is None:
                 return
-            for entry in page.get("Contents", ()):
-                name = self.location.name(entry["Key"])
-                modified_ms = _milliseconds(entry["LastModified"])
-                yield StoredObject(name, entry["Size"], entry["ETag"].strip('"'), modified_ms)
+            yield from listed
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
         """See Uploads.uploads."""
         check_open(self._closed, self)
+        key_prefix = self.location.key(prefix)
         paginator = self._client.get_paginator("list_multipart_uploads")
-        pages = iter(paginator.paginate(Bucket=self.location.bucket, Prefix=self.location.key(prefix)))
+        pages = iter(paginator.paginate(Bucket=self.location.bucket, Prefix=key_prefix))
         while True:
             with map_s3_errors(self.location, "list the uploads of", prefix):
                 page = next(pages, None)
+                uploads = [
+                    PendingUpload(self._name(entry, key_prefix), entry["UploadId"], _milliseconds(entry["Initiated"]))
+                    for entry in (() if page is None else page.get("Uploads", ()))
+                ]
             if page is None:
                 return
-            for entry in page.get("Uploads", ()):
-                name = self.location.name(entry["Key"])
-                yield PendingUpload(name, entry["UploadId"], _milliseconds(entry["Initiated"]))
+            yield from uploads
 
     def abort_upload(self, upload: PendingUpload) -> None:
         """See Uploads.abort_upload."""
@@ -269,9 +270,24 @@ class S3Storage:
         check_open(self._closed, self)
         return bucket_rules(self._connection)
 
+    def _name(self, entry: Mapping[str, Any], key_prefix: str) -> str:
+        """Return the name of a listed key. Raises ValueError for one that was not asked for."""
+        key: str = entry["Key"]
+        if not key.startswith(key_prefix):
+            raise ValueError(f"a key outside {key_prefix}")
+        return self.location.name(key)
+
     def _address(self, name: str) -> dict[str, Any]:
         return {"Bucket": self.location.bucket, "Key": self.location.key(name)}
 
 
+def _described(name: str, length_bytes: int, answer: Mapping[str, Any], metadata: Mapping[str, str]) -> StoredObject:
+    """Return an object as an answer describes it. Raises ValueError or KeyError for what no object can be."""
+    if not 0 <= length_bytes <= MAX_BYTES:
+        raise ValueError(f"a length of {length_bytes}")
+    return StoredObject(name, length_bytes, answer["ETag"].strip('"'), _milliseconds(answer["LastModified"]), metadata)
+
+
 def _milliseconds(moment: datetime) -> int:
-    return round(moment.timestamp() * _MS_PER_S)
+    """Return a time since the epoch; 0 for one before it, as of servers that do not know an object's."""
+    return max(0, round(moment.timestamp() * _MS_PER_S))

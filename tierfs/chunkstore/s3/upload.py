@@ -160,8 +160,8 @@ class Uploader:
                 **self._address(name), UploadId=upload_id, PartNumber=number, Body=body, **request
             )
             timer.sent(len(body))
+            listed = {"PartNumber": number, "ETag": answer["ETag"]}
         self._checked_etag(name, answer, checksum.md5.hex() if checksum.md5 else None)
-        listed = {"PartNumber": number, "ETag": answer["ETag"]}
         if checksum.md5 is None:
             listed |= checksum.parameters
         return UploadPart(listed, checksum.md5)
@@ -185,7 +185,7 @@ class Uploader:
                 **self._address(name), Metadata=dict(metadata), ContentType=_CONTENT_TYPE, **request
             )
             timer.answered()
-        return answer["UploadId"]
+            return answer["UploadId"]
 
     def _upload_part(self, name: str, source: Source, start: int, size: int, upload_id: str, number: int) -> UploadPart:
         body = _as_body(read_source(name, source, start, size))

@@ -102,13 +102,27 @@ def _copies(
 ) -> Iterator[ScrubPiece]:
     if not candidates:
         yield ScrubPiece(segment_id, span, None, first=True)
-    for start in range(span.start, span.end, PIECE_BYTES):
-        part = ByteRange(start, min(start + PIECE_BYTES, span.end))
+        return  # however long the lost range is
+    at = span.start
+    while at < span.end:
+        # Without checksums nothing is read: one piece, however many bytes a record claims.
+        covered = min(_next_covered(txn, placed, at) for placed in candidates)
+        part = ByteRange(at, min(max(at + PIECE_BYTES, covered), span.end))
+        at = part.end
         for index, placed in enumerate(candidates):
             wanted = in_object(part, placed)
             for held, grid in _grids(txn, placed, wanted):
                 moved = ByteRange(held.start - wanted.start + part.start, held.end - wanted.start + part.start)
                 yield ScrubPiece(segment_id, moved, placed, index == 0, grid)
+
+
+def _next_covered(txn: ReadTransaction, placed: PlacedChunk, at: int) -> int:
+    """Return the first byte of the segment from `at` on that has a checksum in this copy; its end without one."""
+    offset = in_object(ByteRange(at, placed.chunk.end_offset), placed).start
+    if checksums.run_at(txn, placed.object.id, offset) is not None:
+        return at
+    behind = checksums.run_behind(txn, placed.object.id, offset)
+    return placed.chunk.end_offset if behind is None else at + behind - offset
 
 
 def _grids(txn: ReadTransaction, placed: PlacedChunk, wanted: ByteRange) -> Iterator[tuple[ByteRange, Grid | None]]:

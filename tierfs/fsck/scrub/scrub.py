@@ -8,12 +8,13 @@ from tierfs import ranges
 from tierfs.chunkstore.link import Links, Slots
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss
+from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.fsck.places import Places
 from tierfs.fsck.scrub.copy_reader import Checked, CopyReader
 from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
 from tierfs.metadata import tables
 from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
 from tierfs.parallel import Pool
@@ -37,6 +38,9 @@ class Scrubber:
         """Etags of the objects read: those that differ and whose bytes proved right wait to be adopted."""
         self.places = Places(metadata, storage_of)
         self._storage_of = storage_of
+        self._measured: set[int] = set()
+        self._shorter: dict[int, int] = {}
+        """Lengths of cold objects that end before their records say, by id."""
         self._links = Links(_MOST_AT_ONCE)
         self._slots = Slots()
         self._copies = CopyReader(lambda: files, self._linked, self.etags.read_into, self._away, self.etags.proved)
@@ -69,12 +73,29 @@ class Scrubber:
         """Check one piece; read apparently bad bytes once more, unless they moved meanwhile."""
         if piece.placed is None:
             return Checked(piece, (piece.range,), "no tier holds these bytes")
+        holder = piece.placed.object
+        length = self._shorter.get(holder.id)
+        if length is not None and piece.in_object.start >= length:
+            return Checked(piece, (piece.range,), f"{holder.name} has only {length} bytes")
         checked = self._copies.check(piece, piece.placed)
         if not checked.bad:
             return checked
+        self._measure(holder)
         with self._metadata.read() as txn:
             exists = txn.get(OBJECTS, tables.u64(piece.placed.object.id)) is not None
         return self._copies.check(piece, piece.placed) if exists else Checked(piece)
+
+    def _measure(self, record: ObjectRecord) -> None:
+        """Ask for the size of an object with bad bytes, once: what a record claims beyond it is not asked for."""
+        if record.tier is Tier.LOCAL or record.encoding or record.id in self._measured:
+            return
+        self._measured.add(record.id)
+        try:
+            stored = self._storage_of(record.location_id).stat(record.name)
+        except (NotFound, Unavailable):
+            return
+        if stored.length_bytes < record.length:
+            self._shorter[record.id] = stored.length_bytes
 
     def read(self, piece: ScrubPiece) -> bytes:
         """Return the bytes of a piece. Raises DataLoss if one has become bad."""

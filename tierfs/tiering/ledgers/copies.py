@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import base64
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from dataclasses import replace
 from itertools import islice
 from urllib.parse import quote
 from uuid import UUID
 
 import tierfs
-from tierfs import names
+from tierfs import names, units
 from tierfs.backup.segment import ObjectFile
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.errors import AlreadyExists, DataLoss, NotFound
@@ -32,10 +32,11 @@ from tierfs.ledger.blocks import HEADER_BYTES
 from tierfs.ledger.index import FIRST_PART_ID, IndexEntry, LedgerIndex, encode_index
 from tierfs.ledger.keys import Role
 from tierfs.ledger.metadata import DigestType, Ensemble, LedgerMetadata, LedgerState
-from tierfs.metadata import chains, directories, entries, tables
+from tierfs.metadata import chains, directories, entries
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.entries import ENTRIES_PREFIX
-from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, EntryRun, LedgerRecord
+from tierfs.metadata.journal_state import MAX_EPOCH
+from tierfs.metadata.ledger_and_batch_records import EntryRun, LedgerRecord
 from tierfs.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LEDGERS, OBJECTS
@@ -47,6 +48,7 @@ from tierfs.types import PayloadEncoding, SegmentId, SegmentKind, Tier
 _BOOKIE = "tierfs:3181"
 """Name of a bookie that had the entries: Pulsar's reader requires one and never contacts it."""
 
+_COPY = re.compile(rf"{ENTRIES_PREFIX}entries-[0-9]{{1,20}}-e(?P<epoch>[0-9]{{1,20}})-(?P<attempt>[0-9a-f]{{32}})")
 _AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
 """Characters of a managed ledger's name that metadata keep; others are percent-encoded, as Pulsar does with topics."""
 
@@ -62,10 +64,14 @@ def user_metadata(
     return {**for_pulsar, **extra, **_ours(txn, uuid), "name": name}
 
 
-def put_copy(metadata: MetadataStore, storage: ChunkStorage, segment_id: SegmentId, name: str, uuid: UUID) -> None:
-    """Write the copy of a ledger's rows. Raises storage errors."""
+def put_copy(
+    metadata: MetadataStore, storage: ChunkStorage, segment_id: SegmentId, name: str, uuid: UUID, *, owned: bool
+) -> None:
+    """Write the copy of a ledger's rows; with its name if its other objects are `owned` too. Raises storage errors."""
     with metadata.read() as txn:
-        data = entries.encode(txn.store.store_id, segment_id, entries.runs(txn, segment_id))
+        segment = directories.segment(txn, segment_id) if owned else None
+        path = "" if segment is None else directories.path_of(txn, segment.parent_id, segment.name)
+        data = entries.encode(txn.store.store_id, segment_id, entries.runs(txn, segment_id), path)
         owner = _ours(txn, uuid)
     storage.put(name, BufferSource(data), metadata=owner)
 
@@ -94,7 +100,8 @@ def write_missing(metadata: MetadataStore, storage: ChunkStorage, holder: Object
         uuid = entries.find(txn, segment.id).offload.uuid or UUID(holder.attempt)
         for_index = user_metadata(txn, segment, uuid, Role.INDEX, {})
     if holder.entries_name:
-        _unless_there(lambda: put_copy(metadata, storage, segment.id, holder.entries_name, uuid))
+        owned = not holder.foreign
+        _unless_there(lambda: put_copy(metadata, storage, segment.id, holder.entries_name, uuid, owned=owned))
     if holder.index_name and not holder.foreign and holder.encoding is PayloadEncoding.PULSAR_BLOCK:
         _unless_there(lambda: put_index(metadata, storage, segment, holder.index_name, for_index))
 
@@ -167,6 +174,13 @@ def uuid_of(name: str) -> UUID | None:
     return None if key is None or key.ledger_id is None else key.uuid
 
 
+def copy_of(name: str) -> tuple[UUID, int] | None:
+    """Return the attempt and the epoch in the name of a copy of entries; None for other names."""
+    match = _COPY.fullmatch(name)
+    epoch = None if match is None else units.decimal(match["epoch"], MAX_EPOCH)
+    return None if match is None or epoch is None else (UUID(match["attempt"]), epoch)
+
+
 def is_of_ledger(name: str) -> bool:
     """Return whether a name is that of an object of a ledger."""
     return name.startswith(ENTRIES_PREFIX) or uuid_of(name) is not None
@@ -174,8 +188,7 @@ def is_of_ledger(name: str) -> bool:
 
 def is_ours(metadata: Mapping[str, str], store_id: str, epoch: int) -> bool:
     """Return whether an object of a ledger was written by this store, at the latest in this epoch, by its metadata."""
-    written = metadata.get("epoch", "")
-    return metadata.get("store") == store_id and written.isascii() and written.isdigit() and int(written) <= epoch
+    return metadata.get("store") == store_id and units.decimal(metadata.get("epoch", ""), epoch) is not None
 
 
 def attempts(txn: ReadTransaction) -> set[UUID]:
@@ -206,9 +219,6 @@ log = logging.getLogger(__name__)
 
 _RUNS_TOGETHER = 64
 """Rows that one commit writes: some 10 ms."""
-
-_MOST_EMPTY_ENTRIES = 1 << 30
-"""Most entries of a ledger without a byte: any writer to the bucket can choose the number (a guess)."""
 
 _LEDGERS_TOGETHER = 1000
 """Ledgers per snapshot."""
@@ -275,12 +285,12 @@ class EntryRows:
         return last is not None and last.payload_end >= message.payload_start + message.length
 
     def _restore(self, segment: SegmentRecord, holders: list[ObjectRecord]) -> None:
-        if not holders:
-            self._put_empty(segment)
         for holder in holders:
             self._put_those_of(holder)
         with self._metadata.read() as txn:
-            missing = first_missing(txn, segment)
+            missing, count = first_missing(txn, segment), entries.find(txn, segment.id).entries
+        if missing is not None and count > entries.MOST_EMPTY_ENTRIES and not holders:
+            raise DataLoss(f"{count} entries without a byte are more than a ledger can have")
         if missing is not None:
             raise DataLoss(f"the entries end before the payload at {missing}")
 
@@ -308,16 +318,6 @@ class EntryRows:
             raise NotFound(f"there is no copy of the entries that {printable(holder.name)} holds")
         return ObjectFile(self._storage, self._storage.stat(holder.entries_name))
 
-    def _put_empty(self, segment: SegmentRecord) -> None:
-        """Write the rows of entries without a byte, which need no object."""
-        with self._metadata.read() as txn:
-            count = entries.find(txn, segment.id).entries
-        if count > _MOST_EMPTY_ENTRIES:
-            raise DataLoss(f"{count} entries without a byte are more than a ledger can have")
-        whole = EntryRun(lengths=(0,) * MAX_RUN_ENTRIES)
-        runs = (replace(whole, first_entry_id=first) for first in range(0, count, MAX_RUN_ENTRIES))
-        self._put(segment.id, (replace(run, lengths=run.lengths[: count - run.first_entry_id]) for run in runs))
-
 
 def first_missing(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
     """Return the first payload byte of a cold ledger that no run covers; None when all are covered."""
@@ -327,8 +327,7 @@ def first_missing(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
     if end < cold_end:
         return end
     record = entries.find(txn, segment.id)
-    has_none = last is None and record.entries > 0 and not record.bytes
-    return 0 if has_none and txn.get(LEDGERS, tables.u64(segment.id)) is not None else None
+    return 0 if last is None and record.entries and not record.bytes else None
 
 
 def _copy_holders(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ObjectRecord]:

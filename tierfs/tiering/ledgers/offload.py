@@ -194,7 +194,7 @@ class LedgerRecipe(objects.Recipe[None]):
         """Check the framed payloads against our checksums; then write the objects beside it, the index last."""
         grid = self._payloads.verified_grid().grid()
         index_name, copy_name = self._beside
-        copies.put_copy(self._metadata, storage, self._segment.id, copy_name, self._uuid)
+        copies.put_copy(self._metadata, storage, self._segment.id, copy_name, self._uuid, owned=True)
         for_index = {**self._object_metadata, object_keys.ROLE_KEY: Role.INDEX.value}
         copies.put_index(self._metadata, storage, self._segment, index_name, for_index)
         return grid

@@ -1,0 +1,78 @@
+"""Sound input of every kind that tierfs reads from a bucket, made by tierfs itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.journal.replaying import checkpoints_of, entries_of
+from tests.ledgers import new_ledger, offload
+from tests.recovery.test_recover import checkpoint
+from tests.stores import TestStore, open_test_store
+from tests.tiering.batch_writes import Driver
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.journal import cold_identity, reader
+from tierfs.journal.publish import read_small
+from tierfs.metadata import records_pb2 as pb
+
+POLICY = {"chunk_bytes": "65536", "object_bytes": "65536"}
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """The objects of one store: segments, packs, a ledger, a distributed write, a journal with a checkpoint."""
+
+    cold: MemoryStorage
+    store_id: str
+    entries: list[pb.JournalEntry]
+    manifest: pb.CheckpointManifest
+    parts: list[pb.CheckpointPart]
+
+    def copy(self, without: str = "") -> MemoryStorage:
+        """Return the same objects in another storage, without those whose names begin with `without`."""
+        made = MemoryStorage()
+        kept = self.cold._objects.items()
+        made._objects.update({name: held for name, held in kept if not without or not name.startswith(without)})
+        return made
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names of the objects below a prefix."""
+        return sorted(item.name for item in self.cold.list(prefix))
+
+    def data(self, name: str) -> bytes:
+        """Return the bytes of an object."""
+        return self.cold._objects[name].data
+
+
+@contextmanager
+def bucket(path: Path) -> Iterator[Bucket]:
+    """Yield a bucket with something of everything."""
+    cold = MemoryStorage()
+    with open_test_store(path, policy=POLICY, cold=cold) as store:
+        _fill(store)
+        with store.metadata.read() as txn:
+            cold_identity.write_mark(cold, cold_identity.mark_of(txn.store))
+        entries = entries_of(cold)
+        checkpoint(store)
+        name = max(item.name for item in cold.list("journal/checkpoint-") if ".part-" not in item.name)
+        listing = reader.list_journal(cold)
+        manifest = reader.read_manifest(cold, listing.checkpoints[checkpoints_of(cold)[-1]])
+        items = reader.part_items(listing, manifest)
+        parts = [reader.read_part(cold, item, manifest, index) for index, item in enumerate(items)]
+        assert read_small(cold, name)
+        yield Bucket(cold, store.metadata.store_id, entries, manifest, parts)
+
+
+def _fill(store: TestStore) -> None:
+    store.append("a/large", bytes(range(256)) * 300, seal=True)
+    store.append("a/open", b"not cold")
+    store.offload("a/large")
+    for index in range(5):
+        store.append(f"small/{index}", bytes([index]) * (100 + index), seal=True)
+    store.offload("small")
+    offload(store, new_ledger(store, [bytes([index]) * (index % 40) for index in range(60)], "public/topic"))
+    Driver(store).write({"out/0": b"one" * 50, "out/1": b"two"})
+    store.engine.delete("small/4", recursive=False, cold_due_ms=store.clock.now_ms())
+    store.cold_work().publish()

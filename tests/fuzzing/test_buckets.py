@@ -1,0 +1,129 @@
+"""Whole buckets that somebody else wrote to: each way to read one ends typed, and changes nothing but its own."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import Message
+
+from tests.doubles.mutations import edits, mutations, times
+from tests.fsck.looking import cold_findings, deep_findings, findings
+from tests.fuzzing.sound import Bucket, bucket
+from tests.fuzzing.test_formats import framed, tried
+from tests.recovery.recovering import recovered
+from tests.recovery.test_follow import follower
+from tests.recovery.test_from_objects import rebuilt
+from tests.stores import LOCATION, TestStore
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource
+from tierfs.clock import ManualClock
+from tierfs.config import OffloadSettings, WriteSettings
+from tierfs.journal import reader
+from tierfs.metadata.records import LocationRecord
+from tierfs.names import printable
+from tierfs.parallel import Meter
+from tierfs.recovery import replica
+from tierfs.recovery.from_journal import Rebuilder
+from tierfs.segments.engine import Engine
+
+HERE = LocationRecord(id=LOCATION, url="memory:")
+OURS = ("journal/", "tierfs-store")
+"""Objects that a recovery may write."""
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
+    with bucket(tmp_path_factory.mktemp("sound") / "store") as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def warnings(expected_warnings: list[str]) -> None:
+    """Damage is warned of."""
+    expected_warnings.append("")
+
+
+def recover(cold: MemoryStorage, path: Path) -> None:
+    with recovered(path, cold) as found:
+        look(found.store)
+
+
+def recover_from_objects(cold: MemoryStorage, path: Path) -> None:
+    for name in [item.name for item in cold.list("journal/")]:
+        cold.delete(name)
+    with rebuilt(path, cold) as found:
+        look(found.store)
+
+
+def follow(cold: MemoryStorage, path: Path) -> None:
+    path.mkdir()
+    clock = ManualClock()
+    metadata = Rebuilder(path / "metadata", cold, HERE, clock, Meter()).rebuild(reader.list_journal(cold)).metadata
+    try:
+        replica.become_replica(metadata)
+        files = ChunkFiles.create(path / "chunks")
+        engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
+        store = TestStore(path, clock, metadata, files, engine, cold, OffloadSettings())
+        follower(store).refresh()
+        look(store)
+        engine.close()
+        files.close()
+    finally:
+        metadata.close()
+
+
+def look(store: TestStore) -> None:
+    """Read the state as commands do."""
+    for finding in (*findings(store), *cold_findings(store), *deep_findings(store)):
+        assert printable(f"{finding.subject} {finding.message}").isprintable()
+
+
+def forged(sound: Bucket, chance: random.Random) -> tuple[MemoryStorage, str]:
+    """Return the bucket with one object of which somebody changed something, and what."""
+    cold = sound.copy(without=chance.choice(("", "journal/checkpoint-")))  # with one, entries before it are not read
+    name = chance.choice([item.name for item in cold.list("")])
+    data, seed = sound.data(name), chance.randrange(2**32)
+    if name.startswith("journal/") and chance.random() < 0.7:
+        message = _message(sound, name)
+        data = framed(next(edits(message, seed, 1, also=sound.entries)).SerializeToString())
+    else:
+        data = next(mutations(data, seed, 1))
+    metadata = dict(cold.stat(name).metadata)
+    if metadata and chance.random() < 0.3:
+        key = chance.choice(list(metadata))
+        metadata[key] = chance.choice(["", "-1", "9" * 30, "x" * 300, "../..", metadata[key][:-1], "L3ByZWNpb3Vz"])
+    cold.put(name, BufferSource(data), metadata=metadata, create_only=False)
+    return cold, f"{name}: {metadata} {data!r}"
+
+
+def _message(sound: Bucket, name: str) -> Message:
+    if ".part-" in name:
+        return sound.parts[0]
+    if "checkpoint-" in name:
+        return sound.manifest
+    return sound.entries[int(name.rpartition("/")[2]) - 1]
+
+
+@pytest.mark.parametrize("read", [recover, recover_from_objects, follow])
+def test_a_forged_bucket_is_read_or_refused_and_nothing_else_changes(
+    sound: Bucket, tmp_path: Path, read: Callable[[MemoryStorage, Path], None]
+) -> None:
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "file").write_bytes(b"precious")
+    chance = random.Random(read.__name__)
+    for number in range(5 * times()):
+        cold, what = forged(sound, chance)
+        before = dict(cold._objects)
+        tried(lambda cold=cold, path=tmp_path / f"store{number}": read(cold, path), what)
+        gone = {name for name in before if name not in cold._objects and not name.startswith(OURS)}
+        changed = {name for name, held in cold._objects.items() if before.get(name) != held}
+        assert gone == {name for name in changed if not name.startswith(OURS)} == set(), what
+        shutil.rmtree(tmp_path / f"store{number}", ignore_errors=True)
+        assert [path.name for path in precious.iterdir()] == ["file"]
+        assert (precious / "file").read_bytes() == b"precious"

@@ -1,0 +1,357 @@
+"""Every format that tierfs reads, damaged and forged by a seed: a result or one typed error, in time, and no write.
+
+`TIERFS_TEST_MUTATIONS` multiplies the number of mutations.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+import resource
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from google.protobuf.message import Message
+
+from tests.adoption.pulsar import offloaded
+from tests.doubles.mutations import NAMES, edits, mutations, times
+from tests.fuzzing.sound import Bucket, bucket
+from tests.journal.replaying import check_store, empty_copy
+from tests.ledger.test_hostile import DECODERS
+from tests.ledger.test_messages_hostile import VALID
+from tierfs import settings
+from tierfs.adoption.plan import AdoptionPlan, plan_objects
+from tierfs.adoption.pravega import plan_pravega
+from tierfs.adoption.pulsar import Reading, plan_pulsar
+from tierfs.adoption.rocketmq import plan_rocketmq
+from tierfs.backup import segment as segment_dump
+from tierfs.backup import store as dump
+from tierfs.checksum import crc32c
+from tierfs.chunkstore.directory import read as directory
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource, StoredObject
+from tierfs.errors import TierfsError
+from tierfs.garbage.orphans import chunk_objects
+from tierfs.journal import cold_identity, reader, replay
+from tierfs.journal.names import checkpoint_name, slot_name
+from tierfs.ledger.messages import decode
+from tierfs.metadata import changes, entries
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.reading.ledger_objects import metadata_beside
+from tierfs.recovery import inventory, ledgers
+from tierfs.scan.stream_plan import StreamOffset
+from tierfs.tiering import packs
+from tierfs.types import SegmentId
+
+SLOWEST_S = 3.0
+MOST_KIB = 400 * 1024
+"""By which the memory of this process may grow."""
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bucket]:
+    with bucket(tmp_path_factory.mktemp("sound")) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def metadata(sound: Bucket, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MetadataStore]:
+    with empty_copy(tmp_path_factory.mktemp("copy") / "metadata", sound.store_id) as copy:
+        yield copy
+
+
+@pytest.fixture(autouse=True)
+def bounded_memory(expected_warnings: list[str]) -> Iterator[None]:
+    expected_warnings.append("")  # what is damaged may be warned of
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    yield
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_KIB
+
+
+def tried(read: Callable[[], object], data: object) -> None:
+    """Read once: a result or a typed, printable error, soon."""
+    began_s = time.monotonic()
+    error: TierfsError | None = None
+    try:
+        read()
+    except TierfsError as exc:
+        error = exc
+    except BaseException as exc:
+        raise AssertionError(f"{type(exc).__name__} for {data!r}"[:2000]) from exc
+    assert time.monotonic() - began_s < SLOWEST_S, repr(data)[:2000]
+    assert error is None or (str(error).isprintable() and (error.remedy or "").isprintable()), repr(data)[:2000]
+
+
+class _Undo(Exception):
+    """Ends a transaction without its changes."""
+
+
+def undone(metadata: MetadataStore, apply: Callable[..., object]) -> None:
+    """Apply changes as a replay does, up to the commit, and take them back."""
+    try:
+        with metadata.write() as txn:
+            apply(txn)
+            txn.finish()
+            check_store(txn)
+            raise _Undo
+    except _Undo:
+        return
+
+
+def framed(payload: bytes) -> bytes:
+    """Frame any bytes as an object of the journal is, so that its checksum lets them pass."""
+    return changes._HEADER.pack(changes.MAGIC, 1, crc32c(payload), len(payload)) + payload
+
+
+def forms(message: Message, seed: int, count: int, *also: Message) -> Iterator[bytes]:
+    """Yield framed copies: forged ones whose checksum is right, by field and by byte, and damaged ones."""
+    for forged in edits(message, seed, 4 * count * times(), also=also):
+        yield framed(forged.SerializeToString())
+    for payload in mutations(message.SerializeToString(), seed, 2 * count * times()):
+        yield framed(payload)
+    yield from mutations(framed(message.SerializeToString()), seed, count * times())
+
+
+def test_entries_of_a_journal(sound: Bucket, metadata: MetadataStore) -> None:
+    for seed, entry in enumerate(sound.entries):
+        for data in forms(entry, seed, 15, *sound.entries):
+
+            def apply(txn: WriteTransaction, data: bytes = data, before: int = entry.slot - 1) -> None:
+                for earlier in sound.entries[:before]:
+                    replay.apply_entry(txn, earlier)
+                replay.apply_entry(txn, changes.parse_entry(data, slot_name(before + 1)))
+
+            tried(partial(undone, metadata, apply), data)
+
+
+def test_checkpoints(sound: Bucket, metadata: MetadataStore) -> None:
+    (part,) = sound.parts
+
+    def apply(part_data: bytes, manifest_data: bytes) -> None:
+        def apply_all(txn: WriteTransaction) -> None:
+            name = checkpoint_name(sound.manifest.slot)
+            replay.apply_state(txn, changes.parse_part(part_data, name).changes, name)
+            replay.finish_checkpoint(txn, changes.parse_manifest(manifest_data, name))
+
+        undone(metadata, apply_all)
+
+    whole = framed(part.SerializeToString()), framed(sound.manifest.SerializeToString())
+    apply(*whole)
+    for data in forms(part, 1, 50, *sound.entries):
+        tried(partial(apply, data, whole[1]), data)
+    for data in forms(sound.manifest, 2, 10):
+        tried(partial(apply, whole[0], data), data)
+
+
+def put(name: str, data: bytes, metadata: Mapping[str, str] | None = None) -> MemoryStorage:
+    storage = MemoryStorage()
+    storage.put(name, BufferSource(data), metadata=metadata)
+    return storage
+
+
+def test_copies_of_entries(sound: Bucket) -> None:
+    (name,) = sound.names("ledgers/")
+    file = io.BytesIO(sound.data(name))
+    part = entries.first_part(file, name)
+    for data in forms(part, 3, 60):
+        for segment_id in (part.segment_id, 1):
+            read = partial(entries.decode, io.BytesIO(data), name, SegmentId(segment_id))
+            tried(lambda read=read: list(read()), data)
+
+
+def test_packs(sound: Bucket) -> None:
+    (name,) = sound.names("packs/")
+    whole = sound.data(name)
+    trailer = packs.parse_trailer(whole[-packs.TRAILER_BYTES :], len(whole), name)
+    index = pb.PackIndex.FromString(whole[trailer.index.start : trailer.index.end])
+    payloads = whole[: trailer.index.start]
+
+    def read(data: bytes) -> None:
+        inventory.parsed_pack(storage := put(name, data), storage.stat(name))
+
+    read(whole)
+    for forged in edits(index, 4, 300 * times()):
+        data = _pack(payloads, forged.SerializeToString())
+        tried(partial(read, data), forged)
+    for payload in mutations(index.SerializeToString(), 4, 100 * times()):
+        tried(partial(read, _pack(payloads, payload)), payload)
+    for data in mutations(whole, 5, 100 * times()):
+        tried(partial(read, data), data)
+    for end in mutations(whole[-packs.TRAILER_BYTES :], 6, 100 * times()):
+        tried(partial(read, payloads + whole[trailer.index.start : trailer.index.end] + end), end)
+
+
+def _pack(payloads: bytes, index: bytes) -> bytes:
+    checked = packs._TRAILER.pack(packs.MAGIC, 1, len(payloads), len(index), crc32c(index), 0)[: packs._CHECKED]
+    return payloads + index + checked + crc32c(checked).to_bytes(4, "big")
+
+
+def test_manifests_of_distributed_writes(sound: Bucket, tmp_path: Path) -> None:
+    (name,) = (name for name in sound.names("uploads/") if "manifest" in name)
+    manifest = changes.parse_batch_manifest(sound.data(name), name)
+    others = [other for other in sound.names("uploads/") if other != name]
+    for data in forms(manifest, 7, 30):
+        storage = put(name, data)
+        for other in others:
+            storage.put(other, BufferSource(sound.data(other)))
+        tried(lambda storage=storage: inventory.take(storage, tmp_path / "found").store_id, data)
+
+
+def test_dumps_of_metadata(sound: Bucket, metadata: MetadataStore) -> None:
+    with metadata.read() as txn:
+        file = io.BytesIO()
+        dump.write(txn, file, 1)
+    part = changes.parse_dump_part(file.getvalue(), "dump")
+    for data in forms(part, 8, 40):
+        tried(lambda data=data: dump.verify(io.BytesIO(data), "dump"), data)
+
+
+def test_dumps_of_segments(sound: Bucket) -> None:
+    state = [change for change in sound.parts[0].changes if change.WhichOneof("body") in ("segment", "cold_link")]
+    piece = pb.SegmentDump(version=1, store_id=sound.store_id, path="a/large", written_ms=5, changes=state)
+    for data in forms(piece, 9, 30, *sound.entries):
+        storage = put("dumps/1-" + "0" * 32, data)
+        found = next(storage.list("dumps/"))
+        tried(lambda storage=storage, found=found: list(segment_dump.read_dump(storage, found)), data)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+def test_ledgers(name: str) -> None:
+    read, data = DECODERS[name]
+    for damaged in mutations(data, 10, 60 * times()):
+        tried(partial(read, damaged), damaged)
+
+
+@pytest.mark.parametrize("name", VALID)
+def test_messages(name: str) -> None:
+    for damaged in mutations(VALID[name], 11, 40 * times()):
+        tried(lambda damaged=damaged: [one.as_json() for one in decode(damaged).messages], damaged)
+
+
+DEEP = b"[" * 4000
+JSON = (DEEP, b'{"store": ' + b"1" * 4000, b'{"store": "\\ud800"}', b"null", b"[]", b'{"metadata": {"a": 1}}')
+
+
+def test_marks(sound: Bucket) -> None:
+    mark = sound.data("tierfs-store")
+    for data in (*JSON, *mutations(mark, 12, 300 * times())):
+        storage = put("tierfs-store", data)
+        tried(partial(cold_identity.read, storage), data)
+        tried(partial(cold_identity.read_store_id, storage), data)
+
+
+def test_user_metadata_in_files() -> None:
+    for data in (*JSON, *mutations(b'{"store": "s", "epoch": "1", "name": "YQ=="}', 13, 300 * times())):
+        tried(partial(directory._parsed, "name", data), data)
+        tried(lambda data=data: metadata_beside(put("x.metadata", data), "x"), data)
+
+
+def test_offsets_of_streams() -> None:
+    offset = {"bytes": 5, "done": 1, "open": {"4": 7}, "read": "r", "sealed_ms": 1, "store": "s", "v": 1}
+    values = [None, True, -1, 2**80, 1.5, "", "\u202e", "9" * 5000, [], {}, {"x": 1}, {"4": -1}, {"9" * 5000: 1}, 2]
+    for key in offset:
+        for value in values:
+            tried(partial(StreamOffset.of, {**offset, key: value}), (key, value))
+            tried(partial(StreamOffset.of, {other: offset[other] for other in offset if other != key}), key)
+
+
+def test_settings(tmp_path: Path) -> None:
+    text = settings.default_text().replace("# [", "[").replace("\n# ", "\n")
+    path = tmp_path / "store.toml"
+    values = ["-1", "1e999", "nan", '"' + "9" * 400 + 'GiB"', '"\\u202e"', "2000-01-01", "[]", "{a=1}", "true", '""']
+    chance = random.Random(15)
+    lines = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
+    forged = [f"{chance.choice(lines).partition('=')[0]}= {chance.choice(values)}\n" for _ in range(100 * times())]
+    sections = [line for line in text.splitlines() if line.startswith("[")]
+    forged = [f"{chance.choice(sections)}\n{line}" for line in forged]
+    for data in (*mutations(text.encode(), 15, 40 * times()), *(line.encode() for line in forged), b"a = " + DEEP):
+        path.write_bytes(data)
+        tried(partial(settings.load_with_origins, path, {}), data)
+
+
+WEIRD = [name for name in NAMES if 0 < len(name) < 1024 and "\0" not in name]
+
+
+def strange_names(sound_names: list[str], seed: int, count: int) -> Iterator[str]:
+    """Yield names that differ a little from those that objects have, and names that no object should have."""
+    chance = random.Random(seed)
+    for _ in range(count * times()):
+        name = chance.choice(sound_names)
+        at = chance.randrange(len(name))
+        part = chance.choice([*WEIRD, "9" * 20, "0" * 20, "-1", "\u0663", "\ud800", "%2e", name[at : at + 9]])
+        yield name[:at] + part + name[at + chance.choice((0, 1, len(part), len(name))) :]
+
+
+def objects(names: Iterator[str], data: Callable[[str], bytes]) -> MemoryStorage:
+    """Return a bucket that lists these names, as no storage checks what others put there."""
+    storage = MemoryStorage()
+    for name in names:
+        storage.put("x", BufferSource(data(name)), create_only=False)
+        held = storage._objects.pop("x")
+        storage._objects[name] = replace(held, found=replace(held.found, name=name))
+    return storage
+
+
+def test_names_of_objects(sound: Bucket, tmp_path: Path) -> None:
+    for seed in range(10 * times()):
+        strange = sorted(set(strange_names(sound.names(""), seed, 1 if times() > 1 else 30)))
+        storage = objects(iter(strange), lambda _: b"x")
+        tried(partial(reader.list_journal, storage), strange)
+        tried(lambda storage=storage: list(chunk_objects(storage)), strange)
+        tried(lambda storage=storage: inventory.take(storage, tmp_path / "found"), strange)
+        tried(lambda storage=storage, seed=seed: ledgers.find(storage, "s", []), strange)
+
+
+SLTS = "scope/stream/0.#epoch.0.E-1-O-0.00000000-0000-4000-8000-000000000000"
+ROCKETMQ = ["c/b/t/0/COMMIT_LOG/seg-0/chunk-1024", "b/t/0/COMMIT_LOG-0/chunk-4096", "-1/c/b/t/0/INDEX/seg-1/segment"]
+HEADER = b"maxsize=1024&0=s$offset.0&4=s$offset.4&concat=1@9&0=t$offset.0&12=s$offset.12&"
+
+
+Plan = Callable[[AdoptionPlan, MemoryStorage, Iterator[StoredObject]], None]
+
+
+def planned(plan_with: Plan, of: MemoryStorage) -> None:
+    plan = AdoptionPlan()
+    plan_with(plan, of, of.list(""))
+    plan.check_names()
+    assert all(str(error).isprintable() for _, error in plan.refused)
+
+
+def test_names_that_others_give() -> None:
+    planners: list[tuple[list[str], Plan]] = [
+        ([SLTS, "s$header", "s$offset.0"], lambda plan, storage, found: plan_pravega(plan, storage, found, "in")),
+        (ROCKETMQ, lambda plan, _, found: plan_rocketmq(plan, found, "in")),
+        (["a/b", "c"], lambda plan, _, found: plan_objects(plan, found, "in")),
+    ]
+    for seed in range(20 * times()):
+        for names, plan_with in planners:
+            strange = sorted({*names, *strange_names(names, seed, 1 if times() > 1 else 20)})
+            tried(
+                partial(planned, plan_with, objects(iter(strange), lambda name: name.encode("utf-8", "replace"))),
+                strange,
+            )
+
+
+def test_headers_of_pravega() -> None:
+    for data in (b"maxsize=100&", *mutations(HEADER, 16, 400 * times())):
+        storage = objects(iter(["s$header", "s$offset.0", "s$offset.4", "t$offset.0"]), lambda _: b"abcd")
+        storage.put("s$header", BufferSource(data), create_only=False)
+        tried(partial(planned, lambda plan, of, found: plan_pravega(plan, of, found, "in"), storage), data)
+
+
+def test_indexes_of_pulsar() -> None:
+    ledger = offloaded([b"a" * 20] * 20)
+    for number, data in enumerate(mutations(ledger.index, 17, 150 * times())):
+        storage = put(ledger.key, ledger.data, ledger.said)
+        storage.put(f"{ledger.key}-index", BufferSource(data), metadata=ledger.said)
+        reading = Reading(in_files=bool(number % 2))
+        tried(
+            partial(planned, lambda plan, of, found, how=reading: plan_pulsar(plan, of, found, "in", how), storage),
+            data,
+        )
