@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import trio
@@ -28,8 +29,10 @@ from tierfs.chunkstore.protocol import StoredObject
 from tierfs.config import BackgroundSettings
 from tierfs.errors import DataLoss, Fenced, PermissionDenied
 from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import GARBAGE, INTENTS
 from tierfs.tiering import evict
-from tierfs.types import SegmentId
+from tierfs.tiering.offload_source import ChunkSource
+from tierfs.types import ChunkState, SegmentId
 
 __all__ = ["storage", "store"]
 
@@ -213,3 +216,40 @@ async def test_why_nothing_can_be_evicted_is_one_row(
         await trio.sleep(9 * HOUR_S)
         assert_layout(store, "s0", local=[], cold=[4])
         assert failures(store) == []
+
+
+@pytest.mark.parametrize("segments", [1, 40])
+async def test_a_failure_of_ours_is_listed_with_its_traceback_backs_off_and_leaves_little(
+    store: TestStore,
+    autojump_clock: MockClock,
+    expected_warnings: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    segments: int,
+) -> None:
+    """Each try is an object that is written and deleted: an offload of one, and a pack of many."""
+    expected_warnings.append("a defect")
+    read = ChunkSource.read
+
+    def fail(self: ChunkSource, offset: int, length_bytes: int) -> Any:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(ChunkSource, "read", fail)
+    set_policy(store, object_bytes="1000")
+    for number in range(segments):
+        store.append(f"s{number}", b"abcd", seal=True)
+    async with working(store):
+        await trio.sleep(HOUR_S)
+        (row,) = failures(store)
+        assert row.attempts in range(15, 30)
+        assert (row.error_kind, row.error) == ("ZeroDivisionError", "a defect")
+        with store.metadata.read() as txn:
+            assert txn.count(INTENTS.name) == 0
+            assert txn.count(GARBAGE.name) <= row.attempts, "the second deletions of an hour"
+        assert caplog.text.count("Traceback") == 1
+        monkeypatch.setattr(ChunkSource, "read", read)
+        await trio.sleep(5 * MINUTE_S + SETTLED_S)
+        assert failures(store) == []
+        for number in range(segments):
+            assert_layout(store, f"s{number}", local=[4], cold=[4])
+            assert [placed.chunk.state for placed in store.layout(f"s{number}").local] == [ChunkState.GOOD]
