@@ -213,6 +213,17 @@ def test_an_entry_that_does_not_follow_is_refused(metadata: MetadataStore, what:
         replay.apply_entry(txn, ENTRIES[what]())
 
 
+def test_an_entry_whose_directory_lies_nowhere_is_refused(metadata: MetadataStore) -> None:
+    child, parent = directory(5, 6, "child"), directory(6, 1, "parent")
+    for number, change in enumerate((child, parent), 1):
+        change.sequence = number
+    with pytest.raises(DataLoss, match="an unknown directory"), metadata.write() as txn:
+        replay.apply_entry(txn, entry(changes=[child]))
+    with metadata.write() as txn:
+        replay.apply_entry(txn, entry(changes=[child, parent], last_sequence=2))
+        check_store(txn)
+
+
 def test_an_older_owners_entry_is_void_and_an_applied_change_is_skipped(metadata: MetadataStore) -> None:
     with metadata.write() as txn:
         assert replay.apply_entry(txn, entry(store_epoch=3))
