@@ -247,6 +247,8 @@ def _policy(txn: WriteTransaction, message: pb.PolicyRecord) -> None:
     record = POLICIES.codec.from_message(message)
     untrusted.check_id(record.target_id, "a policy")
     try:
+        for key, value in record.settings.items():
+            policy.parse(key, value)
         policy.inherit([record.settings])
     except (InvalidRequest, ValueError) as exc:
         raise DataLoss(f"the journal holds an impossible policy: {exc}", remedy=changes.UPGRADE) from exc
