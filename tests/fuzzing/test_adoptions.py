@@ -40,7 +40,7 @@ def forms() -> dict[str, Offloaded]:
 @pytest.mark.parametrize("form", forms())
 def test_one_damaged_ledger_costs_no_other(store: TestStore, form: str) -> None:
     good, sound, chance = offloaded(GOOD, 5), forms()[form], random.Random(form)
-    for number in range(12 * times()):
+    for number in range(6 * times()):
         seed = chance.randrange(2**32)
         damaged = sound
         if sound.index and chance.random() < 0.6:

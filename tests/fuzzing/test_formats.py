@@ -120,7 +120,7 @@ def forms(message: Message, seed: int, count: int, *also: Message) -> Iterator[b
 
 def test_entries_of_a_journal(sound: Bucket, metadata: MetadataStore) -> None:
     for seed, entry in enumerate(sound.entries):
-        for data in forms(entry, seed, 15, *sound.entries):
+        for data in forms(entry, seed, 8, *sound.entries):
 
             def apply(txn: WriteTransaction, data: bytes = data, before: int = entry.slot - 1) -> None:
                 for earlier in sound.entries[:before]:
@@ -143,7 +143,7 @@ def test_checkpoints(sound: Bucket, metadata: MetadataStore) -> None:
 
     whole = framed(part.SerializeToString()), framed(sound.manifest.SerializeToString())
     apply(*whole)
-    for data in forms(part, 1, 50, *sound.entries):
+    for data in forms(part, 1, 25, *sound.entries):
         tried(partial(apply, data, whole[1]), data, DataLoss)
     for data in forms(sound.manifest, 2, 10):
         tried(partial(apply, whole[0], data), data, DataLoss)
@@ -267,10 +267,10 @@ def test_settings(tmp_path: Path) -> None:
     values = ["-1", "1e999", "nan", '"' + "9" * 400 + 'GiB"', '"\\u202e"', "2000-01-01", "[]", "{a=1}", "true", '""']
     chance = random.Random(15)
     lines = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
-    forged = [f"{chance.choice(lines).partition('=')[0]}= {chance.choice(values)}\n" for _ in range(100 * times())]
+    forged = [f"{chance.choice(lines).partition('=')[0]}= {chance.choice(values)}\n" for _ in range(40 * times())]
     sections = [line for line in text.splitlines() if line.startswith("[")]
     forged = [f"{chance.choice(sections)}\n{line}" for line in forged]
-    for data in (*mutations(text.encode(), 15, 40 * times()), *(line.encode() for line in forged), b"a = " + DEEP):
+    for data in (*mutations(text.encode(), 15, 15 * times()), *(line.encode() for line in forged), b"a = " + DEEP):
         path.write_bytes(data)
         tried(partial(settings.load_with_origins, path, {}), data)
 
