@@ -5,6 +5,7 @@ Plain numbers are bytes and seconds.
 
 from __future__ import annotations
 
+import math
 import re
 
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)", re.ASCII)
@@ -71,7 +72,10 @@ def parse_duration(text: str | float) -> float:
     factor = _SECONDS_PER_UNIT.get(match[2]) if match else None
     if match is None or factor is None:
         raise ValueError(f"{text!r} is not a time: write seconds, or a number with ms, s, min, h, d or w, like 4h")
-    return float(match[1]) * factor
+    seconds = float(match[1]) * factor
+    if math.isinf(seconds):
+        raise ValueError(f"{text!r} is too long")
+    return seconds
 
 
 def count(number: int, noun: str) -> str:
@@ -94,6 +98,8 @@ def _parse_with_unit(text: str) -> int:
     # Plain numbers never get here, so that commands which see only those start without pydantic.
     from pydantic import ByteSize, TypeAdapter, ValidationError
 
+    if not text.isascii():  # pydantic reads the digits of every script
+        raise _no_size(text)
     try:
         return int(TypeAdapter(ByteSize).validate_python(text))
     except ValidationError as exc:

@@ -141,6 +141,27 @@ def test_no_durations(text: str) -> None:
         units.parse_duration(text)
 
 
+@pytest.mark.parametrize("text", ["9" * 400, "9" * 5000, "9" * 400 + "d"])
+def test_a_duration_beyond_every_number_is_none(text: str) -> None:
+    with pytest.raises(ValueError, match="is too long"):
+        units.parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["\u0663", "\u0663KiB", "9" * 400 + "GiB", "9" * 5000, "+1", "1_0", "-1"])
+def test_no_whole_numbers_in_ascii(text: str) -> None:
+    assert units.decimal(text) is None
+    if text not in ("+1", "1_0"):
+        with pytest.raises(ValueError, match=r"not a size|out of range"):
+            units.parse_size(text)
+
+
+@pytest.mark.parametrize(("most", "accepted"), [(0, [0]), (1, [0, 1]), (2**63 - 1, [0, 1, 2**63 - 1])])
+def test_whole_numbers_end_at_their_limit(most: int, accepted: list[int]) -> None:
+    numbers = (0, 1, 2**63 - 1, 2**63, 10**20)
+    assert [number for number in numbers if units.decimal(str(number), most) is not None] == accepted
+    assert units.decimal("0" * 19 + "1", 1) == 1
+
+
 @pytest.mark.parametrize(("text", "size"), [("0", 0), (7, 7), ("64MiB", 1 << 26), ("1 KB", 1000), ("4 KiB", 4096)])
 def test_sizes(text: str | int, size: int) -> None:
     assert units.parse_size(text) == size

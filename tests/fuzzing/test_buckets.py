@@ -117,7 +117,7 @@ def test_a_forged_bucket_is_read_or_refused_and_nothing_else_changes(
     precious.mkdir()
     (precious / "file").write_bytes(b"precious")
     chance = random.Random(read.__name__)
-    for number in range(5 * times()):
+    for number in range(3 * times()):
         cold, what = forged(sound, chance)
         before = dict(cold._objects)
         tried(lambda cold=cold, path=tmp_path / f"store{number}": read(cold, path), what)

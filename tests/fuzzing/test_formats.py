@@ -34,7 +34,7 @@ from tierfs.checksum import crc32c
 from tierfs.chunkstore.directory import read as directory
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, StoredObject
-from tierfs.errors import TierfsError
+from tierfs.errors import DataLoss, TierfsError
 from tierfs.garbage.orphans import chunk_objects
 from tierfs.journal import cold_identity, reader, replay
 from tierfs.journal.names import checkpoint_name, slot_name
@@ -74,13 +74,13 @@ def bounded_memory(expected_warnings: list[str]) -> Iterator[None]:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MOST_KIB
 
 
-def tried(read: Callable[[], object], data: object) -> None:
+def tried(read: Callable[[], object], data: object, kind: type[TierfsError] = TierfsError) -> None:
     """Read once: a result or a typed, printable error, soon."""
     began_s = time.monotonic()
     error: TierfsError | None = None
     try:
         read()
-    except TierfsError as exc:
+    except kind as exc:
         error = exc
     except BaseException as exc:
         raise AssertionError(f"{type(exc).__name__} for {data!r}"[:2000]) from exc
@@ -120,14 +120,14 @@ def forms(message: Message, seed: int, count: int, *also: Message) -> Iterator[b
 
 def test_entries_of_a_journal(sound: Bucket, metadata: MetadataStore) -> None:
     for seed, entry in enumerate(sound.entries):
-        for data in forms(entry, seed, 15, *sound.entries):
+        for data in forms(entry, seed, 8, *sound.entries):
 
             def apply(txn: WriteTransaction, data: bytes = data, before: int = entry.slot - 1) -> None:
                 for earlier in sound.entries[:before]:
                     replay.apply_entry(txn, earlier)
                 replay.apply_entry(txn, changes.parse_entry(data, slot_name(before + 1)))
 
-            tried(partial(undone, metadata, apply), data)
+            tried(partial(undone, metadata, apply), data, DataLoss)
 
 
 def test_checkpoints(sound: Bucket, metadata: MetadataStore) -> None:
@@ -143,10 +143,10 @@ def test_checkpoints(sound: Bucket, metadata: MetadataStore) -> None:
 
     whole = framed(part.SerializeToString()), framed(sound.manifest.SerializeToString())
     apply(*whole)
-    for data in forms(part, 1, 50, *sound.entries):
-        tried(partial(apply, data, whole[1]), data)
+    for data in forms(part, 1, 25, *sound.entries):
+        tried(partial(apply, data, whole[1]), data, DataLoss)
     for data in forms(sound.manifest, 2, 10):
-        tried(partial(apply, whole[0], data), data)
+        tried(partial(apply, whole[0], data), data, DataLoss)
 
 
 def put(name: str, data: bytes, metadata: Mapping[str, str] | None = None) -> MemoryStorage:
@@ -267,10 +267,10 @@ def test_settings(tmp_path: Path) -> None:
     values = ["-1", "1e999", "nan", '"' + "9" * 400 + 'GiB"', '"\\u202e"', "2000-01-01", "[]", "{a=1}", "true", '""']
     chance = random.Random(15)
     lines = [line for line in text.splitlines() if "=" in line and not line.startswith("#")]
-    forged = [f"{chance.choice(lines).partition('=')[0]}= {chance.choice(values)}\n" for _ in range(100 * times())]
+    forged = [f"{chance.choice(lines).partition('=')[0]}= {chance.choice(values)}\n" for _ in range(40 * times())]
     sections = [line for line in text.splitlines() if line.startswith("[")]
     forged = [f"{chance.choice(sections)}\n{line}" for line in forged]
-    for data in (*mutations(text.encode(), 15, 40 * times()), *(line.encode() for line in forged), b"a = " + DEEP):
+    for data in (*mutations(text.encode(), 15, 15 * times()), *(line.encode() for line in forged), b"a = " + DEEP):
         path.write_bytes(data)
         tried(partial(settings.load_with_origins, path, {}), data)
 

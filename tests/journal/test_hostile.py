@@ -66,6 +66,10 @@ def garbage(**fields: object) -> pb.Change:
     return pb.Change(garbage=pb.GarbageRecord(**record))
 
 
+def setting(**settings: str) -> pb.Change:
+    return pb.Change(policy=pb.PolicyRecord(version=1, target_id=1, settings=settings))
+
+
 def apply(metadata: MetadataStore, *changes: pb.Change) -> None:
     with metadata.write() as txn:
         for change in changes:
@@ -137,8 +141,11 @@ REFUSED: dict[str, list[pb.Change]] = {
     "early checksums of an object elsewhere": [early(holder(name="journal/1"), run())],
     "early checksums of another object": [segment(), link([chunk()], [holder()]), early(holder(name="segments/y"))],
     "checksums of nothing": [segment(), link([chunk()], [holder()], run(object_id=99))],
-    "an impossible policy": [pb.Change(policy=pb.PolicyRecord(version=1, target_id=1, settings={"chunk_bytes": "x"}))],
-    "an unknown policy": [pb.Change(policy=pb.PolicyRecord(version=1, target_id=1, settings={"no such": "1"}))],
+    "an impossible policy": [setting(chunk_bytes="x")],
+    "an unknown policy": [setting(no_such="1")],
+    "a policy of ages": [setting(chunk_age="9" * 30)],
+    "a policy of more bytes than there are": [setting(retention_bytes="9" * 400)],
+    "a policy in digits of another script": [setting(chunk_bytes="\u0663")],
     "another store's owner": [pb.Change(owner_begins=pb.OwnerBegins(store_epoch=2, store_id="f" * 32))],
     "an epoch without a next one": [pb.Change(owner_begins=pb.OwnerBegins(store_epoch=HUGE, store_id=STORE_ID))],
     "a counter without a next one": [pb.Change(counters=pb.Counters(next_id=2**64 - 1))],
@@ -211,6 +218,17 @@ ENTRIES: dict[str, Callable[[], pb.JournalEntry]] = {
 def test_an_entry_that_does_not_follow_is_refused(metadata: MetadataStore, what: str) -> None:
     with pytest.raises(DataLoss), metadata.write() as txn:
         replay.apply_entry(txn, ENTRIES[what]())
+
+
+def test_an_entry_whose_directory_lies_nowhere_is_refused(metadata: MetadataStore) -> None:
+    child, parent = directory(5, 6, "child"), directory(6, 1, "parent")
+    for number, change in enumerate((child, parent), 1):
+        change.sequence = number
+    with pytest.raises(DataLoss, match="an unknown directory"), metadata.write() as txn:
+        replay.apply_entry(txn, entry(changes=[child]))
+    with metadata.write() as txn:
+        replay.apply_entry(txn, entry(changes=[child, parent], last_sequence=2))
+        check_store(txn)
 
 
 def test_an_older_owners_entry_is_void_and_an_applied_change_is_skipped(metadata: MetadataStore) -> None:

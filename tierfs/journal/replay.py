@@ -17,14 +17,14 @@ from dataclasses import replace
 from typing import Any
 
 from tierfs import policy
-from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.journal import replay_rows
 from tierfs.journal.names import checkpoint_name, slot_name
 from tierfs.metadata import batches, chains, changes, directories, entries, tables, untrusted
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import MAX_EPOCH
 from tierfs.metadata.records import RECORD_VERSION, SegmentRecord, TierState
-from tierfs.metadata.tables import GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
+from tierfs.metadata.tables import DIRECTORIES, GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.metadata.untrusted import require
 from tierfs.types import EntryKind, SegmentId, SegmentKind, Tier
@@ -35,8 +35,8 @@ def naming(name: str) -> Iterator[None]:
     """Name the journal's object in errors about its contents, and say what to do with it."""
     try:
         yield
-    except DataLoss as exc:
-        # A record that is refused advises fsck of this store, which is not what is damaged.
+    except (DataLoss, NotFound, InvalidRequest, AlreadyExists) as exc:
+        # Nothing but records is read here. One that is refused advises fsck of this store, which is not damaged.
         remedy = changes.UPGRADE if exc.remedy == changes.UPGRADE else changes.RESTORE
         raise DataLoss(f"{name}: {exc}", remedy=remedy) from exc
 
@@ -81,6 +81,7 @@ def _apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
         raise DataLoss("its changes are not numbered in sequence")
     for change in entry.changes:
         apply(txn, change)
+    replay_rows.check_tree(txn, {change.directory.id for change in entry.changes if change.HasField("directory")})
     txn.update_store(store_epoch=entry.store_epoch)
     return True
 
@@ -101,7 +102,7 @@ def finish_checkpoint(txn: WriteTransaction, manifest: pb.CheckpointManifest) ->
     with naming(checkpoint_name(manifest.slot)):
         untrusted.check_id(manifest.slot, "a slot")
         require(manifest.last_sequence <= untrusted.MAX_ID and manifest.store_epoch <= MAX_EPOCH, "a counter overflows")
-        replay_rows.check_tree(txn)
+        replay_rows.check_tree(txn, (tables.read_u64(key) for key, _ in txn.scan_raw(DIRECTORIES.name)))
         see_id(txn, max(manifest.next_id, 1) - 1)
     journal = replace(txn.store.journal, next_slot=manifest.slot + 1, checkpoint_slot=manifest.slot)
     txn.update_store(store_epoch=manifest.store_epoch, journal=journal)
@@ -246,6 +247,8 @@ def _policy(txn: WriteTransaction, message: pb.PolicyRecord) -> None:
     record = POLICIES.codec.from_message(message)
     untrusted.check_id(record.target_id, "a policy")
     try:
+        for key, value in record.settings.items():
+            policy.parse(key, value)
         policy.inherit([record.settings])
     except (InvalidRequest, ValueError) as exc:
         raise DataLoss(f"the journal holds an impossible policy: {exc}", remedy=changes.UPGRADE) from exc

@@ -262,7 +262,8 @@ def place_segment(txn: WriteTransaction, old: SegmentRecord | None, new: Segment
 def place_directory(txn: WriteTransaction, message: pb.DirectoryRecord) -> tuple[int, int]:
     """Write a directory and give it its name; return its id and inode. Raises DataLoss.
 
-    Its parent may follow later: a checkpoint is in the order of ids. `check_tree` then checks the paths that were not.
+    Its parent may follow later: a checkpoint is in the order of ids. `check_tree` then checks the paths that were not,
+    at the end of the checkpoint or entry.
     """
     record = DIRECTORIES.codec.from_message(message)
     key = tables.u64(record.id)
@@ -304,10 +305,11 @@ def displace(txn: WriteTransaction, parent_id: DirectoryId, name: str, kind: Ent
         _touch_parent(txn, parent_id, name, txn.now_ms)
 
 
-def check_tree(txn: ReadTransaction) -> None:
-    """Raise DataLoss unless every directory is below the root, by a name that is allowed."""
-    for _, record in txn.scan(DIRECTORIES):
-        if record.id != ROOT_DIRECTORY:
+def check_tree(txn: ReadTransaction, directory_ids: Iterable[int]) -> None:
+    """Raise DataLoss unless these directories, as far as they exist, are below the root, by names that are allowed."""
+    for directory_id in directory_ids:
+        record = txn.get(DIRECTORIES, tables.u64(directory_id))
+        if record is not None and record.id != ROOT_DIRECTORY:
             check_path(txn, record.parent_id, record.name)
 
 
