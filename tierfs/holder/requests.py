@@ -185,9 +185,11 @@ class RequestServer(ABC):
         """Return the next request, now running. Raises what writing that down raises."""
         if self._left_running:
             restart(self._metadata, self._takes)
-            self._left_running = False
+        # A commit that fails may have happened: until the row is here, it may run with nobody at work on it.
+        self._left_running = True
         newest = self._metadata.last_transaction_id()
         row = take_next(self._metadata, self._takes)
+        self._left_running = False
         if row is None:
             self._seen_transaction = newest
         return row
