@@ -141,6 +141,17 @@ class Closed(TierfsError):
     exit_code = 70
 
 
+def leaf(error: BaseException) -> BaseException:
+    """Return the error that a group of trio's stands for; any other error as it is.
+
+    Of several an interrupt comes before an error of ours, and that before any other.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    leaves = [leaf(each) for each in error.exceptions]
+    return min(leaves, key=lambda each: (isinstance(each, Exception), not isinstance(each, TierfsError)))
+
+
 def named(kind: str) -> type[TierfsError]:
     """Return the class of a name that another process wrote; Conflict or Unavailable where it cannot be constructed."""
     found = globals().get(kind)

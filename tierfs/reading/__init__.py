@@ -16,6 +16,7 @@ __all__ = [
     "fetch",
     "handle",
     "ledger_objects",
+    "loop",
     "payloads",
     "reader",
     "stats",
