@@ -31,6 +31,7 @@ from tierfs.metadata.entries import StoredEntries
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.tiering.ledgers import offload as ledger_offload
+from tierfs.tiering.ledgers.copies import EntryRows
 from tierfs.tiering.ledgers.offload import LedgerRecipe
 from tierfs.tiering.objects import Made
 from tierfs.types import ChunkState, SegmentId, Tier
@@ -343,6 +344,19 @@ def test_the_only_good_copy_is_not_deleted(tmp_path: Path, suspect: int) -> None
         offloader(store).delete_offloaded(segment_id, uuid)
         store.settle()
         assert ledger_names(store) == []
+
+
+def test_rows_whose_copy_is_damaged_on_its_way_are_read_again_and_not_made_from_the_ledger(store: TestStore) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    offload(store, name)
+    segment_id = store.segment(name).id
+    with store.metadata.write() as txn:
+        entries.remove(txn, segment_id)
+    flaky(store).damage(-1, of=entries.ENTRIES_PREFIX)
+    flaky(store).reads.clear()
+    assert EntryRows(store.metadata, store.cold, store.metadata.write).restore([segment_id]) == []
+    assert {read.name for read in flaky(store).reads if not read.name.startswith(entries.ENTRIES_PREFIX)} == set()
+    assert cold_entries(store, name) == THREE_BLOCKS
 
 
 def test_a_delete_that_fails_is_tried_again(store: TestStore) -> None:
