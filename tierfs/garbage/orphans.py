@@ -1,8 +1,8 @@
 """Orphans: files and objects of this store that no record names, found by listing.
 
-A crash leaves none without an intent, except chunk files whose first append was never committed; a restored backup or a
-server that carries out a PUT late leaves others. The listing precedes the reading of the records, so that what is made
-meanwhile is never taken for an orphan.
+A crash leaves none without an intent, except chunk files whose first append was never committed (`strays`); a restored
+backup or a server that carries out a PUT late leaves others. The listing precedes the reading of the records, so that
+what is made meanwhile is never taken for an orphan.
 
 A chunk file has no record until its first append commits, and no clock tells how long that takes. So a local file is
 looked at again and unlinked inside one write transaction: no commit can come between, and an append that commits later

@@ -69,7 +69,7 @@ class ReadHandle:
 
         The buffer is valid until the caller's next await. Raises Fenced (ESTALE) below the start offset
         or when the segment was deleted, Unavailable when no tier answers within the deadline, DataLoss
-        when no good copy is left.
+        when no good copy is left, InternalError for a fault of tierfs itself.
         """
         self._view.refresh()
         wanted = self._view.clamp(offset, size_bytes)
