@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -181,6 +182,19 @@ def test_where_the_metadata_went_back_every_file_stays(store: TestStore) -> None
     assert again not in files(store)
 
 
+def test_metadata_that_go_back_in_the_middle_of_a_walk_keep_young_files_too(store: TestStore) -> None:
+    young = stray(store)
+    age(store, young, 0)
+    work = store.cold_work()
+    assert work.collect_strays()
+    MetadataMark(store.metadata.path).set(store.metadata.last_transaction_id() + 1)
+    walk(store, work)
+    assert not MetadataMark(store.metadata.path).holds(store.metadata.last_transaction_id())
+    age(store, young)
+    walk(store)
+    assert young in files(store)
+
+
 @pytest.mark.parametrize("text", [None, "", "{}", '{"inode": 1', '{"inode": 1, "transaction": 1}'])
 def test_without_a_mark_of_these_metadata_every_file_stays(store: TestStore, text: str | None) -> None:
     mark = store.metadata.path.with_name("walked")
@@ -203,6 +217,16 @@ def test_a_repair_that_begins_takes_the_mark(store: TestStore) -> None:
     name = stray(store)
     walk(store)
     assert name in files(store)
+
+
+def test_strays_are_removed_from_a_full_disk(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    name = stray(store)
+    monkeypatch.setattr(Path, "write_text", full)
+    walk(store)
+    assert name not in files(store)
 
 
 @pytest.mark.parametrize("before_sync", [True, False])

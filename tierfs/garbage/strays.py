@@ -107,14 +107,14 @@ class StrayFiles:
         self._rests_until_s = self._metadata.clock.monotonic_s() + _REST_S
 
     def _walk(self) -> Iterator[Collected]:
-        trusted = self._mark.holds(self._metadata.last_transaction_id())
+        trusted = began_trusted = self._mark.holds(self._metadata.last_transaction_id())
         kept = 0
         for strays in self._finder.strays(grace_ms=GRACE_MS if trusted else 0):
             trusted = trusted and self._mark.holds(self._metadata.last_transaction_id())
             if trusted and strays:
                 log.info("removing %d chunk files that no record names, from %s on", len(strays), strays[0].name)
             if trusted:
-                self._mark.set(self._metadata.last_transaction_id())
+                self._set_mark()
             else:
                 kept += len(strays)
             yield self._finder.discard(strays) if trusted else Collected()
@@ -124,5 +124,12 @@ class StrayFiles:
                 "look at them with `tierfs gc`, remove them with `tierfs gc --delete`",
                 kept,
             )
-        elif not trusted:
+        elif not began_trusted:  # else young files were not looked at
+            self._set_mark()
+
+    def _set_mark(self) -> None:
+        """Set the mark as far as possible: on a full disk an older one still holds, and strays make room."""
+        try:
             self._mark.set(self._metadata.last_transaction_id())
+        except TierfsError as exc:
+            log.info("the mark of this walk is not written: %s", exc)
