@@ -7,15 +7,30 @@ cut is summed once, and the cuts combine to the blocks of every grid, and to the
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, reduce
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
+from tierfs.errors import DataLoss
 from tierfs.types import CRC_BLOCK_BYTES
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 """Contiguous bytes."""
+
+
+T = TypeVar("T")
+
+
+def twice(read: Callable[[], T]) -> T:
+    """Return the result of a read that checks its bytes; read once more after DataLoss.
+
+    A transfer damages bytes once, an object each time: only what differs twice is damaged.
+    """
+    try:
+        return read()
+    except DataLoss:
+        return read()
 
 
 @cache

@@ -15,6 +15,7 @@
         WrongColdTier     mount it, or bring it back            EAGAIN   exit 12
       StorageFull         make room                             ENOSPC   exit 28
       DataLoss            stop and page someone                 EIO      exit 74
+      InternalError       report it: a fault of tierfs          EIO      exit 70
       Closed              you closed it                         EBADF    exit 70
 
 Vendor exceptions are mapped in one context manager per adapter, always `raise ... from exc`.
@@ -23,6 +24,9 @@ Vendor exceptions are mapped in one context manager per adapter, always `raise .
 from __future__ import annotations
 
 import errno as _errno
+import logging
+
+_log = logging.getLogger(__name__)
 
 
 def printable(text: str) -> str:
@@ -147,11 +151,38 @@ class DataLoss(TierfsError):
     exit_code = 74
 
 
+class InternalError(TierfsError):
+    """A fault of tierfs itself. It says nothing about the bytes: none is damaged for it."""
+
+    errno = _errno.EIO
+    exit_code = 70
+
+
 class Closed(TierfsError):
     """The object was closed by its owner."""
 
     errno = _errno.EBADF
     exit_code = 70
+
+
+def unexpected(error: Exception, what: str) -> TierfsError:
+    """Return an error of ours as it is; for any other, logged with its traceback, an InternalError about `what`."""
+    if isinstance(error, TierfsError):
+        return error
+    _log.error("%s: unexpected %s", what, type(error).__name__, exc_info=error)
+    text = f"{what}: internal error: {type(error).__name__}: {error}"
+    return InternalError(text, remedy="this is a bug in tierfs; the log has its traceback")
+
+
+def leaf(error: BaseException) -> BaseException:
+    """Return the error that a group of trio's stands for; any other error as it is.
+
+    Of several an interrupt comes before an error of ours, and that before any other.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    leaves = [leaf(each) for each in error.exceptions]
+    return min(leaves, key=lambda each: (isinstance(each, Exception), not isinstance(each, TierfsError)))
 
 
 def named(kind: str) -> type[TierfsError]:

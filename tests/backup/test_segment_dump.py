@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,10 @@ from tests.ledgers import ROOMY, cold_entries, new_ledger, offload
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
 from tierfs.backup import segment
 from tierfs.backup.segment import SegmentDumped, SegmentRestored, dump_segment
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.errors import AlreadyExists, DataLoss, Fenced, NotFound
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource, Source, StoredObject
+from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.errors import AlreadyExists, DataLoss, Fenced, NotFound, Unavailable
 from tierfs.metadata import chains, policies, tables
 from tierfs.metadata.records import GarbageRecord, SegmentRecord
 from tierfs.metadata.tables import GARBAGE, OBJECTS
@@ -35,6 +38,36 @@ def made(store: TestStore, *parts: bytes) -> SegmentDumped:
         store.append("a/s", part)
         store.offload()
     return dump_segment(store.metadata, store.cold, "a/s")
+
+
+class Busy(MemoryStorage):
+    """Takes no dump for now; keeps what it was given to read, as the frames of an error do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_busy = True
+        self.kept: list[object] = []
+
+    def put(self, name: str, source: Source, **named: Any) -> StoredObject:
+        self.kept.append(source.read(0, source.length_bytes))
+        if self.is_busy and name.startswith(segment.DUMPS_PREFIX):
+            raise Unavailable("503 Slow Down")
+        return super().put(name, source, **named)
+
+
+def test_a_dump_that_the_bucket_does_not_take_ends_with_the_buckets_error(tmp_path: Path) -> None:
+    cold = Busy()
+    with open_test_store(tmp_path / "busy", cold=cold) as store:
+        store.append("a/s", b"abcdefgh")
+        store.offload()
+        storage = RetryingStorage(cold, attempts=2, base_delay_s=0, max_delay_s=0)
+        with pytest.raises(Unavailable, match="503 Slow Down"):
+            dump_segment(store.metadata, storage, "a/s")
+        cold.is_busy = False
+        assert dump_segment(store.metadata, storage, "a/s").cold_bytes == 8
+        remove(store, "a/s")
+        load(store)
+        assert store.read("a/s") == b"abcdefgh"
 
 
 def remove(store: TestStore, name: str, grace_ms: int = HOUR_MS) -> None:

@@ -12,6 +12,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Unavailable
 from tierfs.holder.failures import Failures
+from tierfs.metadata.records import FailureRecord
 from tierfs.metadata.tables import FAILURES
 
 AWAY = Unavailable("the server does not answer")
@@ -67,3 +68,35 @@ def test_pauses_of_the_holder_before_end_too(store: TestStore, noted: Failures) 
     again = Failures(store.metadata, BackgroundSettings())
     again.passed("b")
     assert again.may_try("a")
+
+
+def test_a_failure_that_is_written_late_does_not_outlive_its_end(
+    store: TestStore, noted: Failures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The work passes in another thread before the row of its failure is on the disk."""
+    write = Failures._write
+
+    def late(self: Failures, row: FailureRecord) -> None:
+        self.passed(row.what)
+        write(self, row)
+
+    monkeypatch.setattr(Failures, "_write", late)
+    noted.failed("offload 1 0", AWAY)
+    assert not noted.has("offload 1 0")
+    assert rows(store) == set()
+
+
+def test_an_end_that_is_written_late_does_not_remove_the_next_failure(
+    store: TestStore, noted: Failures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = Failures._remove
+
+    def late(self: Failures, what: str) -> None:
+        self.failed(what, AWAY)
+        remove(self, what)
+
+    noted.failed("offload 1 0", AWAY)
+    monkeypatch.setattr(Failures, "_remove", late)
+    noted.passed("offload 1 0")
+    assert noted.has("offload 1 0")
+    assert rows(store) == {"offload 1 0"}

@@ -153,6 +153,28 @@ def test_what_a_full_disk_kept_from_being_answered_is_done_again(
     assert not server.may_have_next
 
 
+def test_a_request_whose_taking_may_have_been_written_is_taken_again(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit that marks it as running happened, and failed as far as the server knows."""
+    server = VerbServer(store.metadata, store.cold_work())
+    number = requests.submit(store.metadata, "offload", "s", {})
+    take_next = requests.take_next
+
+    def unsure(*args: Any) -> None:
+        take_next(*args)
+        raise StorageFull("the disk of the metadata is full")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(requests, "take_next", unsure)
+        with pytest.raises(StorageFull):
+            server.next()
+    assert server.may_have_next
+    again = server.next()
+    assert again is not None
+    assert again.id == number
+
+
 @pytest.mark.parametrize("taken", [False, True])
 def test_a_holder_that_dies_is_no_failure(store: TestStore, taken: bool) -> None:
     with hold(store.paths.holder, store.clock):

@@ -16,7 +16,8 @@ from tests.mount.waiting import eventually
 from tierfs.clock import ManualClock
 from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound
 from tierfs.metadata import directories, environment, host, tables
-from tierfs.metadata.records import LocationRecord, TouchRecord
+from tierfs.metadata import store as store_module
+from tierfs.metadata.records import LocationRecord, StoreRecord, TouchRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS, TOUCHES
 from tierfs.metadata.transaction import WriteTransaction, batches
@@ -239,3 +240,25 @@ def test_who_closes_does_not_close_for_others_of_the_process(tmp_path: Path) -> 
     opened = environment.open_environment(second.path)
     second.close()
     assert environment.open_environment(second.path) is not opened
+
+
+def test_a_store_that_is_being_opened_stays_open_when_the_last_other_user_closes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In another thread, at the moment in which the new user reads the store's record."""
+    first = MetadataStore.create(tmp_path / "shared", ManualClock(1))
+    check = store_module._check_version
+    opened = []
+
+    def closed_meanwhile(record: StoreRecord, path: Path) -> None:
+        opened.append(environment.open_environment(path))
+        first.close()
+        check(record, path)
+
+    monkeypatch.setattr(store_module, "_check_version", closed_meanwhile)
+    second = MetadataStore(tmp_path / "shared", ManualClock(1))
+    assert environment.open_environment(second.path) is opened[0]
+    with second.write() as txn:
+        txn.allocate_id()
+    second.close()
+    assert second.path not in environment._registry

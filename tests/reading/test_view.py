@@ -21,6 +21,7 @@ from tierfs.reading.view import SegmentView, resolve
 from tierfs.types import MIB, ByteRange, ReadPriority, Tier
 
 CHUNK_BYTES = 4
+CHUNK_64K = 64 * 1024
 
 
 @pytest.fixture
@@ -248,6 +249,34 @@ def test_a_head_cut_after_a_read_began_is_stale(store: TestStore, seal: bool) ->
         return
     with pytest.raises(Fenced, match="begins at 5 now"):
         view.layout(0)
+
+
+async def test_a_handle_outlives_a_cut_between_its_refresh_and_its_look_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The read that meets the cut is stale; the next ones are served although nothing is committed meanwhile."""
+    data = bytes(range(256)) * (3 * CHUNK_64K // 256)
+    policy = {"chunk_bytes": str(CHUNK_64K)}
+    with open_test_store(tmp_path / "other", policy=policy) as store:
+        store.append("s", data)
+        async with reader_of(store) as reader:
+            handle = reader.open(store.segment("s").id)
+            clamp = SegmentView.clamp
+
+            def cut_after(view: SegmentView, offset: int, size_bytes: int) -> ByteRange:
+                wanted = clamp(view, offset, size_bytes)
+                monkeypatch.setattr(SegmentView, "clamp", clamp)
+                store.engine.truncate("s", 2 * CHUNK_64K, cold_due_ms=0)
+                return wanted
+
+            monkeypatch.setattr(SegmentView, "clamp", cut_after)
+            with pytest.raises(Fenced, match="begins at 131072 now"):
+                await handle.read(0, 10)
+            with pytest.raises(Fenced, match="begins at 131072 now"):
+                await handle.read(2 * CHUNK_64K - 1, 10)
+            assert bytes(await handle.read(2 * CHUNK_64K, 10)) == data[:10]
+            assert bytes(await handle.read(len(data) - 1, 10)) == data[-1:]
+            handle.close()
 
 
 @pytest.mark.parametrize("seal", [False, True])

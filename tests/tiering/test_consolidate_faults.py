@@ -103,13 +103,37 @@ class CorruptingStorage(MemoryStorage):
 def test_a_copy_that_differs_is_never_linked(tmp_path: Path) -> None:
     with open_test_store(tmp_path / "s", policy=POLICY, cold=CorruptingStorage()) as store:
         data = cold_pieces(store, 100_000, 300_000)
-        with pytest.raises(DataLoss, match="the copy differs from its source"):
+        with pytest.raises(Unavailable, match="the copy differs from its source"):
             store.consolidate()
         assert_layout(store, "s", local=[], cold=[100_000, 300_000])
         assert [placed.chunk.state for placed in store.layout("s").cold] == [ChunkState.GOOD, ChunkState.GOOD]
         assert store.read("s", Tier.COLD) == data
         store.settle()
         assert len(objects(store)) == 2
+
+
+@pytest.mark.parametrize("at", [0, 100_000, 399_999])
+def test_a_byte_damaged_on_its_way_back_is_read_again(tmp_path: Path, at: int) -> None:
+    cold = ScriptedStorage()
+    with open_test_store(tmp_path / "s", policy=POLICY, cold=cold) as store:
+        data = cold_pieces(store, 100_000, 300_000)
+        cold.damage(at, of="chunk-", on=1)
+        store.consolidate()
+        assert_layout(store, "s", local=[], cold=[400_000])
+        assert store.read("s", Tier.COLD) == data
+
+
+def test_a_block_damaged_on_its_way_accuses_no_chunk(tmp_path: Path) -> None:
+    """With a cut head the first block is not copied whole, so that it is read from the old object."""
+    cold = ScriptedStorage()
+    with open_test_store(tmp_path / "s", policy=POLICY, cold=cold) as store:
+        data = cold_pieces(store, 100_000, 300_000)
+        cut_head(store, "s", 1000)
+        cold.damage(2000, of="chunk-", on=1)
+        store.consolidate()
+        (chunk,) = store.layout("s").cold
+        assert chunk.chunk.state is ChunkState.GOOD
+        assert store.read("s", Tier.COLD)[1000:] == data[1000:]
 
 
 @pytest.mark.parametrize("cut", [0, 1000])

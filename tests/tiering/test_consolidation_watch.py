@@ -68,6 +68,22 @@ def test_a_segment_that_cannot_be_looked_at_keeps_no_other_waiting(store: TestSt
     assert action.segment_id == store.segment("t").id
 
 
+def test_a_look_that_fails_for_a_passing_reason_is_repeated(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    cold_pieces(store, 10, 20, 30, 40)
+    watch = watch_of(store)
+    with monkeypatch.context() as patch:
+
+        def busy(*_: object) -> None:
+            raise Unavailable("too many readers")
+
+        patch.setattr(consolidate_command.directories, "segment", busy)
+        with pytest.raises(Unavailable):
+            watch.next(lambda _: True)
+    action = watch.next(lambda _: True)
+    assert action is not None
+    assert action.segment_id == store.segment("s").id
+
+
 async def test_a_sealed_segment_that_is_all_cold_is_joined_once_more(
     store: TestStore, autojump_clock: MockClock
 ) -> None:

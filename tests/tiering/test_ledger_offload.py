@@ -26,14 +26,15 @@ from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, Unavailable
 from tierfs.journal.publish import read_small
-from tierfs.metadata import entries
+from tierfs.metadata import chain_edits, entries
 from tierfs.metadata.entries import StoredEntries
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.tiering.ledgers import offload as ledger_offload
+from tierfs.tiering.ledgers.copies import EntryRows
 from tierfs.tiering.ledgers.offload import LedgerRecipe
 from tierfs.tiering.objects import Made
-from tierfs.types import SegmentId
+from tierfs.types import ChunkState, SegmentId, Tier
 
 HOUR_MS = 3600 * 1000
 UID = UUID("c0ffee00-0000-4000-8000-000000000001")
@@ -320,8 +321,41 @@ def test_the_only_copy_is_not_deleted(store: TestStore) -> None:
     name = new_ledger(store, THREE_BLOCKS)
     uuid = offload(store, name)
     store.evict()
-    with pytest.raises(Conflict, match="the only copy of some bytes"):
+    with pytest.raises(Conflict, match="the only good copy of some bytes"):
         offloader(store).delete_offloaded(store.segment(name).id, uuid)
+    assert cold_entries(store, name) == THREE_BLOCKS
+
+
+@pytest.mark.parametrize("suspect", [0, 1, 2])
+def test_the_only_good_copy_is_not_deleted(tmp_path: Path, suspect: int) -> None:
+    """While a local chunk is suspect its bytes may be in the objects alone; once it proves right they may go."""
+    with open_test_store(tmp_path / "small", policy={"chunk_bytes": "800"}) as store:
+        name = new_ledger(store, THREE_BLOCKS)
+        segment_id = store.segment(name).id
+        uuid = offload(store, name)
+        assert_layout(store, name, local=[800, 800, 400], cold=[2000])
+        chunk = store.layout(name).local[suspect].chunk
+        chain_edits.set_state(store.metadata, segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
+        with pytest.raises(Conflict, match="the only good copy of some bytes") as refused:
+            offloader(store).delete_offloaded(segment_id, uuid)
+        assert "tierfs verify" in str(refused.value.remedy)
+        assert cold_entries(store, name) == THREE_BLOCKS
+        chain_edits.set_state(store.metadata, segment_id, Tier.LOCAL, chunk, ChunkState.GOOD)
+        offloader(store).delete_offloaded(segment_id, uuid)
+        store.settle()
+        assert ledger_names(store) == []
+
+
+def test_rows_whose_copy_is_damaged_on_its_way_are_read_again_and_not_made_from_the_ledger(store: TestStore) -> None:
+    name = new_ledger(store, THREE_BLOCKS)
+    offload(store, name)
+    segment_id = store.segment(name).id
+    with store.metadata.write() as txn:
+        entries.remove(txn, segment_id)
+    flaky(store).damage(-1, of=entries.ENTRIES_PREFIX)
+    flaky(store).reads.clear()
+    assert EntryRows(store.metadata, store.cold, store.metadata.write).restore([segment_id]) == []
+    assert {read.name for read in flaky(store).reads if not read.name.startswith(entries.ENTRIES_PREFIX)} == set()
     assert cold_entries(store, name) == THREE_BLOCKS
 
 

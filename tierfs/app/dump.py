@@ -22,6 +22,7 @@ from tierfs.clock import Clock, SystemClock
 from tierfs.errors import AlreadyExists, InvalidRequest, NotFound
 from tierfs.garbage import ballast
 from tierfs.garbage.orphans import OrphanFinder
+from tierfs.garbage.strays import MetadataMark
 from tierfs.journal import cold_identity
 from tierfs.metadata import store as fence
 from tierfs.metadata.store import MetadataStore, new_id
@@ -79,6 +80,7 @@ def load_store(directory: Path, source: Path, clock: Clock | None = None) -> Loa
         file.seek(0)
         with map_os_errors(str(paths.root)):
             osio.make_directories(paths.root, osio.OWNER_DIRECTORY)
+        MetadataMark(paths.metadata).remove()  # first: newer chunk files are all that is left of their bytes
         _make_metadata(paths, file, summary, str(source), clock)
     _make_the_rest(paths)
     return _compare_files(paths, summary, clock)

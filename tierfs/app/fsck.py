@@ -24,6 +24,7 @@ from tierfs.fsck.repair.copies import MayLose, Mended
 from tierfs.fsck.repair.mender import Mender, MendTools
 from tierfs.fsck.scrub.scrub import Scrubber
 from tierfs.fsck.scrub.verify import DeepCheck, Verified, Verifier
+from tierfs.garbage.strays import MetadataMark
 from tierfs.holder.lock import hold
 from tierfs.journal.publish import PROOF_S
 from tierfs.metadata import changes, directories, tables
@@ -190,7 +191,11 @@ class Checking:
         return self.summary
 
     def _check(self, store: Store) -> None:
-        mender = Mender(tools(store, self._options.may_lose)) if self._options.repair else None
+        mender = None
+        if self._options.repair:
+            # A repair may leave files without a record, for people to look at.
+            MetadataMark(store.metadata.path).remove()
+            mender = Mender(tools(store, self._options.may_lose))
         table, totals = self._metadata(store, mender)
         with store.metadata.read() as txn:
             check = FileCheck(store.metadata, store.files, table, totals.active)

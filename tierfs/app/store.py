@@ -10,7 +10,6 @@ import os
 import stat
 import threading
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -49,7 +48,8 @@ class Store:
         self.metadata = MetadataStore(self.paths.metadata, clock)
         self.files = ChunkFiles(self.paths.chunks)
         self._engine: Engine | None = None
-        self._lock = threading.Lock()
+        self._metrics: Metrics | None = None
+        self._lock = threading.RLock()
         self._storages: dict[LocationId, ChunkStorage] = {}
         self._providers: dict[LocationId, ChunkStorage] = {}
         """The same without their wrappers."""
@@ -57,15 +57,19 @@ class Store:
 
     def forget(self) -> None:
         """Connect again in a child of fork: two processes on one connection would read each other's answers."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._storages, self._providers = {}, {}
 
-    @cached_property
+    @property
     def metrics(self) -> Metrics:
-        """Return the metrics of this process."""
-        from tierfs.metrics import Metrics
+        """The metrics of this process; made on first use."""
+        if self._metrics is None:
+            from tierfs.metrics import Metrics
 
-        return Metrics()
+            with self._lock:  # functools.cached_property has none since Python 3.12
+                if self._metrics is None:
+                    self._metrics = Metrics()
+        return self._metrics
 
     @property
     def engine(self) -> Engine:

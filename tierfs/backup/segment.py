@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import base64
 import logging
-import mmap
 import re
 import tempfile
 from collections.abc import Callable, Iterator
@@ -22,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from tierfs import names, ranges
 from tierfs.checksum import grid_of
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.chunkstore.protocol import ChunkStorage, FileSource, StoredObject
 from tierfs.chunkstore.validate import read_steps
 from tierfs.errors import AlreadyExists, DataLoss, NotFound
 from tierfs.journal import replay
@@ -83,8 +82,7 @@ def dump_segment(metadata: MetadataStore, storage: ChunkStorage, name: str) -> S
             _WRITTEN: str(written_ms),
         }
         object_name = f"{DUMPS_PREFIX}{segment.id}-{new_id()}"
-        with mmap.mmap(spool.fileno(), 0, access=mmap.ACCESS_READ) as data, memoryview(data) as view:
-            stored = storage.put(object_name, BufferSource(view), metadata=described)
+        stored = storage.put(object_name, FileSource(spool.fileno(), object_name), metadata=described)
     return SegmentDumped(
         segment=path,
         object=object_name,

@@ -181,10 +181,21 @@ class ChunkFiles:
             except FileNotFoundError:
                 return
 
+    def discard(self, name: str) -> None:
+        """Remove a file that no record names; one that cannot be removed is left to the holder."""
+        try:
+            self.delete(name)
+        except TierfsError as exc:
+            log.info("%s, which no record names, cannot be removed yet: %s", name, exc)
+
     def names(self) -> Iterator[str]:
         """Yield the names of all files, in no order."""
-        for number in range(_FAN_OUT):
-            yield from self.names_in(f"{number:02x}")
+        for directory in self.directories():
+            yield from self.names_in(directory)
+
+    def directories(self) -> Iterator[str]:
+        """Yield the directories that hold the files."""
+        return (f"{number:02x}" for number in range(_FAN_OUT))
 
     def names_in(self, directory: str) -> Iterator[str]:
         """Yield the names of the files in one directory."""
@@ -196,8 +207,7 @@ class ChunkFiles:
 
         A file deleted during the scan is left out.
         """
-        for number in range(_FAN_OUT):
-            directory = f"{number:02x}"
+        for directory in self.directories():
             with map_os_errors(directory), os.scandir(self.root / directory) as entries:
                 for entry in entries:
                     try:

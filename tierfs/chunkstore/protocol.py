@@ -5,12 +5,14 @@ The conformance suite in tests/conformance runs it on all of them.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tierfs.checksum import Buffer
 from tierfs.errors import DataLoss
+from tierfs.osio import map_os_errors, read_all
 
 if TYPE_CHECKING:
     from tierfs.chunkstore.http.tls import TlsClient
@@ -120,6 +122,34 @@ class BufferSource:
     def read(self, offset: int, length_bytes: int) -> Buffer:
         """Return a view of the bytes; nothing is copied."""
         return self._view[offset : offset + length_bytes]
+
+
+class FileSource:
+    """A Source over an open file, for bytes that may not fit into memory.
+
+    Not a map of it: one with a view left, as in the frames of an error, cannot be closed.
+    """
+
+    def __init__(self, fd: int, name: str) -> None:
+        """Read from `fd`, which stays the caller's; `name` is for messages."""
+        self._fd = fd
+        self._name = name
+        with map_os_errors(name):
+            self._length_bytes = os.fstat(fd).st_size
+
+    @property
+    def length_bytes(self) -> int:
+        """Total number of bytes."""
+        return self._length_bytes
+
+    def read(self, offset: int, length_bytes: int) -> Buffer:
+        """Return the bytes in a buffer of their own. Raises DataLoss when the file is too short."""
+        view = memoryview(bytearray(length_bytes))
+        with map_os_errors(self._name):
+            done = read_all(self._fd, view, offset)
+        if done < length_bytes:
+            raise DataLoss(f"{self._name} ends at {offset + done}, before {offset + length_bytes}")
+        return view
 
 
 OnReceived = Callable[[int], None]

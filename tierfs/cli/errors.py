@@ -65,8 +65,7 @@ class Failure:
 
 def report(error: BaseException, session: Session) -> int:
     """Print an error and return its exit code."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]  # trio wraps the errors of its tasks
+    error = errors.leaf(error)  # trio wraps those of its tasks
     if isinstance(error, BrokenPipeError):
         _silence_stdout()
         return EXIT_PIPE_CLOSED

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import trio
 
 from tierfs.errors import Closed, TierfsError
+from tierfs.reading import loop
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
 from tierfs.types import MIB, ReadPriority, SegmentId
@@ -117,7 +118,7 @@ class ReadLoop:
 
     def _run(self) -> None:
         try:
-            trio.run(self._serve)
+            loop.run(self._serve)
         except BaseException as exc:
             if not self._started.done():
                 self._started.set_exception(exc)

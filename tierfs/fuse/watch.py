@@ -54,27 +54,32 @@ class ChangeWatcher:
         newest_id = self._metadata.last_transaction_id()
         if newest_id == self._seen_id:
             return
-        while (touches := self._next_touches()) is not None:
-            self._pass_on(touches)
-            if len(touches) < _BATCH:
-                break
+        more = True
+        while more:
+            touches, following = self._next_touches()
+            if touches is None:
+                log.info("too many changes at once: the kernel forgets everything")
+                await self._forget_everything()
+            else:
+                self._pass_on(touches)
+            # Only now: changes that could not be passed on are passed on by the next poll.
+            self._next_sequence = following
+            more = touches is not None and len(touches) == _BATCH
             await trio.lowlevel.checkpoint()
-        if touches is None:
-            log.info("too many changes at once: the kernel forgets everything")
-            await self._forget_everything()
         self._seen_id = newest_id
 
-    def _next_touches(self) -> list[TouchRecord] | None:
-        """Return the next changes in order, `_BATCH` at most; None when some were trimmed before they were read."""
+    def _next_touches(self) -> tuple[list[TouchRecord] | None, int]:
+        """Return the next changes in order, `_BATCH` at most, and the sequence after them.
+
+        The changes are None when some were trimmed before they were read.
+        """
         with self._metadata.read() as txn:
             rows = list(itertools.islice(txn.scan(TOUCHES, tables.u64(self._next_sequence)), _BATCH))
             newest = txn.store.next_change
         first = tables.read_u64(rows[0][0]) if rows else newest
         if first != self._next_sequence:
-            self._next_sequence = newest
-            return None
-        self._next_sequence += len(rows)
-        return [touch for _, touch in rows]
+            return None, newest
+        return [touch for _, touch in rows], self._next_sequence + len(rows)
 
     def _pass_on(self, touches: Iterable[TouchRecord]) -> None:
         changed: dict[int, None] = {}

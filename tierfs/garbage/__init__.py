@@ -1,8 +1,9 @@
 """Delete what is no longer needed, and find what no record names.
 
 `collect` deletes garbage that is due, once the bucket's journal no longer names it (invariant 4). `orphans` compares a
-listing with the records; `dead_uploads` finds multipart uploads that will not be finished. `ballast` is a file whose
-space may be given up so that a full disk can still commit.
+listing with the records, and `strays` lets the holder do so for chunk files, a little at a time. `dead_uploads` finds
+multipart uploads that will not be finished. `ballast` is a file whose space may be given up so that a full disk can
+still commit.
 """
 
-__all__ = ["ballast", "collect", "dead_uploads", "orphans"]
+__all__ = ["ballast", "collect", "dead_uploads", "orphans", "strays"]

@@ -120,7 +120,7 @@ class Collector:
         Raises Fenced, with nothing of the batch deleted, when the bucket is another store's.
         """
         with self._metadata.read() as txn:
-            after = self._passed_over(txn, tiers)
+            published, after = txn.store.journal.published_sequence, self._passed_over(txn, tiers)
         total, more = Collected(), True
         while more:
             with self.deleting:
@@ -129,6 +129,8 @@ class Collector:
                 uncertain = self._uncertain() if cold else None
                 for first in range(0, len(due), _COMMITTED_TOGETHER):
                     total = total.plus(self._delete_some(due[first : first + _COMMITTED_TOGETHER], uncertain))
+        # Only now, as an error above leaves rows that nobody looked at or deleted.
+        self._left[tiers] = published, after, self._metadata.clock.now_ms()
         return total
 
     def _passed_over(self, txn: ReadTransaction, tiers: tuple[Tier, ...]) -> bytes:
@@ -157,10 +159,7 @@ class Collector:
             if record.after_sequence <= published and record.tier in tiers and key not in void
         ]
         self._forget(void)
-        last, more = rows[-1][0] if rows else after, len(rows) == _BATCH_ROWS
-        if not more:
-            self._left[tiers] = published, last, self._metadata.clock.now_ms()
-        return due, last, more
+        return due, rows[-1][0] if rows else after, len(rows) == _BATCH_ROWS
 
     def _forget(self, void: list[bytes]) -> None:
         """Drop rows of objects that were linked again, as by loading a segment's dump: they are no garbage."""

@@ -1,8 +1,8 @@
 """Orphans: files and objects of this store that no record names, found by listing.
 
-A crash leaves none without an intent, except chunk files whose first append was never committed; a restored backup or a
-server that carries out a PUT late leaves others. The listing precedes the reading of the records, so that what is made
-meanwhile is never taken for an orphan.
+A crash leaves none without an intent, except chunk files whose first append was never committed (`strays`); a restored
+backup or a server that carries out a PUT late leaves others. The listing precedes the reading of the records, so that
+what is made meanwhile is never taken for an orphan.
 
 A chunk file has no record until its first append commits, and no clock tells how long that takes. So a local file is
 looked at again and unlinked inside one write transaction: no commit can come between, and an append that commits later
@@ -15,20 +15,22 @@ import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
+from tierfs import ranges
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound, TierfsError
 from tierfs.garbage.collect import Collected
-from tierfs.metadata import chains, policies, tables
-from tierfs.metadata.records import ChunkRecord, GarbageRecord
+from tierfs.metadata import chains, directories, policies, tables
+from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS
-from tierfs.metadata.transaction import ReadTransaction
+from tierfs.metadata.transaction import ReadTransaction, batches
 from tierfs.tiering import packs
 from tierfs.tiering.ledgers.copies import companions, has_ledgers, is_of_ledger, is_ours, ledger_objects
 from tierfs.tiering.packs import PACKS_PREFIX, read_index
-from tierfs.types import LocationId, ObjectId, SegmentId, Tier
+from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,12 @@ LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]{1,16})-(?P<start>[0-9
 
 _UNLINKED_TOGETHER = 16
 """Files per write transaction. A guess: unlinking 64 MiB takes milliseconds, and writers wait for all of it."""
+
+_LOOKED_AT_TOGETHER = 500
+"""Files, or rows of objects, per step of a walk: some 10 ms."""
+
+_MOST_UNNAMED = 10_000
+"""Files to look for among all objects at once: some 5 MB (a guess). Chunks that `concat` moved are among them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +91,7 @@ class OrphanFinder:
     def find(self, *, grace_ms: int) -> list[Orphan]:
         """Return orphans older than `grace_ms`: by the disk's clock and the server's. Only what this store made."""
         before_ms = self._metadata.clock.now_ms() - grace_ms
-        candidates = [*self._local(before_ms), *self._cold(before_ms)]
+        candidates = [*self._local(self._files.names(), before_ms), *self._cold(before_ms)]
         with self._metadata.read() as txn:
             next_id = txn.store.next_id
             unnamed = [candidate for candidate in candidates if not _is_chunk(txn, candidate)]
@@ -143,8 +151,49 @@ class OrphanFinder:
                     total = total.plus(Collected(deleted=1, bytes=orphan.length))
         return total
 
-    def _local(self, before_ms: int) -> Iterator[_Candidate]:
-        for name in self._files.names():
+    def strays(self, *, grace_ms: int) -> Iterator[Sequence[Orphan]]:
+        """Yield local orphans older than `grace_ms` that hold no byte of a segment that is not elsewhere.
+
+        In steps of some 10 ms, between which others work: most of what is yielded is empty.
+        """
+        before_ms = self._metadata.clock.now_ms() - grace_ms
+        unnamed: dict[str, _Candidate] = {}
+        for directory in self._files.directories():
+            names = self._files.names_in(directory)
+            while some := list(islice(names, _LOOKED_AT_TOGETHER)):
+                candidates = list(self._local(some, before_ms))
+                with self._metadata.read() as txn:
+                    unnamed.update({each.name: each for each in candidates if not _is_chunk(txn, each)})
+                yield ()
+            if len(unnamed) >= _MOST_UNNAMED:
+                yield from self._strays_among(unnamed)
+        yield from self._strays_among(unnamed)
+
+    def _strays_among(self, unnamed: dict[str, _Candidate]) -> Iterator[Sequence[Orphan]]:
+        """Yield those that no garbage and no object names, at last; clear `unnamed`.
+
+        A pass over all rows, because a chunk may have moved to another segment.
+        """
+
+        def leave_out(txn: ReadTransaction, rows: Sequence[tuple[bytes, GarbageRecord | ObjectRecord]]) -> int:
+            for _, record in rows:
+                unnamed.pop(record.name, None)
+            return txn.store.next_id
+
+        next_ids = [0]
+        if unnamed:
+            for _ in batches(self._metadata.read, GARBAGE, _LOOKED_AT_TOGETHER, leave_out):
+                yield ()
+            for next_id in batches(self._metadata.read, OBJECTS, _LOOKED_AT_TOGETHER, leave_out):
+                next_ids.append(next_id)
+                yield ()
+        with self._metadata.read() as txn:
+            strays = [each for each in unnamed.values() if not _may_hold_bytes(txn, each)]
+        unnamed.clear()
+        yield [Orphan(Tier.LOCAL, each.name, each.length, next_ids[-1]) for each in strays]
+
+    def _local(self, names: Iterable[str], before_ms: int) -> Iterator[_Candidate]:
+        for name in names:
             parsed = LOCAL_NAME.fullmatch(name)
             if parsed is None:
                 continue
@@ -212,6 +261,26 @@ def _is_chunk(txn: ReadTransaction, candidate: _Candidate) -> bool:
         object_id = None if chunk is None else chunk.object_id
     holder = None if object_id is None else txn.get(OBJECTS, tables.u64(object_id))
     return holder is not None and holder.name == candidate.name
+
+
+def _may_hold_bytes(txn: ReadTransaction, candidate: _Candidate) -> bool:
+    """Return whether a file may hold bytes of its segment that no good chunk holds: rows may be missing, or lost."""
+    segment = directories.segment(txn, candidate.segment_id)
+    if segment is None:
+        return any(_has_chunks(txn, candidate.segment_id, tier) for tier in Tier)
+    end = min(candidate.start_offset + candidate.length, segment.length)
+    wanted = ByteRange(min(max(candidate.start_offset, segment.start_offset), end), end)
+    found = (chunk for tier in Tier for chunk in chains.overlapping(txn, segment.id, tier, wanted))
+    good = [chunk.range for chunk in found if chunk.state is ChunkState.GOOD and _has_object(txn, chunk)]
+    return bool(wanted) and not ranges.covers(ranges.union(good), wanted)
+
+
+def _has_chunks(txn: ReadTransaction, segment_id: SegmentId, tier: Tier) -> bool:
+    return next(chains.chunks(txn, segment_id, tier), None) is not None
+
+
+def _has_object(txn: ReadTransaction, chunk: ChunkRecord) -> bool:
+    return txn.get(OBJECTS, tables.u64(chunk.object_id)) is not None
 
 
 def _named(txn: ReadTransaction, names: Collection[str]) -> set[str]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tierfs.garbage.collect import Collector
+from tierfs.garbage.orphans import OrphanFinder
+from tierfs.garbage.strays import StrayFiles
 from tierfs.reading.suspects import Suspects
 from tierfs.retention.clocks import ClockCheck
 from tierfs.retention.retention import Expired, Retention
@@ -16,7 +18,7 @@ from tierfs.segments.engine import Engine
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.policy import DiskView
 from tierfs.tiering.snapshot import SLICE_S, Snapshots
-from tierfs.types import Tier
+from tierfs.types import LocationId, Tier
 
 _ROOMY = DiskView(0, 0, high_used_bytes=1 << 62, high_local_bytes=1 << 62, high_unoffloaded_bytes=1 << 62)
 """Nothing can be moved, so that nothing presses."""
@@ -42,6 +44,7 @@ class AloneWork:
         self._planner = Planner()
         self._snapshots = Snapshots(self._metadata, self._planner)
         self.suspects = Suspects(self._metadata, tools.engine.files, tools.collector.storage_of)
+        self._strays = StrayFiles(self._metadata, OrphanFinder(self._metadata, tools.engine.files, None, LocationId(0)))
         self._complete = True
         """Whether the last look saw everything that had changed."""
 
@@ -65,6 +68,10 @@ class AloneWork:
         """Take apart what was removed, and delete its files."""
         delete.dismantle_removed(self._metadata, cold_due_ms=self._metadata.clock.now_ms())
         self._tools.collector.collect(tiers=(Tier.LOCAL,))
+
+    def collect_strays(self) -> bool:
+        """Look at a few chunk files for those that killed writers left; return whether more are to be looked at."""
+        return self._strays.step() is not None
 
     def end_lifetimes(self) -> Expired:
         """Seal what policy seals; take away what it no longer keeps, if the clock is trusted."""

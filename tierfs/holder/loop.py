@@ -21,7 +21,7 @@ from tierfs.holder.alone import AloneTools, AloneWork
 from tierfs.holder.failures import Failures
 from tierfs.holder.lock import HeldElsewhere, Hold
 from tierfs.holder.status import BacklogStatus
-from tierfs.holder.tasks import InThread, Task, TaskLoop, TaskOutcome
+from tierfs.holder.tasks import STRAYS_EVERY_S, InThread, Task, TaskLoop, TaskOutcome
 from tierfs.holder.work import ColdWork
 from tierfs.holder.writer import SUSPECTS_EVERY_S, BackgroundWriter
 from tierfs.metadata.store import MetadataStore
@@ -212,8 +212,12 @@ class AloneTask(HolderTask):
         async def look() -> TaskOutcome:
             return TaskOutcome.DONE if await self._tools.in_thread(work.look) else TaskOutcome.MORE
 
+        async def strays() -> TaskOutcome:
+            return TaskOutcome.MORE if await self._tools.in_thread(work.collect_strays) else TaskOutcome.DONE
+
         return [
             Task(settings.tick_s, {"look": look}),
+            Task(STRAYS_EVERY_S, {"strays": strays}),
             Task(settings.tick_s, {"collect": loop.blocking(work.collect)}),
             Task(SUSPECTS_EVERY_S, {"suspects": loop.blocking(work.suspects.look)}),
             Task(settings.lifetimes_every_s, {"lifetimes": loop.blocking(work.end_lifetimes)}),

@@ -16,7 +16,7 @@ from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from tierfs import errors
-from tierfs.errors import NotFound, TierfsError, Unavailable
+from tierfs.errors import NotFound, TierfsError, unexpected
 from tierfs.metadata import tables
 from tierfs.metadata.records import RequestRecord
 from tierfs.metadata.store import MetadataStore
@@ -185,9 +185,11 @@ class RequestServer(ABC):
         """Return the next request, now running. Raises what writing that down raises."""
         if self._left_running:
             restart(self._metadata, self._takes)
-            self._left_running = False
+        # A commit that fails may have happened: until the row is here, it may run with nobody at work on it.
+        self._left_running = True
         newest = self._metadata.last_transaction_id()
         row = take_next(self._metadata, self._takes)
+        self._left_running = False
         if row is None:
             self._seen_transaction = newest
         return row
@@ -198,11 +200,8 @@ class RequestServer(ABC):
         self._left_running = True
         try:
             result = self._do(request, self._reporter(request.id))
-        except TierfsError as exc:
-            fail(self._metadata, request.id, exc)
         except Exception as exc:
-            log.exception("request %d failed unexpectedly", request.id)
-            fail(self._metadata, request.id, Unavailable(f"{request.verb} failed: {exc}"))
+            fail(self._metadata, request.id, unexpected(exc, request.verb))
         else:
             finish(self._metadata, request.id, asdict(result))
         self._left_running = False

@@ -33,6 +33,9 @@ Step = Callable[[], Awaitable[object]]
 PAUSE_S = 2 * SLICE_S
 """Between two slices of a look that is too long for one: most of the interpreter is left to a mount's readers."""
 
+STRAYS_EVERY_S = 60.0
+"""Between two looks whether a walk over chunk files is due, which it is once an hour."""
+
 _THREADS = 16
 """More than the background writer has tasks, so that none waits for another's thread."""
 

@@ -19,6 +19,7 @@ from tierfs.garbage import ballast
 from tierfs.garbage.collect import Collected, Collector
 from tierfs.garbage.dead_uploads import DeadUpload, DeadUploads
 from tierfs.garbage.orphans import Orphan, OrphanFinder
+from tierfs.garbage.strays import StrayFiles
 from tierfs.journal.checkpoint import Checkpointer
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import directories, policies, store
@@ -101,6 +102,7 @@ class ColdWork:
         self.repacker = Repack(self._metadata, tools.engine.files, tools.cold, tools.settings)
         self.managed = ManagedOffload(self._metadata, tools.ledgers)
         self.packs = PackOffload(self._metadata, tools.engine.files, tools.cold)
+        self._strays = StrayFiles(self._metadata, self._orphan_finder())
         self.consolidator = Consolidate(self._metadata, tools.cold, grace_ms=tools.settings.grace_s * 1000)
 
     def resolve_crashed(self) -> None:
@@ -300,6 +302,10 @@ class ColdWork:
         unlinked = self._orphan_finder().discard(self.orphans(grace_s=grace_s))
         aborted = self._dead_uploads().abort(self.dead_uploads(grace_s=grace_s))
         return self.collect().plus(unlinked).plus(aborted).plus(self._delete_superseded())
+
+    def collect_strays(self) -> bool:
+        """Look at a few chunk files for those that killed writers left; return whether more are to be looked at."""
+        return self._strays.step() is not None
 
     def superseded(self) -> list[StoredObject]:
         """Return objects of the journal that are superseded and could not be deleted."""

@@ -15,7 +15,7 @@ from tierfs.config import BackgroundSettings
 from tierfs.errors import Fenced, StorageFull, TierfsError, Unavailable
 from tierfs.holder.failures import look_again, note_looks, of_segment
 from tierfs.holder.status import BacklogStatus
-from tierfs.holder.tasks import Task, TaskLoop, TaskOutcome
+from tierfs.holder.tasks import STRAYS_EVERY_S, Task, TaskLoop, TaskOutcome
 from tierfs.holder.verbs import VerbServer
 from tierfs.holder.work import ColdWork
 from tierfs.tiering.candidates import PackAction, is_small
@@ -112,6 +112,10 @@ class BackgroundWriter:
         clocks = {"timed deletions": blocking(tools.clocks.require), "clocks": blocking(self._work.tell_clocks)}
         # A reader that was killed keeps every page that was replaced since from being used again.
         readers = {"dead readers": blocking(self._metadata.clear_dead_readers)}
+
+        async def strays() -> TaskOutcome:
+            return TaskOutcome.MORE if await self._in_thread(self._work.collect_strays) else TaskOutcome.DONE
+
         table = [
             Task(s.tick_s, {"look": self._look}, woken=lambda: self._uploads.changed),
             Task(s.tick_s, publish, still_periods=_STILL_TICKS),
@@ -121,6 +125,7 @@ class BackgroundWriter:
             Task(s.clocks_every_s, clocks),
             Task(_READERS_EVERY_S, readers),
             Task(SUSPECTS_EVERY_S, {"suspects": blocking(self._work.suspects.look)}),
+            Task(STRAYS_EVERY_S, {"strays": strays}),
             *(Task(s.tick_s, {"upload": self._upload_next}) for _ in range(tools.settings.objects_in_parallel)),
         ]
         if tools.settings.consolidate_chunks:

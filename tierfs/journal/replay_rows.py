@@ -115,7 +115,7 @@ def unlink(txn: WriteTransaction, segment: SegmentRecord, start_offsets: Sequenc
         chunk = txn.get(CHUNKS, tables.chunk(segment.id, Tier.COLD, start)) if start <= untrusted.MAX_OFFSET else None
         if chunk is not None:
             segment = _remove(txn, segment, [chunk])
-            release(txn, chunk)
+            chains.release(txn, chunk)
     return segment
 
 
@@ -123,19 +123,7 @@ def unlink_all(txn: WriteTransaction, segment: SegmentRecord) -> None:
     """Drop the whole cold chain of a segment that is deleted."""
     for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
         txn.delete(CHUNKS.name, tables.chunk(segment.id, Tier.COLD, chunk.start_offset))
-        release(txn, chunk)
-
-
-def release(txn: WriteTransaction, chunk: ChunkRecord) -> None:
-    """Drop a chunk's reference to its object; without references the object is forgotten."""
-    if not chunk.object_id:
-        return
-    holder = chains.object_of(txn, chunk)
-    if holder.references > 1:
-        txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references - 1))
-        return
-    txn.delete(OBJECTS.name, tables.u64(holder.id))
-    checksums.delete(txn, ObjectId(holder.id))
+        chains.release(txn, chunk)
 
 
 def adopt_etag(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
@@ -179,7 +167,7 @@ def _link_one(
         _count(txn, rest)
     segment = _remove(txn, segment, covered)
     for other in covered:
-        release(txn, other)
+        chains.release(txn, other)
     for rest in rests:
         segment = _insert(txn, segment, rest, merges=False)
     return _insert(txn, segment, chunk, merges=merges)
@@ -223,7 +211,7 @@ def _insert(txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, *
         after = next(chains.chunks(txn, segment.id, Tier.COLD, chunk.end_offset), None)
     edit = chain.insert(segment.cold, chunk, previous=previous, following=after, merges=merges)
     if edit.merged:
-        release(txn, chunk)
+        chains.release(txn, chunk)
     return _write(txn, segment, edit)
 
 

@@ -179,7 +179,7 @@ def remove(
     following = next(_from(txn, segment.id, tier, last.end_offset), None)
     edit = chain.remove(segment.tier_state(tier), removed, previous=previous, following=following)
     for record in removed:
-        _release(txn, record, due_ms, after_sequence)
+        _discard(txn, record, due_ms, after_sequence)
     return _apply(txn, segment, tier, edit, moved=True)
 
 
@@ -230,17 +230,28 @@ def _apply(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, edit: Chai
     return replace(segment, cold=edit.state, generation=generation)
 
 
-def _release(txn: WriteTransaction, record: ChunkRecord, due_ms: int, after_sequence: int) -> None:
-    """Drop one reference; an owned object without references is forgotten and becomes garbage."""
+def release(txn: WriteTransaction, record: ChunkRecord) -> ObjectRecord | None:
+    """Drop a chunk's reference to its object; return an object that lost its last one, and is forgotten.
+
+    Raises DataLoss for an object without references: the count is wrong, and another chunk may still need it.
+    """
     if not record.object_id:
-        return
+        return None
     holder = object_of(txn, record)
     require(holder.references > 0, "an object without references lost one", holder.id)
     if holder.references > 1:
         txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references - 1))
-        return
+        return None
     txn.delete(OBJECTS.name, tables.u64(holder.id))
     checksums.delete(txn, ObjectId(holder.id))
+    return holder
+
+
+def _discard(txn: WriteTransaction, record: ChunkRecord, due_ms: int, after_sequence: int) -> None:
+    """Drop one reference; an owned object without references becomes garbage."""
+    holder = release(txn, record)
+    if holder is None:
+        return
     for location_id, name, length in _deletable(txn, holder):
         garbage = GarbageRecord(
             due_ms=due_ms,

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from weakref import WeakSet
 
 import lmdb
 
@@ -81,6 +82,8 @@ _UNLIMITED = "run with: ulimit -v unlimited (LimitAS=infinity); tierfs maps 1 Ti
 
 _registry: dict[Path, Environment] = {}
 _registry_lock = threading.Lock()
+_users: dict[Path, WeakSet[object]] = {}
+"""The users of each environment, by its path."""
 
 
 class Environment:
@@ -224,9 +227,29 @@ def open_environment(path: Path, *, create: bool = False) -> Environment:
 def close_environment(path: Path) -> None:
     """Close and forget the environment of `path`; idempotent."""
     with _registry_lock:
-        environment = _registry.pop(path, None)
+        _close(path)
+
+
+def _close(path: Path) -> None:
+    environment = _registry.pop(path, None)
     if environment is not None:
-        environment.close()
+        environment.close()  # under the lock: py-lmdb refuses to open a file that is still open
+
+
+def add_user(path: Path, user: object) -> None:
+    """Keep the environment of `path`, once it is opened, until `remove_user`; call it before opening."""
+    with _registry_lock:
+        _users.setdefault(path, WeakSet()).add(user)
+
+
+def remove_user(path: Path, user: object) -> None:
+    """Close the environment of `path` unless others use it; idempotent."""
+    with _registry_lock:
+        users = _users.get(path, WeakSet())
+        users.discard(user)
+        if not users:
+            _users.pop(path, None)
+            _close(path)
 
 
 def _forget_parents() -> None:

@@ -141,11 +141,12 @@ class WriteWatch:
         return int(_PID.unpack_from(self._map)[0])
 
     def _watch(self) -> None:
+        warned: dict[int, float] = {}  # here: a wait that is put back after its end would be warned of for ever
         while not self._closed.wait(_POLL_S):
             now = time.monotonic()
             for thread, since in list(self._waiting.items()):
-                if now - since >= WARN_AFTER_S and self._waiting.get(thread) == since:
-                    self._waiting[thread] = now
+                if now - max(since, warned.get(thread, since)) >= WARN_AFTER_S:
+                    warned[thread] = now
                     log.warning(
                         "waiting for the metadata lock for %.0f s, held by process %d", now - since, self.holder_pid
                     )

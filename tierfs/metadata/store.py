@@ -8,7 +8,6 @@ from __future__ import annotations
 import secrets
 from contextlib import AbstractContextManager
 from pathlib import Path
-from weakref import WeakSet
 
 from tierfs.clock import Clock
 from tierfs.errors import AlreadyExists, DataLoss, Fenced, PermissionDenied
@@ -66,9 +65,6 @@ def fenced(store: StoreRecord) -> Fenced:
 
 _ID_BYTES = 16
 
-_users: dict[Path, WeakSet[MetadataStore]] = {}
-"""Open stores of this process, by path: they share one environment."""
-
 COUNTED_AT_ONCE = 3000
 """Rows per commit of a full count: some 5 ms, so that appends hardly wait."""
 
@@ -85,10 +81,14 @@ class MetadataStore:
         """Open the metadata in directory `path`; raises NotFound, Conflict or DataLoss."""
         self.path = path = path.resolve()
         self.clock = clock
-        with self.read() as txn:
-            _check_version(txn.store, path)
-            self.store_id = txn.store.store_id
-        _users.setdefault(path, WeakSet()).add(self)
+        lmdb_environment.add_user(path, self)  # all stores of one path share an environment
+        try:
+            with self.read() as txn:
+                _check_version(txn.store, path)
+                self.store_id = txn.store.store_id
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def create(cls, path: Path, clock: Clock, store_id: str | None = None) -> MetadataStore:
@@ -150,11 +150,7 @@ class MetadataStore:
 
     def close(self) -> None:
         """Close the environment unless other users in this process have the store open; idempotent."""
-        users = _users.get(self.path, WeakSet())
-        users.discard(self)
-        if not users:
-            _users.pop(self.path, None)
-            lmdb_environment.close_environment(self.path)
+        lmdb_environment.remove_user(self.path, self)
 
 
 def _write_empty_store(txn: WriteTransaction, store_id: str) -> None:

@@ -17,6 +17,7 @@ __all__ = [
     "fetch",
     "handle",
     "ledger_objects",
+    "loop",
     "payloads",
     "prover",
     "reader",

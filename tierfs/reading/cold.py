@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import trio
 
-from tierfs.errors import DataLoss, TierfsError
+from tierfs.errors import DataLoss, unexpected
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.fetch.fetcher import Fetcher
@@ -227,9 +227,9 @@ class ColdRead:
                 self._ask_in_pack(plan, session)
             else:
                 self._ask_ahead(plan, session)
-        except TierfsError as exc:
+        except Exception as exc:
             # The bytes wanted now may be good; a read that reaches the bad ones reports them.
-            log.debug("%s: reading ahead: %s", self._view.name, exc)
+            log.debug("%s: reading ahead: %s", self._view.name, unexpected(exc, self._view.name))
 
     def _ask_ahead(self, plan: ByteRange, session: ReadSession) -> None:
         # Its last range may reach beyond the plan: cut where chunks end, not where plans do, ranges stay whole.

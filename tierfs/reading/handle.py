@@ -13,7 +13,7 @@ from collections.abc import Callable
 import trio
 
 from tierfs.checksum import Buffer
-from tierfs.errors import DataLoss, NotFound, TierfsError, Unavailable
+from tierfs.errors import DataLoss, InternalError, NotFound, TierfsError, Unavailable, unexpected
 from tierfs.metadata.layout import Layout, PlacedChunk
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
@@ -69,7 +69,7 @@ class ReadHandle:
 
         The buffer is valid until the caller's next await. Raises Fenced (ESTALE) below the start offset
         or when the segment was deleted, Unavailable when no tier answers within the deadline, DataLoss
-        when no good copy is left.
+        when no good copy is left, InternalError for a fault of tierfs itself.
         """
         self._view.refresh()
         wanted = self._view.clamp(offset, size_bytes)
@@ -106,13 +106,22 @@ class ReadHandle:
         self._closed(self)
 
     def _without_waiting(self, whole: Piece, wanted: ByteRange) -> memoryview | None:
-        """Return all bytes if they are in one chunk and in memory or the page cache; keeps read-ahead going."""
+        """Return all bytes if they are in one chunk and in memory or the page cache; keeps read-ahead going.
+
+        An unexpected error is logged, and left to a read that may wait: it has other candidates.
+        """
         placed = whole.candidates[0]
-        if placed.object.tier is Tier.LOCAL:
-            growing = self.segment.active and placed.chunk.next == 0
-            data = self._local.read_now(placed, in_object(wanted, placed), growing=growing)
-        else:
-            data = ColdRead(self.cold, self._view, self._tiers, wanted, placed, wanted).now()
+        try:
+            if placed.object.tier is Tier.LOCAL:
+                growing = self.segment.active and placed.chunk.next == 0
+                data = self._local.read_now(placed, in_object(wanted, placed), growing=growing)
+            else:
+                data = ColdRead(self.cold, self._view, self._tiers, wanted, placed, wanted).now()
+        except TierfsError:
+            raise
+        except Exception as exc:
+            unexpected(exc, self._view.name)
+            return None
         if data is not None:
             self.served_from = placed.object.tier
         return data
@@ -188,14 +197,17 @@ class ReadHandle:
         for placed in piece.candidates:
             try:
                 data = await self._from_candidate(placed, piece.range, wanted)
-            except TierfsError as exc:
+            except Exception as exc:
                 if isinstance(exc, NotFound) and not renewed:
                     raise
-                first = first or exc
-                self._marks.failed(self.segment.id, placed, exc)
-                if isinstance(exc, Unavailable):
-                    passing = passing or exc
-                log.info("%s: %s failed: %s", self._view.name, placed.object.tier.name.lower(), exc)
+                error = unexpected(exc, self._view.name)
+                if isinstance(exc, InternalError):  # of a fetch, which knows the object alone
+                    error = InternalError(f"{self._view.name}: {exc}", remedy=exc.remedy)
+                first = first or error
+                self._marks.failed(self.segment.id, placed, error)
+                if isinstance(error, Unavailable):
+                    passing = passing or error
+                log.info("%s: %s failed: %s", self._view.name, placed.object.tier.name.lower(), error)
                 continue
             self.served_from = placed.object.tier
             self._marks.served(self.segment.id, placed)

@@ -117,6 +117,10 @@ class Reader:
         self._nursery.cancel_scope.cancel()
         try:
             return await self._nursery_manager.__aexit__(kind, error, trace)
+        except BaseExceptionGroup as group:
+            if group.exceptions != (error,):
+                raise
+            return False  # the block's own error passes as it is: none of our tasks failed
         finally:
             self._marks.finish()
             self._etags.adopt()

@@ -12,6 +12,7 @@ from tierfs.checksum import Buffer
 from tierfs.errors import Fenced, InvalidRequest, NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
+from tierfs.reading import loop
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
 from tierfs.segments import streams
@@ -55,8 +56,7 @@ def copy_segment(
                 handle.close()
             await reader.settle()
 
-    # Else Ctrl-C would be raised in any running code, and trio loses tasks that are just being started.
-    trio.run(copy, restrict_keyboard_interrupt_to_checkpoints=True)
+    loop.run(copy)
     return end - start
 
 
@@ -106,7 +106,7 @@ def follow_segment(
                 finally:
                     handle.close()
 
-    trio.run(follow, restrict_keyboard_interrupt_to_checkpoints=True)  # see copy_segment
+    loop.run(follow)
 
 
 async def _follow(reader: Reader, handle: ReadHandle, offset: int, output: Output) -> tuple[int, SegmentId | None]:

@@ -33,14 +33,12 @@ class SegmentView:
 
     def __init__(self, metadata: MetadataStore, segment_id: SegmentId) -> None:
         self._metadata = metadata
-        with metadata.read() as txn:
-            segment = directories.segment_by_id(txn, segment_id)
-            self._transaction_id = txn.id
-        self.segment: SegmentRecord = segment
-        self._sealed = segment.sealed
+        self.segment: SegmentRecord
         self._windows: list[Layout] = []
         """Ordered by their start."""
         self._chunks = _FIRST_CHUNKS
+        with metadata.read() as txn:
+            self._take(directories.segment_by_id(txn, segment_id), txn.id)
 
     @property
     def name(self) -> str:
@@ -58,9 +56,7 @@ class SegmentView:
             segment = directories.segment(txn, self.segment.id)
             if segment is None:
                 raise Fenced(f"{self.name} was deleted")
-            self._take(segment)
-            self._transaction_id = txn.id
-        self._windows.clear()
+            self._take(segment, txn.id)
 
     def clamp(self, offset: int, size_bytes: int) -> ByteRange:
         """Return bytes [offset, offset + size), cut at the segment's end. Raises Fenced below its start offset."""
@@ -83,21 +79,18 @@ class SegmentView:
     def _load(self, offset: int) -> Layout:
         continues = any(layout.window.end == offset for layout in self._windows)
         self._chunks = min(WINDOW_CHUNKS, self._chunks * 2) if continues else _FIRST_CHUNKS
+        was_sealed = self._sealed
         with self._metadata.read() as txn:
             unchanged = txn.id == self._transaction_id
             segment = self.segment if unchanged else directories.segment(txn, self.segment.id)
             if segment is None:
                 raise Fenced(f"{self.name} was deleted")
             # A sealed segment is read as it was opened, as long as its chunks exist.
-            layout = load(txn, self.segment if self._sealed else segment, offset, self._chunks)
-            if not unchanged and not self._sealed:
-                self._windows.clear()
-                self._transaction_id = txn.id
-        if offset < segment.start_offset and not layout.holds(offset):
+            layout = load(txn, self.segment if was_sealed else segment, offset, self._chunks)
+            if not unchanged and not was_sealed:
+                self._take(segment, txn.id)
+        if offset < segment.start_offset and not (was_sealed and layout.holds(offset)):
             raise self._gone(offset, segment.start_offset)
-        if not self._sealed:
-            self._take(segment)
-            self.require(offset)
         if len(self._windows) >= _MAX_WINDOWS:
             self._windows.clear()
         insort(self._windows, layout, key=_start)
@@ -106,9 +99,14 @@ class SegmentView:
     def _gone(self, offset: int, start_offset: int) -> Fenced:
         return Fenced(f"{self.name} begins at {start_offset} now; bytes from {offset} on are gone")
 
-    def _take(self, segment: SegmentRecord) -> None:
-        self.segment = segment
+    def _take(self, segment: SegmentRecord, transaction_id: int) -> None:
+        """Keep a record together with its transaction's number, and forget the windows of an older one.
+
+        The number alone would make `refresh` take the older record for the newest until the next commit.
+        """
+        self.segment, self._transaction_id = segment, transaction_id
         self._sealed = segment.sealed
+        self._windows.clear()
 
 
 def _start(layout: Layout) -> int:

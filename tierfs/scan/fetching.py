@@ -14,7 +14,7 @@ from types import TracebackType
 
 from tierfs import ranges
 from tierfs.checksum import crc32c
-from tierfs.errors import DataLoss, NotFound, PermissionDenied, TierfsError, Unavailable
+from tierfs.errors import DataLoss, NotFound, PermissionDenied, TierfsError, Unavailable, unexpected
 from tierfs.metadata import directories
 from tierfs.metadata.layout import HeldObject
 from tierfs.metadata.ledger_and_batch_records import EntryRun
@@ -190,7 +190,8 @@ class ScanFetcher:
             bad = [one for one in request.wanted if not _is_right(one.extent.copies[0], view, span.start)]
             if not bad:
                 self._proved(request.first.object, etag)
-        except TierfsError:
+        except Exception as exc:
+            unexpected(exc, printable(request.first.object.name))
             bad = list(request.wanted)
         pieces = [
             FetchedPiece(one.owner, one.extent.range, self._other(one) if one in bad else _part(one, view, span.start))
@@ -219,11 +220,12 @@ class ScanFetcher:
             for _ in range(_TRIES):
                 try:
                     return self._whole(copy, source)
-                except TierfsError as exc:
-                    first = first or self._explained(exc, copy, source)
-                    if isinstance(exc, Unavailable) and self._may_answer(copy):
-                        unanswered = unanswered or exc
-                    if not isinstance(exc, DataLoss):
+                except Exception as exc:
+                    error = unexpected(exc, f"segment {printable(source.name)}")
+                    first = first or self._explained(error, copy, source)
+                    if isinstance(error, Unavailable) and self._may_answer(copy):
+                        unanswered = unanswered or error
+                    if not isinstance(error, DataLoss):
                         break
         moved = self._found_again(wanted)
         if moved is not None:

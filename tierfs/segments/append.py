@@ -54,7 +54,9 @@ class PendingAppend(PendingCommit):
         descriptors: ChunkDescriptors,
     ) -> None:
         """Keep the calls, and the bytes of all of them as they were written."""
-        super().__init__(calls, [piece.chunk for piece in pieces])
+        super().__init__(
+            calls, [piece.chunk for piece in pieces], [piece.chunk for piece in pieces if piece.begins_chunk]
+        )
         self._descriptors = descriptors
         self._writing = writing
         self._pieces = pieces

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from tierfs import names
 from tierfs.checksum import Buffer, GridBuilder
 from tierfs.chunkstore.local_files import ChunkFiles, name_beside
-from tierfs.errors import AlreadyExists, InvalidRequest, NotDirectory, StorageFull, TierfsError, Unavailable
+from tierfs.errors import AlreadyExists, InvalidRequest, NotDirectory, StorageFull, Unavailable
 from tierfs.metadata import chains, changes, checksums, directories, entries, policies
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import ChunkRecord, DirectoryRecord, IngestedFile, ObjectRecord, SegmentRecord, TierState
@@ -233,13 +232,23 @@ class BulkCreator:
         file.grid.feed(file.wanted.data)
 
     def _commit(self, files: Sequence[_NewFile], *, seal: bool) -> list[bool]:
-        """Commit the whole batch at once. A commit that fails half-way may have happened: its files stay for `gc`."""
-        with self._metadata.write() as txn:
-            _require_named(files)
-            creation = _BulkCreation(txn, seal=seal)
-            created = [creation.add(file) for file in files]
-            creation.end()
-            return created
+        """Commit the whole batch at once; remove the files of one that is refused.
+
+        A commit that was begun may have happened although it fails: its files are left to the holder.
+        """
+        begun = False
+        try:
+            with self._metadata.write() as txn:
+                _require_named(files)
+                creation = _BulkCreation(txn, seal=seal)
+                created = [creation.add(file) for file in files]
+                creation.end()
+                begun = True
+        except BaseException:
+            if not begun:
+                self._discard(files)
+            raise
+        return created
 
     def _require_room(self, size_bytes: int) -> None:
         free = self._files.free_bytes()
@@ -250,12 +259,11 @@ class BulkCreator:
             )
 
     def _discard(self, files: Iterable[_NewFile]) -> None:
-        """Remove files that no record names. A file that cannot be removed is an orphan, which `gc` finds."""
+        """Remove files that no record names."""
         for file in files:
             if file.fd >= 0:
                 file.close()
-                with suppress(TierfsError):
-                    self._files.delete(file.name)
+                self._files.discard(file.name)
 
 
 def _require_named(files: Iterable[_NewFile]) -> None:

@@ -22,6 +22,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.parallel import Pool
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded
+from tierfs.segments.unsure_files import UnsureFiles
 from tierfs.system import processes
 from tierfs.types import ByteRange
 
@@ -95,10 +96,16 @@ class AppendCall:
 class PendingCommit(ABC):
     """The change of one appender in a group: all its calls together. Subclasses define the change."""
 
-    def __init__(self, calls: Sequence[AppendCall], chunks: Sequence[ActiveChunk]) -> None:
+    def __init__(
+        self, calls: Sequence[AppendCall], chunks: Sequence[ActiveChunk], begun: Sequence[ActiveChunk]
+    ) -> None:
+        """Keep the calls and the chunks that they were written to; those of `begun` have new files."""
         self.calls = calls
         self.chunks = tuple(chunks)
+        self.begun = tuple(begun)
         self.error: BaseException | None = None
+        self.is_unsure = False
+        """Whether the change may have happened in spite of its error."""
 
     @abstractmethod
     def apply(self, txn: WriteTransaction) -> None:
@@ -120,7 +127,10 @@ class Appender(Protocol):
         ...
 
     def settle(self, pending: PendingCommit) -> None:
-        """Follow the change: it is durable, or has an error and nothing of it is committed. Raises nothing."""
+        """Follow the change: it is durable, or has an error and, unless `is_unsure`, nothing of it is committed.
+
+        Raises nothing.
+        """
         ...
 
 
@@ -131,6 +141,7 @@ class GroupCommit:
         """Start without threads: the first group of several files starts them."""
         self.metadata = metadata
         self.descriptors = descriptors
+        self._unsure = UnsureFiles(metadata, descriptors.files)
         self._queue: list[AppendCall] = []
         self._queue_lock = threading.Lock()
         self._has_leader = False
@@ -145,6 +156,10 @@ class GroupCommit:
 
     def close(self) -> None:
         """End the threads; idempotent. No call may be on its way."""
+        try:
+            self._unsure.settle()
+        except TierfsError as exc:
+            log.info("chunk files of appends that failed are left to the store's holder: %s", exc)
         if self._pool is not None:
             self._pool.close()
             self._pool = None
@@ -181,6 +196,7 @@ class GroupCommit:
             self._await_returning()
             with self._queue_lock:
                 calls, self._queue = self._queue, []
+            self._unsure.require_room()
             later += self._prepare(calls, group)
             self._commit([pending for pending in group if pending.error is None])
         except BaseException as exc:
@@ -278,12 +294,23 @@ class GroupCommit:
     def _commit(self, group: Sequence[PendingCommit]) -> None:
         if not group:
             return
-        with self.metadata.write() as txn:
-            for pending in group:
-                try:
-                    pending.apply(txn)
-                except (StaleBase, Conflict, NotFound) as exc:
-                    pending.error = exc
+        applied: list[PendingCommit] = []
+        try:
+            with self.metadata.write() as txn:
+                for pending in group:
+                    try:
+                        pending.apply(txn)
+                    except (StaleBase, Conflict, NotFound) as exc:
+                        pending.error = exc
+                unnamed = self._unsure.unnamed(txn)
+                applied = [pending for pending in group if pending.error is None]  # from here on it may happen
+        except BaseException:
+            for pending in applied:
+                pending.is_unsure = True
+                self._unsure.add(pending.begun)
+            raise
+        if applied:  # else nothing was written, and nothing is decided
+            self._unsure.decided(unnamed)
 
 
 def _gather(calls: Sequence[AppendCall]) -> tuple[PendingCommit | None, Sequence[AppendCall]]:

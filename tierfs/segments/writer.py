@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from tierfs import names
@@ -163,11 +163,14 @@ class SegmentWriter:
     def settle(self, pending: PendingCommit) -> None:
         """See Appender: remember a failure, or the end of what may be written; seal the files that were filled.
 
-        The bytes are committed: no error here may fail the append, as its caller would append them again.
+        The bytes are committed: no error here may fail the append, as its caller would append them again. The new files
+        of a change that was refused go at once; of one that may have happened, the group decides.
         """
         assert isinstance(pending, PendingAppend)
         if pending.error is not None:
             self._is_stale = True
+            if not pending.is_unsure:
+                self._remove(pending.begun)
             return
         self._closed = self._closed or pending.seal
         self._resumable = pending.last or pending.seal
@@ -254,13 +257,17 @@ class SegmentWriter:
         fresh = {id(piece.chunk): piece.chunk for piece in written if piece.begins_chunk}
         if self._chunk is not None and self._chunk is not before.chunk:
             fresh[id(self._chunk)] = self._chunk
-        for chunk in fresh.values():
-            self._tools.descriptors.close(chunk)
-            self._tools.files.delete(chunk.name)
+        self._remove(fresh.values())
         if before.chunk is not None:
             self._tools.descriptors.close(before.chunk)
         self._chunk = None
         self._length = before.length
+
+    def _remove(self, chunks: Iterable[ActiveChunk]) -> None:
+        """Remove files that this writer made, and that no commit can name."""
+        for chunk in chunks:
+            self._tools.descriptors.close(chunk)
+            self._tools.files.discard(chunk.name)
 
     def _catch_up(self) -> None:
         """After a failed commit, take the store's length and drop the active chunk."""

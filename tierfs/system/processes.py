@@ -88,9 +88,7 @@ def reporting(log_directory: Path, name: str) -> Iterator[Callable[[], None]]:
     try:
         yield lambda: _announce(ready_fd)
     except BaseException as exc:
-        leaf: BaseException = exc
-        while isinstance(leaf, BaseExceptionGroup):
-            leaf = leaf.exceptions[0]
+        leaf = errors.leaf(exc)
         if ready_fd is not None and isinstance(leaf, TierfsError):
             fields = {"kind": type(leaf).__name__, "error": str(leaf), "remedy": leaf.remedy}
             _tell(ready_fd, json.dumps(fields).encode())

@@ -18,9 +18,9 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tierfs.checksum import GridBuilder, Stretch, crc32c, cut_at_lines, joined
+from tierfs.checksum import GridBuilder, Stretch, crc32c, cut_at_lines, joined, twice
 from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, EtagDiffers, ObjectPiece, StoredObject
-from tierfs.errors import DataLoss
+from tierfs.errors import DataLoss, Unavailable
 from tierfs.metadata import chain, chain_edits, chains, changes, checksums, directories, tables
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChecksumRun, ChunkRecord, ObjectRecord, SegmentRecord
@@ -110,11 +110,15 @@ def _blocks(checked: CheckedPiece) -> Iterator[tuple[ByteRange, int]]:
 
 def _checked_block(storage: ChunkStorage, piece: ObjectPiece, block: ByteRange, crc: int) -> memoryview:
     buffer = memoryview(bytearray(block.length_bytes))
-    storage.read_into(piece.name, block.start, buffer, if_match=piece.etag or None)  # "": whatever version is there
-    if crc32c(buffer) != crc:
-        message = f"{printable(piece.name)} does not match its checksum at {block.start}"
-        raise Mismatch(message, block.start)
-    return buffer
+
+    def read() -> memoryview:
+        storage.read_into(piece.name, block.start, buffer, if_match=piece.etag or None)  # "": whatever version is there
+        if crc32c(buffer) != crc:
+            message = f"{printable(piece.name)} does not match its checksum at {block.start}"
+            raise Mismatch(message, block.start)
+        return buffer
+
+    return twice(read)
 
 
 class _Check:
@@ -168,7 +172,7 @@ class Consolidate:
         """Carry out an action; `progress` is called with the bytes that are read back.
 
         Raises ChunksMoved when the chunks changed since the plan, DataLoss when a piece is damaged (its chunk is
-        then suspect) or the copy is, Fenced, and storage errors; the old chunks stay in every case.
+        then suspect), Unavailable when the copy is, Fenced, and storage errors; the old chunks stay in every case.
         """
         if action.merges:
             self._merge(action)
@@ -261,12 +265,15 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
         return composed
 
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
-        """Read the object back and compare it with the checksums of its sources."""
+        """Read the object back and compare it with the checksums of its sources.
+
+        Raises Mismatch if a source is damaged, Unavailable if the copy alone is.
+        """
         try:
-            return read_back(storage, stored, self._expected, self._progress).grid()
+            return twice(lambda: read_back(storage, stored, self._expected, self._progress)).grid()
         except Mismatch as exc:
             self._blame(storage, exc.offset)
-            raise
+            raise Unavailable(f"{exc}, which is right: no byte is lost", remedy="try again") from exc
 
     def link(self, made: Made) -> Consolidated:
         """See Recipe.link."""

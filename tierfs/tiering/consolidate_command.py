@@ -17,7 +17,7 @@ from itertools import islice
 
 from tierfs import names
 from tierfs.config import OffloadSettings
-from tierfs.errors import Conflict, TierfsError
+from tierfs.errors import Conflict, DataLoss, TierfsError
 from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import SegmentRecord
@@ -257,7 +257,7 @@ class ConsolidationWatch:
         try:
             with self._metadata.read() as txn:
                 return self._look_at(txn, segment_id)
-        except TierfsError:
+        except DataLoss:  # any other error is met by all segments, and this one stays to be looked at
             del self.pending[segment_id]  # its next change brings it back; the others must not wait for that
             raise
 

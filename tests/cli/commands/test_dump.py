@@ -52,6 +52,24 @@ def test_an_append_after_a_load_leaves_newer_bytes_in_their_file(path: Path, tmp
     assert newer[0].read_bytes() == b"known and newer"
 
 
+@pytest.mark.parametrize("verb", ["load", "repair"])
+def test_where_records_may_be_missing_files_without_one_are_left_to_people(
+    path: Path, tmp_path: Path, verb: str
+) -> None:
+    """The holder's mark that it may remove them goes."""
+    tierfs("dump", tmp_path / "file", store=path)
+    mark = path / "walked"
+    mark.write_text("{}")
+    if verb == "load":
+        shutil.rmtree(path / "metadata")
+        tierfs("load", tmp_path / "file", store=path, check=False)
+    else:
+        tierfs("fsck", store=path)
+        assert mark.exists()
+        tierfs("fsck", "--repair", store=path)
+    assert not mark.exists()
+
+
 def test_stdout_has_the_same_dump_and_nothing_else(path: Path, tmp_path: Path) -> None:
     tierfs("dump", tmp_path / "file", store=path)
     (tmp_path / "other").mkdir()

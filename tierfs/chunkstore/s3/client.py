@@ -9,7 +9,7 @@ import logging
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlsplit
 
 import botocore.config
@@ -162,6 +162,16 @@ _MAX_URLS = 4096
 """Cached URLs, about 1 KiB each."""
 
 
+class _Signing(NamedTuple):
+    """How URLs are signed and where all of them lead, as botocore decided both at once.
+
+    One value, set at once: a thread that signs by the signer of another must find the origin too.
+    """
+
+    origin: str = ""
+    signer: UrlSigner | None = None
+
+
 class SignedUrls:
     """Signed paths and queries for reading the objects of one location. Thread-safe."""
 
@@ -170,9 +180,12 @@ class SignedUrls:
         self._clock = clock
         self._lock = threading.Lock()
         self._targets: OrderedDict[str, tuple[float, str]] = OrderedDict()
-        self._signer: UrlSigner | None = None
-        self.origin = ""
+        self._signing = _Signing()
+
+    @property
+    def origin(self) -> str:
         """Scheme, host and port of all URLs; "" before the first one."""
+        return self._signing.origin
 
     def target(self, name: str) -> str:
         """Return the signed path and query for `name`. Raises botocore's errors; call within map_s3_errors."""
@@ -192,14 +205,16 @@ class SignedUrls:
         """Sign the first URL with each set of credentials by botocore, and others as that one."""
         held = self._connection.credentials
         credentials = None if held is None else held.get_frozen_credentials()
-        signer = self._signer
+        signer = self._signing.signer
         if signer is not None and signer.credentials == credentials:
             return signer.target(key, self._clock.now_ms())
         url = self._connection.client.generate_presigned_url(
             "get_object", Params={"Bucket": self._connection.location.bucket, "Key": key}, ExpiresIn=_VALID_S
         )
-        self._signer = None if credentials is None else learn(url, key, credentials, self._clock.now_ms())
-        self.origin, target = _split(url)
+        origin, target = _split(url)
+        learned = None if credentials is None else learn(url, key, credentials, self._clock.now_ms())
+        with self._lock:
+            self._signing = _Signing(origin, learned)
         return target
 
     def signed(self, name: str) -> str | None:
@@ -212,7 +227,7 @@ class SignedUrls:
         """Have botocore sign again next time; idempotent."""
         with self._lock:
             self._targets.pop(name, None)
-            self._signer = None
+            self._signing = self._signing._replace(signer=None)
 
     def clear(self) -> None:
         """Forget all URLs."""

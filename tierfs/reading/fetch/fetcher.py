@@ -16,9 +16,10 @@ import trio
 from tierfs.chunkstore.http.on_loop import LoopGets, StartedGet
 from tierfs.chunkstore.link import Links
 from tierfs.chunkstore.protocol import ChunkStorage, RangeUrls
-from tierfs.errors import Closed, DataLoss, TierfsError, Unavailable
+from tierfs.errors import Closed, TierfsError, Unavailable, unexpected
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metrics import MetricName, MetricSink
+from tierfs.names import printable
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import BlockDiffers
 from tierfs.reading.fetch.queue import HEDGE, SMALL_BYTES, WANTED_NOW, FetchQueue
@@ -299,11 +300,8 @@ class Fetcher:
             transfer.run(storage, self._etags, self._metrics)
         except BrokenOff as exc:
             return Unavailable(str(exc))
-        except TierfsError as exc:
-            return exc
         except Exception as exc:
-            log.exception("fetching %s failed", span.holder.name)
-            return DataLoss(f"{span.holder.name}: {exc}")
+            return unexpected(exc, printable(span.holder.name))
         return None
 
     def _connect(self, holder: ObjectRecord) -> None:

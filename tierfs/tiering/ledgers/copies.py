@@ -25,6 +25,7 @@ from uuid import UUID
 import tierfs
 from tierfs import names, units
 from tierfs.backup.segment import ObjectFile
+from tierfs.checksum import twice
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.errors import AlreadyExists, DataLoss, NotFound
 from tierfs.ledger import keys as object_keys
@@ -298,14 +299,14 @@ class EntryRows:
         """Write the rows of one object, from their copy, or from the object itself."""
         segment_id = SegmentId(holder.segment_id)
         try:
-            self._put(segment_id, entries.decode(self._copy(holder), holder.entries_name, segment_id))
+            twice(lambda: self._put(segment_id, entries.decode(self._copy(holder), holder.entries_name, segment_id)))
         except (NotFound, DataLoss) as exc:
             if holder.foreign:
                 raise DataLoss(f"{exc}; adopt it again") from exc
             if holder.encoding is not PayloadEncoding.PULSAR_BLOCK:
                 raise
             log.info("%s; reading %s instead", exc, holder.name)
-            self._put(segment_id, scan(self._storage, holder))
+            twice(lambda: self._put(segment_id, scan(self._storage, holder)))
 
     def _put(self, segment_id: SegmentId, runs: Iterator[EntryRun]) -> None:
         while some := list(islice(runs, _RUNS_TOGETHER)):

@@ -15,6 +15,7 @@ from itertools import chain, islice
 from uuid import UUID
 
 import tierfs
+from tierfs import ranges
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject, Uploads
 from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound
@@ -92,7 +93,7 @@ class LedgerOffloader:
     def delete_offloaded(self, segment_id: SegmentId, uuid: UUID) -> None:
         """Unlink the cold form of a ledger and delete its objects; idempotent.
 
-        Raises NotFound if `uuid` is not the ledger's attempt, Conflict if its objects are the only copy of bytes.
+        Raises NotFound if `uuid` is not the ledger's attempt, Conflict if its objects are the only good copy of bytes.
         """
         with self._metadata.write() as txn:
             segment = directories.segment_by_id(txn, segment_id)
@@ -101,10 +102,12 @@ class LedgerOffloader:
                 return
             if ledger.offload.uuid != uuid:
                 raise NotFound(f"{printable(segment.name)} was not offloaded as {uuid}")
-            if segment.cold.count and segment.local.bytes < segment.length:
+            good = (chunk.range for chunk in chains.chunks(txn, segment_id, Tier.LOCAL) if _is_good(chunk))
+            if segment.cold.count and ranges.reach(0, good) < segment.length:
+                path = printable(directories.path_of(txn, segment.parent_id, segment.name))
                 raise Conflict(
-                    f"{printable(segment.name)}: its objects are the only copy of some bytes",
-                    remedy=f"delete the ledger with them: tierfs rm {printable(segment.name)}",
+                    f"{path}: its objects are the only good copy of some bytes",
+                    remedy=f"check the local copy: tierfs verify {path}; or delete the ledger: tierfs rm {path}",
                 )
             self._unlink(txn, segment, ledger)
             entries.put_ledger(txn, replace(ledger, offload=OffloadProgress()))
@@ -260,7 +263,7 @@ def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[tuple[Chunk
     """Yield the local chunks, which hold every byte. Raises DataLoss if one is missing or damaged."""
     at = 0
     for chunk in chains.chunks(txn, segment.id, Tier.LOCAL):
-        if chunk.start_offset != at or chunk.state is not ChunkState.GOOD:
+        if chunk.start_offset != at or not _is_good(chunk):
             break
         at = chunk.end_offset
         yield chunk, chains.object_of(txn, chunk)
@@ -269,6 +272,10 @@ def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[tuple[Chunk
             f"ledger {printable(segment.name)}: bytes from {at} on are missing or damaged on this disk",
             remedy="run: tierfs fsck --deep",
         )
+
+
+def _is_good(chunk: ChunkRecord) -> bool:
+    return chunk.state is ChunkState.GOOD
 
 
 def _without_cold(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:

@@ -1,0 +1,94 @@
+"""ChangeWatcher: what it passes to the kernel when passing fails. Without a mount."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pyfuse3
+import pytest
+
+from tests.stores import TestStore, open_test_store
+from tierfs.fuse import watch
+from tierfs.fuse.tree import Inodes
+from tierfs.fuse.watch import ChangeWatcher
+from tierfs.types import ROOT_INODE
+
+
+class EveryInode:
+    """A kernel that knows every inode."""
+
+    def get(self, _: int) -> bool:
+        return True
+
+    def numbers(self) -> list[int]:
+        return [1, 2, 3]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+
+
+class Kernel:
+    """Takes invalidations; refuses the one with this number, counted from 1."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, refuses: int) -> None:
+        self.refuses = refuses
+        self.entries: list[str] = []
+        self.inodes: list[int] = []
+        self.asked = 0
+        patch.setattr(pyfuse3, "invalidate_entry_async", self._entry)
+        patch.setattr(pyfuse3, "invalidate_inode", self._inode)
+
+    def _ask(self) -> None:
+        self.asked += 1
+        if self.asked == self.refuses:
+            raise RuntimeError("not now")
+
+    def _entry(self, _: int, name: bytes, *, ignore_enoent: bool) -> None:
+        self._ask()
+        self.entries.append(name.decode())
+
+    def _inode(self, inode: int, *, attr_only: bool) -> None:
+        self._ask()
+        self.inodes.append(inode)
+
+
+def watcher_of(store: TestStore) -> ChangeWatcher:
+    return ChangeWatcher(store.metadata, cast(Inodes, EveryInode()))
+
+
+@pytest.mark.parametrize("refuses", [1, 2, 3])
+async def test_changes_that_could_not_be_passed_on_are_passed_on_later(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, refuses: int
+) -> None:
+    watcher = watcher_of(store)
+    kernel = Kernel(monkeypatch, refuses)
+    store.append("a", b"x")
+    store.append("b", b"x")
+    with pytest.raises(RuntimeError):
+        await watcher.poll()
+    await watcher.poll()
+    assert {"a", "b"} <= set(kernel.entries)
+    assert ROOT_INODE in kernel.inodes
+    asked = kernel.asked
+    await watcher.poll()
+    assert kernel.asked == asked
+
+
+async def test_everything_is_forgotten_later_if_it_could_not_be_now(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher = watcher_of(store)
+    kernel = Kernel(monkeypatch, refuses=2)
+    store.append("a", b"x")
+    with store.metadata.write() as txn:
+        for key, _ in list(txn.scan_raw(watch.TOUCHES.name)):
+            txn.delete(watch.TOUCHES.name, key)
+    with pytest.raises(RuntimeError):
+        await watcher.poll()
+    await watcher.poll()
+    assert kernel.inodes == [1, 1, 2, 3]
