@@ -41,7 +41,11 @@ def chunk(start: int = 0, length: int = 8, number: int = 20, **fields: object) -
 
 def holder(number: int = 20, **fields: object) -> pb.ObjectRecord:
     base = {"version": 1, "id": number, "tier": 1, "location_id": 1, "length": 8, "etag": "e"}
-    return pb.ObjectRecord(**{**base, "name": f"segments/s/10/chunk-{number}", **fields})
+    return pb.ObjectRecord(**{**base, "name": object_name(number), **fields})
+
+
+def object_name(number: int, path: str = "s") -> str:
+    return f"segments/{path}/10/chunk-{0:020d}-{8:020d}-e1-{number:032x}-c00000000"
 
 
 def link(chunks: list[pb.ChunkRecord], objects: list[pb.ObjectRecord], *runs: pb.ChecksumRun) -> pb.Change:
@@ -62,7 +66,7 @@ def directory(number: int, parent: int, name: str, **fields: object) -> pb.Chang
 
 
 def garbage(**fields: object) -> pb.Change:
-    record = {"version": 1, "sequence": 1, "due_ms": 5, "tier": 1, "location_id": 1, "name": "segments/x", **fields}
+    record = {"version": 1, "sequence": 1, "due_ms": 5, "tier": 1, "location_id": 1, "name": object_name(99), **fields}
     return pb.Change(garbage=pb.GarbageRecord(**record))
 
 
@@ -112,9 +116,11 @@ REFUSED: dict[str, list[pb.Change]] = {
     "a chunk beyond its object": [segment(), link([chunk(object_offset=1)], [holder()])],
     "a chunk without object": [segment(), link([chunk(number=0)], [])],
     "chunks that overlap": [segment(length=99), link([chunk(0), chunk(4, number=21)], [holder(), holder(21)])],
-    "one id for two objects": [segment(), link([chunk()], [holder()]), link([chunk()], [holder(name="segments/y")])],
+    "one id for two objects": [segment(), link([chunk()], [holder()]), link([chunk()], [holder(name=object_name(21))])],
     "an object that leads up": [segment(), link([chunk()], [holder(name="segments/../x")])],
     "an object elsewhere": [segment(), link([chunk()], [holder(name="journal/1")])],
+    "an object of no form": [segment(), link([chunk()], [holder(name="segments/s/10/precious")])],
+    "an object of an impossible segment": [segment(), link([chunk()], [holder(name=object_name(20, "a/../b"))])],
     "an absolute object": [segment(), link([chunk()], [holder(name="/segments/x")])],
     "an object with a NUL": [segment(), link([chunk()], [holder(name="segments/\0")])],
     "an owned object in a place of others": [segment(), link([chunk()], [holder(location_id=2)])],
@@ -127,7 +133,7 @@ REFUSED: dict[str, list[pb.Change]] = {
     "an object gets another name": [
         segment(),
         link([chunk()], [holder()]),
-        pb.Change(object=holder(name="segments/y")),
+        pb.Change(object=holder(name=object_name(21))),
     ],
     "an object loses its etag": [segment(), link([chunk()], [holder()]), pb.Change(object=holder(etag=""))],
     "a cut checksum run": [segment(), link([chunk()], [holder()], run(crcs=bytes(5)))],
@@ -135,7 +141,7 @@ REFUSED: dict[str, list[pb.Change]] = {
     "checksums that overflow": [segment(), link([chunk()], [holder()], run(start=2**64 - 1))],
     "early checksums beyond the object": [early(holder(), run(crcs=bytes(8)))],
     "early checksums of an object elsewhere": [early(holder(name="journal/1"), run())],
-    "early checksums of another object": [segment(), link([chunk()], [holder()]), early(holder(name="segments/y"))],
+    "early checksums of another object": [segment(), link([chunk()], [holder()]), early(holder(name=object_name(21)))],
     "checksums of nothing": [segment(), link([chunk()], [holder()], run(object_id=99))],
     "an impossible policy": [pb.Change(policy=pb.PolicyRecord(version=1, target_id=1, settings={"chunk_bytes": "x"}))],
     "an unknown policy": [pb.Change(policy=pb.PolicyRecord(version=1, target_id=1, settings={"no such": "1"}))],

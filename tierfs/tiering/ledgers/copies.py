@@ -23,7 +23,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 import tierfs
-from tierfs import names
+from tierfs import names, object_names
 from tierfs.backup.segment import ObjectFile
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.errors import AlreadyExists, DataLoss, NotFound
@@ -93,6 +93,8 @@ def write_missing(metadata: MetadataStore, storage: ChunkStorage, holder: Object
             return
         uuid = entries.find(txn, segment.id).offload.uuid or UUID(holder.attempt)
         for_index = user_metadata(txn, segment, uuid, Role.INDEX, {})
+    for name in filter(None, (holder.entries_name, "" if holder.foreign else holder.index_name)):
+        object_names.require_ours(name)
     if holder.entries_name:
         _unless_there(lambda: put_copy(metadata, storage, segment.id, holder.entries_name, uuid))
     if holder.index_name and not holder.foreign and holder.encoding is PayloadEncoding.PULSAR_BLOCK:
