@@ -21,7 +21,7 @@ from tierfs.journal import replay_rows
 from tierfs.metadata import batches, chains, directories, entries, tables, untrusted
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import MAX_EPOCH
-from tierfs.metadata.records import RECORD_VERSION, SegmentRecord, TierState
+from tierfs.metadata.records import RECORD_VERSION, PolicyRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.metadata.untrusted import require
@@ -222,13 +222,22 @@ def _location(txn: WriteTransaction, message: pb.LocationRecord) -> None:
     txn.put(LOCATIONS, tables.u32(record.id), replace(record, from_journal=True))
 
 
-def _policy(txn: WriteTransaction, message: pb.PolicyRecord) -> None:
+def read_policy(message: pb.PolicyRecord) -> PolicyRecord:
+    """Return the record of a policy that can be in force. Raises DataLoss."""
     record = POLICIES.codec.from_message(message)
     untrusted.check_id(record.target_id, "a policy")
     try:
         policy.inherit([record.settings])
+        # A chunk of no bytes would never end: values have the bounds of those that a user sets.
+        possible = all(policy.parse(key, value) == value for key, value in record.settings.items())
+        require(possible, "an impossible policy", record.target_id)
     except (InvalidRequest, ValueError) as exc:
         raise DataLoss(f"the journal holds an impossible policy: {exc}", remedy="upgrade tierfs") from exc
+    return record
+
+
+def _policy(txn: WriteTransaction, message: pb.PolicyRecord) -> None:
+    record = read_policy(message)
     txn.put(POLICIES, tables.u64(record.target_id), record)
     txn.touch(policies=True)
 

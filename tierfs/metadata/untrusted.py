@@ -30,12 +30,14 @@ MAX_TIME_MS = 253_402_300_799_000
 _MAX_RUN_BLOCKS = 256
 
 
+DAMAGED = "the bucket's journal is damaged: "
+"""Begins the errors; a reader of something else words them anew."""
+
+
 def require(condition: bool, message: str, *subject: object) -> None:
     """Raise DataLoss naming `subject` unless `condition` holds."""
     if not condition:
-        raise DataLoss(
-            f"the bucket's journal is damaged: {message}{': ' if subject else ''}{' '.join(map(str, subject))}"
-        )
+        raise DataLoss(f"{DAMAGED}{message}{': ' if subject else ''}{' '.join(map(str, subject))}")
 
 
 def check_id(number: int, what: str) -> None:
