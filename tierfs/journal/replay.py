@@ -73,6 +73,8 @@ def apply_state(txn: WriteTransaction, changes: Iterable[pb.Change]) -> None:
         require(change.sequence == 0, "a checkpoint holds history")
         if change.HasField("cold_link"):
             _cold_link(txn, change.cold_link, merges=False)
+        elif change.HasField("directory"):
+            see_id(txn, *replay_rows.place_directory(txn, change.directory, parent_may_follow=True))
         else:
             apply(txn, change)
 
