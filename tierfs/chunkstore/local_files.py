@@ -50,8 +50,8 @@ def name_beside(first_id: SegmentId, segment_id: SegmentId, start_offset: int, a
     return f"{first_id % _FAN_OUT:02x}/{segment_id:x}-{start_offset:x}-{attempt[:_ATTEMPT_DIGITS]}"
 
 
-def _ours(name: str) -> str:
-    """Return a name that tierfs makes; raises DataLoss for any other, with nothing done."""
+def require_ours(name: str) -> str:
+    """Return a name that tierfs makes; raises DataLoss for any other, before anything is done by it."""
     if NAME.fullmatch(name) is None:
         raise DataLoss(
             f"metadata name a chunk file {printable(name)}, which tierfs would not make; it is not touched",
@@ -108,12 +108,12 @@ class ChunkFiles:
     def create_file(self, name: str) -> int:
         """Create an empty file and return its descriptor, read-write. Not durable before sync_directory."""
         with map_os_errors(name):
-            return os.open(_ours(name), _CREATE_FLAGS, osio.OWNER_FILE, dir_fd=self._root_fd)
+            return os.open(require_ours(name), _CREATE_FLAGS, osio.OWNER_FILE, dir_fd=self._root_fd)
 
     def open_for_append(self, name: str) -> int:
         """Open an active chunk's file to continue it. Raises NotFound."""
         with map_os_errors(name):
-            return os.open(_ours(name), os.O_RDWR | _OPEN_FLAGS, dir_fd=self._root_fd)
+            return os.open(require_ours(name), os.O_RDWR | _OPEN_FLAGS, dir_fd=self._root_fd)
 
     def open_for_read(self, name: str) -> int:
         """Open a file for reading; the caller closes the descriptor.
@@ -143,7 +143,7 @@ class ChunkFiles:
 
     def _open_for_read(self, name: str) -> int:
         with map_os_errors(name):
-            return os.open(_ours(name), os.O_RDONLY | _OPEN_FLAGS, dir_fd=self._root_fd)
+            return os.open(require_ours(name), os.O_RDONLY | _OPEN_FLAGS, dir_fd=self._root_fd)
 
     def _holds_files(self) -> bool:
         """Return whether the held directory is more than an empty mount point."""
@@ -167,13 +167,13 @@ class ChunkFiles:
     def sync_directory(self, name: str) -> None:
         """Make the creation of `name` durable."""
         with map_os_errors(name):
-            osio.sync(os.path.dirname(_ours(name)), dir_fd=self._root_fd, flags=os.O_DIRECTORY | _OPEN_FLAGS)
+            osio.sync(os.path.dirname(require_ours(name)), dir_fd=self._root_fd, flags=os.O_DIRECTORY | _OPEN_FLAGS)
 
     def seal(self, name: str) -> None:
         """Make the file read-only, mode 0440: its bytes never change again. Raises NotFound for a missing file."""
         with map_os_errors(name):
             # chmod() would follow a link; opening does not, and does not wait for the other end of a pipe either.
-            fd = os.open(_ours(name), os.O_RDONLY | os.O_NONBLOCK | _OPEN_FLAGS, dir_fd=self._root_fd)
+            fd = os.open(require_ours(name), os.O_RDONLY | os.O_NONBLOCK | _OPEN_FLAGS, dir_fd=self._root_fd)
             try:
                 os.fchmod(fd, osio.SEALED_FILE)
             finally:
@@ -194,13 +194,13 @@ class ChunkFiles:
     def length_bytes(self, name: str) -> int:
         """Return the size of the file, which may exceed its committed length. Raises NotFound."""
         with map_os_errors(name):
-            return os.stat(_ours(name), dir_fd=self._root_fd, follow_symlinks=False).st_size
+            return os.stat(require_ours(name), dir_fd=self._root_fd, follow_symlinks=False).st_size
 
     def delete(self, name: str) -> None:
         """Remove the file; a missing one is success."""
         with map_os_errors(name):
             try:
-                os.unlink(_ours(name), dir_fd=self._root_fd)
+                os.unlink(require_ours(name), dir_fd=self._root_fd)
             except FileNotFoundError:
                 return
 
@@ -233,13 +233,13 @@ class ChunkFiles:
     def length_and_mode(self, name: str) -> tuple[int, int]:
         """Return length in bytes and mode. Raises NotFound."""
         with map_os_errors(name):
-            status = os.stat(_ours(name), dir_fd=self._root_fd, follow_symlinks=False)
+            status = os.stat(require_ours(name), dir_fd=self._root_fd, follow_symlinks=False)
         return status.st_size, status.st_mode
 
     def stat(self, name: str) -> tuple[int, int]:
         """Return length in bytes and time of the last change in milliseconds. Raises NotFound."""
         with map_os_errors(name):
-            status = os.stat(_ours(name), dir_fd=self._root_fd, follow_symlinks=False)
+            status = os.stat(require_ours(name), dir_fd=self._root_fd, follow_symlinks=False)
         return status.st_size, status.st_mtime_ns // 1_000_000
 
     def disk_bytes(self) -> DiskBytes:
