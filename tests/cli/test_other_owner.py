@@ -45,6 +45,21 @@ def refused(done: Done) -> None:
     assert f"{ALLOW_OTHER_OWNER}=1" in remedy
 
 
+def test_what_a_store_makes_is_its_owners_alone(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    old = os.umask(0)
+    try:
+        tierfs("-q", "init", store=store)
+        tierfs("-q", "append", "d/s", store=store, stdin=b"abc")
+        tierfs("-q", "seal", "d/s", store=store)
+        tierfs("-q", "offload", store=store)
+    finally:
+        os.umask(old)
+    assert store.stat().st_mode & 0o777 == 0o700
+    open_to_others = {place for place in store.rglob("*") if place.stat().st_mode & 0o022 and not place.is_symlink()}
+    assert open_to_others == set()
+
+
 @pytest.mark.parametrize(
     "words", [("ls",), ("cat", "s"), ("append", "s"), ("gc",), ("fsck",), ("daemon", "-f"), ("mount",)]
 )

@@ -179,7 +179,7 @@ class _Expected:
 
 def _check_names(row: pb.DumpRow, dump: str) -> None:
     """Raise DataLoss for a row that names what tierfs would not make. A row that nobody can read names nothing."""
-    check = _NAMES.get(row.database)
+    check = _ROW_NAMES.get(row.database)
     message = None if check is None else check.table.codec.parse_or_none(row.value)
     if check is None or message is None:
         return
@@ -219,7 +219,7 @@ def _directory(message: Any, _: bytes) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Names:
+class _RowNames:
     """Where a table's rows hold names, and what these may be."""
 
     table: Table[Any]
@@ -227,15 +227,15 @@ class _Names:
     """Raises for a message, and its key, with another name."""
 
 
-_NAMES = {
+_ROW_NAMES = {
     names_of.table.name: names_of
     for names_of in (
-        _Names(OBJECTS, _object),
-        _Names(GARBAGE, _garbage),
-        _Names(INTENTS, _intent),
-        _Names(SEGMENTS, lambda message, _: names.check_component(message.name)),
-        _Names(DIRECTORIES, _directory),
-        _Names(DIRENTS, lambda _, key: names.check_component(tables.dirent_name(key))),
+        _RowNames(OBJECTS, _object),
+        _RowNames(GARBAGE, _garbage),
+        _RowNames(INTENTS, _intent),
+        _RowNames(SEGMENTS, lambda message, _: names.check_component(message.name)),
+        _RowNames(DIRECTORIES, _directory),
+        _RowNames(DIRENTS, lambda _, key: names.check_component(tables.dirent_name(key))),
     )
 }
 
