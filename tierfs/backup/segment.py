@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 DUMPS_PREFIX = "dumps/"
 
 _AGE = "age"
-_NAME = re.compile(r"dumps/\d+-[0-9a-f]{32}")
+_NAME = re.compile(r"dumps/[0-9]+-[0-9a-f]{32}")
 _PIECE_BYTES = 4 * 1024 * 1024
 """Changes per framed message end here, half of what one may have."""
 
