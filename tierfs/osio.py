@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -90,6 +90,27 @@ def make_directories(path: Path, mode: int) -> None:
     path.mkdir(mode=mode, parents=True, exist_ok=True)
     for made in missing:
         sync_directory(made.parent)
+
+
+def private_directory(path: Path) -> None:
+    """Make a directory for this user alone, in a place where others make theirs; one that exists is success.
+
+    Raises PermissionError unless it is the user's, closed to others, and no link: another user may have made it first.
+    """
+    with suppress(FileExistsError):
+        path.mkdir(mode=OWNER_DIRECTORY)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except NotADirectoryError as exc:
+        raise PermissionError(errno.EPERM, "it is a link, or no directory", str(path)) from exc
+    try:
+        status = os.fstat(fd)
+    finally:
+        os.close(fd)
+    if status.st_uid != os.geteuid():
+        raise PermissionError(errno.EPERM, "it belongs to another user", str(path))
+    if status.st_mode & ~OWNER_DIRECTORY & 0o777:
+        raise PermissionError(errno.EPERM, "others may use it", str(path))
 
 
 @contextmanager

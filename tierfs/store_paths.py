@@ -1,9 +1,21 @@
-"""The places of files in a store's directory."""
+"""The places of files in a store's directory, and whom it must belong to."""
 
 from __future__ import annotations
 
+import os
+import pwd
+import stat
 from dataclasses import dataclass
 from pathlib import Path
+
+from tierfs.errors import PermissionDenied
+from tierfs.names import printable
+
+ALLOW_OTHER_OWNER = "TIERFS_ALLOW_OTHER_OWNER"
+"""Set to 1 or true, it opens stores of other users, in this process and those it starts."""
+
+_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
+_YES = ("1", "true", "yes", "on")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +77,39 @@ class StorePaths:
     def log(self) -> Path:
         """Logs of daemonized mounts."""
         return self.root / "log"
+
+
+def require_trusted(root: Path, *, any_owner: bool = False) -> None:
+    """Raise PermissionDenied for a store that others can write, or that another user owns unless that is asked for.
+
+    Metadata and settings say which files and objects are changed, and where: their owner acts with the rights of the
+    user who opens the store.
+    """
+    for place in (root, StorePaths(root).metadata):
+        try:
+            mode = place.stat().st_mode
+        except OSError:  # the caller opens it, and reports what is wrong
+            continue
+        if mode & _OTHERS_MAY_WRITE:
+            shown = printable(str(place))
+            raise PermissionDenied(f"{shown} can be written by others", remedy=f"chmod 700 {shown}")
+        if not any_owner:
+            require_own(place)
+
+
+def require_own(directory: Path) -> None:
+    """Raise PermissionDenied for a directory that another user owns, unless the environment allows it."""
+    owner, user = directory.stat().st_uid, os.geteuid()
+    if owner != user and os.environ.get(ALLOW_OTHER_OWNER, "").lower() not in _YES:
+        raise PermissionDenied(
+            f"{printable(str(directory))} belongs to {_named(owner)}, not to {_named(user)}: a store's owner decides "
+            "what tierfs changes and deletes",
+            remedy=f"to trust the owner with your rights: tierfs --allow-other-owner, or {ALLOW_OTHER_OWNER}=1",
+        )
+
+
+def _named(uid: int) -> str:
+    try:
+        return f"user {printable(pwd.getpwuid(uid).pw_name)} ({uid})"
+    except KeyError:
+        return f"user {uid}"

@@ -195,15 +195,16 @@ def test_the_collector_refuses_a_place_of_others_whatever_the_garbage_says(
     store: TestStore, theirs: ScriptedStorage
 ) -> None:
     run(store, theirs, planned(theirs, "s", b"abcd"))
-    store.cold.put("s-0", BufferSource(b"abcd"))  # a wrong record, on a store that would obey
+    ours, others = (f"segments/s-{number}/1/chunk-{0:020d}-{4:020d}-e1-aa" for number in range(2))
+    store.cold.put(ours, BufferSource(b"abcd"))  # a wrong record, on a store that would obey
     with store.metadata.write() as txn:
-        for place in (LOCATION, LocationId(2)):
-            garbage = GarbageRecord(due_ms=0, tier=Tier.COLD, location_id=place, name=f"s-{int(place) - 1}")
+        for place, name in ((LOCATION, ours), (LocationId(2), others)):
+            garbage = GarbageRecord(due_ms=0, tier=Tier.COLD, location_id=place, name=name)
             chains.add_garbage(txn, garbage)
-    store.cold.put("s-1", BufferSource(b"theirs"))
+    store.cold.put(others, BufferSource(b"theirs"))
     done = store.cold_work().collect()
     assert (done.deleted, done.failed) == (1, 1)
-    assert [one.name for one in store.cold.list("s-")] == ["s-1"]
+    assert [one.name for one in store.cold.list("segments/s-")] == [others]
 
 
 def test_a_storage_of_others_sends_nothing_that_changes_it(theirs: ScriptedStorage) -> None:

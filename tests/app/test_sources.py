@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,11 +89,39 @@ def test_what_is_no_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
         open_source(str(tmp_path / "missing"))
 
 
-def test_a_directory_of_others_is_not_trusted(
-    store: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def replicas(tmp_path: Path) -> Path:
+    """Return the directory of this user's replicas, before anything made it."""
+    return tmp_path / "temporary" / f"tierfs-replicas-{os.geteuid()}"
+
+
+def test_a_replica_follows_no_link_that_somebody_put_into_the_temporary_directory(
+    store: app.Store, tmp_path: Path
 ) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir(mode=0o700)
+    for target in (mine, tmp_path / "missing"):
+        replicas(tmp_path).symlink_to(target)
+        with pytest.raises(PermissionDenied, match="is no place for a replica: it is a link") as caught:
+            open_source(url(tmp_path))
+        assert "TMPDIR" in (caught.value.remedy or "")
+        replicas(tmp_path).unlink()
+    assert list(mine.iterdir()) == []
+    assert not (tmp_path / "missing").exists()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o750, 0o701])
+def test_a_directory_that_others_may_use_is_no_place_for_a_replica(store: app.Store, tmp_path: Path, mode: int) -> None:
     open_source(url(tmp_path)).close()
-    (root,) = (tmp_path / "temporary").glob("tierfs-replicas-*")
-    root.chmod(0o777)
-    with pytest.raises(PermissionDenied, match="belongs to another user"):
+    replicas(tmp_path).chmod(mode)
+    with pytest.raises(PermissionDenied, match="others may use it"):
         open_source(url(tmp_path))
+
+
+def test_a_directory_of_another_user_is_no_place_for_a_replica(store: app.Store, tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("giving a directory to another user needs root")
+    replicas(tmp_path).mkdir(mode=0o700)
+    os.chown(replicas(tmp_path), 54321, -1)
+    with pytest.raises(PermissionDenied, match="it belongs to another user"):
+        open_source(url(tmp_path))
+    assert list(replicas(tmp_path).iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, Source, StoredObject
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.errors import AlreadyExists, DataLoss, Fenced, NotFound, Unavailable
-from tierfs.metadata import chains, policies, tables
+from tierfs.metadata import chains, changes, policies, tables
 from tierfs.metadata.records import GarbageRecord, SegmentRecord
 from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.types import ChunkState, Tier
@@ -152,6 +153,50 @@ def test_the_newest_dump_of_a_name_is_loaded_or_the_one_that_is_named(store: Tes
     remove(store, "a/s")
     assert load(store, first.object).dump == first.object
     assert store.read("a/s") == b"abcd"
+
+
+@pytest.mark.parametrize("copied", [False, True])
+def test_a_clock_that_is_set_back_does_not_select_an_older_dump(store: TestStore, copied: bool) -> None:
+    store.clock.advance(3600)  # type: ignore[attr-defined]
+    made(store, b"abcd")
+    store.clock.advance(-60)  # type: ignore[attr-defined]
+    second = made(store, b"efgh")
+    if copied:
+        copy_tier(store.cold)
+    remove(store, "a/s")
+    assert load(store).dump == second.object
+    assert store.read("a/s") == b"abcdefgh"
+
+
+def test_a_dump_of_a_later_owner_is_newer_whatever_its_journal_counts(store: TestStore) -> None:
+    """A recovery may begin behind changes of the owner before, which were never published."""
+    made(store, b"abcd")
+    for number in range(20):
+        store.append(f"b/{number}", b"x")
+    older = dump_segment(store.metadata, store.cold, "a/s")
+    newer = made(store, b"efgh")
+    with store.metadata.read() as txn:
+        (piece,) = segment.read_dump(store.cold, store.cold.stat(newer.object))
+        assert piece.sequence == txn.store.next_outbox - 1
+        assert piece.store_epoch == txn.store.store_epoch
+    store.cold.delete(newer.object)
+    piece.store_epoch, piece.sequence, piece.written_ms = 2, 3, 1
+    store.cold.put(newer.object, BufferSource(changes.frame(piece)))
+    remove(store, "a/s")
+    assert load(store).dump == newer.object != older.object
+
+
+def test_a_dump_that_says_to_be_of_another_segment_is_not_loaded_for_it(store: TestStore) -> None:
+    first = made(store, b"abcd")
+    stored = store.cold.stat(first.object)
+    data = bytearray(stored.length_bytes)
+    store.cold.read_into(first.object, 0, memoryview(data))
+    forged = {**stored.metadata, "name": base64.urlsafe_b64encode(b"b/other").decode()}
+    store.cold.put(first.object, BufferSource(bytes(data)), metadata=forged, create_only=False)
+    remove(store, "a/s")
+    with pytest.raises(DataLoss, match="it is of segment a/s, and says to be of b/other"):
+        load(store, "b/other")
+    assert load(store, first.object).segment == "a/s"
 
 
 def test_an_existing_name_is_never_replaced(store: TestStore) -> None:

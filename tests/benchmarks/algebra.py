@@ -98,7 +98,7 @@ def _put_chunk(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, index:
         id=ObjectId(txn.allocate_id()),
         tier=tier,
         location_id=LocationId(1 if tier is Tier.COLD else 0),
-        name=f"segments/{segment.name}/{segment.id}/chunk-{start:020d}-e1-{index:032x}",
+        name=f"segments/{segment.name}/{segment.id}/chunk-{start:020d}-{start + CHUNK_BYTES:020d}-e1-{index:032x}",
         length=CHUNK_BYTES,
         etag=f"{index:032x}",
         references=1,

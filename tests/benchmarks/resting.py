@@ -50,7 +50,7 @@ def _add_local(txn: WriteTransaction, name: str) -> None:
     holder = ObjectRecord(
         id=object_id,
         tier=Tier.LOCAL,
-        name=f"00/{segment.id:x}-{start:x}-0",
+        name=f"00/{segment.id:x}-{start:x}-{0:016x}",
         length=size,
         references=1,
         created_ms=txn.now_ms,

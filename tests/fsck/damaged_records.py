@@ -72,7 +72,7 @@ def next_id_not_above_a_commit(store: Store) -> None:
 @DAMAGES.add(Kind.COUNTER)
 def next_garbage_too_low(store: Store) -> None:
     with store.metadata.write() as txn:
-        garbage = GarbageRecord(due_ms=2**50, tier=Tier.LOCAL, name="00/1-0-0")
+        garbage = GarbageRecord(due_ms=2**50, tier=Tier.LOCAL, name="00/1-0-ffffffffffffffff")
         chains.add_garbage(txn, garbage)
         txn.update_store(next_garbage=0)
 
@@ -297,6 +297,19 @@ def garbage_that_names_an_object_in_use(store: Store) -> None:
         name = holder_of(txn, "c", Tier.COLD).name
         garbage = GarbageRecord(due_ms=1, tier=Tier.COLD, location_id=LocationId(1), name=name)
         chains.add_garbage(txn, garbage)
+
+
+@DAMAGES.add(Kind.GARBAGE)
+def garbage_that_leads_out_of_the_chunk_directory(store: Store) -> None:
+    with store.metadata.write() as txn:
+        chains.add_garbage(txn, GarbageRecord(due_ms=2**50, tier=Tier.LOCAL, name="../../precious"))
+
+
+@DAMAGES.add(Kind.GARBAGE)
+def garbage_that_is_no_object_of_tierfs(store: Store) -> None:
+    with store.metadata.write() as txn:
+        name = "journal/00000000000000000001"
+        chains.add_garbage(txn, GarbageRecord(due_ms=2**50, tier=Tier.COLD, location_id=LocationId(1), name=name))
 
 
 @DAMAGES.add(Kind.OUTBOX)

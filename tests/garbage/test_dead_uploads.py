@@ -52,6 +52,12 @@ def chunk_name(epoch: int = 1, attempt: str = "a" * 32) -> str:
     return f"segments/s/1/chunk-{0:020d}-{4:020d}-e{epoch}-{attempt}"
 
 
+UPLOADED = [
+    f"uploads/{job * 32}/{0:08d}-{'c' * 32}-{start:020d}-{start + 1:020d}-e1-c00000000"
+    for job, start in (("1", 0), ("2", 0), ("2", 1))
+]
+
+
 def dead(store: TestStore) -> set[str]:
     return {one.name for one in store.cold_work().dead_uploads(grace_s=HOUR_S)}
 
@@ -90,13 +96,16 @@ def test_what_is_not_ours_is_left_alone(store: TestStore) -> None:
 
 
 def test_a_job_is_dead_when_nothing_was_added_for_the_grace_period(store: TestStore) -> None:
-    store.cold.put("uploads/j1/a", BufferSource(b"1"))
-    store.cold.put("uploads/j2/a", BufferSource(b"2"))
+    store.cold.put(UPLOADED[0], BufferSource(b"1"))
+    store.cold.put(UPLOADED[1], BufferSource(b"2"))
     store.clock.advance(HOUR_S)
-    store.cold.put("uploads/j2/b", BufferSource(b"3"))
-    assert dead(store) == {"uploads/j1/a"}
+    store.cold.put(UPLOADED[2], BufferSource(b"3"))
+    store.cold.put(f"uploads/{'1' * 32}/precious", BufferSource(b"4"))
+    store.clock.advance(HOUR_S)
+    store.cold.put(UPLOADED[2], BufferSource(b"3"), create_only=False)
+    assert dead(store) == {UPLOADED[0]}, "what no task would upload is no job's"
     assert store.cold_work().collect_all(grace_s=HOUR_S).deleted == 1
-    assert [found.name for found in store.cold.list("uploads/")] == ["uploads/j2/a", "uploads/j2/b"]
+    assert [found.name for found in store.cold.list("uploads/")] == [f"uploads/{'1' * 32}/precious", *UPLOADED[1:]]
 
 
 def test_gc_lists_and_aborts_them_in_a_bucket(moto_bucket: Bucket, tmp_path: Path) -> None:

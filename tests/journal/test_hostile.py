@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,8 @@ from tierfs.metadata import directories
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import GARBAGE, LOCATIONS, OBJECTS
+from tierfs.metadata.tables import DIRECTORIES, GARBAGE, LOCATIONS, OBJECTS, Table
+from tierfs.metadata.transaction import WriteTransaction
 
 STORE_ID = new_id()
 HUGE = 2**63
@@ -41,7 +43,11 @@ def chunk(start: int = 0, length: int = 8, number: int = 20, **fields: object) -
 
 def holder(number: int = 20, **fields: object) -> pb.ObjectRecord:
     base = {"version": 1, "id": number, "tier": 1, "location_id": 1, "length": 8, "etag": "e"}
-    return pb.ObjectRecord(**{**base, "name": f"segments/s/10/chunk-{number}", **fields})
+    return pb.ObjectRecord(**{**base, "name": object_name(number), **fields})
+
+
+def object_name(number: int, path: str = "s") -> str:
+    return f"segments/{path}/10/chunk-{0:020d}-{8:020d}-e1-{number:032x}-c00000000"
 
 
 def link(chunks: list[pb.ChunkRecord], objects: list[pb.ObjectRecord], *runs: pb.ChecksumRun) -> pb.Change:
@@ -62,7 +68,7 @@ def directory(number: int, parent: int, name: str, **fields: object) -> pb.Chang
 
 
 def garbage(**fields: object) -> pb.Change:
-    record = {"version": 1, "sequence": 1, "due_ms": 5, "tier": 1, "location_id": 1, "name": "segments/x", **fields}
+    record = {"version": 1, "sequence": 1, "due_ms": 5, "tier": 1, "location_id": 1, "name": object_name(99), **fields}
     return pb.Change(garbage=pb.GarbageRecord(**record))
 
 
@@ -116,9 +122,11 @@ REFUSED: dict[str, list[pb.Change]] = {
     "a chunk beyond its object": [segment(), link([chunk(object_offset=1)], [holder()])],
     "a chunk without object": [segment(), link([chunk(number=0)], [])],
     "chunks that overlap": [segment(length=99), link([chunk(0), chunk(4, number=21)], [holder(), holder(21)])],
-    "one id for two objects": [segment(), link([chunk()], [holder()]), link([chunk()], [holder(name="segments/y")])],
+    "one id for two objects": [segment(), link([chunk()], [holder()]), link([chunk()], [holder(name=object_name(21))])],
     "an object that leads up": [segment(), link([chunk()], [holder(name="segments/../x")])],
     "an object elsewhere": [segment(), link([chunk()], [holder(name="journal/1")])],
+    "an object of no form": [segment(), link([chunk()], [holder(name="segments/s/10/precious")])],
+    "an object of an impossible segment": [segment(), link([chunk()], [holder(name=object_name(20, "a/../b"))])],
     "an absolute object": [segment(), link([chunk()], [holder(name="/segments/x")])],
     "an object with a NUL": [segment(), link([chunk()], [holder(name="segments/\0")])],
     "an owned object in a place of others": [segment(), link([chunk()], [holder(location_id=2)])],
@@ -131,7 +139,7 @@ REFUSED: dict[str, list[pb.Change]] = {
     "an object gets another name": [
         segment(),
         link([chunk()], [holder()]),
-        pb.Change(object=holder(name="segments/y")),
+        pb.Change(object=holder(name=object_name(21))),
     ],
     "an object loses its etag": [segment(), link([chunk()], [holder()]), pb.Change(object=holder(etag=""))],
     "a cut checksum run": [segment(), link([chunk()], [holder()], run(crcs=bytes(5)))],
@@ -139,7 +147,7 @@ REFUSED: dict[str, list[pb.Change]] = {
     "checksums that overflow": [segment(), link([chunk()], [holder()], run(start=2**64 - 1))],
     "early checksums beyond the object": [early(holder(), run(crcs=bytes(8)))],
     "early checksums of an object elsewhere": [early(holder(name="journal/1"), run())],
-    "early checksums of another object": [segment(), link([chunk()], [holder()]), early(holder(name="segments/y"))],
+    "early checksums of another object": [segment(), link([chunk()], [holder()]), early(holder(name=object_name(21)))],
     "checksums of nothing": [segment(), link([chunk()], [holder()], run(object_id=99))],
     "an impossible policy": [setting(chunk_bytes="x")],
     "an unknown policy": [setting(no_such="1")],
@@ -247,6 +255,76 @@ def test_a_journal_does_not_say_where_this_host_connects(metadata: MetadataStore
         found: dict[int, LocationRecord] = {record.id: record for _, record in txn.scan(LOCATIONS)}
     assert (found[LOCATION].url, found[LOCATION].from_journal) == ("memory:", False)
     assert (found[7].url, found[7].from_journal) == ("file:/etc", True)
+
+
+def longest(*, below: int = 0) -> list[pb.Change]:
+    """Return the directories of a path that has `below` bytes less than a name may have."""
+    parts = ["n" * 200] * 3 + ["n" * (800 - below - 3 * 201)]
+    return [directory(5 + depth, 4 + depth if depth else 1, part) for depth, part in enumerate(parts)]
+
+
+def test_the_longest_name_is_taken_and_one_byte_more_is_not(metadata: MetadataStore) -> None:
+    apply(metadata, *longest(below=2), segment(30, "s", parent_id=8))
+    with metadata.read() as txn:
+        assert len(directories.path_of(txn, directories.segment_by_id(txn, 30).parent_id, "s")) == 800
+    for change in (segment(32, "st", parent_id=8), directory(34, 8, "dt")):
+        with pytest.raises(DataLoss, match="too long: 801"):
+            apply(metadata, change)
+
+
+@pytest.mark.parametrize("moved", [directory(5, 40, "n" * 200), directory(5, 1, "other"), directory(6, 1, "n" * 200)])
+def test_no_longer_names_arise_by_moving_a_directory(metadata: MetadataStore, moved: pb.Change) -> None:
+    """No verb of tierfs moves one: a check of all that lies below would cost as much as that is, each time."""
+    apply(metadata, *longest(below=2), segment(30, "s", parent_id=8), directory(40, 1, "above"))
+    with pytest.raises(DataLoss, match="a directory moves"):
+        apply(metadata, moved)
+
+
+def test_a_directory_that_is_removed_moves_out_of_sight_and_never_back(metadata: MetadataStore) -> None:
+    apply(metadata, *longest(below=2), segment(30, "s", parent_id=8))
+    hidden = f".tierfs-removed-{'5' * 19}"
+    apply(metadata, directory(5, 1, hidden))
+    with metadata.read() as txn:
+        assert directories.find(txn, "n" * 200) is None
+    with pytest.raises(DataLoss, match="a directory moves"):
+        apply(metadata, directory(5, 1, "n" * 200))
+
+
+def test_history_below_an_unknown_directory_is_refused(metadata: MetadataStore) -> None:
+    with pytest.raises(DataLoss, match="an unknown directory"):
+        apply(metadata, directory(5, 77, "d"))
+
+
+def reads_of(metadata: MetadataStore, monkeypatch: pytest.MonkeyPatch, *changes: pb.Change, state: bool) -> int:
+    """Apply changes in one transaction; return how many records of directories that read."""
+    reads = 0
+    original = WriteTransaction.get
+
+    def counted(txn: WriteTransaction, table: Table[Any], key: bytes) -> Any:
+        nonlocal reads
+        reads += table is DIRECTORIES
+        return original(txn, table, key)
+
+    with metadata.write() as txn, monkeypatch.context() as patch:
+        patch.setattr(WriteTransaction, "get", counted)
+        if state:
+            replay.apply_state(txn, changes)
+            replay.finish_checkpoint(txn, pb.CheckpointManifest(slot=1, store_epoch=1, next_id=10_000))
+        else:
+            for change in changes:
+                replay.apply(txn, change)
+    return reads
+
+
+@pytest.mark.parametrize("state", [False, True], ids=["history", "checkpoint"])
+def test_the_replay_of_a_deep_tree_reads_each_directory_a_few_times(
+    metadata: MetadataStore, monkeypatch: pytest.MonkeyPatch, state: bool
+) -> None:
+    tree = [directory(5 + level, 4 + level if level else 1, "d") for level in range(399)]
+    files = [segment(1000 + 2 * number, chr(97 + number), parent_id=403) for number in range(16)]
+    inner = [directory(5000 + level, 5 + level, f"e{level}") for level in range(300)]
+    reads = reads_of(metadata, monkeypatch, *tree, *files, *inner, state=state)
+    assert reads < 8 * (len(tree) + len(files) + len(inner)), reads
 
 
 def test_a_replica_takes_no_garbage(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def put_object(txn: WriteTransaction, segment: SegmentRecord, start: int, length
         id=ObjectId(txn.allocate_id()),
         tier=Tier.COLD,
         location_id=LOCATION,
-        name=f"segments/large/{segment.id}/chunk-{start}",
+        name=f"segments/large/{segment.id}/chunk-{start:020d}-{start + length:020d}-e1-aa",
         length=length,
         etag="etag",
         created_ms=txn.now_ms,

@@ -100,7 +100,7 @@ def test_a_replica_follows(tmp_path: Path, seed: int) -> None:
 
 
 def pack_link(*links: pb.ColdLink, **fields: object) -> pb.Change:
-    record = holder(name="packs/x", **fields)
+    record = holder(name=f"packs/{20:020d}-e1-{'a' * 32}-c00000000", **fields)
     segments = [segment(one.segment_id, f"s{one.segment_id}").segment for one in links]
     return pb.Change(pack_link=pb.PackLink(object=record, checksums=[run()], segments=segments, links=links))
 

@@ -52,7 +52,7 @@ def journaled(store: TestStore) -> Iterator[list[pb.Change]]:
 def link_local(store: TestStore, name: str, start: int, data: bytes, *, pad: int = 0) -> None:
     """Insert a local chunk of `data` at `start`, which begins `pad` bytes into its file."""
     stored = b"." * pad + data
-    file = f"00/planted-{start}"
+    file = f"00/1-{start:x}-{'f' * 16}"
     (store.files.root / file).write_bytes(stored)
     with store.metadata.write() as txn:
         segment = directories.segment_by_name(txn, name)

@@ -284,7 +284,8 @@ def test_fsck_knows_what_lies_below_uploads(store: TestStore) -> None:
     driver.upload(running, {"out/b": b"not committed yet"})
     store.clock.advance(2 * AN_HOUR_S)  # type: ignore[attr-defined]
     assert (findings(store), cold_findings(store)) == ([], [])
-    store.cold.put(f"uploads/{'f' * 32}/0", BufferSource(b"of nobody"))
+    name = f"uploads/{'f' * 32}/{0:08d}-{'a' * 32}-{0:020d}-{9:020d}-e1-c00000000"
+    store.cold.put(name, BufferSource(b"of nobody"))
     store.clock.advance(2 * AN_HOUR_S)  # type: ignore[attr-defined]
     assert [(one.kind, one.message) for one in cold_findings(store)] == [
         (Kind.OBJECT_ORPHANS, "1 object of 9 bytes, named by nothing")

@@ -79,7 +79,7 @@ def link_object(store: TestStore, data: bytes, start: int, length: int) -> None:
     """One cold object and its chunk, without the way there."""
     if not start:
         store.append("s", b"")
-    stored = store.cold.put(f"segments/s/2/tiny-{start}", BufferSource(data))
+    stored = store.cold.put(f"segments/s/2/chunk-{start:020d}-{start + len(data):020d}-e1-aa", BufferSource(data))
     with store.metadata.write() as txn:
         segment = replace(directories.segment_by_name(txn, "s"), length=length)
         holder = ObjectRecord(

@@ -38,7 +38,8 @@ class Nothing(objects.Recipe[ObjectId]):
 
     def describe(self, txn: WriteTransaction) -> Description:
         self.end("describe")
-        return Description(f"segments/a/{self.attempt}", len(DATA), {}, beside=(f"segments/b/{self.attempt}",))
+        end = f"1/chunk-{0:020d}-{len(DATA):020d}-e1-{self.attempt}"
+        return Description(f"segments/a/{end}", len(DATA), {}, beside=(f"segments/b/{end}",))
 
     def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
         stored = storage.put(description.name, BufferSource(self.sends))

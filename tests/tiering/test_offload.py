@@ -265,7 +265,12 @@ def test_an_upload_that_was_taken_for_a_dead_ones_is_not_linked(store: TestStore
 def test_deletions_are_noted_many_in_one_commit(store: TestStore) -> None:
     with store.metadata.write() as txn:
         for number in range(GARBAGE_ROWS):
-            row = GarbageRecord(due_ms=txn.now_ms, tier=Tier.COLD, location_id=LOCATION, name=f"segments/x/{number}")
+            row = GarbageRecord(
+                due_ms=txn.now_ms,
+                tier=Tier.COLD,
+                location_id=LOCATION,
+                name=f"segments/x/1/chunk-{number:020d}-{number + 1:020d}-e1-aa",
+            )
             chains.add_garbage(txn, row)
     before = store.metadata.last_transaction_id()
     assert store.cold_work().collect().deleted == GARBAGE_ROWS

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tierfs.checksum import block_crcs, crc32c
-from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.chunkstore.local_files import ChunkFiles, file_name
 from tierfs.errors import DataLoss
 from tierfs.tiering.offload_source import ChunkSource, SourceChunk
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange
+from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ByteRange, SegmentId
 
 BLOCK = CRC_BLOCK_BYTES
 STEP = 50_000
@@ -30,7 +30,7 @@ def content(number: int, length: int) -> bytes:
 
 def chunk(files: ChunkFiles, number: int, length: int, held: ByteRange) -> tuple[SourceChunk, bytes]:
     data = content(number, length)[:length]
-    name = f"00/{number}-{length}"
+    name = file_name(SegmentId(number + 1), length, AttemptId("a" * 32))
     (files.root / name).write_bytes(data)
     return SourceChunk(name, length, tuple(block_crcs(data)), held), data[held.start : held.end]
 

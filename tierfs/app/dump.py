@@ -29,7 +29,7 @@ from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import OBJECTS
 from tierfs.osio import map_os_errors
 from tierfs.setup import create
-from tierfs.store_paths import StorePaths
+from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.types import LocationId, Tier
 
 STDOUT = "-"
@@ -74,6 +74,7 @@ def load_store(directory: Path, source: Path, clock: Clock | None = None) -> Loa
         raise AlreadyExists(
             f"{paths.root} has metadata already", remedy=f"move them aside: mv {paths.metadata} {paths.metadata}.old"
         )
+    require_trusted(paths.root)
     clock = clock or SystemClock()
     with map_os_errors(str(source)), source.open("rb") as file:
         summary = dump.verify(file, str(source))

@@ -32,7 +32,7 @@ from tierfs.metadata import store as fence
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.parallel import Meter, OnProgress, Progress
 from tierfs.reading.etags import ADOPTED_AT_ONCE
-from tierfs.store_paths import StorePaths
+from tierfs.store_paths import StorePaths, require_trusted
 
 
 def tools(store: Store, may_lose: MayLose) -> MendTools:
@@ -175,6 +175,7 @@ class Checking:
         paths = StorePaths(self._path.absolute())
         if not paths.settings.is_file():
             raise NotFound(f"{self._path} is not a tierfs store")
+        require_trusted(paths.root)
         unreadable = probe(paths.metadata)
         if unreadable is not None:
             self._report(CheckOutcome(unreadable))

@@ -33,7 +33,7 @@ from tierfs.reading import loop
 from tierfs.reading.reader import Reader
 from tierfs.reading.stats import CACHE_REPORT_NAME, report_of
 from tierfs.recovery.replica import Follower, Refreshed
-from tierfs.store_paths import StorePaths
+from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.system import processes
 from tierfs.system.signals import HEARD, Reload, until_told_to_end
 
@@ -83,6 +83,7 @@ def hold_foreground(store_path: Path) -> None:
 
     Raises HeldElsewhere naming the holder there is.
     """
+    require_trusted(store_path)  # before a log is written there
     with processes.reporting(StorePaths(store_path).log, _HOLDING_NAME) as announce, open_store(store_path) as store:
         threads = BackgroundThreads()
         task = holder_task_of(store, threads)
@@ -124,20 +125,21 @@ def mount_foreground(store_path: Path, mountpoint: Path, options: str) -> None:
 
     Raises what is wrong, with nothing mounted.
     """
-    with processes.reporting(StorePaths(store_path).log, _NAME) as announce:
-        parsed = parse_options(options)
-        with open_store(store_path) as store:
-            connect_early(store)
-            threads = BackgroundThreads()
-            session_of(store, threads).run(mountpoint, parsed, announce)
-            threads.leave()
+    parsed = parse_options(options)
+    require_trusted(store_path, any_owner=parsed.allow_other_owner)  # before a log is written there
+    log_directory, any_owner = StorePaths(store_path).log, parsed.allow_other_owner
+    with processes.reporting(log_directory, _NAME) as announce, open_store(store_path, any_owner=any_owner) as store:
+        connect_early(store)
+        threads = BackgroundThreads()
+        session_of(store, threads).run(mountpoint, parsed, announce)
+        threads.leave()
 
 
 def mount_background(store_path: Path, mountpoint: Path, options: str) -> Path:
     """Start a daemon that mounts; return its log once the mount answers. Raises the daemon's error."""
-    parse_options(options)
+    any_owner = parse_options(options).allow_other_owner
     points.require_usable(mountpoint)
-    with open_store(store_path) as store:
+    with open_store(store_path, any_owner=any_owner) as store:
         paths = store.paths
     arguments = ["--store", str(paths.root), "mount", str(mountpoint), "-f", *(["-o", options] if options else [])]
     return processes.start(arguments, paths.log, _NAME)

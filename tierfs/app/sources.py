@@ -138,9 +138,10 @@ def _create(path: Path, choice: ColdChoice) -> None:
 def _replica_path(choice: ColdChoice) -> Path:
     place = (choice.bucket_url, choice.cold_dir, choice.endpoint_url, choice.region, choice.profile)
     key = hashlib.sha256(repr(place).encode()).hexdigest()[:_KEY_DIGITS]
-    root = Path(tempfile.gettempdir()) / f"tierfs-replicas-{os.getuid()}"
-    root.mkdir(mode=osio.OWNER_DIRECTORY, exist_ok=True)
-    found = root.stat()
-    if found.st_uid != os.getuid() or found.st_mode & ~osio.OWNER_DIRECTORY & 0o777:
-        raise PermissionDenied(f"{root} belongs to another user", remedy="set TMPDIR to a directory of your own")
+    root = Path(tempfile.gettempdir()) / f"tierfs-replicas-{os.geteuid()}"
+    try:
+        osio.private_directory(root)
+    except PermissionError as exc:
+        text = f"{root} is no place for a replica: {exc.strerror}"
+        raise PermissionDenied(text, remedy="remove it, or set TMPDIR to a directory of your own") from exc
     return root / key

@@ -7,7 +7,6 @@ what uploads are imported by the first call that needs them, so that `info`, `ap
 from __future__ import annotations
 
 import os
-import stat
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -17,12 +16,12 @@ from typing import TYPE_CHECKING
 from tierfs import settings
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.clock import Clock, SystemClock
-from tierfs.errors import NotFound, PermissionDenied, Unavailable
+from tierfs.errors import NotFound, Unavailable
 from tierfs.metadata import tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
-from tierfs.store_paths import StorePaths
+from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.system import processes
 from tierfs.system.mounts import name_under_mount
 from tierfs.types import LocationId
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from tierfs.metrics import Metrics
     from tierfs.reading.reader import Reader
     from tierfs.segments.engine import Engine
-
-_OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 class Store:
@@ -247,11 +244,13 @@ class Store:
         return server_time_ms(self._providers[location_id])
 
 
-def open_store(path: Path, clock: Clock | None = None) -> Store:
-    """Open a store. Raises NotFound where there is none, PermissionDenied when others may write to it."""
+def open_store(path: Path, clock: Clock | None = None, *, any_owner: bool = False) -> Store:
+    """Open a store. Raises NotFound where there is none, PermissionDenied when others may write to it, or own it.
+
+    `any_owner`: the user trusts the owner, whoever that is.
+    """
     paths = StorePaths(path.absolute())
     if not paths.settings.is_file():
         raise NotFound(f"{path} is not a tierfs store", remedy=f"create one with: tierfs --store {path} init")
-    if paths.root.stat().st_mode & _OTHERS_MAY_WRITE:
-        raise PermissionDenied(f"{path} can be written by others", remedy=f"chmod 700 {path}")
+    require_trusted(paths.root, any_owner=any_owner)
     return Store(paths.root, clock or SystemClock())

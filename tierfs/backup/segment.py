@@ -16,29 +16,32 @@ import base64
 import logging
 import re
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
 from tierfs import names, ranges
+from tierfs.backup import segment_grammar
+from tierfs.backup.segment_grammar import Contents
 from tierfs.checksum import grid_of
 from tierfs.chunkstore.protocol import ChunkStorage, FileSource, StoredObject
 from tierfs.chunkstore.validate import read_steps
 from tierfs.errors import AlreadyExists, DataLoss, NotFound
 from tierfs.journal import replay
-from tierfs.metadata import chains, changes, directories, store, tables
+from tierfs.metadata import chains, changes, directories, policies, store, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import GARBAGE, OBJECTS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.parallel import OnProgress, Progress
+from tierfs.policy import retention_conflict
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
 
 log = logging.getLogger(__name__)
 
 DUMPS_PREFIX = "dumps/"
 
-_WRITTEN = "written"
+_AGE = "age"
 _NAME = re.compile(r"dumps/[0-9]+-[0-9a-f]{32}")
 _PIECE_BYTES = 4 * 1024 * 1024
 """Changes per framed message end here, half of what one may have."""
@@ -58,11 +61,17 @@ class SegmentDumped:
     """Of the segment that it does not."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Header:
-    store_id: str
-    path: str
-    written_ms: int
+@dataclass(frozen=True, slots=True, order=True)
+class _Age:
+    """The order of a segment's dumps, oldest first. Clocks do not count: they are set back now and then."""
+
+    epoch: int
+    """Of the store's owner: a later one began where an earlier one had ended."""
+    sequence: int
+    """Of the newest change that it had made."""
+    generation: int
+    length: int
+    """These two of the segment: its local bytes may have changed since that change."""
 
 
 def dump_segment(metadata: MetadataStore, storage: ChunkStorage, name: str) -> SegmentDumped:
@@ -79,7 +88,7 @@ def dump_segment(metadata: MetadataStore, storage: ChunkStorage, name: str) -> S
             "store": metadata.store_id,
             "segment": str(segment.id),
             "name": _encoded(path),
-            _WRITTEN: str(written_ms),
+            _AGE: _age_text(_age(piece, segment.generation, segment.length)),
         }
         object_name = f"{DUMPS_PREFIX}{segment.id}-{new_id()}"
         stored = storage.put(object_name, FileSource(spool.fileno(), object_name), metadata=described)
@@ -96,14 +105,16 @@ def find_dump(storage: ChunkStorage, store_id: str, wanted: str) -> StoredObject
     """Return the dump with this object name, or the newest one of the segment with this name. Raises NotFound."""
     if _NAME.fullmatch(wanted):
         return _ours(storage, storage.stat(wanted), store_id)
-    path, newest, newest_ms = names.join(names.split(wanted)), None, -1
+    path, newest, newest_age = names.join(names.split(wanted)), None, (_Age(-1, 0, 0, 0), "")
     for listed in storage.list(DUMPS_PREFIX):
         if not _NAME.fullmatch(listed.name):
             continue
         stored = storage.stat(listed.name)
         header = _header(storage, stored)
-        if header is not None and (header.store_id, header.path) == (store_id, path) and header.written_ms > newest_ms:
-            newest, newest_ms = stored, header.written_ms
+        if header is None or (header.store_id, header.path) != (store_id, path):
+            continue
+        if (header.age, stored.name) > newest_age:
+            newest, newest_age = stored, (header.age, stored.name)
     if newest is None:
         raise NotFound(
             f"the bucket has no dump of {names.printable(wanted)}",
@@ -140,7 +151,14 @@ class ObjectFile:
 
 
 def _pieces(txn: ReadTransaction, segment: SegmentRecord, path: str, written_ms: int) -> Iterator[pb.SegmentDump]:
-    head = pb.SegmentDump(version=RECORD_VERSION, store_id=txn.store.store_id, path=path, written_ms=written_ms)
+    head = pb.SegmentDump(
+        version=RECORD_VERSION,
+        store_id=txn.store.store_id,
+        path=path,
+        written_ms=written_ms,
+        store_epoch=txn.store.store_epoch,
+        sequence=txn.store.next_outbox - 1,
+    )
     piece, size_bytes = pb.SegmentDump(), 0
     piece.CopyFrom(head)
     for change in changes.segment_state(txn, segment):
@@ -165,14 +183,31 @@ def _header(storage: ChunkStorage, stored: StoredObject) -> _Header | None:
     metadata = stored.metadata
     try:
         if "store" in metadata:
-            # The server's clock tells seconds only.
-            written_ms = int(metadata[_WRITTEN]) if _WRITTEN in metadata else stored.modified_ms
-            return _Header(metadata["store"], base64.urlsafe_b64decode(metadata["name"]).decode(), written_ms)
+            path = base64.urlsafe_b64decode(metadata["name"]).decode()
+            return _Header(metadata["store"], path, _Age(*map(int, metadata[_AGE].split("."))))
         first = next(read_dump(storage, stored), None)
-    except (KeyError, ValueError, DataLoss) as exc:
+    except (KeyError, TypeError, ValueError, DataLoss) as exc:
         log.info("%s is not a readable dump: %s", stored.name, exc)
         return None
-    return None if first is None else _Header(first.store_id, first.path, first.written_ms)
+    if first is None or not first.changes:
+        return None
+    segment = first.changes[0].segment
+    return _Header(first.store_id, first.path, _age(first, segment.generation, segment.length))
+
+
+@dataclass(frozen=True, slots=True)
+class _Header:
+    store_id: str
+    path: str
+    age: _Age
+
+
+def _age(piece: pb.SegmentDump, generation: int, length: int) -> _Age:
+    return _Age(piece.store_epoch, piece.sequence, generation, length)
+
+
+def _age_text(age: _Age) -> str:
+    return f"{age.epoch}.{age.sequence}.{age.generation}.{age.length}"
 
 
 def _encoded(name: str) -> str:
@@ -191,15 +226,6 @@ class SegmentRestored:
     lost_bytes: int
     """Of objects that are gone, and of what was not cold when the dump was made."""
     objects: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Dump:
-    """A dump and the segment it begins with."""
-
-    stored: StoredObject
-    path: str
-    segment: pb.SegmentRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,79 +248,86 @@ class SegmentRestore:
     def restore(self, wanted: str, *, accept_loss: bool, report: OnProgress) -> SegmentRestored:
         """Link the newest dump of a segment, or the one with this object name, under the segment's name.
 
-        Raises AlreadyExists when the name or the segment is there, NotFound without a dump, DataLoss when
-        bytes are gone unless `accept_loss`: then they become lost extents, and the segment ends with what
-        there is.
+        Raises AlreadyExists when the name or the segment is there, NotFound without a dump, DataLoss for one that holds
+        more than its segment, and when bytes are gone unless `accept_loss`: then they become lost extents, and the
+        segment ends with what there is.
         """
-        dump = self._open(find_dump(self._storage, self._metadata.store_id, wanted))
+        stored = find_dump(self._storage, self._metadata.store_id, wanted)
+        dump = self._open(stored)
+        if not _NAME.fullmatch(wanted) and dump.path != names.join(names.split(wanted)):
+            raise segment_grammar.refused(stored.name, f"it is of segment {dump.path}, and says to be of {wanted}")
         with self._metadata.read() as view:
             store.require_owner(view.store)
             _require_free(view, dump)
+            segment_grammar.require_alone(view, dump)
+            next_id = view.store.next_id
         gone = self._gone(dump, report)
         with self._metadata.write() as txn:
-            restored = self._link(txn, dump, gone)
+            segment_grammar.require_alone(txn, dump, first_id=next_id)
+            restored = self._link(txn, stored, dump, gone)
             if restored.lost_bytes and not accept_loss:
                 raise _would_lose(restored)
             return restored
 
-    def _open(self, stored: StoredObject) -> _Dump:
-        first = next(read_dump(self._storage, stored), None)
-        if first is None or not first.changes or not first.changes[0].HasField("segment"):
-            raise DataLoss(f"{stored.name} does not begin with a segment")
-        if first.store_id != self._metadata.store_id:
+    def _open(self, stored: StoredObject) -> Contents:
+        """Read all of a dump and check it. Raises DataLoss, and NotFound for another store's."""
+        with self._metadata.read() as txn:
+            own_location = txn.store.cold_location_id
+        dump = segment_grammar.read(read_dump(self._storage, stored), stored.name, own_location)
+        if dump.head.store_id != self._metadata.store_id:
             raise NotFound(f"{stored.name} is the dump of another store's segment")
-        return _Dump(stored, names.join(names.split(first.path)), first.changes[0].segment)
+        return dump
 
-    def _changes(self, dump: _Dump) -> Iterator[pb.Change]:
-        for piece in read_dump(self._storage, dump.stored):
-            yield from piece.changes
-
-    def _gone(self, dump: _Dump, report: OnProgress) -> frozenset[int]:
+    def _gone(self, dump: Contents, report: OnProgress) -> frozenset[int]:
         """Return the ids of objects that are not in the bucket any more, or have other bytes."""
         gone, seen_bytes = set[int](), 0
-        for change in self._changes(dump):
-            for holder in change.cold_link.objects:
-                if not self._is_there(holder):
-                    gone.add(holder.id)
-                seen_bytes += holder.length
-                report(Progress(seen_bytes, dump.segment.cold.bytes, holder.name))
+        for holder in dump.objects.values():
+            if holder.id not in dump.shared and not self._is_there(holder):
+                gone.add(holder.id)
+            seen_bytes += holder.length
+            report(Progress(seen_bytes, dump.segment.cold.bytes, holder.name))
         return frozenset(gone)
 
-    def _is_there(self, holder: pb.ObjectRecord) -> bool:
+    def _is_there(self, holder: ObjectRecord) -> bool:
         try:
-            stored = self._storage_of(LocationId(holder.location_id)).stat(holder.name)
+            stored = self._storage_of(holder.location_id).stat(holder.name)
         except NotFound:
             return False
-        if stored.length_bytes != (holder.stored_length or holder.length):
+        if stored.length_bytes != holder.stored_bytes:
             return False
         # Of an encoded object the checksums cover payloads, which only its entries' rows find: each read proves them.
         return stored.etag == holder.etag or bool(holder.encoding) or self._proves_right(holder, stored)
 
-    def _proves_right(self, holder: pb.ObjectRecord, stored: StoredObject) -> bool:
+    def _proves_right(self, holder: ObjectRecord, stored: StoredObject) -> bool:
         """Return whether a copy, which has another etag, has the bytes that the object was written with."""
-        if not holder.HasField("crc32c"):
+        if holder.crc32c is None:
             return False
-        storage = self._storage_of(LocationId(holder.location_id))
+        storage = self._storage_of(holder.location_id)
         try:
             return grid_of(read_steps(storage, stored)).crc32c == holder.crc32c
         except (NotFound, DataLoss):
             return False
 
-    def _link(self, txn: WriteTransaction, dump: _Dump, gone: frozenset[int]) -> SegmentRestored:
+    def _link(
+        self, txn: WriteTransaction, stored: StoredObject, dump: Contents, gone: frozenset[int]
+    ) -> SegmentRestored:
         """Link the segment in one transaction: records, garbage and the journal's changes."""
         _require_free(txn, dump)
         segment = _place(txn, dump)
-        for change in self._changes(dump):
+        for change in (change for piece in read_dump(self._storage, stored) for change in piece.changes):
             if change.HasField("policy"):
                 replay.apply(txn, change)
                 changes.policy_changed(txn, txn.must_get(POLICIES, tables.u64(segment.id), "the policy"))
             elif (brought := _objects(change)) is not None and gone.isdisjoint(brought):
-                replay.apply(txn, change)
+                kept = dump.without_shared(change)
+                if kept is not None:
+                    replay.apply(txn, kept)
+        _require_policy(txn, segment, stored.name)
         segment = _settle(txn, txn.must_get(SEGMENTS, tables.u64(segment.id), "the segment"))
-        objects = _publish(txn, segment)
+        objects = _publish(txn, segment, dump.shared)
         return SegmentRestored(
             segment=dump.path,
-            dump=dump.stored.name,
+            dump=stored.name,
             start_offset=segment.start_offset,
             length=segment.length,
             cold_bytes=segment.cold.bytes,
@@ -310,18 +343,19 @@ def _objects(change: pb.Change) -> list[int] | None:
     return [holder.id for holder in change.cold_link.objects] if change.HasField("cold_link") else None
 
 
-def _require_free(txn: ReadTransaction, dump: _Dump) -> None:
+def _require_free(txn: ReadTransaction, dump: Contents) -> None:
     if directories.find(txn, dump.path) is not None:
         raise AlreadyExists(f"{names.printable(dump.path)} exists", remedy="a dump is loaded where the segment is gone")
     if directories.segment(txn, SegmentId(dump.segment.id)) is not None:
-        raise AlreadyExists(f"the segment of {dump.stored.name} exists under another name")
+        raise AlreadyExists(f"the segment of {dump.name} exists under another name")
 
 
-def _place(txn: WriteTransaction, dump: _Dump) -> SegmentRecord:
+def _place(txn: WriteTransaction, dump: Contents) -> SegmentRecord:
     """Make the segment under its name, without chunks, in directories that may have to be made again.
 
     Readers of the removed one keep their file, and earlier writers are fenced. It appears now: a reader that goes
-    through segments in the order of their commits may have passed its id.
+    through segments in the order of their commits may have passed its id. It continues in a successor that continues
+    it, and in no other; the segment before it has another successor by now.
     """
     parts = names.split(dump.path)
     parent_id, made = directories.make_directories(txn, parts[:-1])
@@ -332,8 +366,27 @@ def _place(txn: WriteTransaction, dump: _Dump) -> SegmentRecord:
     message.parent_id, message.name, message.inode = parent_id, parts[-1], txn.allocate_id()
     message.commit_id = txn.allocate_id()
     message.writer_epoch += 1
+    message.successor_id, message.predecessor_id = _successor_of(txn, message), 0
     replay.apply(txn, pb.Change(segment=message))
     return txn.must_get(SEGMENTS, tables.u64(message.id), "the segment")
+
+
+def _successor_of(txn: ReadTransaction, message: pb.SegmentRecord) -> int:
+    after = directories.segment(txn, SegmentId(message.successor_id)) if message.successor_id else None
+    continues = after is not None and (after.parent_id, after.stream, after.first_offset) == (
+        message.parent_id,
+        message.stream_name or message.name,
+        message.length,
+    )
+    # Ids along a stream ascend: a smaller one would close a circle.
+    return message.successor_id if continues and message.successor_id > message.id else 0
+
+
+def _require_policy(txn: ReadTransaction, segment: SegmentRecord, dump: str) -> None:
+    """Raise DataLoss where a segment's own policy and those above it contradict each other, as `policy set` does."""
+    conflict = retention_conflict(policies.effective(txn, segment))
+    if conflict is not None:
+        raise segment_grammar.refused(dump, f"its policy would delete bytes before they are offloaded: {conflict[1]}")
 
 
 def _settle(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
@@ -351,23 +404,26 @@ def _settle(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
     return segment
 
 
-def _publish(txn: WriteTransaction, segment: SegmentRecord) -> int:
+def _publish(txn: WriteTransaction, segment: SegmentRecord, shared: Collection[int]) -> int:
     """Tell the journal, and drop what is linked from the garbage; return the number of objects."""
     changes.segment_changed(txn, segment)
-    linked = set[str]()
+    linked = set[tuple[LocationId, str]]()
     for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
-        holders = (_announced(txn, chunk),) if chunk.object_id else ()
+        holders = (_announced(txn, chunk, shared),) if chunk.object_id else ()
         changes.cold_linked(txn, segment.id, (chunk,), holders)
-        linked.update(holder.name for holder in holders)
+        linked.update((holder.location_id, holder.name) for holder in holders)
     for key, row in list(txn.scan(GARBAGE)):
-        if row.tier is Tier.COLD and row.name in linked:
+        if row.tier is Tier.COLD and (row.location_id, row.name) in linked:
             txn.delete(GARBAGE.name, key)
     return len(linked)
 
 
-def _announced(txn: WriteTransaction, chunk: ChunkRecord) -> ObjectRecord:
-    """Return the chunk's object, named by the journal from this change on."""
-    holder = replace(chains.object_of(txn, chunk), linked_sequence=txn.store.next_outbox)
+def _announced(txn: WriteTransaction, chunk: ChunkRecord, shared: Collection[int]) -> ObjectRecord:
+    """Return the chunk's object, named by the journal from this change on unless it was already."""
+    holder = chains.object_of(txn, chunk)
+    if holder.id in shared:
+        return holder
+    holder = replace(holder, linked_sequence=txn.store.next_outbox)
     txn.put(OBJECTS, tables.u64(holder.id), holder)
     return holder
 

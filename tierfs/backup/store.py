@@ -1,28 +1,35 @@
 """Dumps: all rows of all databases, byte by byte, in framed parts (docs/format.md).
 
 A dump is a sequence of DumpPart messages, framed like the journal's objects. Databases are in the order of their names,
-rows in the order of their keys, so two dumps of one state are equal but for their time. Rows are never decoded: what a
+rows in the order of their keys, so two dumps of one state are equal but for their time. Rows pass as they are: what a
 newer tierfs wrote passes unchanged.
+
+A dump may hold any state of one store, a damaged one too, which fsck mends after the load. But no name in it leads out
+of the store: neither of a file, nor of an object to delete, nor of a segment. One that does, and the dump is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
+from tierfs import names, object_names
 from tierfs.checksum import crc32c
+from tierfs.chunkstore import local_files
 from tierfs.clock import Clock
-from tierfs.errors import DataLoss
-from tierfs.metadata import changes
+from tierfs.errors import DataLoss, TierfsError
+from tierfs.metadata import changes, tables, untrusted
 from tierfs.metadata import environment as lmdb_environment
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.sums import SUMS_KEY
-from tierfs.metadata.tables import SEGMENTS, STORE
+from tierfs.metadata.tables import DIRECTORIES, DIRENTS, GARBAGE, INTENTS, OBJECTS, SEGMENTS, STORE, Table
 from tierfs.metadata.transaction import ReadTransaction, write_transaction
+from tierfs.names import printable
+from tierfs.types import ROOT_DIRECTORY, Tier
 
 PART_BYTES = 4 * 1024 * 1024
 """Rows per part end here, so that a part with one more row stays below what a framed object may have."""
@@ -98,6 +105,8 @@ def read(file: BinaryIO, name: str) -> Iterator[tuple[pb.DumpPart, bytes]]:
             raise DataLoss(f"{name} is cut: its last part is missing")
         part = changes.parse_dump_part(framed, name)
         expected.check(part, name)
+        for row in part.rows:
+            _check_names(row, name)
         yield part, framed
         if part.last:
             break
@@ -166,6 +175,69 @@ class _Expected:
             _printable_name(row.database)
             self._newest = at
         self._index, self._store_id = part.index + 1, part.store_id
+
+
+def _check_names(row: pb.DumpRow, dump: str) -> None:
+    """Raise DataLoss for a row that names what tierfs would not make. A row that nobody can read names nothing."""
+    check = _ROW_NAMES.get(row.database)
+    message = None if check is None else check.table.codec.parse_or_none(row.value)
+    if check is None or message is None:
+        return
+    try:
+        check.of(message, row.key)
+    except (TierfsError, UnicodeError) as exc:
+        text = str(exc).removeprefix(untrusted.DAMAGED)
+        kind = row.database.decode("ascii")
+        raise DataLoss(
+            f"{dump} is refused, with nothing written: a row of {kind}: {printable(text)}",
+            remedy="if it is a dump of yours, rebuild the store from its bucket instead: tierfs recover",
+        ) from exc
+
+
+def _object(message: Any, _: bytes) -> None:
+    if message.tier == Tier.LOCAL:
+        local_files.require_ours(message.name)
+        return
+    untrusted.check_object_name(message.name, owned=not message.foreign)
+    for name, owned in ((message.index_name, not message.foreign), (message.entries_name, True)):
+        if name:
+            untrusted.check_object_name(name, owned=owned)
+
+
+def _garbage(message: Any, _: bytes) -> None:
+    (local_files if message.tier == Tier.LOCAL else object_names).require_ours(message.name)
+
+
+def _intent(message: Any, _: bytes) -> None:
+    if not object_names.is_job(message.name):
+        object_names.require_ours(message.name)
+
+
+def _directory(message: Any, _: bytes) -> None:
+    if message.id != ROOT_DIRECTORY:
+        names.check_component(message.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _RowNames:
+    """Where a table's rows hold names, and what these may be."""
+
+    table: Table[Any]
+    of: Callable[[Any, bytes], None]
+    """Raises for a message, and its key, with another name."""
+
+
+_ROW_NAMES = {
+    names_of.table.name: names_of
+    for names_of in (
+        _RowNames(OBJECTS, _object),
+        _RowNames(GARBAGE, _garbage),
+        _RowNames(INTENTS, _intent),
+        _RowNames(SEGMENTS, lambda message, _: names.check_component(message.name)),
+        _RowNames(DIRECTORIES, _directory),
+        _RowNames(DIRENTS, lambda _, key: names.check_component(tables.dirent_name(key))),
+    )
+}
 
 
 def _printable_name(database: bytes) -> str:

@@ -2,13 +2,15 @@
 
 A file is named `<fan-out>/<segment id>-<start offset>-<attempt>`; names are never reused. Bytes beyond the
 committed length of its record are never read. Files are opened relative to the held directory and never through a
-symbolic link.
+symbolic link. A name that tierfs does not make is refused by every function: it came from metadata that somebody else
+wrote, and may lead anywhere.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +18,7 @@ from pathlib import Path
 
 from tierfs import osio
 from tierfs.errors import DataLoss, NotFound, TierfsError, Unavailable
+from tierfs.names import printable
 from tierfs.osio import map_os_errors
 from tierfs.types import AttemptId, SegmentId
 
@@ -31,6 +34,11 @@ _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS
 _ATTEMPT_DIGITS = 16
 
+NAME = re.compile(
+    rf"[0-9a-f]{{2}}/(?P<segment>[1-9a-f][0-9a-f]{{0,15}})-(?P<start>0|[1-9a-f][0-9a-f]{{0,15}})-[0-9a-f]{{{_ATTEMPT_DIGITS}}}"
+)
+"""The one form of the files' names."""
+
 
 def file_name(segment_id: SegmentId, start_offset: int, attempt: AttemptId) -> str:
     """Return the file name of a chunk of a segment, relative to the chunk directory."""
@@ -40,6 +48,16 @@ def file_name(segment_id: SegmentId, start_offset: int, attempt: AttemptId) -> s
 def name_beside(first_id: SegmentId, segment_id: SegmentId, start_offset: int, attempt: AttemptId) -> str:
     """Return the same in the directory of segment `first_id`: one sync then covers all files made together."""
     return f"{first_id % _FAN_OUT:02x}/{segment_id:x}-{start_offset:x}-{attempt[:_ATTEMPT_DIGITS]}"
+
+
+def require_ours(name: str) -> str:
+    """Return a name that tierfs makes; raises DataLoss for any other, before anything is done by it."""
+    if NAME.fullmatch(name) is None:
+        raise DataLoss(
+            f"metadata name a chunk file {printable(name)}, which tierfs would not make; it is not touched",
+            remedy="run: tierfs fsck",
+        )
+    return name
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +108,12 @@ class ChunkFiles:
     def create_file(self, name: str) -> int:
         """Create an empty file and return its descriptor, read-write. Not durable before sync_directory."""
         with map_os_errors(name):
-            return os.open(name, _CREATE_FLAGS, osio.OWNER_FILE, dir_fd=self._root_fd)
+            return os.open(require_ours(name), _CREATE_FLAGS, osio.OWNER_FILE, dir_fd=self._root_fd)
 
     def open_for_append(self, name: str) -> int:
         """Open an active chunk's file to continue it. Raises NotFound."""
         with map_os_errors(name):
-            return os.open(name, os.O_RDWR | _OPEN_FLAGS, dir_fd=self._root_fd)
+            return os.open(require_ours(name), os.O_RDWR | _OPEN_FLAGS, dir_fd=self._root_fd)
 
     def open_for_read(self, name: str) -> int:
         """Open a file for reading; the caller closes the descriptor.
@@ -125,7 +143,7 @@ class ChunkFiles:
 
     def _open_for_read(self, name: str) -> int:
         with map_os_errors(name):
-            return os.open(name, os.O_RDONLY | _OPEN_FLAGS, dir_fd=self._root_fd)
+            return os.open(require_ours(name), os.O_RDONLY | _OPEN_FLAGS, dir_fd=self._root_fd)
 
     def _holds_files(self) -> bool:
         """Return whether the held directory is more than an empty mount point."""
@@ -149,12 +167,17 @@ class ChunkFiles:
     def sync_directory(self, name: str) -> None:
         """Make the creation of `name` durable."""
         with map_os_errors(name):
-            osio.sync(os.path.dirname(name), dir_fd=self._root_fd, flags=os.O_DIRECTORY | _OPEN_FLAGS)
+            osio.sync(os.path.dirname(require_ours(name)), dir_fd=self._root_fd, flags=os.O_DIRECTORY | _OPEN_FLAGS)
 
     def seal(self, name: str) -> None:
         """Make the file read-only, mode 0440: its bytes never change again. Raises NotFound for a missing file."""
         with map_os_errors(name):
-            os.chmod(name, osio.SEALED_FILE, dir_fd=self._root_fd)
+            # chmod() would follow a link; opening does not, and does not wait for the other end of a pipe either.
+            fd = os.open(require_ours(name), os.O_RDONLY | os.O_NONBLOCK | _OPEN_FLAGS, dir_fd=self._root_fd)
+            try:
+                os.fchmod(fd, osio.SEALED_FILE)
+            finally:
+                os.close(fd)
 
     def protect(self, name: str) -> None:
         """Seal after the commit that ended the chunk; an error is only logged, because fsck seals it later."""
@@ -171,13 +194,13 @@ class ChunkFiles:
     def length_bytes(self, name: str) -> int:
         """Return the size of the file, which may exceed its committed length. Raises NotFound."""
         with map_os_errors(name):
-            return os.stat(name, dir_fd=self._root_fd, follow_symlinks=False).st_size
+            return os.stat(require_ours(name), dir_fd=self._root_fd, follow_symlinks=False).st_size
 
     def delete(self, name: str) -> None:
         """Remove the file; a missing one is success."""
         with map_os_errors(name):
             try:
-                os.unlink(name, dir_fd=self._root_fd)
+                os.unlink(require_ours(name), dir_fd=self._root_fd)
             except FileNotFoundError:
                 return
 
@@ -220,13 +243,13 @@ class ChunkFiles:
     def length_and_mode(self, name: str) -> tuple[int, int]:
         """Return length in bytes and mode. Raises NotFound."""
         with map_os_errors(name):
-            status = os.stat(name, dir_fd=self._root_fd, follow_symlinks=False)
+            status = os.stat(require_ours(name), dir_fd=self._root_fd, follow_symlinks=False)
         return status.st_size, status.st_mode
 
     def stat(self, name: str) -> tuple[int, int]:
         """Return length in bytes and time of the last change in milliseconds. Raises NotFound."""
         with map_os_errors(name):
-            status = os.stat(name, dir_fd=self._root_fd, follow_symlinks=False)
+            status = os.stat(require_ours(name), dir_fd=self._root_fd, follow_symlinks=False)
         return status.st_size, status.st_mtime_ns // 1_000_000
 
     def disk_bytes(self) -> DiskBytes:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
@@ -15,6 +16,7 @@ import click
 
 from tierfs.cli import errors
 from tierfs.cli.session import DEBUG, QUIET, Session
+from tierfs.store_paths import ALLOW_OTHER_OWNER
 
 F = TypeVar("F", bound=Callable[..., None])
 
@@ -122,6 +124,13 @@ def shared_options(store_variable: str | None = None) -> list[click.Parameter]:
             callback=_set_store,
             help="Directory of the store  [default: $TIERFS_STORE]",
         ),
+        click.Option(
+            ["--allow-other-owner"],
+            is_flag=True,
+            expose_value=False,
+            callback=_allow_other_owner,
+            help="Open a store of another user, who then acts with your rights.",
+        ),
         click.Option(["--json"], is_flag=True, expose_value=False, callback=_set_json, help="Print JSON."),
         click.Option(
             ["-q", "--quiet"],
@@ -143,6 +152,11 @@ def shared_options(store_variable: str | None = None) -> list[click.Parameter]:
 def _set_store(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
     if value:
         ctx.obj.store_path = Path(value)
+
+
+def _allow_other_owner(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        os.environ[ALLOW_OTHER_OWNER] = "1"  # processes that the command starts open the store too
 
 
 def _set_json(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:

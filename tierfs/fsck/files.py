@@ -6,6 +6,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from tierfs.chunkstore import local_files
 from tierfs.chunkstore.local_files import ChunkFiles, FoundFile
 from tierfs.errors import NotFound
 from tierfs.fsck.findings import UNREACHABLE, Finding, Kind, Mend, Severity
@@ -16,6 +17,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metadata.untrusted import messages
+from tierfs.names import printable
 from tierfs.types import ObjectId, Tier
 from tierfs.units import count
 
@@ -111,7 +113,7 @@ class FileCheck:
         """Yield nothing for an extent that is already lost or for bytes that a short file still has."""
         if found.chunk.lost:
             return
-        name = f"chunk file {found.object.name}"
+        name = f"chunk file {printable(found.object.name)}"
         file = self._file(found.object.name)
         if file.length_bytes is None:
             kind, text, span = Kind.FILE_MISSING, f"{name} is missing", found.range
@@ -135,6 +137,8 @@ class FileCheck:
         )
 
     def _file(self, name: str) -> _Now:
+        if local_files.NAME.fullmatch(name) is None:
+            return _Now(None, 0)  # a name that tierfs does not make: no such file is looked at
         try:
             return _Now(*self._files.length_and_mode(name))
         except NotFound:

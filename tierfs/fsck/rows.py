@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
+from tierfs import object_names
+from tierfs.chunkstore import local_files
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.fsck.findings import RECOVER, Finding, Kind, Mend, Severity
 from tierfs.fsck.objects import ObjectTable
@@ -28,6 +30,7 @@ from tierfs.metadata.tables import (
 )
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metadata.untrusted import messages
+from tierfs.names import printable
 from tierfs.policy import inherit
 from tierfs.types import Tier
 
@@ -86,6 +89,9 @@ def check_intents(txn: ReadTransaction, table: ObjectTable, locations: set[int])
         elif record.location_id not in locations:
             text = f"location {record.location_id} is unknown"
             yield Finding(Kind.INTENT, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
+        elif not (object_names.is_ours(record.name) or object_names.is_job(record.name)):
+            text = f"it names {printable(record.name)}, which tierfs would not make"
+            yield Finding(Kind.INTENT, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
         elif next(table.names[Tier.COLD].find(record.name), None) is not None:
             yield Finding(
                 Kind.INTENT,
@@ -106,7 +112,10 @@ def check_garbage(txn: ReadTransaction, table: ObjectTable, counted: Counted) ->
             yield _damaged(GARBAGE, key, subject)
             continue
         counted.next_garbage = max(counted.next_garbage, record.sequence + 1)
-        if next(table.names[Tier(record.tier)].find(record.name), None) is not None:
+        if not _is_ours(record):
+            text = f"it names {printable(record.name)}, which tierfs would not make"
+            yield Finding(Kind.GARBAGE, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
+        elif next(table.names[Tier(record.tier)].find(record.name), None) is not None:
             yield Finding(
                 Kind.GARBAGE,
                 Severity.DAMAGE,
@@ -115,6 +124,13 @@ def check_garbage(txn: ReadTransaction, table: ObjectTable, counted: Counted) ->
                 mend=Mend.DROP_ROW,
                 row=row,
             )
+
+
+def _is_ours(record: Any) -> bool:
+    """Return whether a row of garbage names what a store may delete."""
+    if record.tier == Tier.LOCAL:
+        return local_files.NAME.fullmatch(record.name) is not None
+    return object_names.is_ours(record.name)
 
 
 def check_batches(txn: ReadTransaction) -> Iterator[Finding]:

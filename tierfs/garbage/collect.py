@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
 
+from tierfs import object_names
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Fenced, PermissionDenied, TierfsError, Unavailable
@@ -20,6 +21,7 @@ from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.names import printable
 from tierfs.types import LocationId, Tier
 
 log = logging.getLogger(__name__)
@@ -64,7 +66,7 @@ class Collected:
     @classmethod
     def failure(cls, name: str, error: TierfsError) -> Collected:
         """Return the result of one deletion that failed."""
-        return cls(failed=1, error=f"{name}: {error}", error_kind=type(error).__name__)
+        return cls(failed=1, error=f"{printable(name)}: {error}", error_kind=type(error).__name__)
 
 
 class Collector:
@@ -206,7 +208,7 @@ class Collector:
             elif not _is_orphan(record):
                 self._files.delete(record.name)
         except TierfsError as exc:
-            log.info("cannot delete %s yet: %s", record.name, exc)
+            log.info("cannot delete %s yet: %s", printable(record.name), exc)
             return exc
         return None
 
@@ -220,13 +222,17 @@ class Collector:
         try:
             self._files.delete(record.name)
         except TierfsError as exc:
-            log.info("cannot delete %s yet: %s", record.name, exc)
+            log.info("cannot delete %s yet: %s", printable(record.name), exc)
             _put_off(txn, record, exc)
             return Collected.failure(record.name, exc)
         return Collected(deleted=1, bytes=record.length)
 
     def _delete_object(self, record: GarbageRecord) -> None:
-        """Delete a cold object of ours. Raises PermissionDenied in a foreign place, where nothing is deleted."""
+        """Delete a cold object of ours.
+
+        Raises PermissionDenied in a foreign place, and DataLoss for a name that tierfs does not make.
+        """
+        object_names.require_ours(record.name)
         with self._metadata.read() as txn:
             location = policies.location(txn, record.location_id)
         if not location.writable:

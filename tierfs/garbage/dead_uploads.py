@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
+from tierfs import object_names
 from tierfs.chunkstore.protocol import ChunkStorage, PendingUpload, StoredObject, Uploads
 from tierfs.errors import TierfsError
 from tierfs.garbage.collect import Collected
-from tierfs.garbage.orphans import COLD_NAME, SEGMENTS_PREFIX
+from tierfs.garbage.orphans import SEGMENTS_PREFIX
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metadata import chains
 from tierfs.metadata.entries import ENTRIES_PREFIX
@@ -143,6 +144,8 @@ class DeadUploads:
             named = {holder.name for _, holder in txn.scan(OBJECTS) if holder.name in names}
         used = {_job_of(name) for name in named}
         for stored in written:
+            if not object_names.is_ours(stored.name):
+                continue
             if stored.name not in named and not (is_manifest(stored.name) and _job_of(stored.name) in used):
                 yield DeadUpload(stored.name, "", stored.modified_ms, stored.length_bytes)
 
@@ -159,6 +162,6 @@ def _is_ours(upload: PendingUpload, epoch: int) -> bool:
         pack = packs.parse_name(upload.name)
         return pack is not None and pack.store_epoch <= epoch
     if upload.name.startswith(SEGMENTS_PREFIX):
-        parsed = COLD_NAME.fullmatch(upload.name)
+        parsed = object_names.CHUNK.fullmatch(upload.name)
         return parsed is not None and int(parsed["epoch"]) <= epoch
     return upload.name.startswith(_OURS)

@@ -12,12 +12,12 @@ finds its file without a name and writes its bytes again (segments/append.py).
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from tierfs import ranges
+from tierfs import object_names, ranges
+from tierfs.chunkstore import local_files
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound, TierfsError
@@ -35,15 +35,6 @@ from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, SegmentId,
 log = logging.getLogger(__name__)
 
 SEGMENTS_PREFIX = "segments/"
-
-COLD_NAME = re.compile(
-    r"segments/(?P<path>.+)/(?P<segment>[0-9]{1,19})/chunk-(?P<start>0[0-9]{19})-(?P<end>0[0-9]{19})"
-    r"-e(?P<epoch>[0-9]{1,19})-(?P<attempt>[0-9a-f]+)(?:-c(?P<crc>[0-9a-f]{8}))?",
-    re.DOTALL,
-)
-"""See objects.object_name. A number too large for a key's 64 bits makes it no name of ours."""
-
-LOCAL_NAME = re.compile(r"[0-9a-f]{2}/(?P<segment>[0-9a-f]{1,16})-(?P<start>[0-9a-f]{1,16})-[0-9a-f]+")
 
 _UNLINKED_TOGETHER = 16
 """Files per write transaction. A guess: unlinking 64 MiB takes milliseconds, and writers wait for all of it."""
@@ -194,7 +185,7 @@ class OrphanFinder:
 
     def _local(self, names: Iterable[str], before_ms: int) -> Iterator[_Candidate]:
         for name in names:
-            parsed = LOCAL_NAME.fullmatch(name)
+            parsed = local_files.NAME.fullmatch(name)
             if parsed is None:
                 continue
             try:
@@ -218,7 +209,7 @@ class OrphanFinder:
             if pack is not None and pack.store_epoch <= epoch and listed.modified_ms <= before_ms:
                 yield _Candidate(Tier.COLD, listed.name, listed.length_bytes, object_id=pack.object_id)
         for listed in self._storage.list(SEGMENTS_PREFIX):
-            parsed = COLD_NAME.fullmatch(listed.name)
+            parsed = object_names.CHUNK.fullmatch(listed.name)
             if parsed is None or int(parsed["epoch"]) > epoch or listed.modified_ms > before_ms:
                 continue
             segment_id, start = SegmentId(int(parsed["segment"])), int(parsed["start"])

@@ -23,8 +23,8 @@ from tierfs.journal.names import checkpoint_name, slot_name
 from tierfs.metadata import batches, chains, changes, directories, entries, tables, untrusted
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import MAX_EPOCH
-from tierfs.metadata.records import RECORD_VERSION, SegmentRecord, TierState
-from tierfs.metadata.tables import DIRECTORIES, GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
+from tierfs.metadata.records import RECORD_VERSION, PolicyRecord, SegmentRecord, TierState
+from tierfs.metadata.tables import GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.metadata.untrusted import require
 from tierfs.types import EntryKind, SegmentId, SegmentKind, Tier
@@ -81,7 +81,6 @@ def _apply_entry(txn: WriteTransaction, entry: pb.JournalEntry) -> bool:
         raise DataLoss("its changes are not numbered in sequence")
     for change in entry.changes:
         apply(txn, change)
-    replay_rows.check_tree(txn, {change.directory.id for change in entry.changes if change.HasField("directory")})
     txn.update_store(store_epoch=entry.store_epoch)
     return True
 
@@ -93,6 +92,8 @@ def apply_state(txn: WriteTransaction, state: Iterable[pb.Change], name: str) ->
             require(change.sequence == 0, "a checkpoint holds history")
             if change.HasField("cold_link"):
                 _cold_link(txn, change.cold_link, merges=False)
+            elif change.HasField("directory"):
+                see_id(txn, *replay_rows.place_directory(txn, change.directory, parent_may_follow=True))
             else:
                 apply(txn, change)
 
@@ -102,7 +103,7 @@ def finish_checkpoint(txn: WriteTransaction, manifest: pb.CheckpointManifest) ->
     with naming(checkpoint_name(manifest.slot)):
         untrusted.check_id(manifest.slot, "a slot")
         require(manifest.last_sequence <= untrusted.MAX_ID and manifest.store_epoch <= MAX_EPOCH, "a counter overflows")
-        replay_rows.check_tree(txn, (tables.read_u64(key) for key, _ in txn.scan_raw(DIRECTORIES.name)))
+        replay_rows.check_tree(txn)
         see_id(txn, max(manifest.next_id, 1) - 1)
     journal = replace(txn.store.journal, next_slot=manifest.slot + 1, checkpoint_slot=manifest.slot)
     txn.update_store(store_epoch=manifest.store_epoch, journal=journal)
@@ -243,15 +244,24 @@ def _location(txn: WriteTransaction, message: pb.LocationRecord) -> None:
     txn.put(LOCATIONS, tables.u32(record.id), replace(record, from_journal=True))
 
 
-def _policy(txn: WriteTransaction, message: pb.PolicyRecord) -> None:
+def read_policy(message: pb.PolicyRecord) -> PolicyRecord:
+    """Return the record of a policy that can be in force. Raises DataLoss."""
     record = POLICIES.codec.from_message(message)
     untrusted.check_id(record.target_id, "a policy")
     try:
         for key, value in record.settings.items():
             policy.parse(key, value)
         policy.inherit([record.settings])
+        # A chunk of no bytes would never end: values have the bounds of those that a user sets.
+        possible = all(policy.parse(key, value) == value for key, value in record.settings.items())
+        require(possible, "an impossible policy", record.target_id)
     except (InvalidRequest, ValueError) as exc:
         raise DataLoss(f"the journal holds an impossible policy: {exc}", remedy=changes.UPGRADE) from exc
+    return record
+
+
+def _policy(txn: WriteTransaction, message: pb.PolicyRecord) -> None:
+    record = read_policy(message)
     txn.put(POLICIES, tables.u64(record.target_id), record)
     txn.touch(policies=True)
 

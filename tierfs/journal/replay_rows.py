@@ -16,13 +16,12 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tierfs import names, ranges
-from tierfs.errors import InvalidRequest
 from tierfs.metadata import chain, chains, checksums, directories, tables, untrusted
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.chain import ChainEdit
 from tierfs.metadata.records import ChunkRecord, DirectoryRecord, DirentRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, SEGMENTS
-from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.metadata.transaction import WriteTransaction
 from tierfs.metadata.untrusted import require
 from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, LocationId, ObjectId, Tier
 
@@ -235,6 +234,9 @@ def _write(txn: WriteTransaction, segment: SegmentRecord, edit: ChainEdit) -> Se
 _MAX_DEPTH = names.MAX_NAME_BYTES // 2 + 1
 """Components of the longest name, each with its slash."""
 
+_MOST_PATHS = 50_000
+"""Paths of directories whose lengths are kept: some 5 MB."""
+
 
 def place_segment(txn: WriteTransaction, old: SegmentRecord | None, new: SegmentRecord) -> None:
     """Give a segment its name; a moved one loses its old name. Raises DataLoss."""
@@ -247,11 +249,13 @@ def place_segment(txn: WriteTransaction, old: SegmentRecord | None, new: Segment
     _enter(txn, new.parent_id, new.name, EntryKind.SEGMENT, new.id, new.created_ms)
 
 
-def place_directory(txn: WriteTransaction, message: pb.DirectoryRecord) -> tuple[int, int]:
+def place_directory(
+    txn: WriteTransaction, message: pb.DirectoryRecord, *, parent_may_follow: bool = False
+) -> tuple[int, int]:
     """Write a directory and give it its name; return its id and inode. Raises DataLoss.
 
-    Its parent may follow later: a checkpoint is in the order of ids. `check_tree` then checks the paths that were not,
-    at the end of the checkpoint or entry.
+    `parent_may_follow`: a checkpoint is in the order of ids. `check_tree` then checks the paths that were not.
+    A directory moves only when it is removed: a longer path to it would make longer ones of all that is below it.
     """
     record = DIRECTORIES.codec.from_message(message)
     key = tables.u64(record.id)
@@ -265,9 +269,10 @@ def place_directory(txn: WriteTransaction, message: pb.DirectoryRecord) -> tuple
     txn.put(DIRECTORIES, key, record)
     if old is None or (old.parent_id, old.name) != (record.parent_id, record.name):
         if old is not None:
+            require(directories.is_removed(record.parent_id, record.name), "a directory moves", record.id)
             displace(txn, old.parent_id, old.name, EntryKind.DIRECTORY, old.id)
         _enter(txn, record.parent_id, record.name, EntryKind.DIRECTORY, record.id, record.created_ms)
-        if txn.get(DIRECTORIES, tables.u64(record.parent_id)) is not None:
+        if not parent_may_follow or txn.get_raw(DIRECTORIES.name, tables.u64(record.parent_id)) is not None:
             check_path(txn, record.parent_id, record.name)
     txn.touch(inode=record.inode)
     return record.id, record.inode
@@ -281,6 +286,7 @@ def remove_directory(txn: WriteTransaction, directory_id: int) -> None:
     require(record.id != ROOT_DIRECTORY, "it removes the root directory")
     require(directories.is_empty(txn, record.id), "it removes a directory that is not empty", record.id)
     txn.delete(DIRECTORIES.name, tables.u64(directory_id))
+    txn.path_bytes.pop(directory_id, None)
     displace(txn, record.parent_id, record.name, EntryKind.DIRECTORY, record.id)
     txn.touch(inode=record.inode)
 
@@ -293,30 +299,46 @@ def displace(txn: WriteTransaction, parent_id: DirectoryId, name: str, kind: Ent
         _touch_parent(txn, parent_id, name, txn.now_ms)
 
 
-def check_tree(txn: ReadTransaction, directory_ids: Iterable[int]) -> None:
-    """Raise DataLoss unless these directories, as far as they exist, are below the root, by names that are allowed."""
-    for directory_id in directory_ids:
-        record = txn.get(DIRECTORIES, tables.u64(directory_id))
-        if record is not None and record.id != ROOT_DIRECTORY:
+def check_tree(txn: WriteTransaction) -> None:
+    """Raise DataLoss unless every directory is below the root, by a name that is allowed."""
+    txn.path_bytes.clear()
+    for _, record in txn.scan(DIRECTORIES):
+        if record.id != ROOT_DIRECTORY:
             check_path(txn, record.parent_id, record.name)
 
 
-def check_path(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> None:
-    """Raise DataLoss unless the path up from an entry ends at the root and makes an allowed name."""
-    parts = [name]
-    while parent_id != ROOT_DIRECTORY:
-        parent = txn.get(DIRECTORIES, tables.u64(parent_id))
-        require(parent is not None, "an unknown directory", parent_id)
-        assert parent is not None
-        parts.append(parent.name)
-        parent_id = parent.parent_id
-        require(len(parts) <= _MAX_DEPTH, "directories are nested too deep or in a circle", parent_id)
-    if directories.is_removed(ROOT_DIRECTORY, parts[-1]):
-        parts.pop()  # it may be longer than the name it replaced
-    try:
-        names.split(names.join(tuple(reversed(parts))))
-    except InvalidRequest as exc:
-        require(False, f"an impossible name: {exc}")
+def check_path(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> None:
+    """Raise DataLoss unless the path up from an entry ends at the root and is not too long; its parts are checked."""
+    _append(txn, parent_id, name, _bytes_of(txn, parent_id))
+
+
+def _append(txn: WriteTransaction, parent_id: DirectoryId, name: str, parent_bytes: int) -> int:
+    """Return the bytes of the path of an entry, given those of its directory's. Raises DataLoss."""
+    if directories.is_removed(parent_id, name):
+        return 0  # it may be longer than the name it replaced
+    length_bytes = parent_bytes + bool(parent_bytes) + len(name.encode())
+    require(length_bytes <= names.MAX_NAME_BYTES, "an impossible name: it is too long", length_bytes)
+    return length_bytes
+
+
+def _bytes_of(txn: WriteTransaction, directory_id: DirectoryId) -> int:
+    """Return the bytes of a directory's path, which the transaction keeps: a path is climbed once, not once per entry
+    below it. Raises DataLoss."""
+    known, climbed = txn.path_bytes, list[DirectoryRecord]()
+    at = directory_id
+    while at != ROOT_DIRECTORY and at not in known:
+        record = txn.get(DIRECTORIES, tables.u64(at))
+        require(record is not None, "an unknown directory", at)
+        assert record is not None
+        climbed.append(record)
+        require(len(climbed) <= _MAX_DEPTH, "directories are nested too deep or in a circle", at)
+        at = record.parent_id
+    length_bytes = known.get(at, 0)
+    if len(known) > _MOST_PATHS:
+        known.clear()
+    for record in reversed(climbed):
+        length_bytes = known[record.id] = _append(txn, record.parent_id, record.name, length_bytes)
+    return length_bytes
 
 
 def _enter(

@@ -846,18 +846,22 @@ class DumpPart(_message.Message):
     def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., index: _Optional[int] = ..., last: _Optional[bool] = ..., written_ms: _Optional[int] = ..., rows: _Optional[_Iterable[_Union[DumpRow, _Mapping]]] = ...) -> None: ...
 
 class SegmentDump(_message.Message):
-    __slots__ = ("version", "store_id", "path", "written_ms", "changes")
+    __slots__ = ("version", "store_id", "path", "written_ms", "changes", "store_epoch", "sequence")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     WRITTEN_MS_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    STORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     version: int
     store_id: str
     path: str
     written_ms: int
     changes: _containers.RepeatedCompositeFieldContainer[Change]
-    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., path: _Optional[str] = ..., written_ms: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ...) -> None: ...
+    store_epoch: int
+    sequence: int
+    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., path: _Optional[str] = ..., written_ms: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[Change, _Mapping]]] = ..., store_epoch: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class SumsRecord(_message.Message):
     __slots__ = ("version", "transaction_id", "values", "counted_tables", "counted_key", "oldest_ms")

@@ -158,6 +158,8 @@ class WriteTransaction(ReadTransaction):
         self._kept_tally: Tally | None = None
         self._dirty = False
         self._touched: set[int] = set()
+        self.path_bytes: dict[int, int] = {}
+        """Lengths of directories' paths, as the replay of a journal finds and keeps them."""
 
     @property
     def store(self) -> StoreRecord:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tierfs import names
+from tierfs import names, object_names
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata.records import ChecksumRun, ChunkRecord, DirectoryRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import Table
@@ -27,24 +27,20 @@ MAX_OFFSET = 2**63 - 1
 MAX_OBJECT_BYTES = 2**46
 """Limit of an object's length, 64 TiB: more than any server stores (S3: 50 TB), and what claims of it may cost."""
 
-MAX_NAME_BYTES = 1024
-"""Limit of an S3 key."""
-
-OWNED_PREFIXES = ("segments/", "packs/", "uploads/", "ledgers/")
-"""Prefixes of a store's objects in its location, except for those that Pulsar reads."""
-
 MAX_TIME_MS = 253_402_300_799_000
 """The last second of the year 9999: the latest that a date can show."""
 
 _MAX_RUN_BLOCKS = 256
 
 
+DAMAGED = "the bucket's journal is damaged: "
+"""Begins the errors; a reader of something else words them anew."""
+
+
 def require(condition: bool, message: str, *subject: object) -> None:
     """Raise DataLoss naming `subject` unless `condition` holds."""
     if not condition:
-        raise DataLoss(
-            f"the bucket's journal is damaged: {message}{': ' if subject else ''}{' '.join(map(str, subject))}"
-        )
+        raise DataLoss(f"{DAMAGED}{message}{': ' if subject else ''}{' '.join(map(str, subject))}")
 
 
 def check_id(number: int, what: str) -> None:
@@ -101,8 +97,7 @@ def check_chunk(record: ChunkRecord, holder: ObjectRecord | None) -> None:
 
 
 def check_object(record: ObjectRecord, own_location: int) -> None:
-    """Raise DataLoss unless a cold object's ids, size and name are possible; an owned one is below the owner's
-    prefixes."""
+    """Raise DataLoss unless a cold object's ids, size and names are possible; those of an owned one are ours."""
     record.check()
     check_id(record.id, "an object")
     require(record.tier is Tier.COLD, "names a local object", record.id)
@@ -122,19 +117,13 @@ def check_object(record: ObjectRecord, own_location: int) -> None:
 
 
 def check_object_name(name: str, *, owned: bool) -> None:
-    """Raise DataLoss unless a name is relative without detours, and below one of our prefixes when it is ours to
+    """Raise DataLoss unless a name is relative without detours, and has a form that tierfs makes if it is ours to
     delete."""
     length_bytes = len(name.encode(errors="surrogatepass"))
-    require(0 < length_bytes <= MAX_NAME_BYTES and "\0" not in name, "an object has an impossible name")
+    require(0 < length_bytes <= object_names.MAX_BYTES and "\0" not in name, "an object has an impossible name")
     steps = name.split("/")
     require("." not in steps and ".." not in steps and steps[0] != "", "an object's name leads elsewhere")
-    require(not owned or is_owned_name(name), "an owned object lies outside segments/ and packs/", name)
-
-
-def is_owned_name(name: str) -> bool:
-    """Return whether a store gives such names to its objects."""
-    key = names.ledger_key(name)
-    return name.startswith(OWNED_PREFIXES) or (key is not None and key.ledger_id is not None)
+    require(not owned or object_names.is_ours(name), "an owned object has a name that tierfs does not make", name)
 
 
 def check_run(run: ChecksumRun, holder: ObjectRecord) -> None:

@@ -18,11 +18,11 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 
-from tierfs import names
+from tierfs import names, object_names
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.errors import DataLoss, NotFound, WrongColdTier
-from tierfs.garbage.orphans import COLD_NAME, chunk_objects
+from tierfs.garbage.orphans import chunk_objects
 from tierfs.journal import cold_identity, reader
 from tierfs.metadata import untrusted
 from tierfs.metadata.store import new_id
@@ -326,7 +326,7 @@ def _agreed(named: FoundObject | None, described: FoundObject, length_bytes: int
 
 def _named(item: StoredObject) -> FoundObject | None:
     """Return the description by the name alone; None for a name that tierfs gives no object."""
-    parsed = COLD_NAME.fullmatch(item.name)
+    parsed = object_names.CHUNK.fullmatch(item.name)
     if parsed is None:
         return None
     return FoundObject(

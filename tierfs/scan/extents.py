@@ -30,7 +30,7 @@ from tierfs.reading.fetch.grid import Grid, cut_grid
 from tierfs.reading.view import Piece, in_object, resolve
 from tierfs.scan.in_flight import InFlight
 from tierfs.setup.connect import connect
-from tierfs.store_paths import StorePaths
+from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.system import processes
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, ObjectId, PayloadEncoding, ReadPriority, Tier
 
@@ -267,6 +267,7 @@ class PlaceConnections:
         with self._lock:
             files = self._files.get(place.path)
             if files is None:
+                require_trusted(Path(place.path))
                 files = self._files[place.path] = ChunkFiles(StorePaths(Path(place.path)).chunks)
             return files
 
@@ -278,12 +279,17 @@ class PlaceConnections:
             return self._metadata[place.path]
 
     def sees(self, place: Place) -> bool:
-        """Return whether this process can read the store's directory."""
+        """Return whether this process can read the store's directory, and trusts its owner."""
+        try:
+            require_trusted(Path(place.path))
+        except PermissionDenied:
+            return False
         return os.access(StorePaths(Path(place.path)).chunks, os.R_OK | os.X_OK)
 
 
 def _metadata_of(place: Place) -> MetadataStore | None:
     try:
+        require_trusted(Path(place.path))
         found = MetadataStore(StorePaths(Path(place.path)).metadata, SystemClock())
     except (NotFound, PermissionDenied):
         return None

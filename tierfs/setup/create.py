@@ -42,7 +42,7 @@ from tierfs.metadata.tables import LOCATIONS
 from tierfs.names import printable
 from tierfs.osio import map_os_errors
 from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME, connect_bare, create_bucket
-from tierfs.store_paths import StorePaths
+from tierfs.store_paths import StorePaths, require_own
 from tierfs.types import ROOT_DIRECTORY, LocationId, ReadPriority
 
 MIN_FREE_BYTES = 128 * 1024 * 1024
@@ -88,6 +88,8 @@ def new_directory(paths: StorePaths) -> Iterator[None]:
     if root.is_dir() and any(root.iterdir()):
         raise InvalidRequest(f"{root} is not empty", remedy="name a new or empty directory")
     made = not root.exists()
+    if not made:
+        require_own(root)
     with map_os_errors(str(root)):
         osio.make_directories(root, osio.OWNER_DIRECTORY)
         root.chmod(osio.OWNER_DIRECTORY)

@@ -13,10 +13,10 @@ manifest per version of an application, and only if every object is present.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from tierfs import object_names
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import DataLoss, InvalidRequest, NotDirectory, Unavailable
@@ -47,17 +47,15 @@ from tierfs.types import (
 _PART_BYTES = 4 * 1024 * 1024
 """Size at which a part is full: with one more segment of the longest kind it stays below the readers' limit."""
 
-_NAME = re.compile(r"uploads/(?P<job>[0-9a-f]{32})/manifest-(?P<attempt>[0-9a-f]{32})-(?P<part>[0-9]{6})")
-
 
 def is_manifest(name: str) -> bool:
     """Return whether an object's name is that of a part of a manifest."""
-    return _NAME.fullmatch(name) is not None
+    return object_names.MANIFEST.fullmatch(name) is not None
 
 
 def attempt_of(name: str) -> str:
     """Return the attempt of a manifest's part, which identifies the manifest; empty for other names."""
-    match = _NAME.fullmatch(name)
+    match = object_names.MANIFEST.fullmatch(name)
     return match["attempt"] if match is not None else ""
 
 
@@ -263,6 +261,8 @@ class BatchJobs:
 
     def _add_garbage(self, txn: WriteTransaction, objects: Iterable[StoredObject]) -> None:
         for stored in objects:
+            if not object_names.is_ours(stored.name):
+                continue
             garbage = GarbageRecord(
                 due_ms=txn.now_ms,
                 tier=Tier.COLD,

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from tierfs import object_names
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import Conflict, DataLoss, TierfsError
 from tierfs.metadata import chains, checksums
@@ -222,7 +223,7 @@ def abandon_all(metadata: MetadataStore) -> int:
 
 def is_job(intent: IntentRecord) -> bool:
     """Return whether an intent is that of a job."""
-    return intent.name.startswith(JOBS_PREFIX) and intent.name.endswith("/")
+    return object_names.is_job(intent.name)
 
 
 def jobs(txn: ReadTransaction) -> dict[str, IntentRecord]:

@@ -8,13 +8,13 @@ pack, in the database and the journal, inside one transaction.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from google.protobuf.message import DecodeError
 
+from tierfs import object_names
 from tierfs.checksum import Buffer, crc32c
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss
@@ -43,10 +43,6 @@ MAX_ENTRIES = 20_000
 
 MAX_INDEX_BYTES = 16 * MIB
 """20,000 entries with names of 800 bytes; more is refused before it is read."""
-
-_NAME = re.compile(
-    PACKS_PREFIX + r"(?P<object>0[0-9]{19})-e(?P<epoch>[0-9]{1,19})-(?P<attempt>[0-9a-f]+)-c(?P<crc>[0-9a-f]{8})"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +98,7 @@ def pack_name(object_id: ObjectId, store_epoch: int, attempt: AttemptId, crc: in
 
 def parse_name(name: str) -> PackName | None:
     """Parse the name of a pack; None for other names."""
-    match = _NAME.fullmatch(name)
+    match = object_names.PACK.fullmatch(name)
     if match is None:
         return None
     return PackName(

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 
+from tierfs import object_names
+from tierfs.chunkstore import local_files
 from tierfs.chunkstore.local_files import ChunkFiles, file_name
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound, TierfsError
@@ -16,7 +18,7 @@ from tierfs.fsck.repair import rows
 from tierfs.fsck.repair.checksums import ChecksumMender
 from tierfs.fsck.repair.copies import CopyMender, MayLose, Mended
 from tierfs.fsck.scrub.scrub import Scrubber
-from tierfs.garbage.orphans import COLD_NAME, LOCAL_NAME, SEGMENTS_PREFIX
+from tierfs.garbage.orphans import SEGMENTS_PREFIX
 from tierfs.metadata import directories, tables
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OBJECTS
@@ -72,7 +74,7 @@ class Unrecorded:
     def _file(self, segment_id: SegmentId, span: ByteRange, waiting: set[str]) -> str | None:
         directory = file_name(segment_id, 0, AttemptId("")).partition("/")[0]
         for name in self._files.names_in(directory):
-            parsed = LOCAL_NAME.fullmatch(name)
+            parsed = local_files.NAME.fullmatch(name)
             if parsed is None or int(parsed["segment"], 16) != segment_id or name in waiting:
                 continue
             try:
@@ -91,7 +93,7 @@ def _object(
     if path is None:
         return None
     for listed in storage.list(f"{SEGMENTS_PREFIX}{path}/{segment_id}/"):
-        parsed = COLD_NAME.fullmatch(listed.name)
+        parsed = object_names.CHUNK.fullmatch(listed.name)
         if parsed is None or listed.name in waiting:
             continue
         start = int(parsed["start"])

@@ -10,9 +10,10 @@ from collections.abc import Collection
 from dataclasses import replace
 from itertools import pairwise
 
+from tierfs import object_names
+from tierfs.chunkstore import local_files
 from tierfs.fsck import rows, tree
 from tierfs.fsck.findings import FindingPlace
-from tierfs.garbage.orphans import COLD_NAME, LOCAL_NAME
 from tierfs.metadata import chain_edits, chains, changes, checksums, directories, tables
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import ChunkRecord, SegmentRecord, TierState
@@ -158,7 +159,7 @@ def made_for(txn: ReadTransaction, object_id: int) -> tuple[SegmentId, ByteRange
     """Return the segment and its readable bytes that an object's name states, or None if unknown."""
     holder = txn.get(OBJECTS, tables.u64(object_id))
     local = holder is not None and holder.tier is Tier.LOCAL
-    parsed = (LOCAL_NAME if local else COLD_NAME).fullmatch(holder.name) if holder is not None else None
+    parsed = (local_files.NAME if local else object_names.CHUNK).fullmatch(holder.name) if holder is not None else None
     if holder is None or parsed is None:
         return None
     base = 16 if local else 10

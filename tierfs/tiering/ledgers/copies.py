@@ -23,7 +23,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 import tierfs
-from tierfs import names, units
+from tierfs import names, object_names, units
 from tierfs.backup.segment import ObjectFile
 from tierfs.checksum import twice
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
@@ -100,6 +100,8 @@ def write_missing(metadata: MetadataStore, storage: ChunkStorage, holder: Object
             return
         uuid = entries.find(txn, segment.id).offload.uuid or UUID(holder.attempt)
         for_index = user_metadata(txn, segment, uuid, Role.INDEX, {})
+    for name in filter(None, (holder.entries_name, "" if holder.foreign else holder.index_name)):
+        object_names.require_ours(name)
     if holder.entries_name:
         owned = not holder.foreign
         _unless_there(lambda: put_copy(metadata, storage, segment.id, holder.entries_name, uuid, owned=owned))
