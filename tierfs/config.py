@@ -170,7 +170,9 @@ class BackgroundSettings:
 
     tick_s: Annotated[Seconds, "Period of looking for work; changes show within so long."] = 1.0
     owner_check_s: Annotated[
-        Seconds, "Period of asking, with nothing to publish, whether the bucket is still this store's: one LIST."
+        Seconds,
+        "Period of asking, with nothing to publish, whether the bucket is still this store's: one LIST. A superseded "
+        "store acknowledges appends for so long.",
     ] = 60.0
     request_poll_s: Annotated[Seconds, "Period of looking for requests of other processes."] = 0.2
     takeover_s: Annotated[Seconds, "Period in which a mount that is not the holder tries to become it."] = 1.0

@@ -6,6 +6,7 @@ Every write transaction of a verb asks `require_owner` whether this store may ch
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from weakref import WeakSet
@@ -64,6 +65,10 @@ def fenced(store: StoreRecord) -> Fenced:
     )
 
 
+def _nothing() -> None:
+    pass
+
+
 _ID_BYTES = 16
 
 _users: dict[Path, WeakSet[MetadataStore]] = {}
@@ -85,6 +90,8 @@ class MetadataStore:
         """Open the metadata in directory `path`; raises NotFound, Conflict or DataLoss."""
         self.path = path = path.resolve()
         self.clock = clock
+        self.before_write: Callable[[], None] = _nothing
+        """Called before each transaction of `write`, outside of the lock; see journal/owner_watch.py."""
         with self.read() as txn:
             _check_version(txn.store, path)
             self.store_id = txn.store.store_id
@@ -115,6 +122,7 @@ class MetadataStore:
         Raises before the block in a store that may only be read: Fenced in a fenced one or a replica, PermissionDenied
         in one that only a newer tierfs may write.
         """
+        self.before_write()
         return write_transaction(lmdb_environment.open_environment(self.path), self.clock, require_owner)
 
     def write_notes(self) -> AbstractContextManager[WriteTransaction]:

@@ -118,7 +118,8 @@ def status(session: Session) -> None:
     from tierfs.holder.status import store_status
 
     with session.open_store() as store:
-        report = store_status(store.metadata, store.files, store.paths.holder, store.path)
+        unknown = store.owner_watch.ask()
+        report = store_status(store.metadata, store.files, store.paths.holder, store.path, unknown)
         ours = {str(mount.mountpoint): state_of(mount) for mount in mounts() if mount.store == store.path}
         alive, dead, silent = ([point for point in ours if ours[point] is state] for state in MountState)
         waiting = [reads for point in alive if (reads := waiting_at(point)) is not None]
