@@ -47,7 +47,10 @@ def require_owner(store: StoreRecord) -> None:
 
 
 def is_old_backup(store: StoreRecord) -> bool:
-    """Return whether a fenced store was fenced by its own later entries: its metadata is then a copy of the past."""
+    """Return whether a fenced store was fenced by its own later entries: it is an old copy, or a copy of it is in use.
+
+    Two recoveries never have the same epoch (journal/epochs.py).
+    """
     state = store.journal
     return state.fenced_by_epoch == store.store_epoch and state.fencer.store_id in ("", store.store_id)
 
@@ -56,7 +59,8 @@ def fenced(store: StoreRecord) -> Fenced:
     """Return the error of a store whose record says that it is fenced."""
     if is_old_backup(store):
         return Fenced(
-            "the bucket is ahead of this store's metadata, which must come from an old backup; it may only be read",
+            "the bucket is ahead of this store's metadata: they are an old backup, or a copy of them is in use; "
+            "this store may only be read",
             remedy="rebuild the metadata from the bucket with: tierfs recover",
         )
     return Fenced(

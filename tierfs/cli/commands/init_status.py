@@ -250,7 +250,7 @@ def _journal(journal: JournalStatus) -> str:
 def _fencer(journal: JournalStatus) -> str:
     """Return the owner that fenced the store, as far as known."""
     if journal.old_backup:
-        return " of its own (this is an old backup)"
+        return " of its own (an old backup, or a copy of it is in use)"
     host = f" on {printable(journal.fencer.host)}" if journal.fencer.host else ""
     since = f" since {output.clock_time(journal.fencer.since_ms)}" if journal.fencer.since_ms else ""
     return host + since
