@@ -50,7 +50,6 @@ class Store:
         self.settings = settings.load(self.paths.settings, os.environ)
         self.metadata = MetadataStore(self.paths.metadata, clock)
         self.owner_watch = OwnerWatch(self.metadata, self.settings.background.owner_check_s, self._connector)
-        self.metadata.before_write = self.owner_watch.before_write
         self.files = ChunkFiles(self.paths.chunks)
         self._engine: Engine | None = None
         self._lock = threading.Lock()

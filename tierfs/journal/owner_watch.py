@@ -80,20 +80,17 @@ class OwnerWatch:
         self._connector = connector
         self.forget()
         processes.register(self)
+        metadata.owner_due_s, metadata.ask_owner = 0.0, self.before_write
 
     def forget(self) -> None:
         """Begin again in a child of fork, which has no thread of its parent's."""
         self._lock = threading.Lock()
-        self._next_s = 0.0
-        """Time since boot before which nothing is due; read without the lock."""
         self._question: _Question | None = None
         self._has_asked = False
 
     def before_write(self) -> None:
-        """Ask if it is time to; costs less than a microsecond if not. Raises nothing: the record says who owns."""
+        """Ask if it is time to; see MetadataStore.write. Raises nothing: the record says who owns the bucket."""
         now_s = self._metadata.clock.boot_s()
-        if now_s < self._next_s:
-            return
         with self._lock:
             question, expires_s = self._due(now_s)
         if question is not None and now_s >= expires_s:
@@ -123,10 +120,10 @@ class OwnerWatch:
         expires_s = 0.0 if asked_s is None or asked_s > now_s else asked_s + self._period_s
         due_s = expires_s - (self._period_s * _AHEAD if self._has_asked else 0.0)
         if not is_owner or now_s < due_s:
-            self._next_s = due_s if is_owner else now_s + self._period_s
+            self._metadata.owner_due_s = due_s if is_owner else now_s + self._period_s
             return None, expires_s
         question = self._question or self._begin()
-        self._next_s = now_s + self._period_s if question is None else now_s
+        self._metadata.owner_due_s = now_s + self._period_s if question is None else now_s
         return question, expires_s
 
     def _begin(self) -> _Question | None:
@@ -160,7 +157,7 @@ class OwnerWatch:
         wrong_place = as_warning(error) if isinstance(error, WrongColdTier) else ""
         note_asked(self._metadata, question.began_s, wrong_place if is_known else None)
         self._question = None
-        self._next_s = question.began_s + self._period_s * (1 - _AHEAD)
+        self._metadata.owner_due_s = question.began_s + self._period_s * (1 - _AHEAD)
 
     def _conclude(self, question: _Question) -> TierfsError | None:
         """Record another owner; return why nobody can say whether the bucket is the store's."""

@@ -5,6 +5,7 @@ Every write transaction of a verb asks `require_owner` whether this store may ch
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -94,8 +95,10 @@ class MetadataStore:
         """Open the metadata in directory `path`; raises NotFound, Conflict or DataLoss."""
         self.path = path = path.resolve()
         self.clock = clock
-        self.before_write: Callable[[], None] = _nothing
-        """Called before each transaction of `write`, outside of the lock; see journal/owner_watch.py."""
+        self.owner_due_s = math.inf
+        """Time since boot from which `ask_owner` is called before each transaction of `write`, outside of the lock."""
+        self.ask_owner: Callable[[], None] = _nothing
+        """See journal/owner_watch.py."""
         with self.read() as txn:
             _check_version(txn.store, path)
             self.store_id = txn.store.store_id
@@ -126,7 +129,8 @@ class MetadataStore:
         Raises before the block in a store that may only be read: Fenced in a fenced one or a replica, PermissionDenied
         in one that only a newer tierfs may write.
         """
-        self.before_write()
+        if self.clock.boot_s() >= self.owner_due_s:
+            self.ask_owner()
         return write_transaction(lmdb_environment.open_environment(self.path), self.clock, require_owner)
 
     def write_notes(self) -> AbstractContextManager[WriteTransaction]:
