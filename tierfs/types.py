@@ -25,6 +25,9 @@ CRC_BLOCK_BYTES = 128 * 1024
 
 MIB = 1024 * 1024
 
+MAX_METADATA_BYTES = 2048
+"""Limit of AWS for the keys and values of one object's user metadata together."""
+
 
 class Tier(IntEnum):
     """A place chunks live. The number is stored, so a third tier only adds a member."""

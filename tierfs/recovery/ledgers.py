@@ -6,8 +6,6 @@ same place are not touched: `tierfs adopt pulsar` reads them.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
@@ -18,7 +16,7 @@ from tierfs.adoption.ledger_read import LedgerReader
 from tierfs.adoption.link import Standing
 from tierfs.adoption.plan import LedgerPart, LedgerPlan
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, NotFound
+from tierfs.errors import AlreadyExists, DataLoss, NotDirectory, NotFound
 from tierfs.ledger import keys as object_keys
 from tierfs.ledger.blocks import Deviations
 from tierfs.ledger.index import LedgerIndex
@@ -94,10 +92,7 @@ def _parsed(data: StoredObject, listed: Mapping[str, StoredObject]) -> Offloaded
     object_keys.check_version(metadata, data.name)
     key = names.ledger_key(data.name)
     epoch = metadata.get("epoch", "")
-    try:
-        path = names.join(names.split(base64.urlsafe_b64decode(metadata.get("name", "")).decode()))
-    except (binascii.Error, UnicodeDecodeError, InvalidRequest) as exc:
-        raise DataLoss(f"{names.printable(data.name)}: its name cannot be decoded: {exc}") from exc
+    path = object_keys.path_of(metadata)
     is_epoch = epoch.isascii() and epoch.isdigit() and int(epoch) <= MAX_EPOCH
     if not path or key is None or key.ledger_id is None or not is_epoch or metadata.get("role") != Role.DATA.value:
         raise DataLoss(f"{names.printable(data.name)} does not say which ledger it is")

@@ -13,16 +13,13 @@ object is read instead, if it is ours.
 
 from __future__ import annotations
 
-import base64
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import replace
 from itertools import islice
-from urllib.parse import quote
 from uuid import UUID
 
-import tierfs
 from tierfs import names
 from tierfs.backup.segment import ObjectFile
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
@@ -47,19 +44,13 @@ from tierfs.types import PayloadEncoding, SegmentId, SegmentKind, Tier
 _BOOKIE = "tierfs:3181"
 """Name of a bookie that had the entries: Pulsar's reader requires one and never contacts it."""
 
-_AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
-"""Characters of a managed ledger's name that metadata keep; others are percent-encoded, as Pulsar does with topics."""
-
 
 def user_metadata(
     txn: ReadTransaction, segment: SegmentRecord, uuid: UUID, role: Role, extra: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the user metadata of a data or index object: Pulsar's, and store, epoch, attempt and name for tierfs."""
     path = directories.path_of(txn, segment.parent_id, segment.name)
-    managed_ledger = quote(path.rpartition("/")[0], safe=_AS_IT_IS)
-    for_pulsar = object_keys.user_metadata(role, managed_ledger, f"tierfs {tierfs.__version__}", "none")
-    name = base64.urlsafe_b64encode(path.encode()).decode("ascii")
-    return {**for_pulsar, **extra, **_ours(txn, uuid), "name": name}
+    return object_keys.tierfs_metadata(role, path, {**extra, **_ours(txn, uuid)})
 
 
 def put_copy(metadata: MetadataStore, storage: ChunkStorage, segment_id: SegmentId, name: str, uuid: UUID) -> None:
