@@ -184,6 +184,13 @@ class Store:
             return txn.store.replica
 
     @property
+    def is_held(self) -> bool:
+        """Whether a process does the store's cold work."""
+        from tierfs.holder import lock
+
+        return lock.current(self.paths.holder) is not None
+
+    @property
     def cold_location(self) -> LocationRecord | None:
         """The same as a record: what was found of its abilities."""
         with self.metadata.read() as txn:

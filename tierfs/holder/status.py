@@ -27,6 +27,7 @@ from tierfs.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCA
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.retention.clocks import ACCEPT, TOLERANCE_S
 from tierfs.segments.stat import Endangered, endangered
+from tierfs.tiering import objects
 from tierfs.types import ByteRange, ChunkState, Tier
 
 
@@ -92,6 +93,8 @@ class StoreStatus:
     """Unfinished work that was requested of the holder."""
     journal: JournalStatus
     uploads_in_flight: int
+    uploads_left: int
+    """By a process that was killed; the next one to hold the store deletes their objects."""
     garbage: int
     garbage_bytes: int
     garbage_errors: tuple[str, ...]
@@ -117,6 +120,8 @@ def store_status(
         totals = txn.sums or recount(txn.scan_raw)
         location = txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
         state = txn.store.journal
+        holder, intents = lock.current(holder_path), txn.count(INTENTS.name)
+        left = 0 if holder is not None or not intents else intents - len(objects.jobs(txn))
         warnings = _warnings(store, location, txn.store, unknown_owner)
         warnings += tuple(clock_warning(metadata.clock.now_ms(), txn.store))
         return StoreStatus(
@@ -144,11 +149,12 @@ def store_status(
                 replica=txn.store.replica,
                 old_backup=fence.is_old_backup(txn.store),
             ),
-            uploads_in_flight=txn.count(INTENTS.name),
+            uploads_in_flight=intents - left,
+            uploads_left=left,
             garbage=txn.count(GARBAGE.name),
             garbage_bytes=totals.garbage_bytes,
             garbage_errors=tuple(_garbage_errors(txn, totals)),
-            holder=lock.current(holder_path),
+            holder=holder,
             next_expiry_ms=txn.store.next_expiry_ms,
             warnings=warnings,
         )

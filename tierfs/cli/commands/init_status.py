@@ -171,7 +171,7 @@ def status_text(
         ("not offloaded", output.size(report.not_offloaded_bytes)),
         ("oldest of it", _oldest(report)),
         ("journal", _journal(report.journal)),
-        ("uploads", f"{report.uploads_in_flight} in flight"),
+        ("uploads", f"{report.uploads_in_flight} in flight{_left(report.uploads_left)}"),
         ("garbage", f"{output.count(report.garbage, 'object')}, {output.size(report.garbage_bytes)}"),
         ("holder", str(report.holder or "none")),
     ]
@@ -187,6 +187,10 @@ def status_text(
     rows += [("garbage error", printable(error)) for error in report.garbage_errors]
     rows += [("warning", printable(warning)) for warning in report.warnings]
     return output.table(rows)
+
+
+def _left(uploads: int) -> str:
+    return f", {uploads} to clean up after a process that was killed" if uploads else ""
 
 
 def _endangered(endangered: Endangered) -> Iterator[tuple[str, str]]:
