@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Protocol
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 class Clock(Protocol):
@@ -21,6 +24,10 @@ class Clock(Protocol):
         """Return seconds since the machine started, those it slept included; they cannot be set."""
         ...
 
+    def boot_id(self) -> str:
+        """Return the id of that start: `boot_s` of two processes compare only within one."""
+        ...
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -36,6 +43,10 @@ class SystemClock:
     def boot_s(self) -> float:
         """Return seconds since boot, suspend included, which time.monotonic() leaves out."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+    def boot_id(self) -> str:
+        """Return the kernel's random id of this boot."""
+        return _BOOT_ID.read_text(encoding="ascii").strip()
 
 
 class ManualClock:
@@ -56,6 +67,10 @@ class ManualClock:
     def boot_s(self) -> float:
         """Return the seconds advanced so far."""
         return self._monotonic_s
+
+    def boot_id(self) -> str:
+        """Return the same for all such clocks."""
+        return "manual"
 
     def jump(self, delay_s: float) -> None:
         """Set the wall clock alone, as an operator or a broken battery does."""

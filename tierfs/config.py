@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Literal
 
-from tierfs.types import MIB, ReadPriority
+from tierfs.types import MAX_LEDGER_BLOCK_BYTES, MIB, ReadPriority
+from tierfs.units import MAX_BYTES, MAX_S
 
 
 class Unit(Enum):
@@ -25,21 +26,33 @@ class Unit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """The unit of a setting and its smallest value; without one, a number is above zero."""
+    """The unit of a setting and its range: every value in it works."""
 
     unit: Unit
-    least: float | None = None
+    least: float = 0
+    most: float = 0
 
 
-Count = Annotated[int, ValueKind(Unit.NUMBER)]
-CountOrNone = Annotated[int, ValueKind(Unit.NUMBER, 0)]
-Size = Annotated[int, ValueKind(Unit.SIZE)]
-SizeOrNone = Annotated[int, ValueKind(Unit.SIZE, 0)]
-PartSize = Annotated[int, ValueKind(Unit.SIZE, 5 * MIB)]
+_MOST = 1_000_000
+"""Of things that are only counted. A guess: more is a slip of the finger."""
+_MOST_AT_ONCE = 1024
+"""Of threads, requests and connections: a client makes room for all of its connections at once."""
+
+Count = Annotated[int, ValueKind(Unit.NUMBER, 1, _MOST)]
+CountOrNone = Annotated[int, ValueKind(Unit.NUMBER, 0, _MOST)]
+AtOnce = Annotated[int, ValueKind(Unit.NUMBER, 1, _MOST_AT_ONCE)]
+Percent = Annotated[int, ValueKind(Unit.NUMBER, 1, 100)]
+Size = Annotated[int, ValueKind(Unit.SIZE, 1, MAX_BYTES)]
+SizeOrNone = Annotated[int, ValueKind(Unit.SIZE, 0, MAX_BYTES)]
+Budget = Annotated[int, ValueKind(Unit.SIZE, MIB, MAX_BYTES)]
+"""The kernel reads up to 1 MiB at once; with less than a block of 128 KiB a read would wait for ever."""
+BlockSize = Annotated[int, ValueKind(Unit.SIZE, 5 * MIB, MAX_LEDGER_BLOCK_BYTES)]
 """S3 takes no smaller part of an upload, except the last one."""
-Seconds = Annotated[float, ValueKind(Unit.DURATION)]
-SecondsOrNone = Annotated[float, ValueKind(Unit.DURATION, 0)]
-WholeSecondsOrNone = Annotated[int, ValueKind(Unit.DURATION, 0)]
+Seconds = Annotated[float, ValueKind(Unit.DURATION, 0.001, MAX_S)]
+SecondsOrNone = Annotated[float, ValueKind(Unit.DURATION, 0, MAX_S)]
+WholeSecondsOrNone = Annotated[int, ValueKind(Unit.DURATION, 0, MAX_S)]
+Timeout = Annotated[float, ValueKind(Unit.DURATION, 0.1, 86_400)]
+"""Sockets take at most 2^31 ms; with less than 0.1 s every request of a far server would fail."""
 Directory = Annotated[str, ValueKind(Unit.DIRECTORY)]
 Addressing = Literal["auto", "path", "virtual"]
 """Bucket in the URL's path, or in its host name; auto: path for a host that has no sub-domains."""
@@ -50,15 +63,15 @@ class ReadSettings:
     """Memory, connections and time of reads."""
 
     budget_bytes: Annotated[
-        Size, "Memory for fetched bytes, shared by all readers. Less slows many parallel readers."
+        Budget, "Memory for fetched bytes, shared by all readers. Less slows many parallel readers."
     ] = 256 * MIB
     streams: Annotated[
-        Count,
+        AtOnce,
         "Most large fetches in flight. A near server gets 4 (measured: 3 to 8 make no difference on two cores, 1 costs "
         "a quarter); one far away as many as its link takes, which `tierfs top` shows.",
     ] = 32
     urgent_streams: Annotated[
-        Count, "Further fetches in flight, of up to 1 MiB that a reader waits for: bounds random reads at once."
+        AtOnce, "Further fetches in flight, of up to 1 MiB that a reader waits for: bounds random reads at once."
     ] = 16
     max_window_bytes: Annotated[
         Size,
@@ -66,13 +79,13 @@ class ReadSettings:
         "(measured: elsewhere larger windows gained nothing).",
     ] = 128 * MIB
     deadline_s: Annotated[
-        Seconds,
+        Timeout,
         "A read without its bytes after this time ends in EIO; until then it tries again. Long enough for a server "
         "to restart: 30 s to end, 12 s to start (measured for Ceph RGW), 30 s for a load balancer to notice, and "
         "some; below the 120 s after which Linux reports a task that hangs.",
     ] = 90.0
     open_files: Annotated[Count, "Local chunk files kept open for reading."] = 256
-    local_threads: Annotated[Count, "Threads for local bytes that are not in the page cache."] = 8
+    local_threads: Annotated[AtOnce, "Threads for local bytes that are not in the page cache."] = 8
     priority: Annotated[ReadPriority | None, "Overrides the policies' read priority for this store."] = None
     cache_bytes: Annotated[
         SizeOrNone,
@@ -90,18 +103,18 @@ class ReadSettings:
 class ColdSettings:
     """Requests to the cold tier."""
 
-    connections: Annotated[Count, "Connections to S3 kept open."] = 64
-    requests_in_flight: Annotated[Count, "Requests of all kinds at once; above it callers wait."] = 64
+    connections: Annotated[AtOnce, "Connections to S3 kept open."] = 64
+    requests_in_flight: Annotated[AtOnce, "Requests of all kinds at once; above it callers wait."] = 64
     parts_in_parallel: Annotated[
-        Count,
+        AtOnce,
         "Most parts of uploads at once; each holds 8 MiB of memory. A near server gets 4, one far away as many as its "
         "link takes.",
     ] = 16
     attempts: Annotated[Count, "Tries of a request that failed for a reason that may pass."] = 5
     retry_base_s: Annotated[SecondsOrNone, "First pause between tries; full jitter."] = 0.1
     retry_max_s: Annotated[SecondsOrNone, "Longest pause between tries; full jitter."] = 5.0
-    connect_timeout_s: Annotated[Seconds, "Time to connect to the server."] = 5.0
-    read_timeout_s: Annotated[Seconds, "Longest silence of a server that is answering."] = 20.0
+    connect_timeout_s: Annotated[Timeout, "Time to connect to the server."] = 5.0
+    read_timeout_s: Annotated[Timeout, "Longest silence of a server that is answering."] = 20.0
     presigned_reads: Annotated[
         bool, "Ranged GETs through one presigned URL (measured: a third of the CPU); off: get_object."
     ] = True
@@ -129,7 +142,7 @@ class OffloadSettings:
     """Transfers to the cold tier."""
 
     objects_in_parallel: Annotated[
-        Count,
+        AtOnce,
         "Objects uploaded at once, in `cold.parts_in_parallel` parts together (two cores: more gains nothing).",
     ] = 2
     pack_below_bytes: Annotated[
@@ -138,9 +151,9 @@ class OffloadSettings:
         "requests; bytes that one segment gives up stay until most of the object is dead.",
     ] = 4 * MIB
     ledger_block_bytes: Annotated[
-        PartSize,
-        "Blocks of the objects of ledgers, each a part of the upload: at least 5 MiB, Pulsar's is 64 MiB. Each part "
-        "in flight holds one in memory; an entry has to fit into one.",
+        BlockSize,
+        "Blocks of the objects of ledgers, each a part of the upload: at least 5 MiB, below 2 GiB, Pulsar's is 64 MiB. "
+        "Each part in flight holds one in memory; an entry has to fit into one.",
     ] = 64 * MIB
     grace_s: Annotated[
         WholeSecondsOrNone, "Replaced or deleted objects stay so long for readers that still hold their layout."
@@ -154,7 +167,7 @@ class OffloadSettings:
         "More copies bytes less often and leaves more small objects.",
     ] = 8
     relocate_dead_percent: Annotated[
-        Count, "Dead share of an object, its head cut off, above which the rest is copied and the object goes."
+        Percent, "Dead share of an object, its head cut off, above which the rest is copied and the object goes."
     ] = 80
     relocate_min_bytes: Annotated[
         Size, "Smaller objects stay although they are mostly dead: they cost less than copying them."
@@ -170,7 +183,9 @@ class BackgroundSettings:
 
     tick_s: Annotated[Seconds, "Period of looking for work; changes show within so long."] = 1.0
     owner_check_s: Annotated[
-        Seconds, "Period of asking, with nothing to publish, whether the bucket is still this store's: one LIST."
+        Seconds,
+        "Period of asking, with nothing to publish, whether the bucket is still this store's: one LIST. A superseded "
+        "store acknowledges appends for so long.",
     ] = 60.0
     request_poll_s: Annotated[Seconds, "Period of looking for requests of other processes."] = 0.2
     takeover_s: Annotated[Seconds, "Period in which a mount that is not the holder tries to become it."] = 1.0
@@ -178,13 +193,13 @@ class BackgroundSettings:
         Seconds, "Period in which a mounted replica looks for news of its bucket: one LIST each time."
     ] = 5.0
     high_watermark_percent: Annotated[
-        Count, "Use of the local filesystem above which cold bytes are evicted before their lag has passed."
+        Percent, "Use of the local filesystem above which cold bytes are evicted before their lag has passed."
     ] = 80
     high_watermark_bytes: Annotated[
         SizeOrNone, "The same for the bytes of local chunks, where the filesystem is shared; 0: no such limit."
     ] = 0
     unoffloaded_watermark_percent: Annotated[
-        Count,
+        Percent,
         "Share of the filesystem (and of high_watermark_bytes) that bytes on this disk alone may take before the "
         "largest are offloaded first and active chunks end early.",
     ] = 50

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from hashlib import sha256
 from uuid import UUID
 
 from tierfs import errors, units
@@ -22,6 +23,7 @@ MAX_LEDGER_ID = 2**63 - 1
 """Ids are longs in BookKeeper."""
 
 _LEDGER_ID_DIGITS = 20
+_DIGEST_DIGITS = 16
 _LEDGER_KEY = re.compile(
     r"(?P<uuid>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})(-ledger-(?P<ledger>[0-9]{1,19}))?(?P<index>-index)?"
 )
@@ -89,6 +91,12 @@ def hadoop_warning(name: str) -> str | None:
         if special:
             return f"Hadoop and Spark cannot name {printable(part)}: it holds {special[0]!r}"
     return None
+
+
+def cut(text: str, limit_bytes: int) -> str:
+    """Return a text that is too long in so many bytes: its beginning, `~` and 16 digits of the SHA-256 of all of it."""
+    kept = text.encode()[: limit_bytes - 1 - _DIGEST_DIGITS].decode(errors="ignore")
+    return f"{kept}~{sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]}"
 
 
 def of_ledger(ledger_id: int) -> str:

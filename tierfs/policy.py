@@ -130,9 +130,6 @@ _COUNT_SUFFIX = "_entries"
 _MAY_BE_OFF = (*TIERING_KEYS, *LIFETIME_KEYS)
 _NEGATIVE = re.compile(r"-[0-9]+")
 
-_MAX_S = 100 * 365 * 86_400
-"""A hundred years: more is a slip of the finger, and far below what any sum of times can hold."""
-
 _MAX_COUNT = 2**63 - 1
 
 _ROUNDING_S = 1e-6
@@ -222,6 +219,6 @@ def _parse_time(text: str, *, at_least_s: int) -> int:
     seconds = units.parse_duration(text)
     if seconds < at_least_s:
         raise ValueError(f"{text!r} is shorter than {at_least_s} s")
-    if seconds > _MAX_S or abs(seconds - round(seconds)) > _ROUNDING_S:
+    if seconds > units.MAX_S or abs(seconds - round(seconds)) > _ROUNDING_S:
         raise ValueError(f"{text!r} is too long, or not of whole seconds")
     return round(seconds)

@@ -172,7 +172,7 @@ def _checked(annotation: Any) -> Any:
         return plain
     if kind.unit is Unit.DIRECTORY:
         return Annotated[plain, BeforeValidator(_directory)]
-    bound = Field(gt=0) if kind.least is None else Field(ge=kind.least)
+    bound = Field(ge=kind.least, le=kind.most)
     if kind.unit is Unit.NUMBER:
         return Annotated[plain, bound]
     parse: Any = units.parse_size if kind.unit is Unit.SIZE else units.parse_duration
@@ -206,7 +206,19 @@ def _refused(error: ErrorDetails, path: Path, origins: Mapping[str, Origin]) -> 
         valid = [key for parent, key in _names() if parent == section] or [f.name for f in fields(Settings)]
         return _unknown(where, name, valid, what="setting" if section else "section")
     allowed = error["msg"].removeprefix("Value error, ")
+    if error["type"] in ("greater_than_equal", "less_than_equal"):
+        allowed = f"it is from {_range(*location)}"
     return InvalidRequest(f"{where}: {printable(name)} = {error['input']!r}: {allowed[:1].lower()}{allowed[1:]}")
+
+
+def _range(section: str, key: str) -> str:
+    """Format the values that a setting takes."""
+    annotation = annotations_of(type(getattr(Settings(), section)))[key]
+    kind = kind_of(annotation)
+    assert kind is not None
+    least, most = (as_toml(annotation, int(end) if end == int(end) else end) for end in (kind.least, kind.most))
+    unit = " s" if kind.unit is Unit.DURATION else ""
+    return f"{least} to {most}{unit}"
 
 
 def _unknown(where: str, name: str, valid: list[str], *, what: str) -> InvalidRequest:

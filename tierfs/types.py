@@ -25,6 +25,12 @@ CRC_BLOCK_BYTES = 128 * 1024
 
 MIB = 1024 * 1024
 
+MAX_LEDGER_BLOCK_BYTES = 2**31 - 1
+"""Sizes of blocks are Java ints in Pulsar."""
+
+MAX_METADATA_BYTES = 2048
+"""Limit of AWS for the keys and values of one object's user metadata together."""
+
 
 class Tier(IntEnum):
     """A place chunks live. The number is stored, so a third tier only adds a member."""

@@ -24,6 +24,9 @@ _SECONDS_PER_UNIT = {
 
 _SINGULAR = {"are": "is", "were": "was"}
 
+MAX_S = 100 * 365 * 86_400
+"""A hundred years: more is a slip of the finger, and far below what any sum of times can hold."""
+
 MAX_BYTES = (1 << 63) - 1
 """Offsets are signed 64-bit numbers in every system call."""
 

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from tests.commands import tierfs
+from tests.mount.waiting import eventually
 from tierfs import settings, units
-from tierfs.config import Settings
+from tierfs.config import Settings, Unit
 from tierfs.errors import InvalidRequest, NotFound
-from tierfs.settings import Origin
+from tierfs.settings import LoadedSettings, Origin
 from tierfs.store_paths import StorePaths
 from tierfs.types import ReadPriority
 
@@ -78,8 +83,12 @@ def test_the_environment_overrides_the_file(file: Path) -> None:
         ("[read]\nbudgte_bytes = 1", ["'read.budgte_bytes'", "budget_bytes"]),
         ("[red]\nx = 1", ["'red'", "read, write"]),
         ("streams = 1", ["streams", "outside of a section", "[read]"]),
-        ("[read]\nstreams = 0", ["read.streams = 0", "greater than 0"]),
-        ("[offload]\nledger_block_bytes = '4MiB'", ["offload.ledger_block_bytes = '4MiB'", "5242880"]),
+        ("[read]\nstreams = 0", ["read.streams = 0", "it is from 1 to 1024"]),
+        ("[offload]\nledger_block_bytes = '3GiB'", ["'3GiB'", 'it is from "5MiB" to 2147483647']),
+        ("[offload]\nledger_block_bytes = '4MiB'", ["'4MiB'", 'it is from "5MiB" to 2147483647']),
+        ("[offload]\ngrace_s = 1e18", ["it is from 0 to 3153600000 s"]),
+        ("[read]\ndeadline_s = 0.01", ["it is from 0.1 to 86400 s"]),
+        ("[background]\nhigh_watermark_percent = 101", ["it is from 1 to 100"]),
         ("[read]\nstreams = 'many'", ["read.streams = 'many'", "integer"]),
         ("[read]\nbudget_bytes = '64 parsecs'", ["64 parsecs", "64MiB"]),
         ("[read]\nbudget_bytes = true", ["read.budget_bytes", "not a size"]),
@@ -171,3 +180,66 @@ def test_sizes(text: str | int, size: int) -> None:
 def test_no_sizes(text: str) -> None:
     with pytest.raises(ValueError, match=r"is not a size|out of range"):
         units.parse_size(text)
+
+
+Range = tuple[float, float]
+
+
+def ranges() -> dict[str, Range]:
+    """The least and the most of every setting with a range."""
+    found: dict[str, Range] = {}
+    for name, _ in settings.values(LoadedSettings(Settings(), {})):
+        section, key = name.split(".")
+        kind = settings.kind_of(settings.annotations_of(type(getattr(Settings(), section)))[key])
+        if kind is not None and kind.unit is not Unit.DIRECTORY:
+            found[name] = kind.least, kind.most
+    return found
+
+
+def as_file(values: Mapping[str, float]) -> str:
+    sections: dict[str, list[str]] = {}
+    for name, value in values.items():
+        section, key = name.split(".")
+        sections.setdefault(section, [f"[{section}]"]).append(f"{key} = {int(value) if value == int(value) else value}")
+    return "\n".join("\n".join(lines) for lines in sections.values())
+
+
+def test_every_setting_takes_both_ends_of_its_range_and_nothing_beyond(file: Path) -> None:
+    for name, (least, most) in ranges().items():
+        for value in (least, most):
+            file.write_text(as_file({name: value}))
+            section, key = name.split(".")
+            assert getattr(getattr(settings.load(file, {}), section), key) == value
+        for value in (least - 1, most + 1):
+            file.write_text(as_file({name: value}))
+            with pytest.raises(InvalidRequest, match=name):
+                settings.load(file, {})
+
+
+OF_THE_MACHINE = {"read.deadline_s", "write.free_space_floor_bytes"}
+"""Whether the ends of these do depends on the speed of the machine and on the size of its disk."""
+
+
+@pytest.mark.parametrize("end", [0, 1])
+def test_a_store_works_at_the_ends_of_all_ranges(tmp_path: Path, end: int) -> None:
+    (tmp_path / "cold").mkdir()
+    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=tmp_path / "store")
+    values = {name: ends[end] for name, ends in ranges().items() if name not in OF_THE_MACHINE}
+    (tmp_path / "store" / "store.toml").write_text(as_file(values))
+    (tmp_path / "entry").write_bytes(b"entry")
+    data, ledger = os.urandom(3_000_000), f"m/{1:020}"
+    for words in (("append", "s"), ("offload", ""), ("append", "s"), ("offload", ""), ("consolidate", "")):
+        tierfs(*words, store=tmp_path / "store", stdin=data)
+    tierfs("evict", "", "--force", store=tmp_path / "store")
+    assert tierfs("verify", "s", "--json", store=tmp_path / "store").code == 0
+    tierfs("-q", "ledger", "create", "m", "--id", 1, store=tmp_path / "store")
+    tierfs("-q", "ledger", "append", ledger, tmp_path / "entry", store=tmp_path / "store")
+    tierfs("-q", "ledger", "close", ledger, store=tmp_path / "store")
+    tierfs("-q", "ledger", "offload", "m", store=tmp_path / "store")
+    assert "entry" in tierfs("ledger", "read", ledger, store=tmp_path / "store").out
+    tierfs("-q", "rm", "s", "--yes", store=tmp_path / "store")
+    tierfs("-q", "gc", "--delete", store=tmp_path / "store")
+    tierfs("-q", "daemon", store=tmp_path / "store")
+    pid = int(tierfs("status", "--json", store=tmp_path / "store").json["holder"]["pid"])
+    os.kill(pid, signal.SIGTERM)
+    assert eventually(lambda: not Path(f"/proc/{pid}").exists())

@@ -53,6 +53,9 @@ class TrioClock:
     def boot_s(self) -> float:
         return self.monotonic_s()
 
+    def boot_id(self) -> str:
+        return "trio"
+
 
 class FlakyStorage(MemoryStorage):
     """Fails while asked to."""

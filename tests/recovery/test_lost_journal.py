@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -183,3 +184,52 @@ def test_what_an_older_owner_wrote_behind_us_is_void(old: TestStore, storage: Ch
     with recovered(tmp_path / "new", storage) as found:
         assert found.store.read("a") == b"abcdefghijklmnopqrstuvwx"
         assert set(found.losses) == set("ab")
+
+
+@pytest.mark.parametrize("storage", KINDS, indirect=True)
+@pytest.mark.parametrize("verb", RETURNS)
+def test_two_recoveries_with_no_object_between_them_have_epochs_of_their_own(
+    old: TestStore, storage: ChunkStorage, tmp_path: Path, verb: str
+) -> None:
+    lose_all(storage)
+    with rebuilt(tmp_path / "first", storage) as first:
+        lose_all(storage)
+        with rebuilt(tmp_path / "second", storage) as second:
+            assert epoch_of(second.store) > epoch_of(first.store) > epoch_of(old)
+            with pytest.raises(Fenced, match=f"another store owns the bucket since epoch {epoch_of(second.store)}"):
+                RETURNS[verb](first.store)
+            second.store.append("a", b"ijkl")
+            second.store.offload()
+            assert second.store.read("a", Tier.COLD) == b"abcdefghijkl"
+
+
+def test_an_owner_without_objects_is_not_forgotten_with_its_journal(
+    old: TestStore, storage: ChunkStorage, tmp_path: Path
+) -> None:
+    """More owners by `recover` than a recovery from objects skips, none of which made an object."""
+    with ExitStack() as stack:
+        owners = [old]
+        for number in range(20):
+            owners.append(stack.enter_context(recovered(tmp_path / str(number), storage)).store)
+        lose_all(storage)
+        new = stack.enter_context(rebuilt(tmp_path / "new", storage)).store
+        assert epoch_of(new) > max(map(epoch_of, owners))
+        with pytest.raises(Fenced, match="another store owns the bucket"):
+            publish(owners[-1])
+
+
+def test_a_recovery_does_not_repeat_an_epoch_that_its_journal_no_longer_names(
+    old: TestStore, storage: ChunkStorage, tmp_path: Path
+) -> None:
+    before = {item.name for item in storage.list(JOURNAL_PREFIX)}
+    with recovered(tmp_path / "first", storage) as first:
+        for item in list(storage.list(JOURNAL_PREFIX)):
+            if item.name not in before:
+                storage.delete(item.name)
+        with recovered(tmp_path / "second", storage) as second:
+            assert epoch_of(second.store) > epoch_of(first.store)
+
+
+def epoch_of(store: TestStore) -> int:
+    with store.metadata.read() as txn:
+        return txn.store.store_epoch

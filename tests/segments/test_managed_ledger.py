@@ -239,8 +239,9 @@ def test_what_is_no_managed_ledger_is_refused(store: TestStore) -> None:
     assert picture(store) == [(1, "open")]
 
 
-@pytest.mark.parametrize("text", ["", "1", "1:", ":1", "-1:0", "1:2:3", "a:b", "1:" + "9" * 30])
-def test_positions_are_two_numbers(text: str) -> None:
+@pytest.mark.parametrize("text", ["", "1:", ":1", "-1:0", "1:2:3", "a:b", "1:" + "9" * 30])
+def test_positions_are_one_number_or_two(text: str) -> None:
     with pytest.raises(InvalidRequest, match="is not a position"):
         Position.parse(text)
     assert str(Position.parse("42:7")) == "42:7"
+    assert Position.parse("42") == Position(42, 0)

@@ -190,7 +190,7 @@ def test_what_the_driver_said_of_an_attempt_is_replaced_by_the_next(store: TestS
 
 def states(store: TestStore) -> list[str]:
     with store.metadata.read() as txn:
-        return [one.offload.value for one in positions.status(txn, "t").ledgers]
+        return [one.offload.value for one in positions.status(txn, "t", held=True).ledgers]
 
 
 def test_status_tells_of_an_attempt_from_its_begin_to_its_end(

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from hashlib import sha256
 
 from tierfs import names
 from tierfs.adoption.plan import MAX_OBJECTS, AdoptionPlan, LedgerPart, LedgerPlan, LeftOut, readable
@@ -34,9 +33,8 @@ INDEX_SUFFIX = "-index"
 UNKNOWN = "unknown"
 """The managed ledger of ledgers that do not name theirs."""
 
-_KEPT_BYTES = 160
-"""Bytes kept of a component that is too long."""
-_DIGEST_DIGITS = 16
+_CUT_BYTES = 177
+"""Of a component that was too long: 160 and its digest."""
 _LEDGER_BYTES = 1 + len(names.of_ledger(0))
 
 
@@ -56,7 +54,7 @@ def ledger_name(into: str, managed_ledger: str, ledger_id: int) -> str:
     managed = names.join(parts)
     room = names.MAX_NAME_BYTES - len(into.encode()) - 1 - _LEDGER_BYTES
     if len(managed.encode()) > room:
-        managed = _cut(managed.replace("/", "%2F"))
+        managed = names.cut(managed.replace("/", "%2F"), _CUT_BYTES)
     return names.join(tuple(part for part in (*into.split("/"), managed, names.of_ledger(ledger_id)) if part))
 
 
@@ -64,7 +62,7 @@ def _component(part: str) -> str:
     if part in (".", "..") or part.startswith(names.REMOVED_PREFIX):
         part = part.replace(".", "%2E", 2 if part == ".." else 1)
     accepted = "".join(map(_accepted, part))
-    return _cut(accepted) if len(accepted.encode()) > names.MAX_COMPONENT_BYTES else accepted
+    return names.cut(accepted, _CUT_BYTES) if len(accepted.encode()) > names.MAX_COMPONENT_BYTES else accepted
 
 
 def _accepted(character: str) -> str:
@@ -73,11 +71,6 @@ def _accepted(character: str) -> str:
     except InvalidRequest:
         return "".join(f"%{byte:02X}" for byte in character.encode(errors="surrogatepass"))
     return character
-
-
-def _cut(text: str) -> str:
-    kept = text.encode()[:_KEPT_BYTES].decode(errors="ignore")
-    return f"{kept}~{sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]}"
 
 
 _LOOKS = 16
@@ -218,7 +211,7 @@ def _look(storage: ChunkStorage, pair: _Pair, reading: Reading) -> _Look:
     """Read the metadata and the index of a pair. Raises DataLoss for a pair that is not a ledger."""
     look = _Look()
     named = [_metadata(storage, one, look, reading) for one in (pair.index, pair.data) if one is not None]
-    managed_ledger = next((said[object_keys.MANAGED_LEDGER_KEY] for said in named if _says(said)), "")
+    managed_ledger = next(filter(None, map(object_keys.managed_ledger, named)), "")
     if pair.index is None:
         return _look_at_single(storage, pair, reading, look, managed_ledger)
     deviations = Deviations()
@@ -228,10 +221,6 @@ def _look(storage: ChunkStorage, pair: _Pair, reading: Reading) -> _Look:
     else:
         look.found.append(_format_1(index, pair, managed_ledger))
     return look
-
-
-def _says(metadata: Mapping[str, str]) -> bool:
-    return bool(metadata.get(object_keys.MANAGED_LEDGER_KEY))
 
 
 def _metadata(storage: ChunkStorage, one: StoredObject, look: _Look, reading: Reading) -> Mapping[str, str]:

@@ -14,10 +14,8 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from urllib.parse import quote
 from uuid import UUID, uuid5
 
-import tierfs
 from tierfs import names, osio
 from tierfs.app.ledger_verify import stored_runs
 from tierfs.app.store import Store
@@ -106,7 +104,6 @@ TRANSFORM_KEY = "tierfs-transform"
 
 _READ_TOGETHER_BYTES = 8 * MIB
 _JOBS = 8
-_AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +251,8 @@ class Exporter:
         return uuid5(UUID(self._store.metadata.store_id), way)
 
     def _write(self, name: str, key: str, role: Role, pieces: Iterable[Buffer]) -> bool:
-        managed_ledger = quote(name.rpartition("/")[0], safe=_AS_IT_IS)
-        metadata = object_keys.user_metadata(role, managed_ledger, f"tierfs {tierfs.__version__}", "none")
-        if self._options.unbatch:
-            metadata[TRANSFORM_KEY] = unbatch.NAME
+        transformed = {TRANSFORM_KEY: unbatch.NAME} if self._options.unbatch else {}
+        metadata = object_keys.tierfs_metadata(role, name, transformed)
         self._write_metadata(key, metadata)
         return write_new(self._directory / key, pieces)
 

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -17,6 +19,7 @@ from tierfs import settings
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import NotFound, Unavailable
+from tierfs.journal.owner_watch import OwnerWatch
 from tierfs.metadata import tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
@@ -43,6 +46,7 @@ class Store:
         self.clock = clock
         self.settings = settings.load(self.paths.settings, os.environ)
         self.metadata = MetadataStore(self.paths.metadata, clock)
+        self.owner_watch = OwnerWatch(self.metadata, self.settings.background.owner_check_s, self._connector)
         self.files = ChunkFiles(self.paths.chunks)
         self._engine: Engine | None = None
         self._metrics: Metrics | None = None
@@ -90,11 +94,22 @@ class Store:
         """Return the storage of a location, with its wrappers; connected on first use. Raises NotFound."""
         storage = self._storages.get(location_id)
         if storage is None:
-            with self._lock:  # threads ask at the same time, and one client is enough
-                storage = self._storages.get(location_id)
-                if storage is None:
-                    storage = self._storages[location_id] = self._connect(location_id)
+            with self.metadata.read() as txn:
+                location = txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
+            storage = self._storage_at(location)
         return storage
+
+    def _storage_at(self, location: LocationRecord) -> ChunkStorage:
+        with self._lock:  # threads ask at the same time, and one client is enough
+            storage = self._storages.get(location.id)
+            if storage is None:
+                storage = self._storages[location.id] = self._connect(location)
+        return storage
+
+    def _connector(self) -> Callable[[], ChunkStorage] | None:
+        """Return what connects to the cold tier without a look into the records; None without one."""
+        location = self.cold_location
+        return None if location is None else partial(self._storage_at, location)
 
     def reader(self, *, cached: bool = False) -> Reader:
         """Return a reader over both tiers; enter it inside trio.
@@ -144,12 +159,10 @@ class Store:
     ) -> None:
         self.close()
 
-    def _connect(self, location_id: LocationId) -> ChunkStorage:
+    def _connect(self, location: LocationRecord) -> ChunkStorage:
         from tierfs.journal.cold_identity import wrong_cold_tier
         from tierfs.setup import connect
 
-        with self.metadata.read() as txn:
-            location = txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
         connect.require_allowed(location, self.settings.cold)
         try:
             bare = connect.connect_bare(location, self.path, self.settings.cold, sweep=self.metadata.clock)
@@ -157,7 +170,7 @@ class Store:
             if not location.writable:
                 raise
             raise wrong_cold_tier(str(exc)) from exc
-        self._providers[location_id] = bare
+        self._providers[location.id] = bare
         return connect.wrapped(bare, location, self.settings.cold, self.metrics)
 
     @property
@@ -171,6 +184,13 @@ class Store:
         """Whether the store follows a bucket that another one owns."""
         with self.metadata.read() as txn:
             return txn.store.replica
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a process does the store's cold work."""
+        from tierfs.holder import lock
+
+        return lock.current(self.paths.holder) is not None
 
     @property
     def cold_location(self) -> LocationRecord | None:

@@ -71,13 +71,13 @@ def truncate_head(store: Store, name: str, before_offset: int) -> Truncation:
     return done
 
 
-def trim_ledgers(store: Store, path: str, before_ledger: int) -> Deletion:
-    """Delete the closed ledgers of a managed ledger below an id; files and objects go as in `delete`.
+def trim_ledgers(store: Store, path: str, before: Position) -> Deletion:
+    """Delete the closed ledgers of a managed ledger before a position; files and objects go as in `delete`.
 
-    Raises NotFound, or InvalidRequest for a segment.
+    Raises NotFound, or InvalidRequest for a segment or a position outside of the managed ledger.
     """
     remove = partial(store.engine.remove, cold_due_ms=_cold_due_ms(store))
-    done = managed_ledger.trim(store.metadata, path, before_ledger, remove)
+    done = managed_ledger.trim(store.metadata, path, before, remove)
     _collect_local(store)
     return done
 

@@ -12,13 +12,10 @@ from tierfs.checksum import Buffer
 from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers, ObjectPiece, Source, StoredObject
 from tierfs.errors import Closed, DataLoss, InvalidRequest
 from tierfs.names import printable
-from tierfs.types import CRC_BLOCK_BYTES, MIB
+from tierfs.types import CRC_BLOCK_BYTES, MAX_METADATA_BYTES, MIB
 
 MAX_NAME_BYTES = 1024
 """Limit of an S3 key."""
-
-MAX_METADATA_BYTES = 2048
-"""Limit of AWS for the keys and values of one object's user metadata together."""
 
 STEP_BYTES = MIB
 """Grain of reading, writing and progress (measured: 64 KiB costs 0.1 CPU-s/GiB more)."""

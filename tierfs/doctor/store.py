@@ -84,7 +84,8 @@ _DAMAGE = "DataLoss"
 
 def check_store(store: Store) -> Iterator[DoctorFinding]:
     """Yield every check of an open store that needs no cold tier."""
-    status = store_status(store.metadata, store.files, store.paths.holder, store.path)
+    unknown = store.owner_watch.ask()
+    status = store_status(store.metadata, store.files, store.paths.holder, store.path, unknown)
     yield owner(status)
     yield failures(status)
     yield holder(status)

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from tierfs import ranges
 from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.errors import TierfsError, WrongColdTier
 from tierfs.holder import lock, requests
 from tierfs.holder.lock import Holder
-from tierfs.journal.names import checkpoint_name, slot_name
 from tierfs.metadata import chains, directories, tables
 from tierfs.metadata import store as fence
 from tierfs.metadata.journal_state import Fencer, JournalState
@@ -27,6 +27,7 @@ from tierfs.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCA
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.retention.clocks import ACCEPT, TOLERANCE_S
 from tierfs.segments.stat import Endangered, endangered
+from tierfs.tiering import objects
 from tierfs.types import ByteRange, ChunkState, Tier
 
 
@@ -92,6 +93,8 @@ class StoreStatus:
     """Unfinished work that was requested of the holder."""
     journal: JournalStatus
     uploads_in_flight: int
+    uploads_left: int
+    """By a process that was killed; the next one to hold the store deletes their objects."""
     garbage: int
     garbage_bytes: int
     garbage_errors: tuple[str, ...]
@@ -106,13 +109,21 @@ _MAX_ROWS = 5000
 """Rows of garbage searched for errors: some 80 ms."""
 
 
-def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, store: Path) -> StoreStatus:
-    """Read the status from the sums; costs the same however many segments there are, once a store has sums."""
+def store_status(
+    metadata: MetadataStore, files: ChunkFiles, holder_path: Path, store: Path, unknown_owner: TierfsError | None = None
+) -> StoreStatus:
+    """Read the status from the sums; costs the same however many segments there are, once a store has sums.
+
+    `unknown_owner`: why nobody can say now whether the bucket is the store's.
+    """
     with metadata.read() as txn:
         totals = txn.sums or recount(txn.scan_raw)
         location = txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
         state = txn.store.journal
-        warnings = (*_warnings(store, location, txn.store), *clock_warning(metadata.clock.now_ms(), txn.store))
+        holder, intents = lock.current(holder_path), txn.count(INTENTS.name)
+        left = 0 if holder is not None or not intents else intents - len(objects.jobs(txn))
+        warnings = _warnings(store, location, txn.store, unknown_owner)
+        warnings += tuple(clock_warning(metadata.clock.now_ms(), txn.store))
         return StoreStatus(
             path=str(store),
             store_id=txn.store.store_id,
@@ -138,11 +149,12 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
                 replica=txn.store.replica,
                 old_backup=fence.is_old_backup(txn.store),
             ),
-            uploads_in_flight=txn.count(INTENTS.name),
+            uploads_in_flight=intents - left,
+            uploads_left=left,
             garbage=txn.count(GARBAGE.name),
             garbage_bytes=totals.garbage_bytes,
             garbage_errors=tuple(_garbage_errors(txn, totals)),
-            holder=lock.current(holder_path),
+            holder=holder,
             next_expiry_ms=txn.store.next_expiry_ms,
             warnings=warnings,
         )
@@ -155,15 +167,19 @@ def _garbage_errors(txn: ReadTransaction, totals: Sums) -> Iterator[str]:
     yield from (record.last_error for record in islice(rows, wanted))
 
 
-def _warnings(store: Path, location: LocationRecord | None, record: StoreRecord) -> tuple[str, ...]:
+def _warnings(
+    store: Path, location: LocationRecord | None, record: StoreRecord, unknown_owner: TierfsError | None
+) -> tuple[str, ...]:
     warnings: list[str] = []
     if record.journal.fenced_by_epoch:
         warnings.append(str(fence.fenced(record)))
     cold_url = location.url if location is not None else None
-    if record.journal.wrong_place:
+    if isinstance(unknown_owner, WrongColdTier):
+        warnings.append(f"{unknown_owner}; {unknown_owner.remedy}")
+    elif unknown_owner is not None:
+        warnings.append(f"whether the bucket is still this store's is unknown: {unknown_owner}")
+    elif record.journal.wrong_place:
         warnings.append(record.journal.wrong_place)
-    elif fence.owns_bucket(record):
-        warnings += missing_place_warning(store, cold_url, record.journal.newest_slot)
     shared = shared_filesystem_warning(store, cold_url)
     if shared:
         warnings.append(shared)
@@ -187,18 +203,6 @@ def advisory_fence_warning(location: LocationRecord | None) -> str | None:
     if location is None or location.create_only_put:
         return None
     return "the server ignores If-None-Match: two owners of one bucket are not kept apart"
-
-
-def missing_place_warning(store: Path, cold_url: str | None, newest_slot: int) -> list[str]:
-    """Return why a directory is not the store's cold tier, by one look at two names; nothing for a bucket."""
-    if cold_url is None or not cold_url.startswith("file:") or not newest_slot:
-        return []
-    cold = store / cold_url.removeprefix("file:")
-    if any((cold / name).exists() for name in (slot_name(newest_slot), checkpoint_name(newest_slot))):
-        return []
-    from tierfs.journal.cold_identity import as_warning, wrong_cold_tier
-
-    return [as_warning(wrong_cold_tier(f"{cold} does not hold slot {newest_slot} of its journal"))]
 
 
 def kept_objects_warning(location: LocationRecord | None, state: JournalState | None = None) -> list[str]:

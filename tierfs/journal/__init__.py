@@ -3,10 +3,11 @@
 An owner's committed changes wait in the outbox. `publish` puts them into one create-only slot after another, so that
 two owners can never both win a slot. `checkpoint` writes the whole metadata at one position, manifest last. `names`
 sorts slots before checkpoints: one listing finds both. `cold_identity` checks whether a place is this store's cold
-tier, by its mark and by the newest slot there.
+tier, by its mark and by the newest slot there; `owner_watch` asks it beside the changes of a process. `epochs`
+records each owner's epoch for the case that the journal is lost.
 
 `reader` lists and fetches what a bucket holds; `replay` and `replay_rows` apply it to a database, for recovery,
 replicas and single segments. Order of a crash: object, journal, then deletion.
 """
 
-__all__ = ["checkpoint", "cold_identity", "names", "publish", "reader", "replay"]
+__all__ = ["checkpoint", "cold_identity", "epochs", "names", "owner_watch", "publish", "reader", "replay"]

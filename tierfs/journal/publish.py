@@ -20,13 +20,13 @@ from tierfs.journal.cold_identity import read_small
 from tierfs.journal.names import entry_slot, slot_name
 from tierfs.metadata import changes, store, tables
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.journal_state import Fencer, PublishIntent
+from tierfs.metadata.journal_state import Fencer, OwnerAsked, PublishIntent
 from tierfs.metadata.records import StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import OUTBOX_NAME
 from tierfs.metadata.transaction import ReadTransaction
 
-__all__ = ["PROOF_S", "Publisher", "read_small"]
+__all__ = ["PROOF_S", "OtherOwner", "Publisher", "fenced_by", "look_for_other", "note_asked", "read_small"]
 
 log = logging.getLogger(__name__)
 
@@ -147,7 +147,8 @@ class Publisher:
         if _is_void(other, store):
             log.info("slot %d holds a void entry of epoch %d", intent.slot, other.store_epoch)
             return False
-        raise self._fenced_by(name, other.store_epoch, _fencer(other)) from taken
+        found = OtherOwner(name, other.store_epoch, other.attempt, _fencer(other))
+        raise fenced_by(self._metadata, self._storage, found) from taken
 
     def _require_newest(self, created: int = 0, *, claims: bool = False) -> None:
         """Verify by one listing that the place is ours, up to our newest slot and the one just created.
@@ -163,37 +164,15 @@ class Publisher:
                 marked = cold_identity.require_mark(self._storage, store, created)
                 self._marked_s = began_s if marked else None
         except WrongColdTier as exc:
-            self._note(cold_identity.as_warning(exc))
+            note_asked(self._metadata, began_s, cold_identity.as_warning(exc), every_s=PROOF_S)
             raise
-        self._note("")
+        note_asked(self._metadata, began_s, every_s=PROOF_S)
         self._proven_s = began_s
 
     def _judge(self, store: StoreRecord, created: int, *, claims: bool) -> None:
-        state = store.journal
-        sighting = cold_identity.look(self._storage, state.next_slot - 1)
-        for name in sighting.later:
-            if entry_slot(name) != created:
-                self._judge_later(store, name)
-        for slot in (0 if claims else state.newest_slot, created):
-            cold_identity.require_shown(self._storage, sighting, slot)
-
-    def _judge_later(self, store: StoreRecord, name: str) -> None:
-        """Raise Fenced for an object that another owner put after our newest slot.
-
-        Entries of lower epochs are void at any position, so they prove nothing.
-        """
-        data = read_small(self._storage, name)
-        if entry_slot(name) is None:
-            manifest = changes.parse_manifest(data, name)
-            raise self._fenced_by(name, manifest.store_epoch, Fencer(store_id=manifest.store_id))
-        other = changes.parse_entry(data, name)
-        if not (_is_own(other, store.journal.intent, store) or _is_void(other, store)):
-            raise self._fenced_by(name, other.store_epoch, _fencer(other))
-
-    def _fenced_by(self, name: str, epoch: int, fencer: Fencer) -> Fenced:
-        """Return the error of another owner's object. Raises WrongColdTier when it is of another store."""
-        cold_identity.require_same_store(self._storage, name, fencer.store_id, self._store_record())
-        return self._fenced(epoch, fencer)
+        other = look_for_other(self._storage, store, created, claims=claims)
+        if other is not None:
+            raise fenced_by(self._metadata, self._storage, other)
 
     def _skip(self, intent: PublishIntent) -> None:
         """Continue after a slot that a void entry has; readers skip it too."""
@@ -221,22 +200,72 @@ class Publisher:
         with self._metadata.read() as txn:
             return txn.store
 
-    def _note(self, wrong_place: str) -> None:
-        """Record for `status` whether the place was ours, if that changed."""
-        if self._store_record().journal.wrong_place == wrong_place:
-            return
-        try:
-            with self._metadata.write_notes() as txn:
-                txn.update_store(journal=replace(txn.store.journal, wrong_place=wrong_place))
-        except TierfsError as exc:  # a full disk, most likely, where eviction must continue
-            log.warning("cannot record whether the cold tier is ours: %s", exc)
 
-    def _fenced(self, epoch: int, fencer: Fencer) -> Fenced:
-        """Record the fencing and return its error: from now on the store changes nothing, here or in the bucket
-        (invariant 7)."""
-        with self._metadata.write_notes() as txn:
-            txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=epoch, fencer=fencer))
-            return store.fenced(txn.store)
+@dataclass(frozen=True, slots=True)
+class OtherOwner:
+    """An object that another owner put after this store's newest slot."""
+
+    name: str
+    epoch: int
+    attempt: str
+    fencer: Fencer
+
+
+def look_for_other(
+    storage: ChunkStorage, store: StoreRecord, created: int = 0, *, claims: bool = False
+) -> OtherOwner | None:
+    """Return the first object of another owner, by one listing; None when the place is the store's.
+
+    Raises WrongColdTier unless the newest slot is shown, and the one just `created`; a new owner that `claims` the
+    place has only that one. Entries of lower epochs are void at any position, so they prove nothing.
+    """
+    state = store.journal
+    sighting = cold_identity.look(storage, state.next_slot - 1)
+    for name in sighting.later:
+        if entry_slot(name) == created:
+            continue
+        data = read_small(storage, name)
+        if entry_slot(name) is None:
+            manifest = changes.parse_manifest(data, name)
+            return OtherOwner(name, manifest.store_epoch, manifest.attempt, Fencer(store_id=manifest.store_id))
+        entry = changes.parse_entry(data, name)
+        if not (_is_own(entry, state.intent, store) or _is_void(entry, store)):
+            return OtherOwner(name, entry.store_epoch, entry.attempt, _fencer(entry))
+    for slot in (0 if claims else state.newest_slot, created):
+        cold_identity.require_shown(storage, sighting, slot)
+    return None
+
+
+def fenced_by(metadata: MetadataStore, storage: ChunkStorage, other: OtherOwner) -> Fenced:
+    """Record that another owner has the bucket, and return the error. Raises WrongColdTier for another store's object.
+
+    From then on the store changes nothing, here or in the bucket (invariant 7).
+    """
+    with metadata.read() as txn:
+        cold_identity.require_same_store(storage, other.name, other.fencer.store_id, txn.store)
+    with metadata.write_notes() as writing:
+        journal = replace(writing.store.journal, fenced_by_epoch=other.epoch, fencer=other.fencer)
+        writing.update_store(journal=journal)
+        return store.fenced(writing.store)
+
+
+def note_asked(metadata: MetadataStore, asked_s: float, wrong_place: str | None = "", *, every_s: float = 0.0) -> None:
+    """Record when the bucket was asked for its owner, and why the place was not ours; None: that is not known.
+
+    Written when the latter changed, else once in `every_s`.
+    """
+    with metadata.read() as txn:
+        state, boot_id = txn.store.journal, metadata.clock.boot_id()
+    if wrong_place is None:
+        wrong_place = state.wrong_place
+    if state.wrong_place == wrong_place and _is_recent(state.asked.at_s(boot_id), asked_s, every_s):
+        return
+    asked = OwnerAsked(boot_id=boot_id, boot_ms=int(asked_s * 1000))
+    try:
+        with metadata.write_notes() as writing:
+            writing.update_store(journal=replace(writing.store.journal, wrong_place=wrong_place, asked=asked))
+    except TierfsError as exc:  # a full disk, most likely, where eviction must continue
+        log.warning("cannot record whether the cold tier is ours: %s", exc)
 
 
 def _is_own(entry: pb.JournalEntry, intent: PublishIntent, store: StoreRecord) -> bool:

@@ -18,6 +18,7 @@ from itertools import accumulate
 from tierfs.checksum import Buffer
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.names import printable
+from tierfs.types import MAX_LEDGER_BLOCK_BYTES
 
 MAGIC = 0xFBDBABCB
 """Magic of format 1; negative as the length of an entry, so that a reader of entries stops at it."""
@@ -30,9 +31,6 @@ HEADER_BYTES = 128
 
 PADDING = bytes.fromhex("fedcdead")
 """Repeated from the end of the last entry to the end of the block, where it is cut."""
-
-MAX_BLOCK_BYTES = 2**31 - 1
-"""Pulsar keeps the size of a block in a Java int."""
 
 FRAME = struct.Struct(">iq")
 """Frame before each payload: its length, the entry's id."""
@@ -154,9 +152,9 @@ def plan_blocks(
 
 
 def _check_lengths(lengths: Sequence[int], max_block_bytes: int, form: BlockForm) -> None:
-    if not form.used_bytes(1, 0) <= max_block_bytes <= MAX_BLOCK_BYTES:
+    if not form.used_bytes(1, 0) <= max_block_bytes <= MAX_LEDGER_BLOCK_BYTES:
         raise InvalidRequest(
-            f"blocks of {max_block_bytes} bytes: a block has {form.used_bytes(1, 0)} to {MAX_BLOCK_BYTES} bytes"
+            f"blocks of {max_block_bytes} bytes: a block has {form.used_bytes(1, 0)} to {MAX_LEDGER_BLOCK_BYTES} bytes"
         )
     if not lengths or (min(lengths) >= 0 and form.used_bytes(1, max(lengths)) <= max_block_bytes):
         return

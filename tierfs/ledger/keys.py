@@ -5,13 +5,19 @@ The parsers accept whatever Pulsar's accept; a listing passes them names chosen 
 
 from __future__ import annotations
 
+import base64
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from enum import StrEnum
+from urllib.parse import quote
 from uuid import UUID
 
+import tierfs
+from tierfs import names
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.names import printable
+from tierfs.names import cut, printable
+from tierfs.types import MAX_METADATA_BYTES
 
 FORMAT_VERSION = "1"
 """Version of both forms of data and index objects; their magic words tell them apart."""
@@ -22,6 +28,15 @@ SOFTWARE_COMMIT_KEY = "s3managedledgeroffloadersoftwaregitsha"
 ROLE_KEY = "role"
 MANAGED_LEDGER_KEY = "managedledgername"
 CLUSTER_KEY = "pulsarclustername"
+NAME_KEY = "name"
+"""Of tierfs alone: the ledger's path, base64url."""
+
+_SOFTWARE = "tierfs "
+"""Begins the software version of objects that tierfs wrote."""
+_AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
+"""Characters of a managed ledger's name that metadata keep; others are percent-encoded."""
+_LEAST_NAME_BYTES = 177
+"""Room for a managed ledger's name that is still worth something to a person. A guess."""
 
 _LEDGER = "-ledger-"
 _INDEX = "-index"
@@ -97,6 +112,48 @@ def user_metadata(
         if not (value.isascii() and value.isprintable()):
             raise InvalidRequest(f"{key} cannot be {printable(value)}: it must be printable ASCII")
     return values
+
+
+def tierfs_metadata(role: Role, path: str, extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the user metadata of an object that tierfs writes for the ledger at `path`: Pulsar's, and the path itself.
+
+    Pulsar's name of the managed ledger is percent-encoded ASCII, as Pulsar does with topics, and cut where not all
+    would fit into the headers of a request: nothing needs it, as `path` comes back from the name that tierfs reads.
+    Raises InvalidRequest when `extra` leaves no room.
+    """
+    name = encoded_path(path)
+    software_version = f"{_SOFTWARE}{tierfs.__version__}"
+    # As for the longer role, so that both objects of a ledger have one name.
+    metadata = {**user_metadata(Role.INDEX, "", software_version, "none"), **extra, NAME_KEY: name}
+    room = MAX_METADATA_BYTES - sum(len(key) + len(value) for key, value in metadata.items())
+    if room < _LEAST_NAME_BYTES:
+        excess = _LEAST_NAME_BYTES - room
+        raise InvalidRequest(f"the extra metadata are {excess} bytes too long for an object's headers")
+    managed_ledger = quote(path.rpartition("/")[0], safe=_AS_IT_IS)
+    if len(managed_ledger) > room:
+        managed_ledger = cut(managed_ledger, room)
+    return {**metadata, MANAGED_LEDGER_KEY: managed_ledger, ROLE_KEY: role.value}
+
+
+def encoded_path(path: str) -> str:
+    """Return a ledger's path as user metadata hold it; see path_of."""
+    return base64.urlsafe_b64encode(path.encode()).decode("ascii")
+
+
+def path_of(metadata: Mapping[str, str]) -> str:
+    """Return the ledger's path in metadata that tierfs wrote. Raises DataLoss unless it is one."""
+    try:
+        return names.join(names.split(base64.urlsafe_b64decode(metadata.get(NAME_KEY, "")).decode()))
+    except (ValueError, InvalidRequest) as exc:
+        raise DataLoss(f"its name cannot be decoded: {exc}") from exc
+
+
+def managed_ledger(metadata: Mapping[str, str]) -> str:
+    """Return the name of the managed ledger in an object's metadata, as its writer knew it; "" if it is not there."""
+    if metadata.get(SOFTWARE_VERSION_KEY, "").startswith(_SOFTWARE):
+        with suppress(DataLoss):  # damaged by a copy, most likely: Pulsar's name is as good as for Pulsar's objects
+            return path_of(metadata).rpartition("/")[0] or metadata.get(MANAGED_LEDGER_KEY, "")
+    return metadata.get(MANAGED_LEDGER_KEY, "")
 
 
 def check_version(metadata: Mapping[str, str], name: str) -> None:

@@ -39,6 +39,18 @@ class Fencer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerAsked:
+    """The last time a process of this store asked the bucket for its owner, answered or not."""
+
+    boot_id: str = ""
+    boot_ms: int = 0
+
+    def at_s(self, boot_id: str) -> float | None:
+        """Return its time by the clock of this boot; None when it was asked in another one, or never."""
+        return self.boot_ms / 1000 if self.boot_id == boot_id else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JournalState:
     """This owner's position in the bucket's journal. Slots start at 1; an intent without attempt means none."""
 
@@ -53,6 +65,7 @@ class JournalState:
     wrong_place: str = ""
     superseded_kept: int = 0
     superseded_error: str = ""
+    asked: OwnerAsked = OwnerAsked()
 
     @property
     def newest_slot(self) -> int:

@@ -235,7 +235,7 @@ class StoreRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ..., replica: _Optional[bool] = ..., clock_accepted_ms: _Optional[int] = ..., next_expiry_ms: _Optional[int] = ...) -> None: ...
 
 class JournalState(_message.Message):
-    __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint", "fencer", "wrong_place", "superseded_kept", "superseded_error")
+    __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint", "fencer", "wrong_place", "superseded_kept", "superseded_error", "asked")
     NEXT_SLOT_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +247,7 @@ class JournalState(_message.Message):
     WRONG_PLACE_FIELD_NUMBER: _ClassVar[int]
     SUPERSEDED_KEPT_FIELD_NUMBER: _ClassVar[int]
     SUPERSEDED_ERROR_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
     next_slot: int
     published_sequence: int
     checkpoint_slot: int
@@ -258,7 +259,16 @@ class JournalState(_message.Message):
     wrong_place: str
     superseded_kept: int
     superseded_error: str
-    def __init__(self, next_slot: _Optional[int] = ..., published_sequence: _Optional[int] = ..., checkpoint_slot: _Optional[int] = ..., previous_checkpoint_slot: _Optional[int] = ..., intent: _Optional[_Union[PublishIntent, _Mapping]] = ..., fenced_by_epoch: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointIntent, _Mapping]] = ..., fencer: _Optional[_Union[Fencer, _Mapping]] = ..., wrong_place: _Optional[str] = ..., superseded_kept: _Optional[int] = ..., superseded_error: _Optional[str] = ...) -> None: ...
+    asked: OwnerAsked
+    def __init__(self, next_slot: _Optional[int] = ..., published_sequence: _Optional[int] = ..., checkpoint_slot: _Optional[int] = ..., previous_checkpoint_slot: _Optional[int] = ..., intent: _Optional[_Union[PublishIntent, _Mapping]] = ..., fenced_by_epoch: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointIntent, _Mapping]] = ..., fencer: _Optional[_Union[Fencer, _Mapping]] = ..., wrong_place: _Optional[str] = ..., superseded_kept: _Optional[int] = ..., superseded_error: _Optional[str] = ..., asked: _Optional[_Union[OwnerAsked, _Mapping]] = ...) -> None: ...
+
+class OwnerAsked(_message.Message):
+    __slots__ = ("boot_id", "boot_ms")
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    BOOT_MS_FIELD_NUMBER: _ClassVar[int]
+    boot_id: str
+    boot_ms: int
+    def __init__(self, boot_id: _Optional[str] = ..., boot_ms: _Optional[int] = ...) -> None: ...
 
 class Fencer(_message.Message):
     __slots__ = ("store_id", "host", "since_ms")

@@ -5,7 +5,9 @@ Every write transaction of a verb asks `require_owner` whether this store may ch
 
 from __future__ import annotations
 
+import math
 import secrets
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -45,7 +47,10 @@ def require_owner(store: StoreRecord) -> None:
 
 
 def is_old_backup(store: StoreRecord) -> bool:
-    """Return whether a fenced store was fenced by its own later entries: its metadata is then a copy of the past."""
+    """Return whether a fenced store was fenced by its own later entries: it is an old copy, or a copy of it is in use.
+
+    Two recoveries never have the same epoch (journal/epochs.py).
+    """
     state = store.journal
     return state.fenced_by_epoch == store.store_epoch and state.fencer.store_id in ("", store.store_id)
 
@@ -54,13 +59,18 @@ def fenced(store: StoreRecord) -> Fenced:
     """Return the error of a store whose record says that it is fenced."""
     if is_old_backup(store):
         return Fenced(
-            "the bucket is ahead of this store's metadata, which must come from an old backup; it may only be read",
+            "the bucket is ahead of this store's metadata: they are an old backup, or a copy of them is in use; "
+            "this store may only be read",
             remedy="rebuild the metadata from the bucket with: tierfs recover",
         )
     return Fenced(
         f"another store owns the bucket since epoch {store.journal.fenced_by_epoch}; this one may only be read",
         remedy="see what only this disk holds, and how to save it: tierfs status",
     )
+
+
+def _nothing() -> None:
+    pass
 
 
 _ID_BYTES = 16
@@ -81,6 +91,10 @@ class MetadataStore:
         """Open the metadata in directory `path`; raises NotFound, Conflict or DataLoss."""
         self.path = path = path.resolve()
         self.clock = clock
+        self.owner_due_s = math.inf
+        """Time since boot from which `ask_owner` is called before each transaction of `write`, outside of the lock."""
+        self.ask_owner: Callable[[], None] = _nothing
+        """See journal/owner_watch.py."""
         lmdb_environment.add_user(path, self)  # all stores of one path share an environment
         try:
             with self.read() as txn:
@@ -115,6 +129,8 @@ class MetadataStore:
         Raises before the block in a store that may only be read: Fenced in a fenced one or a replica, PermissionDenied
         in one that only a newer tierfs may write.
         """
+        if self.clock.boot_s() >= self.owner_due_s:
+            self.ask_owner()
         return write_transaction(lmdb_environment.open_environment(self.path), self.clock, require_owner)
 
     def write_notes(self) -> AbstractContextManager[WriteTransaction]:

@@ -1,8 +1,8 @@
 """`tierfs recover --from-objects`: rebuild a store from its objects alone, when journal and checkpoints are lost too.
 
 It rebuilds bytes, not verbs: concatenated, truncated or deleted bytes may reappear; policies and seals do not. Crash
-order: objects read and linked on this disk alone -> slot won, in the range of a new epoch, which voids the rest of the
-journal -> checkpoint, without which that slot cannot be replayed -> store.toml.
+order: objects read and linked on this disk alone -> epoch recorded -> slot won, in the range of that epoch, which voids
+the rest of the journal -> checkpoint, without which that slot cannot be replayed -> store.toml.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import DataLoss, InvalidRequest, TierfsError
-from tierfs.journal import reader
+from tierfs.journal import epochs, reader
 from tierfs.journal.checkpoint import Checkpointer
 from tierfs.journal.publish import Publisher
 from tierfs.journal.reader import JournalListing
@@ -205,6 +205,7 @@ class Rebuilding:
             )
             txn.update_store(journal=state)
             changes.owner_begins(txn, socket.gethostname())
+        epochs.begin(self._storage, epoch, self._metadata.store_id, self._metadata.clock.now_ms())
         publisher.publish(claims=True)
         Checkpointer(self._metadata, self._storage, publisher, 1).checkpoint()
         return epoch
@@ -276,7 +277,8 @@ def _ignored(listing: JournalListing) -> str:
 
 def _past(storage: ChunkStorage, listing: JournalListing, found: Inventory, offloaded: list[OffloadedLedger]) -> _Past:
     """Return the highest epoch and sequence of earlier owners; ours must be higher than both."""
-    past = _Past(epoch=max([found.newest_epoch, listing.epoch, *(ledger.epoch for ledger in offloaded)]))
+    seen = (found.newest_epoch, listing.epoch, epochs.newest(storage))
+    past = _Past(epoch=max([*seen, *(ledger.epoch for ledger in offloaded)]))
     if past.epoch > MAX_EPOCH:
         raise DataLoss(f"the journal has an impossible slot, {listing.last_slot}", remedy="remove that object")
     for items, read in ((listing.slots, reader.read_entry), (listing.checkpoints, reader.read_manifest)):

@@ -7,8 +7,6 @@ the same place are not touched, and listed: `tierfs adopt pulsar` reads them.
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from uuid import UUID
@@ -20,7 +18,7 @@ from tierfs.adoption.link import Standing
 from tierfs.adoption.plan import LedgerPart, LedgerPlan
 from tierfs.backup.segment import ObjectFile
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, NotFound
+from tierfs.errors import AlreadyExists, DataLoss, NotDirectory, NotFound
 from tierfs.ledger import keys as object_keys
 from tierfs.ledger.blocks import Deviations
 from tierfs.ledger.index import LedgerIndex
@@ -94,8 +92,7 @@ def _metadata_of(storage: ChunkStorage, copy: StoredObject) -> dict[str, str]:
     part, named = entries.first_part(ObjectFile(storage, copy), copy.name), copy_of(copy.name)
     if not part.path or named is None:
         return {}
-    name = base64.urlsafe_b64encode(part.path.encode()).decode("ascii")
-    ours = {"store": part.store_id, "epoch": str(named[1]), "name": name}
+    ours = {"store": part.store_id, "epoch": str(named[1]), object_keys.NAME_KEY: object_keys.encoded_path(part.path)}
     return {**ours, object_keys.VERSION_KEY: object_keys.FORMAT_VERSION, object_keys.ROLE_KEY: Role.DATA.value}
 
 
@@ -112,10 +109,7 @@ def _parsed(data: StoredObject, listed: Mapping[str, StoredObject]) -> Offloaded
     object_keys.check_version(metadata, data.name)
     key = names.ledger_key(data.name)
     epoch = units.decimal(metadata.get("epoch", ""), MAX_EPOCH)
-    try:
-        path = names.join(names.split(base64.urlsafe_b64decode(metadata.get("name", "")).decode()))
-    except (binascii.Error, UnicodeDecodeError, InvalidRequest) as exc:
-        raise DataLoss(f"{names.printable(data.name)}: its name cannot be decoded: {exc}") from exc
+    path = object_keys.path_of(metadata)
     if not path or key is None or key.ledger_id is None or epoch is None or metadata.get("role") != Role.DATA.value:
         raise DataLoss(f"{names.printable(data.name)} does not say which ledger it is")
     return OffloadedLedger(data, index, key.uuid, path, key.ledger_id, epoch)

@@ -13,8 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.errors import AlreadyExists, Fenced, NotFound, Unavailable
-from tierfs.journal import reader, replay
+from tierfs.errors import AlreadyExists, NotFound, Unavailable
+from tierfs.journal import epochs, reader, replay
 from tierfs.journal.names import slot_name
 from tierfs.journal.publish import read_small
 from tierfs.metadata import changes, journal_state
@@ -51,8 +51,11 @@ class Takeover:
         """
         with self.metadata.read() as txn:
             epoch = txn.store.store_epoch + 1
+        self._catch_up(epoch)
+        epoch = max(epoch, epochs.newest(self.storage) + 1)  # beyond an owner that the journal no longer names
+        epochs.begin(self.storage, epoch, self.metadata.store_id, self.metadata.clock.now_ms())
         attempt = new_id()
-        for number in range(_TRIES):
+        for number in range(1, _TRIES + 1):
             if number % _LIST_EVERY == 0:
                 self._catch_up(epoch)
             entry = self._entry(epoch, attempt)
@@ -101,7 +104,7 @@ class Takeover:
 
     def _replay(self, entry: pb.JournalEntry, epoch: int) -> None:
         if entry.store_epoch >= epoch:
-            raise _faster(entry.store_epoch)
+            raise epochs.faster(entry.store_epoch)
         with self.metadata.write() as txn:
             replay.apply_entry(txn, entry)
 
@@ -113,7 +116,7 @@ class Takeover:
         later += [reader.read_manifest(self.storage, listing.checkpoints[slot]).store_epoch for slot in checkpoints]
         newest = max(later, default=0)
         if newest >= entry.store_epoch:
-            raise _faster(newest)
+            raise epochs.faster(newest)
         if later:
             raise SupersededError(f"slot {entry.slot} was deleted before")
 
@@ -123,10 +126,3 @@ class Takeover:
             # The previous owner may have used ids that its journal never named.
             next_id = max(txn.store.next_id, journal_state.first_of(entry.store_epoch))
             txn.update_store(next_id=next_id, created_ms=txn.now_ms)
-
-
-def _faster(epoch: int) -> Fenced:
-    return Fenced(
-        f"another recovery took the bucket over meanwhile, with epoch {epoch}",
-        remedy="use the store it made, or recover again to replace it",
-    )

@@ -81,17 +81,20 @@ def _last_id(txn: ReadTransaction, directory: Entry | None) -> int:
     return max((ledger_id for ledger_id in ids if ledger_id is not None), default=-1)
 
 
-def find(txn: ReadTransaction, name: str) -> tuple[SegmentRecord, Ledger]:
-    """Return a ledger by its segment's name. Raises NotFound, IsDirectory, InvalidRequest for another segment."""
+def find(txn: ReadTransaction, name: str, *, held: bool = False) -> tuple[SegmentRecord, Ledger]:
+    """Return a ledger by its segment's name; `held`: see positions.being_offloaded.
+
+    Raises NotFound, IsDirectory, InvalidRequest for another segment.
+    """
     segment = directories.segment_by_name(txn, name)
     if segment.kind is not SegmentKind.LEDGER:
         raise InvalidRequest(f"{names.printable(name)} is not a ledger", remedy=f"tierfs cat {names.printable(name)}")
-    return segment, _described(txn, names.join(names.split(name)), segment, positions.being_offloaded(txn))
+    return segment, _described(txn, names.join(names.split(name)), segment, positions.being_offloaded(txn, held=held))
 
 
-def below(txn: ReadTransaction, path: str) -> Iterator[Ledger]:
-    """Yield every ledger at or below a path, in the order of names. Raises NotFound."""
-    in_progress = positions.being_offloaded(txn)
+def below(txn: ReadTransaction, path: str, *, held: bool = False) -> Iterator[Ledger]:
+    """Yield every ledger at or below a path, in the order of names; `held`: as in `find`. Raises NotFound."""
+    in_progress = positions.being_offloaded(txn, held=held)
     for name, segment in records_below(txn, path):
         yield _described(txn, name, segment, in_progress)
 

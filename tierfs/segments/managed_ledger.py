@@ -228,18 +228,18 @@ Remove = Callable[[WriteTransaction, SegmentRecord], None]
 """Deletes one segment inside a transaction."""
 
 
-def plan(txn: ReadTransaction, path: str, before_ledger: int) -> Deletion:
-    """Return what `trim` would delete. Raises NotFound, InvalidRequest for a segment."""
+def plan(txn: ReadTransaction, path: str, before: Position) -> Deletion:
+    """Return what `trim` would delete. Raises NotFound, InvalidRequest for a segment or a position outside of it."""
     deletion = Deletion()
-    for segment in _closed_before(txn, path, before_ledger):
+    for segment in _closed_before(txn, path, before):
         deletion = deletion.plus(segment)
     return deletion
 
 
-def trim(metadata: MetadataStore, path: str, before_ledger: int, remove: Remove) -> Deletion:
-    """Delete every closed ledger with a smaller id, oldest first; open ones stay. Raises as `plan`."""
+def trim(metadata: MetadataStore, path: str, before: Position, remove: Remove) -> Deletion:
+    """Delete every closed ledger that lies wholly before a position, oldest first. Raises as `plan`."""
     with metadata.read() as view:
-        segments = iter(_closed_before(view, path, before_ledger))
+        segments = iter(_closed_before(view, path, before))
     deletion = Deletion()
     while batch := list(islice(segments, _TOGETHER)):
         with metadata.write() as txn:
@@ -251,6 +251,6 @@ def trim(metadata: MetadataStore, path: str, before_ledger: int, remove: Remove)
     return deletion
 
 
-def _closed_before(txn: ReadTransaction, path: str, before_ledger: int) -> list[SegmentRecord]:
+def _closed_before(txn: ReadTransaction, path: str, before: Position) -> list[SegmentRecord]:
     members = positions.members(txn, positions.directory_of(txn, path))
-    return [member.segment for member in members if member.segment.sealed and member.ledger_id < before_ledger]
+    return [member.segment for member in positions.closed_before(members, before, path)]

@@ -18,7 +18,7 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.types import DirectoryId, EntryKind, SegmentId, SegmentKind
 
-_TEXT = re.compile(r"([0-9]{1,20}):([0-9]{1,20})")
+_TEXT = re.compile(r"([0-9]{1,20})(?::([0-9]{1,20}))?")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -33,11 +33,13 @@ class Position:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse a position as users write it, like 42:7. Raises InvalidRequest."""
+        """Parse a position as users write it, like 42:7; 42 is the begin of ledger 42. Raises InvalidRequest."""
         match = _TEXT.fullmatch(text)
         if match is None:
-            raise InvalidRequest(f"{printable(text)} is not a position", remedy="write LEDGER:ENTRY, like 42:7")
-        return cls(int(match[1]), int(match[2]))
+            raise InvalidRequest(
+                f"{printable(text)} is not a position", remedy="write LEDGER or LEDGER:ENTRY, like 42 or 42:7"
+            )
+        return cls(int(match[1]), int(match[2] or 0))
 
 
 EARLIEST = Position(-1, -1)
@@ -91,8 +93,11 @@ def directory_of(txn: ReadTransaction, path: str) -> DirectoryId:
     return DirectoryId(entry.id)
 
 
-def require_valid(position: Position, ledgers: Sequence[MemberLedger], path: str) -> None:
-    """Raise InvalidRequest unless a ledger has the entry, or the position is the one after its last entry."""
+def closed_before(ledgers: Sequence[MemberLedger], position: Position, path: str) -> list[MemberLedger]:
+    """Return the closed ledgers that lie wholly before a position, which an empty ledger at it does not.
+
+    Raises InvalidRequest unless a ledger has the entry, or the position is the one after its last entry.
+    """
     member = next((ledger for ledger in ledgers if ledger.ledger_id == position.ledger_id), None)
     if member is None:
         ids = f"{ledgers[0].ledger_id} to {ledgers[-1].ledger_id}" if ledgers else "none"
@@ -103,6 +108,13 @@ def require_valid(position: Position, ledgers: Sequence[MemberLedger], path: str
         raise InvalidRequest(
             f"position {position} is not in {printable(path)}: ledger {member.ledger_id} ends at {member.entries}"
         )
+    return [ledger for ledger in ledgers if ledger.segment.sealed and _is_before(ledger, position)]
+
+
+def _is_before(ledger: MemberLedger, position: Position) -> bool:
+    if ledger.ledger_id != position.ledger_id:
+        return ledger.ledger_id < position.ledger_id
+    return 0 < ledger.entries <= position.entry_id
 
 
 def _member(txn: ReadTransaction, segment_id: int) -> MemberLedger | None:
@@ -160,9 +172,12 @@ class ManagedStatus:
     """Position of the first entry of a closed ledger that is not offloaded; None when there is no such ledger."""
 
 
-def being_offloaded(txn: ReadTransaction) -> set[SegmentId]:
-    """Return the segments with an intent: an object of them is being made."""
-    return {intent.segment_id for _, intent in txn.scan(INTENTS)}
+def being_offloaded(txn: ReadTransaction, *, held: bool) -> set[SegmentId]:
+    """Return the segments of which an object is being made: by their intents, if a process holds the store.
+
+    The next one to hold it ends the intents that a killed one left, before anything else.
+    """
+    return {intent.segment_id for _, intent in txn.scan(INTENTS)} if held else set()
 
 
 def offload_state(known: LedgerRecord, in_progress: Collection[SegmentId]) -> OffloadState:
@@ -179,11 +194,14 @@ def is_local_deleted(segment: SegmentRecord, known: LedgerRecord) -> bool:
     return known.offload.complete and (known.offload.local_deleted or not segment.local.count)
 
 
-def status(txn: ReadTransaction, path: str) -> ManagedStatus:
-    """Return the status of a managed ledger. Raises NotFound, InvalidRequest for a segment."""
+def status(txn: ReadTransaction, path: str, *, held: bool) -> ManagedStatus:
+    """Return the status of a managed ledger; `held`: see being_offloaded.
+
+    Raises NotFound, InvalidRequest for a segment.
+    """
     directory_id = directory_of(txn, path)
     ledgers = members(txn, directory_id)
-    in_progress = being_offloaded(txn)
+    in_progress = being_offloaded(txn, held=held)
     waiting = (
         member
         for member in ledgers

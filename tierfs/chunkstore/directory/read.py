@@ -22,9 +22,10 @@ from dataclasses import dataclass
 from tierfs import osio
 from tierfs.chunkstore.directory.tree import READ_FLAGS, RootDirectory, map_os_errors
 from tierfs.chunkstore.protocol import OnReceived, StoredObject
-from tierfs.chunkstore.validate import MAX_METADATA_BYTES, STEP_BYTES, check_etag, check_range, is_relative, past_end
+from tierfs.chunkstore.validate import STEP_BYTES, check_etag, check_range, is_relative, past_end
 from tierfs.errors import DataLoss, NotFound
 from tierfs.names import printable
+from tierfs.types import MAX_METADATA_BYTES
 
 Describe = Callable[[str, os.stat_result], StoredObject]
 """Makes the description of an object from its file's status; decides the etag."""

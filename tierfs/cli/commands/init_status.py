@@ -118,7 +118,8 @@ def status(session: Session) -> None:
     from tierfs.holder.status import store_status
 
     with session.open_store() as store:
-        report = store_status(store.metadata, store.files, store.paths.holder, store.path)
+        unknown = store.owner_watch.ask()
+        report = store_status(store.metadata, store.files, store.paths.holder, store.path, unknown)
         ours = {str(mount.mountpoint): state_of(mount) for mount in mounts() if mount.store == store.path}
         alive, dead, silent = ([point for point in ours if ours[point] is state] for state in MountState)
         waiting = [reads for point in alive if (reads := waiting_at(point)) is not None]
@@ -170,7 +171,7 @@ def status_text(
         ("not offloaded", output.size(report.not_offloaded_bytes)),
         ("oldest of it", _oldest(report)),
         ("journal", _journal(report.journal)),
-        ("uploads", f"{report.uploads_in_flight} in flight"),
+        ("uploads", f"{report.uploads_in_flight} in flight{_left(report.uploads_left)}"),
         ("garbage", f"{output.count(report.garbage, 'object')}, {output.size(report.garbage_bytes)}"),
         ("holder", str(report.holder or "none")),
     ]
@@ -186,6 +187,10 @@ def status_text(
     rows += [("garbage error", printable(error)) for error in report.garbage_errors]
     rows += [("warning", printable(warning)) for warning in report.warnings]
     return output.table(rows)
+
+
+def _left(uploads: int) -> str:
+    return f", {uploads} to clean up after a process that was killed" if uploads else ""
 
 
 def _endangered(endangered: Endangered) -> Iterator[tuple[str, str]]:
@@ -249,7 +254,7 @@ def _journal(journal: JournalStatus) -> str:
 def _fencer(journal: JournalStatus) -> str:
     """Return the owner that fenced the store, as far as known."""
     if journal.old_backup:
-        return " of its own (this is an old backup)"
+        return " of its own (an old backup, or a copy of it is in use)"
     host = f" on {printable(journal.fencer.host)}" if journal.fencer.host else ""
     since = f" since {output.clock_time(journal.fencer.since_ms)}" if journal.fencer.since_ms else ""
     return host + since

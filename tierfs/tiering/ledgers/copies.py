@@ -13,16 +13,13 @@ object is read instead, if it is ours.
 
 from __future__ import annotations
 
-import base64
 import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from itertools import islice
-from urllib.parse import quote
 from uuid import UUID
 
-import tierfs
 from tierfs import names, object_names, units
 from tierfs.backup.segment import ObjectFile
 from tierfs.checksum import twice
@@ -50,8 +47,6 @@ _BOOKIE = "tierfs:3181"
 """Name of a bookie that had the entries: Pulsar's reader requires one and never contacts it."""
 
 _COPY = re.compile(rf"{ENTRIES_PREFIX}entries-[0-9]{{1,20}}-e(?P<epoch>[0-9]{{1,20}})-(?P<attempt>[0-9a-f]{{32}})")
-_AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
-"""Characters of a managed ledger's name that metadata keep; others are percent-encoded, as Pulsar does with topics."""
 
 
 def user_metadata(
@@ -59,10 +54,7 @@ def user_metadata(
 ) -> dict[str, str]:
     """Return the user metadata of a data or index object: Pulsar's, and store, epoch, attempt and name for tierfs."""
     path = directories.path_of(txn, segment.parent_id, segment.name)
-    managed_ledger = quote(path.rpartition("/")[0], safe=_AS_IT_IS)
-    for_pulsar = object_keys.user_metadata(role, managed_ledger, f"tierfs {tierfs.__version__}", "none")
-    name = base64.urlsafe_b64encode(path.encode()).decode("ascii")
-    return {**for_pulsar, **extra, **_ours(txn, uuid), "name": name}
+    return object_keys.tierfs_metadata(role, path, {**extra, **_ours(txn, uuid)})
 
 
 def put_copy(

@@ -156,14 +156,11 @@ class ManagedOffload:
 
 
 def _plan(members: Sequence[MemberLedger], before: Position | None, path: str) -> _Plan:
-    if before is not None:
-        positions.require_valid(before, members, path)
-
-    def is_inside(member: MemberLedger) -> bool:
-        return member.segment.sealed and (before is None or member.end <= before)
-
-    inside = [member for member in members if is_inside(member) and member.segment.length]
-    following = next((member for member in members if not is_inside(member)), None)
+    closed = [member for member in members if member.segment.sealed]
+    before_it = closed if before is None else positions.closed_before(members, before, path)
+    ids = {member.segment.id for member in before_it}
+    inside = [member for member in before_it if member.segment.length]
+    following = next((member for member in members if member.segment.id not in ids), None)
     end = members[-1].end if members else ""
     first = end if following is None else Position(following.ledger_id, 0)
     todo = tuple(member for member in inside if not member.segment.whole_in_cold)

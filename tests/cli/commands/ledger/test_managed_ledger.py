@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
@@ -12,7 +14,13 @@ from tests.commands import tierfs
 from tierfs.app import store as app
 from tierfs.app.verbs import open_managed_ledger
 from tierfs.errors import Closed, Fenced, Unavailable
+from tierfs.holder.lock import hold
+from tierfs.metadata import directories, entries
+from tierfs.metadata.ledger_and_batch_records import OffloadProgress
+from tierfs.metadata.records import IntentRecord
+from tierfs.metadata.tables import INTENTS
 from tierfs.segments.positions import Position
+from tierfs.types import AttemptId, LocationId
 
 
 @pytest.fixture
@@ -84,9 +92,9 @@ def test_a_trim_deletes_closed_ledgers_in_both_tiers(path: Path) -> None:
     done = tierfs("ledger", "trim", "t", "--before", 10, "--yes", "--json", store=path).json
     assert (done["segments"], done["local_bytes"], done["cold_bytes"], done["removed"]) == (2, 10, 10, True)
     assert len(lines(tierfs("ledger", "ls", "--json", store=path).out)) == 2
-    assert "deleted 1 ledger of t" in tierfs("ledger", "trim", "t", "--before", 99, "--yes", store=path).out
+    assert "deleted 1 ledger of t" in tierfs("ledger", "trim", "t", "--before", 11, "--yes", store=path).out
     assert [one["state"] for one in lines(tierfs("ledger", "ls", "--json", store=path).out)] == ["open"]
-    assert "deleted 0 ledgers" in tierfs("ledger", "trim", "t", "--before", 99, store=path).out
+    assert "deleted 0 ledgers" in tierfs("ledger", "trim", "t", "--before", "11:1", store=path).out
 
 
 def test_a_delete_takes_closed_ledgers_or_none(path: Path) -> None:
@@ -107,6 +115,12 @@ def test_a_delete_takes_closed_ledgers_or_none(path: Path) -> None:
         (["status", "nowhere"], 3, "nowhere does not exist"),
         (["status", name(1)], 2, "is a segment, not a managed ledger"),
         (["trim", "nowhere", "--before", 1], 3, "nowhere does not exist"),
+        (["trim", "t", "--before", 44, "--yes"], 2, "it has no ledger 44 (it has 1 to 11)"),
+        (["trim", "t", "--before", 44, "--dry-run"], 2, "it has no ledger 44"),
+        (["trim", "t", "--before", 3, "--yes"], 2, "it has no ledger 3"),
+        (["trim", "t", "--before", "2:2", "--yes"], 2, "ledger 2 ends at 1"),
+        (["trim", "t", "--before", "-1", "--yes"], 2, "-1 is not a position"),
+        (["offload", "t", "--before", 44], 2, "it has no ledger 44"),
         (["delete", "t", "--yes"], 2, "is a directory"),
         (["delete", "t/99", "--yes"], 3, "does not exist"),
     ],
@@ -114,6 +128,7 @@ def test_a_delete_takes_closed_ledgers_or_none(path: Path) -> None:
 def test_bad_input(path: Path, words: list[object], code: int, told: str) -> None:
     refused = tierfs("ledger", *words, store=path, check=False)
     assert (refused.code, told in refused.err) == (code, True), refused
+    assert len(lines(tierfs("ledger", "ls", "--json", store=path).out)) == 4
 
 
 def test_a_managed_ledger_offloads_what_it_is_asked_to_until_it_is_closed(path: Path) -> None:
@@ -153,3 +168,33 @@ def test_a_living_writer_is_fenced_on_request(path: Path, target: str) -> None:
         with pytest.raises(Fenced):
             managed.add([b"late"])
     assert tierfs("ledger", "read", name(11), store=path).out == "openmine"
+
+
+def test_a_killed_attempt_is_not_in_progress(path: Path) -> None:
+    with app.open_store(path) as store:
+        with store.metadata.write() as txn:
+            segment = directories.segment_by_name(txn, name(1))
+            begun = replace(entries.find(txn, segment.id), offload=OffloadProgress.begun(uuid4(), "tierfs"))
+            entries.put_ledger(txn, begun)
+            intent = IntentRecord(
+                attempt=AttemptId("x"),
+                location_id=LocationId(1),
+                name="x",
+                segment_id=segment.id,
+                start_offset=0,
+                end_offset=1,
+            )
+            txn.put(INTENTS, b"x", intent)
+
+        def shown() -> tuple[str, str, str]:
+            status = tierfs("ledger", "status", "t", "--json", store=path).json["ledgers"][0]["offload"]
+            listed = lines(tierfs("ledger", "ls", "--json", store=path).out)[0]["offload"]
+            return status, listed, tierfs("ledger", "info", name(1), "--json", store=path).json["offload"]
+
+        assert shown() == ("failed", "failed", "failed")
+        assert "1 to clean up" in tierfs("status", store=path).out
+        with hold(store.paths.holder, store.clock):
+            assert shown() == ("in progress", "in progress", "in progress")
+            assert "1 in flight" in tierfs("status", store=path).out
+    tierfs("ledger", "offload", "t", store=path)
+    assert "0 in flight" in tierfs("status", store=path).out

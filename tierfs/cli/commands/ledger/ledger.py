@@ -77,7 +77,7 @@ def close(session: Session, segment: str) -> None:
             ledgers.find(txn, name)
         store.engine.seal(name)
         with store.metadata.read() as txn:
-            ledger = ledgers.find(txn, name)[1]
+            ledger = ledgers.find(txn, name, held=store.is_held)[1]
     session.done(asdict(ledger), f"closed {printable(ledger.segment)}: {output.count(ledger.entries, 'entry')}")
 
 
@@ -91,7 +91,7 @@ def ls(session: Session, path: str) -> None:
     with session.open_store() as store:
         name = store.segment_of_path(path)
         with store.metadata.read() as txn:
-            rows = list(ledgers.below(txn, name))
+            rows = list(ledgers.below(txn, name, held=store.is_held))
     # Print after releasing the snapshot: a pager may be slow.
     lines = [json.dumps(asdict(row)) for row in rows] if session.json else output.lines(map(_cells, rows), *_COLUMNS)
     for line in lines:
@@ -162,7 +162,7 @@ def info(session: Session, segment: str) -> None:
     with session.open_store() as store:
         name = store.segment_of_path(segment)
         with store.metadata.read() as txn:
-            record, ledger = ledgers.find(txn, name)
+            record, ledger = ledgers.find(txn, name, held=store.is_held)
             ledger_record = metadata_ledgers.find(txn, record.id)
     offload, local_deleted = ledger_record.offload, is_local_deleted(record, ledger_record)
     uuid = None if offload.uuid is None else str(offload.uuid)

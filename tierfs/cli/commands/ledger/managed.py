@@ -23,12 +23,14 @@ from tierfs.segments.positions import LedgerStatus, ManagedStatus, Position
 if TYPE_CHECKING:
     from tierfs.tiering.ledgers.managed import PrefixOffloaded
 
+_POSITION = "LEDGER[:ENTRY]"
+
 _COLUMNS = (">8", "<6", ">17", ">10", "<")
 
 
 @command("offload")
 @click.argument("managed_ledger")
-@click.option("--before", metavar="LEDGER:ENTRY", help="Position to stop at  [default: the end of the closed ledgers]")
+@click.option("--before", metavar=_POSITION, help="Position to stop at  [default: the end of the closed ledgers]")
 def offload(session: Session, managed_ledger: str, before: str | None) -> None:
     """Copy closed ledgers of MANAGED_LEDGER to the cold tier.
 
@@ -77,7 +79,7 @@ def status(session: Session, managed_ledger: str) -> None:
     with session.open_store() as store:
         name = store.segment_of_path(managed_ledger)
         with store.metadata.read() as txn:
-            report = positions.status(txn, name)
+            report = positions.status(txn, name, held=store.is_held)
     data = {**asdict(report), "ledgers": [_ledger_data(ledger) for ledger in report.ledgers]}
     session.result(data, "\n".join([*output.lines(map(_cells, report.ledgers), *_COLUMNS), _sums(report)]))
 
@@ -107,25 +109,26 @@ def _sums(report: ManagedStatus) -> str:
 
 @command("trim")
 @click.argument("managed_ledger")
-@click.option("--before", type=int, metavar="LEDGER", required=True, help="Id of the first ledger to keep.")
+@click.option("--before", metavar=_POSITION, required=True, help="First ledger to keep, or a position in it.")
 @click.option("--dry-run", is_flag=True, help="Show the ledgers to delete, and change nothing.")
 @yes_option
-def trim(session: Session, managed_ledger: str, before: int, dry_run: bool, yes: bool) -> None:
-    """Delete closed ledgers of MANAGED_LEDGER before a given one.
+def trim(session: Session, managed_ledger: str, before: str, dry_run: bool, yes: bool) -> None:
+    """Delete closed ledgers of MANAGED_LEDGER that lie wholly before a position.
 
-    They are deleted in both tiers. Open ledgers are kept. Objects are deleted after a grace period; objects that tierfs
-    did not write are kept.
+    They are deleted in both tiers. Open ledgers are kept. The position after the last entry is one, too. Objects are
+    deleted after a grace period; objects that tierfs did not write are kept.
     """
+    position = Position.parse(before)
     with session.open_store() as store:
         name = store.segment_of_path(managed_ledger)
         with store.metadata.read() as txn:
-            plan = trimming.plan(txn, name, before)
+            plan = trimming.plan(txn, name, position)
         if dry_run:
             session.result(_trimmed(name, plan, removed=False), f"would delete {_described(name, plan)}")
             return
         if plan.segments and not yes:
             ask("ledger trim", f"delete {_described(name, plan)}?")
-        done = verbs.trim_ledgers(store, name, before)
+        done = verbs.trim_ledgers(store, name, position)
         unpublished = verbs.settle(store)
     session.note_unpublished(unpublished)
     session.done(_trimmed(name, done, removed=True), f"deleted {_described(name, done)}")
