@@ -226,7 +226,7 @@ def _policy(txn: WriteTransaction, message: pb.PolicyRecord) -> None:
     record = POLICIES.codec.from_message(message)
     untrusted.check_id(record.target_id, "a policy")
     try:
-        policy.inherit([record.settings])
+        policy.check_stored(record.settings)
     except (InvalidRequest, ValueError) as exc:
         raise DataLoss(f"the journal holds an impossible policy: {exc}", remedy="upgrade tierfs") from exc
     txn.put(POLICIES, tables.u64(record.target_id), record)

@@ -292,7 +292,7 @@ def _checked(uploaded: UploadedObject, listed: Mapping[str, StoredObject]) -> Up
 
 def _policy(txn: ReadTransaction, into: str) -> Policy:
     """Return the policy below a directory. Raises NotDirectory, or InvalidRequest if cold bytes are not read there."""
-    policy = policies.of_directory(txn, _nearest_directory(txn, into))
+    policy = policies.of_directory(txn, _nearest_directory(txn, into)).values
     if policy.read_priority is ReadPriority.LOCAL_ONLY:
         where = printable(into) or "/"
         raise InvalidRequest(

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tierfs import names
 from tierfs.metadata import chains, directories, tables
 from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.policies import Effective
+from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS, TOUCHES
@@ -205,11 +205,11 @@ class Snapshots:
 
     def _look_at(self, segment_ids: Iterable[SegmentId]) -> None:
         with self._metadata.read() as txn:
-            effective = Effective(txn)
+            cache = PolicyCache()
             for segment_id in segment_ids:
                 self.failed.pop(segment_id, None)
                 try:
-                    waits_for = self._look_at_one(txn, segment_id, effective)
+                    waits_for = self._look_at_one(txn, segment_id, cache)
                 except Exception as exc:  # any error: one segment must not stop the others
                     self.failed[segment_id] = exc
                     self._planner.drop(segment_id)
@@ -221,26 +221,26 @@ class Snapshots:
                 self._first.pop(segment_id, None)
                 self._queue.pop(segment_id, None)
 
-    def _look_at_one(self, txn: ReadTransaction, segment_id: SegmentId, effective: Effective) -> int:
+    def _look_at_one(self, txn: ReadTransaction, segment_id: SegmentId, cache: PolicyCache) -> int:
         """Give the planner a segment's view; return the next journal sequence that changes it, or 0."""
         segment = directories.segment(txn, segment_id)
         if segment is None or not segment.local.count or segment.status is SegmentStatus.DELETED:
             self._planner.drop(segment_id)
             return 0
-        view, waits_for = view_of(txn, segment, effective, self._is_stuck)
+        view, waits_for = view_of(txn, segment, cache, self._is_stuck)
         self._planner.put(view)
         return waits_for
 
 
 def view_of(
-    txn: ReadTransaction, segment: SegmentRecord, effective: Effective, is_stuck: Callable[[ObjectKey], bool]
+    txn: ReadTransaction, segment: SegmentRecord, cache: PolicyCache, is_stuck: Callable[[ObjectKey], bool]
 ) -> tuple[SegmentSummary, int]:
     """Return the planner's view of a segment with local bytes, and the next journal sequence that changes it.
 
     The sequence is 0 when the journal names all its cold bytes.
     """
     active = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.local.last_chunk) if segment.active else None
-    policy = effective.of(segment)
+    policy = cache.of(txn, segment).values
     published = txn.store.journal.published_sequence
     unpublished: set[int] = set()
 
