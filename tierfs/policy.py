@@ -30,9 +30,10 @@ class Policy:
     """Age at which the active chunk ends, so that a slow segment is cold in time too."""
     offload_after_s: int | None = 0
     """Time from the end of a chunk to its offload; more joins small neighbours into one object. None: until a command
-    or the disk needs it, or a ledger `offload_above_bytes`."""
+    or the disk needs it, or `offload_above_bytes`."""
     offload_above_bytes: int | None = None
-    """Bytes of a managed ledger that may be on this disk alone before its oldest closed ledgers are offloaded."""
+    """Bytes of complete chunks of a stream, or of a managed ledger, that may be on this disk alone before the oldest
+    chunks or closed ledgers are offloaded."""
     deletion_lag_s: int | None = 4 * 3600
     """Time that local bytes stay after they are cold, so that fresh data is read locally; None: until room is
     needed."""

@@ -30,7 +30,7 @@ from tierfs.tiering.candidates import (
 )
 from tierfs.tiering.offload_queue import ObjectKey, Ordered
 from tierfs.tiering.planner import Planner
-from tierfs.tiering.policy import ColdCopy, LedgerPlace, PendingObject, SegmentSummary
+from tierfs.tiering.policy import ColdCopy, PendingObject, SegmentSummary, StreamPlace
 from tierfs.types import SegmentId, SegmentKind, SegmentStatus, Tier
 
 
@@ -261,17 +261,25 @@ def view_of(
         local_bytes=segment.local.bytes,
         active_since_ms=_active_since_ms(txn, segment, active),
         active_bytes=active.length if active is not None else 0,
-        ledger=_ledger_place(segment) if segment.kind is SegmentKind.LEDGER else None,
+        ledger=segment.kind is SegmentKind.LEDGER,
+        place=_place(segment, active),
         pending=tuple(PendingObject(action, _ended_ms(txn, segment, action)) for action in objects),
         copies=tuple(sorted(first, key=lambda copy: copy.cold_since_ms)),
     )
     return view, min(unpublished, default=0)
 
 
-def _ledger_place(segment: SegmentRecord) -> LedgerPlace:
-    ledger_id = names.ledger_id(segment.name)
-    here_alone = 0 if segment.cold.count else segment.length
-    return LedgerPlace(segment.parent_id, segment.id if ledger_id is None else ledger_id, here_alone)
+def _place(segment: SegmentRecord, active: ChunkRecord | None) -> StreamPlace | None:
+    if segment.kind is SegmentKind.LEDGER:
+        ledger_id = names.ledger_id(segment.name)
+        number = segment.id if ledger_id is None else ledger_id
+        here_alone = 0 if segment.cold.count else segment.length
+        stream = (segment.parent_id, "")
+    else:
+        number, stream = segment.first_offset, (segment.parent_id, segment.stream)
+        here_alone = segment.range.length_bytes - segment.readable_bytes(Tier.COLD)
+        here_alone -= active.length if active is not None else 0  # it cannot be offloaded before it ends
+    return StreamPlace(stream, number, here_alone) if here_alone > 0 else None
 
 
 def _active_since_ms(txn: ReadTransaction, segment: SegmentRecord, active: ChunkRecord | None) -> int:
