@@ -99,7 +99,11 @@ POLICIES: tuple[Rule[Policies], ...] = (
     ),
     Rule(
         ("offload_after", "offload_above_bytes"),
-        lambda policies: policies.values.offload_after_s == 0 and policies.values.offload_above_bytes is not None,
+        lambda policies: (
+            policies.has_cold_tier
+            and policies.values.offload_after_s == 0
+            and policies.values.offload_above_bytes is not None
+        ),
         "all is offloaded at once, so that no size is ever reached",
     ),
     Rule(

@@ -184,6 +184,9 @@ def test_ledgers_that_are_not_cold_stay_unless_told_otherwise(store: TestStore, 
     assert hold(store) == Expired()  # an older one stays, so this one does too
     name = new_ledger(store, TEN, "t", close=False)
     clock.advance(2 * MINUTE_S)
+    assert hold(store) == Expired()
+    status = store_status(store.metadata, store.files, store.paths.holder, store.path)
+    assert status.overdue_bytes == 2 * SIZE, "the open one is not complete"
     store.metadata.host = Host.of(Settings(background=BackgroundSettings(retention_needs_offload=False)))
     assert retention(store).expire() == Expired(removed=2, bytes=2 * SIZE)
     assert store.segment(name).range.length_bytes == SIZE  # the open one stays, and whole

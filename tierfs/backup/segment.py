@@ -20,13 +20,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from tierfs import names, ranges
+from tierfs import contradictions, names, ranges
 from tierfs.checksum import grid_of
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import read_steps
 from tierfs.errors import AlreadyExists, DataLoss, NotFound
 from tierfs.journal import replay
-from tierfs.metadata import chains, changes, directories, store, tables
+from tierfs.metadata import chains, changes, directories, policies, store, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
@@ -293,6 +293,8 @@ class SegmentRestore:
             elif (brought := _objects(change)) is not None and gone.isdisjoint(brought):
                 replay.apply(txn, change)
         segment = _settle(txn, txn.must_get(SEGMENTS, tables.u64(segment.id), "the segment"))
+        # Its own policies meet those of another directory.
+        contradictions.refuse(policies.in_force(txn, segment))
         objects = _publish(txn, segment)
         return SegmentRestored(
             segment=dump.path,
