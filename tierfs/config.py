@@ -25,14 +25,16 @@ class Unit(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ValueKind:
-    """The unit of a setting and its smallest value; without one, a number is above zero."""
+    """The unit of a setting, its smallest and its largest value; without a smallest one, a number is above zero."""
 
     unit: Unit
     least: float | None = None
+    most: float | None = None
 
 
 Count = Annotated[int, ValueKind(Unit.NUMBER)]
 CountOrNone = Annotated[int, ValueKind(Unit.NUMBER, 0)]
+Percent = Annotated[int, ValueKind(Unit.NUMBER, 1, 100)]
 Size = Annotated[int, ValueKind(Unit.SIZE)]
 SizeOrNone = Annotated[int, ValueKind(Unit.SIZE, 0)]
 PartSize = Annotated[int, ValueKind(Unit.SIZE, 5 * MIB)]
@@ -159,7 +161,7 @@ class OffloadSettings:
         "More copies bytes less often and leaves more small objects.",
     ] = 8
     relocate_dead_percent: Annotated[
-        Count, "Dead share of an object, its head cut off, above which the rest is copied and the object goes."
+        Percent, "Dead share of an object, its head cut off, above which the rest is copied and the object goes."
     ] = 80
     relocate_min_bytes: Annotated[
         Size, "Smaller objects stay although they are mostly dead: they cost less than copying them."
@@ -183,13 +185,13 @@ class BackgroundSettings:
         Seconds, "Period in which a mounted replica looks for news of its bucket: one LIST each time."
     ] = 5.0
     high_watermark_percent: Annotated[
-        Count, "Use of the local filesystem above which cold bytes are evicted before their lag has passed."
+        Percent, "Use of the local filesystem above which cold bytes are evicted before their lag has passed."
     ] = 80
     high_watermark_bytes: Annotated[
         SizeOrNone, "The same for the bytes of local chunks, where the filesystem is shared; 0: no such limit."
     ] = 0
     unoffloaded_watermark_percent: Annotated[
-        Count,
+        Percent,
         "Share of the filesystem (and of high_watermark_bytes) that bytes on this disk alone may take before the "
         "largest are offloaded first and active chunks end early.",
     ] = 50

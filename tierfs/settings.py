@@ -174,7 +174,7 @@ def _checked(annotation: Any) -> Any:
         return plain
     if kind.unit is Unit.DIRECTORY:
         return Annotated[plain, BeforeValidator(_directory)]
-    bound = Field(gt=0) if kind.least is None else Field(ge=kind.least)
+    bound = Field(gt=0, le=kind.most) if kind.least is None else Field(ge=kind.least, le=kind.most)
     if kind.unit is Unit.NUMBER:
         return Annotated[plain, bound]
     parse: Any = units.parse_size if kind.unit is Unit.SIZE else units.parse_duration

@@ -80,6 +80,8 @@ def test_the_environment_overrides_the_file(file: Path) -> None:
         ("streams = 1", ["streams", "outside of a section", "[read]"]),
         ("[read]\nstreams = 0", ["read.streams = 0", "greater than 0"]),
         ("[offload]\nledger_block_bytes = '4MiB'", ["offload.ledger_block_bytes = '4MiB'", "5242880"]),
+        ("[background]\nhigh_watermark_percent = 101", ["high_watermark_percent = 101", "less than or equal to 100"]),
+        ("[offload]\nrelocate_dead_percent = 0", ["relocate_dead_percent = 0", "greater than or equal to 1"]),
         ("[read]\nstreams = 'many'", ["read.streams = 'many'", "integer"]),
         ("[read]\nbudget_bytes = '64 parsecs'", ["64 parsecs", "64MiB"]),
         ("[read]\nbudget_bytes = true", ["read.budget_bytes", "not a size"]),

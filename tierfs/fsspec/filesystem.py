@@ -115,7 +115,8 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
             self._connected().refresh()
 
     def info(self, path: str, **_: Any) -> paths.Info:
-        """Return name, size, type, kind, mtime, created; segments: sealed, generation, segment_id, start_offset too."""
+        """Return name, size, type, kind, mtime, created; of segments also sealed, generation, segment_id, start_offset,
+        read_priority and what sets it, read_priority_origin."""
         path = self._strip_protocol(path)
         with as_os_errors():
             return paths.info(self._connected().store.metadata, self._name(path), path, self._priority)
