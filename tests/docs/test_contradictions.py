@@ -11,9 +11,10 @@ import pytest
 
 from tierfs import contradictions, policy, settings
 from tierfs.app import store as app
+from tierfs.config import Settings
 from tierfs.contradictions import Rule
 from tierfs.errors import InvalidRequest
-from tierfs.metadata import policies
+from tierfs.metadata import directories, policies
 from tierfs.precedence import NO_HOST, Level, Policies, PolicyOrigin, SetBy
 from tierfs.segments import create
 from tierfs.setup.create import ColdChoice, init_store
@@ -55,7 +56,7 @@ OF_POLICIES = [row for row in rows() if "." not in row.pairs[0][0]]
 OF_SETTINGS = [row for row in rows() if "." in row.pairs[0][0]]
 
 
-def as_told(rule: Rule[Policies] | Rule[settings.Settings]) -> tuple[tuple[str, ...], bool, str]:
+def as_told(rule: Rule[Policies] | Rule[Settings]) -> tuple[tuple[str, ...], bool, str]:
     return rule.keys, rule.refused, rule.why
 
 
@@ -98,7 +99,7 @@ def test_what_the_document_calls_refused_is_refused_in_either_order_and_below(st
                 change(store, below, after)
             assert refusal.value.remedy
             with store.metadata.write() as txn:
-                set_there = policies.settings_of(txn, policies.directories.must_find(txn, below).id)
+                set_there = policies.settings_of(txn, directories.must_find(txn, below).id)
                 assert after[0] not in set_there, "nothing is changed"
                 for path in ("a", "a/b"):
                     policies.change(txn, path, put_settings={}, unset=row.keys)
@@ -165,4 +166,4 @@ def test_what_never_offloads_may_have_a_retention_that_needs_no_offload_or_a_lim
 def test_the_defaults_contradict_nothing() -> None:
     assert not is_refused()
     assert list(contradictions.useless(Policies())) == []
-    assert list(contradictions.useless_settings(settings.Settings())) == []
+    assert list(contradictions.useless_settings(Settings())) == []
