@@ -78,7 +78,7 @@ class TestStore:
                 collector=Collector(self.metadata, self.files, lambda _: self.cold, publisher.require_ownership),
                 settings=self.settings,
                 ballast_path=self.path / "ballast",
-                retention=Retention(self.metadata, self.engine, grace_s=self.settings.grace_s, needs_offload=True),
+                retention=Retention(self.metadata, self.engine, grace_s=self.settings.grace_s),
                 clocks=ClockCheck(self.metadata, self.clock, lambda: self.server_time_ms),
                 metrics=NullMetrics(),
             )

@@ -86,7 +86,12 @@ class ReadSettings:
     ] = 90.0
     open_files: Annotated[Count, "Local chunk files kept open for reading."] = 256
     local_threads: Annotated[AtOnce, "Threads for local bytes that are not in the page cache."] = 8
-    priority: Annotated[ReadPriority | None, "Overrides the policies' read priority for this store."] = None
+    priority: Annotated[ReadPriority | None, "Read priority where no policy sets one."] = None
+    override_priority: Annotated[
+        ReadPriority | None,
+        "Read priority on this host whatever the policies say; only a mount's option and a call are stronger. "
+        "`local-only` also keeps local bytes from being evicted.",
+    ] = None
     cache_bytes: Annotated[
         SizeOrNone,
         "Disk for fetched bytes, kept over restarts. 0, the default, is none: only the owner knows whether the disk "
@@ -212,7 +217,8 @@ class BackgroundSettings:
     ] = 60.0
     retention_needs_offload: Annotated[
         bool,
-        "Bytes that are not cold and named by the journal stay, however old; off: retention drops them all the same.",
+        "Bytes that are not cold and named by the journal stay, however old; off: retention drops them all the same. "
+        "Where no policy `retention_needs_offload` is set.",
     ] = True
     retry_first_s: Annotated[Seconds, "First pause before failed work is tried again; doubled each time."] = 1.0
     retry_longest_s: Annotated[Seconds, "Longest pause before failed work is tried again."] = 300.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tierfs import units
 from tierfs.errors import InvalidRequest
@@ -30,9 +30,10 @@ class Policy:
     """Age at which the active chunk ends, so that a slow segment is cold in time too."""
     offload_after_s: int | None = 0
     """Time from the end of a chunk to its offload; more joins small neighbours into one object. None: until a command
-    or the disk needs it, or a ledger `offload_above_bytes`."""
+    or the disk needs it, or `offload_above_bytes`."""
     offload_above_bytes: int | None = None
-    """Bytes of a managed ledger that may be on this disk alone before its oldest closed ledgers are offloaded."""
+    """Bytes of complete chunks of a stream, or of a managed ledger, that may be on this disk alone before the oldest
+    chunks or closed ledgers are offloaded."""
     deletion_lag_s: int | None = 4 * 3600
     """Time that local bytes stay after they are cold, so that fresh data is read locally; None: until room is
     needed."""
@@ -46,6 +47,8 @@ class Policy:
     """Time that bytes are kept after they were written; None: for ever."""
     retention_bytes: int | None = None
     """Number of a stream's newest bytes that are kept."""
+    retention_needs_offload: bool = True
+    """Whether bytes that are not cold, and named by the journal, stay however old or many they are."""
     read_priority: ReadPriority = ReadPriority.OFFLOADED_FIRST
     """The PIP's default; `tierfs init` writes local-first into a new store."""
 
@@ -78,56 +81,21 @@ TIERING_KEYS = tuple(_TIERING)
 
 _OPTIONAL = {**_TIERING, **_LIFETIMES}
 
-KEYS = (*BOUNDED_SIZES, *_TIMES, *TIERING_KEYS, *LIFETIME_KEYS, "read_priority")
+_SWITCHES = ("retention_needs_offload",)
+
+KEYS = (*BOUNDED_SIZES, *_TIMES, *TIERING_KEYS, *LIFETIME_KEYS, *_SWITCHES, "read_priority")
 """Names under which settings are stored."""
 
 
-def inherit(levels: list[Mapping[str, str]]) -> Policy:
-    """Return the policy of a segment: `levels` are settings from the root down; the nearest one wins."""
-    policy = Policy()
-    for level in levels:
-        for key, value in level.items():
-            policy = _with(policy, key, value)
-    return policy
-
-
-def retention_conflict(policy: Policy) -> tuple[str, str] | None:
-    """Return the offload setting that is not below its deletion setting, and the latter.
-
-    None when bytes are offloaded first.
-    """
-    if _not_below(policy.offload_after_s, policy.retention_age_s):
-        return "offload_after", "retention_age"
-    if _not_below(policy.offload_above_bytes, policy.retention_bytes):
-        return "offload_above_bytes", "retention_bytes"
-    return None
-
-
-def _not_below(threshold: int | None, limit: int | None) -> bool:
-    return threshold is not None and limit is not None and threshold >= limit
-
-
-def _with(policy: Policy, key: str, value: str) -> Policy:
-    if key in BOUNDED_SIZES:
-        # An older version accepted more, and stores keep what it wrote.
-        return replace(policy, **{key: min(int(value), MAX_OBJECT_BYTES)})  # type: ignore[arg-type]
-    if key in _TIMES:
-        return replace(policy, **{_TIMES[key]: int(value)})  # type: ignore[arg-type]
-    if key in _OPTIONAL:
-        return replace(policy, **{_OPTIONAL[key]: None if value == OFF else int(value)})  # type: ignore[arg-type]
-    if key == "read_priority":
-        return replace(policy, read_priority=ReadPriority(value))
-    raise InvalidRequest(f"policy {key!r} is unknown to this tierfs; it knows {', '.join(KEYS)}")
-
-
-Value = int | ReadPriority | None
-"""Bytes, seconds, a number, a read priority, or None for what is off."""
+Value = int | bool | ReadPriority | None
+"""Bytes, seconds, a number, yes or no, a read priority, or None for what is off."""
 
 _PRIORITY_KEY = "read_priority"
 _SIZE_SUFFIX = "_bytes"
 _COUNT_SUFFIX = "_entries"
 
 _MAY_BE_OFF = (*TIERING_KEYS, *LIFETIME_KEYS)
+_YES_NO = {"yes": True, "no": False}
 _NEGATIVE = re.compile(r"-[0-9]+")
 
 _MAX_COUNT = 2**63 - 1
@@ -145,6 +113,8 @@ def parse(key: str, text: str) -> str:
     try:
         if key == _PRIORITY_KEY:
             return ReadPriority(text).value
+        if key in _SWITCHES:
+            return format(key, _yes_or_no(text))
         if key in _MAY_BE_OFF and (text == OFF or (key in TIERING_KEYS and _NEGATIVE.fullmatch(text))):
             return OFF
         if key.endswith(_SIZE_SUFFIX):
@@ -154,6 +124,25 @@ def parse(key: str, text: str) -> str:
         return str(_parse_time(text, at_least_s=1 if key in LIFETIME_KEYS else 0))
     except ValueError as exc:
         raise InvalidRequest(f"policy {key} cannot be {text!r}", remedy=f"{key} is {allowed(key)}") from exc
+
+
+def from_stored(key: str, text: str) -> Value:
+    """Return the value of a stored form. Raises InvalidRequest for a key that does not exist, ValueError for damage."""
+    check_key(key)
+    if key == _PRIORITY_KEY:
+        return ReadPriority(text)
+    if key in _SWITCHES:
+        return _yes_or_no(text)
+    if key in _OPTIONAL and text == OFF:
+        return None
+    # A journal may say anything; a file of more than this could not be offloaded.
+    return min(int(text), MAX_OBJECT_BYTES) if key in BOUNDED_SIZES else int(text)
+
+
+def check_stored(settings: Mapping[str, str]) -> None:
+    """Raise InvalidRequest or ValueError for stored policies that this tierfs does not know."""
+    for key, text in settings.items():
+        from_stored(key, text)
 
 
 def check_key(key: str) -> None:
@@ -166,6 +155,8 @@ def allowed(key: str) -> str:
     """Describe the values that a key takes."""
     if key == _PRIORITY_KEY:
         return f"one of {', '.join(ReadPriority)}"
+    if key in _SWITCHES:
+        return " or ".join(_YES_NO)
     or_off = f", or {OFF}" if key in _MAY_BE_OFF else ""
     if key.endswith(_SIZE_SUFFIX):
         up_to = f" and at most {format(key, MAX_OBJECT_BYTES)}" if key in BOUNDED_SIZES else ""
@@ -177,9 +168,14 @@ def allowed(key: str) -> str:
     )
 
 
+def attribute(key: str) -> str:
+    """Return the name of a key's attribute in a Policy: times have their unit."""
+    return _TIMES.get(key) or _OPTIONAL.get(key) or key
+
+
 def value_of(settings: Policy, key: str) -> Value:
-    """Return the value of a key in a policy; times are attributes named with their unit."""
-    value = getattr(settings, key if hasattr(settings, key) else f"{key}_s")
+    """Return the value of a key in a policy."""
+    value = getattr(settings, attribute(key))
     assert value is None or isinstance(value, int | ReadPriority)
     return value
 
@@ -190,6 +186,8 @@ def format(key: str, value: Value) -> str:
         return value.value
     if value is None:
         return OFF
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     if key.endswith(_COUNT_SUFFIX):
         return str(value)
     sizes = key.endswith(_SIZE_SUFFIX)
@@ -197,6 +195,12 @@ def format(key: str, value: Value) -> str:
         if value and value % factor == 0:
             return f"{value // factor}{unit}"
     return str(value) if sizes else f"{value}s"
+
+
+def _yes_or_no(text: str) -> bool:
+    if text not in _YES_NO:
+        raise ValueError(f"{text!r} is neither yes nor no")
+    return _YES_NO[text]
 
 
 def _parse_size(text: str, most_bytes: int) -> int:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
-from tierfs import units
+from tierfs import contradictions, units
 from tierfs.config import Settings, Unit, ValueKind
 from tierfs.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
 from tierfs.names import printable
@@ -65,7 +65,9 @@ def load_with_origins(path: Path, environ: Mapping[str, str]) -> LoadedSettings:
         section: {**from_file.get(section, {}), **from_environment.get(section, {})}
         for section in [*from_file, *(section for section in from_environment if section not in from_file)]
     }
-    return LoadedSettings(_validated(merged, path, origins), origins)
+    loaded = _validated(merged, path, origins)
+    contradictions.refuse_settings(loaded, str(path))
+    return LoadedSettings(loaded, origins)
 
 
 def default_text() -> str:

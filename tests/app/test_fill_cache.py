@@ -72,7 +72,7 @@ def server(store: app.Store, cache: DiskCache, *, directory: str = "cache", ends
         if ends:
             raise MountEnds
 
-    return FillServer(store, cache, store.path / directory, go_on)
+    return FillServer(store, cache, store.path / directory, go_on, lambda: None)
 
 
 class Command(threading.Thread):

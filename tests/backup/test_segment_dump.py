@@ -18,7 +18,7 @@ from tierfs.backup.segment import SegmentDumped, SegmentRestored, dump_segment
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, Source, StoredObject
 from tierfs.chunkstore.retry import RetryingStorage
-from tierfs.errors import AlreadyExists, DataLoss, Fenced, NotFound, Unavailable
+from tierfs.errors import AlreadyExists, DataLoss, Fenced, InvalidRequest, NotFound, Unavailable
 from tierfs.metadata import chains, changes, policies, tables
 from tierfs.metadata.records import GarbageRecord, SegmentRecord
 from tierfs.metadata.tables import GARBAGE, OBJECTS
@@ -300,3 +300,19 @@ def test_garbage_that_is_linked_again_is_none(store: TestStore) -> None:
     assert store.read("s", Tier.COLD) == b"abcd"
     with store.metadata.read() as txn:
         assert txn.get(GARBAGE, tables.pair(0, 1)) is None
+
+
+def test_a_restored_segment_whose_policies_contradict_those_of_its_directory_is_refused(store: TestStore) -> None:
+    made(store, b"abcd")
+    with store.metadata.write() as txn:
+        policies.change(txn, "a/s", put_settings={"offload_after": "off"})
+    dump_segment(store.metadata, store.cold, "a/s")
+    store.engine.delete("a/s", recursive=False, cold_due_ms=store.clock.now_ms() + HOUR_MS)
+    store.settle()
+    with store.metadata.write() as txn:
+        policies.change(txn, "a", put_settings={"retention_age": "86400"})
+    with pytest.raises(InvalidRequest, match=r"policy of a/s: .*retention waits for an offload that never comes"):
+        load(store)
+    with store.metadata.write() as txn:
+        policies.change(txn, "a", put_settings={"retention_age": "off"})
+    assert load(store).cold_bytes == 4

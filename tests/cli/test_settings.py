@@ -89,6 +89,7 @@ def test_the_environment_overrides_the_file(file: Path) -> None:
         ("[offload]\ngrace_s = 1e18", ["it is from 0 to 3153600000 s"]),
         ("[read]\ndeadline_s = 0.01", ["it is from 0.1 to 86400 s"]),
         ("[background]\nhigh_watermark_percent = 101", ["it is from 1 to 100"]),
+        ("[offload]\nrelocate_dead_percent = 0", ["relocate_dead_percent = 0", "it is from 1 to 100"]),
         ("[read]\nstreams = 'many'", ["read.streams = 'many'", "integer"]),
         ("[read]\nbudget_bytes = '64 parsecs'", ["64 parsecs", "64MiB"]),
         ("[read]\nbudget_bytes = true", ["read.budget_bytes", "not a size"]),

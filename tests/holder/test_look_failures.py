@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,10 @@ from tierfs.errors import DataLoss, Unavailable
 from tierfs.holder.alone import AloneWork
 from tierfs.holder.failures import Failures, look_again, note_looks
 from tierfs.metadata import chains, directories, policies, tables
-from tierfs.metadata.policies import Effective
+from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS, POLICIES
-from tierfs.metadata.transaction import ReadTransaction
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.snapshot import Snapshots
@@ -95,23 +95,22 @@ def test_a_look_that_fails_forgets_nothing(store: TestStore, monkeypatch: pytest
     planner = Planner()
     snapshots = Snapshots(store.metadata, planner)
     with monkeypatch.context() as patch:
-        patch.setattr("tierfs.tiering.snapshot.Effective", fails_when_asked_twice())
+        patch.setattr("tierfs.tiering.snapshot.PolicyCache", fails_when_asked_twice())
         with pytest.raises(Unavailable):
             snapshots.refresh()
     assert snapshots.refresh()
     assert len(planner.views) == len(NAMES)
 
 
-def fails_when_asked_twice() -> Callable[[ReadTransaction], Effective]:
-    asked: list[ReadTransaction] = []
+def fails_when_asked_twice() -> Callable[[], PolicyCache]:
+    times = count(1)
 
-    def effective(txn: ReadTransaction) -> Effective:
-        asked.append(txn)
-        if len(asked) == 2:
+    def cache() -> PolicyCache:
+        if next(times) == 2:
             raise Unavailable("too many readers")
-        return Effective(txn)
+        return PolicyCache()
 
-    return effective
+    return cache
 
 
 def test_an_ended_upload_of_a_damaged_segment_stops_no_look(store: TestStore) -> None:

@@ -11,11 +11,13 @@ import pytest
 from tests.ledgers import ROOMY, ledger_names, new_ledger, record
 from tests.stores import TestStore, open_test_store, quiet
 from tierfs.clock import ManualClock
+from tierfs.config import BackgroundSettings, Settings
 from tierfs.holder.status import store_status
 from tierfs.metadata import changes as journal
 from tierfs.metadata import policies
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.transaction import WriteTransaction
+from tierfs.precedence import Host
 from tierfs.retention.policy import Expiry, Member
 from tierfs.retention.retention import Expired, Retention
 from tierfs.segments import ledgers
@@ -59,8 +61,8 @@ def hold(store: TestStore) -> Expired:
     return done
 
 
-def retention(store: TestStore, *, needs_offload: bool = True) -> Retention:
-    return Retention(store.metadata, store.engine, grace_s=0, needs_offload=needs_offload)
+def retention(store: TestStore) -> Retention:
+    return Retention(store.metadata, store.engine, grace_s=0)
 
 
 def held(store: TestStore) -> list[tuple[int, str]]:
@@ -182,7 +184,11 @@ def test_ledgers_that_are_not_cold_stay_unless_told_otherwise(store: TestStore, 
     assert hold(store) == Expired()  # an older one stays, so this one does too
     name = new_ledger(store, TEN, "t", close=False)
     clock.advance(2 * MINUTE_S)
-    assert retention(store, needs_offload=False).expire() == Expired(removed=2, bytes=2 * SIZE)
+    assert hold(store) == Expired()
+    status = store_status(store.metadata, store.files, store.paths.holder, store.path)
+    assert status.overdue_bytes == 2 * SIZE, "the open one is not complete"
+    store.metadata.host = Host.of(Settings(background=BackgroundSettings(retention_needs_offload=False)))
+    assert retention(store).expire() == Expired(removed=2, bytes=2 * SIZE)
     assert store.segment(name).range.length_bytes == SIZE  # the open one stays, and whole
 
 

@@ -35,8 +35,8 @@ def store(tmp_path: Path, clock: ManualClock) -> Iterator[TestStore]:
         yield opened
 
 
-def expire(store: TestStore, *, needs_offload: bool = True) -> Expired:
-    return Retention(store.metadata, store.engine, grace_s=HOUR_S, needs_offload=needs_offload).expire()
+def expire(store: TestStore) -> Expired:
+    return Retention(store.metadata, store.engine, grace_s=HOUR_S).expire()
 
 
 def set_policy(store: TestStore, **settings: str) -> None:
@@ -91,7 +91,8 @@ def test_it_waits_for_offload_and_for_the_journal_unless_told_otherwise(store: T
     with store.metadata.write() as txn:
         txn.put(OBJECTS, tables.u64(holder.id), holder)
     assert expire(store) == Expired(removed=1, bytes=4)
-    assert expire(store, needs_offload=False) == Expired(bytes=4)  # the active chunk's end is not known
+    set_policy(store, retention_age=str(DAY_S), retention_needs_offload="no")
+    assert expire(store) == Expired(bytes=4)  # the active chunk's end is not known
     assert store.segment("open").range == ByteRange(4, 6)
 
 
@@ -280,3 +281,47 @@ def test_status_tells_when_the_next_bytes_go(store: TestStore, clock: ManualCloc
 
 def expiry_shown(store: TestStore) -> int:
     return store_status(store.metadata, store.files, store.paths.holder, store.path).next_expiry_ms
+
+
+def overdue(store: TestStore) -> tuple[int, str]:
+    status = store_status(store.metadata, store.files, store.paths.holder, store.path)
+    return status.overdue_bytes, status.overdue_reason
+
+
+def test_status_counts_what_is_past_its_retention_and_waits_and_names_the_policy(
+    store: TestStore, clock: ManualClock
+) -> None:
+    store.append("a/s", b"abcdefgh", b"ij")
+    store.append("t", b"abcd", seal=True)
+    expire(store)
+    assert overdue(store) == (0, "")
+    clock.advance(DAY_S - 1)
+    expire(store)
+    assert overdue(store) == (0, "")
+    clock.advance(1)
+    assert expire(store) == Expired()
+    waits = "retention_needs_offload is yes (built-in) and they are not offloaded yet"
+    assert overdue(store) == (12, f"a/s: {waits}"), "the active chunk's end is not known"
+    store.offload("a")
+    expire(store)
+    assert overdue(store) == (4, f"t: {waits}")
+    set_policy(store, retention_age=str(DAY_S), offload_after="off", offload_above_bytes="100")
+    expire(store)
+    assert overdue(store) == (4, "t: offload_above_bytes is 100 (directory /)")
+    with store.metadata.write() as txn:  # as settings of a host may leave it
+        policies.put(txn, store.segment("t").id, {"offload_above_bytes": "off"})
+    expire(store)
+    assert overdue(store) == (4, "t: offload_after is off (directory /)")
+    set_policy(store, retention_age=str(DAY_S), retention_needs_offload="no")
+    assert expire(store) == Expired(removed=1, bytes=4)
+    assert overdue(store) == (0, "")
+
+
+def test_a_stream_of_many_runs_that_wait_is_counted_up_to_a_limit(
+    store: TestStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention_module, "_RUNS_COUNTED", 3)
+    store.append("s", bytes(40), seal=True)
+    clock.advance(DAY_S)
+    assert expire(store) == Expired()
+    assert overdue(store)[0] == 12

@@ -204,7 +204,7 @@ def test_a_ledger_that_the_holder_closed_or_trimmed_is_left_for_the_next(store: 
 
 
 def retention(store: TestStore) -> Retention:
-    return Retention(store.metadata, store.engine, grace_s=0, needs_offload=True)
+    return Retention(store.metadata, store.engine, grace_s=0)
 
 
 def test_the_holder_closes_what_no_writer_will(store: TestStore) -> None:
@@ -213,7 +213,7 @@ def test_the_holder_closes_what_no_writer_will(store: TestStore) -> None:
     managed.add_entries([b"a"] * 12)
     set_policy(store, ledger_entries="10")
     other = open_engine(store)
-    assert Retention(store.metadata, other, grace_s=0, needs_offload=True).seal() == 0  # its writer will
+    assert Retention(store.metadata, other, grace_s=0).seal() == 0  # its writer will
     managed.close()
     assert retention(store).seal() == 1
     assert picture(store) == [(12, "closed")]

@@ -91,20 +91,25 @@ class CacheFiller:
     """Fills the disk cache that this process has."""
 
     def __init__(
-        self, store: Store, cache: DiskCache, directory: Path, still_wanted: Callable[[], object] = lambda: None
+        self,
+        store: Store,
+        cache: DiskCache,
+        directory: Path,
+        still_wanted: Callable[[], object] = lambda: None,
+        mount_option: Callable[[], ReadPriority | None] = lambda: None,
     ) -> None:
-        """`still_wanted` is called every now and then, and raises what shall end it."""
+        """`still_wanted` is called every now and then, and raises what shall end it; `mount_option` is the read
+        priority of the mount that has the cache."""
         self._store = store
+        self._mount_option = mount_option
         self._cache = cache
         self._directory = directory
         self._still_wanted = still_wanted
         self._uncached_bytes = 0
 
     def fill(self, paths: Sequence[str], report: OnProgress, *, as_read: bool = False) -> WarmReport:
-        """Do what warm_up says. `as_read`: by read priorities; else all that is cold, also where a local copy is."""
-        with self._store.metadata.read() as txn:
-            priority = _as_read(self._store, txn) if as_read else _cold_first
-            targets = [Target(name, record.id, priority(record)) for name, record in _segments(txn, paths)]
+        """Do what warm_up says. `as_read`: by the mount's read priorities; else all that is cold, also copied here."""
+        targets = self.targets(paths, as_read=as_read)
         self._check()
         plan = self._plan(targets)
         before = held_bytes(plan.wanted, self._cache.holds)
@@ -122,6 +127,15 @@ class CacheFiller:
             left_out_bytes=plan.left_out_bytes,
             lost_bytes=plan.lost_bytes,
         )
+
+    def targets(self, paths: Sequence[str], *, as_read: bool) -> list[Target]:
+        """Return the segments below some paths, with the priorities that `fill` goes by."""
+        call, cache = None if as_read else ReadPriority.OFFLOADED_FIRST, policies.PolicyCache()
+        with self._store.metadata.read() as txn:
+            return [
+                Target(name, record.id, cache.of(txn, record).read_priority(call, self._mount_option()))
+                for name, record in _segments(txn, paths)
+            ]
 
     def _follow(self, targets: Sequence[Target], plan: FillPlan, meter: Meter) -> FillPlan:
         """Fill the cache by a plan, and by newer ones while objects of it are replaced; return the last one."""
@@ -170,13 +184,21 @@ class CacheFiller:
 class FillServer(requests.RequestServer):
     """Fills the disk cache of this mount for the commands that ask for it. Called in one thread at a time."""
 
-    def __init__(self, store: Store, cache: DiskCache, directory: Path, go_on: Callable[[], object]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        cache: DiskCache,
+        directory: Path,
+        go_on: Callable[[], object],
+        mount_option: Callable[[], ReadPriority | None],
+    ) -> None:
         """`go_on` is called every now and then, and raises once the mount ends."""
         super().__init__(store.metadata)
         self._store = store
         self._cache = cache
         self._directory = directory
         self._go_on = go_on
+        self._mount_option = mount_option
 
     def serve(self) -> None:
         """Carry out the requests there are. Raises what reading or writing the rows raises."""
@@ -198,7 +220,7 @@ class FillServer(requests.RequestServer):
             requests.get(self._metadata, request.id)  # NotFound once the command was interrupted
             report(newest)  # not in the threads that fetch, for it waits for the disk
 
-        filler = CacheFiller(self._store, self._cache, self._directory, still_wanted)
+        filler = CacheFiller(self._store, self._cache, self._directory, still_wanted, self._mount_option)
         done = filler.fill(json.loads(request.options[_PATHS]), note, as_read=True)
         return replace(done, mountpoint=request.options[_MOUNTPOINT])
 
@@ -229,16 +251,6 @@ def _mount_with(store: Store, directory: Path) -> Path:
         f"disk cache {directory} is in use by another process, and no mount of this store fills it on request",
         remedy="wait until another warmup ends, run it where the mount is, or mount again after an upgrade",
     )
-
-
-def _cold_first(_: SegmentRecord) -> ReadPriority:
-    return ReadPriority.OFFLOADED_FIRST
-
-
-def _as_read(store: Store, txn: ReadTransaction) -> Callable[[SegmentRecord], ReadPriority]:
-    """Return how a mount chooses the tier that it reads a segment from."""
-    always, effective = store.settings.read.priority, policies.Effective(txn)
-    return lambda record: always or effective.of(record).read_priority
 
 
 def _segments(txn: ReadTransaction, paths: Sequence[str]) -> list[tuple[str, SegmentRecord]]:

@@ -161,7 +161,8 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
 
     tasks = [hold]
     if reader.cache is not None:
-        server = FillServer(store, reader.cache, cache_directory, trio.from_thread.check_cancelled)
+        check = trio.from_thread.check_cancelled
+        server = FillServer(store, reader.cache, cache_directory, check, lambda: reader.mount_option)
         tasks.append(partial(_fill_on_request, server, store.settings.background.request_poll_s))
     session = MountSession(
         store.path,

@@ -133,7 +133,7 @@ def make_report(store: Store, path: str = "", *, depth: int = 1, prices: Prices 
             for sums in (
                 report.total,
                 ages[age_of(report.at_ms - (segment.modified_ms or segment.created_ms))],
-                by_policy[policy_text(policy_cache.effective(txn, segment))],
+                by_policy[policy_text(policy_cache.of(txn, segment).values)],
                 by_directory[directory_of(name, above + depth)],
             ):
                 sums.add(segment)

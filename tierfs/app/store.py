@@ -24,6 +24,7 @@ from tierfs.metadata import tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
+from tierfs.precedence import Host
 from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.system import processes
 from tierfs.system.mounts import name_under_mount
@@ -45,7 +46,7 @@ class Store:
         self.paths = StorePaths(path)
         self.clock = clock
         self.settings = settings.load(self.paths.settings, os.environ)
-        self.metadata = MetadataStore(self.paths.metadata, clock)
+        self.metadata = MetadataStore(self.paths.metadata, clock, Host.of(self.settings))
         self.owner_watch = OwnerWatch(self.metadata, self.settings.background.owner_check_s, self._connector)
         self.files = ChunkFiles(self.paths.chunks)
         self._engine: Engine | None = None
@@ -139,6 +140,7 @@ class Store:
         they are. Old connections end with their last use.
         """
         self.settings = settings.load(self.paths.settings, os.environ)
+        self.metadata.host = Host.of(self.settings)
         self._storages = {}
 
     def close(self) -> None:
@@ -217,7 +219,7 @@ class Store:
         publisher = Publisher(self.metadata, storage)
         cold = ColdTier(location_id, storage, publisher.require_recent_ownership)
         every = self.settings.offload.checkpoint_entries
-        grace_s, background = self.settings.offload.grace_s, self.settings.background
+        grace_s = self.settings.offload.grace_s
         settings = self.settings.offload
         location = self.cold_location
         if location is not None and location.keeps_objects:
@@ -233,9 +235,7 @@ class Store:
                 collector=Collector(self.metadata, self.files, self.storage_of, publisher.require_ownership),
                 settings=settings,
                 ballast_path=self.paths.ballast,
-                retention=Retention(
-                    self.metadata, self.engine, grace_s=grace_s, needs_offload=background.retention_needs_offload
-                ),
+                retention=Retention(self.metadata, self.engine, grace_s=grace_s),
                 clocks=ClockCheck(self.metadata, self.clock, lambda: self._server_time_ms(location_id)),
                 metrics=self.metrics,
             )
@@ -252,7 +252,7 @@ class Store:
         return AloneTools(
             engine=self.engine,
             collector=Collector(self.metadata, self.files, self.storage_of),
-            retention=Retention(self.metadata, self.engine, grace_s=grace_s, needs_offload=False),
+            retention=Retention(self.metadata, self.engine, grace_s=grace_s),
             clocks=ClockCheck(self.metadata, self.clock, lambda: None),
         )
 

@@ -19,7 +19,7 @@ import tempfile
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 
-from tierfs import names, ranges
+from tierfs import contradictions, names, ranges
 from tierfs.backup import segment_grammar
 from tierfs.backup.segment_grammar import Contents
 from tierfs.checksum import grid_of
@@ -34,7 +34,6 @@ from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import GARBAGE, OBJECTS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.parallel import OnProgress, Progress
-from tierfs.policy import retention_conflict
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
 
 log = logging.getLogger(__name__)
@@ -322,8 +321,9 @@ class SegmentRestore:
                 kept = dump.without_shared(change)
                 if kept is not None:
                     replay.apply(txn, kept)
-        _require_policy(txn, segment, stored.name)
         segment = _settle(txn, txn.must_get(SEGMENTS, tables.u64(segment.id), "the segment"))
+        # Its own policies meet those of another directory.
+        contradictions.refuse(policies.in_force(txn, segment))
         objects = _publish(txn, segment, dump.shared)
         return SegmentRestored(
             segment=dump.path,
@@ -380,13 +380,6 @@ def _successor_of(txn: ReadTransaction, message: pb.SegmentRecord) -> int:
     )
     # Ids along a stream ascend: a smaller one would close a circle.
     return message.successor_id if continues and message.successor_id > message.id else 0
-
-
-def _require_policy(txn: ReadTransaction, segment: SegmentRecord, dump: str) -> None:
-    """Raise DataLoss where a segment's own policy and those above it contradict each other, as `policy set` does."""
-    conflict = retention_conflict(policies.effective(txn, segment))
-    if conflict is not None:
-        raise segment_grammar.refused(dump, f"its policy would delete bytes before they are offloaded: {conflict[1]}")
 
 
 def _settle(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:

@@ -100,7 +100,7 @@ def _choice(location: LocationRecord | None) -> ColdChoice:
 def _let_nothing_move(original: Store, store: Store) -> None:
     """The original's policies, but that bytes stay where they are until a command moves them."""
     with original.metadata.read() as txn:
-        found = dict(next(iter(policies.levels(txn, ""))).settings)
+        found = dict(policies.settings_of(txn, ROOT_DIRECTORY))
     found |= {"chunk_age": _NEVER_S, "offload_after": _NEVER_S, "read_priority": ReadPriority.LOCAL_FIRST.value}
     with store.metadata.write() as txn:
         policies.put(txn, ROOT_DIRECTORY, found)

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tierfs import contradictions
 from tierfs.app.store import Store
 from tierfs.chunkstore.local_files import DiskBytes
 from tierfs.config import Settings
@@ -82,6 +83,13 @@ def _link_error(file: Path, link: Path) -> int:
 _DAMAGE = "DataLoss"
 
 
+def overdue(status: StoreStatus) -> Iterator[DoctorFinding]:
+    """Tell of bytes that are past their retention and wait for their offload."""
+    if status.overdue_bytes:
+        text = f"{status.overdue_bytes:,} bytes past their retention wait: {status.overdue_reason}"
+        yield warn("retention", text, "let them be offloaded: tierfs offload; or change the policy: tierfs policy set")
+
+
 def check_store(store: Store) -> Iterator[DoctorFinding]:
     """Yield every check of an open store that needs no cold tier."""
     unknown = store.owner_watch.ask()
@@ -89,7 +97,10 @@ def check_store(store: Store) -> Iterator[DoctorFinding]:
     yield owner(status)
     yield failures(status)
     yield holder(status)
+    yield from overdue(status)
     yield from damage(status)
+    for text in contradictions.useless_settings(store.settings):
+        yield warn("settings", text, f"see {store.paths.settings}")
     for mount in mounts():
         if mount.store == store.path:
             yield from mounted(mount)

@@ -31,7 +31,7 @@ from tierfs.metadata.tables import (
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metadata.untrusted import messages
 from tierfs.names import printable
-from tierfs.policy import inherit
+from tierfs.policy import check_stored
 from tierfs.types import Tier
 
 
@@ -74,7 +74,7 @@ def check_policies(txn: ReadTransaction) -> Iterator[Finding]:
             row = (POLICIES.name, key)
             yield Finding(Kind.POLICY, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
         try:
-            inherit([dict(record.settings)])
+            check_stored(record.settings)
         except (InvalidRequest, ValueError) as exc:
             yield Finding(Kind.POLICY, Severity.DAMAGE, subject, str(exc), remedy="tierfs policy unset", row=None)
 

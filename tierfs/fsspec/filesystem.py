@@ -115,16 +115,17 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
             self._connected().refresh()
 
     def info(self, path: str, **_: Any) -> paths.Info:
-        """Return name, size, type, kind, mtime, created; segments: sealed, generation, segment_id, start_offset too."""
+        """Return name, size, type, kind, mtime, created; of segments also sealed, generation, segment_id, start_offset,
+        read_priority and what sets it, read_priority_origin."""
         path = self._strip_protocol(path)
         with as_os_errors():
-            return paths.info(self._connected().store.metadata, self._name(path), path)
+            return paths.info(self._connected().store.metadata, self._name(path), path, self._priority)
 
     def ls(self, path: str, detail: bool = True, **_: Any) -> list[Any]:
         """List a directory, by name; a segment is a list of itself."""
         path = self._strip_protocol(path)
         with as_os_errors():
-            found = paths.children(self._connected().store.metadata, self._name(path), path)
+            found = paths.children(self._connected().store.metadata, self._name(path), path, self._priority)
         return found if detail else [one["name"] for one in found]
 
     def exists(self, path: str, **_: Any) -> bool:
@@ -309,7 +310,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
             log.info("the bucket will be told later: %s", late)
 
     def _look(self, path: str) -> tuple[SegmentRecord, paths.Info]:
-        return paths.segment(self._connected().store.metadata, self._name(path), path)
+        return paths.segment(self._connected().store.metadata, self._name(path), path, self._priority)
 
     def _name(self, path: str) -> str:
         return paths.name_in(self.store, path)

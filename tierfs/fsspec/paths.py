@@ -17,13 +17,14 @@ from tierfs.app.sources import URL_PREFIX, below, store_of
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.metadata import directories, tables
 from tierfs.metadata.directories import Entry
+from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import DirectoryRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.segments.stat import modified_ns
-from tierfs.types import DirectoryId, EntryKind
+from tierfs.types import DirectoryId, EntryKind, ReadPriority
 
 PROTOCOL = "tierfs"
 
@@ -62,29 +63,33 @@ _MS_PER_S = 1000
 _NS_PER_S = 1_000_000_000
 
 
-def info(metadata: MetadataStore, name: str, path: str) -> Info:
-    """Return the information about a name; `path` is the caller's form of it. Raises NotFound."""
+def info(metadata: MetadataStore, name: str, path: str, call: ReadPriority | None = None) -> Info:
+    """Return the information about a name; `path` is the caller's form of it, `call` its read priority.
+
+    Raises NotFound.
+    """
     with metadata.read() as txn:
-        return _of_entry(txn, _find(txn, name), path)
+        return _Infos(txn, call).of_entry(_find(txn, name), path)
 
 
-def segment(metadata: MetadataStore, name: str, path: str) -> tuple[SegmentRecord, Info]:
+def segment(
+    metadata: MetadataStore, name: str, path: str, call: ReadPriority | None = None
+) -> tuple[SegmentRecord, Info]:
     """Return a segment's record and its information. Raises NotFound, or IsDirectory."""
     with metadata.read() as txn:
         record = directories.segment_by_name(txn, name)
-        return record, _of_segment(record, path)
+        return record, _Infos(txn, call).of_segment(record, path)
 
 
-def children(metadata: MetadataStore, name: str, path: str) -> list[Info]:
+def children(metadata: MetadataStore, name: str, path: str, call: ReadPriority | None = None) -> list[Info]:
     """List a directory, by name; a segment is a list of itself. Raises NotFound."""
     with metadata.read() as txn:
-        entry = _find(txn, name)
+        entry, infos = _find(txn, name), _Infos(txn, call)
         if entry.kind is EntryKind.SEGMENT:
-            return [_of_entry(txn, entry, path)]
+            return [infos.of_entry(entry, path)]
         below = f"{path}/" if path else ""
-        return [
-            _of_entry(txn, child, f"{below}{child.name}") for child in directories.entries(txn, DirectoryId(entry.id))
-        ]
+        found = directories.entries(txn, DirectoryId(entry.id))
+        return [infos.of_entry(child, f"{below}{child.name}") for child in found]
 
 
 def _find(txn: ReadTransaction, name: str) -> Entry:
@@ -94,25 +99,36 @@ def _find(txn: ReadTransaction, name: str) -> Entry:
     return entry
 
 
-def _of_entry(txn: ReadTransaction, entry: Entry, path: str) -> Info:
-    if entry.kind is EntryKind.DIRECTORY:
-        return _of_directory(directories.directory(txn, entry.id), path)
-    return _of_segment(txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(path)}"), path)
+class _Infos:
+    """Informations about names in one transaction."""
 
+    def __init__(self, txn: ReadTransaction, call: ReadPriority | None) -> None:
+        self._txn = txn
+        self._call = call
+        self._policies = PolicyCache()
 
-def _of_segment(record: SegmentRecord, path: str) -> Info:
-    return {
-        "name": path,
-        "size": record.range.length_bytes,
-        "type": "file",
-        "kind": record.kind.name.lower(),
-        "mtime": modified_ns(record) / _NS_PER_S,
-        "created": record.created_ms / _MS_PER_S,
-        "sealed": record.sealed,
-        "generation": record.generation,
-        "segment_id": record.id,
-        "start_offset": record.start_offset,
-    }
+    def of_entry(self, entry: Entry, path: str) -> Info:
+        if entry.kind is EntryKind.DIRECTORY:
+            return _of_directory(directories.directory(self._txn, entry.id), path)
+        what = f"segment {names.printable(path)}"
+        return self.of_segment(self._txn.must_get(SEGMENTS, tables.u64(entry.id), what), path)
+
+    def of_segment(self, record: SegmentRecord, path: str) -> Info:
+        priority = self._policies.of(self._txn, record).read_priority(self._call)
+        return {
+            "name": path,
+            "size": record.range.length_bytes,
+            "type": "file",
+            "kind": record.kind.name.lower(),
+            "mtime": modified_ns(record) / _NS_PER_S,
+            "created": record.created_ms / _MS_PER_S,
+            "sealed": record.sealed,
+            "generation": record.generation,
+            "segment_id": record.id,
+            "start_offset": record.start_offset,
+            "read_priority": priority.value.value,
+            "read_priority_origin": str(priority.origin),
+        }
 
 
 def _of_directory(record: DirectoryRecord, path: str) -> Info:

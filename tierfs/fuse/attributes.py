@@ -13,9 +13,10 @@ import pyfuse3
 
 from tierfs import osio
 from tierfs.fuse.options import MountOptions
-from tierfs.metadata import directories, policies
+from tierfs.metadata import directories
 from tierfs.metadata.records import DirectoryRecord, SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.precedence import Effective
 from tierfs.segments.stat import modified_ns, segment_crc
 from tierfs.types import ReadPriority, Tier
 
@@ -89,8 +90,8 @@ class XattrContext:
 
     txn: ReadTransaction
     segment: SegmentRecord
-    priority: ReadPriority | None
-    """The mount's override of the policies, if any."""
+    priority_of: Callable[[ReadTransaction, SegmentRecord], Effective[ReadPriority]]
+    """The mount's answer."""
     served_from: Tier | None
 
 
@@ -102,8 +103,8 @@ def _crc(context: XattrContext) -> str | None:
     return None if crc is None else f"{crc:08x}"
 
 
-def _read_priority(context: XattrContext) -> str:
-    return (context.priority or policies.effective(context.txn, context.segment).read_priority).value
+def _read_priority(context: XattrContext) -> Effective[ReadPriority]:
+    return context.priority_of(context.txn, context.segment)
 
 
 _VALUES: dict[bytes, Callable[[XattrContext], str | None]] = {
@@ -115,7 +116,8 @@ _VALUES: dict[bytes, Callable[[XattrContext], str | None]] = {
     b"local_bytes": lambda context: str(context.segment.local.bytes),
     b"cold_bytes": lambda context: str(context.segment.cold.bytes),
     b"crc32c": _crc,
-    b"read_priority": _read_priority,
+    b"read_priority": lambda context: _read_priority(context).value.value,
+    b"read_priority_origin": lambda context: str(_read_priority(context).origin),
     b"served_from": lambda context: "none" if context.served_from is None else context.served_from.name.lower(),
 }
 

@@ -96,7 +96,7 @@ class Operations(ReadOnlyOperations):
         self._files = files
         self._reader = reader
         self._options = options
-        self._priority = options.read_priority or reader.settings.priority
+        reader.mount_option = options.read_priority
         self._next_handle = 1
         self._files_open: dict[int, _OpenFile] = {}
         self._control = control
@@ -167,7 +167,7 @@ class Operations(ReadOnlyOperations):
             self._control_open[handle] = self._control.open(inode)
             return pyfuse3.FileInfo(fh=handle, direct_io=True)
         known = self._tree.require(inode)
-        reading = self._reader.open(SegmentId(known.id), priority=self._options.read_priority)
+        reading = self._reader.open(SegmentId(known.id))
         if reading.segment.inode != inode:
             reading.close()
             raise Fenced("the name stands for a newer file now")
@@ -233,9 +233,8 @@ class Operations(ReadOnlyOperations):
         value: bytes | None = None
         if known.kind is EntryKind.SEGMENT and name.startswith(attributes.PREFIX):
             with self._metadata.read() as txn:
-                shown = attributes.XattrContext(
-                    txn, self._tree.segment(txn, known.id), self._priority, known.served_from
-                )
+                segment = self._tree.segment(txn, known.id)
+                shown = attributes.XattrContext(txn, segment, self._reader.read_priority, known.served_from)
                 value = attributes.value_of(shown, name)
         if value is None:
             raise pyfuse3.FUSEError(pyfuse3.ENOATTR)

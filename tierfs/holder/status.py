@@ -101,6 +101,10 @@ class StoreStatus:
     holder: Holder | None
     next_expiry_ms: int
     """Time at which retention next takes bytes away, as of the holder's last look; 0 when nothing is to go."""
+    overdue_bytes: int
+    """At least so many bytes are past their retention and wait for their offload, as of the same look."""
+    overdue_reason: str
+    """Where and why the first of them wait."""
     warnings: tuple[str, ...]
 
 
@@ -156,6 +160,8 @@ def store_status(
             garbage_errors=tuple(_garbage_errors(txn, totals)),
             holder=holder,
             next_expiry_ms=txn.store.next_expiry_ms,
+            overdue_bytes=txn.store.overdue_bytes,
+            overdue_reason=txn.store.overdue_reason,
             warnings=warnings,
         )
 

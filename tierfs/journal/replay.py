@@ -249,9 +249,7 @@ def read_policy(message: pb.PolicyRecord) -> PolicyRecord:
     record = POLICIES.codec.from_message(message)
     untrusted.check_id(record.target_id, "a policy")
     try:
-        for key, value in record.settings.items():
-            policy.parse(key, value)
-        policy.inherit([record.settings])
+        policy.check_stored(record.settings)
         # A chunk of no bytes would never end: values have the bounds of those that a user sets.
         possible = all(policy.parse(key, value) == value for key, value in record.settings.items())
         require(possible, "an impossible policy", record.target_id)

@@ -6,69 +6,58 @@ A policy is set on a directory or segment; a segment inherits from its directori
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tierfs import names, policy
-from tierfs.errors import InvalidRequest
+from tierfs import contradictions, names, policy
 from tierfs.metadata import changes, directories, tables
 from tierfs.metadata.directories import Entry
-from tierfs.metadata.records import LocationRecord, PolicyRecord, SegmentRecord, require
+from tierfs.metadata.records import DirectoryRecord, LocationRecord, PolicyRecord, SegmentRecord, require
 from tierfs.metadata.tables import DIRECTORIES, LOCATIONS, OBJECTS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.policy import Policy, inherit, retention_conflict
+from tierfs.policy import Policy
+from tierfs.precedence import NO_COLD_TIER, Host, Level, Policies, PolicyOrigin, SetBy
 from tierfs.types import DirectoryId, EntryKind, LocationId
 
 
-@dataclass(frozen=True, slots=True)
-class Level:
-    """The settings of one directory or segment."""
-
-    name: str
-    kind: EntryKind
-    settings: Mapping[str, str]
+def in_force(txn: ReadTransaction, segment: SegmentRecord) -> Policies:
+    """Return the policies that hold for a segment: the host's, its own, its directories' up to the root."""
+    return _below(txn, segment.parent_id, segment)
 
 
 def effective(txn: ReadTransaction, segment: SegmentRecord) -> Policy:
-    """Return the policy in force for a segment: its own settings, then its directories' up to the root."""
-    nearest_first = (segment.id, *_directories_above(txn, segment.parent_id))
-    return inherit([_settings(txn, target_id) for target_id in reversed(nearest_first)])
+    """Return their values."""
+    return in_force(txn, segment).values
 
 
-def of_directory(txn: ReadTransaction, directory_id: DirectoryId) -> Policy:
-    """Return the policy in force for settings that a directory's segments do not set themselves."""
-    return inherit([_settings(txn, above) for above in reversed(list(_directories_above(txn, directory_id)))])
+def of_directory(txn: ReadTransaction, directory_id: DirectoryId) -> Policies:
+    """Return the policies that hold where a directory's segments set none themselves."""
+    return _below(txn, directory_id, None)
 
 
-class Effective:
-    """The policies in force for many segments of one transaction: a directory's settings are read once."""
-
-    def __init__(self, txn: ReadTransaction) -> None:
-        self._txn = txn
-        self._inherited: dict[DirectoryId, Policy] = {}
-
-    def of(self, segment: SegmentRecord) -> Policy:
-        """Return the policy in force for a segment, as `effective`."""
-        if _settings(self._txn, segment.id):
-            return effective(self._txn, segment)
-        inherited = self._inherited.get(segment.parent_id)
-        if inherited is None:
-            inherited = self._inherited[segment.parent_id] = of_directory(self._txn, segment.parent_id)
-        return inherited
+def at(txn: ReadTransaction, path: str) -> Policies:
+    """Return the policies that hold for a directory or a segment. Raises NotFound or NotDirectory."""
+    entry = directories.must_find(txn, path)
+    if entry.kind is EntryKind.DIRECTORY:
+        return of_directory(txn, DirectoryId(entry.id))
+    return in_force(txn, txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(path)}"))
 
 
 class PolicyCache:
-    """Policies of directories, remembered as long as nothing is committed. One thread at a time."""
+    """The policies in force for many segments: a directory's are remembered as long as nothing is committed.
+
+    One thread at a time.
+    """
 
     def __init__(self) -> None:
-        self._transaction_id = -1
-        self._by_directory: dict[DirectoryId, Policy] = {}
+        self._seen: tuple[int, Host] | None = None
+        self._by_directory: dict[DirectoryId, Policies] = {}
 
-    def effective(self, txn: ReadTransaction, segment: SegmentRecord) -> Policy:
-        """Return the policy in force for a segment, as `effective`, for most segments at the cost of one get."""
+    def of(self, txn: ReadTransaction, segment: SegmentRecord) -> Policies:
+        """Return the policies in force for a segment, as `in_force`, for most segments at the cost of one get."""
         if txn.get_raw(POLICIES.name, tables.u64(segment.id)) is not None:
-            return effective(txn, segment)
-        if txn.id != self._transaction_id:
-            self._transaction_id = txn.id
+            return in_force(txn, segment)
+        if self._seen != (txn.id, txn.host):
+            self._seen = txn.id, txn.host
             self._by_directory.clear()
         inherited = self._by_directory.get(segment.parent_id)
         if inherited is None:
@@ -76,16 +65,20 @@ class PolicyCache:
         return inherited
 
 
-def levels(txn: ReadTransaction, path: str) -> Iterator[Level]:
-    """Yield the settings of a directory or segment and of all directories above it, the root's first.
-
-    Raises NotFound or NotDirectory.
-    """
-    parts = names.split(path)
-    for depth in range(len(parts) + 1):
-        name = names.join(parts[:depth])
-        entry = directories.must_find(txn, name)
-        yield Level(name, entry.kind, _settings(txn, entry.id))
+def _below(txn: ReadTransaction, parent_id: DirectoryId, segment: SegmentRecord | None) -> Policies:
+    """Return the policies of a segment in a directory, or of the directory."""
+    above = list(_directories_above(txn, parent_id))
+    levels: list[Level] = []
+    path = ""
+    for directory in reversed(above):
+        path = f"{path}/{directory.name}" if path else directory.name
+        levels.append(Level(PolicyOrigin(SetBy.DIRECTORY, path), settings_of(txn, directory.id)))
+    if segment is not None:
+        own = PolicyOrigin(SetBy.SEGMENT, f"{path}/{segment.name}" if path else segment.name)
+        levels.append(Level(own, settings_of(txn, segment.id)))
+    levels.reverse()
+    nothing_to_wait_for = () if txn.store.cold_location_id else (NO_COLD_TIER,)
+    return Policies.of((*nothing_to_wait_for, *levels), txn.host)
 
 
 def change(
@@ -97,7 +90,7 @@ def change(
     or below `path` would be deleted before they are due to be offloaded.
     """
     entry = directories.must_find(txn, path)
-    before = _settings(txn, entry.id)
+    before = settings_of(txn, entry.id)
     kept = {key: value for key, value in before.items() if key not in unset}
     after = {**kept, **put_settings}
     if after != before:
@@ -108,7 +101,7 @@ def change(
 
 def put(txn: WriteTransaction, target_id: int, settings: Mapping[str, str]) -> None:
     """Replace the settings of a directory or segment."""
-    inherit([settings])
+    policy.check_stored(settings)
     old = txn.get(POLICIES, tables.u64(target_id)) or PolicyRecord(target_id=target_id)
     record = replace(old, settings=dict(settings))
     txn.put(POLICIES, tables.u64(target_id), record)
@@ -121,46 +114,33 @@ def put(txn: WriteTransaction, target_id: int, settings: Mapping[str, str]) -> N
 
 def inherit_from(txn: WriteTransaction, target_id: int, other_id: int) -> None:
     """Copy the settings that are set on another segment itself."""
-    settings = _settings(txn, other_id)
+    settings = settings_of(txn, other_id)
     if settings:
         put(txn, target_id, settings)
 
 
 def _check_below(txn: ReadTransaction, entry: Entry) -> None:
-    """Raise InvalidRequest where a policy in force at an entry, or at a setting below it, contradicts itself."""
+    """Raise InvalidRequest where policies in force at an entry, or at a setting below it, contradict each other."""
     for _, record in txn.scan(POLICIES):
-        place = _place_of(txn, record.target_id)
-        if place is None:
+        key = tables.u64(record.target_id)
+        segment, directory = txn.get(SEGMENTS, key), txn.get(DIRECTORIES, key)
+        parent_id = segment.parent_id if segment is not None else DirectoryId(record.target_id)
+        if segment is None and directory is None:
             continue
-        parent_id, name = place
-        above = list(_directories_above(txn, parent_id))
-        if entry.id != record.target_id and entry.id not in above:
-            continue
-        in_force = inherit([_settings(txn, target_id) for target_id in (*reversed(above), record.target_id)])
-        conflict = retention_conflict(in_force)
-        if conflict is not None:
-            path = directories.path_of(txn, parent_id, name) if parent_id else ""
-            offload, retention = (f"{key} {policy.format(key, policy.value_of(in_force, key))}" for key in conflict)
-            raise InvalidRequest(
-                f"policy of {names.printable(path) or '/'}: {retention} would delete before {offload} offloads",
-                remedy=f"set {conflict[0]} below {conflict[1]} there",
-            )
+        if entry.id == record.target_id or any(above.id == entry.id for above in _directories_above(txn, parent_id)):
+            contradictions.refuse(_below(txn, parent_id, segment))
 
 
-def _place_of(txn: ReadTransaction, target_id: int) -> tuple[DirectoryId, str] | None:
-    """Return parent and name of a directory or segment; no parent for the root, None when it is gone."""
-    record = txn.get(DIRECTORIES, tables.u64(target_id)) or txn.get(SEGMENTS, tables.u64(target_id))
-    return None if record is None else (record.parent_id, record.name)
-
-
-def _directories_above(txn: ReadTransaction, parent_id: DirectoryId) -> Iterator[DirectoryId]:
-    """Yield a directory and its ancestors up to the root; nothing for no directory."""
+def _directories_above(txn: ReadTransaction, parent_id: DirectoryId) -> Iterator[DirectoryRecord]:
+    """Yield a directory and its ancestors up to the root."""
     while parent_id:
-        yield parent_id
-        parent_id = directories.directory(txn, parent_id).parent_id
+        directory = directories.directory(txn, parent_id)
+        yield directory
+        parent_id = directory.parent_id
 
 
-def _settings(txn: ReadTransaction, target_id: int) -> Mapping[str, str]:
+def settings_of(txn: ReadTransaction, target_id: int) -> Mapping[str, str]:
+    """Return the policies that are set on a directory or segment itself, in their stored form."""
     record = txn.get(POLICIES, tables.u64(target_id))
     return {} if record is None else record.settings
 

@@ -176,8 +176,7 @@ class SegmentRecord(Record):
         return max(0, state.bytes - max(0, self.start_offset - state.first_chunk)) if state.count else 0
 
     def check(self) -> None:
-        """Raise DataLoss unless lengths are ordered, empty chains have no chunks, and only an open segment has an
-        active chunk."""
+        """Raise DataLoss unless lengths are ordered, empty chains are empty, and only an open segment is active."""
         require(self.start_offset <= self.length, "a segment starts beyond its end", self.id, self.name)
         require(self.first_offset <= self.start_offset, "a segment starts before it began", self.id, self.name)
         self.local.check(self.id)
@@ -214,8 +213,7 @@ class ChunkRecord(Record):
     def lost(self) -> bool:
         """Whether every copy of these bytes failed verification (invariants 3 and 13).
 
-        The extent keeps the object it was lost from, so that it is found again when the bytes come back; one without an
-        object, as a recovery makes of a gap, is lost for good.
+        The extent keeps the object it was lost from, for when the bytes come back; a recovery's gap has none.
         """
         return self.state is ChunkState.LOST
 
@@ -326,6 +324,8 @@ class StoreRecord(Record):
     replica: bool = False
     clock_accepted_ms: int = 0
     next_expiry_ms: int = 0
+    overdue_bytes: int = 0
+    overdue_reason: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

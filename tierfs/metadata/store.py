@@ -19,6 +19,7 @@ from tierfs.metadata.journal_state import JournalState
 from tierfs.metadata.records import RECORD_VERSION, DirectoryRecord, StoreRecord
 from tierfs.metadata.tables import DIRECTORIES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction, read_transaction, write_transaction
+from tierfs.precedence import NO_HOST, Host
 from tierfs.types import ROOT_DIRECTORY, ROOT_INODE, DirectoryId
 
 
@@ -87,10 +88,12 @@ def new_id() -> str:
 class MetadataStore:
     """Transactions on one store. Thread-safe; survives fork by opening its environment again."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, host: Host = NO_HOST) -> None:
         """Open the metadata in directory `path`; raises NotFound, Conflict or DataLoss."""
         self.path = path = path.resolve()
         self.clock = clock
+        self.host = host
+        """The settings of this host that set policies. Every transaction has them, so that no face can forget them."""
         self.owner_due_s = math.inf
         """Time since boot from which `ask_owner` is called before each transaction of `write`, outside of the lock."""
         self.ask_owner: Callable[[], None] = _nothing
@@ -121,7 +124,7 @@ class MetadataStore:
 
     def read(self) -> AbstractContextManager[ReadTransaction]:
         """Open a consistent read-only view."""
-        return read_transaction(lmdb_environment.open_environment(self.path))
+        return read_transaction(lmdb_environment.open_environment(self.path), self.host)
 
     def write(self) -> AbstractContextManager[WriteTransaction]:
         """Open the one write transaction; durable when its block ends.
@@ -131,18 +134,18 @@ class MetadataStore:
         """
         if self.clock.boot_s() >= self.owner_due_s:
             self.ask_owner()
-        return write_transaction(lmdb_environment.open_environment(self.path), self.clock, require_owner)
+        return write_transaction(lmdb_environment.open_environment(self.path), self.clock, require_owner, self.host)
 
     def write_notes(self) -> AbstractContextManager[WriteTransaction]:
         """Open a write transaction for rows that no segment depends on: requests, failures, the journal's position.
 
         Works in a store that may only be read, too.
         """
-        return write_transaction(lmdb_environment.open_environment(self.path), self.clock)
+        return write_transaction(lmdb_environment.open_environment(self.path), self.clock, host=self.host)
 
     def write_replayed(self) -> AbstractContextManager[WriteTransaction]:
         """Open a write transaction for the owner's journal, in a replica."""
-        return write_transaction(lmdb_environment.open_environment(self.path), self.clock)
+        return write_transaction(lmdb_environment.open_environment(self.path), self.clock, host=self.host)
 
     def count_sums(self, *, anew: bool = False) -> None:
         """Bring the sums of a store of an older tierfs up to date, in commits of some milliseconds; free if they are.

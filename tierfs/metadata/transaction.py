@@ -24,6 +24,7 @@ from tierfs.metadata.environment import Environment, map_lmdb_errors
 from tierfs.metadata.records import GarbageRecord, Record, StoreRecord, TouchRecord
 from tierfs.metadata.sums import COUNTED, SUMS_KEY, Sums, Tally
 from tierfs.metadata.tables import GARBAGE, OUTBOX_NAME, STORE, TOUCHES, Table
+from tierfs.precedence import NO_HOST, Host
 from tierfs.system import processes
 
 R = TypeVar("R", bound=Record)
@@ -44,9 +45,11 @@ _COUNTED_PER_COMMIT = 300
 class ReadTransaction:
     """A consistent view of the store. Valid inside its `with` block and on its thread only."""
 
-    def __init__(self, environment: Environment, txn: Any) -> None:
+    def __init__(self, environment: Environment, txn: Any, host: Host) -> None:
         self._databases = environment.databases
         self._txn = txn
+        self.host = host
+        """The settings of this host that set policies."""
         self._store: StoreRecord | None = None
 
     @property
@@ -147,8 +150,8 @@ class ReadTransaction:
 class WriteTransaction(ReadTransaction):
     """The store's one write transaction. Committed whole or not at all."""
 
-    def __init__(self, environment: Environment, txn: Any, now_ms: int) -> None:
-        super().__init__(environment, txn)
+    def __init__(self, environment: Environment, txn: Any, now_ms: int, host: Host) -> None:
+        super().__init__(environment, txn, host)
         self.now_ms = now_ms
         self._store_changed = False
         self._counters: dict[str, int] = {}
@@ -319,12 +322,12 @@ class WriteTransaction(ReadTransaction):
 
 
 @contextmanager
-def read_transaction(environment: Environment) -> Iterator[ReadTransaction]:
+def read_transaction(environment: Environment, host: Host = NO_HOST) -> Iterator[ReadTransaction]:
     """Open a read-only view; never waits for the writer."""
     with map_lmdb_errors(environment.path):
         txn = environment.lmdb.begin()
         try:
-            yield ReadTransaction(environment, txn)
+            yield ReadTransaction(environment, txn, host)
         finally:
             _end(environment, txn)
 
@@ -352,7 +355,10 @@ def batches(
 
 @contextmanager
 def write_transaction(
-    environment: Environment, clock: Clock, may_write: Callable[[StoreRecord], None] | None = None
+    environment: Environment,
+    clock: Clock,
+    may_write: Callable[[StoreRecord], None] | None = None,
+    host: Host = NO_HOST,
 ) -> Iterator[WriteTransaction]:
     """Open the write transaction: durable when the block ends, undone when it raises.
 
@@ -364,7 +370,7 @@ def write_transaction(
     with map_lmdb_errors(environment.path):
         txn = _begin(environment)
         try:
-            writer = WriteTransaction(environment, txn, clock.now_ms())
+            writer = WriteTransaction(environment, txn, clock.now_ms(), host)
             if may_write is not None:
                 may_write(writer.store)
             yield writer

@@ -17,6 +17,7 @@ from tierfs.errors import DataLoss, InternalError, NotFound, TierfsError, Unavai
 from tierfs.metadata.layout import Layout, PlacedChunk
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
+from tierfs.precedence import Effective
 from tierfs.reading.cold import ColdPath, ColdRead
 from tierfs.reading.copies import CopyMarks
 from tierfs.reading.local import LocalPath
@@ -36,7 +37,7 @@ class ReadHandle:
     def __init__(
         self,
         view: SegmentView,
-        priority: ReadPriority,
+        priority: Effective[ReadPriority],
         local: LocalPath,
         cold: ColdPath,
         deadline_s: float,
@@ -46,7 +47,7 @@ class ReadHandle:
         closed: Callable[[ReadHandle], None],
     ) -> None:
         self._view = view
-        self._tiers = priority.tiers
+        self._tiers = priority.value.tiers
         self._local = local
         self.cold = cold
         self._deadline_s = deadline_s
@@ -227,7 +228,7 @@ class ReadHandle:
         if len(self._tiers) == 1:
             return Unavailable(
                 f"{self._view.name}: bytes {lost.start} to {lost.end} are not in the {tiers} tier, and the read "
-                f"priority is {self.priority}",
+                f"priority is {self.priority.value} ({self.priority.origin})",
                 remedy="read with another --read-priority",
             )
         return DataLoss(f"{self._view.name}: bytes {lost.start} to {lost.end} are lost")

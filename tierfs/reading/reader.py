@@ -27,7 +27,9 @@ from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metrics import MetricSink
+from tierfs.precedence import Effective
 from tierfs.reading.cold import ColdPath
 from tierfs.reading.copies import CopyMarks
 from tierfs.reading.etags import Etags
@@ -83,13 +85,16 @@ class Reader:
         self.waits = Waits()
         self._prover = Prover(metadata, files, storage_of, self._etags)
         self._marks = CopyMarks(metadata, self._prover)
+        self.mount_option: ReadPriority | None = None
+        """Of the mount that reads with it."""
         self._policies = PolicyCache()
         self._cold: dict[SegmentId, ColdPath] = {}
 
     def open(self, segment_id: SegmentId, *, priority: ReadPriority | None = None) -> ReadHandle:
-        """Open a segment. Precedence of the priority: argument, settings, policy. Raises NotFound."""
+        """Open a segment; `priority` is the call's. Raises NotFound."""
         view = SegmentView(self.metadata, segment_id)
-        chosen = priority or self.settings.priority or self._priority_of(view)
+        with self.metadata.read() as txn:
+            chosen = self.read_priority(txn, view.segment, priority)
         cold = self._cold.get(segment_id)
         if cold is None:
             cold = self._cold[segment_id] = self._new_cold_path()
@@ -99,6 +104,12 @@ class Reader:
         handle = ReadHandle(view, chosen, local, cold, deadline_s, self.metrics, self._marks, self.waits, self._closed)
         self.open_handles.add(handle)
         return handle
+
+    def read_priority(
+        self, txn: ReadTransaction, segment: SegmentRecord, call: ReadPriority | None = None
+    ) -> Effective[ReadPriority]:
+        """Return the priority by which a segment is read, and its origin."""
+        return self._policies.of(txn, segment).read_priority(call, self.mount_option)
 
     async def __aenter__(self) -> Reader:
         manager = self._nursery_manager = trio.open_nursery()
@@ -142,10 +153,6 @@ class Reader:
 
     def _new_cold_path(self) -> ColdPath:
         return ColdPath(self._checksums, self.spans, self.fetcher, self._packs, self._prover.whole_chunk, self.metrics)
-
-    def _priority_of(self, view: SegmentView) -> ReadPriority:
-        with self.metadata.read() as txn:
-            return self._policies.effective(txn, view.segment).read_priority
 
     def _closed(self, handle: ReadHandle) -> None:
         """Stop reading ahead for a segment whose last handle was closed."""

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tierfs.metadata import chains, directories, policies, tables
-from tierfs.metadata.policies import Effective
+from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.policy import LIFETIME_KEYS, OFF, Policy
+from tierfs.policy import LIFETIME_KEYS, OFF, Policy, format
+from tierfs.precedence import Policies
 from tierfs.segments import positions, streams
 from tierfs.tiering.candidates import ended_ms
 from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentId, Tier
@@ -111,6 +112,35 @@ def _is_stale(empty: Member, now_ms: int) -> bool:
     return _is_old(empty.policy, empty.ended_ms, now_ms)
 
 
+@dataclass(frozen=True, slots=True)
+class Overdue:
+    """Bytes of one stream that are past their retention and wait for their offload."""
+
+    bytes: int
+    """At least so many."""
+    first: SegmentId
+    """The member in which they begin."""
+
+
+def overdue(waiting: Iterable[Expiry], free: Iterable[Expiry]) -> Overdue | None:
+    """Compare what goes of a stream with what would go if nothing had to wait for its offload; None if it is equal."""
+    gone = {expiry.segment_id: expiry.bytes for expiry in waiting}
+    left = [(expiry.segment_id, expiry.bytes - gone.get(expiry.segment_id, 0)) for expiry in free]
+    first = next((segment_id for segment_id, size in left if size), None)
+    return None if first is None else Overdue(sum(size for _, size in left), first)
+
+
+def reason_to_wait(policies: Policies) -> str:
+    """Return why bytes past their retention are not cold yet, and where the policy is set that makes them wait."""
+    values = policies.values
+    key = "retention_needs_offload"
+    if values.offload_after_s is None:
+        key = "offload_after" if values.offload_above_bytes is None else "offload_above_bytes"
+    held = policies.effective(key)
+    why = " and they are not offloaded yet" if key == "retention_needs_offload" else ""
+    return f"{key} is {format(key, held.value)} ({held.origin}){why}"
+
+
 def governed(txn: ReadTransaction) -> list[SegmentId]:
     """Return the segments for which a lifetime may be set: at or below what has one. Costs nothing without any."""
     ids: dict[SegmentId, None] = {}
@@ -133,23 +163,27 @@ def _segment_ids(txn: ReadTransaction, target_id: int) -> Iterator[SegmentId]:
             yield from _segment_ids(txn, child.id)
 
 
-def ledger_members(txn: ReadTransaction, managed_ledger: DirectoryId, *, needs_offload: bool) -> list[Member]:
-    """Return the ledgers of a managed ledger, oldest first; each goes as a whole, or not at all."""
-    segments = (member.segment for member in positions.members(txn, managed_ledger))
-    return as_members(txn, segments, needs_offload=needs_offload)
+def ledger_members(txn: ReadTransaction, managed_ledger: DirectoryId, *, waits: bool = True) -> list[Member]:
+    """Return the ledgers of a managed ledger, oldest first; each goes as a whole, or not at all.
+
+    Without `waits` as if no byte had to wait for its offload.
+    """
+    return as_members(txn, (member.segment for member in positions.members(txn, managed_ledger)), waits=waits)
 
 
-def as_members(txn: ReadTransaction, segments: Iterable[SegmentRecord], *, needs_offload: bool) -> list[Member]:
+def as_members(txn: ReadTransaction, segments: Iterable[SegmentRecord], *, waits: bool = True) -> list[Member]:
     """Return some of them as members."""
-    effective = Effective(txn)
+    cache = PolicyCache()
     result: list[Member] = []
     for segment in segments:
+        policy = cache.of(txn, segment).values
+        needs_offload = waits and policy.retention_needs_offload
         ended_ms = max(segment.sealed_ms, segment.modified_ms)
         goes = segment.sealed and segment.length and (_is_named_cold(txn, segment) or not needs_offload)
         result.append(
             Member(
                 id=segment.id,
-                policy=effective.of(segment),
+                policy=policy,
                 start_offset=segment.start_offset,
                 length=segment.length,
                 runs=(MemberRun(segment.length, ended_ms),) if goes else (),
@@ -168,21 +202,25 @@ def _is_named_cold(txn: ReadTransaction, segment: SegmentRecord) -> bool:
     return bool(named) and all(named)
 
 
-def members(txn: ReadTransaction, first: SegmentRecord, *, needs_offload: bool) -> list[Member]:
-    """Return the stream that begins with `first`; its runs are read from the database as they are consumed."""
+def members(txn: ReadTransaction, first: SegmentRecord, *, waits: bool = True) -> list[Member]:
+    """Return the stream that begins with `first`; its runs are read from the database as they are consumed.
+
+    Without `waits` as if no byte had to wait for its offload.
+    """
     segments = [first]
     while (following := streams.successor(txn, segments[-1])) is not None:
         segments.append(following)
-    return [_member(txn, segment, last=segment is segments[-1], needs_offload=needs_offload) for segment in segments]
+    return [_member(txn, segment, last=segment is segments[-1], waits=waits) for segment in segments]
 
 
-def _member(txn: ReadTransaction, segment: SegmentRecord, *, last: bool, needs_offload: bool) -> Member:
+def _member(txn: ReadTransaction, segment: SegmentRecord, *, last: bool, waits: bool) -> Member:
+    policy = policies.effective(txn, segment)
     return Member(
         id=segment.id,
-        policy=policies.effective(txn, segment),
+        policy=policy,
         start_offset=segment.start_offset,
         length=segment.length,
-        runs=_runs(txn, segment, needs_offload=needs_offload),
+        runs=_runs(txn, segment, needs_offload=waits and policy.retention_needs_offload),
         sealed=segment.sealed,
         ended_ms=max(segment.sealed_ms, segment.modified_ms),
         names_stream=not last and not segment.stream_name,

@@ -39,6 +39,9 @@ _LEDGERS_PER_COMMIT = 20
 _RUNS_PER_COMMIT = 1000
 """Chunks removed per commit: some 10 ms, so that appends hardly wait."""
 
+_RUNS_COUNTED = 10_000
+"""Chunks of a stream that are looked at to count those that wait: some 100 ms (a guess) of a pass every 5 minutes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Expired:
@@ -58,13 +61,13 @@ class Expired:
 class Retention:
     """Ends segments and their bytes when their time is over. Used by the holder only."""
 
-    def __init__(self, metadata: MetadataStore, engine: Engine, *, grace_s: int, needs_offload: bool) -> None:
-        """Keep bytes that are not cold and named by the journal, whatever their age, if `needs_offload`."""
+    def __init__(self, metadata: MetadataStore, engine: Engine, *, grace_s: int) -> None:
         self._metadata = metadata
         self._engine = engine
         self._grace_ms = grace_s * 1000
-        self._needs_offload = needs_offload
         self._next_ms = _NEVER_MS
+        self._overdue_bytes, self._overdue = 0, ""
+        """Bytes past their retention that wait, as a pass met them, and where and why the first of them do."""
         self._managed_ledgers: set[DirectoryId] = set()
         """The managed ledgers that a pass met."""
 
@@ -73,8 +76,12 @@ class Retention:
         return sum(self._engine.end_if_due(segment_id) for segment_id in self._due(self._is_to_be_sealed))
 
     def expire(self) -> Expired:
-        """Take away what is no longer kept, and note when the next bytes go. Cold objects go after the grace period."""
+        """Take away what is no longer kept; note when the next bytes go, and those that wait for their offload.
+
+        Cold objects go after the grace period.
+        """
         total, self._next_ms = Expired(), _NEVER_MS
+        self._overdue_bytes, self._overdue = 0, ""
         self._managed_ledgers = set()
         for segment_id in self._due(self._has_expired):
             for expiry in self._expire_stream(segment_id):
@@ -82,7 +89,7 @@ class Retention:
         for directory_id in self._managed_ledgers:
             for expiry in self._expire_ledgers(directory_id):
                 total = total.plus(expiry)
-        self._note_next(0 if self._next_ms == _NEVER_MS else self._next_ms)
+        self._note()
         return total
 
     def _due(self, wanted: Callable[[ReadTransaction, SegmentRecord, int], bool]) -> Iterator[SegmentId]:
@@ -111,18 +118,39 @@ class Retention:
             return False
         if streams.predecessor(txn, segment) is not None:
             return False
-        if next(expired(self._members(txn, segment), now_ms), None) is not None:
+        self._see_overdue(txn, policy.members(txn, segment), policy.members(txn, segment, waits=False), now_ms)
+        if next(expired(policy.members(txn, segment), now_ms), None) is not None:
             return True
-        self._next_ms = min(self._next_ms, next_expiry_ms(self._members(txn, segment)) or _NEVER_MS)
+        self._next_ms = min(self._next_ms, next_expiry_ms(policy.members(txn, segment)) or _NEVER_MS)
         return False
 
-    def _note_next(self, next_ms: int) -> None:
-        """Note the time of the next expiry for `status`, unless it is the same as before."""
+    def _see_overdue(
+        self, txn: ReadTransaction, members: Sequence[Member], free: Sequence[Member], now_ms: int
+    ) -> None:
+        """Count the bytes of a stream that are past their retention and wait for their offload."""
+        if not any(member.policy.retention_needs_offload for member in members):
+            return
+        found = policy.overdue(*(expired(_bounded(side, _RUNS_COUNTED), now_ms) for side in (members, free)))
+        if found is None:
+            return
+        self._overdue_bytes += found.bytes
+        if not self._overdue:
+            segment = directories.segment_by_id(txn, found.first)
+            path = directories.path_of(txn, segment.parent_id, segment.name)
+            self._overdue = f"{names.printable(path)}: {policy.reason_to_wait(policies.in_force(txn, segment))}"
+
+    def _note(self) -> None:
+        """Note for `status` the time of the next expiry and what waits, unless both are the same as before."""
+        notes = {
+            "next_expiry_ms": 0 if self._next_ms == _NEVER_MS else self._next_ms,
+            "overdue_bytes": self._overdue_bytes,
+            "overdue_reason": self._overdue,
+        }
         with self._metadata.read() as txn:
-            if txn.store.next_expiry_ms == next_ms:
+            if all(getattr(txn.store, key) == value for key, value in notes.items()):
                 return
         with self._metadata.write_notes() as txn:
-            txn.update_store(next_expiry_ms=next_ms)
+            txn.update_store(**notes)
 
     def _expire_stream(self, segment_id: SegmentId) -> Iterator[Expiry]:
         """Take away what has expired of the stream that begins with a segment, in commits of bounded size."""
@@ -131,11 +159,11 @@ class Retention:
                 first = directories.segment(txn, segment_id)
                 if first is None or streams.predecessor(txn, first) is not None:
                     return
-                todo = list(expired(_bounded(self._members(txn, first)), txn.now_ms))
+                todo = list(expired(_bounded(policy.members(txn, first), _RUNS_PER_COMMIT), txn.now_ms))
                 going_on = streams.successor(txn, first)
                 taken = list(takewhile(partial(self._take, txn), todo))
                 if not todo:
-                    self._next_ms = min(self._next_ms, next_expiry_ms(self._members(txn, first)) or _NEVER_MS)
+                    self._next_ms = min(self._next_ms, next_expiry_ms(policy.members(txn, first)) or _NEVER_MS)
             yield from taken
             if not todo or len(taken) < len(todo):
                 return
@@ -147,9 +175,11 @@ class Retention:
 
         There may be thousands: a commit looks again at those that it takes, and goes by the sum of the others.
         """
+        now_ms = self._metadata.clock.now_ms()
         with self._metadata.read() as txn:
-            members = policy.ledger_members(txn, managed_ledger, needs_offload=self._needs_offload)
-        due = iter(list(expired(members, self._metadata.clock.now_ms())))
+            members = policy.ledger_members(txn, managed_ledger)
+            self._see_overdue(txn, members, policy.ledger_members(txn, managed_ledger, waits=False), now_ms)
+        due = iter(list(expired(members, now_ms)))
         left_bytes, gone = sum(member.length for member in members), 0
         while batch := list(islice(due, _LEDGERS_PER_COMMIT)):
             left_bytes -= sum(expiry.bytes for expiry in batch)
@@ -166,7 +196,7 @@ class Retention:
     def _looked_at_again(self, txn: ReadTransaction, batch: Sequence[Expiry]) -> list[Member]:
         segments = [directories.segment(txn, expiry.segment_id) for expiry in batch]
         present = (segment for segment in segments if segment is not None)
-        return policy.as_members(txn, present, needs_offload=self._needs_offload)
+        return policy.as_members(txn, present)
 
     def _take(self, txn: WriteTransaction, expiry: Expiry) -> bool:
         """Take away one expiry; False if it waits for an idle writer, which leaves the segment with its next append."""
@@ -183,13 +213,10 @@ class Retention:
             return False
         return True
 
-    def _members(self, txn: ReadTransaction, first: SegmentRecord) -> list[Member]:
-        return policy.members(txn, first, needs_offload=self._needs_offload)
 
-
-def _bounded(members: Sequence[Member]) -> list[Member]:
-    """Return the same members, with no more runs in all than one commit should remove."""
-    budget = iter(range(_RUNS_PER_COMMIT))
+def _bounded(members: Sequence[Member], runs: int) -> list[Member]:
+    """Return the same members, with no more runs in all."""
+    budget = iter(range(runs))
     return [replace(member, runs=_limited(member.runs, budget)) for member in members]
 
 

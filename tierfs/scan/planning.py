@@ -115,7 +115,7 @@ def _parts(pinned: PinnedSegment, split_bytes: int, reach: Reach) -> Iterator[Pa
         owned = ByteRange(start, end)
         needed = ByteRange(max(whole.start, start - reach.before_bytes), min(whole.end, end + reach.behind_bytes))
         ledger = None if pinned.ledger is None else _clipped(pinned.ledger, needed)
-        source = ScanSource(pinned.segment.id, pinned.path, pinned.priority, ledger)
+        source = ScanSource(pinned.segment.id, pinned.path, pinned.priority.value, ledger)
         yield Part(source, owned, whole, _touching(pinned.extents, starts, needed))
         start = end
 

@@ -25,6 +25,7 @@ from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.tables import LOCATIONS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
+from tierfs.precedence import Effective
 from tierfs.scan.extents import Extent, Place, extents_of
 from tierfs.scan.fetching import ScannedLedger
 from tierfs.setup.connect import require_allowed
@@ -164,7 +165,7 @@ class PinnedSegment:
     """The bytes that may be read."""
     extents: tuple[Extent, ...]
     """Of the whole range."""
-    priority: ReadPriority
+    priority: Effective[ReadPriority]
     ledger: ScannedLedger | None = None
     part: ByteRange | None = None
     """Stretch whose records are read; None for the whole range."""
@@ -179,9 +180,10 @@ class Pinner:
     """Pins segments in one transaction."""
 
     def __init__(self, txn: ReadTransaction, priority: ReadPriority | None, tail: Tail) -> None:
-        """`priority` overrides the segments' policies; `tail`: bytes that were to be offloaded are cold by now."""
+        """`priority` is the call's; `tail`: bytes that were to be offloaded are cold by now."""
         self._txn = txn
-        self._priority = priority
+        # Executors need not be asked for the store's directory where the tail is cold, or not read.
+        self._call = priority or (None if tail is Tail.LOCAL else ReadPriority.OFFLOADED_ONLY)
         self._tail = tail
         self._policies = policies.PolicyCache()
 
@@ -197,21 +199,13 @@ class Pinner:
 
         Raises Unavailable or DataLoss for bytes that nothing holds, Unavailable for a tail that may not be read.
         """
-        priority = self._priority_of(segment)
+        priority = self._policies.of(self._txn, segment).read_priority(self._call)
         span = self._cut(path, segment, segment.range if wanted is None else segment.range.intersect(wanted))
-        extents = tuple(extents_of(self._txn, segment, span, priority))
+        extents = tuple(extents_of(self._txn, segment, span, priority.value))
         ledger = self._ledger(segment, span)
         if ledger is not None:
             ledger = replace(ledger, start_entry_id=start_entry_id, end_entry_id=end_entry_id)
         return PinnedSegment(segment, path, span, extents, priority, ledger)
-
-    def _priority_of(self, segment: SegmentRecord) -> ReadPriority:
-        """Return the priority, cold first if executors need not be asked for the store's directory."""
-        if self._priority is not None:
-            return self._priority
-        if self._tail is not Tail.LOCAL:
-            return ReadPriority.OFFLOADED_ONLY
-        return self._policies.effective(self._txn, segment).read_priority
 
     def _cut(self, path: str, segment: SegmentRecord, span: ByteRange) -> ByteRange:
         """Return the bytes before those only in the store's directory, unless these may be read."""

@@ -141,7 +141,7 @@ class DriverReader:
         if self._fetcher is None:
             self._fetcher = ScanFetcher(self._place, self._connections, self._sources)
         owner = len(self._sources)
-        self._sources.append(ScanSource(one.segment_id, one.path, pinned.priority, pinned.ledger))
+        self._sources.append(ScanSource(one.segment_id, one.path, pinned.priority.value, pinned.ledger))
         wanted = (WantedRequest(owner, extent) for extent in pinned.extents)
         return b"".join(bytes(piece.view) for piece in self._fetcher.pieces(wanted))
 

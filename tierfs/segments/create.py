@@ -322,7 +322,7 @@ class _BulkCreation:
         parent_id, _ = make_parent(self._txn, name)  # of the root each time: it refuses reserved names there
         if parent is None:
             record = directories.directory(self._txn, parent_id)
-            parent = _Parent(record, policies.of_directory(self._txn, parent_id).chunk_bytes)
+            parent = _Parent(record, policies.of_directory(self._txn, parent_id).values.chunk_bytes)
             self._parents[parts] = parent
         return parent
 

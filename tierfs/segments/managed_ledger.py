@@ -152,7 +152,7 @@ class ManagedLedger:
         """Append to the writer's ledger; None, with the ledger closed, when it is already due by policy."""
         with self._engine.metadata.read() as txn:
             segment = directories.segment_by_name(txn, writer.name)
-            policy, held = self._policies.effective(txn, segment), ledgers.filling(txn, segment)
+            policy, held = self._policies.of(txn, segment).values, ledgers.filling(txn, segment)
             if held.is_full(policy) or streams.is_old(segment, policy, self._engine.metadata.clock.now_ms()):
                 count, fills = 0, True
             else:

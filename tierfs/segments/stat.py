@@ -20,6 +20,7 @@ from tierfs.metadata.records import ChunkRecord, DirectoryRecord, LocationRecord
 from tierfs.metadata.sums import Sums
 from tierfs.metadata.tables import DIRECTORIES, LOCATIONS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.precedence import Effective
 from tierfs.segments import streams
 from tierfs.types import ByteRange, ChunkState, DirectoryId, EntryKind, LocationId, ReadPriority, Tier
 
@@ -32,7 +33,7 @@ class SegmentStat:
 
     name: str
     record: SegmentRecord
-    read_priority: ReadPriority
+    read_priority: Effective[ReadPriority]
     crc32c: int | None
     """CRC32C of all readable bytes, combined from the records; None when a part is unknown."""
     successor: str | None
@@ -69,7 +70,7 @@ def stat(txn: ReadTransaction, name: str) -> SegmentStat:
     return SegmentStat(
         names.join(names.split(name)),
         segment,
-        policies.effective(txn, segment).read_priority,
+        policies.in_force(txn, segment).read_priority(),
         crc,
         directories.path_of(txn, following.parent_id, following.name) if following is not None else None,
         lost_ranges(txn, segment) if crc is None else (),

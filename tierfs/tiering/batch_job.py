@@ -29,6 +29,7 @@ from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import join, printable, split
 from tierfs.policy import Policy
+from tierfs.precedence import SetBy
 from tierfs.segments import batch_commit
 from tierfs.segments.batch_commit import GivenUp, WriteBatch, require_job
 from tierfs.tiering.batch_upload import MAX_OBJECT_BYTES, UploadPlan, job_prefix
@@ -292,14 +293,15 @@ def _checked(uploaded: UploadedObject, listed: Mapping[str, StoredObject]) -> Up
 
 def _policy(txn: ReadTransaction, into: str) -> Policy:
     """Return the policy below a directory. Raises NotDirectory, or InvalidRequest if cold bytes are not read there."""
-    policy = policies.of_directory(txn, _nearest_directory(txn, into))
-    if policy.read_priority is ReadPriority.LOCAL_ONLY:
-        where = printable(into) or "/"
+    held = policies.of_directory(txn, _nearest_directory(txn, into))
+    priority, where = held.read_priority(), printable(into) or "/"
+    if priority.value is ReadPriority.LOCAL_ONLY:
+        by_setting = priority.origin.set_by is SetBy.SETTING
         raise InvalidRequest(
-            f"{where} is read from the local disk only, and a distributed write goes to the cold tier",
-            remedy=f"tierfs policy set {where} read_priority=local-first",
+            f"{where} is read from the local disk only ({priority.origin}), and a distributed write is cold",
+            remedy="change that setting" if by_setting else f"tierfs policy set {where} read_priority=local-first",
         )
-    return policy
+    return held.values
 
 
 def _nearest_directory(txn: ReadTransaction, path: str) -> DirectoryId:

@@ -9,7 +9,7 @@ from tierfs import names
 from tierfs.config import OffloadSettings
 from tierfs.errors import Conflict, DataLoss, TierfsError
 from tierfs.metadata import directories
-from tierfs.metadata.policies import Effective
+from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
@@ -123,13 +123,13 @@ class Upload:
     def _plan(self, segments: Named) -> list[OffloadAction]:
         actions: list[OffloadAction] = []
         with self._metadata.read() as txn:
-            effective = Effective(txn)
+            cache = PolicyCache()
             for name, segment_id in segments:
                 self._names[segment_id] = name
                 segment = directories.segment(txn, segment_id)
                 try:
                     if segment is not None:
-                        actions += list(objects_to_make(txn, segment, effective.of(segment).object_bytes))
+                        actions += list(objects_to_make(txn, segment, cache.of(txn, segment).values.object_bytes))
                         self._refuse_suspect(txn, name, segment)
                 except DataLoss as exc:  # the other segments are still uploaded
                     self._error = self._error or exc

@@ -1,8 +1,8 @@
 """Offload queue: the objects to make, in the order of their uploads, without ever sorting them all.
 
 An object waits until `offload_after` has passed, is ready, is taken by an upload, or rests because its upload
-failed. Each change costs O(log n); so does each object taken. Ledgers are due also once their managed ledger has too
-many bytes that are not offloaded (PIP-17). `Ordered` is the heap of these and of the planner's other queues.
+failed. Each change costs O(log n); so does each object taken. The oldest are due also once their stream or managed
+ledger has too many bytes that are not offloaded (PIP-17). `Ordered` is the heap of these and of the planner's others.
 """
 
 from __future__ import annotations
@@ -86,9 +86,6 @@ class Ordered(Generic[K]):
             for entry in seen:
                 heappush(self._heap, entry)
 
-
-_MOST_DUE = 64
-"""Ledgers of one managed ledger that are due at the same time; the next ones are due when these are cold."""
 
 ObjectKey = tuple[SegmentId, int]
 """Segment and start offset of an object to make."""
@@ -183,13 +180,17 @@ class OffloadQueue:
                 taken.append(self._take(key))
         return tuple(taken)
 
-    def hasten(self, key: ObjectKey) -> None:
-        """Make an object ready at once, without its wait, until it is replaced by another one."""
+    def hasten(self, key: ObjectKey) -> bool:
+        """Make an object ready at once, without its wait, until it is replaced by another one.
+
+        Return False for one that rests, so that it hides no other.
+        """
         entry = self._pending.get(key)
         if entry is not None and entry[1]:
             self._pending[key] = entry[0], 0
             if key in self._waiting:
                 self._waiting.put(key, 0)
+        return key not in self._resting
 
     def release(self, key: ObjectKey) -> None:
         """End an upload, successful or not: an object that is still to be made may be taken again."""
@@ -257,53 +258,53 @@ class OffloadQueue:
 _FOREVER_MS = 2**63
 
 
-class _ManagedLedger:
-    """The ledgers of a managed ledger that are on the local disk alone."""
+class _Stream:
+    """The members of a stream, or the ledgers of a managed ledger, that have bytes on the local disk alone."""
 
     def __init__(self) -> None:
         self.bytes = 0
-        self.closed: Ordered[SegmentId] = Ordered()
-        """Closed ledgers, by ledger id."""
+        self.complete: Ordered[SegmentId] = Ordered()
+        """Those with objects to make, the oldest first."""
 
 
 class SizeTrigger:
-    """Offload by size: sums of the ledgers whose policy has `offload_above_bytes`. One thread at a time."""
+    """Offload by size: sums of the streams whose policy has `offload_above_bytes`. One thread at a time."""
 
     def __init__(self) -> None:
         self._views: dict[SegmentId, SegmentSummary] = {}
-        self._managed: dict[DirectoryId, _ManagedLedger] = {}
+        self._streams: dict[tuple[DirectoryId, str], _Stream] = {}
 
     def put(self, view: SegmentSummary) -> Iterator[ObjectKey]:
-        """Count a new or changed segment; yield its managed ledger's ledgers that are due by size, oldest first."""
+        """Count a new or changed segment; yield the objects of its stream that are due by size, oldest first."""
         self.drop(view.id)
-        place = view.ledger
-        if place is None or view.policy.offload_above_bytes is None or not place.bytes_here_alone:
+        place = view.place
+        if place is None or view.policy.offload_above_bytes is None:
             return iter(())
         self._views[view.id] = view
-        managed = self._managed.setdefault(place.managed_ledger, _ManagedLedger())
-        managed.bytes += place.bytes_here_alone
+        stream = self._streams.setdefault(place.stream, _Stream())
+        stream.bytes += place.bytes_here_alone
         if view.pending:
-            managed.closed.put(view.id, place.ledger_id)
-        return self._due(managed)
+            stream.complete.put(view.id, place.number)
+        return self._due(stream)
 
     def drop(self, segment_id: SegmentId) -> None:
         """Stop counting a segment."""
         view = self._views.pop(segment_id, None)
-        if view is None or view.ledger is None:
+        if view is None or view.place is None:
             return
-        managed = self._managed[view.ledger.managed_ledger]
-        managed.bytes -= view.ledger.bytes_here_alone
-        managed.closed.remove(segment_id)
-        if not managed.bytes:
-            del self._managed[view.ledger.managed_ledger]
+        stream = self._streams[view.place.stream]
+        stream.bytes -= view.place.bytes_here_alone
+        stream.complete.remove(segment_id)
+        if not stream.bytes:
+            del self._streams[view.place.stream]
 
-    def _due(self, managed: _ManagedLedger) -> Iterator[ObjectKey]:
-        remaining_bytes = managed.bytes
-        for (_, segment_id), _ in zip(managed.closed.ascending(), range(_MOST_DUE), strict=False):
+    def _due(self, stream: _Stream) -> Iterator[ObjectKey]:
+        remaining_bytes = stream.bytes
+        for _, segment_id in stream.complete.ascending():
             view = self._views[segment_id]
             above_bytes = view.policy.offload_above_bytes
-            if above_bytes is None or remaining_bytes <= above_bytes:
-                return
-            (pending,) = view.pending
-            remaining_bytes -= pending.bytes
-            yield key_of(pending)
+            for pending in view.pending:
+                if above_bytes is None or remaining_bytes <= above_bytes:
+                    return
+                remaining_bytes -= pending.bytes
+                yield key_of(pending)

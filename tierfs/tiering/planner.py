@@ -9,10 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 from tierfs.tiering.offload_queue import ObjectKey, OffloadQueue, Ordered, SizeTrigger
 from tierfs.tiering.policy import ColdCopy, DiskView, EvictAction, PendingObject, SegmentSummary
 from tierfs.types import SegmentId
+
+_MOST_DUE = 64
+"""Objects of one stream that are due by size at the same time; the next ones are due when these are cold."""
 
 _NEVER_MS = 1 << 62
 """Longer than any time."""
@@ -103,8 +107,9 @@ class Planner:
         self._staying_bytes += _staying_bytes(view) - (_staying_bytes(old) if old else 0)
         self._views[view.id] = view
         self.offloads.replace(old.pending if old else (), view.pending, _wait_ms(view))
-        for key in self._by_size.put(view):
-            self.offloads.hasten(key)
+        due = (key for key in self._by_size.put(view) if self.offloads.hasten(key))
+        for _ in islice(due, _MOST_DUE):
+            pass
         self._rank_active(view)
         self._rank_copies(view)
 

@@ -36,13 +36,16 @@ class ColdCopy:
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerPlace:
-    """A ledger's place among those of its managed ledger."""
+class StreamPlace:
+    """A segment's place among those that `offload_above_bytes` counts as one: a stream's, or a managed ledger's."""
 
-    managed_ledger: DirectoryId
-    ledger_id: int
+    stream: tuple[DirectoryId, str]
+    """The directory, and the stream's name in it; no name for a managed ledger, which is the directory itself."""
+    number: int
+    """Ledger id, or first offset in the stream: the smallest is the oldest."""
     bytes_here_alone: int
-    """Bytes on the local disk alone; for an open ledger as last measured."""
+    """Bytes on the local disk alone: those of complete chunks, or of a whole ledger; of an open one as last
+    measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +58,16 @@ class SegmentSummary:
     active_since_ms: int = 0
     """Begin of the active chunk or of an open ledger; 0 without one."""
     active_bytes: int = 0
-    ledger: LedgerPlace | None = None
-    """None for a segment of bytes."""
+    ledger: bool = False
+    place: StreamPlace | None = None
+    """None if none of its bytes is here alone."""
     pending: tuple[PendingObject, ...] = ()
     copies: tuple[ColdCopy, ...] = ()
 
     @property
     def may_roll(self) -> bool:
         """Whether the active chunk may end before it is full; ending a ledger's would gain nothing."""
-        return self.ledger is None
+        return not self.ledger
 
     @property
     def keeps_local(self) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from tierfs import names
 from tierfs.metadata import chains, directories, tables
 from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.policies import Effective
+from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS, TOUCHES
@@ -30,7 +30,7 @@ from tierfs.tiering.candidates import (
 )
 from tierfs.tiering.offload_queue import ObjectKey, Ordered
 from tierfs.tiering.planner import Planner
-from tierfs.tiering.policy import ColdCopy, LedgerPlace, PendingObject, SegmentSummary
+from tierfs.tiering.policy import ColdCopy, PendingObject, SegmentSummary, StreamPlace
 from tierfs.types import SegmentId, SegmentKind, SegmentStatus, Tier
 
 
@@ -205,11 +205,11 @@ class Snapshots:
 
     def _look_at(self, segment_ids: Iterable[SegmentId]) -> None:
         with self._metadata.read() as txn:
-            effective = Effective(txn)
+            cache = PolicyCache()
             for segment_id in segment_ids:
                 self.failed.pop(segment_id, None)
                 try:
-                    waits_for = self._look_at_one(txn, segment_id, effective)
+                    waits_for = self._look_at_one(txn, segment_id, cache)
                 except Exception as exc:  # any error: one segment must not stop the others
                     self.failed[segment_id] = exc
                     self._planner.drop(segment_id)
@@ -221,26 +221,26 @@ class Snapshots:
                 self._first.pop(segment_id, None)
                 self._queue.pop(segment_id, None)
 
-    def _look_at_one(self, txn: ReadTransaction, segment_id: SegmentId, effective: Effective) -> int:
+    def _look_at_one(self, txn: ReadTransaction, segment_id: SegmentId, cache: PolicyCache) -> int:
         """Give the planner a segment's view; return the next journal sequence that changes it, or 0."""
         segment = directories.segment(txn, segment_id)
         if segment is None or not segment.local.count or segment.status is SegmentStatus.DELETED:
             self._planner.drop(segment_id)
             return 0
-        view, waits_for = view_of(txn, segment, effective, self._is_stuck)
+        view, waits_for = view_of(txn, segment, cache, self._is_stuck)
         self._planner.put(view)
         return waits_for
 
 
 def view_of(
-    txn: ReadTransaction, segment: SegmentRecord, effective: Effective, is_stuck: Callable[[ObjectKey], bool]
+    txn: ReadTransaction, segment: SegmentRecord, cache: PolicyCache, is_stuck: Callable[[ObjectKey], bool]
 ) -> tuple[SegmentSummary, int]:
     """Return the planner's view of a segment with local bytes, and the next journal sequence that changes it.
 
     The sequence is 0 when the journal names all its cold bytes.
     """
     active = chains.chunk_at(txn, segment.id, Tier.LOCAL, segment.local.last_chunk) if segment.active else None
-    policy = effective.of(segment)
+    policy = cache.of(txn, segment).values
     published = txn.store.journal.published_sequence
     unpublished: set[int] = set()
 
@@ -261,17 +261,25 @@ def view_of(
         local_bytes=segment.local.bytes,
         active_since_ms=_active_since_ms(txn, segment, active),
         active_bytes=active.length if active is not None else 0,
-        ledger=_ledger_place(segment) if segment.kind is SegmentKind.LEDGER else None,
+        ledger=segment.kind is SegmentKind.LEDGER,
+        place=_place(segment, active),
         pending=tuple(PendingObject(action, _ended_ms(txn, segment, action)) for action in objects),
         copies=tuple(sorted(first, key=lambda copy: copy.cold_since_ms)),
     )
     return view, min(unpublished, default=0)
 
 
-def _ledger_place(segment: SegmentRecord) -> LedgerPlace:
-    ledger_id = names.ledger_id(segment.name)
-    here_alone = 0 if segment.cold.count else segment.length
-    return LedgerPlace(segment.parent_id, segment.id if ledger_id is None else ledger_id, here_alone)
+def _place(segment: SegmentRecord, active: ChunkRecord | None) -> StreamPlace | None:
+    if segment.kind is SegmentKind.LEDGER:
+        ledger_id = names.ledger_id(segment.name)
+        number = segment.id if ledger_id is None else ledger_id
+        here_alone = 0 if segment.cold.count else segment.length
+        stream = (segment.parent_id, "")
+    else:
+        number, stream = segment.first_offset, (segment.parent_id, segment.stream)
+        here_alone = segment.range.length_bytes - segment.readable_bytes(Tier.COLD)
+        here_alone -= active.length if active is not None else 0  # it cannot be offloaded before it ends
+    return StreamPlace(stream, number, here_alone) if here_alone > 0 else None
 
 
 def _active_since_ms(txn: ReadTransaction, segment: SegmentRecord, active: ChunkRecord | None) -> int:

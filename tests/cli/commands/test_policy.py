@@ -15,11 +15,11 @@ from tierfs.app.store import open_store
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import changes
 from tierfs.metadata import records_pb2 as pb
-from tierfs.policy import BOUNDED_SIZES, KEYS, MAX_OBJECT_BYTES, Policy, inherit
+from tierfs.policy import BOUNDED_SIZES, KEYS, MAX_OBJECT_BYTES, Policy
 from tierfs.types import ReadPriority
 
 SIZES = [key for key in KEYS if key.endswith("_bytes")]
-TIMES = [key for key in KEYS if key not in SIZES and key != "read_priority"]
+TIMES = [key for key in KEYS if key not in SIZES and key not in ("read_priority", "retention_needs_offload")]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def store(tmp_path: Path) -> Path:
 
 def shown(path: str, store: Path) -> dict[str, tuple[object, str, str | None]]:
     """Return value, origin and the name it is set on, by key."""
-    data = tierfs("policy", "show", path, "--json", store=store).json
+    data = tierfs("-q", "policy", "show", path, "--json", store=store).json
     return {key: (one["value"], one["origin"], one["set_on"]) for key, one in data["policy"].items()}
 
 
@@ -47,7 +47,10 @@ def test_the_nearest_one_wins_and_says_where_it_is_set(store: Path) -> None:
     assert shown("logs/web", store)["chunk_bytes"] == (Policy().chunk_bytes, "built-in", None)
     tierfs("policy", "set", "/", "chunk_bytes=1MiB", "deletion_lag=2h", store=store)
     tierfs("policy", "set", "logs/", "chunk_bytes=2MiB", store=store)
-    done = tierfs("policy", "set", "logs/web", "deletion_lag=1.5h", "read_priority=local-only", store=store)
+    done = tierfs(
+        "policy", "set", "logs/web", "deletion_lag=1.5h", "read_priority=local-only", store=store, check=False
+    )
+    assert "deletion_lag 90min (segment logs/web): the local bytes are not evicted at all" in done.err
     assert done.out == "logs/web: deletion_lag = 90min, read_priority = local-only\n"
     found = shown("logs/web", store)
     assert found["chunk_bytes"] == (2 << 20, "directory", "logs")
@@ -73,7 +76,8 @@ def test_what_is_set_reaches_the_segment_and_the_journal(store: Path) -> None:
 
 
 def test_unset_keeps_the_others_and_succeeds_twice(store: Path) -> None:
-    tierfs("policy", "set", "", "chunk_bytes=5", "object_bytes=4", store=store)
+    told = tierfs("policy", "set", "", "chunk_bytes=5", "object_bytes=4", store=store, check=False)
+    assert (told.code, told.err.count("an object holds one whole chunk at least")) == (0, 1)
     done = tierfs("policy", "unset", "", "chunk_bytes", "deletion_lag", store=store)
     assert done.out == "/: chunk_bytes is no longer set, deletion_lag was not set\n"
     again = tierfs("policy", "unset", "/", "chunk_bytes", "--json", store=store).json
@@ -202,10 +206,17 @@ def test_what_is_refused_makes_no_directory(store: Path) -> None:
     assert queued(store) == before
 
 
-def test_a_setting_of_the_store_that_overrides_the_policy_is_told(store: Path) -> None:
+def test_settings_of_a_host_stand_above_or_below_policies_and_are_named(store: Path) -> None:
     with (store / "store.toml").open("a") as file:
-        file.write('[read]\npriority = "local-only"\n')
-    assert "read.priority = local-only" in tierfs("policy", "show", "logs", store=store, check=False).err
+        file.write('[read]\npriority = "local-only"\n[background]\nretention_needs_offload = false\n')
+    assert shown("logs", store)["read_priority"] == ("local-first", "directory", "")
+    assert shown("logs", store)["retention_needs_offload"] == (False, "setting", "background.retention_needs_offload")
+    tierfs("policy", "set", "logs", "retention_needs_offload=yes", store=store)
+    assert shown("logs", store)["retention_needs_offload"] == (True, "directory", "logs")
+    tierfs("policy", "unset", "/", "read_priority", store=store)
+    assert shown("logs", store)["read_priority"] == ("local-only", "setting", "read.priority")
+    with (store / "store.toml").open("a") as file:
+        file.write('[read]\noverride_priority = "offloaded-only"\n'.replace("[read]\n", ""))
 
 
 @given(st.sampled_from(SIZES), st.integers(1, (1 << 63) - 1))
@@ -224,12 +235,12 @@ def test_times_are_read_back_as_they_are_written(key: str, seconds: int) -> None
 def test_any_text_is_refused_or_read_as_one_value(key: str, text: str) -> None:
     with contextlib.suppress(InvalidRequest):
         stored = policy.parse(key, text)
-        value = policy.value_of(inherit([{key: stored}]), key)
-        assert stored == ("off" if value is None else str(value))
+        value = policy.from_stored(key, stored)
+        assert policy.parse(key, policy.format(key, value)) == stored
 
 
 def test_every_key_has_a_value_and_words() -> None:
     for key in KEYS:
         value = policy.value_of(Policy(), key)
-        assert policy.parse(key, policy.format(key, value)) == ("off" if value is None else str(value))
+        assert policy.from_stored(key, policy.parse(key, policy.format(key, value))) == value
         assert policy.allowed(key)

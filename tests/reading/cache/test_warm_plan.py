@@ -11,11 +11,14 @@ import pytest
 from tests.stores import TestStore, open_test_store
 from tierfs.metadata import chains, tables
 from tierfs.metadata.tables import CHUNKS
+from tierfs.precedence import Effective, PolicyOrigin, SetBy
 from tierfs.reading.cache.fill_plan import FillPlan, Target, held_bytes, plan
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, ObjectId, ReadPriority, Tier
 
 BLOCK = CRC_BLOCK_BYTES
 EVERYTHING = 100 * BLOCK
+
+CALL = PolicyOrigin(SetBy.CALL)
 
 
 @pytest.fixture
@@ -32,7 +35,7 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 
 def planned(store: TestStore, priority: ReadPriority, room_bytes: int = EVERYTHING) -> FillPlan:
-    return plan(store.metadata, [Target("s", store.segment("s").id, priority)], room_bytes)
+    return plan(store.metadata, [Target("s", store.segment("s").id, Effective(priority, CALL))], room_bytes)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +90,6 @@ def test_lost_bytes_are_counted_and_not_wanted(store: TestStore) -> None:
 
 
 def test_a_segment_deleted_meanwhile_is_left_out(store: TestStore) -> None:
-    target = Target("s", store.segment("s").id, ReadPriority.OFFLOADED_FIRST)
+    target = Target("s", store.segment("s").id, Effective(ReadPriority.OFFLOADED_FIRST, CALL))
     store.engine.delete("s", recursive=False, cold_due_ms=0)
     assert plan(store.metadata, [target], EVERYTHING) == FillPlan()

@@ -177,6 +177,9 @@ def status_text(
     ]
     if report.next_expiry_ms:
         rows.append(("next expiry", f"{output.clock_time(report.next_expiry_ms)}, by retention_age"))
+    if report.overdue_bytes:
+        overdue = f"{output.size(report.overdue_bytes)} past their retention wait: {report.overdue_reason}"
+        rows.append(("overdue", overdue))
     rows += _endangered(report.endangered)
     rows += [("mount", printable(point)) for point in mount_points]
     rows += [("waiting", str(reads)) for reads in waiting]

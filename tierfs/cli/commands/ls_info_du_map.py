@@ -142,7 +142,8 @@ def _info_data(stat: SegmentStat, writer: str | None) -> dict[str, Any]:
         "successor": stat.successor,
         "tiers": {"local": _tier_data(record.local), "cold": _tier_data(record.cold)},
         "crc32c": _crc(stat),
-        "read_priority": stat.read_priority.value,
+        "read_priority": stat.read_priority.value.value,
+        "read_priority_origin": str(stat.read_priority.origin),
         "created": output.timestamp(record.created_ms),
         "modified": output.timestamp(record.modified_ms),
         "sealed_at": output.timestamp(record.sealed_ms),
@@ -164,7 +165,7 @@ def _info_text(stat: SegmentStat, writer: str | None, away: Sequence[Unreachable
         ("local", _tier_text(record.local)),
         ("cold", _tier_text(record.cold)),
         ("crc32c", _crc(stat) or "unknown"),
-        ("reads", stat.read_priority.value),
+        ("reads", f"{stat.read_priority.value} ({stat.read_priority.origin})"),
         ("created", output.clock_time(record.created_ms)),
         ("modified", output.clock_time(record.modified_ms)),
         ("sealed", output.clock_time(record.sealed_ms)),
@@ -276,7 +277,7 @@ def _columns() -> int:
 
 def _lines(txn: ReadTransaction, record: SegmentRecord, columns: int) -> list[str]:
     sealed = "sealed" if record.sealed else "unsealed"
-    priority = policies.effective(txn, record).read_priority
+    priority = policies.in_force(txn, record).read_priority().value
     header = f"bytes {offset(record.start_offset)} … {offset(record.length)}, {sealed}, reads {priority}"
     return [header, *draw(record.range, [_row(txn, record, tier) for tier in Tier], columns)]
 

@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 import click
 
+from tierfs import contradictions, settings
 from tierfs import policy as policy_text
-from tierfs import settings
 from tierfs.cli import output
 from tierfs.cli.group import LazyGroup, command
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.metadata import directories, policies
-from tierfs.metadata.policies import Level
 from tierfs.names import join, printable, split
-from tierfs.policy import KEYS, Value, inherit
+from tierfs.policy import KEYS
 from tierfs.segments import create
 from tierfs.store_paths import StorePaths
-
-_BUILT_IN = "built-in"
 
 _COMMANDS = {name: f"tierfs.cli.commands.policy_config:{name}_" for name in ("show", "set", "unset")}
 
@@ -35,15 +30,6 @@ def policy() -> None:
     """
 
 
-@dataclass(frozen=True, slots=True)
-class _Effective:
-    """A value in force, and the level that sets it; None for a built-in value."""
-
-    key: str
-    value: Value
-    level: Level | None
-
-
 @command("show")
 @click.argument("path")
 def show_(session: Session, path: str) -> None:
@@ -51,13 +37,15 @@ def show_(session: Session, path: str) -> None:
     with session.open_store() as store:
         name = store.segment_of_path(path)
         with store.metadata.read() as txn:
-            levels = list(policies.levels(txn, name))
-        override = store.settings.read.priority
-    effective = _effective(levels)
-    data = {policy.key: {"value": policy.value, **_origin_data(policy.level)} for policy in effective}
-    session.result({"path": levels[-1].name, "policy": data}, _table(effective))
-    if override is not None:
-        session.note(f"reads follow the setting read.priority = {override}, not read_priority")
+            held = policies.at(txn, name)
+    data = {
+        key: {"value": found.value, "origin": found.origin.set_by.value, "set_on": found.origin.name}
+        for key, found in held.all()
+    }
+    rows = [(key, policy_text.format(key, found.value), str(found.origin)) for key, found in held.all()]
+    session.result({"path": join(split(name)), "policy": data}, output.table(rows, *"<<<"))
+    for _, text in contradictions.useless(held):
+        session.warn(text)
 
 
 @command("set")
@@ -77,12 +65,16 @@ def set_(session: Session, path: str, pairs: tuple[str, ...]) -> None:
             if made:
                 create.make_directory(txn, name)
             policies.change(txn, name, put_settings=wanted)
-    values = {key: policy_text.value_of(inherit([wanted]), key) for key in wanted}
+            held = policies.at(txn, name)
+    values = {key: policy_text.from_stored(key, text) for key, text in wanted.items()}
     text = ", ".join(f"{key} = {policy_text.format(key, value)}" for key, value in values.items())
     canonical = join(split(name))
     if made:
         session.note(f"created the directory {canonical}")
     session.done({"path": canonical, "set": values, "made": made}, f"{_shown(canonical)}: {text}")
+    for rule, told in contradictions.useless(held):
+        if not wanted.keys().isdisjoint(rule.keys):
+            session.warn(told)
 
 
 @command("unset")
@@ -116,33 +108,6 @@ def _parsed(pairs: Sequence[str]) -> dict[str, str]:
     return wanted
 
 
-def _effective(levels: Sequence[Level]) -> list[_Effective]:
-    holds = inherit([level.settings for level in levels])
-    return [
-        _Effective(
-            key,
-            policy_text.value_of(holds, key),
-            next((level for level in reversed(levels) if key in level.settings), None),
-        )
-        for key in KEYS
-    ]
-
-
-def _table(effective: Sequence[_Effective]) -> str:
-    rows = [(policy.key, policy_text.format(policy.key, policy.value), _origin(policy.level)) for policy in effective]
-    return output.table(rows, *"<<<")
-
-
-def _origin(level: Level | None) -> str:
-    return _BUILT_IN if level is None else f"{level.kind.name.lower()} {_shown(level.name)}"
-
-
-def _origin_data(level: Level | None) -> Mapping[str, Any]:
-    if level is None:
-        return {"origin": _BUILT_IN, "set_on": None}
-    return {"origin": level.kind.name.lower(), "set_on": level.name}
-
-
 def _shown(name: str) -> str:
     return printable(name) or "/"
 
@@ -165,3 +130,5 @@ def show(session: Session) -> None:
     loaded = settings.load_with_origins(file, os.environ)
     data = {name: {"value": value, "origin": loaded.origins[name].value} for name, value in settings.values(loaded)}
     session.result(data, settings.lines(loaded))
+    for text in contradictions.useless_settings(loaded.settings):
+        session.warn(text)

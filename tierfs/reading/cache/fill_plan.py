@@ -9,6 +9,7 @@ from tierfs.metadata import directories
 from tierfs.metadata.layout import Layout, load
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.precedence import Effective
 from tierfs.reading.view import Piece, in_object, resolve
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ObjectId, ReadPriority, SegmentId, Tier
 
@@ -22,7 +23,7 @@ class Target:
 
     name: str
     segment_id: SegmentId
-    priority: ReadPriority
+    priority: Effective[ReadPriority]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +72,7 @@ def plan(metadata: MetadataStore, targets: Iterable[Target], room_bytes: int) ->
     """
     planning = _Planning(room_bytes // CRC_BLOCK_BYTES)
     for target in targets:
-        tiers = target.priority.tiers
+        tiers = target.priority.value.tiers
         for layout in _layouts(metadata, target.segment_id):
             if Tier.COLD not in tiers:
                 planning.plan.local_bytes += layout.window.length_bytes
