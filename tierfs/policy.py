@@ -46,6 +46,8 @@ class Policy:
     """Time that bytes are kept after they were written; None: for ever."""
     retention_bytes: int | None = None
     """Number of a stream's newest bytes that are kept."""
+    trash_age_s: int = 86_400
+    """Time that what a person removed stays in the trash, from which it can be restored; 0: none."""
     read_priority: ReadPriority = ReadPriority.OFFLOADED_FIRST
     """The PIP's default; `tierfs init` writes local-first into a new store."""
 
@@ -53,7 +55,7 @@ class Policy:
 BOUNDED_SIZES = ("chunk_bytes", "object_bytes")
 """Settings that decide how large one file or object gets."""
 
-_TIMES = {"chunk_age": "chunk_age_s"}
+_TIMES = {"chunk_age": "chunk_age_s", "trash_age": "trash_age_s"}
 _TIERING = {
     "offload_after": "offload_after_s",
     "offload_above_bytes": "offload_above_bytes",

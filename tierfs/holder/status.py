@@ -26,6 +26,7 @@ from tierfs.metadata.sums import Sums, recount
 from tierfs.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.retention.clocks import ACCEPT, TOLERANCE_S
+from tierfs.segments import trash
 from tierfs.segments.stat import Endangered, endangered
 from tierfs.types import ByteRange, ChunkState, Tier
 
@@ -68,6 +69,21 @@ class BacklogStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class TrashStatus:
+    """What was removed and can be restored."""
+
+    removals: int
+    segments: int
+    bytes: int
+    local_bytes: int
+    """Of these bytes, `not_offloaded_bytes` are on this disk alone."""
+    not_offloaded_bytes: int
+    cold_bytes: int
+    next_due_ms: int
+    """Time at which the next removal ends; 0 for an empty trash."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatus:
     """One store at one instant."""
 
@@ -96,6 +112,7 @@ class StoreStatus:
     garbage_bytes: int
     garbage_errors: tuple[str, ...]
     holder: Holder | None
+    trash: TrashStatus
     next_expiry_ms: int
     """Time at which retention next takes bytes away, as of the holder's last look; 0 when nothing is to go."""
     warnings: tuple[str, ...]
@@ -118,15 +135,15 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
             store_id=txn.store.store_id,
             store_epoch=txn.store.store_epoch,
             cold_url=location.url if location is not None else None,
-            segments=txn.count(SEGMENTS.name),
-            directories=txn.count(DIRECTORIES.name) - 1,
-            bytes=totals.bytes,
+            segments=txn.count(SEGMENTS.name) - totals.trash_segments,
+            directories=txn.count(DIRECTORIES.name) - 1 - totals.trash_directories,
+            bytes=max(0, totals.bytes - totals.trash_bytes),
             local=TierStatus(totals.local_chunks, totals.local_bytes),
             cold=TierStatus(totals.cold_chunks, totals.cold_bytes),
             not_offloaded_bytes=totals.not_offloaded_bytes,
             endangered=endangered(txn, totals, store),
             local_free_bytes=files.free_bytes(),
-            backlog=BacklogStatus(totals.pending_bytes, totals.active_bytes, txn.oldest_local_only_ms),
+            backlog=BacklogStatus(totals.pending_bytes, totals.growing_bytes, txn.oldest_local_only_ms),
             troubles=tuple(sorted((row for _, row in txn.scan(FAILURES)), key=lambda row: row.since_ms)),
             requests=tuple(requests.unfinished(txn)),
             journal=JournalStatus(
@@ -143,6 +160,15 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
             garbage_bytes=totals.garbage_bytes,
             garbage_errors=tuple(_garbage_errors(txn, totals)),
             holder=lock.current(holder_path),
+            trash=TrashStatus(
+                removals=totals.removals,
+                segments=totals.trash_segments,
+                bytes=totals.trash_bytes,
+                local_bytes=totals.trash_local_bytes,
+                not_offloaded_bytes=totals.trash_uncovered_bytes,
+                cold_bytes=totals.trash_cold_bytes,
+                next_due_ms=trash.next_due_ms(txn),
+            ),
             next_expiry_ms=txn.store.next_expiry_ms,
             warnings=warnings,
         )

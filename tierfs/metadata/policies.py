@@ -133,13 +133,15 @@ def _check_below(txn: ReadTransaction, entry: Entry) -> None:
         if place is None:
             continue
         parent_id, name = place
+        path = directories.path_of(txn, parent_id, name) if parent_id else ""
+        if names.is_removed(path):
+            continue  # what is in the trash has another policy once it is restored
         above = list(_directories_above(txn, parent_id))
         if entry.id != record.target_id and entry.id not in above:
             continue
         in_force = inherit([_settings(txn, target_id) for target_id in (*reversed(above), record.target_id)])
         conflict = retention_conflict(in_force)
         if conflict is not None:
-            path = directories.path_of(txn, parent_id, name) if parent_id else ""
             offload, retention = (f"{key} {policy.format(key, policy.value_of(in_force, key))}" for key in conflict)
             raise InvalidRequest(
                 f"policy of {names.printable(path) or '/'}: {retention} would delete before {offload} offloads",

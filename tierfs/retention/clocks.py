@@ -25,6 +25,7 @@ from tierfs.metadata.records import Record
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS, Table
 from tierfs.metadata.transaction import ReadTransaction, batches
+from tierfs.segments import trash
 
 log = logging.getLogger(__name__)
 
@@ -217,6 +218,7 @@ def accept(metadata: MetadataStore, *, grace_s: int) -> ClockAccepted:
     segments = _date_anew(metadata, SEGMENTS, _SEGMENT_TIMES, now_ms)
     objects = _date_anew(metadata, OBJECTS, _OBJECT_TIMES, now_ms)
     deletions = _bring_forward(metadata, now_ms, max(grace_s * 1000, _LATEST_RETRY_MS))
+    deletions += trash.date_all_anew(metadata)
     with metadata.write() as txn:
         txn.update_store(last_wall_ms=0, clock_accepted_ms=txn.now_ms)
         txn.touch(policies=True)  # the holder looks at everything again

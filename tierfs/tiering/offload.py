@@ -108,7 +108,7 @@ def _suspecting(metadata: MetadataStore, action: OffloadAction, check: Callable[
 
 def revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRecord, list[ObjectRecord]]:
     """Return the segment and its local objects. Raises ChunksMoved if the chunks changed since the action's plan."""
-    segment = directories.segment(txn, action.segment_id)
+    segment = directories.living_segment(txn, action.segment_id)  # what is in the trash stays as it was removed
     if segment is None:
         raise ChunksMoved(f"segment {action.segment_id} was deleted meanwhile")
     holders: list[ObjectRecord] = []

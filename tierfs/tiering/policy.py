@@ -59,6 +59,8 @@ class SegmentSummary:
     """None for a segment of bytes."""
     pending: tuple[PendingObject, ...] = ()
     copies: tuple[ColdCopy, ...] = ()
+    removed_ms: int = 0
+    """Time of its removal, while it is in the trash: it is not offloaded, and only pressure takes local copies."""
 
     @property
     def may_roll(self) -> bool:

@@ -10,6 +10,7 @@ import click
 
 from tierfs.app import verbs
 from tierfs.cli import output
+from tierfs.cli.commands.rm_restore import now_option, removal_data, until
 from tierfs.cli.group import command
 from tierfs.cli.options import ask, yes_option
 from tierfs.cli.output import perform_shown
@@ -108,13 +109,14 @@ def _sums(report: ManagedStatus) -> str:
 @command("trim")
 @click.argument("managed_ledger")
 @click.option("--before", type=int, metavar="LEDGER", required=True, help="Id of the first ledger to keep.")
+@now_option
 @click.option("--dry-run", is_flag=True, help="Show the ledgers to delete, and change nothing.")
 @yes_option
-def trim(session: Session, managed_ledger: str, before: int, dry_run: bool, yes: bool) -> None:
+def trim(session: Session, managed_ledger: str, before: int, now: bool, dry_run: bool, yes: bool) -> None:
     """Delete closed ledgers of MANAGED_LEDGER before a given one.
 
-    They are deleted in both tiers. Open ledgers are kept. Objects are deleted after a grace period; objects that tierfs
-    did not write are kept.
+    They are deleted in both tiers, after the time of their policy trash_age in the trash unless --now. Open ledgers are
+    kept. Objects are deleted after a grace period; objects that tierfs did not write are kept.
     """
     with session.open_store() as store:
         name = store.segment_of_path(managed_ledger)
@@ -125,10 +127,10 @@ def trim(session: Session, managed_ledger: str, before: int, dry_run: bool, yes:
             return
         if plan.segments and not yes:
             ask("ledger trim", f"delete {_described(name, plan)}?")
-        done = verbs.trim_ledgers(store, name, before)
+        done = verbs.trim_ledgers(store, name, before, now=now)
         unpublished = verbs.settle(store)
     session.note_unpublished(unpublished)
-    session.done(_trimmed(name, done, removed=True), f"deleted {_described(name, done)}")
+    session.done(_trimmed(name, done, removed=True), f"deleted {_described(name, done)}{until(done)}")
 
 
 def _described(name: str, plan: Deletion) -> str:
@@ -137,4 +139,4 @@ def _described(name: str, plan: Deletion) -> str:
 
 
 def _trimmed(name: str, plan: Deletion, *, removed: bool) -> dict[str, object]:
-    return {"managed_ledger": name, "removed": removed, **asdict(plan)}
+    return {"managed_ledger": name, "removed": removed, **removal_data(plan)}
