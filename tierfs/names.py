@@ -86,6 +86,11 @@ def in_trash(due_ms: int, entry_id: int) -> str:
     return f"{TRASH_PREFIX}{due_ms:015d}-{entry_id}"
 
 
+def trash_due_ms(name: str) -> int:
+    """Return the time in the name of an entry in the trash."""
+    return int(name.removeprefix(TRASH_PREFIX).partition("-")[0])
+
+
 def after_hidden(name: str) -> str:
     """Return a text that sorts after every name with the hidden prefix of `name`, and before all others after it."""
     prefix = next(prefix for prefix in _HIDDEN_PREFIXES if name.startswith(prefix))

@@ -26,7 +26,6 @@ from tierfs.metadata.sums import Sums, recount
 from tierfs.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.retention.clocks import ACCEPT, TOLERANCE_S
-from tierfs.segments import trash
 from tierfs.segments.stat import Endangered, endangered
 from tierfs.types import ByteRange, ChunkState, Tier
 
@@ -167,7 +166,7 @@ def store_status(metadata: MetadataStore, files: ChunkFiles, holder_path: Path, 
                 local_bytes=totals.trash_local_bytes,
                 not_offloaded_bytes=totals.trash_uncovered_bytes,
                 cold_bytes=totals.trash_cold_bytes,
-                next_due_ms=trash.next_due_ms(txn),
+                next_due_ms=directories.next_due_ms(txn),
             ),
             next_expiry_ms=txn.store.next_expiry_ms,
             warnings=warnings,

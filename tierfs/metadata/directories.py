@@ -280,6 +280,18 @@ def bury(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
     return buried
 
 
+def in_trash(txn: ReadTransaction) -> Iterator[Entry]:
+    """Yield the entries of the trash, in the order in which they fall due."""
+    for key, record in txn.scan(DIRENTS, prefix=tables.dirent(ROOT_DIRECTORY, names.TRASH_PREFIX)):
+        yield Entry(tables.dirent_name(key), record.kind, record.id)
+
+
+def next_due_ms(txn: ReadTransaction) -> int:
+    """Return when the time of the next entry in the trash ends; 0 for an empty trash."""
+    first = next(in_trash(txn), None)
+    return 0 if first is None else names.trash_due_ms(first.name)
+
+
 def next_queued(txn: ReadTransaction) -> Entry | None:
     """Return an entry that is queued; None when there is none."""
     prefix = tables.dirent(ROOT_DIRECTORY, names.REMOVED_PREFIX)

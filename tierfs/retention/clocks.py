@@ -25,7 +25,6 @@ from tierfs.metadata.records import Record
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS, Table
 from tierfs.metadata.transaction import ReadTransaction, batches
-from tierfs.segments import trash
 
 log = logging.getLogger(__name__)
 
@@ -214,6 +213,8 @@ def accept(metadata: MetadataStore, *, grace_s: int) -> ClockAccepted:
 
     `grace_s` is the longest that a deletion is put off by policy. Raises Fenced in a store that may only be read.
     """
+    from tierfs.segments import trash  # status knows the clock's command, and needs nothing of this
+
     now_ms = metadata.clock.now_ms()
     segments = _date_anew(metadata, SEGMENTS, _SEGMENT_TIMES, now_ms)
     objects = _date_anew(metadata, OBJECTS, _OBJECT_TIMES, now_ms)

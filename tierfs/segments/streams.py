@@ -7,9 +7,10 @@ by retention, links its neighbours to each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
+from operator import attrgetter
 
 from tierfs import names
 from tierfs.errors import InvalidRequest
@@ -117,8 +118,8 @@ def relink(txn: WriteTransaction, back: SegmentRecord) -> None:
 
 
 def _neighbours(txn: ReadTransaction, back: SegmentRecord) -> tuple[SegmentRecord | None, SegmentRecord | None]:
-    before = directories.living_segment(txn, SegmentId(back.predecessor_id)) if back.predecessor_id else None
-    after = directories.living_segment(txn, SegmentId(back.successor_id)) if back.successor_id else None
+    before = _first_living(txn, back.predecessor_id, attrgetter("predecessor_id"))
+    after = _first_living(txn, back.successor_id, attrgetter("successor_id"))
     if before is not None:
         after = successor(txn, before)
         while after is not None and after.first_offset < back.first_offset:
@@ -129,6 +130,18 @@ def _neighbours(txn: ReadTransaction, back: SegmentRecord) -> tuple[SegmentRecor
             before, after = predecessor(txn, before), before
     fits = _continues(before, back) and _continues(back, after)
     return (before, after) if fits else (None, None)
+
+
+def _first_living(
+    txn: ReadTransaction, segment_id: int, following: Callable[[SegmentRecord], int]
+) -> SegmentRecord | None:
+    """Return the first member that is not in the trash: those that are there still know their neighbours."""
+    while segment_id:
+        if (living := directories.living_segment(txn, SegmentId(segment_id))) is not None:
+            return living
+        removed = directories.segment(txn, SegmentId(segment_id))
+        segment_id = 0 if removed is None else following(removed)
+    return None
 
 
 def _continues(before: SegmentRecord | None, after: SegmentRecord | None) -> bool:

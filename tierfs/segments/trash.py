@@ -19,7 +19,7 @@ from tierfs.metadata.directories import Entry
 from tierfs.metadata.journal_state import Removal
 from tierfs.metadata.records import DirectoryRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import DIRECTORIES, DIRENTS, SEGMENTS
+from tierfs.metadata.tables import DIRECTORIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import create, streams
 from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind
@@ -64,14 +64,8 @@ def put(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry, sums: Remov
 
 def removed(txn: ReadTransaction) -> Iterator[Removed]:
     """Yield all that is in the trash, in the order in which it falls due."""
-    for entry in _entries(txn):
+    for entry in directories.in_trash(txn):
         yield Removed(entry, _record(txn, entry).removal)
-
-
-def next_due_ms(txn: ReadTransaction) -> int:
-    """Return when the next removal is due; 0 for an empty trash."""
-    first = next(_entries(txn), None)
-    return 0 if first is None else _due_ms(first)
 
 
 def end_due(metadata: MetadataStore, *, all_of_them: bool = False) -> int:
@@ -83,7 +77,12 @@ def end_due(metadata: MetadataStore, *, all_of_them: bool = False) -> int:
     ended, until_ms = 0, _WHENEVER_MS if all_of_them else metadata.clock.now_ms()
     while _is_due(metadata, until_ms):
         with metadata.write() as txn:
-            batch = list(islice(takewhile(lambda entry: _due_ms(entry) <= until_ms, _entries(txn)), _TOGETHER))
+            batch = list(
+                islice(
+                    takewhile(lambda entry: names.trash_due_ms(entry.name) <= until_ms, directories.in_trash(txn)),
+                    _TOGETHER,
+                )
+            )
             for entry in batch:
                 directories.queue(txn, ROOT_DIRECTORY, entry)
         ended += len(batch)
@@ -93,7 +92,7 @@ def end_due(metadata: MetadataStore, *, all_of_them: bool = False) -> int:
 def is_due(txn: ReadTransaction, now_ms: int) -> bool:
     """Return whether a removal's time in the trash is over, in a store that may end it."""
     may_change = not (txn.store.replica or txn.store.journal.fenced_by_epoch)
-    return may_change and 0 < next_due_ms(txn) <= now_ms
+    return may_change and 0 < directories.next_due_ms(txn) <= now_ms
 
 
 def _is_due(metadata: MetadataStore, until_ms: int) -> bool:
@@ -167,7 +166,7 @@ def recount(txn: WriteTransaction, entry: Entry, sums: Removal) -> None:
 def date_all_anew(metadata: MetadataStore) -> int:
     """Make removals from the future ones of now, due as long after it; return how many there were. Idempotent."""
     with metadata.read() as txn:
-        entries = list(_entries(txn))
+        entries = list(directories.in_trash(txn))
     count = 0
     for first in range(0, len(entries), _TOGETHER):
         with metadata.write() as txn:
@@ -197,16 +196,6 @@ def _move(
     if entry.kind is EntryKind.DIRECTORY:
         txn.touch(policies=True)  # the holder looks at every segment below, whose policy is another now
     return moved
-
-
-def _entries(txn: ReadTransaction) -> Iterator[Entry]:
-    prefix = tables.dirent(ROOT_DIRECTORY, names.TRASH_PREFIX)
-    for key, record in txn.scan(DIRENTS, prefix=prefix):
-        yield Entry(tables.dirent_name(key), record.kind, record.id)
-
-
-def _due_ms(entry: Entry) -> int:
-    return int(entry.name.removeprefix(names.TRASH_PREFIX).partition("-")[0])
 
 
 def _record(txn: ReadTransaction, entry: Entry) -> SegmentRecord | DirectoryRecord:
