@@ -79,7 +79,7 @@ def test_the_trash_is_emptied_by_a_command(store: Path) -> None:
 def test_deleted_and_trimmed_ledgers_come_back(store: Path) -> None:
     tierfs("policy", "set", "/", "ledger_entries=1", store=store)
     for entry in (b"1", b"2", b"3"):
-        tierfs("ledger", "append", "m", "--managed", store=store, stdin=entry)
+        tierfs("ledger", "append", "m", store=store, stdin=entry)
     names = [
         json.loads(each)["segment"] for each in tierfs("ledger", "ls", "m", "--json", store=store).out.splitlines()
     ]
