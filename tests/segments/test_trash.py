@@ -15,9 +15,10 @@ from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store
 from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound
 from tierfs.fsck.findings import Kind, Severity
-from tierfs.holder.status import StoreStatus, store_status
+from tierfs.holder.status import StoreStatus, local_only, store_status
 from tierfs.journal import replay
 from tierfs.metadata import directories, policies, untrusted
+from tierfs.metadata.journal_state import NOT_REMOVED
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, SEGMENTS
 from tierfs.retention import clocks
@@ -529,3 +530,17 @@ def test_make_room_takes_copies_of_the_trash_first(store: TestStore, monkeypatch
     assert held == {"kept": 5, "younger": 5, "older": 0, "local": 5}
     assert store.read("older") == b"12345"
     assert findings(store) == []
+
+
+def test_fsck_reports_a_name_in_the_trash_that_is_not_its_records(store: TestStore) -> None:
+    store.append("d/a", b"1")
+    remove(store, "d/a")
+    with store.metadata.read() as txn:
+        ((key, right),) = txn.scan(SEGMENTS)
+        assert list(local_only(txn)) == []
+    for wrong in (replace(right.removal, due_ms=right.removal.due_ms + 1), NOT_REMOVED):
+        with store.metadata.write() as txn:
+            txn.put(SEGMENTS, key, replace(right, removal=wrong))
+        assert [(one.kind, one.severity) for one in findings(store)] == [(Kind.RECORD, Severity.DAMAGE)]
+    with store.metadata.write() as txn:
+        txn.put(SEGMENTS, key, right)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from tierfs import ranges
+from tierfs import names, ranges
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.holder import lock, requests
 from tierfs.holder.lock import Holder
@@ -262,10 +262,12 @@ class LocalOnly:
 
 
 def local_only(txn: ReadTransaction) -> Iterator[LocalOnly]:
-    """Yield every such run of every segment, by segment and offset, from cursors."""
+    """Yield every such run of every segment that was not removed, by segment and offset, from cursors."""
     for _, segment in txn.scan(SEGMENTS):
         if segment.local.count:
             name = directories.path_of(txn, segment.parent_id, segment.name)
+            if names.is_removed(name):
+                continue  # a person removed it, and a fenced store restores nothing
             for run in ranges.subtract(_local(txn, segment), _named_cold(txn, segment)):
                 yield LocalOnly(name, run.start, run.end)
 

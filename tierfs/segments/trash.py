@@ -77,12 +77,8 @@ def end_due(metadata: MetadataStore, *, all_of_them: bool = False) -> int:
     ended, until_ms = 0, _WHENEVER_MS if all_of_them else metadata.clock.now_ms()
     while _is_due(metadata, until_ms):
         with metadata.write() as txn:
-            batch = list(
-                islice(
-                    takewhile(lambda entry: names.trash_due_ms(entry.name) <= until_ms, directories.in_trash(txn)),
-                    _TOGETHER,
-                )
-            )
+            first = islice(directories.in_trash(txn), _TOGETHER)
+            batch = list(takewhile(lambda entry: names.trash_due_ms(entry.name) <= until_ms, first))
             for entry in batch:
                 directories.queue(txn, ROOT_DIRECTORY, entry)
         ended += len(batch)
