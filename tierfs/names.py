@@ -32,6 +32,11 @@ _LEDGER_KEY = re.compile(
 REMOVED_PREFIX = ".tierfs-removed-"
 """Names in the root that begin so stand for what was removed and is still to be taken apart; never listed."""
 
+TRASH_PREFIX = ".tierfs-trash-"
+"""Names in the root that begin so stand for what was removed and can be restored; never listed."""
+
+_HIDDEN_PREFIXES = (REMOVED_PREFIX, TRASH_PREFIX)
+
 _HADOOP_HIDDEN = ("_", ".")
 _HADOOP_SPECIAL = frozenset(":*?{}[]\\")
 _BIDIRECTIONAL = frozenset("\u200e\u200f\u061c" + "".join(map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A)])))
@@ -73,8 +78,29 @@ def check_component(part: str) -> None:
 
 
 def is_removed(name: str) -> bool:
-    """Return whether a full name stands for what was removed and is still to be taken apart, or lies below it."""
-    return name.startswith(REMOVED_PREFIX)
+    """Return whether a full name stands for what was removed, in the trash or not, or lies below it."""
+    return name.startswith(_HIDDEN_PREFIXES)
+
+
+def is_in_trash(name: str) -> bool:
+    """Return whether a full name stands for what can be restored, or lies below it."""
+    return name.startswith(TRASH_PREFIX)
+
+
+def in_trash(due_ms: int, entry_id: int) -> str:
+    """Return the name of an entry in the trash: a listing of the root has them as they fall due."""
+    return f"{TRASH_PREFIX}{due_ms:015d}-{entry_id}"
+
+
+def trash_due_ms(name: str) -> int:
+    """Return the time in the name of an entry in the trash."""
+    return int(name.removeprefix(TRASH_PREFIX).partition("-")[0])
+
+
+def after_hidden(name: str) -> str:
+    """Return a text that sorts after every name with the hidden prefix of `name`, and before all others after it."""
+    prefix = next(prefix for prefix in _HIDDEN_PREFIXES if name.startswith(prefix))
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
 def join(parts: tuple[str, ...]) -> str:

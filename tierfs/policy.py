@@ -49,6 +49,8 @@ class Policy:
     """Number of a stream's newest bytes that are kept."""
     retention_needs_offload: bool = True
     """Whether bytes that are not cold, and named by the journal, stay however old or many they are."""
+    trash_age_s: int = 86_400
+    """Time that what a person removed stays in the trash, from which it can be restored; 0: none."""
     read_priority: ReadPriority = ReadPriority.OFFLOADED_FIRST
     """The PIP's default; `tierfs init` writes local-first into a new store."""
 
@@ -56,7 +58,7 @@ class Policy:
 BOUNDED_SIZES = ("chunk_bytes", "object_bytes")
 """Settings that decide how large one file or object gets."""
 
-_TIMES = {"chunk_age": "chunk_age_s"}
+_TIMES = {"chunk_age": "chunk_age_s", "trash_age": "trash_age_s"}
 _TIERING = {
     "offload_after": "offload_after_s",
     "offload_above_bytes": "offload_above_bytes",

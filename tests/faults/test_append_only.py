@@ -123,7 +123,7 @@ def test_commands_on_a_bucket_of_ceph_whose_policy_forbids_to_delete(rgw_bucket:
     tierfs("append", "s", store=path, stdin=b"bytes")
     assert tierfs("offload", "", store=path).out.startswith("offloaded 5 B")
     assert tierfs("evict", "", store=path).out.startswith("evicted 5 B")
-    tierfs("rm", "s", "--yes", store=path, check=False)
+    tierfs("rm", "s", "--now", "--yes", store=path, check=False)
     done = tierfs("gc", "--delete", store=path, check=False)
     assert (done.code, "1 deletion failed, the first: segments/s/" in done.err) == (4, True), done
     assert "segments/s/" in tierfs("gc", store=path).out

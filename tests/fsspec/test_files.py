@@ -126,7 +126,7 @@ def test_a_deleted_segment_says_so(store: store.Store, fs: TierfsFileSystem) -> 
     append(store, "s", DATA)
     with fs.open("s", block_size=1000) as file:
         file.read(10)
-        verbs.delete(store, "s", recursive=False)
+        verbs.delete(store, "s", recursive=False, now=True)
         with pytest.raises(OSError, match="was deleted"):
             file.read()
 

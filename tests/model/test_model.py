@@ -19,7 +19,7 @@ from tierfs.errors import Conflict, InvalidRequest, NotFound, Sealed
 from tierfs.fsck.findings import Severity
 from tierfs.metadata import chains, changes, directories
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, INTENTS, OBJECTS, SEGMENTS
-from tierfs.segments import delete, stat
+from tierfs.segments import delete, stat, trash
 from tierfs.segments.writer import SegmentWriter
 from tierfs.types import ByteRange, Tier
 
@@ -43,6 +43,7 @@ class StoreModel(RuleBasedStateMachine):
         self.start: dict[str, int] = {}
         self.sealed: set[str] = set()
         self.writers: dict[str, SegmentWriter] = {}
+        self.trash: dict[str, list[tuple[int, bytearray, int, bool]]] = {}
 
     def teardown(self) -> None:
         wrong = [one for one in findings(self.store) if one.severity is not Severity.NOTE]
@@ -153,6 +154,31 @@ class StoreModel(RuleBasedStateMachine):
         self.start.pop(name, None)
         self.sealed.discard(name)
 
+    @rule(name=segments)
+    def remove(self, name: str) -> None:
+        """Move a segment into the trash, from which the newest removal of a name can be restored."""
+        if name not in self.model:
+            return
+        due_ms = self.store.clock.now_ms()
+        done = self.store.engine.delete(name, recursive=False, cold_due_ms=due_ms, to_trash=True)
+        self.writers.pop(name, None)
+        removed = done.trash_due_ms, self.model.pop(name), self.start.pop(name, 0), name in self.sealed
+        self.trash.setdefault(name, []).append(removed)
+        self.sealed.discard(name)
+
+    @rule(target=segments, name=NAMES)
+    def restore(self, name: str) -> object:
+        if name in self.model:
+            return multiple()
+        if not self.trash.get(name):
+            with pytest.raises(NotFound):
+                trash.restore(self.store.metadata, name)
+            return multiple()
+        trash.restore(self.store.metadata, name)
+        _, self.model[name], self.start[name], sealed = self.trash[name].pop()
+        self.sealed |= {name} if sealed else set()
+        return name
+
     @rule(finished=st.booleans())
     def delete_directory(self, finished: bool) -> None:
         """Delete, with or without a crash after the first commit."""
@@ -178,6 +204,8 @@ class StoreModel(RuleBasedStateMachine):
         self.store.settle()
         self.store.clock.advance(7200)  # what a crashed delete left was queued as garbage only now
         self.store.settle()
+        now_ms = self.store.clock.now_ms()
+        self.trash = {name: [each for each in stack if each[0] > now_ms] for name, stack in self.trash.items()}
         with self.store.metadata.read() as txn:
             assert directories.next_queued(txn) is None
             holders = [holder for _, holder in txn.scan(OBJECTS)]
@@ -192,7 +220,8 @@ class StoreModel(RuleBasedStateMachine):
             found = {name: record for name, record in directories.segments_below(txn, directories.Entry("", 0, 1), "")}
             assert set(found) == set(self.model)
             if directories.next_queued(txn) is None:
-                assert txn.count(SEGMENTS.name) == len(self.model)
+                assert txn.sums is not None
+                assert txn.count(SEGMENTS.name) == len(self.model) + txn.sums.trash_segments
             self._check_references(txn)
             for name in found:
                 stat.stat(txn, name)

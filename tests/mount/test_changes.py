@@ -17,6 +17,7 @@ from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
 from tierfs.app import store
+from tierfs.app import verbs as app_verbs
 from tierfs.metadata import policies
 from tierfs.segments.create import create
 
@@ -47,6 +48,24 @@ def test_new_segments_appends_seals_and_deletions_show(store: store.Store, mount
     verbs.delete(store, "d/new", recursive=False)
     assert eventually(lambda: not (mnt / "d/new").exists(), VISIBLE_S + SLACK_S)
     assert os.listdir(mnt / "d") == ["other"]
+
+
+def test_a_removal_and_its_way_back_show_and_an_open_file_is_read_on(store: store.Store, mount: Mount) -> None:
+    append(store, "d/e/s", b"content")
+    mnt = mount().path
+    assert (mnt / "d/e/s").read_bytes() == b"content"
+    with open(mnt / "d/e/s", "rb") as opened:
+        app_verbs.delete(store, "d", recursive=True)
+        assert eventually(lambda: os.listdir(mnt) == [], VISIBLE_S + SLACK_S)
+        assert eventually(lambda: not (mnt / "d/e/s").exists(), VISIBLE_S + SLACK_S)
+        assert opened.read() == b"content"
+        append(store, "d/e/s", b"new")
+        assert eventually((mnt / "d/e/s").exists, VISIBLE_S + SLACK_S)
+        assert (mnt / "d/e/s").read_bytes() == b"new"
+    assert app_verbs.restore(store, "d", to="back")[0] == "back"
+    assert eventually((mnt / "back/e/s").exists, VISIBLE_S + SLACK_S)
+    assert (mnt / "back/e/s").read_bytes() == b"content"
+    assert sorted(os.listdir(mnt)) == ["back", "d"]
 
 
 def test_a_stream_shows_as_sealed_files_and_one_that_grows(store: store.Store, mount: Mount) -> None:

@@ -6,10 +6,11 @@ import random
 from dataclasses import dataclass, field
 
 from tests.stores import TestStore
+from tierfs.segments import trash
 
 VERBS = (
     *("append", "append", "append", "offload", "offload", "evict", "seal", "unseal", "concat"),
-    *("truncate", "consolidate", "delete", "crash"),
+    *("truncate", "consolidate", "delete", "remove", "restore", "crash"),
 )
 
 
@@ -35,6 +36,8 @@ class Life:
     store: TestStore
     chosen: random.Random
     live: dict[str, Content] = field(default_factory=dict)
+    removed: dict[str, Content] = field(default_factory=dict)
+    """By name: the newest removals in the trash."""
     ever: dict[int, Content] = field(default_factory=dict)
     """By segment id, those that are gone included: the byte at an offset never changes."""
 
@@ -47,7 +50,10 @@ class Life:
                 self._append(name)
             elif verb in ("offload", "evict", "crash", "checkpoint", "consolidate"):
                 self._on_all(verb)
-            elif name in self.live:
+            elif verb == "restore" and name in self.removed and name not in self.live:
+                trash.restore(self.store.metadata, name)
+                self.live[name] = self.removed.pop(name)
+            elif name in self.live and verb != "restore":
                 self._on_one(verb, name, self.live[name])
         self.store.settle()
 
@@ -89,8 +95,10 @@ class Life:
         elif verb == "concat":
             self._concat(name, content)
         else:
-            engine.delete(name, recursive=False, cold_due_ms=due_ms)
-            del self.live[name]
+            engine.delete(name, recursive=False, cold_due_ms=due_ms, to_trash=verb == "remove")
+            content = self.live.pop(name)
+            if verb == "remove":
+                self.removed[name] = content
 
     def _concat(self, name: str, content: Content) -> None:
         source = self.live.get("d0/s0")

@@ -14,6 +14,7 @@ from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store
 from tierfs.journal import replay
 from tierfs.metadata import changes
+from tierfs.segments import trash
 
 NAMES = ["a", "b", "d/c", "d/e"]
 STEPS = 60
@@ -28,13 +29,14 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 def reshape(store: TestStore, chosen: random.Random) -> dict[str, bytes]:
     """Run random verbs, all bytes cold at the end; return the readable bytes."""
     model: dict[str, bytes] = {}
+    removed: dict[str, bytes] = {}
     for number in range(STEPS):
         name, other = chosen.sample(NAMES, 2)
         data = bytes([97 + number % 26]) * chosen.randrange(1, 15)
         if name not in model:
             store.append(name, data)
             model[name] = data
-        verb = chosen.choice(["append", "truncate", "concat", "offload", "evict", "delete"])
+        verb = chosen.choice(["append", "truncate", "concat", "offload", "evict", "delete", "remove"])
         if verb == "append":
             store.engine.unseal(name)
             store.append(name, data)
@@ -55,6 +57,13 @@ def reshape(store: TestStore, chosen: random.Random) -> dict[str, bytes]:
         elif verb == "delete" and chosen.random() < 0.3:
             store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms())
             del model[name]
+        elif verb == "remove":
+            store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms(), to_trash=True)
+            removed[name] = model.pop(name)
+        back = sorted(removed.keys() - model.keys())
+        if back and chosen.random() < 0.3:
+            trash.restore(store.metadata, back[0])  # the newest removal of its name
+            model[back[0]] = removed.pop(back[0])
     store.offload()
     store.evict()
     return model

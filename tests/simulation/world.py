@@ -122,11 +122,13 @@ def collect(world: World) -> None:
 
 
 def restore(world: World) -> None:
-    """A wrong rm, undone."""
+    """A wrong rm, undone: out of the trash, or after its end by a dump."""
     if name := world.any():
+        world.command("rm", name, "--yes")
+        world.command("restore", name)
         world.command("offload", name)
         world.command("dump", name, "--to-bucket")
-        world.command("rm", name, "--yes")
+        world.command("rm", name, "--now", "--yes")
         world.command("load", name)
 
 

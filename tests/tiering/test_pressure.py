@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.tiering.reference_plan import Plan
@@ -39,6 +41,17 @@ def test_below_the_floor_for_appends_cold_bytes_go_although_the_watermark_is_not
 def test_eviction_leaves_room_for_appends_above_the_floor() -> None:
     evictions = planned(65 * MIB, 50 * MIB, cold(1, 50)).evictions
     assert [action.segment_id for action in evictions] == [1], "the next append would be refused again"
+
+
+def test_pressure_takes_copies_of_the_trash_first_and_the_oldest_removal_before_others() -> None:
+    trash = [replace(cold(number, 10), removed_ms=NOW_MS - number) for number in (1, 2, 3)]
+    old = view(4, copies=(ColdCopy(NOW_MS - 1000, 10 * MIB),))
+    assert planned(200 * MIB, 40 * MIB, *trash, old).evictions == ()
+    for excess, gone in ((5, {3}), (15, {3, 2}), (35, {1, 2, 3, 4})):
+        free_bytes = FLOOR + 20 * GIB // 1024 + GIB // 50 - 20 * MIB - excess * MIB
+        evictions = planned(free_bytes, 40 * MIB, *trash, old).evictions
+        assert {action.segment_id for action in evictions} == gone
+        assert {action.cold_before_ms for action in evictions if action.segment_id != 4} == {NOW_MS}
 
 
 def test_what_root_alone_may_use_is_not_free() -> None:

@@ -16,8 +16,9 @@ from tierfs.garbage.collect import Collector
 from tierfs.holder import lock
 from tierfs.holder.lock import HeldElsewhere
 from tierfs.metadata.tables import GARBAGE, INTENTS
-from tierfs.segments import managed_ledger
+from tierfs.segments import managed_ledger, trash
 from tierfs.segments.delete import Deletion
+from tierfs.segments.trash import Removed
 from tierfs.segments.truncate import Truncation
 from tierfs.types import Tier
 
@@ -49,14 +50,17 @@ class GarbageReport:
     """Objects that an owner was making as it died; the next holder makes them garbage."""
     superseded: tuple[StoredObject, ...] = ()
     """Of the journal, where the key may not delete."""
+    trash: tuple[Removed, ...] = ()
+    """Removals that can be restored, the next one to end first."""
 
 
-def delete(store: Store, path: str, *, recursive: bool) -> Deletion:
-    """Delete a segment or directory, and at once the local files it leaves.
+def delete(store: Store, path: str, *, recursive: bool, now: bool = False) -> Deletion:
+    """Remove a segment or directory: it stays in the trash for as long as its policy says, and can be restored.
 
-    Cold objects go after the grace period and not before the journal says that they are gone.
+    With `now`, or `trash_age` 0, it is deleted: local files at once, cold objects after the grace period and not before
+    the journal says that they are gone.
     """
-    done = store.engine.delete(path, recursive=recursive, cold_due_ms=_cold_due_ms(store))
+    done = store.engine.delete(path, recursive=recursive, cold_due_ms=_cold_due_ms(store), to_trash=not now)
     _collect_local(store)
     return done
 
@@ -71,15 +75,25 @@ def truncate_head(store: Store, name: str, before_offset: int) -> Truncation:
     return done
 
 
-def trim_ledgers(store: Store, path: str, before: Position) -> Deletion:
-    """Delete the closed ledgers of a managed ledger before a position; files and objects go as in `delete`.
+def trim_ledgers(store: Store, path: str, before: Position, *, now: bool = False) -> Deletion:
+    """Remove the closed ledgers of a managed ledger before a position, each by itself, as `delete` does.
 
     Raises NotFound, or InvalidRequest for a segment or a position outside of the managed ledger.
     """
-    remove = partial(store.engine.remove, cold_due_ms=_cold_due_ms(store))
+    remove = partial(store.engine.remove, cold_due_ms=_cold_due_ms(store), to_trash=not now)
     done = managed_ledger.trim(store.metadata, path, before, remove)
     _collect_local(store)
     return done
+
+
+def restore(store: Store, path: str, *, to: str = "", removal_id: int | None = None) -> tuple[str, Removed]:
+    """Bring a removal back from the trash; see trash.restore."""
+    return trash.restore(store.metadata, path, to=to, removal_id=removal_id)
+
+
+def empty_trash(store: Store) -> int:
+    """End all removals, whether due or not; return their number. The collection after it deletes the bytes."""
+    return trash.end_due(store.metadata, all_of_them=True)
 
 
 def settle(store: Store) -> TierfsError | None:
@@ -139,7 +153,8 @@ def garbage(store: Store, *, grace_s: int) -> GarbageReport:
     with store.metadata.read() as txn:
         rows = tuple(row for _, row in txn.scan(GARBAGE))
         intents = tuple(_dead_intents(txn, lock.current(store.paths.holder)))
-    return GarbageReport(rows, tuple(orphans), tuple(uploads), intents, tuple(work.superseded()))
+        in_trash = tuple(trash.removed(txn))
+    return GarbageReport(rows, tuple(orphans), tuple(uploads), intents, tuple(work.superseded()), in_trash)
 
 
 def accept_clock(store: Store) -> ClockAccepted:

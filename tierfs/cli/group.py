@@ -201,15 +201,16 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         "ingest": Line(
             "tierfs.cli.commands.ingest:ingest", "Copy files and directories into segments named after them."
         ),
-        "seal": Line("tierfs.cli.commands.seal_concat_truncate_rm:seal", "Seal a segment: it accepts no more bytes."),
-        "unseal": Line("tierfs.cli.commands.seal_concat_truncate_rm:unseal", "Reopen a sealed segment for appends."),
+        "seal": Line("tierfs.cli.commands.seal_concat_truncate:seal", "Seal a segment: it accepts no more bytes."),
+        "unseal": Line("tierfs.cli.commands.seal_concat_truncate:unseal", "Reopen a sealed segment for appends."),
         "concat": Line(
-            "tierfs.cli.commands.seal_concat_truncate_rm:concat", "Append a sealed segment to another without copying."
+            "tierfs.cli.commands.seal_concat_truncate:concat", "Append a sealed segment to another without copying."
         ),
         "truncate": Line(
-            "tierfs.cli.commands.seal_concat_truncate_rm:truncate", "Drop the bytes of a segment before an offset."
+            "tierfs.cli.commands.seal_concat_truncate:truncate", "Drop the bytes of a segment before an offset."
         ),
-        "rm": Line("tierfs.cli.commands.seal_concat_truncate_rm:rm", "Remove a segment, or with -r a directory."),
+        "rm": Line("tierfs.cli.commands.rm_restore:rm", "Remove a segment, or with -r a directory."),
+        "restore": Line("tierfs.cli.commands.rm_restore:restore", "Bring back what rm, trim or delete removed."),
         "ledger": Line("tierfs.cli.commands.ledger.ledger:ledger", "Work with ledgers: segments made of entries."),
     },
     "Read": {

@@ -38,12 +38,22 @@ def check_dirent(txn: ReadTransaction, key: bytes, dirent: Any | None) -> Iterat
         and record.parent_id == tables.read_u64(key)
         and record.name.encode() == key[tables.U64_BYTES :]
     ):
+        yield from _check_removal(record)
         return
     subject = f"name {_name(key)} in directory {tables.read_u64(key)}"
     if record is None:
         yield _dangling(txn, key, dirent, subject)
     else:
         yield _wrong(txn, key, dirent, record, subject)
+
+
+def _check_removal(record: Any) -> Iterator[Finding]:
+    """Check that exactly what has a name in the trash says when it is due there."""
+    hidden = record.parent_id == ROOT_DIRECTORY and names.is_in_trash(record.name)
+    due_ms = record.removal.due_ms
+    if (hidden or due_ms) and not (hidden and record.name == names.in_trash(due_ms, record.id)):
+        what = f"its record says that it is in the trash until {due_ms} ms, which is not in its name"
+        yield Finding(Kind.RECORD, Severity.DAMAGE, f"name {names.printable(record.name)}", what, remedy=RECOVER)
 
 
 def check_directories(txn: ReadTransaction, inodes: array[int]) -> Iterator[Finding]:

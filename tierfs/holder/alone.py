@@ -13,7 +13,7 @@ from tierfs.garbage.strays import StrayFiles
 from tierfs.reading.suspects import Suspects
 from tierfs.retention.clocks import ClockCheck
 from tierfs.retention.retention import Expired, Retention
-from tierfs.segments import delete
+from tierfs.segments import delete, trash
 from tierfs.segments.engine import Engine
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.policy import DiskView
@@ -65,7 +65,11 @@ class AloneWork:
         return self._complete
 
     def collect(self) -> None:
-        """Take apart what was removed, and delete its files."""
+        """End removals that are due if the clock is trusted, take apart what was removed, and delete its files."""
+        with self._metadata.read() as txn:
+            trash_is_due = trash.is_due(txn, self._metadata.clock.now_ms())
+        if trash_is_due and self._tools.clocks.reason() is None:
+            trash.end_due(self._metadata)
         delete.dismantle_removed(self._metadata, cold_due_ms=self._metadata.clock.now_ms())
         self._tools.collector.collect(tiers=(Tier.LOCAL,))
 

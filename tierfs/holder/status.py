@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from tierfs import ranges
+from tierfs import names, ranges
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import TierfsError, WrongColdTier
 from tierfs.holder import lock, requests
@@ -69,6 +69,21 @@ class BacklogStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class TrashStatus:
+    """What was removed and can be restored."""
+
+    removals: int
+    segments: int
+    bytes: int
+    local_bytes: int
+    """Of these bytes, `not_offloaded_bytes` are on this disk alone."""
+    not_offloaded_bytes: int
+    cold_bytes: int
+    next_due_ms: int
+    """Time at which the next removal ends; 0 for an empty trash."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatus:
     """One store at one instant."""
 
@@ -99,6 +114,7 @@ class StoreStatus:
     garbage_bytes: int
     garbage_errors: tuple[str, ...]
     holder: Holder | None
+    trash: TrashStatus
     next_expiry_ms: int
     """Time at which retention next takes bytes away, as of the holder's last look; 0 when nothing is to go."""
     overdue_bytes: int
@@ -133,15 +149,15 @@ def store_status(
             store_id=txn.store.store_id,
             store_epoch=txn.store.store_epoch,
             cold_url=location.url if location is not None else None,
-            segments=txn.count(SEGMENTS.name),
-            directories=txn.count(DIRECTORIES.name) - 1,
-            bytes=totals.bytes,
+            segments=txn.count(SEGMENTS.name) - totals.trash_segments,
+            directories=txn.count(DIRECTORIES.name) - 1 - totals.trash_directories,
+            bytes=max(0, totals.bytes - totals.trash_bytes),
             local=TierStatus(totals.local_chunks, totals.local_bytes),
             cold=TierStatus(totals.cold_chunks, totals.cold_bytes),
             not_offloaded_bytes=totals.not_offloaded_bytes,
             endangered=endangered(txn, totals, store),
             local_free_bytes=files.free_bytes(),
-            backlog=BacklogStatus(totals.pending_bytes, totals.active_bytes, txn.oldest_local_only_ms),
+            backlog=BacklogStatus(totals.pending_bytes, totals.growing_bytes, txn.oldest_local_only_ms),
             troubles=tuple(sorted((row for _, row in txn.scan(FAILURES)), key=lambda row: row.since_ms)),
             requests=tuple(requests.unfinished(txn)),
             journal=JournalStatus(
@@ -159,6 +175,15 @@ def store_status(
             garbage_bytes=totals.garbage_bytes,
             garbage_errors=tuple(_garbage_errors(txn, totals)),
             holder=holder,
+            trash=TrashStatus(
+                removals=totals.removals,
+                segments=totals.trash_segments,
+                bytes=totals.trash_bytes,
+                local_bytes=totals.trash_local_bytes,
+                not_offloaded_bytes=totals.trash_uncovered_bytes,
+                cold_bytes=totals.trash_cold_bytes,
+                next_due_ms=directories.next_due_ms(txn),
+            ),
             next_expiry_ms=txn.store.next_expiry_ms,
             overdue_bytes=txn.store.overdue_bytes,
             overdue_reason=txn.store.overdue_reason,
@@ -247,10 +272,12 @@ class LocalOnly:
 
 
 def local_only(txn: ReadTransaction) -> Iterator[LocalOnly]:
-    """Yield every such run of every segment, by segment and offset, from cursors."""
+    """Yield every such run of every segment that was not removed, by segment and offset, from cursors."""
     for _, segment in txn.scan(SEGMENTS):
         if segment.local.count:
             name = directories.path_of(txn, segment.parent_id, segment.name)
+            if names.is_removed(name):
+                continue  # a person removed it, and a fenced store restores nothing
             for run in ranges.subtract(_local(txn, segment), _named_cold(txn, segment)):
                 yield LocalOnly(name, run.start, run.end)
 

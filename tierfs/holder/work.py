@@ -29,7 +29,7 @@ from tierfs.parallel import OnProgress, Progress
 from tierfs.reading.suspects import Suspects
 from tierfs.retention.clocks import ClockCheck
 from tierfs.retention.retention import Expired, Retention
-from tierfs.segments import delete
+from tierfs.segments import delete, trash
 from tierfs.segments.engine import Engine
 from tierfs.segments.positions import Position
 from tierfs.tiering import evict, objects
@@ -218,14 +218,17 @@ class ColdWork:
         )
 
     def make_room(self, first: str) -> int:
-        """Evict cold bytes whatever their lag until appends have room, those of segment `first` first.
+        """Evict cold bytes whatever their lag until appends have room: of the trash first, then of segment `first`.
 
         Returns the number of bytes. Raises what `evict` raises.
         """
         self.publish()
         self.tools.publisher.require_ownership()
         engine, freed = self.tools.engine, 0
-        for _, segment in sorted(self._segments(""), key=lambda pair: pair[0] != first):
+        with self._metadata.read() as txn:
+            in_trash = sorted(trash.removed(txn), key=lambda each: each.removal.removed_ms)
+            removed = [pair for each in in_trash for pair in directories.segments_below(txn, each.entry, "")]
+        for _, segment in (*removed, *sorted(self._segments(""), key=lambda pair: pair[0] != first)):
             if not missing_bytes(engine.files.disk_bytes(), max(1, engine.free_space_floor_bytes)):
                 break
             dropped, _ = self._evict_by_command(segment, force=False, dry_run=False)
@@ -245,14 +248,19 @@ class ColdWork:
             return entries
 
     def collect(self) -> Collected:
-        """Take apart what was removed, and delete the garbage that is due.
+        """End removals that are due, take apart what was removed, and delete the garbage that is due.
 
-        Of objects only if the clock is trusted, as readers may still need them.
+        The trash and objects only if the clock is trusted, as people and readers may still need them.
         """
-        self._dismantle()
-        if self.tools.collector.is_due(Tier.COLD):
+        with self._metadata.read() as txn:
+            trash_is_due = trash.is_due(txn, self._metadata.clock.now_ms())
+        if trash_is_due or self.tools.collector.is_due(Tier.COLD):
             self.tools.clocks.ask()
-        tiers = tuple(Tier) if self.tools.clocks.reason() is None else (Tier.LOCAL,)
+        trusted = self.tools.clocks.reason() is None
+        if trash_is_due and trusted:
+            trash.end_due(self._metadata)
+        self._dismantle()
+        tiers = tuple(Tier) if trusted else (Tier.LOCAL,)
         return ballast.with_room(self.tools.ballast_path, lambda: self.tools.collector.collect(tiers=tiers))
 
     def tell_clocks(self) -> None:

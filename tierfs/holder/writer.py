@@ -165,7 +165,7 @@ class BackgroundWriter:
         with self._metadata.read() as txn:
             sums, noted_ms = txn.sums, txn.oldest_local_only_ms
         local_bytes = planner.local_bytes if sums is None else sums.local_bytes
-        backlog = planner.backlog if sums is None else Backlog(sums.pending_bytes, sums.active_bytes)
+        backlog = planner.backlog if sums is None else Backlog(sums.pending_bytes, sums.growing_bytes)
         self.backlog = BacklogStatus(backlog.pending_bytes, backlog.active_bytes, planner.oldest_ms)
         self._note_oldest(noted_ms)
         engine = self._work.tools.engine

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tierfs import names, ranges
+from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata import chain, chains, checksums, directories, tables, untrusted
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.chain import ChainEdit
@@ -255,7 +256,7 @@ def place_directory(
     """Write a directory and give it its name; return its id and inode. Raises DataLoss.
 
     `parent_may_follow`: a checkpoint is in the order of ids. `check_tree` then checks the paths that were not.
-    A directory moves only when it is removed: a longer path to it would make longer ones of all that is below it.
+    A directory moves only when it is removed or restored: a longer path to it makes longer ones of all that is below it.
     """
     record = DIRECTORIES.codec.from_message(message)
     key = tables.u64(record.id)
@@ -268,14 +269,30 @@ def place_directory(
     require(txn.get(SEGMENTS, key) is None, "a directory has a segment's id", record.id)
     txn.put(DIRECTORIES, key, record)
     if old is None or (old.parent_id, old.name) != (record.parent_id, record.name):
+        restored = old is not None and directories.is_removed(old.parent_id, old.name)
         if old is not None:
-            require(directories.is_removed(record.parent_id, record.name), "a directory moves", record.id)
+            moves = restored or directories.is_removed(record.parent_id, record.name)
+            require(moves, "a directory moves", record.id)
             displace(txn, old.parent_id, old.name, EntryKind.DIRECTORY, old.id)
+            txn.path_bytes.clear()
         _enter(txn, record.parent_id, record.name, EntryKind.DIRECTORY, record.id, record.created_ms)
         if not parent_may_follow or txn.get_raw(DIRECTORIES.name, tables.u64(record.parent_id)) is not None:
             check_path(txn, record.parent_id, record.name)
+        if old is not None and restored:
+            _check_restored(txn, old, record)
     txn.touch(inode=record.inode)
     return record.id, record.inode
+
+
+def _check_restored(txn: WriteTransaction, old: DirectoryRecord, record: DirectoryRecord) -> None:
+    """Raise DataLoss where a directory is restored to a path that makes a name below it too long."""
+    path = directories.path_of(txn, record.parent_id, record.name)
+    if len(path.encode()) > len(old.removal.path.encode()):  # what was not too long before is none after it, either
+        entry = directories.Entry(record.name, EntryKind.DIRECTORY, record.id)
+        try:
+            directories.check_names(txn, entry, path)
+        except InvalidRequest as exc:
+            raise DataLoss(f"a directory is restored to a name that is too long: {exc}") from exc
 
 
 def remove_directory(txn: WriteTransaction, directory_id: int) -> None:

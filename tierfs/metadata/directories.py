@@ -1,8 +1,8 @@
-"""The tree of names: lookups, listings by cursor, changes of entries, and the queue of removed entries.
+"""The tree of names: lookups, listings by cursor, changes and moves of entries, and the queue of removed entries.
 
-A removed entry that still has to be deleted waits in the root as `.tierfs-removed-<id>`, which no listing shows, no
-path finds and no request can create: a durable queue without a database of its own. The journal records it as an
-ordinary move, so the queue survives a recovery too.
+A removed entry that still has to be deleted waits in the root as `.tierfs-removed-<id>`, and one in the trash as
+`.tierfs-trash-<time>-<id>`. No listing shows these names, no path finds them and no request can create them: a durable
+queue without a database of its own. The journal records an ordinary move, so both survive a recovery too.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from tierfs import names
 from tierfs.errors import AlreadyExists, IsDirectory, NotDirectory, NotFound
 from tierfs.metadata import changes, tables
+from tierfs.metadata.journal_state import NOT_REMOVED, Removal
 from tierfs.metadata.records import DirectoryRecord, DirentRecord, SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES, DIRENTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -37,23 +38,43 @@ def lookup(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> Entry | N
 def entries(txn: ReadTransaction, parent_id: DirectoryId, *, after: str = "") -> Generator[Entry]:
     """Yield entries of a directory after name `after`, in byte order of their names; streams off one cursor.
 
-    Removed entries that still have to be deleted are skipped.
+    Removed entries are skipped, all of one kind with one seek.
     """
-    start = tables.dirent(parent_id, after) + b"\0" if after else tables.u64(parent_id)
-    for key, record in txn.scan(DIRENTS, start, prefix=tables.u64(parent_id)):
-        name = tables.dirent_name(key)
-        if not is_removed(parent_id, name):
+    start: bytes | None = tables.dirent(parent_id, after) + b"\0" if after else tables.u64(parent_id)
+    while start is not None:
+        rows, start = txn.scan(DIRENTS, start, prefix=tables.u64(parent_id)), None
+        for key, record in rows:
+            name = tables.dirent_name(key)
+            if is_removed(parent_id, name):
+                start = tables.dirent(parent_id, names.after_hidden(name))
+                break
             yield Entry(name, record.kind, record.id)
 
 
+def check_names(txn: ReadTransaction, entry: Entry, path: str) -> None:
+    """Raise InvalidRequest if an entry that moved to `path`, or any below it, would have a name that is too long."""
+    names.split(path)
+    if entry.kind is EntryKind.DIRECTORY:
+        for child in entries(txn, DirectoryId(entry.id)):
+            check_names(txn, child, f"{path}/{child.name}")
+
+
 def is_removed(parent_id: int, name: str) -> bool:
-    """Return whether a name stands for a removed entry that still has to be deleted."""
-    return parent_id == ROOT_DIRECTORY and name.startswith(names.REMOVED_PREFIX)
+    """Return whether a name stands for a removed entry, in the trash or not."""
+    return parent_id == ROOT_DIRECTORY and names.is_removed(name)
 
 
 def is_going(txn: ReadTransaction, segment: SegmentRecord) -> bool:
-    """Return whether a segment is, or is below, a removed entry that still has to be deleted."""
-    return names.is_removed(path_of(txn, segment.parent_id, segment.name))
+    """Return whether a segment is, or is below, a removed entry, in the trash or not."""
+    return names.is_removed(top(txn, segment).name)
+
+
+def top(txn: ReadTransaction, segment: SegmentRecord) -> SegmentRecord | DirectoryRecord:
+    """Return the entry of the root that a segment is, or is below."""
+    above: SegmentRecord | DirectoryRecord = segment
+    while above.parent_id != ROOT_DIRECTORY:
+        above = directory(txn, above.parent_id)
+    return above
 
 
 def find(txn: ReadTransaction, name: str) -> Entry | None:
@@ -201,19 +222,54 @@ def segment(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord | None
     return txn.get(SEGMENTS, tables.u64(segment_id))
 
 
-def queue(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
-    """Remove an entry's name and queue the entry for deletion, with everything below it."""
-    hidden = f"{names.REMOVED_PREFIX}{entry.id}"
-    remove_entry(txn, parent_id, entry.name)
-    txn.put(DIRENTS, tables.dirent(ROOT_DIRECTORY, hidden), DirentRecord(kind=entry.kind, id=entry.id))
+def living_segment(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord | None:
+    """Return the segment with this id; None also if it was removed and is in the trash, or not deleted yet."""
+    record = segment(txn, segment_id)
+    gone = record is None or record.status is SegmentStatus.DELETED or is_going(txn, record)
+    return None if gone else record
+
+
+def move(
+    txn: WriteTransaction,
+    parent_id: DirectoryId,
+    entry: Entry,
+    to_parent_id: DirectoryId,
+    to_name: str,
+    removal: Removal = NOT_REMOVED,
+) -> SegmentRecord | DirectoryRecord:
+    """Give an entry another name, with all that is below it, and journal it. Raises AlreadyExists.
+
+    `removal` describes it in the trash, and only there.
+    """
+    if is_removed(parent_id, entry.name):
+        txn.delete(DIRENTS.name, tables.dirent(parent_id, entry.name))
+    else:
+        remove_entry(txn, parent_id, entry.name)
+    named = Entry(to_name, entry.kind, entry.id)
+    put_entry(txn, to_parent_id, named)
+    if is_removed(to_parent_id, to_name):
+        txn.update_store(removals=txn.store.removals + 1)
+    else:
+        _entry_changed(txn, to_parent_id, to_name)
     if entry.kind is EntryKind.DIRECTORY:
-        moved = replace(directory(txn, entry.id), parent_id=ROOT_DIRECTORY, name=hidden)
+        moved = replace(directory(txn, entry.id), parent_id=to_parent_id, name=to_name, removal=removal)
         txn.put(DIRECTORIES, tables.u64(entry.id), moved)
         changes.directory_changed(txn, moved)
         txn.touch(inode=moved.inode)
-        return
-    segment: SegmentRecord = txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(entry.name)}")
-    bury(txn, replace(segment, parent_id=ROOT_DIRECTORY, name=hidden))
+        return moved
+    record: SegmentRecord = txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(entry.name)}")
+    renamed = replace(record, parent_id=to_parent_id, name=to_name, removal=removal, changed_ms=txn.now_ms)
+    changes.put_segment(txn, renamed)
+    txn.touch(inode=renamed.inode, segment_id=renamed.id)
+    return renamed
+
+
+def queue(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
+    """Remove an entry's name and queue the entry for deletion, with everything below it."""
+    hidden = f"{names.REMOVED_PREFIX}{entry.id}"
+    moved = move(txn, parent_id, entry, ROOT_DIRECTORY, hidden)
+    if isinstance(moved, SegmentRecord):
+        bury(txn, moved)
 
 
 def bury(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
@@ -230,6 +286,18 @@ def bury(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
     changes.put_segment(txn, buried)
     txn.touch(inode=buried.inode, segment_id=buried.id)
     return buried
+
+
+def in_trash(txn: ReadTransaction) -> Iterator[Entry]:
+    """Yield the entries of the trash, in the order in which they fall due."""
+    for key, record in txn.scan(DIRENTS, prefix=tables.dirent(ROOT_DIRECTORY, names.TRASH_PREFIX)):
+        yield Entry(tables.dirent_name(key), record.kind, record.id)
+
+
+def next_due_ms(txn: ReadTransaction) -> int:
+    """Return when the time of the next entry in the trash ends; 0 for an empty trash."""
+    first = next(in_trash(txn), None)
+    return 0 if first is None else names.trash_due_ms(first.name)
 
 
 def next_queued(txn: ReadTransaction) -> Entry | None:

@@ -1,4 +1,6 @@
-"""An owner's position in the bucket's journal: parts of the superblock; records.proto documents their fields.
+"""Parts of records: an owner's position in the bucket's journal, and what segments and directories have in addition.
+
+records.proto documents their fields.
 
 Every store epoch has a range of its own for the numbers that an owner hands out. A lost owner may have used ids, slots
 and sequences that no later owner can see (objects that it created and never published, a journal that is gone); a later
@@ -8,6 +10,8 @@ epoch begins beyond all of them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+
+from tierfs.types import SegmentStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,3 +92,34 @@ def first_of(epoch: int) -> int:
 def epoch_of(number: int) -> int:
     """Return the epoch in whose range a number lies; that of the first owner's numbers is 0."""
     return number >> _NUMBER_BITS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnerView:
+    """The owner's state of a segment that a replica shows only as far as the bucket holds it; length 0: the same."""
+
+    length: int = 0
+    status: SegmentStatus = SegmentStatus.OPEN
+    sealed_ms: int = 0
+
+
+NOTHING_HELD_BACK = OwnerView()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Removal:
+    """The removal that put a segment or directory into the trash, with the sums at and below it; due 0: not there."""
+
+    path: str = ""
+    removed_ms: int = 0
+    due_ms: int = 0
+    segments: int = 0
+    directories: int = 0
+    bytes: int = 0
+    local_bytes: int = 0
+    cold_bytes: int = 0
+    uncovered_bytes: int = 0
+    active_bytes: int = 0
+
+
+NOT_REMOVED = Removal()

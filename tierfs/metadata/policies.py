@@ -127,6 +127,9 @@ def _check_below(txn: ReadTransaction, entry: Entry) -> None:
         parent_id = segment.parent_id if segment is not None else DirectoryId(record.target_id)
         if segment is None and directory is None:
             continue
+        path = directories.path_of(txn, parent_id, "" if segment is None else segment.name)
+        if names.is_removed(path):
+            continue  # what is in the trash has another policy once it is restored
         if entry.id == record.target_id or any(above.id == entry.id for above in _directories_above(txn, parent_id)):
             contradictions.refuse(_below(txn, parent_id, segment))
 

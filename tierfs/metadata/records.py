@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tierfs.errors import DataLoss
-from tierfs.metadata.journal_state import JournalState
+from tierfs.metadata.journal_state import NOT_REMOVED, NOTHING_HELD_BACK, JournalState, OwnerView, Removal
 from tierfs.names import printable
 from tierfs.types import (
     CRC_BLOCK_BYTES,
@@ -81,15 +81,6 @@ class WriterInfo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnerView:
-    """The owner's state of a segment that a replica shows only as far as the bucket holds it; length 0: the same."""
-
-    length: int = 0
-    status: SegmentStatus = SegmentStatus.OPEN
-    sealed_ms: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IngestedFile:
     """The file that a segment was copied from; mode 0: not copied from a file."""
 
@@ -127,9 +118,10 @@ class SegmentRecord(Record):
     predecessor_id: int = 0
     first_offset: int = 0
     first_byte_ms: int = 0
-    owner_view: OwnerView = OwnerView()
+    owner_view: OwnerView = NOTHING_HELD_BACK
     commit_id: int = 0
     file: IngestedFile = IngestedFile()
+    removal: Removal = NOT_REMOVED
 
     @property
     def birth(self) -> int:
@@ -164,6 +156,11 @@ class SegmentRecord(Record):
     def tier_state(self, tier: Tier) -> TierState:
         """Return the chain head of `tier`."""
         return self.local if tier is Tier.LOCAL else self.cold
+
+    @property
+    def uncovered_bytes(self) -> int:
+        """Bytes that no cold chunk holds."""
+        return max(0, self.length - self.start_offset - self.readable_bytes(Tier.COLD))
 
     @property
     def whole_in_cold(self) -> bool:
@@ -326,6 +323,7 @@ class StoreRecord(Record):
     next_expiry_ms: int = 0
     overdue_bytes: int = 0
     overdue_reason: str = ""
+    removals: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -348,6 +346,7 @@ class DirectoryRecord(Record):
     modified_ms: int = 0
     terminated: bool = False
     """As a managed ledger: no ledger is added any more."""
+    removal: Removal = NOT_REMOVED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

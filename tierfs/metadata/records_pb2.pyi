@@ -31,7 +31,7 @@ class WriterInfo(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., host: _Optional[str] = ..., command: _Optional[str] = ..., since_ms: _Optional[int] = ...) -> None: ...
 
 class SegmentRecord(_message.Message):
-    __slots__ = ("version", "id", "parent_id", "name", "inode", "kind", "status", "successor_id", "start_offset", "length", "writer_epoch", "generation", "local", "cold", "created_ms", "modified_ms", "changed_ms", "sealed_ms", "recovered_ms", "active", "resumable", "writer", "stream_name", "predecessor_id", "first_offset", "first_byte_ms", "owner_view", "commit_id", "file")
+    __slots__ = ("version", "id", "parent_id", "name", "inode", "kind", "status", "successor_id", "start_offset", "length", "writer_epoch", "generation", "local", "cold", "created_ms", "modified_ms", "changed_ms", "sealed_ms", "recovered_ms", "active", "resumable", "writer", "stream_name", "predecessor_id", "first_offset", "first_byte_ms", "owner_view", "commit_id", "file", "removal")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,7 @@ class SegmentRecord(_message.Message):
     OWNER_VIEW_FIELD_NUMBER: _ClassVar[int]
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
+    REMOVAL_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     parent_id: int
@@ -90,7 +91,32 @@ class SegmentRecord(_message.Message):
     owner_view: OwnerView
     commit_id: int
     file: IngestedFile
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., kind: _Optional[int] = ..., status: _Optional[int] = ..., successor_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., local: _Optional[_Union[TierState, _Mapping]] = ..., cold: _Optional[_Union[TierState, _Mapping]] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., sealed_ms: _Optional[int] = ..., recovered_ms: _Optional[int] = ..., active: _Optional[bool] = ..., resumable: _Optional[bool] = ..., writer: _Optional[_Union[WriterInfo, _Mapping]] = ..., stream_name: _Optional[str] = ..., predecessor_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., first_byte_ms: _Optional[int] = ..., owner_view: _Optional[_Union[OwnerView, _Mapping]] = ..., commit_id: _Optional[int] = ..., file: _Optional[_Union[IngestedFile, _Mapping]] = ...) -> None: ...
+    removal: Removal
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., kind: _Optional[int] = ..., status: _Optional[int] = ..., successor_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., local: _Optional[_Union[TierState, _Mapping]] = ..., cold: _Optional[_Union[TierState, _Mapping]] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., sealed_ms: _Optional[int] = ..., recovered_ms: _Optional[int] = ..., active: _Optional[bool] = ..., resumable: _Optional[bool] = ..., writer: _Optional[_Union[WriterInfo, _Mapping]] = ..., stream_name: _Optional[str] = ..., predecessor_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., first_byte_ms: _Optional[int] = ..., owner_view: _Optional[_Union[OwnerView, _Mapping]] = ..., commit_id: _Optional[int] = ..., file: _Optional[_Union[IngestedFile, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ...) -> None: ...
+
+class Removal(_message.Message):
+    __slots__ = ("path", "removed_ms", "due_ms", "segments", "directories", "bytes", "local_bytes", "cold_bytes", "uncovered_bytes", "active_bytes")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_MS_FIELD_NUMBER: _ClassVar[int]
+    DUE_MS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENTS_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORIES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    LOCAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COLD_BYTES_FIELD_NUMBER: _ClassVar[int]
+    UNCOVERED_BYTES_FIELD_NUMBER: _ClassVar[int]
+    ACTIVE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    removed_ms: int
+    due_ms: int
+    segments: int
+    directories: int
+    bytes: int
+    local_bytes: int
+    cold_bytes: int
+    uncovered_bytes: int
+    active_bytes: int
+    def __init__(self, path: _Optional[str] = ..., removed_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., segments: _Optional[int] = ..., directories: _Optional[int] = ..., bytes: _Optional[int] = ..., local_bytes: _Optional[int] = ..., cold_bytes: _Optional[int] = ..., uncovered_bytes: _Optional[int] = ..., active_bytes: _Optional[int] = ...) -> None: ...
 
 class IngestedFile(_message.Message):
     __slots__ = ("mode", "modified_ns", "length")
@@ -197,7 +223,7 @@ class ChecksumRun(_message.Message):
     def __init__(self, version: _Optional[int] = ..., start: _Optional[int] = ..., crcs: _Optional[bytes] = ..., object_id: _Optional[int] = ...) -> None: ...
 
 class StoreRecord(_message.Message):
-    __slots__ = ("version", "min_reader_version", "min_writer_version", "store_id", "next_id", "store_epoch", "created_ms", "last_wall_ms", "next_outbox", "next_change", "next_garbage", "journal", "cold_location_id", "next_request", "replica", "clock_accepted_ms", "next_expiry_ms", "overdue_bytes", "overdue_reason")
+    __slots__ = ("version", "min_reader_version", "min_writer_version", "store_id", "next_id", "store_epoch", "created_ms", "last_wall_ms", "next_outbox", "next_change", "next_garbage", "journal", "cold_location_id", "next_request", "replica", "clock_accepted_ms", "next_expiry_ms", "overdue_bytes", "overdue_reason", "removals")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MIN_READER_VERSION_FIELD_NUMBER: _ClassVar[int]
     MIN_WRITER_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -217,6 +243,7 @@ class StoreRecord(_message.Message):
     NEXT_EXPIRY_MS_FIELD_NUMBER: _ClassVar[int]
     OVERDUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     OVERDUE_REASON_FIELD_NUMBER: _ClassVar[int]
+    REMOVALS_FIELD_NUMBER: _ClassVar[int]
     version: int
     min_reader_version: int
     min_writer_version: int
@@ -236,7 +263,8 @@ class StoreRecord(_message.Message):
     next_expiry_ms: int
     overdue_bytes: int
     overdue_reason: str
-    def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ..., replica: _Optional[bool] = ..., clock_accepted_ms: _Optional[int] = ..., next_expiry_ms: _Optional[int] = ..., overdue_bytes: _Optional[int] = ..., overdue_reason: _Optional[str] = ...) -> None: ...
+    removals: int
+    def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ..., replica: _Optional[bool] = ..., clock_accepted_ms: _Optional[int] = ..., next_expiry_ms: _Optional[int] = ..., overdue_bytes: _Optional[int] = ..., overdue_reason: _Optional[str] = ..., removals: _Optional[int] = ...) -> None: ...
 
 class JournalState(_message.Message):
     __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint", "fencer", "wrong_place", "superseded_kept", "superseded_error", "asked")
@@ -317,7 +345,7 @@ class DirentRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., kind: _Optional[int] = ..., id: _Optional[int] = ...) -> None: ...
 
 class DirectoryRecord(_message.Message):
-    __slots__ = ("version", "id", "parent_id", "name", "inode", "created_ms", "modified_ms", "terminated")
+    __slots__ = ("version", "id", "parent_id", "name", "inode", "created_ms", "modified_ms", "terminated", "removal")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -326,6 +354,7 @@ class DirectoryRecord(_message.Message):
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     MODIFIED_MS_FIELD_NUMBER: _ClassVar[int]
     TERMINATED_FIELD_NUMBER: _ClassVar[int]
+    REMOVAL_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     parent_id: int
@@ -334,7 +363,8 @@ class DirectoryRecord(_message.Message):
     created_ms: int
     modified_ms: int
     terminated: bool
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., terminated: _Optional[bool] = ...) -> None: ...
+    removal: Removal
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., terminated: _Optional[bool] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ...) -> None: ...
 
 class LocationRecord(_message.Message):
     __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c", "from_journal", "keeps_objects")

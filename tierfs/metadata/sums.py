@@ -1,4 +1,4 @@
-"""Sums over all segments, chunks and garbage rows, kept in the transaction that changes a row.
+"""Sums over all segments, chunks and garbage rows, and over the trash, kept in the transaction that changes a row.
 
 WriteTransaction reports every row it writes or deletes in a counted table, so no caller can forget. A store of an older
 tierfs is counted once, a few rows with each commit: rows up to a key are in the sums, and changes of those after it are
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields
+from typing import Any
 
 from google.protobuf.message import DecodeError
 
@@ -17,7 +18,7 @@ from tierfs.errors import DataLoss
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import tables
 from tierfs.metadata.records import RECORD_VERSION
-from tierfs.metadata.tables import CHUNKS, GARBAGE, SEGMENTS
+from tierfs.metadata.tables import CHUNKS, DIRECTORIES, GARBAGE, SEGMENTS
 from tierfs.types import ChunkState, SegmentId, Tier
 
 SUMS_KEY = b"sums"
@@ -47,29 +48,47 @@ class Sums:
     garbage_bytes: int = 0
     garbage_failed: int = 0
     """Rows whose deletion failed before."""
+    removals: int = 0
+    """In the trash, of which the following are sums too; the fields above include its segments."""
+    trash_segments: int = 0
+    trash_directories: int = 0
+    trash_bytes: int = 0
+    trash_local_bytes: int = 0
+    trash_cold_bytes: int = 0
+    trash_uncovered_bytes: int = 0
+    trash_active_bytes: int = 0
 
     @property
     def not_offloaded_bytes(self) -> int:
-        """Bytes that only the local disk holds; at most, as far as the cold tier can be trusted."""
-        return max(0, self.uncovered_bytes - self.lost_bytes)
+        """Bytes that only the local disk holds, without the trash; at most, as far as the cold tier can be trusted."""
+        return max(0, self.uncovered_bytes - self.trash_uncovered_bytes - self.lost_bytes)
+
+    @property
+    def growing_bytes(self) -> int:
+        """Bytes of chunks that are still appended to, without the trash."""
+        return max(0, self.active_bytes - self.trash_active_bytes)
 
     @property
     def pending_bytes(self) -> int:
         """Bytes that wait to be offloaded, without those of chunks that are still appended to."""
-        return max(0, self.not_offloaded_bytes - self.active_bytes)
+        return max(0, self.not_offloaded_bytes - self.growing_bytes)
 
 
 _FIELDS = len(fields(Sums))
 
 _SEGMENT_FIELDS = 9
 """The first fields come from segments, in the order of `_segment_values`."""
-_LOST, _SUSPECT_LOCAL, _SUSPECT_COLD, _GARBAGE_BYTES, _GARBAGE_FAILED = range(_SEGMENT_FIELDS, _FIELDS)
+_LOST, _SUSPECT_LOCAL, _SUSPECT_COLD, _GARBAGE_BYTES, _GARBAGE_FAILED, _REMOVALS = range(9, 15)
+_TRASH_UNCOVERED = _FIELDS - 2
 _UNCOVERED, _ACTIVE = 6, 7
 """`uncovered_bytes`, `active_segments`"""
-_NOTHING = (0,) * _SEGMENT_FIELDS
+_NOTHING = (*(0,) * _SEGMENT_FIELDS, None)
 
 _STATE_TAG = b"\x48"
 """Tag of `state` in a ChunkRecord; a chunk without this byte is good, so nearly all need no parsing."""
+
+_REMOVAL_TAG = b"\x4a"
+"""Tag of `removal` in a DirectoryRecord."""
 
 _TIER_AT = tables.U64_BYTES
 """Position of the tier in a key of `chunks`."""
@@ -81,8 +100,11 @@ Values = list[int]
 """The fields of Sums, in their order: changed in place, as a commit of an append has microseconds for this."""
 
 
-def _segment_values(data: bytes | None) -> tuple[int, ...]:
-    """Return a segment's contribution to the first fields. A damaged row contributes nothing, and fsck reports it."""
+def _segment_values(data: bytes | None) -> tuple[Any, ...]:
+    """Return a segment's contribution to the first fields, and its removal, if it is in the trash itself.
+
+    A damaged row contributes nothing, and fsck reports it.
+    """
     try:
         row = pb.SegmentRecord.FromString(data) if data is not None else None
     except DecodeError:
@@ -95,11 +117,30 @@ def _segment_values(data: bytes | None) -> tuple[int, ...]:
     uncovered = max(0, end - start - max(0, held))
     active = row.active
     active_bytes = end - local.last_chunk if active else 0
-    return end - start, chunks, local.bytes, bool(chunks), cold_chunks, cold_bytes, uncovered, active, active_bytes
+    removal = row.removal if row.HasField("removal") and row.removal.due_ms else None
+    sizes = chunks, local.bytes, bool(chunks), cold_chunks, cold_bytes, uncovered, active, active_bytes
+    return end - start, *sizes, removal
 
 
 def _count_segment(values: Values, _: bytes, data: bytes, sign: int) -> None:
-    for index, value in enumerate(_segment_values(data)):
+    *sizes, removal = _segment_values(data)
+    for index, value in enumerate(sizes):
+        values[index] += sign * value
+    _count_removal(values, removal, sign)
+
+
+def _count_directory(values: Values, _: bytes, data: bytes, sign: int) -> None:
+    # Nearly all are not in the trash, and need no parsing. A name may hold this byte too.
+    row = pb.DirectoryRecord.FromString(data) if _REMOVAL_TAG in data else None
+    _count_removal(values, row.removal if row is not None and row.removal.due_ms else None, sign)
+
+
+def _count_removal(values: Values, removal: pb.Removal | None, sign: int) -> None:
+    if removal is None:
+        return
+    each = removal
+    sizes = 1, each.segments, each.directories, each.bytes, each.local_bytes, each.cold_bytes
+    for index, value in enumerate((*sizes, each.uncovered_bytes, each.active_bytes), _REMOVALS):
         values[index] += sign * value
 
 
@@ -126,6 +167,7 @@ _TABLES: tuple[tuple[bytes, _Count], ...] = (
     (SEGMENTS.name, _count_segment),
     (CHUNKS.name, _count_chunk),
     (GARBAGE.name, _count_garbage),
+    (DIRECTORIES.name, _count_directory),
 )
 """In the order in which they are counted."""
 
@@ -181,7 +223,8 @@ class Tally:
     @property
     def _all_is_cold(self) -> bool:
         """Whether `not_offloaded_bytes` is 0."""
-        return self._table == len(_TABLES) and self.values[_UNCOVERED] <= self.values[_LOST]
+        values = self.values
+        return self.complete and values[_UNCOVERED] <= values[_LOST] + values[_TRASH_UNCOVERED]
 
     def changed(self, name: bytes, key: bytes, old: bytes | None, new: bytes | None) -> None:
         """Count a row of a counted table that was written (with `new`) or deleted."""
@@ -236,6 +279,8 @@ class Tally:
             values = self.values
             for index in range(_SEGMENT_FIELDS):
                 values[index] += after[index] - before[index]
+            _count_removal(values, before[-1], -1)
+            _count_removal(values, after[-1], 1)
         if before[_ACTIVE] != after[_ACTIVE] and old is not None and new is not None:
             # Appends do not report a chunk that ended, and the planner needs it.
             self.changed_active.add(SegmentId(tables.read_u64(key)))

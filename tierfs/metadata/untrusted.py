@@ -32,6 +32,9 @@ MAX_TIME_MS = 253_402_300_799_000
 
 _MAX_RUN_BLOCKS = 256
 
+_MAX_REMOVED = 2**56
+"""Limit of each sum of a removal, 64 PiB: far more than a directory holds, and sums of many stay below 64 bits."""
+
 
 DAMAGED = "the bucket's journal is damaged: "
 """Begins the errors; a reader of something else words them anew."""
@@ -61,6 +64,25 @@ def check_component(name: str) -> None:
         require(False, f"an impossible name: {exc}")
 
 
+def check_removal(record: SegmentRecord | DirectoryRecord) -> None:
+    """Raise DataLoss unless exactly what has a name in the trash says what it was, and when it is due."""
+    removal = record.removal
+    hidden = record.parent_id == ROOT_DIRECTORY and names.is_in_trash(record.name)
+    if not hidden and not removal.due_ms:
+        return
+    expected = names.in_trash(removal.due_ms, record.id)
+    require(hidden and record.name == expected, "an entry's removal is not that of its name", record.id)
+    check_times(removal.removed_ms, removal.due_ms)
+    sums = removal.segments, removal.directories, removal.bytes, removal.local_bytes, removal.cold_bytes
+    most = max(*sums, removal.uncovered_bytes, removal.active_bytes)
+    require(most <= _MAX_REMOVED, "a removal of impossible size", record.id)
+    try:
+        possible = names.split(removal.path) and not names.is_removed(removal.path)
+    except InvalidRequest:
+        possible = ()
+    require(bool(possible), "a removal of an impossible name", record.id)
+
+
 def check_segment(record: SegmentRecord) -> None:
     """Raise DataLoss unless ids, name and range of a segment are possible."""
     check_id(record.id, "a segment")
@@ -68,6 +90,7 @@ def check_segment(record: SegmentRecord) -> None:
     check_id(record.inode, "an inode")
     require(record.inode != ROOT_INODE, "a segment has the root's inode", record.id)
     check_component(record.name)
+    check_removal(record)
     require(record.start_offset <= record.length <= MAX_OFFSET, "a segment has an impossible length", record.id)
     check_times(record.created_ms, record.modified_ms, record.changed_ms, record.sealed_ms, record.recovered_ms)
     require(record.writer_epoch <= MAX_ID and record.generation <= MAX_ID, "a counter overflows", record.id)
@@ -82,6 +105,7 @@ def check_directory(record: DirectoryRecord) -> None:
     require(record.inode != ROOT_INODE or record.id == ROOT_DIRECTORY, "a directory has the root's inode", record.id)
     check_times(record.created_ms, record.modified_ms)
     check_component(record.name)
+    check_removal(record)
 
 
 def check_chunk(record: ChunkRecord, holder: ObjectRecord | None) -> None:

@@ -116,6 +116,7 @@ async def _follow(reader: Reader, handle: ReadHandle, offset: int, output: Outpu
         offset = await _copy_all(reader, handle, offset, output)
         if handle.segment.sealed:
             return offset, _successor(reader, handle)
+        _require_living(reader, handle, offset)  # in the trash it can be read, and never grows
         while reader.metadata.last_transaction_id() == seen:
             output.check()
             await trio.sleep(POLL_S)
@@ -142,10 +143,15 @@ async def _copy_all(reader: Reader, handle: ReadHandle, offset: int, output: Out
 async def _read(reader: Reader, handle: ReadHandle, offset: int) -> Buffer:
     try:
         return await handle.read(offset, MIB)
-    except Fenced as exc:
-        with reader.metadata.read() as txn:
-            record = directories.segment(txn, handle.segment.id)
-        if record is not None:
-            raise
-        name = names.printable(handle.segment.name)
-        raise NotFound(f"segment {name} was deleted; its bytes up to {offset} were written") from exc
+    except Fenced:
+        _require_living(reader, handle, offset)
+        raise
+
+
+def _require_living(reader: Reader, handle: ReadHandle, offset: int) -> None:
+    """Raise NotFound if the segment was deleted, or is in the trash."""
+    with reader.metadata.read() as txn:
+        segment = directories.living_segment(txn, handle.segment.id)
+    if segment is None:
+        name = names.printable(handle.segment.removal.path or handle.segment.name)
+        raise NotFound(f"segment {name} was deleted; its bytes up to {offset} were written")

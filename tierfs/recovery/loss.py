@@ -17,7 +17,7 @@ from tierfs.metadata.records import ChunkRecord, GarbageRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.segments import delete
+from tierfs.segments import delete, trash
 from tierfs.types import ByteRange, EntryKind, Inode, ObjectId, SegmentId, Tier
 
 _BATCH_SEGMENTS = 500
@@ -69,7 +69,7 @@ class _ColdChain:
 def settle(metadata: MetadataStore, *, grace_ms: int) -> Iterator[SegmentLoss]:
     """Settle every segment, some hundred per transaction, and yield the results; objects are due after `grace_ms`.
 
-    Segments that were removed and are still to be taken apart are settled, but not yielded.
+    Segments that were removed, in the trash or not, are settled, but not yielded.
     """
 
     def work(txn: WriteTransaction, rows: list[tuple[bytes, SegmentRecord]]) -> list[SegmentLoss]:
@@ -77,6 +77,16 @@ def settle(metadata: MetadataStore, *, grace_ms: int) -> Iterator[SegmentLoss]:
 
     for losses in transaction.batches(metadata.write, SEGMENTS, _BATCH_SEGMENTS, work):
         yield from (loss for loss in losses if not names.is_removed(loss.segment))
+    _recount_trash(metadata)
+
+
+def _recount_trash(metadata: MetadataStore) -> None:
+    """Take what was lost out of the sums of removals."""
+    with metadata.read() as view:
+        entries = [each.entry for each in trash.removed(view)]
+    for entry in entries:
+        with metadata.write() as txn:
+            trash.recount(txn, entry, delete.count(txn, entry).sums)
 
 
 def undo_batches(metadata: MetadataStore, *, grace_ms: int) -> int:

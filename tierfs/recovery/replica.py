@@ -28,7 +28,8 @@ from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.journal.reader import JournalListing
 from tierfs.metadata import chains, directories, journal_state, tables
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.records import GarbageRecord, LocationRecord, OwnerView, SegmentRecord
+from tierfs.metadata.journal_state import OwnerView
+from tierfs.metadata.records import GarbageRecord, LocationRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import (
     CHECKSUMS,

@@ -213,10 +213,13 @@ def accept(metadata: MetadataStore, *, grace_s: int) -> ClockAccepted:
 
     `grace_s` is the longest that a deletion is put off by policy. Raises Fenced in a store that may only be read.
     """
+    from tierfs.segments import trash  # status knows the clock's command, and needs nothing of this
+
     now_ms = metadata.clock.now_ms()
     segments = _date_anew(metadata, SEGMENTS, _SEGMENT_TIMES, now_ms)
     objects = _date_anew(metadata, OBJECTS, _OBJECT_TIMES, now_ms)
     deletions = _bring_forward(metadata, now_ms, max(grace_s * 1000, _LATEST_RETRY_MS))
+    deletions += trash.date_all_anew(metadata)
     with metadata.write() as txn:
         txn.update_store(last_wall_ms=0, clock_accepted_ms=txn.now_ms)
         txn.touch(policies=True)  # the holder looks at everything again

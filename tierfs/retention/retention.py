@@ -99,7 +99,7 @@ class Retention:
             candidates = iter(policy.governed(txn))
         while batch := list(islice(candidates, _LOOK_BATCH)):
             with self._metadata.read() as txn:
-                segments = (directories.segment(txn, segment_id) for segment_id in batch)
+                segments = (directories.living_segment(txn, segment_id) for segment_id in batch)
                 due = [segment.id for segment in segments if segment is not None and wanted(txn, segment, now_ms)]
             yield from due
 
@@ -156,7 +156,7 @@ class Retention:
         """Take away what has expired of the stream that begins with a segment, in commits of bounded size."""
         while True:
             with self._metadata.write() as txn:
-                first = directories.segment(txn, segment_id)
+                first = directories.living_segment(txn, segment_id)
                 if first is None or streams.predecessor(txn, first) is not None:
                     return
                 todo = list(expired(_bounded(policy.members(txn, first), _RUNS_PER_COMMIT), txn.now_ms))
@@ -194,7 +194,7 @@ class Retention:
         self._next_ms = min(self._next_ms, next_expiry_ms(members[gone:]) or _NEVER_MS)
 
     def _looked_at_again(self, txn: ReadTransaction, batch: Sequence[Expiry]) -> list[Member]:
-        segments = [directories.segment(txn, expiry.segment_id) for expiry in batch]
+        segments = [directories.living_segment(txn, expiry.segment_id) for expiry in batch]
         present = (segment for segment in segments if segment is not None)
         return policy.as_members(txn, present)
 

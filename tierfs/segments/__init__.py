@@ -3,8 +3,8 @@
 An append is: bytes into the active chunk's file (`append`, `active_chunk`), fdatasync, one LMDB commit shared by the
 concurrent appenders (`group_commit`), then the acknowledgement (invariant 1). `ownership` fences a writer that was
 replaced. Every verb takes names, checks for other writers, and leaves all of its change or none. `delete` removes a
-name in one commit and its rows in commits of bounded size. `engine` is the face for one process; `ledgers` and
-`managed_ledger` number entries on top of segments.
+name in one commit and its rows in commits of bounded size; `trash` keeps what a person removed for a while. `engine` is
+the face for one process; `ledgers` and `managed_ledger` number entries on top of segments.
 """
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "positions",
     "stat",
     "streams",
+    "trash",
     "truncate",
     "writer",
 ]

@@ -36,6 +36,8 @@ class Writing:
     name: str
     epoch: int
     base_length: int
+    removals: int
+    """The store's count of removals when the segment was last seen not to be among them, nor below one."""
     in_chunk: bool
     """Whether the writer continues in a chunk file; false after a failed sync, as the file is no longer trusted."""
 
@@ -60,6 +62,7 @@ class PendingAppend(PendingCommit):
         self._descriptors = descriptors
         self._writing = writing
         self._pieces = pieces
+        self.removals = writing.removals
         self.last = calls[-1].last
         self.seal = calls[-1].seal
 
@@ -70,7 +73,8 @@ class PendingAppend(PendingCommit):
 
     def apply(self, txn: WriteTransaction) -> None:
         """Link new chunks, grow the active one, and move the length; revalidate everything first."""
-        if self._grows_only() and self._has_names() and chains.grow(txn, self._growth()):
+        self.removals, seen = txn.store.removals, self._writing.removals
+        if self.removals == seen and self._grows_only() and self._has_names() and chains.grow(txn, self._growth()):
             self._append_entries(txn, self._writing.segment_id)
         else:
             self._change(txn)

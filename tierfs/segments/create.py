@@ -54,8 +54,9 @@ def make_directory(txn: WriteTransaction, name: str) -> None:
 
 
 def _make_directories(txn: WriteTransaction, name: str, first: str, parts: tuple[str, ...]) -> DirectoryId:
-    if first.startswith(names.REMOVED_PREFIX):
-        raise InvalidRequest(f"{names.printable(name)}: names that begin with {names.REMOVED_PREFIX} are reserved")
+    if names.is_removed(first):
+        reserved = f"{names.REMOVED_PREFIX} and {names.TRASH_PREFIX}"
+        raise InvalidRequest(f"{names.printable(name)}: names that begin with {reserved} are reserved")
     directory_id, made = directories.make_directories(txn, parts)
     for record in made:
         changes.directory_changed(txn, record)

@@ -1,5 +1,7 @@
 """Delete segments and directories: names go at once, bytes become garbage (invariants 4 and 5).
 
+What a person removes goes into the trash instead, for as long as policy says (trash.py).
+
 A small tree goes in one commit. A large one loses its name in one commit, and its rows are then removed in commits
 of bounded size by any process, or several at once: this one, the holder, or the next command after a crash
 (the queue: directories.queue).
@@ -14,12 +16,13 @@ from tierfs import names
 from tierfs.errors import InvalidRequest, IsDirectory
 from tierfs.metadata import chains, changes, directories, entries, tables
 from tierfs.metadata.directories import Entry
+from tierfs.metadata.journal_state import Removal
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import ledgers as ledger_attempts
-from tierfs.segments import ownership, streams
+from tierfs.segments import ownership, streams, trash
 from tierfs.segments.ownership import WriterLocks
 from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentKind, SegmentStatus, Tier
 
@@ -129,6 +132,27 @@ class Deletion:
     local_bytes: int = 0
     cold_bytes: int = 0
     cold_chunks: int = 0
+    bytes: int = 0
+    """Readable ones."""
+    uncovered_bytes: int = 0
+    """Bytes that no cold chunk holds."""
+    active_bytes: int = 0
+    """Bytes of chunks that were still appended to."""
+    trash_due_ms: int = 0
+    """End of its time in the trash; 0: it cannot be restored."""
+
+    @property
+    def sums(self) -> Removal:
+        """The sums as those of a removal."""
+        return Removal(
+            segments=self.segments,
+            directories=self.directories,
+            bytes=self.bytes,
+            local_bytes=self.local_bytes,
+            cold_bytes=self.cold_bytes,
+            uncovered_bytes=self.uncovered_bytes,
+            active_bytes=self.active_bytes,
+        )
 
     @property
     def records(self) -> int:
@@ -144,6 +168,9 @@ class Deletion:
             local_bytes=self.local_bytes + segment.local.bytes,
             cold_bytes=self.cold_bytes + segment.cold.bytes,
             cold_chunks=self.cold_chunks + segment.cold.count,
+            bytes=self.bytes + segment.range.length_bytes,
+            uncovered_bytes=self.uncovered_bytes + segment.uncovered_bytes,
+            active_bytes=self.active_bytes + (segment.length - segment.local.last_chunk if segment.active else 0),
         )
 
 
@@ -160,45 +187,43 @@ def plan(
         raise InvalidRequest("the root directory cannot be deleted")
     if entry.kind is EntryKind.DIRECTORY and not recursive:
         raise IsDirectory(f"{names.printable(path)} is a directory", remedy=f"tierfs rm -r {names.printable(path)}")
-    return entry, _count(txn, entry, Deletion(), writer_locks)
+    return entry, count(txn, entry, writer_locks)
 
 
 def delete(
-    metadata: MetadataStore, writer_locks: WriterLocks, path: str, *, recursive: bool, cold_due_ms: int
+    metadata: MetadataStore,
+    writer_locks: WriterLocks,
+    path: str,
+    *,
+    recursive: bool,
+    cold_due_ms: int,
+    to_trash: bool = False,
 ) -> Deletion:
     """Delete a segment, or a directory with everything below it. The name is gone in one commit.
 
-    Local files are due for deletion at once, cold objects at `cold_due_ms` and not before the journal
-    says that they are gone. Raises as `plan`. A writer that opens a segment of a large directory while it is
-    counted finds its segment deleted.
+    With `to_trash` it can be restored for as long as its policy says, and nothing else of it changes. Else local files
+    are due for deletion at once, cold objects at `cold_due_ms` and not before the journal says that they are gone.
+    Raises as `plan`. A writer that opens a segment of a large directory while it is counted finds its segment deleted.
     """
     with metadata.read() as view:
-        _, expected = plan(view, path, recursive=recursive, writer_locks=writer_locks)
-    small = expected.records <= BATCH_RECORDS
+        entry, expected = plan(view, path, recursive=recursive, writer_locks=writer_locks)
+    small = expected.records <= BATCH_RECORDS or entry.kind is EntryKind.SEGMENT
     with metadata.write() as txn:
-        deletion = _remove_name(txn, writer_locks, path, expected, small=small, cold_due_ms=cold_due_ms)
+        entry = directories.must_find(txn, path)
+        parent_id, again = _parent_id(txn, path), small or entry.kind is EntryKind.SEGMENT
+        deletion = count(txn, entry, writer_locks) if again else expected
+        deletion = _remove(txn, parent_id, entry, deletion, cold_due_ms, to_trash=to_trash)
     dismantle_removed(metadata, cold_due_ms=cold_due_ms)
     return deletion
 
 
-def _remove_name(
-    txn: WriteTransaction,
-    writer_locks: WriterLocks,
-    path: str,
-    expected: Deletion,
-    *,
-    small: bool,
-    cold_due_ms: int,
-) -> Deletion:
-    """Remove the whole entry if it is small, counted again in this transaction; else only its name."""
-    entry = directories.must_find(txn, path)
-    parent = directories.find(txn, names.join(names.split(path)[:-1]))
-    assert parent is not None
-    parent_id = DirectoryId(parent.id)
-    if small or entry.kind is EntryKind.SEGMENT:
-        expected = _count(txn, entry, Deletion(), writer_locks)
-    _remove(txn, parent_id, entry, expected, cold_due_ms)
-    return expected
+def _parent_id(txn: ReadTransaction, path: str) -> DirectoryId:
+    return DirectoryId(directories.must_find(txn, names.join(names.split(path)[:-1])).id)
+
+
+def count(txn: ReadTransaction, entry: Entry, writer_locks: WriterLocks | None = None) -> Deletion:
+    """Count an entry and everything below it. With `writer_locks`, raises Conflict for a live writer elsewhere."""
+    return _count(txn, entry, Deletion(), writer_locks)
 
 
 def _queue(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
@@ -231,21 +256,32 @@ def forget(txn: WriteTransaction, segment: SegmentRecord) -> None:
 
 
 def remove_segment(
-    txn: WriteTransaction, writer_locks: WriterLocks, segment: SegmentRecord, *, cold_due_ms: int
-) -> None:
+    txn: WriteTransaction,
+    writer_locks: WriterLocks,
+    segment: SegmentRecord,
+    *,
+    cold_due_ms: int,
+    to_trash: bool = False,
+) -> Deletion:
     """Delete one segment inside a transaction; a large one loses its name, `dismantle_removed` removes its rows.
 
-    Raises Conflict naming a live writer in another process.
+    `to_trash` as in `delete`. Raises Conflict naming a live writer in another process.
     """
     entry = Entry(segment.name, EntryKind.SEGMENT, segment.id)
-    deletion = _count(txn, entry, Deletion(), writer_locks)
-    _remove(txn, segment.parent_id, entry, deletion, cold_due_ms)
+    deletion = count(txn, entry, writer_locks)
+    return _remove(txn, segment.parent_id, entry, deletion, cold_due_ms, to_trash=to_trash)
 
 
-def _remove(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry, deletion: Deletion, cold_due_ms: int) -> None:
-    """Remove all of an entry if it is small, else only its name."""
+def _remove(
+    txn: WriteTransaction, parent_id: DirectoryId, entry: Entry, deletion: Deletion, cold_due_ms: int, *, to_trash: bool
+) -> Deletion:
+    """Move an entry into the trash, remove all of it if it is small, or only its name."""
+    age_s = trash.age_s(txn, entry) if to_trash else 0
+    if age_s:
+        return replace(deletion, trash_due_ms=trash.put(txn, parent_id, entry, deletion.sums, age_s).due_ms)
     if deletion.records <= BATCH_RECORDS:
         is_removed = RemovalBatch(txn, cold_due_ms, BATCH_RECORDS + 1).remove(parent_id, entry)
         assert is_removed
-        return
-    _queue(txn, parent_id, entry)
+    else:
+        _queue(txn, parent_id, entry)
+    return deletion

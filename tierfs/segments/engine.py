@@ -205,7 +205,9 @@ class Engine:
             self.files.protect(ended)
         return done
 
-    def remove(self, txn: WriteTransaction, segment: SegmentRecord, *, cold_due_ms: int) -> None:
+    def remove(
+        self, txn: WriteTransaction, segment: SegmentRecord, *, cold_due_ms: int, to_trash: bool = False
+    ) -> Deletion:
         """Delete one segment inside a transaction; raises Conflict while it has a writer, also in this process.
 
         The writer of a segment sealed by policy needs its record to find the successor at its next append.
@@ -214,13 +216,15 @@ class Engine:
 
         if segment.id in self._writers:
             raise ownership.live_writer_conflict(segment)
-        delete.remove_segment(txn, self._locks, segment, cold_due_ms=cold_due_ms)
+        return delete.remove_segment(txn, self._locks, segment, cold_due_ms=cold_due_ms, to_trash=to_trash)
 
-    def delete(self, path: str, *, recursive: bool, cold_due_ms: int) -> Deletion:
+    def delete(self, path: str, *, recursive: bool, cold_due_ms: int, to_trash: bool = False) -> Deletion:
         """Delete a segment or, with `recursive`, a directory; see delete.delete."""
         from tierfs.segments import delete
 
-        return delete.delete(self.metadata, self._locks, path, recursive=recursive, cold_due_ms=cold_due_ms)
+        return delete.delete(
+            self.metadata, self._locks, path, recursive=recursive, cold_due_ms=cold_due_ms, to_trash=to_trash
+        )
 
     def close(self) -> None:
         """Close all writers and the locks. Does nothing in a child of fork: they are the parent's."""

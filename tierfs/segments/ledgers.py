@@ -158,7 +158,7 @@ def close_if_due(txn: WriteTransaction, writer_locks: WriterLocks, segment_id: S
     A ledger that is only full is left to its living writer. The writer of an old one finds it closed, and continues
     in the next ledger.
     """
-    segment = directories.segment(txn, segment_id)
+    segment = directories.living_segment(txn, segment_id)
     if segment is None:
         return False, None
     policy = policies.effective(txn, segment)

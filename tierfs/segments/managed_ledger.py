@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Protocol
 
@@ -224,7 +224,7 @@ def _fitting(payloads: Sequence[Buffer], held: Filling, policy: Policy) -> tuple
 _TOGETHER = 20
 """Ledgers deleted per commit: some 10 ms, so that appends hardly wait (a guess)."""
 
-Remove = Callable[[WriteTransaction, SegmentRecord], None]
+Remove = Callable[[WriteTransaction, SegmentRecord], Deletion]
 """Deletes one segment inside a transaction."""
 
 
@@ -243,11 +243,10 @@ def trim(metadata: MetadataStore, path: str, before: Position, remove: Remove) -
     deletion = Deletion()
     while batch := list(islice(segments, _TOGETHER)):
         with metadata.write() as txn:
-            going = [segment for record in batch if (segment := directories.segment(txn, record.id)) is not None]
-            for segment in going:
-                remove(txn, segment)
-        for segment in going:
-            deletion = deletion.plus(segment)
+            going = [segment for record in batch if (segment := directories.living_segment(txn, record.id)) is not None]
+            removals = [remove(txn, segment) for segment in going]
+        for segment, removal in zip(going, removals, strict=True):
+            deletion = replace(deletion.plus(segment), trash_due_ms=removal.trash_due_ms)
     return deletion
 
 

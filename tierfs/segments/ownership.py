@@ -121,8 +121,8 @@ def require_current(txn: ReadTransaction, segment_id: SegmentId, epoch: int, nam
 
     Raises NotFound, Fenced or Sealed if it may no longer write it, Continued if it continues in the successor.
     """
-    segment = directories.segment(txn, segment_id)
-    if segment is None or segment.status is SegmentStatus.DELETED:
+    segment = directories.living_segment(txn, segment_id)
+    if segment is None:
         raise NotFound(f"segment {names.printable(name)} was deleted")
     if segment.sealed and segment.status is not SegmentStatus.SEALED_BY_POLICY:
         raise Sealed(f"segment {names.printable(name)} is sealed")

@@ -115,7 +115,7 @@ def move(
     writer may no longer write. The caller releases the new lock if the transaction fails, and the old one if it
     succeeds.
     """
-    segment = directories.segment(txn, segment_id)
+    segment = directories.living_segment(txn, segment_id)
     if segment is None:
         raise NotFound(f"segment {names.printable(name)} was deleted")
     if segment.status is SegmentStatus.SEALED_BY_POLICY:
@@ -147,7 +147,7 @@ def end_if_due(
     A segment that is only long is left to a living writer in another process: the writer moves to the successor at
     its next append, and an ingested file stays one segment. The writer of an old one follows by itself.
     """
-    segment = directories.segment(txn, segment_id)
+    segment = directories.living_segment(txn, segment_id)
     if segment is None or not streams.may_end(segment):
         return None
     policy = policies.effective(txn, segment)

@@ -7,9 +7,10 @@ by retention, links its neighbours to each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
+from operator import attrgetter
 
 from tierfs import names
 from tierfs.errors import InvalidRequest
@@ -98,6 +99,56 @@ def unlink(txn: WriteTransaction, gone: SegmentRecord) -> None:
         _rewrite(txn, replace(before, successor_id=after.id if after is not None else 0))
     if after is not None and after.predecessor_id == gone.id:
         _rewrite(txn, replace(after, predecessor_id=before.id if before is not None else 0))
+
+
+def relink(txn: WriteTransaction, back: SegmentRecord) -> None:
+    """Link a segment that was restored between the members of its stream that are there now.
+
+    Its place is found by offsets, as neighbours may have been removed or restored since. Without a place, as another
+    segment has it, the segment stands alone.
+    """
+    before, after = _neighbours(txn, back)
+    linked = replace(back, predecessor_id=before.id if before else 0, successor_id=after.id if after else 0)
+    if linked != back:
+        _rewrite(txn, linked)
+    if before is not None:
+        _rewrite(txn, replace(before, successor_id=back.id))
+    if after is not None:
+        _rewrite(txn, replace(after, predecessor_id=back.id))
+
+
+def _neighbours(txn: ReadTransaction, back: SegmentRecord) -> tuple[SegmentRecord | None, SegmentRecord | None]:
+    before = _first_living(txn, back.predecessor_id, attrgetter("predecessor_id"))
+    after = _first_living(txn, back.successor_id, attrgetter("successor_id"))
+    if before is not None:
+        after = successor(txn, before)
+        while after is not None and after.first_offset < back.first_offset:
+            before, after = after, successor(txn, after)
+    elif after is not None:
+        before = predecessor(txn, after)
+        while before is not None and before.first_offset > back.first_offset:
+            before, after = predecessor(txn, before), before
+    fits = _continues(before, back) and _continues(back, after)
+    return (before, after) if fits else (None, None)
+
+
+def _first_living(
+    txn: ReadTransaction, segment_id: int, following: Callable[[SegmentRecord], int]
+) -> SegmentRecord | None:
+    """Return the first member that is not in the trash: those that are there still know their neighbours."""
+    while segment_id:
+        if (living := directories.living_segment(txn, SegmentId(segment_id))) is not None:
+            return living
+        removed = directories.segment(txn, SegmentId(segment_id))
+        segment_id = 0 if removed is None else following(removed)
+    return None
+
+
+def _continues(before: SegmentRecord | None, after: SegmentRecord | None) -> bool:
+    """Return whether a stream may go on from one member to the next; None is its end."""
+    if before is None or after is None:
+        return True
+    return before.status is SegmentStatus.SEALED_BY_POLICY and before.length <= after.first_offset
 
 
 def _rewrite(txn: WriteTransaction, segment: SegmentRecord) -> None:

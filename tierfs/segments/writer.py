@@ -172,6 +172,7 @@ class SegmentWriter:
             if not pending.is_unsure:
                 self._remove(pending.begun)
             return
+        self._removals = pending.removals
         self._closed = self._closed or pending.seal
         self._resumable = pending.last or pending.seal
         for chunk in pending.sealed_chunks:
@@ -223,7 +224,9 @@ class SegmentWriter:
             self._undo(before, written)
             raise
         pieces = [piece.ended(self._chunk_bytes) for piece in written]
-        writing = Writing(self.segment_id, self.name, self.epoch, before.length, self._chunk is not None)
+        writing = Writing(
+            self.segment_id, self.name, self.epoch, before.length, self._removals, self._chunk is not None
+        )
         return PendingAppend(writing, calls, pieces, self._tools.descriptors)
 
     def _write_part(self, part: memoryview, written: list[_Written]) -> None:
@@ -311,6 +314,7 @@ class SegmentWriter:
         self._policy = policy
         self._chunk_bytes = policy.chunk_bytes
         self._length = segment.length
+        self._removals = 0
         self._is_stale = False
 
     def _forget_chunk(self) -> None:

@@ -163,7 +163,7 @@ class Consolidation:
         start: int | None = 0
         while start is not None:
             with self._metadata.read() as txn:
-                segment = directories.segment(txn, segment_id)
+                segment = directories.living_segment(txn, segment_id)
                 if segment is None:
                     return
                 window = asked_for(txn, segment, self._location_id, self._settings, start, _WINDOW_CHUNKS)
@@ -296,7 +296,7 @@ class ConsolidationWatch:
             self._waiting.clear()
 
     def _look_at(self, txn: ReadTransaction, segment_id: SegmentId) -> ConsolidateAction | None:
-        segment = directories.segment(txn, segment_id)
+        segment = directories.living_segment(txn, segment_id)
         if segment is None or not policy.may_have_work(segment):
             self._settled.pop(segment_id, None)
             self._reached.pop(segment_id, None)

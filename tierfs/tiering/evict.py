@@ -15,6 +15,7 @@ from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.segments import trash
 from tierfs.tiering.candidates import evictable, placed_cold, runs, sealed_local_chunks
 from tierfs.types import SegmentId, SegmentKind, Tier
 
@@ -51,6 +52,7 @@ def evict(metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int
             for run in runs(batch):
                 segment = chains.remove(txn, segment, Tier.LOCAL, run, due_ms=txn.now_ms, after_sequence=0)
             txn.put(SEGMENTS, tables.u64(segment.id), segment)
+            trash.note_evicted(txn, segment, sum(chunk.length for chunk in batch))
             _note_ledger(txn, segment)
             txn.touch(inode=segment.inode, segment_id=segment.id)
         total = total.plus(batch)

@@ -130,7 +130,7 @@ class OffloadRecipe(objects.Recipe[None]):
 
 def revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRecord, list[ObjectRecord]]:
     """Return the segment and its local objects. Raises ChunksMoved if the chunks changed since the action's plan."""
-    segment = directories.segment(txn, action.segment_id)
+    segment = directories.living_segment(txn, action.segment_id)  # what is in the trash stays as it was removed
     if segment is None:
         raise ChunksMoved(f"segment {action.segment_id} was deleted meanwhile")
     holders: list[ObjectRecord] = []

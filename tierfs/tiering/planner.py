@@ -179,9 +179,8 @@ class Planner:
             self._evict_due.remove(view.id)
             self._first_cold.remove(view.id)
             return
-        first = view.copies[0].cold_since_ms
-        self._evict_due.put(view.id, first + _lag_ms(view))
-        self._first_cold.put(view.id, first)
+        self._evict_due.put(view.id, view.copies[0].cold_since_ms + _lag_ms(view))
+        self._first_cold.put(view.id, _rank_ms(view, view.copies[0]))
 
     def _rolls(self, now_ms: int, excess_bytes: int) -> Iterator[SegmentId]:
         """Yield the active chunks that are old enough; under pressure also the largest, until `excess_bytes` roll."""
@@ -204,7 +203,10 @@ class Planner:
     def _evictions(
         self, excess_bytes: int, now_ms: int, most: int, may_evict: Callable[[SegmentId], bool]
     ) -> dict[SegmentId, int]:
-        """Return the cutoff of each segment: copies past their lag go; under pressure the oldest others too."""
+        """Return the cutoff of each segment: copies past their lag go; under pressure the oldest others too.
+
+        Those in the trash are the first of these, by the time of their removal.
+        """
         cutoffs: dict[SegmentId, int] = {}
         for (due_ms,), segment_id in self._evict_due.ascending():
             if due_ms > now_ms or len(cutoffs) >= most:
@@ -224,7 +226,10 @@ class Planner:
         return cutoffs
 
     def _lagging(self, now_ms: int) -> Iterator[tuple[int, SegmentId, int]]:
-        """Yield the copies within their lag, by the time they became cold; a merge of all segments' lists."""
+        """Yield the copies within their lag, by the time they became cold; a merge of all segments' lists.
+
+        Copies in the trash come before all others.
+        """
         merged: Ordered[tuple[SegmentId, int]] = Ordered()
         coming = self._first_cold.ascending()
         following = next(coming, None)
@@ -234,25 +239,30 @@ class Planner:
                 view = self._views[following[1]]
                 skipped = sum(1 for _ in _due(view, now_ms))
                 if skipped < len(view.copies):
-                    merged.put((view.id, skipped), view.copies[skipped].cold_since_ms)
+                    merged.put((view.id, skipped), _rank_ms(view, view.copies[skipped]))
                 following = next(coming, None)
                 continue
             if first is None:
                 return
-            (cold_since_ms,), (segment_id, index) = first
+            _, (segment_id, index) = first
             view = self._views[segment_id]
-            yield cold_since_ms, segment_id, view.copies[index].bytes
+            yield view.copies[index].cold_since_ms, segment_id, view.copies[index].bytes
             merged.remove((segment_id, index))
             if index + 1 < len(view.copies):
-                merged.put((segment_id, index + 1), view.copies[index + 1].cold_since_ms)
+                merged.put((segment_id, index + 1), _rank_ms(view, view.copies[index + 1]))
 
 
 def _staying_bytes(view: SegmentSummary) -> int:
     return 0 if view.may_roll else view.active_bytes
 
 
+def _rank_ms(view: SegmentSummary, copy: ColdCopy) -> int:
+    """Return a number by which copies within their lag are taken, the smallest first."""
+    return view.removed_ms - _NEVER_MS if view.removed_ms else copy.cold_since_ms
+
+
 def _lag_ms(view: SegmentSummary) -> int:
-    lag_s = view.policy.deletion_lag_s
+    lag_s = None if view.removed_ms else view.policy.deletion_lag_s
     return _NEVER_MS if lag_s is None else lag_s * 1000
 
 

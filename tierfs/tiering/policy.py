@@ -63,6 +63,8 @@ class SegmentSummary:
     """None if none of its bytes is here alone."""
     pending: tuple[PendingObject, ...] = ()
     copies: tuple[ColdCopy, ...] = ()
+    removed_ms: int = 0
+    """Time of its removal, while it is in the trash: it is not offloaded, and only pressure takes local copies."""
 
     @property
     def may_roll(self) -> bool:

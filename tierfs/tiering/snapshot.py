@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.metadata import chains, directories, tables
+from tierfs.metadata.journal_state import NOT_REMOVED
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
@@ -31,7 +32,7 @@ from tierfs.tiering.candidates import (
 from tierfs.tiering.offload_queue import ObjectKey, Ordered
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.policy import ColdCopy, PendingObject, SegmentSummary, StreamPlace
-from tierfs.types import SegmentId, SegmentKind, SegmentStatus, Tier
+from tierfs.types import SegmentId, SegmentKind, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,10 +225,15 @@ class Snapshots:
     def _look_at_one(self, txn: ReadTransaction, segment_id: SegmentId, cache: PolicyCache) -> int:
         """Give the planner a segment's view; return the next journal sequence that changes it, or 0."""
         segment = directories.segment(txn, segment_id)
-        if segment is None or not segment.local.count or segment.status is SegmentStatus.DELETED:
+        removal = NOT_REMOVED if segment is None else directories.top(txn, segment).removal
+        is_deleted = segment is None or (not removal.due_ms and directories.is_going(txn, segment))
+        if segment is None or is_deleted or not segment.local.count:
             self._planner.drop(segment_id)
             return 0
         view, waits_for = view_of(txn, segment, cache, self._is_stuck)
+        if removal.due_ms:
+            idle = replace(view, ledger=False, place=None, pending=(), active_since_ms=0, active_bytes=0)
+            view = replace(idle, removed_ms=removal.removed_ms)
         self._planner.put(view)
         return waits_for
 

@@ -117,6 +117,9 @@ def test_a_segment_is_dumped_to_the_bucket_and_loaded_again(path: Path) -> None:
     made = tierfs("dump", "a/s", "--to-bucket", "--json", store=path).json
     assert (made["cold_bytes"], made["only_local_bytes"]) == (14, 0)
     tierfs("rm", "a/s", "--yes", store=path)
+    refused = tierfs("load", made["object"], store=path, check=False)
+    assert (refused.code, "tierfs restore a/s" in refused.err) == (5, True)
+    tierfs("gc", "--delete", "--trash", "--yes", store=path)
     tierfs("load", made["object"], store=path)
     assert tierfs("cat", "a/s", store=path).out == "cold and local"
     again = tierfs("load", "a/s", store=path, check=False)

@@ -35,7 +35,7 @@ def test_a_deletion_that_fails_is_named_and_no_success(tmp_path: Path) -> None:
     (chunk,) = (path / "cold" / "segments").rglob("chunk-*")
     name = chunk.relative_to(path / "cold")
     with held(chunk):
-        tierfs("rm", "s", "--yes", store=path, check=False)
+        tierfs("rm", "s", "--now", "--yes", store=path, check=False)
         for _ in range(2):  # also where it was put off after the first time
             done = tierfs("gc", "--delete", store=path, check=False)
             assert done.code == 11, done

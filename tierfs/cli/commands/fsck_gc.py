@@ -13,6 +13,7 @@ import click
 
 from tierfs import errors
 from tierfs.cli import output
+from tierfs.cli.commands.rm_restore import removed_data, shown_name
 from tierfs.cli.group import command
 from tierfs.cli.options import ask, is_terminal, yes_option
 from tierfs.cli.output import progress_bar
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from tierfs.garbage.dead_uploads import DeadUpload
     from tierfs.garbage.orphans import Orphan
     from tierfs.metadata.records import GarbageRecord, IntentRecord
+    from tierfs.segments.trash import Removed
 
 
 _EXIT_MENDED = 1
@@ -170,12 +172,13 @@ _COLUMNS = ("<31", "<5", ">10", "<")
 
 @command("gc")
 @click.option("--delete", is_flag=True, help="Delete garbage that is due and orphans; abort dead uploads.")
+@click.option("--trash", is_flag=True, help="With --delete, empty the trash too: nothing in it can be restored then.")
 @click.option("--grace", metavar="TIME", help="Minimum age of orphans and dead uploads  [default: offload.grace_s]")
 @click.option("--accept-clock", is_flag=True, help="Accept the wall clock as correct after it was wrong.")
 @yes_option
-def gc(session: Session, delete: bool, grace: str | None, accept_clock: bool, yes: bool) -> None:
-    """List garbage that waits for its deletion, orphans (files and objects without a record), and dead uploads
-    (unfinished and abandoned); with --delete, delete and abort them.
+def gc(session: Session, delete: bool, trash: bool, grace: str | None, accept_clock: bool, yes: bool) -> None:
+    """List the trash, garbage that waits for its deletion, orphans (files and objects without a record), and dead
+    uploads (unfinished and abandoned); with --delete, delete and abort all but the trash.
 
     Garbage is deleted automatically once it is due; orphans and dead uploads only by this command. It lists all
     chunk files, all objects and all unfinished uploads of the cold tier to find them. With --json one object per line.
@@ -191,12 +194,16 @@ def gc(session: Session, delete: bool, grace: str | None, accept_clock: bool, ye
         raise InvalidRequest(
             "--accept-clock and --delete are mutually exclusive", remedy="first: tierfs gc --accept-clock"
         )
+    if trash and not delete:
+        raise InvalidRequest("--trash goes with --delete", remedy="list the trash: tierfs ls --removed")
     with session.open_store() as store:
         if accept_clock:
             _accept_clock(session, store, yes=yes)
             return
         grace_s = store.settings.offload.grace_s if grace_s is None else grace_s
         if delete:
+            if trash:
+                _empty_trash(store, yes=yes)
             done = perform(store, COLLECT, "", {GRACE_S: str(grace_s)})
             deleted = f"deleted {output.count(done.deleted, 'object')}, {output.size(done.bytes)}"
             if done.aborted:
@@ -207,6 +214,17 @@ def gc(session: Session, delete: bool, grace: str | None, accept_clock: bool, ye
         report = verbs.garbage(store, grace_s=grace_s)
     for line in _json_lines(report) if session.json else _text_lines(report):
         click.echo(line)
+
+
+def _empty_trash(store: Store, *, yes: bool) -> None:
+    from tierfs.app import verbs
+    from tierfs.segments import trash
+
+    with store.metadata.read() as txn:
+        removals = output.count(sum(1 for _ in trash.removed(txn)), "removal")
+    if not yes:
+        ask("gc --delete --trash", f"empty the trash? {removals} in it cannot be restored then.")
+    verbs.empty_trash(store)
 
 
 def _accept_clock(session: Session, store: Store, *, yes: bool) -> None:
@@ -247,6 +265,7 @@ def _seconds(text: str) -> int:
 def _json_lines(report: GarbageReport) -> list[str]:
     rows = [*map(_row, report.rows), *map(_orphan, report.orphans), *map(_upload, report.uploads)]
     rows += [*map(_intent, report.intents), *map(_superseded, report.superseded)]
+    rows += [{**removed_data(each), "kind": "trash", "of": each.entry.kind.name.lower()} for each in report.trash]
     return [json.dumps(row) for row in rows]
 
 
@@ -288,7 +307,8 @@ def _superseded(stored: StoredObject) -> dict[str, Any]:
 
 def _text_lines(report: GarbageReport) -> list[str]:
     superseded = report.superseded
-    rows = [_garbage(f"due {output.clock_time(row.due_ms)}", row, row.last_error) for row in report.rows]
+    rows = [_in_trash(each) for each in report.trash]
+    rows += [_garbage(f"due {output.clock_time(row.due_ms)}", row, row.last_error) for row in report.rows]
     rows += [_garbage("orphan", orphan, "") for orphan in report.orphans]
     rows += [_dead(upload) for upload in report.uploads]
     rows += [_unfinished(intent) for intent in report.intents]
@@ -296,16 +316,23 @@ def _text_lines(report: GarbageReport) -> list[str]:
     garbage, orphans = output.count(len(report.rows), "object"), output.count(len(report.orphans), "orphan")
     size = output.size(
         sum(row.length for row in report.rows)
+        + sum(each.removal.bytes for each in report.trash)
         + sum(orphan.length for orphan in report.orphans)
         + sum(stored.length_bytes for stored in superseded)
     )
     uploads = f", {output.count(len(report.uploads), 'dead upload')}" if report.uploads else ""
     intents = f", {output.count(len(report.intents), 'object')} of an owner that died" if report.intents else ""
+    trash = f", {output.count(len(report.trash), 'removal')} in the trash" if report.trash else ""
     kept = f", {output.count(len(superseded), 'superseded object')} of the journal" if superseded else ""
     return [
         *output.lines(rows, *_COLUMNS),
-        f"{garbage} to be deleted, {orphans}{uploads}{intents}{kept}; {size} in total",
+        f"{garbage} to be deleted, {orphans}{uploads}{intents}{kept}{trash}; {size} in total",
     ]
+
+
+def _in_trash(removed: Removed) -> _Cells:
+    removal = removed.removal
+    return f"trash {output.clock_time(removal.due_ms)}", "both", output.size(removal.bytes), shown_name(removed)
 
 
 def _garbage(label: str, row: GarbageRecord | Orphan, error: str) -> _Cells:

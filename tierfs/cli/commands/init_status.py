@@ -23,7 +23,7 @@ from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, mounts, stat
 from tierfs.types import RequestState
 
 if TYPE_CHECKING:
-    from tierfs.holder.status import JournalStatus, LocalOnly, StoreStatus, TierStatus
+    from tierfs.holder.status import JournalStatus, LocalOnly, StoreStatus, TierStatus, TrashStatus
     from tierfs.metadata.records import FailureRecord, RequestRecord
     from tierfs.segments.stat import Endangered
 
@@ -141,6 +141,7 @@ def status_data(report: StoreStatus) -> dict[str, Any]:
     if report.holder is not None:
         data["holder"] = {**asdict(report.holder), "since": output.timestamp(report.holder.since_ms)}
         del data["holder"]["since_ms"]
+    data["trash"]["next_due"] = output.timestamp(data["trash"].pop("next_due_ms"))
     data["next_expiry"] = output.timestamp(data.pop("next_expiry_ms"))
     data["journal"]["fencer"] = _fencer_data(report.journal)
     data["troubles"] = [_plain(row) for row in report.troubles]
@@ -175,6 +176,8 @@ def status_text(
         ("garbage", f"{output.count(report.garbage, 'object')}, {output.size(report.garbage_bytes)}"),
         ("holder", str(report.holder or "none")),
     ]
+    if report.trash.removals:
+        rows.append(("trash", _trash(report.trash)))
     if report.next_expiry_ms:
         rows.append(("next expiry", f"{output.clock_time(report.next_expiry_ms)}, by retention_age"))
     if report.overdue_bytes:
@@ -194,6 +197,11 @@ def status_text(
 
 def _left(uploads: int) -> str:
     return f", {uploads} to clean up after a process that was killed" if uploads else ""
+
+
+def _trash(trash: TrashStatus) -> str:
+    held = f"{output.size(trash.local_bytes)} local, {output.size(trash.cold_bytes)} cold"
+    return f"{output.count(trash.segments, 'segment')}, {held}; next end {output.clock_time(trash.next_due_ms)}"
 
 
 def _endangered(endangered: Endangered) -> Iterator[tuple[str, str]]:

@@ -44,10 +44,17 @@ L = TypeVar("L")
     is_flag=True,
     help="Long format: sealed (S) or open (o), size, local, cold, modified (UTC); -q omits the header.",
 )
-def ls(session: Session, path: str, long: bool) -> None:
-    """List a directory's names; directories end in a slash. With --json one object per line."""
+@click.option("--removed", is_flag=True, help="List what is in the trash instead, at and below DIR as it was.")
+def ls(session: Session, path: str, long: bool, removed: bool) -> None:
+    """List a directory's names; directories end in a slash. With --json one object per line.
+
+    --removed lists what was removed and can be restored: its id, the end of its time, its bytes and its name.
+    """
     with session.open_store() as store:
         name = store.segment_of_path(path)
+        if removed:
+            _list_removed(session, store, join(split(name)))
+            return
         if session.json or not long:
             lines = _listing(store, name, _json_line if session.json else _short_line)
         else:
@@ -55,6 +62,21 @@ def ls(session: Session, path: str, long: bool) -> None:
             header = [_HEADER] if rows and session.verbosity > QUIET else []
             lines = output.lines([*header, *rows], *_COLUMNS)
     # Print after releasing the snapshot: a pager may be slow.
+    for line in lines:
+        click.echo(line)
+
+
+def _list_removed(session: Session, store: Store, path: str) -> None:
+    from tierfs.cli.commands.rm_restore import REMOVED_COLUMNS, REMOVED_HEADER, removed_cells, removed_data
+    from tierfs.segments import trash
+
+    with store.metadata.read() as txn:
+        shown = [each for each in trash.removed(txn) if not path or f"{each.removal.path}/".startswith(f"{path}/")]
+    if session.json:
+        lines = [json.dumps(removed_data(each)) for each in shown]
+    else:
+        header = [REMOVED_HEADER] if shown and session.verbosity > QUIET else []
+        lines = output.lines([*header, *map(removed_cells, shown)], *REMOVED_COLUMNS)
     for line in lines:
         click.echo(line)
 

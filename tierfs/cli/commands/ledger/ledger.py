@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import click
 
 from tierfs.app import verbs
 from tierfs.app.store import Store
 from tierfs.cli import output
+from tierfs.cli.commands.rm_restore import now_option, removal_data, until
 from tierfs.cli.group import LazyGroup, command
 from tierfs.cli.options import ask, yes_option
 from tierfs.cli.session import Session
@@ -112,12 +113,14 @@ def _offload_text(ledger: Ledger, offload: OffloadProgress, *, local_deleted: bo
 
 @command("delete")
 @click.argument("segments", nargs=-1, required=True, metavar="SEGMENT...")
+@now_option
 @click.option("--dry-run", is_flag=True, help="Show the ledgers to delete, and change nothing.")
 @yes_option
-def delete(session: Session, segments: tuple[str, ...], dry_run: bool, yes: bool) -> None:
+def delete(session: Session, segments: tuple[str, ...], now: bool, dry_run: bool, yes: bool) -> None:
     """Delete closed ledgers in both tiers.
 
-    The remains of attempts to offload them are deleted too. If one is open, or is not a ledger, none is deleted.
+    They stay in the trash for the time of their policy trash_age, unless --now. The remains of attempts to offload them
+    are deleted too. If one is open, or is not a ledger, none is deleted.
     """
     with session.open_store() as store:
         names = list(dict.fromkeys(store.segment_of_path(segment) for segment in segments))
@@ -130,10 +133,11 @@ def delete(session: Session, segments: tuple[str, ...], dry_run: bool, yes: bool
         if not yes:
             ask("ledger delete", f"delete {_size_of(plan)}?")
         for name in names:
-            verbs.delete(store, name, recursive=False)
+            due_ms = verbs.delete(store, name, recursive=False, now=now).trash_due_ms
+            plan = replace(plan, trash_due_ms=due_ms)
         unpublished = verbs.settle(store)
     session.note_unpublished(unpublished)
-    session.done(_removal(names, plan, removed=True), f"deleted {_size_of(plan)}")
+    session.done(_removal(names, plan, removed=True), f"deleted {_size_of(plan)}{until(plan)}")
 
 
 def _closed(store: Store, name: str) -> SegmentRecord:
@@ -152,7 +156,7 @@ def _size_of(plan: Deletion) -> str:
 
 
 def _removal(names: list[str], plan: Deletion, *, removed: bool) -> dict[str, object]:
-    return {"segments": names, "removed": removed, **asdict(plan)}
+    return {"segments": names, "removed": removed, **removal_data(plan)}
 
 
 @command("info")

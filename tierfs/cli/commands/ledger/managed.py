@@ -10,6 +10,7 @@ import click
 
 from tierfs.app import verbs
 from tierfs.cli import output
+from tierfs.cli.commands.rm_restore import now_option, removal_data, until
 from tierfs.cli.group import command
 from tierfs.cli.options import ask, yes_option
 from tierfs.cli.output import perform_shown
@@ -110,13 +111,15 @@ def _sums(report: ManagedStatus) -> str:
 @command("trim")
 @click.argument("managed_ledger")
 @click.option("--before", metavar=_POSITION, required=True, help="First ledger to keep, or a position in it.")
+@now_option
 @click.option("--dry-run", is_flag=True, help="Show the ledgers to delete, and change nothing.")
 @yes_option
-def trim(session: Session, managed_ledger: str, before: str, dry_run: bool, yes: bool) -> None:
+def trim(session: Session, managed_ledger: str, before: str, now: bool, dry_run: bool, yes: bool) -> None:
     """Delete closed ledgers of MANAGED_LEDGER that lie wholly before a position.
 
-    They are deleted in both tiers. Open ledgers are kept. The position after the last entry is one, too. Objects are
-    deleted after a grace period; objects that tierfs did not write are kept.
+    They are deleted in both tiers, after the time of their policy trash_age in the trash unless --now. Open ledgers are
+    kept. The position after the last entry is one, too. Objects are deleted after a grace period; objects that tierfs
+    did not write are kept.
     """
     position = Position.parse(before)
     with session.open_store() as store:
@@ -128,10 +131,10 @@ def trim(session: Session, managed_ledger: str, before: str, dry_run: bool, yes:
             return
         if plan.segments and not yes:
             ask("ledger trim", f"delete {_described(name, plan)}?")
-        done = verbs.trim_ledgers(store, name, position)
+        done = verbs.trim_ledgers(store, name, position, now=now)
         unpublished = verbs.settle(store)
     session.note_unpublished(unpublished)
-    session.done(_trimmed(name, done, removed=True), f"deleted {_described(name, done)}")
+    session.done(_trimmed(name, done, removed=True), f"deleted {_described(name, done)}{until(done)}")
 
 
 def _described(name: str, plan: Deletion) -> str:
@@ -140,4 +143,4 @@ def _described(name: str, plan: Deletion) -> str:
 
 
 def _trimmed(name: str, plan: Deletion, *, removed: bool) -> dict[str, object]:
-    return {"managed_ledger": name, "removed": removed, **asdict(plan)}
+    return {"managed_ledger": name, "removed": removed, **removal_data(plan)}

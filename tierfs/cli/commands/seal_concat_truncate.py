@@ -1,7 +1,4 @@
-"""Define tierfs seal, unseal and rm.
-
-Define tierfs concat and tierfs truncate.
-"""
+"""Define tierfs seal, unseal, concat and truncate."""
 
 from __future__ import annotations
 
@@ -18,7 +15,6 @@ from tierfs.names import join, printable, split
 
 if TYPE_CHECKING:
     from tierfs.segments.concat import Concatenation
-    from tierfs.segments.delete import Deletion
     from tierfs.segments.truncate import Truncation
 
 
@@ -37,46 +33,6 @@ def seal(session: Session, segment: str) -> None:
     data = {"segment": before.name, "length": record.length, "already_sealed": already}
     state = "is already sealed" if already else "is sealed"
     session.done(data, f"{printable(before.name)} {state}: {output.size(record.length)}")
-
-
-@command("rm")
-@click.argument("path")
-@click.option("-r", "--recursive", is_flag=True, help="Remove a directory and everything below it.")
-@click.option("--dry-run", is_flag=True, help="Show the segments to remove, and change nothing.")
-@yes_option
-def rm(session: Session, path: str, recursive: bool, dry_run: bool, yes: bool) -> None:
-    """Remove a segment, or with -r a directory.
-
-    Names and local files are removed at once, cold objects after a grace period. Objects that tierfs did not write
-    are kept.
-    """
-    from tierfs.app import verbs
-    from tierfs.segments import delete
-
-    with session.open_store() as store:
-        name = store.segment_of_path(path)
-        with store.metadata.read() as txn:
-            _, plan = delete.plan(txn, name, recursive=recursive)
-        if dry_run:
-            session.result(_data(name, plan, removed=False), f"would remove {_describe(name, plan)}")
-            return
-        if not yes:
-            ask("rm", f"remove {_describe(name, plan)}?")
-        deletion = verbs.delete(store, name, recursive=recursive)
-        unpublished = verbs.settle(store)
-    session.note_unpublished(unpublished)
-    session.done(_data(name, deletion, removed=True), f"removed {_describe(name, deletion)}")
-
-
-def _describe(name: str, deletion: Deletion) -> str:
-    local, cold = output.size(deletion.local_bytes), output.size(deletion.cold_bytes)
-    chunks = output.count(deletion.cold_chunks, "chunk")
-    segments = output.count(deletion.segments, "segment")
-    return f"{printable(name)}: {segments}, {local} local, {cold} cold in {chunks}"
-
-
-def _data(name: str, deletion: Deletion, *, removed: bool) -> dict[str, object]:
-    return {"path": name, "removed": removed, **asdict(deletion)}
 
 
 @command("unseal")
@@ -145,8 +101,8 @@ def _concat_data(target: str, source: str, done: Concatenation) -> dict[str, obj
 def truncate(session: Session, segment: str, before: int, dry_run: bool, yes: bool) -> None:
     """Drop the bytes of a segment before OFFSET; the other bytes keep their offsets.
 
-    Chunks with only dropped bytes are deleted: local files at once, cold objects after a grace period. In
-    mounts the name becomes a new file that begins at OFFSET, as after log rotation.
+    Chunks with only dropped bytes are deleted: local files at once, cold objects after a grace period. Dropped bytes
+    are not kept in the trash. In mounts the name becomes a new file that begins at OFFSET, as after log rotation.
     """
     from tierfs.app import verbs
     from tierfs.segments import truncate as truncating

@@ -1,0 +1,546 @@
+"""What a person removes can be restored for as long as policy says, after any crash and on any disk."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.fsck.looking import findings
+from tests.journal.replaying import check_store, empty_copy, entries_of, view
+from tests.recovery.recovering import recovered
+from tests.stores import TestStore, open_test_store
+from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound
+from tierfs.fsck.findings import Kind, Severity
+from tierfs.holder.status import StoreStatus, local_only, store_status
+from tierfs.journal import replay
+from tierfs.metadata import directories, policies, untrusted
+from tierfs.metadata.journal_state import NOT_REMOVED
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, SEGMENTS
+from tierfs.retention import clocks
+from tierfs.segments import delete, managed_ledger, stat, trash
+from tierfs.segments.delete import Deletion
+from tierfs.segments.ownership import WriterLocks
+from tierfs.tiering.planner import Planner
+from tierfs.tiering.snapshot import Snapshots
+
+DAY_S = 86_400
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+        # A recovery of the bucket by a test takes it over, and a fenced writer leaves bytes that nothing names.
+        found = [one for one in findings(opened) if one.severity is not Severity.NOTE and one.kind is not Kind.JOURNAL]
+        assert found == []
+
+
+def remove(store: TestStore, path: str, *, recursive: bool = False) -> Deletion:
+    due_ms = store.clock.now_ms()
+    return store.engine.delete(path, recursive=recursive, cold_due_ms=due_ms, to_trash=True)
+
+
+def restore(store: TestStore, path: str, *, to: str = "", removal_id: int | None = None) -> str:
+    return trash.restore(store.metadata, path, to=to, removal_id=removal_id)[0]
+
+
+def in_trash(store: TestStore) -> list[str]:
+    with store.metadata.read() as txn:
+        return [each.removal.path for each in trash.removed(txn)]
+
+
+def listed(store: TestStore) -> list[str]:
+    with store.metadata.read() as txn:
+        return [name for name, _ in directories.segments_at(txn, "")]
+
+
+def set_policy(store: TestStore, path: str, **settings: str) -> None:
+    with store.metadata.write() as txn:
+        policies.change(txn, path, put_settings=settings)
+
+
+def test_a_removed_segment_comes_back_with_both_tiers(store: TestStore) -> None:
+    store.append("d/a", b"cold")
+    store.offload()
+    store.append("d/a", b"local")
+    files = set(store.files.names())
+    done = remove(store, "d/a")
+    assert (done.segments, done.bytes, done.uncovered_bytes) == (1, 9, 5)
+    assert done.trash_due_ms == store.clock.now_ms() + DAY_S * 1000
+    store.settle()
+    assert listed(store) == []
+    with pytest.raises(NotFound):
+        store.read("d/a")
+    assert in_trash(store) == ["d/a"]
+    assert set(store.files.names()) == files
+    assert restore(store, "d/a") == "d/a"
+    assert in_trash(store) == []
+    assert store.read("d/a") == b"coldlocal"
+    store.append("d/a", b"!")
+    assert store.read("d/a") == b"coldlocal!"
+
+
+def test_a_removal_ends_when_it_is_due_and_not_before(store: TestStore) -> None:
+    store.append("d/a", b"cold")
+    store.offload()
+    remove(store, "d/a")
+    remove(store, "d", recursive=True)
+    store.clock.advance(DAY_S - 1)
+    store.settle()
+    assert sorted(in_trash(store)) == ["d", "d/a"]
+    store.clock.advance(1)
+    store.settle()
+    assert in_trash(store) == []
+    with store.metadata.read() as txn:
+        assert [txn.count(table.name) for table in (SEGMENTS, DIRECTORIES, DIRENTS, CHUNKS)] == [0, 1, 0, 0]
+    assert list(store.files.names()) == []
+    with pytest.raises(NotFound):
+        restore(store, "d/a")
+    store.clock.advance(store.settings.grace_s + 1)
+    store.settle()
+    assert list(store.cold.list("segments/")) == []
+
+
+@pytest.mark.parametrize("clock_s", [DAY_S * 400, -DAY_S * 400])
+def test_the_trash_outlives_a_clock_that_jumps(store: TestStore, expected_warnings: list[str], clock_s: int) -> None:
+    expected_warnings.append("the wall clock is not trusted")
+    store.append("a", b"1")
+    store.offload()
+    store.server_time_ms = store.clock.now_ms()
+    remove(store, "a")
+    store.clock.jump(clock_s)
+    store.settle()
+    assert in_trash(store) == ["a"]
+    assert restore(store, "a") == "a"
+
+
+def test_a_removal_from_the_future_is_due_a_day_after_the_clock_is_accepted(store: TestStore) -> None:
+    store.clock.jump(DAY_S * 400)
+    store.append("a", b"1")
+    remove(store, "a")
+    store.clock.jump(-DAY_S * 400)
+    assert clocks.accept(store.metadata, grace_s=0).deletions == 1
+    with store.metadata.read() as txn:
+        assert directories.next_due_ms(txn) == store.clock.now_ms() + DAY_S * 1000
+    assert findings(store) == []
+
+
+@pytest.mark.parametrize("age", ["0", "1", "3600"])
+def test_the_nearest_policy_at_the_removal_sets_the_time(store: TestStore, age: str) -> None:
+    store.append("d/e/a", b"1")
+    store.append("d/b", b"2")
+    set_policy(store, "", trash_age="5")
+    set_policy(store, "d/e", trash_age=age)
+    assert remove(store, "d/b").trash_due_ms == store.clock.now_ms() + 5000
+    due_ms = remove(store, "d/e", recursive=True).trash_due_ms
+    assert due_ms == (store.clock.now_ms() + int(age) * 1000 if age != "0" else 0)
+    assert in_trash(store) == {"0": ["d/b"], "1": ["d/e", "d/b"], "3600": ["d/b", "d/e"]}[age]
+
+
+def test_a_directory_goes_and_comes_back_in_one_commit_each(store: TestStore) -> None:
+    for number in range(30):
+        store.append(f"d/{number % 3}/{number}", b"x")
+    set_policy(store, "d/1", chunk_bytes="3")
+    before = store.metadata.last_transaction_id()
+    remove(store, "d", recursive=True)
+    assert store.metadata.last_transaction_id() - before == 1
+    assert listed(store) == []
+    restore(store, "d")
+    assert store.metadata.last_transaction_id() - before == 2
+    assert len(listed(store)) == 30
+    with store.metadata.read() as txn:
+        assert policies.effective(txn, directories.segment_by_name(txn, "d/1/1")).chunk_bytes == 3
+
+
+def test_a_taken_name_needs_another_one_and_of_several_removals_the_newest_comes_first(store: TestStore) -> None:
+    for data in (b"1", b"2"):
+        store.append("a", data)
+        remove(store, "a")
+        store.clock.advance(1)
+    store.append("a", b"3")
+    with pytest.raises(AlreadyExists) as refused:
+        restore(store, "a")
+    assert "--as" in str(refused.value.remedy)
+    with store.metadata.read() as txn:
+        oldest = min(each.id for each in trash.removed(txn))
+    with pytest.raises(NotFound):
+        restore(store, "a", removal_id=oldest + 100)
+    assert restore(store, "a", to="x/new") == "x/new"
+    assert store.read("x/new") == b"2"
+    assert restore(store, "a", to="old", removal_id=oldest) == "old"
+    assert store.read("old") == b"1"
+    assert store.read("a") == b"3"
+
+
+def test_what_lay_below_a_removed_directory_is_not_restored_alone(store: TestStore) -> None:
+    store.append("d/e/a", b"1")
+    remove(store, "d", recursive=True)
+    with pytest.raises(InvalidRequest) as refused:
+        restore(store, "d/e/a")
+    assert refused.value.remedy == "tierfs restore d"
+    with pytest.raises(NotFound):
+        restore(store, "dd")
+
+
+@pytest.mark.parametrize("to", [".tierfs-trash-000000000000001-1", ".tierfs-removed-1", "d/e/a/below"])
+def test_a_hidden_or_impossible_new_name_is_refused(store: TestStore, to: str) -> None:
+    store.append("d/e/a", b"1")
+    store.append("b", b"1")
+    remove(store, "b")
+    with pytest.raises(InvalidRequest):
+        restore(store, "b", to=to)
+    assert in_trash(store) == ["b"]
+
+
+def test_a_longer_name_of_a_directory_keeps_every_name_below_it_possible(store: TestStore) -> None:
+    store.append(f"d/{'x' * 250}/{'y' * 250}/{'z' * 250}", b"1")
+    remove(store, "d", recursive=True)
+    with pytest.raises(InvalidRequest):
+        restore(store, "d", to="e" * 48)
+    assert restore(store, "d", to="e" * 47)
+
+
+def test_an_open_writer_is_refused_and_its_segment_takes_no_byte_in_the_trash(store: TestStore) -> None:
+    alone, below = store.engine.open_writer("a"), store.engine.open_writer("d/b")
+    for writer in (alone, below):
+        writer.append(b"1")
+        writer.append(b"2")
+    remove(store, "a")
+    remove(store, "d", recursive=True)
+    for writer in (alone, below):
+        with pytest.raises(NotFound):
+            writer.append(b"lost")
+    assert restore(store, "a") == "a"
+    assert restore(store, "d") == "d"
+    assert (store.read("a"), store.read("d/b")) == (b"12", b"12")
+    store.append("d/b", b"3")
+    assert store.read("d/b") == b"123"
+
+
+def test_a_live_writer_elsewhere_keeps_all_of_it(store: TestStore) -> None:
+    store.append("d/a", b"1")
+    other = WriterLocks(store.path / "writers")
+    segment = store.segment("d/a")
+    try:
+        assert other.try_lock(segment.id, segment.writer_epoch)
+        with pytest.raises(Conflict):
+            remove(store, "d", recursive=True)
+    finally:
+        other.close()
+    assert listed(store) == ["d/a"]
+
+
+def test_a_name_made_anew_lives_beside_its_removal(store: TestStore) -> None:
+    store.append("d/a", b"old", seal=True)
+    remove(store, "d", recursive=True)
+    store.append("d/a", b"new")
+    store.offload()
+    store.evict()
+    assert store.read("d/a") == b"new"
+    assert restore(store, "d", to="back") == "back"
+    assert (store.read("back/a"), store.read("d/a")) == (b"old", b"new")
+
+
+def test_what_is_in_the_trash_is_not_offloaded_nor_sealed_nor_expired(store: TestStore) -> None:
+    store.append("d/cold", b"12345")
+    store.offload()
+    store.append("d/local", b"12345")
+    set_policy(store, "d", seal_age="1", retention_age="1", offload_after="0", chunk_age="1")
+    remove(store, "d", recursive=True)
+    store.clock.advance(3600)
+    with store.holding() as work:
+        work.end_lifetimes()
+        work.publish()
+    store.offload()
+    restore(store, "d")
+    local = store.segment("d/local")
+    assert (local.sealed, local.cold.count, local.length) == (False, 0, 5)
+    assert store.read("d/cold") == b"12345"
+
+
+def test_the_planner_sees_what_is_in_the_trash_as_copies_only(store: TestStore) -> None:
+    store.append("d/a", b"cold!", seal=True)
+    store.offload()
+    store.append("d/a2", b"local", seal=True)
+    store.append("b", b"open")
+    planner = Planner()
+    snapshots = Snapshots(store.metadata, planner)
+    assert snapshots.refresh()
+    before = (len(planner.offloads), list(planner.active), planner.oldest_ms)
+    assert before[0]
+    for path in ("d", "b"):
+        remove(store, path, recursive=True)
+    assert snapshots.refresh()
+    assert (len(planner.offloads), list(planner.active), planner.oldest_ms) == (0, [], 0)
+    assert sorted(len(view.copies) for view in planner.views) == [0, 0, 2]
+    assert {view.removed_ms for view in planner.views} == {store.clock.now_ms()}
+    for path in ("d", "b"):
+        restore(store, path)
+    assert snapshots.refresh()
+    assert (len(planner.offloads), list(planner.active), planner.oldest_ms) == before
+    assert {view.removed_ms for view in planner.views} == {0}
+
+
+def status(store: TestStore) -> StoreStatus:
+    return store_status(store.metadata, store.files, store.paths.holder, store.path)
+
+
+def test_status_counts_the_trash_apart(store: TestStore) -> None:
+    store.append("kept", b"123")
+    store.append("d/a", b"cold!", seal=True)
+    store.offload()
+    store.append("d/b", b"local")
+    remove(store, "d", recursive=True)
+    shown = status(store)
+    assert (shown.segments, shown.directories, shown.bytes, shown.not_offloaded_bytes) == (1, 0, 3, 0)
+    assert (shown.backlog.pending_bytes, shown.backlog.active_bytes) == (0, 0)
+    found = shown.trash
+    assert (found.removals, found.segments, found.bytes, found.local_bytes) == (1, 2, 10, 10)
+    assert (found.cold_bytes, found.not_offloaded_bytes) == (5, 5)
+    assert found.next_due_ms == store.clock.now_ms() + DAY_S * 1000
+    with store.metadata.read() as txn:
+        assert [(usage.name, usage.segments) for usage in stat.usage(txn, "")][-1][1] == 1
+    restore(store, "d")
+    assert status(store).trash.removals == 0
+    assert status(store).not_offloaded_bytes == 5
+
+
+def test_a_pack_keeps_the_bytes_of_a_removed_segment(store: TestStore) -> None:
+    for name in "abcd":
+        store.append(f"d/{name}", name.encode() * 3, seal=True)
+    store.offload()
+    store.evict()
+    remove(store, "d/a")
+    store.engine.delete("d/b", recursive=False, cold_due_ms=store.clock.now_ms())
+    store.settle()
+    store.consolidate()
+    restore(store, "d/a")
+    assert store.read("d/a") == b"aaa"
+
+
+def test_concatenated_and_truncated_bytes_come_back(store: TestStore) -> None:
+    store.append("a", b"12345")
+    store.append("b", b"67890", seal=True)
+    store.offload()
+    store.engine.concat("a", "b")
+    store.engine.truncate("a", 3, cold_due_ms=store.clock.now_ms())
+    remove(store, "a")
+    store.settle()
+    restore(store, "a")
+    assert store.read("a")[3:] == b"4567890"
+
+
+def test_a_trimmed_ledger_comes_back_with_its_entries(store: TestStore) -> None:
+    set_policy(store, "", ledger_entries="2")
+    ledger = managed_ledger.ManagedLedger(store.engine, "m")
+    ledger.add_entries([b"a", b"bb", b"c", b"d", b"e"])
+    ledger.close()
+    names = listed(store)
+    last = int(names[-1].rpartition("/")[2])
+
+    def to_trash(txn, segment):
+        return store.engine.remove(txn, segment, cold_due_ms=store.clock.now_ms(), to_trash=True)
+
+    done = managed_ledger.trim(store.metadata, "m", last, to_trash)
+    assert (done.segments, bool(done.trash_due_ms)) == (2, True)
+    store.settle()
+    assert in_trash(store) == names[:2]
+    for name in names[:2]:
+        restore(store, name)
+    assert listed(store) == names
+    assert store.read(names[0]) == b"abb"
+
+
+@pytest.mark.parametrize("order", [(0,), (1,), (2,), (0, 1), (1, 0), (1, 2), (2, 1), (0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_a_member_of_a_stream_comes_back_into_its_place(store: TestStore, order: tuple[int, ...]) -> None:
+    store.append("s", b"")
+    set_policy(store, "", seal_bytes="2")
+    for number in range(4):
+        store.append("s", f"{number}{number}".encode())
+    names = sorted(listed(store), key=lambda name: store.segment(name).first_offset)
+    assert len(names) >= 4
+    for member in order:
+        remove(store, names[member])
+    for member in order:
+        restore(store, names[member])
+    assert stream(store, names[0]) == names
+
+
+def stream(store: TestStore, name: str) -> list[str]:
+    members = [store.segment(name)]
+    with store.metadata.read() as txn:
+        while members[-1].successor_id:
+            following = directories.segment(txn, members[-1].successor_id)
+            assert following is not None
+            assert following.predecessor_id == members[-1].id
+            members.append(following)
+    return [member.name for member in members]
+
+
+def test_a_member_whose_place_was_taken_stands_alone(store: TestStore) -> None:
+    set_policy(store, "", seal_bytes="2")
+    for data in (b"00", b"1"):
+        store.append("s", data)
+    remove(store, "s.2")
+    store.append("s", b"9")
+    assert restore(store, "s.2", to="back") == "back"
+    assert store.segment("back").predecessor_id == 0
+    assert store.read("back")[2:] == b"1"
+    assert stream(store, "s") == ["s", "s.2"]
+
+
+class Killed(Exception):
+    """The process ends before a commit."""
+
+
+@contextmanager
+def killed_at(store: TestStore, monkeypatch: pytest.MonkeyPatch, commit: int) -> Iterator[list[int]]:
+    """End the process as its commit of this number is to begin."""
+    count, write = [0], MetadataStore.write
+
+    @contextmanager
+    def counted(self):
+        count[0] += 1
+        if count[0] == commit:
+            raise Killed
+        with write(self) as txn:
+            yield txn
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetadataStore, "write", counted)
+        with suppress(Killed):
+            yield count
+    store.reopen()
+
+
+@pytest.mark.parametrize("commit", range(1, 12))
+def test_a_crash_at_any_commit_leaves_a_removal_whole(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, commit: int
+) -> None:
+    monkeypatch.setattr(delete, "BATCH_RECORDS", 3)
+    for number in range(6):
+        store.append(f"d/{number}", b"xy")
+    store.offload("d/0")
+    with killed_at(store, monkeypatch, commit):
+        remove(store, "d", recursive=True)
+        restore(store, "d")
+        remove(store, "d", recursive=True)
+        store.clock.advance(DAY_S)
+        with store.holding() as work:
+            work.collect()
+    with store.metadata.read() as txn:
+        check_store(txn)
+    assert findings(store) == []
+    assert len(listed(store)) in (0, 6)
+    if in_trash(store):
+        restore(store, "d")
+        assert [store.read(f"d/{number}") for number in range(6)] == [b"xy"] * 6
+    if listed(store):
+        remove(store, "d", recursive=True)
+    store.clock.advance(DAY_S)
+    store.settle()
+    with store.metadata.read() as txn:
+        assert [txn.count(table.name) for table in (SEGMENTS, DIRECTORIES, DIRENTS, CHUNKS)] == [0, 1, 0, 0]
+
+
+def test_every_step_of_the_journal_is_a_sound_store_and_the_trash_can_be_recovered(
+    store: TestStore, tmp_path: Path
+) -> None:
+    for name in ("a", "d/b", "d/e/c", "f"):
+        store.append(name, name.encode(), seal=True)
+    store.offload()
+    store.append("d/local", b"not cold")
+    remove(store, "a")
+    remove(store, "d", recursive=True)
+    remove(store, "f")
+    restore(store, "f", to="g")
+    store.append("a", b"new")
+    store.offload("a")
+    store.settle()
+    with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
+        for entry in entries_of(store.cold):
+            for change in entry.changes:
+                with copy.write() as txn:
+                    assert replay.apply(txn, change)
+                    check_store(txn)
+        with copy.read() as ours, store.metadata.read() as theirs:
+            assert view(ours) == view(theirs)
+            assert list(trash.removed(ours)) == list(trash.removed(theirs))
+    with recovered(tmp_path / "recovered", store.cold) as found:
+        assert sorted(in_trash(found.store)) == ["a", "d"]
+        assert restore(found.store, "a", to="old") == "old"
+        restore(found.store, "d")
+        contents = {name: found.store.read(name) for name in listed(found.store)}
+        assert contents == {"a": b"new", "old": b"a", "d/b": b"d/b", "d/e/c": b"d/e/c", "d/local": b"", "g": b"f"}
+        assert findings(found.store) == []
+
+
+def test_a_checkpoint_holds_the_trash(store: TestStore, tmp_path: Path) -> None:
+    store.append("d/b", b"1", seal=True)
+    store.offload()
+    remove(store, "d", recursive=True)
+    with store.holding() as work:
+        work.publish()
+        work.tools.checkpointer.checkpoint()
+    with recovered(tmp_path / "recovered", store.cold) as found:
+        assert found.checkpoint_slot
+        restore(found.store, "d")
+        assert found.store.read("d/b") == b"1"
+
+
+@pytest.mark.parametrize("wrong", ["due_ms", "path", "name", "bytes"])
+def test_an_impossible_removal_in_a_journal_is_refused(store: TestStore, wrong: str) -> None:
+    store.append("a", b"1")
+    remove(store, "a")
+    with store.metadata.read() as txn:
+        ((_, segment),) = txn.scan(SEGMENTS)
+    untrusted.check_segment(segment)
+    removal = segment.removal
+    broken = {
+        "due_ms": replace(segment, removal=replace(removal, due_ms=removal.due_ms + 1)),
+        "path": replace(segment, removal=replace(removal, path="../a")),
+        "name": replace(segment, name="a"),
+        "bytes": replace(segment, removal=replace(removal, bytes=2**60)),
+    }[wrong]
+    with pytest.raises(DataLoss):
+        untrusted.check_segment(broken)
+
+
+def test_make_room_takes_copies_of_the_trash_first(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("kept", "younger", "older", "local"):
+        store.append(name, b"12345", seal=True)
+        if name != "local":
+            store.offload()
+    for name in ("local", "older", "younger"):
+        remove(store, name)
+        store.clock.advance(1)
+    missing = iter([1, 1, 0, 0])
+    monkeypatch.setattr("tierfs.holder.work.missing_bytes", lambda *_: next(missing, 0))
+    with store.holding() as work:
+        assert work.make_room("kept") == 5
+    assert (status(store).trash.local_bytes, status(store).trash.cold_bytes) == (10, 10)
+    for name in ("local", "older", "younger"):
+        restore(store, name)
+    held = {name: store.segment(name).local.bytes for name in ("kept", "younger", "older", "local")}
+    assert held == {"kept": 5, "younger": 5, "older": 0, "local": 5}
+    assert store.read("older") == b"12345"
+    assert findings(store) == []
+
+
+def test_fsck_reports_a_name_in_the_trash_that_is_not_its_records(store: TestStore) -> None:
+    store.append("d/a", b"1")
+    remove(store, "d/a")
+    with store.metadata.read() as txn:
+        ((key, right),) = txn.scan(SEGMENTS)
+        assert list(local_only(txn)) == []
+    for wrong in (replace(right.removal, due_ms=right.removal.due_ms + 1), NOT_REMOVED):
+        with store.metadata.write() as txn:
+            txn.put(SEGMENTS, key, replace(right, removal=wrong))
+        assert [(one.kind, one.severity) for one in findings(store)] == [(Kind.RECORD, Severity.DAMAGE)]
+    with store.metadata.write() as txn:
+        txn.put(SEGMENTS, key, right)

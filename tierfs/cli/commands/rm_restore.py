@@ -1,0 +1,146 @@
+"""Define tierfs rm and tierfs restore, and the lines with which ls and gc show the trash."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from tierfs.cli import output
+from tierfs.cli.group import command
+from tierfs.cli.options import ask, yes_option
+from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest
+from tierfs.names import join, printable, split
+from tierfs.types import EntryKind
+
+if TYPE_CHECKING:
+    from tierfs.app.store import Store
+    from tierfs.segments.delete import Deletion
+    from tierfs.segments.trash import Removed
+
+REMOVED_COLUMNS = (">", "<", ">10", ">10", ">10", "<")
+
+REMOVED_HEADER = ("id", "until (UTC)", "bytes", "local", "cold", "name")
+
+now_option = click.option("--now", is_flag=True, help="Delete for good, without the trash.")
+"""Of the commands by which a person removes."""
+
+
+@command("rm")
+@click.argument("path")
+@click.option("-r", "--recursive", is_flag=True, help="Remove a directory and everything below it.")
+@now_option
+@click.option("--dry-run", is_flag=True, help="Show the segments to remove, and change nothing.")
+@yes_option
+def rm(session: Session, path: str, recursive: bool, now: bool, dry_run: bool, yes: bool) -> None:
+    """Remove a segment, or with -r a directory.
+
+    It stays in the trash for the time of its policy trash_age (1 day unless set), and comes back with tierfs restore.
+    With --now, or after that time, local files are deleted at once and cold objects after a grace period. Objects that
+    tierfs did not write are kept.
+    """
+    from tierfs.app import verbs
+
+    with session.open_store() as store:
+        name = join(split(store.segment_of_path(path)))
+        plan = _plan(store, name, recursive=recursive, now=now)
+        if dry_run:
+            session.result(_data(name, plan, removed=False), f"would remove {_describe(name, plan)}")
+            return
+        if not yes:
+            ask("rm", f"remove {_describe(name, plan)}?")
+        deletion = verbs.delete(store, name, recursive=recursive, now=now)
+        unpublished = verbs.settle(store)
+    session.note_unpublished(unpublished)
+    way = f" with: tierfs restore {printable(name)}" if deletion.trash_due_ms else ""
+    session.done(_data(name, deletion, removed=True), f"removed {_describe(name, deletion)}{way}")
+
+
+def _plan(store: Store, name: str, *, recursive: bool, now: bool) -> Deletion:
+    from tierfs.segments import delete, trash
+
+    with store.metadata.read() as txn:
+        entry, plan = delete.plan(txn, name, recursive=recursive)
+        age_s = 0 if now else trash.age_s(txn, entry)
+    return replace(plan, trash_due_ms=store.clock.now_ms() + age_s * 1000) if age_s else plan
+
+
+def _describe(name: str, deletion: Deletion) -> str:
+    local, cold = output.size(deletion.local_bytes), output.size(deletion.cold_bytes)
+    chunks = output.count(deletion.cold_chunks, "chunk")
+    segments = output.count(deletion.segments, "segment")
+    return f"{printable(name)}: {segments}, {local} local, {cold} cold in {chunks}{until(deletion)}"
+
+
+def until(deletion: Deletion) -> str:
+    """Return how long what was removed can be restored, as the end of a line."""
+    due_ms = deletion.trash_due_ms
+    return f"; it can be restored until {output.clock_time(due_ms)}" if due_ms else "; for good"
+
+
+def _data(name: str, deletion: Deletion, *, removed: bool) -> dict[str, object]:
+    return {"path": name, "removed": removed, **removal_data(deletion)}
+
+
+def removal_data(deletion: Deletion) -> dict[str, object]:
+    """Return the effect of a removal as JSON data."""
+    data = asdict(deletion)
+    return {**data, "trash_until": output.timestamp(data.pop("trash_due_ms"))}
+
+
+@command("restore")
+@click.argument("paths", nargs=-1, required=True, metavar="NAME...")
+@click.option("--as", "to", metavar="NEW", help="Restore it under another name.")
+@click.option("--id", "removal_id", type=int, metavar="ID", help="The removal that ls --removed lists with this id.")
+def restore(session: Session, paths: tuple[str, ...], to: str | None, removal_id: int | None) -> None:
+    """Bring back a segment or directory that was removed, from the trash.
+
+    Of several removals of one name the newest is restored, unless --id names another. A name that is taken is refused:
+    give another one with --as.
+    """
+    from tierfs.app import verbs
+
+    if len(paths) > 1 and (to is not None or removal_id is not None):
+        raise InvalidRequest("--as and --id are for one name", remedy="restore one after the other")
+    with session.open_store() as store:
+        done = [
+            verbs.restore(store, join(split(store.segment_of_path(path))), to=to or "", removal_id=removal_id)
+            for path in paths
+        ]
+        unpublished = verbs.settle(store)
+    session.note_unpublished(unpublished)
+    data = [{"restored_as": name, **removed_data(removed)} for name, removed in done]
+    lines = [f"restored {printable(name)}: {_content(removed)}" for name, removed in done]
+    session.done({"restored": data}, "\n".join(lines))
+
+
+def _content(removed: Removed) -> str:
+    removal = removed.removal
+    local, cold = output.size(removal.local_bytes), output.size(removal.cold_bytes)
+    return f"{output.count(removal.segments, 'segment')}, {local} local, {cold} cold"
+
+
+def removed_data(removed: Removed) -> dict[str, Any]:
+    """Return what is in the trash as JSON data."""
+    data = asdict(removed.removal)
+    due_ms, removed_ms = data.pop("due_ms"), data.pop("removed_ms")
+    times = {"removed": output.timestamp(removed_ms), "until": output.timestamp(due_ms)}
+    return {"id": removed.id, "kind": removed.entry.kind.name.lower(), **times, **data}
+
+
+def removed_cells(removed: Removed) -> Sequence[str]:
+    """Return the cells of one line about what is in the trash."""
+    removal = removed.removal
+    sizes = [output.size(number) for number in (removal.bytes, removal.local_bytes, removal.cold_bytes)]
+    return str(removed.id), output.clock_time(removal.due_ms), *sizes, shown_name(removed)
+
+
+def shown_name(removed: Removed) -> str:
+    """Return the name before the removal, with the number of segments of a directory."""
+    path = printable(removed.removal.path)
+    if removed.entry.kind is EntryKind.SEGMENT:
+        return path
+    return f"{path}/ ({output.count(removed.removal.segments, 'segment')})"
