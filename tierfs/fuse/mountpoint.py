@@ -5,10 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from tierfs.errors import Conflict, InvalidRequest, NotDirectory, NotFound, PermissionDenied, TierfsError, Unavailable
+from tierfs.system import processes
 from tierfs.system.mounts import Mount, mounts
 
 FUSE_DEVICE = Path("/dev/fuse")
@@ -92,7 +92,7 @@ def widen_background(mountpoint: Path) -> bool:
     setting = CONNECTIONS / str(os.minor(os.stat(mountpoint).st_dev)) / MAX_BACKGROUND_FILE
     try:
         if not setting.exists() and os.geteuid() == 0:
-            subprocess.run(["mount", "-t", "fusectl", "fusectl", str(CONNECTIONS)], capture_output=True, check=False)
+            processes.run(["mount", "-t", "fusectl", "fusectl", CONNECTIONS])
         setting.write_text(f"{MAX_BACKGROUND}\n")
     except OSError:
         return False
@@ -154,16 +154,9 @@ def _clear_stale(mountpoint: Path) -> None:
             raise Unavailable(f"a dead mount at {mountpoint} was not removed: {done.stderr.strip()}") from exc
 
 
-def _run(command: list[str], mountpoint: Path) -> subprocess.CompletedProcess[str]:
+def _run(command: list[str], mountpoint: Path) -> processes.Done:
     """Run a mount tool, with messages in English, because they are searched."""
     try:
-        return subprocess.run(
-            [*command, str(mountpoint)],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )
+        return processes.run([*command, mountpoint], variables={"LC_ALL": "C"})
     except FileNotFoundError as exc:
         raise Unavailable(f"{command[0]} is missing", remedy="as root: apt-get install fuse3 mount") from exc

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tierfs.errors import NotFound
-from tierfs.spark.executor_session import cause_of, no_session
+from tierfs.spark.executor_session import SAFE_PATH, cause_of, no_session
 from tierfs.spark.executors import require_master
 
 JobSession: TypeAlias = SparkSession
@@ -32,6 +32,7 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"
 _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    **SAFE_PATH,
 }
 _LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
