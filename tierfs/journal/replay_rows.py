@@ -269,7 +269,9 @@ def place_directory(txn: WriteTransaction, message: pb.DirectoryRecord) -> tuple
     old = txn.get(DIRECTORIES, key)
     if record.id == ROOT_DIRECTORY:
         assert old is not None
-        txn.put(DIRECTORIES, key, replace(old, created_ms=record.created_ms, modified_ms=record.modified_ms))
+        times = {"created_ms": record.created_ms, "modified_ms": record.modified_ms}
+        txn.put(DIRECTORIES, key, replace(old, mode=record.mode, **times))
+        txn.touch(inode=old.inode)
         return old.id, old.inode
     untrusted.check_directory(record)
     require(txn.get(SEGMENTS, key) is None, "a directory has a segment's id", record.id)

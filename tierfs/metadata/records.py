@@ -347,7 +347,7 @@ class DirectoryRecord(Record):
     created_ms: int = 0
     modified_ms: int = 0
     terminated: bool = False
-    """As a managed ledger: no ledger is added any more."""
+    mode: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
