@@ -13,6 +13,7 @@ import pytest
 from tests.commands import Done, tierfs
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.system.mounts import mounts
+from tierfs.types import MIB
 
 pytestmark = pytest.mark.mount
 
@@ -82,7 +83,15 @@ def test_daemon(store: Path, caught: Path) -> None:
 @pytest.mark.slow
 def test_bench(store: Path, caught: Path) -> None:
     done = tierfs("--json", "bench", os.path.relpath(store), "--size", "1MiB", "--repetitions", "1")
-    assert done.json["figures"]
+    assert done.json["size_bytes"] == MIB
+    assert not caught.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_workers_of_spark(store: Path, caught: Path) -> None:
+    words = ("--json", "pipeline", "scrub", "s", "--master", "local[1]")
+    assert tierfs(*words, store=store).json["rows"]
     assert not caught.exists()
 
 
