@@ -49,7 +49,7 @@ class SourceFile:
     """Of the segment, below the directory that the job writes to."""
     size_bytes: int
     modified_ns: int
-    mode: int
+    mode: int = 0
     directory: str = ""
     """The named directory it lies in; "" for a file that was named itself."""
 
@@ -179,11 +179,12 @@ def ingest_files(
     for one in wanted:
         if one.directory:
             copied.add(one.directory, one.name)
-    copied.write(store.metadata)
     tasks = Tasks(spark, show, sum(one.size_bytes for one in wanted))
 
     def upload(job: WriteJob) -> list[Uploaded]:
-        return tasks.run(partial(upload_files, job.upload), list(enumerate(tasks_of(wanted))))
+        uploaded = tasks.run(partial(upload_files, job.upload), list(enumerate(tasks_of(wanted))))
+        copied.write(store.metadata)  # before the commit, after which the files can be read
+        return uploaded
 
     return _committed(store, into, batch, upload, seal=seal, skipped=len(skipped))
 
