@@ -27,7 +27,7 @@ from tierfs.reading.cache.fill import Warmer
 from tierfs.reading.cache.fill_plan import FillPlan, Target, held_bytes
 from tierfs.reading.cache.health import CacheState
 from tierfs.reading.stats import CACHE_REPORT_NAME, CacheReport
-from tierfs.system.mounts import MountState, mounts, state_of
+from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, mounts, state_of
 from tierfs.types import ReadPriority, SegmentId
 
 _CONTROL_DIRECTORY = ".tierfs"
@@ -226,8 +226,8 @@ def _mount_with(store: Store, directory: Path) -> Path:
             return mount.mountpoint
     if silent is not None:
         raise Unavailable(
-            f"the mount at {silent} does not answer, and disk cache {directory} is in use",
-            remedy="continue its process if it was stopped, or end it; tierfs status names it",
+            f"disk cache {directory} is that of the mount at {silent}, whose daemon {SILENT}",
+            remedy=f"{SILENT_REMEDY} {silent}",
         )
     raise Conflict(
         f"disk cache {directory} is in use by another process, and no mount of this store fills it on request",
