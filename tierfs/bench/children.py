@@ -44,7 +44,7 @@ def served(mountpoint: Path, module: str, *arguments: Argument) -> Iterator[int]
 @contextmanager
 def store_mount(store: Path, log: Path, mountpoint: Path) -> Iterator[None]:
     """A mount of a store. Raises what mounting it raises."""
-    arguments = ["--store", store, "mount", mountpoint, "-f"]
+    arguments: list[Argument] = ["--store", store, "mount", mountpoint, "-f"]
     with _ended(processes.launch(arguments, log, "mount"), mountpoint):
         yield
 

@@ -269,8 +269,8 @@ def place_directory(txn: WriteTransaction, message: pb.DirectoryRecord) -> tuple
     old = txn.get(DIRECTORIES, key)
     if record.id == ROOT_DIRECTORY:
         assert old is not None
-        times = {"created_ms": record.created_ms, "modified_ms": record.modified_ms}
-        txn.put(DIRECTORIES, key, replace(old, mode=record.mode, **times))
+        kept = replace(old, created_ms=record.created_ms, modified_ms=record.modified_ms, mode=record.mode)
+        txn.put(DIRECTORIES, key, kept)
         txn.touch(inode=old.inode)
         return old.id, old.inode
     untrusted.check_directory(record)
