@@ -90,8 +90,8 @@ def test_bench(store: Path, caught: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.spark
 def test_workers_of_spark(store: Path, caught: Path) -> None:
-    words = ("--json", "pipeline", "scrub", "s", "--master", "local[1]")
-    assert tierfs(*words, store=store).json["rows"]
+    done = tierfs("pipeline", "scrub", "s", "--master", "local[1]", store=store, check=False)
+    assert done.code == 0, done
     assert not caught.exists()
 
 
