@@ -75,7 +75,7 @@ def run(
         errors="replace",
         check=False,
         timeout=timeout_s,
-        env=_environment(variables),
+        env=environment(variables),
         cwd=_DIRECTORY,
     )
 
@@ -88,7 +88,7 @@ def begin(command: Sequence[Argument]) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        env=_environment({}),
+        env=environment({}),
         cwd=_DIRECTORY,
     )
 
@@ -106,7 +106,7 @@ def _words(command: Sequence[Argument]) -> list[str]:
     return [str(word.absolute()) if isinstance(word, Path) else word for word in command]
 
 
-def _environment(variables: Mapping[str, str]) -> dict[str, str]:
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
     """Return this process's environment for a child in another directory, with further variables."""
     environment = {**os.environ, **variables}
     if _IMPORTS in environment:
@@ -139,7 +139,7 @@ def launch(arguments: Sequence[Argument], log_directory: Path, name: str) -> sub
                     stderr=log,
                     start_new_session=True,
                     pass_fds=(write_end,),
-                    env=_environment({_READY_FD: str(write_end)}),
+                    env=environment({_READY_FD: str(write_end)}),
                     cwd=_DIRECTORY,
                 )
         finally:
