@@ -22,10 +22,21 @@ QUICK := tests/metadata tests/segments tests/ledger tests/structure
 PROTO     := tierfs/metadata/records.proto tierfs/ledger/ledger.proto tierfs/ledger/pulsar_api.proto
 PROTO_OUT := .
 
+# Every version and the hashes of its files, one list for each set of extras: `make locks` writes them.
+LOCKED := mount_helpers/locked
+PIP    := $(PYTHON) -m pip --quiet --disable-pip-version-check
+# pip and setuptools first: the one that a venv brings is old, and the other builds what has no wheel, for which pip
+# would otherwise fetch another one, unchecked.
+define install
+$(PIP) install --require-hashes -r $(LOCKED)/tools.txt
+$(PIP) install --require-hashes --no-build-isolation -r $(LOCKED)/$(1).txt
+$(PIP) --quiet install --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
+endef
+
 # Where `man` looks for the pages of commands that a PATH with .venv/bin finds.
 MAN := $(VENV)/share/man/man1
 
-.PHONY: help setup man wheel demo demo-s3 demo-spark test test-quick test-deps spark-deps dev-deps lint format proto bench bench-reading clean
+.PHONY: help setup man wheel demo demo-s3 demo-spark test test-quick test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -34,9 +45,9 @@ setup: ## install what is missing: system packages (as root) and .venv
 	@mount_helpers/install-deps runtime
 	@$(MAKE) --no-print-directory $(STAMP)
 
-$(STAMP): setup.py
+$(STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/runtime.txt
 	@$(PYTHON) -m pip --version > /dev/null 2>&1 || python3 -m venv --clear $(VENV)
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e .
+	$(call install,runtime)
 	@$(PYTHON) -m tierfs.cli.man $(MAN)
 	@touch $@
 
@@ -46,19 +57,23 @@ man: setup ## make the manual pages of .venv/bin/tierfs: `man tierfs`, `man tier
 wheel: setup ## build dist/tierfs-*.whl, manual pages included
 	@rm -rf build
 	@$(PYTHON) -m tierfs.cli.man build/man
-	$(PYTHON) -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 
-$(DEV_STAMP): setup.py
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[dev]'
+$(DEV_STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/dev.txt
+	$(call install,dev)
 	@touch $@
 
-$(SPARK_STAMP): setup.py
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[spark]'
+$(SPARK_STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/spark.txt
+	$(call install,spark)
 	@touch $@
 
-$(BENCH_STAMP): setup.py
-	$(PYTHON) -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[bench]'
+$(BENCH_STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/bench.txt
+	$(call install,bench)
 	@touch $@
+
+# All extras are resolved together first, so that the lists agree. uv has settings of its own for the index.
+locks: dev-deps ## resolve the newest versions of all dependencies again, with their hashes
+	$(INSIDE) mount_helpers/lock-deps $(LOCKED)
 
 spark-deps: setup
 	@mount_helpers/install-deps spark

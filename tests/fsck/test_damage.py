@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ from tests.fsck import damaged_bytes, damaged_records
 from tests.fsck.damage import Damage, local_path
 from tierfs.app.fsck import Checking, CheckOutcome, Options, Summary
 from tierfs.app.store import Store, open_store
-from tierfs.errors import TierfsError
+from tierfs.errors import TierfsError, Unavailable
+from tierfs.fsck import places
 from tierfs.fsck.findings import Kind, Severity
 from tierfs.holder.lock import HeldElsewhere, hold
 from tierfs.metadata import policies
@@ -170,3 +172,33 @@ def test_metadata_that_kills_its_reader_is_a_finding(path: Path) -> None:
     assert [one.finding.kind.value for one in said] == ["metadata-unreadable"]
     assert "tierfs recover" in (said[0].finding.remedy or "")
     assert summary.damaged == 1
+
+
+ENDS = {
+    "cannot start": "import nothing_of_this_name",
+    "a file of the caller": "raise SystemExit(3)",
+    "killed": "import os; print('reading', flush=True); os.kill(os.getpid(), 9)",
+    "no memory": "print('reading', flush=True); raise SystemExit(1)",
+    "crash before": "import os; os.kill(os.getpid(), 11)",
+}
+
+
+@pytest.mark.parametrize("program", ENDS.values(), ids=ENDS)
+def test_a_reader_that_ends_for_another_reason_accuses_nothing(
+    path: Path, program: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(places.processes, "python", lambda *_: [sys.executable, "-c", program])
+    with pytest.raises(Unavailable, match="could not be checked") as caught:
+        fsck(path)
+    assert "recover" not in f"{caught.value} {caught.value.remedy}"
+
+
+def test_one_fault_of_a_reader_is_no_proof(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = (
+        "import os, sys; print('reading', flush=True); first = not os.path.exists(sys.argv[1]);"
+        "open(sys.argv[1], 'w').close(); first and os.kill(os.getpid(), 11)"
+    )
+    once = [sys.executable, "-c", program, str(tmp_path / "once")]
+    monkeypatch.setattr(places.processes, "python", lambda *_: once)
+    assert fsck(path)[0] == []
+    assert (tmp_path / "once").exists()

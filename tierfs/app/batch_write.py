@@ -29,8 +29,8 @@ from tierfs.holder.lock import HeldElsewhere
 from tierfs.holder.verbs import holding
 from tierfs.metadata import batches
 from tierfs.metadata import store as fence
-from tierfs.metadata.ledger_and_batch_records import UploadedSegment
-from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.ledger_and_batch_records import NO_FILE, UploadedSegment
+from tierfs.metadata.records import IngestedFile, LocationRecord
 from tierfs.metrics import NullMetrics
 from tierfs.setup import connect
 from tierfs.tiering.batch_job import BatchJobs, Committed
@@ -73,13 +73,13 @@ class TaskUpload:
         self._partition = partition
         self._uploads: list[SegmentUpload] = []
 
-    def open(self, name: str) -> SegmentUpload:
+    def open(self, name: str, file: IngestedFile = NO_FILE) -> SegmentUpload:
         """Begin a segment, named relative to the directory that the job writes to; `finish` it.
 
         Each one that is open holds up to `plan.object_bytes` in memory. Raises InvalidRequest for an impossible name.
         """
         full = names.join((*names.split(self._spec.into), *names.split(name)))
-        upload = SegmentUpload(self._storage, self._spec.plan, self._partition, full)
+        upload = SegmentUpload(self._storage, self._spec.plan, self._partition, full, file)
         self._uploads.append(upload)
         return upload
 

@@ -29,7 +29,7 @@ from tierfs.reading.cache.health import CacheState
 from tierfs.reading.etags import Etags
 from tierfs.reading.prover import Prover
 from tierfs.reading.stats import CACHE_REPORT_NAME, CacheReport
-from tierfs.system.mounts import mounts
+from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, mounts, state_of
 from tierfs.types import ReadPriority, SegmentId
 
 _CONTROL_DIRECTORY = ".tierfs"
@@ -237,9 +237,16 @@ def _own_cache(store: Store, directory: Path) -> DiskCache:
 
 
 def _mount_with(store: Store, directory: Path) -> Path:
-    """Find the mount of this store that has the cache in a directory. Raises Conflict when none has."""
+    """Find the mount of this store that has the cache in a directory.
+
+    Raises Conflict when none has, Unavailable when one does not answer.
+    """
+    silent: Path | None = None
     for mount in mounts():
         if os.path.realpath(mount.store) != os.path.realpath(store.path):
+            continue
+        if state_of(mount) is MountState.SILENT:  # a read of its control files would wait for ever
+            silent = mount.mountpoint
             continue
         try:
             report = CacheReport.decode((mount.mountpoint / _CONTROL_DIRECTORY / CACHE_REPORT_NAME).read_bytes())
@@ -247,6 +254,11 @@ def _mount_with(store: Store, directory: Path) -> Path:
             continue  # a dead one, or one of an older version
         if report.fills_on_request and os.path.realpath(report.directory) == os.path.realpath(directory):
             return mount.mountpoint
+    if silent is not None:
+        raise Unavailable(
+            f"disk cache {directory} is that of the mount at {silent}, whose daemon {SILENT}",
+            remedy=f"{SILENT_REMEDY} {silent}",
+        )
     raise Conflict(
         f"disk cache {directory} is in use by another process, and no mount of this store fills it on request",
         remedy="wait until another warmup ends, run it where the mount is, or mount again after an upgrade",

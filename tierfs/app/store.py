@@ -1,6 +1,6 @@
 """The composition root: the one place that names concrete classes and puts a store together.
 
-Opening a store imports no vendor package but LMDB and protobuf, and none of the cold work: boto3, trio, pyfuse3 and
+Opening a store imports no vendor package but LMDB and protobuf, and none of the cold work: botocore, trio, pyfuse3 and
 what uploads are imported by the first call that needs them, so that `info`, `append`, `ls` and `status` start fast.
 """
 

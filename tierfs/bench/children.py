@@ -5,11 +5,8 @@ Ending in good order, whatever signal ends it.
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +14,7 @@ from pathlib import Path
 from tierfs.errors import Unavailable
 from tierfs.fuse.mountpoint import FUSERMOUNT, require_usable
 from tierfs.system import processes
+from tierfs.system.processes import Argument
 
 NULL_FILE = "null"
 _READY = "ready\n"
@@ -28,15 +26,14 @@ _END_S = 15
 def null_mount(mountpoint: Path, size_bytes: int) -> Iterator[Path]:
     """A null filesystem; yields its one file, of that size."""
     require_usable(mountpoint)
-    with served(mountpoint, "tierfs.bench.null", str(mountpoint), str(size_bytes)):
+    with served(mountpoint, "tierfs.bench.null", mountpoint, str(size_bytes)):
         yield mountpoint / NULL_FILE
 
 
 @contextmanager
-def served(mountpoint: Path, module: str, *arguments: str) -> Iterator[int]:
+def served(mountpoint: Path, module: str, *arguments: Argument) -> Iterator[int]:
     """A module that mounts and prints `ready`; yields its process. Raises Unavailable when it ends before that."""
-    command = [sys.executable, "-m", module, *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    process = processes.begin(processes.python(module, *arguments))
     with _ended(process, mountpoint):
         assert process.stdout is not None
         if process.stdout.readline() != _READY:
@@ -47,13 +44,13 @@ def served(mountpoint: Path, module: str, *arguments: str) -> Iterator[int]:
 @contextmanager
 def store_mount(store: Path, log: Path, mountpoint: Path) -> Iterator[None]:
     """A mount of a store. Raises what mounting it raises."""
-    arguments = ["--store", str(store), "mount", str(mountpoint), "-f"]
+    arguments: list[Argument] = ["--store", store, "mount", mountpoint, "-f"]
     with _ended(processes.launch(arguments, log, "mount"), mountpoint):
         yield
 
 
 @contextmanager
-def _ended(process: subprocess.Popen[str] | subprocess.Popen[bytes], mountpoint: Path) -> Iterator[None]:
+def _ended(process: processes.Process, mountpoint: Path) -> Iterator[None]:
     """End the process and take its mount down, whatever happens."""
     try:
         yield
@@ -61,7 +58,7 @@ def _ended(process: subprocess.Popen[str] | subprocess.Popen[bytes], mountpoint:
         process.terminate()
         try:
             process.wait(_END_S)
-        except subprocess.TimeoutExpired:
+        except processes.TimeoutExpired:
             process.kill()
             process.wait()
         if process.stdout is not None:
@@ -73,7 +70,7 @@ def _detach(mountpoint: Path) -> None:
     """Unmount what the process left; it says so when that is nothing, and nobody listens."""
     tool = shutil.which(FUSERMOUNT)
     command = [tool, "-u", "-z", "-q"] if tool is not None else ["umount", "-l", "-q"]
-    subprocess.run([*command, str(mountpoint)], check=False, capture_output=True, cwd=os.sep)
+    processes.run([*command, mountpoint])
 
 
 @contextmanager

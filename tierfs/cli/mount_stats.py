@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tierfs.cli import output
-from tierfs.errors import Conflict, NotFound, TierfsError, Unavailable
+from tierfs.errors import Conflict, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.names import printable
 from tierfs.system.mounts import asked
 
@@ -43,6 +43,10 @@ def read_stats(point: Path) -> Stats:
         stats = json.loads((point / _STATS).read_bytes())
     except (FileNotFoundError, NotADirectoryError) as exc:
         raise NotFound(f"{point} is not a tierfs mount", remedy="list the mounts: findmnt -t fuse.tierfs") from exc
+    except PermissionError as exc:
+        raise PermissionDenied(
+            f"{point}/.tierfs is for the user who mounted it", remedy="mount it with -o allow_other_control"
+        ) from exc
     except OSError as exc:
         raise Unavailable(f"{point} does not answer: {exc.strerror}", remedy=f"mount it again at {point}") from exc
     assert isinstance(stats, dict)

@@ -11,7 +11,7 @@ from tierfs.doctor.findings import DoctorFinding, fail, ok, warn
 from tierfs.metadata import tables
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.names import printable
-from tierfs.spark.executor_probe import DRIVER, FORBIDDEN
+from tierfs.spark.executor_probe import DRIVER, FORBIDDEN, UNTOLD
 from tierfs.spark.executors import ColdPlace, ExecutorQuestion, ExecutorReport, MountReport, check_executors
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState
 
@@ -116,6 +116,9 @@ def mounted(name: str, mount: MountReport, store_id: str, newest_slot: int) -> D
         return fail(name, "its daemon is gone: everything below it fails", f"there: tierfs umount {path}")
     if mount.state == FORBIDDEN:
         return fail(name, "Spark's user may not read this mount", f"there: tierfs mount -o allow_other {path}")
+    if mount.state == UNTOLD:
+        text = "it can be read, but not which store it shows: .tierfs is for the user who mounted it"
+        return warn(name, text, f"there: tierfs mount -o allow_other,allow_other_control {path}")
     if mount.state != MountState.ALIVE.value:
         return fail(name, f"no tierfs mount there ({mount.state})", f"there: tierfs --store DIR mount {path}")
     if not mount.store_id:

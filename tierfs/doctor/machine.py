@@ -10,7 +10,6 @@ import os
 import re
 import resource
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 from tierfs.config import Settings
 from tierfs.doctor.findings import DoctorFinding, fail, mebibytes, ok, warn
 from tierfs.fuse.mountpoint import ALLOW_OTHER, FUSE_CONFIGURATION, FUSE_DEVICE, FUSERMOUNT, others_allowed
+from tierfs.system import processes
 from tierfs.types import MIB
 
 _LARGE_REQUESTS = (4, 20)
@@ -174,15 +174,8 @@ def java_answer(environ: Mapping[str, str]) -> str | None:
     if program is None:
         return None
     try:
-        done = subprocess.run(
-            [program, "-version"],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=_JAVA_ANSWERS_S,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = processes.run([Path(program), "-version"], timeout_s=_JAVA_ANSWERS_S)
+    except (OSError, processes.TimeoutExpired):
         return None
     return done.stderr + done.stdout
 

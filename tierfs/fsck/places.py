@@ -2,18 +2,18 @@
 
 A place that cannot be reached makes nothing lost (invariant 13). The metadata is first read whole in a child process:
 LMDB has no checksums and trusts its page numbers, so a damaged one is a SIGBUS or SIGSEGV, or a page that leads back
-to itself. A child that dies, or finds keys out of order, becomes a finding, and no other process dies.
+to itself. A child that dies of that, twice, or finds keys out of order, becomes a finding, and no other process dies. A
+child that ends otherwise, or cannot start, proves nothing: the metadata could not be checked.
 """
 
 from __future__ import annotations
 
 import json
 import signal
-import subprocess
 import sys
 import threading
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tierfs import errors
@@ -29,6 +29,7 @@ from tierfs.metadata.tables import ALL_NAMES, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, read_transaction
 from tierfs.metadata.untrusted import messages
 from tierfs.names import printable
+from tierfs.system import processes
 from tierfs.types import LocationId, Tier
 from tierfs.units import count
 
@@ -112,23 +113,51 @@ def _text(place: LocationRecord, why: str) -> str:
 _FAILED = 1
 """Exit code of a child that found an error and wrote it as JSON to standard output."""
 
+_READING = "reading"
+"""First line of a child that has everything it needs and begins to read."""
+
+_FAULTS = (signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT)
+"""Ends of a process that follows a damaged page of LMDB: a page that is not there, or one of its assertions."""
+
+_TRIES = 2
+"""One fault may be the machine's; the metadata is accused when every try ends in one."""
+
 
 def probe(path: Path) -> Finding | None:
     """Read all metadata in directory `path` in a child process; return a finding if it cannot be read, or None.
 
-    Raises any other error of opening it: NotFound, PermissionDenied, Conflict.
+    Raises any other error of opening it: NotFound, PermissionDenied, Conflict; Unavailable when the child fails for a
+    reason that proves nothing about the metadata.
     """
-    command = [sys.executable, "-m", __name__, str(path)]
-    done = subprocess.run(command, capture_output=True, check=False)
-    if done.returncode == 0:
-        return None
-    if done.returncode != _FAILED or not done.stdout:
-        return _unreadable(_exit_text(done.returncode))
-    answer = json.loads(done.stdout)
+    for _ in range(_TRIES):
+        done = processes.run(processes.python(__name__, path))
+        began, _, answer = done.stdout.partition("\n")
+        if began != _READING or done.returncode > _FAILED or (done.returncode == _FAILED and not answer):
+            raise _unchecked(done)
+        if done.returncode == 0:
+            return None
+        if done.returncode == _FAILED:
+            return _finding_of(json.loads(answer))
+        if -done.returncode not in _FAULTS:
+            raise _unchecked(done)
+    return _unreadable(f"reading the metadata ended in {signal.Signals(-done.returncode).name}, {_TRIES} times")
+
+
+def _finding_of(answer: Mapping[str, str]) -> Finding:
     kind = errors.named(answer["kind"])
     if not issubclass(kind, DataLoss):
         raise kind(answer["message"], remedy=answer["remedy"])
     return _unreadable(answer["message"])
+
+
+def _unchecked(done: processes.Done) -> Unavailable:
+    code = done.returncode
+    end = f"signal {-code}" if code < 0 else f"exit code {code}"
+    last = next((f": {printable(line)}" for line in reversed(done.stderr.strip().splitlines())), "")
+    return Unavailable(
+        f"the metadata could not be checked: the process that reads it ended with {end}{last}",
+        remedy="nothing is known to be damaged; check this machine's memory and this installation: tierfs doctor",
+    )
 
 
 def read_everything(txn: ReadTransaction) -> int:
@@ -144,17 +173,12 @@ def read_everything(txn: ReadTransaction) -> int:
     return rows
 
 
-def _exit_text(code: int) -> str:
-    if code < 0:
-        return f"reading the metadata ended in {signal.Signals(-code).name}"
-    return f"reading the metadata failed with exit code {code}"
-
-
 def _unreadable(text: str) -> Finding:
     return Finding(Kind.METADATA_UNREADABLE, Severity.DAMAGE, "metadata", text, remedy=RECOVER)
 
 
 def _main() -> int:
+    print(_READING, flush=True)
     try:
         with read_transaction(open_environment(Path(sys.argv[1]).resolve())) as txn:
             read_everything(txn)

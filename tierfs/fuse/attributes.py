@@ -50,9 +50,14 @@ def _file_mode(record: SegmentRecord) -> int:
     return record.file.mode & osio.SHOWN_FILE | stat.S_IRUSR if record.file.mode else osio.SHOWN_FILE
 
 
+def _directory_mode(record: DirectoryRecord) -> int:
+    """Return the permissions to read and search: for all, or those of the directory it is a copy of."""
+    return record.mode & osio.SHOWN_DIRECTORY | stat.S_IRUSR | stat.S_IXUSR if record.mode else osio.SHOWN_DIRECTORY
+
+
 def of_directory(record: DirectoryRecord, options: MountOptions, timeout_s: float) -> pyfuse3.EntryAttributes:
     """Return the attributes of a directory."""
-    entry = _entry(record.inode, stat.S_IFDIR | osio.SHOWN_DIRECTORY & ~options.umask, options)
+    entry = _entry(record.inode, stat.S_IFDIR | _directory_mode(record) & ~options.umask, options)
     entry.st_nlink = 2
     entry.st_mtime_ns = entry.st_atime_ns = entry.st_ctime_ns = record.modified_ms * _NS_PER_MS
     entry.attr_timeout = entry.entry_timeout = timeout_s

@@ -1,11 +1,13 @@
 """Control files: `.tierfs` at the root of a mount, found by name but not listed, with the mount's reports.
 
 Their content is made when they are opened, or follows the mount while they are open. They show size 0 and bypass the
-page cache, like files in /proc. They hide a directory of the store with this name.
+page cache, like files in /proc. They hide a directory of the store with this name. Other users than the one who mounts
+read them only with the option allow_other_control.
 """
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Callable, Mapping
 from typing import Protocol
@@ -91,9 +93,14 @@ class ControlFiles:
         entry.st_ino = inode
         directory = inode in (_DIRECTORY_INODE, ROOT_INODE)  # the mount's root, as `..`
         mode = stat.S_IFDIR | osio.SHOWN_DIRECTORY if directory else stat.S_IFREG | osio.SHOWN_FILE
-        entry.st_mode = mode & ~self._options.umask
         entry.st_nlink = 2 if directory else 1
-        entry.st_uid, entry.st_gid = self._options.uid, self._options.gid
+        if self._options.allow_other_control:
+            entry.st_mode = mode & ~self._options.umask
+            entry.st_uid, entry.st_gid = self._options.uid, self._options.gid
+        else:
+            # They name every file that is read, by whomever: that is for the user who mounts, whatever uid= shows.
+            entry.st_mode = mode & ~(stat.S_IRWXG | stat.S_IRWXO)
+            entry.st_uid, entry.st_gid = os.getuid(), os.getgid()
         entry.attr_timeout = entry.entry_timeout = 0
         return entry
 

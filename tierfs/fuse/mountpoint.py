@@ -5,11 +5,11 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import subprocess
 from pathlib import Path
 
 from tierfs.errors import Conflict, InvalidRequest, NotDirectory, NotFound, PermissionDenied, TierfsError, Unavailable
-from tierfs.system.mounts import Mount, mounts
+from tierfs.system import processes
+from tierfs.system.mounts import SILENT, SILENT_REMEDY, Mount, MountState, mounts, state_of
 
 FUSE_DEVICE = Path("/dev/fuse")
 READ_AHEAD_KIB = 1024
@@ -57,16 +57,26 @@ def mount_at(mountpoint: Path) -> Mount | None:
 
 
 def unmount(mountpoint: Path) -> None:
-    """Unmount a tierfs mount. Raises NotFound if there is none, Conflict while files are open."""
+    """Unmount a tierfs mount. Raises NotFound if there is none, Conflict while files are open.
+
+    Raises Unavailable for one that does not answer: umount(8) asks it first, and would wait for ever.
+    """
     mount = mount_at(mountpoint)
     if mount is None:
         raise NotFound(f"{mountpoint} is not a tierfs mount", remedy="see what is: findmnt -t fuse.tierfs")
+    _require_answer(mount)
     done = _run(["umount"] if os.geteuid() == 0 else [FUSERMOUNT, "-u"], mount.mountpoint)
     if done.returncode == 0:
         return
     if "busy" in done.stderr:
         raise Conflict(f"{mountpoint} is busy: files in it are open", remedy=f"see who: fuser -vm {mountpoint}")
     raise Unavailable(f"{mountpoint} was not unmounted: {done.stderr.strip()}")
+
+
+def _require_answer(mount: Mount) -> None:
+    if state_of(mount) is MountState.SILENT:
+        point = mount.mountpoint
+        raise Unavailable(f"the daemon of the mount at {point} {SILENT}", remedy=f"{SILENT_REMEDY} {point}")
 
 
 def tune_read_ahead(mountpoint: Path) -> bool:
@@ -92,7 +102,7 @@ def widen_background(mountpoint: Path) -> bool:
     setting = CONNECTIONS / str(os.minor(os.stat(mountpoint).st_dev)) / MAX_BACKGROUND_FILE
     try:
         if not setting.exists() and os.geteuid() == 0:
-            subprocess.run(["mount", "-t", "fusectl", "fusectl", str(CONNECTIONS)], capture_output=True, check=False)
+            processes.run(["mount", "-t", "fusectl", "fusectl", CONNECTIONS])
         setting.write_text(f"{MAX_BACKGROUND}\n")
     except OSError:
         return False
@@ -139,6 +149,9 @@ def _unusable(mountpoint: Path, error: OSError) -> TierfsError:
 
 
 def _clear_stale(mountpoint: Path) -> None:
+    present = mount_at(mountpoint)
+    if present is not None:
+        _require_answer(present)
     try:
         os.statvfs(mountpoint)  # the kernel answers a stat from its cache, for minutes after the daemon died
     except OSError as exc:
@@ -154,16 +167,9 @@ def _clear_stale(mountpoint: Path) -> None:
             raise Unavailable(f"a dead mount at {mountpoint} was not removed: {done.stderr.strip()}") from exc
 
 
-def _run(command: list[str], mountpoint: Path) -> subprocess.CompletedProcess[str]:
+def _run(command: list[str], mountpoint: Path) -> processes.Done:
     """Run a mount tool, with messages in English, because they are searched."""
     try:
-        return subprocess.run(
-            [*command, str(mountpoint)],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            env={**os.environ, "LC_ALL": "C"},
-        )
+        return processes.run([*command, mountpoint], variables={"LC_ALL": "C"})
     except FileNotFoundError as exc:
         raise Unavailable(f"{command[0]} is missing", remedy="as root: apt-get install fuse3 mount") from exc

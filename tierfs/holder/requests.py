@@ -11,7 +11,6 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
@@ -34,6 +33,12 @@ WARM_UP = "warmup"
 
 _POLL_S = 0.1
 """Shorter than people notice, and a poll costs microseconds."""
+
+_ANSWER_S = 5.0
+"""A server looks for requests every 0.2 s: one that begins none for so long is named."""
+
+_PROGRESS_S = 60.0
+"""A server at work may report nothing for a while, as gc does, and an offload whose cold tier is away (a guess)."""
 
 _REPORT_EVERY_S = 0.25
 """Each report is a durable commit."""
@@ -77,12 +82,15 @@ def wait_for(
     report: OnProgress,
     do_it_here: Callable[[], R],
     held: type[Exception],
+    is_stopped: Callable[[], bool] = lambda: False,
 ) -> R:
     """Return the result of a request, made of its fields, and remove the row. Raises what the work raises.
 
-    The server may be gone, or serve no requests: so `do_it_here` is tried now and then; it raises `held` while another
-    process holds what it needs.
+    The server may be gone, or serve no requests: so `do_it_here` is tried now and then; it raises `held`, which names
+    the process, while another one holds what it needs. A server that does not answer is named in a warning, once;
+    `is_stopped` tells one that was stopped from one at work.
     """
+    silence = _Silence(metadata, number, is_stopped)
     try:
         while True:
             row = get(metadata, number)
@@ -93,10 +101,38 @@ def wait_for(
             if row.state is RequestState.RUNNING:
                 report(Progress(row.done_bytes, row.total_bytes, row.item))
             time.sleep(_POLL_S)
-            with suppress(held):
+            try:
                 return do_it_here()
+            except held as exc:
+                silence.check(exc)
     finally:
         withdraw(metadata, number)
+
+
+class _Silence:
+    """Names the server of a request once it has shown no sign of life for too long."""
+
+    def __init__(self, metadata: MetadataStore, number: int, is_stopped: Callable[[], bool]) -> None:
+        self._metadata = metadata
+        self._number = number
+        self._is_stopped = is_stopped
+        self._last: list[RequestRecord] = []
+        self._since_s = time.monotonic()
+        self._told = False
+
+    def check(self, held: Exception) -> None:
+        """Warn, once, unless the request or the one before it has changed lately."""
+        with self._metadata.read() as txn:
+            rows = [row for row in unfinished(txn) if row.id == self._number or row.state is RequestState.RUNNING]
+        now_s = time.monotonic()  # of the machine, as the pauses between the looks
+        if rows != self._last:
+            self._last, self._since_s = rows, now_s
+        silent_s = now_s - self._since_s
+        working = any(row.state is RequestState.RUNNING for row in rows)
+        if self._told or silent_s < _ANSWER_S or (working and silent_s < _PROGRESS_S and not self._is_stopped()):
+            return
+        self._told = True
+        log.warning("%s, which has not answered for %.0f s; still waiting for it", held, silent_s)
 
 
 def take_next(metadata: MetadataStore, takes: Takes) -> RequestRecord | None:

@@ -30,6 +30,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.parallel import OnProgress, unseen
 from tierfs.segments.positions import Position
 from tierfs.store_paths import StorePaths
+from tierfs.system import processes
 from tierfs.tiering.consolidate_command import ConsolidateReport
 from tierfs.tiering.ledgers.managed import PrefixOffloaded
 from tierfs.tiering.offload_command import OffloadReport
@@ -154,7 +155,13 @@ def perform(
         return do_it_here()
     except HeldElsewhere:
         number = requests.submit(store.metadata, verb.name, path, options)
-    return requests.wait_for(store.metadata, number, verb.result, report, do_it_here, HeldElsewhere)
+    is_stopped = partial(_is_stopped, store)
+    return requests.wait_for(store.metadata, number, verb.result, report, do_it_here, HeldElsewhere, is_stopped)
+
+
+def _is_stopped(store: OpenStore) -> bool:
+    holder = lock.current(store.paths.holder)
+    return holder is not None and processes.is_stopped(holder.pid)
 
 
 def request(store: OpenStore, verb: Verb[Any], path: str, options: Options = _NO_OPTIONS) -> int:

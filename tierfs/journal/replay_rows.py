@@ -256,14 +256,16 @@ def place_directory(
     """Write a directory and give it its name; return its id and inode. Raises DataLoss.
 
     `parent_may_follow`: a checkpoint is in the order of ids. `check_tree` then checks the paths that were not.
-    A directory moves only when it is removed or restored: a longer path to it makes longer ones of all that is below it.
+    A directory moves only when it is removed or restored: a longer path to it makes longer ones of all below it.
     """
     record = DIRECTORIES.codec.from_message(message)
     key = tables.u64(record.id)
     old = txn.get(DIRECTORIES, key)
     if record.id == ROOT_DIRECTORY:
         assert old is not None
-        txn.put(DIRECTORIES, key, replace(old, created_ms=record.created_ms, modified_ms=record.modified_ms))
+        kept = replace(old, created_ms=record.created_ms, modified_ms=record.modified_ms, mode=record.mode)
+        txn.put(DIRECTORIES, key, kept)
+        txn.touch(inode=old.inode)
         return old.id, old.inode
     untrusted.check_directory(record)
     require(txn.get(SEGMENTS, key) is None, "a directory has a segment's id", record.id)

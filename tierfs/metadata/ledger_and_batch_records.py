@@ -13,7 +13,7 @@ from typing import Self
 from uuid import UUID
 
 from tierfs import units
-from tierfs.metadata.records import Record, require
+from tierfs.metadata.records import IngestedFile, Record, require
 from tierfs.types import AttemptId
 
 MAX_RUN_ENTRIES = 4096
@@ -139,6 +139,9 @@ class UploadedObject:
     attempt: AttemptId
 
 
+NO_FILE = IngestedFile()
+
+
 @dataclass(frozen=True, slots=True)
 class UploadedSegment:
     """Objects that a task uploaded for one segment; travels from the executor to the driver."""
@@ -149,6 +152,8 @@ class UploadedSegment:
     """Back to back from offset 0; empty for a segment without bytes."""
     crc32c: int = 0
     """CRC32C of all bytes."""
+    file: IngestedFile = NO_FILE
+    """The file that the bytes were read from."""
 
     @property
     def length(self) -> int:

@@ -347,6 +347,7 @@ class DirectoryRecord(Record):
     terminated: bool = False
     """As a managed ledger: no ledger is added any more."""
     removal: Removal = NOT_REMOVED
+    mode: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -345,7 +345,7 @@ class DirentRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., kind: _Optional[int] = ..., id: _Optional[int] = ...) -> None: ...
 
 class DirectoryRecord(_message.Message):
-    __slots__ = ("version", "id", "parent_id", "name", "inode", "created_ms", "modified_ms", "terminated", "removal")
+    __slots__ = ("version", "id", "parent_id", "name", "inode", "created_ms", "modified_ms", "terminated", "removal", "mode")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -355,6 +355,7 @@ class DirectoryRecord(_message.Message):
     MODIFIED_MS_FIELD_NUMBER: _ClassVar[int]
     TERMINATED_FIELD_NUMBER: _ClassVar[int]
     REMOVAL_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     parent_id: int
@@ -364,7 +365,8 @@ class DirectoryRecord(_message.Message):
     modified_ms: int
     terminated: bool
     removal: Removal
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., terminated: _Optional[bool] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ...) -> None: ...
+    mode: int
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., terminated: _Optional[bool] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., mode: _Optional[int] = ...) -> None: ...
 
 class LocationRecord(_message.Message):
     __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c", "from_journal", "keeps_objects")

@@ -111,6 +111,7 @@ class _Creation:
             name=parts[-1],
             inode=create.new_inode(txn),
             length=uploaded.length,
+            file=uploaded.file,
             status=SegmentStatus.SEALED if sealed else SegmentStatus.OPEN,
             created_ms=now_ms,
             modified_ms=now_ms,

@@ -10,17 +10,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from tierfs import names
 from tierfs.checksum import Buffer, GridBuilder
 from tierfs.chunkstore.local_files import ChunkFiles, name_beside
 from tierfs.errors import AlreadyExists, InvalidRequest, NotDirectory, StorageFull, Unavailable
-from tierfs.metadata import chains, changes, checksums, directories, entries, policies
+from tierfs.metadata import chains, changes, checksums, directories, entries, policies, tables
 from tierfs.metadata.directories import Entry
-from tierfs.metadata.records import ChunkRecord, DirectoryRecord, IngestedFile, ObjectRecord, SegmentRecord, TierState
+from tierfs.metadata.ledger_and_batch_records import NO_FILE
+from tierfs.metadata.records import (
+    ChunkRecord,
+    DirectoryRecord,
+    IngestedFile,
+    ObjectRecord,
+    SegmentRecord,
+    TierState,
+)
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.transaction import WriteTransaction
+from tierfs.metadata.tables import DIRECTORIES
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.osio import map_os_errors, write_all
 from tierfs.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, SegmentKind, SegmentStatus, Tier
 
@@ -83,6 +93,67 @@ def note_file(txn: WriteTransaction, name: str, file: IngestedFile) -> None:
         changes.put_segment(txn, replace(segment, file=file, changed_ms=txn.now_ms))
 
 
+class CopiedDirectories:
+    """Modes of the directories that files are copied from, for the directories of the store they become.
+
+    Where several become the same one, it has the permissions that all of them give.
+    """
+
+    def __init__(self, into: str) -> None:
+        self._into = names.split(into)
+        self._seen: set[tuple[str, str]] = set()
+        self._modes: dict[str, int] = {}
+
+    def add(self, directory: str, path: str) -> None:
+        """Note the directories that lead to a file below `directory`, this one included. Raises a TierfsError."""
+        while True:
+            path = os.path.dirname(path)
+            if (directory, path) in self._seen:
+                return
+            self._seen.add((directory, path))
+            with map_os_errors(path):
+                mode = os.stat(os.path.join(directory, path)).st_mode
+            name = names.join((*self._into, *names.split(path)))
+            self._modes[name] = mode & self._modes.get(name, mode)
+            if not path:
+                return
+
+    def write(self, metadata: MetadataStore) -> None:
+        """Give the directories of the store their modes, and make those that are missing.
+
+        To be done before the first file is in one of them: nobody may read it meanwhile.
+        """
+        with metadata.read() as txn:
+            left = sorted(item for item in self._modes.items() if _mode_at(txn, item[0]) != item[1])
+        for at in range(0, len(left), _DIRECTORIES_PER_COMMIT):
+            with metadata.write() as writer:
+                for name, mode in left[at : at + _DIRECTORIES_PER_COMMIT]:
+                    with suppress(NotDirectory, InvalidRequest):  # so are the files in it, which tell
+                        _note_directory(writer, name, mode)
+
+
+_DIRECTORIES_PER_COMMIT = 256
+"""Others wait for a commit: this one takes some 20 ms (a guess from that of as many segments)."""
+
+
+def _mode_at(txn: ReadTransaction, name: str) -> int | None:
+    try:
+        entry = directories.find(txn, name)
+    except NotDirectory:
+        return None
+    if entry is None or entry.kind is not EntryKind.DIRECTORY:
+        return None
+    return directories.directory(txn, entry.id).mode
+
+
+def _note_directory(txn: WriteTransaction, name: str, mode: int) -> None:
+    make_directory(txn, name)
+    record = replace(directories.directory(txn, directories.must_find(txn, name).id), mode=mode)
+    txn.put(DIRECTORIES, tables.u64(record.id), record)
+    changes.directory_changed(txn, record)
+    txn.touch(inode=record.inode)
+
+
 def new_inode(txn: WriteTransaction) -> Inode:
     """Allocate an inode number that no file ever had."""
     return Inode(txn.allocate_id())
@@ -128,16 +199,13 @@ _SYNCS_IN_PARALLEL = 4
 2 2,050, 4 2,150, 8 2,000."""
 
 
-_NO_FILE = IngestedFile()
-
-
 @dataclass(frozen=True, slots=True)
 class WholeSegment:
     """A segment to create, with all of its bytes."""
 
     name: str
     data: Buffer
-    file: IngestedFile = _NO_FILE
+    file: IngestedFile = NO_FILE
     """The file that the bytes were read from."""
 
 

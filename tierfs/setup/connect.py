@@ -89,7 +89,7 @@ def connect_bare(
         return DirectoryStorage(path, sweep=sweep) if location.writable else ReadOnlyDirectory(path)
     if not location.url.startswith(_S3_PREFIX):
         raise InvalidRequest(f"{location.url}: unknown kind of cold tier; tierfs knows s3:// and directories")
-    from tierfs.chunkstore.s3.storage import S3Storage  # boto3 takes 0.3 s to import
+    from tierfs.chunkstore.s3.storage import S3Storage  # botocore takes 0.3 s to import
 
     abilities = Abilities(
         create_only_put=location.create_only_put,

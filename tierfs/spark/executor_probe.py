@@ -20,7 +20,7 @@ View = dict[str, Any]
 DRIVER = "driver"
 """Executor id of a session that runs its tasks itself, as Spark calls it."""
 
-NO_MOUNT, MISSING, FORBIDDEN = "no mount", "missing", "forbidden"
+NO_MOUNT, MISSING, FORBIDDEN, UNTOLD = "no mount", "missing", "forbidden", "untold"
 """States of a path besides those of tierfs.system.mounts.MountState."""
 
 _GENERATIONS = 4
@@ -90,7 +90,7 @@ def mount_at(path: str) -> View:
     try:
         stats = json.loads((mount.mountpoint / ".tierfs" / "stats").read_text())
     except PermissionError:
-        return {"path": path, "state": FORBIDDEN}
+        return {"path": path, "state": UNTOLD if os.access(path, os.R_OK) else FORBIDDEN}
     except OSError:
         return {"path": path, "state": MountState.DEAD.value}
     journal = stats.get("journal", {})  # absent in mounts of an older tierfs

@@ -33,7 +33,12 @@ _JOB_S = 60.0
 _STEP_S = 0.2
 _STDOUT, _STDERR = 1, 2
 
+# Spark starts its workers by `python -m`, in the directory of their JVM: a json.py there would run in each of them.
+SAFE_PATH = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
+"""Setting that keeps that directory off the workers' path of imports."""
+
 SETTINGS = {
+    **SAFE_PATH,
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.dynamicAllocation.enabled": "false",  # refused for barrier stages

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +16,7 @@ from tierfs.errors import InvalidRequest, Unavailable, named
 from tierfs.metadata.records import LocationRecord
 from tierfs.spark import executor_probe
 from tierfs.spark.executor_probe import DRIVER
+from tierfs.system import processes
 
 MASTER_S = 5.0
 """For a master to accept a connection; Spark itself tries for a minute, and only its log has the reason."""
@@ -126,16 +125,9 @@ def report_of(view: Mapping[str, Any]) -> ExecutorReport:
 def _ask(question: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     limit_s = question["session_s"] + question["executors_s"] + _JOB_S
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "tierfs.spark.executor_session"],
-            input=json.dumps(question),
-            capture_output=True,
-            text=True,
-            errors="replace",
-            check=False,
-            timeout=limit_s,
-        )
-    except subprocess.TimeoutExpired:
+        session = processes.python("tierfs.spark.executor_session")
+        done = processes.run(session, stdin=json.dumps(question), timeout_s=limit_s)
+    except processes.TimeoutExpired:
         raise Unavailable(f"Spark on {question['master']} did not finish within {limit_s:g} s") from None
     if not done.stdout:
         last = next(reversed(done.stderr.strip().splitlines()), f"exit code {done.returncode}")

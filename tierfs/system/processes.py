@@ -1,4 +1,6 @@
-"""Daemons, resources that a forked child must not share, and signals that wait.
+"""Child processes, daemons, resources that a forked child must not share, and signals that wait.
+
+Every child is started here, in `/`, with nothing of the caller's directory on its path of imports.
 
 A daemon is this program started again in the foreground, in a session of its own: nothing is forked after threads
 exist, and LMDB is opened only there. A pipe gives its parent `ready`, or the error.
@@ -20,16 +22,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
-from typing import Protocol
+from types import FrameType, MappingProxyType
+from typing import Protocol, TypeAlias
 from weakref import WeakSet
 
 from tierfs import errors
 from tierfs.errors import Closed, TierfsError, Unavailable
 
+_IMPORTS = "PYTHONPATH"
 _READY_FD = "TIERFS_READY_FD"
 _READY = b"ready"
 _LOG_BYTES = 10 * 1024 * 1024
@@ -37,7 +40,83 @@ _LOG_FILES = 5
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
-def start(arguments: Sequence[str], log_directory: Path, name: str) -> Path:
+Process: TypeAlias = subprocess.Popen[str] | subprocess.Popen[bytes]
+Done: TypeAlias = subprocess.CompletedProcess[str]
+TimeoutExpired = subprocess.TimeoutExpired
+
+Argument: TypeAlias = str | Path
+"""A path is made absolute: a child's directory is not the caller's."""
+
+_DIRECTORY = os.sep
+_STOPPED = ("T", "t")
+"""States of proc_pid_stat(5)."""
+
+
+def python(module: str, *arguments: Argument) -> list[str]:
+    """Return the command that runs a module as this program's child."""
+    # `-m` puts the caller's directory first on the path of imports: a json.py there would run, as root for root.
+    # -P takes it off. -I would also ignore PYTHONPATH and the user's site, where tierfs itself may be installed.
+    return [sys.executable, "-P", "-m", module, *_words(arguments)]
+
+
+def run(
+    command: Sequence[Argument],
+    *,
+    stdin: str = "",
+    timeout_s: float | None = None,
+    variables: Mapping[str, str] = MappingProxyType({}),
+) -> Done:
+    """Run a command to its end and return its output. Raises OSError if it cannot start, TimeoutExpired."""
+    return subprocess.run(
+        _words(command),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=timeout_s,
+        env=environment(variables),
+        cwd=_DIRECTORY,
+    )
+
+
+def begin(command: Sequence[Argument]) -> subprocess.Popen[str]:
+    """Start a command in a session of its own; the caller reads its standard output and ends it."""
+    return subprocess.Popen(
+        _words(command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env=environment({}),
+        cwd=_DIRECTORY,
+    )
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a process of this machine was stopped, by a signal or a debugger."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False  # it ended
+    return status.rpartition(")")[2].split()[0] in _STOPPED
+
+
+def _words(command: Sequence[Argument]) -> list[str]:
+    return [str(word.absolute()) if isinstance(word, Path) else word for word in command]
+
+
+def environment(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return this process's environment for a child in another directory, with further variables."""
+    environment = {**os.environ, **variables}
+    if _IMPORTS in environment:
+        # Python takes an empty entry, as of "$PYTHONPATH:/lib", for the directory it starts in.
+        entries = filter(None, environment[_IMPORTS].split(os.pathsep))
+        environment[_IMPORTS] = os.pathsep.join(map(os.path.abspath, entries))
+    return environment
+
+
+def start(arguments: Sequence[Argument], log_directory: Path, name: str) -> Path:
     """Run `tierfs ARGUMENTS` as a daemon; return its log once it is ready. Raises the daemon's error.
 
     Its output goes to `<name>.stderr`, its log to `<name>.log`.
@@ -46,7 +125,7 @@ def start(arguments: Sequence[str], log_directory: Path, name: str) -> Path:
     return _log_path(log_directory, name)
 
 
-def launch(arguments: Sequence[str], log_directory: Path, name: str) -> subprocess.Popen[bytes]:
+def launch(arguments: Sequence[Argument], log_directory: Path, name: str) -> subprocess.Popen[bytes]:
     """Do as `start`, but return the process, for the caller to end. Ctrl-C meanwhile ends it too."""
     errors_path = log_directory / f"{name}.stderr"
     read_end, write_end = os.pipe()
@@ -54,14 +133,14 @@ def launch(arguments: Sequence[str], log_directory: Path, name: str) -> subproce
         try:
             with errors_path.open("ab") as log:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "tierfs", *arguments],
+                    python("tierfs", *arguments),
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
                     pass_fds=(write_end,),
-                    env={**os.environ, _READY_FD: str(write_end)},
-                    cwd="/",
+                    env=environment({_READY_FD: str(write_end)}),
+                    cwd=_DIRECTORY,
                 )
         finally:
             os.close(write_end)

@@ -19,8 +19,8 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import Closed, DataLoss, InvalidRequest, TierfsError
 from tierfs.metadata import checksums
-from tierfs.metadata.ledger_and_batch_records import UploadedObject, UploadedSegment
-from tierfs.metadata.records import RECORD_VERSION
+from tierfs.metadata.ledger_and_batch_records import NO_FILE, UploadedObject, UploadedSegment
+from tierfs.metadata.records import RECORD_VERSION, IngestedFile
 from tierfs.metadata.store import new_id
 from tierfs.names import join, printable, split
 from tierfs.tiering.objects import JOBS_PREFIX
@@ -57,7 +57,9 @@ def job_prefix(job: str) -> str:
 class SegmentUpload:
     """Upload of one segment. Not thread-safe; end it with `finish`, `abort`, or an error inside its block."""
 
-    def __init__(self, storage: ChunkStorage, plan: UploadPlan, partition: int, segment: str) -> None:
+    def __init__(
+        self, storage: ChunkStorage, plan: UploadPlan, partition: int, segment: str, file: IngestedFile = NO_FILE
+    ) -> None:
         """Begin an upload; nothing is sent yet. Raises InvalidRequest for a name that no segment can have."""
         parts = split(segment)
         if not parts or partition < 0:
@@ -65,6 +67,7 @@ class SegmentUpload:
         self.segment = join(parts)
         self._storage = storage
         self._plan = plan
+        self._file = file
         self._upload = AttemptId(new_id())
         self._where = f"{plan.prefix}{partition:08d}-{self._upload}"
         self._gathered = bytearray()
@@ -105,7 +108,7 @@ class SegmentUpload:
         """Send the rest and return the record for the driver's commit; idempotent. Raises as `write`."""
         if self._result is None:
             self.send()
-            self._result = UploadedSegment(self.segment, tuple(self._objects), self._whole.crc32c)
+            self._result = UploadedSegment(self.segment, tuple(self._objects), self._whole.crc32c, self._file)
         return self._result
 
     def abort(self) -> None:

@@ -81,6 +81,11 @@ def test_mounts_that_do_not_answer(state: str) -> None:
     assert (found.level, "/mnt/logs" in str(found.remedy)) == (FindingLevel.FAIL, True)
 
 
+def test_a_mount_that_keeps_its_store_to_its_user_can_still_be_read() -> None:
+    found = judged(replace(EXECUTOR, mounts=(MountReport("/mnt/logs", "untold"),)))["executor 0 (n0): /mnt/logs"]
+    assert (found.level, "allow_other_control" in str(found.remedy)) == (FindingLevel.WARN, True)
+
+
 def test_mounts_of_another_store_and_mounts_that_are_behind() -> None:
     other = replace(EXECUTOR, executor="1", host="n1", mounts=(replace(MOUNT, store_id="b2"),))
     behind = replace(EXECUTOR, executor="2", host="n2", mounts=(replace(MOUNT, slot=4, replica=True),))

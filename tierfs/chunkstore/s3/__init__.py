@@ -1,4 +1,4 @@
-"""Keep objects in an S3 bucket, AWS's or any compatible one. The only folder that imports boto3.
+"""Keep objects in an S3 bucket, AWS's or any compatible one. The only folder that imports botocore.
 
 `storage` is the provider. `upload` sends one object, in parts if it is long; `compose` makes one of ranges of others
 with server-side copies; `read` fetches ranges straight into the caller's buffer. `client` holds botocore and signs

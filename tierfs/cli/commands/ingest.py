@@ -17,7 +17,7 @@ from tierfs.cli.group import command
 from tierfs.cli.options import Room
 from tierfs.cli.output import progress_bar
 from tierfs.cli.session import Session
-from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, PermissionDenied, TierfsError
+from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, PermissionDenied, StorageFull, TierfsError
 from tierfs.parallel import Meter, OnProgress, Pool
 from tierfs.segments.create import BulkCreator
 
@@ -43,7 +43,8 @@ def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs
     """Copy files into segments: a file becomes DIR/<file name>, a directory DIR/<relative path> of each file.
 
     Bytes that the store already has are skipped: a segment with the beginning of its file is continued. Links
-    below a directory are not followed.
+    below a directory are not followed. Modes and times of files and modes of directories are kept; DIR itself has
+    the mode of the named directory.
     """
     with session.open_store() as store:
         plan = plan_ingest(paths, store.segment_of_path(into))
@@ -80,6 +81,7 @@ class _Work:
         self._meter = Meter(show, plan.total_bytes)
         self._jobs = jobs
         self._items = plan.items
+        self._directories = plan.directories
         self._lock = threading.Lock()
         self._stop = threading.Event()
 
@@ -89,9 +91,10 @@ class _Work:
         wanted = takewhile(lambda _: not self._stop.is_set(), batches(iter(self._items), self._jobs))
         with closing(bulk), Pool(self._jobs, "tierfs-ingest") as pool:
             try:
+                self._room.make("", partial(self._directories.write, self._store.metadata), self._stop)
                 for _ in pool.as_completed(partial(self._batch, bulk), wanted):
                     pass
-            except KeyboardInterrupt as exc:
+            except (KeyboardInterrupt, StorageFull) as exc:
                 self._end(exc)
 
     def _batch(self, bulk: BulkCreator, batch: list[Item]) -> None:

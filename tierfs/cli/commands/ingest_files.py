@@ -30,7 +30,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
 from tierfs.parallel import Meter
 from tierfs.segments import create
-from tierfs.segments.create import BulkCreator, WholeSegment
+from tierfs.segments.create import BulkCreator, CopiedDirectories, WholeSegment
 from tierfs.segments.writer import SegmentWriter
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
@@ -53,6 +53,7 @@ def file_of(status: os.stat_result, length: int) -> IngestedFile:
 class IngestPlan:
     """The files to ingest, those that cannot be ingested with their errors, and those left out."""
 
+    directories: CopiedDirectories
     items: list[Item] = field(default_factory=list)
     refused: list[tuple[str, TierfsError]] = field(default_factory=list)
     special: list[str] = field(default_factory=list)
@@ -75,8 +76,7 @@ def plan_ingest(paths: Sequence[str], into: str) -> IngestPlan:
     Raises NotFound for a path that does not exist, InvalidRequest for a bad `into` and for two files that
     would become one segment. A path may be a link; links below a directory are left out.
     """
-    names.split(into)
-    plan = IngestPlan()
+    plan = IngestPlan(CopiedDirectories(into))
     for path in paths:
         if not os.path.exists(path):
             raise NotFound(f"{path} does not exist")
@@ -93,7 +93,9 @@ def plan_ingest(paths: Sequence[str], into: str) -> IngestPlan:
 def _add_directory(plan: IngestPlan, directory: str, into: str) -> None:
     for path, mode in _files_below(plan, directory):
         if stat.S_ISREG(mode):
-            _add(plan, path, f"{into}/{os.path.relpath(path, directory)}")
+            inner = os.path.relpath(path, directory)
+            if _add(plan, path, f"{into}/{inner}"):
+                plan.directories.add(directory, inner)
         else:
             plan.special.append(path)
 
@@ -115,13 +117,14 @@ def _files_below(plan: IngestPlan, directory: str) -> Iterator[tuple[str, int]]:
                 note(exc)
 
 
-def _add(plan: IngestPlan, path: str, segment: str) -> None:
+def _add(plan: IngestPlan, path: str, segment: str) -> bool:
     try:
         name = names.join(names.split(segment))
     except InvalidRequest as exc:
         plan.refused.append((path, exc))
-        return
+        return False
     plan.items.append(Item(path, name, os.path.getsize(path)))
+    return True
 
 
 def _require_one_file_per_segment(items: Sequence[Item]) -> None:

@@ -146,7 +146,7 @@ def _locked(directory: Path) -> LockFile:
     file = LockFile(directory / LOCK_NAME)
     if not file.try_lock():
         file.close()
-        raise InUse
+        raise InUse(f"disk cache {directory} is in use by another process")
     return file
 
 

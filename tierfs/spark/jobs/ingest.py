@@ -28,8 +28,10 @@ from tierfs.app.store import Store
 from tierfs.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, TierfsError
 from tierfs.metadata import directories
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
+from tierfs.metadata.records import IngestedFile
 from tierfs.osio import map_os_errors
 from tierfs.parallel import OnProgress, unseen
+from tierfs.segments.create import CopiedDirectories
 from tierfs.spark.jobs.tasks import Result, TaskError, Tasks, error_text, explained
 from tierfs.types import MIB
 
@@ -47,6 +49,9 @@ class SourceFile:
     """Of the segment, below the directory that the job writes to."""
     size_bytes: int
     modified_ns: int
+    mode: int = 0
+    directory: str = ""
+    """The named directory it lies in; "" for a file that was named itself."""
 
     def require_unchanged(self, read_bytes: int) -> None:
         """Raise Conflict for a file that was written to since it was listed."""
@@ -118,12 +123,12 @@ def _below(path: Path, given: str) -> Iterator[SourceFile]:
         for name in sorted(files):
             one = Path(root, name)
             if one.is_file() and not one.is_symlink():
-                yield _file(one, str(one.relative_to(path)))
+                yield _file(one, str(one.relative_to(path)), str(path))
 
 
-def _file(path: Path, name: str) -> SourceFile:
-    found = path.stat()
-    return SourceFile(str(path), names.join(names.split(name)), found.st_size, found.st_mtime_ns)
+def _file(path: Path, name: str, directory: str = "") -> SourceFile:
+    found, own = path.stat(), names.join(names.split(name))
+    return SourceFile(str(path), own, found.st_size, found.st_mtime_ns, found.st_mode, directory)
 
 
 def _raise(error: OSError) -> None:
@@ -170,10 +175,16 @@ def ingest_files(
     above = names.split(into)
     wanted = [one for one in files if names.join((*above, *names.split(one.name))) not in skipped]
     require_new(store, into, (one.name for one in wanted))
+    copied = CopiedDirectories(into)
+    for one in wanted:
+        if one.directory:
+            copied.add(one.directory, one.name)
     tasks = Tasks(spark, show, sum(one.size_bytes for one in wanted))
 
     def upload(job: WriteJob) -> list[Uploaded]:
-        return tasks.run(partial(upload_files, job.upload), list(enumerate(tasks_of(wanted))))
+        uploaded = tasks.run(partial(upload_files, job.upload), list(enumerate(tasks_of(wanted))))
+        copied.write(store.metadata)  # before the commit, after which the files can be read
+        return uploaded
 
     return _committed(store, into, batch, upload, seal=seal, skipped=len(skipped))
 
@@ -220,7 +231,8 @@ def upload_files(spec: UploadSpec, task: tuple[int, tuple[SourceFile, ...]], don
     number, files = task
     with spec.task(number) as upload:
         for one in files:
-            segment, read_bytes = upload.open(one.name), 0
+            file = IngestedFile(mode=one.mode, modified_ns=one.modified_ns, length=one.size_bytes)
+            segment, read_bytes = upload.open(one.name, file), 0
             with map_os_errors(one.path), open(one.path, "rb") as source:
                 while data := source.read(_STEP_BYTES):
                     segment.write(data)

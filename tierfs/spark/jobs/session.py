@@ -18,8 +18,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from tierfs.errors import NotFound
-from tierfs.spark.executor_session import cause_of, no_session
+from tierfs.spark.executor_session import SAFE_PATH, cause_of, no_session
 from tierfs.spark.executors import require_master
+from tierfs.system import processes
 
 JobSession: TypeAlias = SparkSession
 """For modules that import nothing of Spark."""
@@ -32,6 +33,7 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"
 _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    **SAFE_PATH,
 }
 _LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
@@ -56,6 +58,7 @@ def job_session(
         require_java()
         master = master or DEFAULT_MASTER
         require_master(master)
+        os.environ.update(processes.environment({}))  # the JVM and its workers inherit it
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     session = _open(name, master, settings or {}, quiet=quiet and not submitted)
