@@ -5,8 +5,10 @@ two owners can never both win a slot. `checkpoint` writes the whole metadata at 
 sorts slots before checkpoints: one listing finds both. `cold_identity` checks whether a place is this store's cold
 tier, by its mark and by the newest slot there.
 
+`batch_markers` proves beside the objects of a distributed write that the journal names its commit.
+
 `reader` lists and fetches what a bucket holds; `replay` and `replay_rows` apply it to a database, for recovery,
 replicas and single segments. Order of a crash: object, journal, then deletion.
 """
 
-__all__ = ["checkpoint", "cold_identity", "names", "publish", "reader", "replay"]
+__all__ = ["batch_markers", "checkpoint", "cold_identity", "names", "publish", "reader", "replay"]

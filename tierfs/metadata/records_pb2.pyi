@@ -505,7 +505,7 @@ class FailureRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., what: _Optional[str] = ..., name: _Optional[str] = ..., bytes: _Optional[int] = ..., attempts: _Optional[int] = ..., since_ms: _Optional[int] = ..., next_try_ms: _Optional[int] = ..., error_kind: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class BatchRecord(_message.Message):
-    __slots__ = ("version", "application", "batch", "committed_ms", "segment_ids", "state", "job")
+    __slots__ = ("version", "application", "batch", "committed_ms", "segment_ids", "state", "job", "first", "sequence")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
@@ -513,6 +513,8 @@ class BatchRecord(_message.Message):
     SEGMENT_IDS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     version: int
     application: str
     batch: str
@@ -520,7 +522,39 @@ class BatchRecord(_message.Message):
     segment_ids: _containers.RepeatedScalarFieldContainer[int]
     state: int
     job: str
-    def __init__(self, version: _Optional[int] = ..., application: _Optional[str] = ..., batch: _Optional[str] = ..., committed_ms: _Optional[int] = ..., segment_ids: _Optional[_Iterable[int]] = ..., state: _Optional[int] = ..., job: _Optional[str] = ...) -> None: ...
+    first: int
+    sequence: int
+    def __init__(self, version: _Optional[int] = ..., application: _Optional[str] = ..., batch: _Optional[str] = ..., committed_ms: _Optional[int] = ..., segment_ids: _Optional[_Iterable[int]] = ..., state: _Optional[int] = ..., job: _Optional[str] = ..., first: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+
+class BatchMarker(_message.Message):
+    __slots__ = ("version", "store_id", "store_epoch", "job", "application", "batch", "written_ms", "committed", "forgotten")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_MS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    store_id: str
+    store_epoch: int
+    job: str
+    application: str
+    batch: str
+    written_ms: int
+    committed: _containers.RepeatedCompositeFieldContainer[VersionRange]
+    forgotten: int
+    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., store_epoch: _Optional[int] = ..., job: _Optional[str] = ..., application: _Optional[str] = ..., batch: _Optional[str] = ..., written_ms: _Optional[int] = ..., committed: _Optional[_Iterable[_Union[VersionRange, _Mapping]]] = ..., forgotten: _Optional[int] = ...) -> None: ...
+
+class VersionRange(_message.Message):
+    __slots__ = ("first", "last")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class BatchManifest(_message.Message):
     __slots__ = ("version", "store_id", "store_epoch", "job", "application", "batch", "written_ms", "sealed", "part", "parts", "segments")

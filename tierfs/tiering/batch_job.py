@@ -7,8 +7,8 @@ leaves an intent and objects: `gc` finds them once nothing was added for JOB_RES
 Spark runs `begin`, `commit` and `abort` in separate processes, so only the job's id is kept between them.
 
 Manifests `uploads/<job>/manifest-…` map a job's objects to segments, for a recovery that has nothing but objects. They
-are written before the commit, so one that was never committed may exist until its job is collected: readers use one
-manifest per version of an application, and only if every object is present.
+are written before the commit, so one that was never committed may exist until its job is collected: readers use those
+of jobs with a marker (journal/batch_markers.py). Both go with the last of the job's objects.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import DataLoss, InvalidRequest, NotDirectory, Unavailable
+from tierfs.journal import batch_markers
 from tierfs.metadata import batches, chains, changes, directories, policies, store
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.ledger_and_batch_records import BatchRecord, UploadedObject, UploadedSegment
@@ -53,6 +54,11 @@ _NAME = re.compile(r"uploads/(?P<job>[0-9a-f]{32})/manifest-(?P<attempt>[0-9a-f]
 def is_manifest(name: str) -> bool:
     """Return whether an object's name is that of a part of a manifest."""
     return _NAME.fullmatch(name) is not None
+
+
+def is_about_job(name: str) -> bool:
+    """Return whether an object below `uploads/` tells of its job, and holds no bytes of segments."""
+    return is_manifest(name) or batch_markers.parse_name(name) is not None
 
 
 def attempt_of(name: str) -> str:
@@ -210,18 +216,27 @@ class BatchJobs:
     ) -> Committed:
         record, store = self._reserve(job, application, version, len(uploaded))
         now_ms = self._metadata.clock.now_ms()
-        manifest = put_manifest(self._storage, store, record, uploaded, seal=seal, now_ms=now_ms)
         used = {item.name for segment in uploaded for item in segment.objects}
+        manifest: list[str] = []
+        if used:
+            manifest = put_manifest(self._storage, store, record, uploaded, seal=seal, now_ms=now_ms)
         with self._metadata.write() as txn:
             made = batch_commit.commit(txn, WriteBatch(record, uploaded, seal, self._location_id))
             self._add_garbage(txn, [stored for stored in listed.values() if not made or stored.name not in used])
             if not made:
                 self._add_garbage(txn, [StoredObject(name, 0, "") for name in manifest])
+            elif not used:  # no object of the job takes its marker along; it stays while it is needed
+                self._add_garbage(txn, [StoredObject(batch_markers.marker_name(record, store.store_epoch), 0, "")])
         if not made:
             return self._repeated()
         with self._metadata.read() as view:
             sequence = view.store.next_outbox - 1
         return Committed(len(uploaded), sum(segment.length for segment in uploaded), sequence=sequence)
+
+    def repeated(self, application: str, version: int) -> Committed | None:
+        """Return the result of a version that was committed before; None for any other."""
+        batches.check(application, version)
+        return self._repeated() if self._is_committed(application, version, ()) else None
 
     def abort(self, job: str) -> int:
         """Make the objects of a job garbage; return their number, 0 for a job that was committed or abandoned."""
