@@ -249,7 +249,7 @@ def require_append(*, overwrite: bool) -> None:
 def begin(options: WriteOptions) -> WriteJob:
     """Begin a write, and put one object to prove that executors can. Raises whatever prevents the write."""
     with open_store(options.where) as store:
-        job = batch_write.begin(store, options.application, options.into, seal=options.seal)
+        job = batch_write.begin(store, options.application, options.into, version=options.version, seal=options.seal)
         try:
             with job.upload.task(0) as task:
                 probe = task.open("probe")
@@ -267,7 +267,7 @@ def commit(options: WriteOptions, job: WriteJob, done: Iterable[TaskResult], ver
     uploaded = [segment for one in done for segment in one.uploaded]
     _require_own_names(uploaded)
     with open_store(options.where) as store:
-        batch_write.commit(store, job, uploaded, version)
+        batch_write.commit(store, job, uploaded, version, acknowledge=options.acknowledge)
 
 
 def abort(options: WriteOptions, job: WriteJob) -> None:

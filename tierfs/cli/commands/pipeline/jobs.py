@@ -44,8 +44,13 @@ _FORMATS = ("parquet", "json", "csv", "orc", "text")
     help="With --key: format of SOURCEs.",
 )
 @click.option("--application", metavar="NAME", help="With --version: ingest once, even if the job is repeated.")
+@click.option("--version", type=click.IntRange(0), help="With --application: number of the ingest.")
 @click.option(
-    "--version", type=click.IntRange(0), help="With --application: number of the ingest; a later one is higher."
+    "--acknowledge",
+    type=click.Choice(("journal", "local")),
+    default="journal",
+    show_default=True,
+    help="Succeed when the bucket's journal names the segments, or when this disk does.",
 )
 @click.option("--skip-existing", is_flag=True, help="Leave out files whose segments exist.")
 @click.option("--no-seal", is_flag=True, help="Leave the segments open.")
@@ -61,6 +66,7 @@ def ingest(
     file_format: str,
     application: str | None,
     version: int | None,
+    acknowledge: str,
     skip_existing: bool,
     no_seal: bool,
     master: str | None,
@@ -79,11 +85,12 @@ def ingest(
     job = job_of(master, settings)
     check_output(output)
     with running(session, "ingest", job) as (spark, store, show):
+        from tierfs.app.batch_write import Acknowledge
         from tierfs.spark.jobs.ingest import Batch, ingest_files
         from tierfs.spark.jobs.ingest import ingest as ingest_rows
         from tierfs.spark.jobs.tasks import explained
 
-        batch, seal = Batch(application, version or 0), not no_seal
+        batch, seal = Batch(application, version or 0, Acknowledge(acknowledge)), not no_seal
         if key is None:
             result = ingest_files(
                 spark, store, sources, into, batch=batch, skip_existing=skip_existing, seal=seal, show=show
