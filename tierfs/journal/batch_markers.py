@@ -92,8 +92,14 @@ def put_all(metadata: MetadataStore, storage: ChunkStorage, *, after_sequence: i
     with metadata.read() as txn:
         records = batches.unfolded(txn, after_sequence)
     for record in records:
-        if record.job:
+        if record.job and not _is_marked(storage, record):
             put(metadata, storage, record)
+
+
+def _is_marked(storage: ChunkStorage, record: BatchRecord) -> bool:
+    """Return whether a batch has a marker of any owner."""
+    markers = (parse_name(stored.name) for stored in storage.list(f"uploads/{record.job}/committed-"))
+    return any(marker is not None and marker.is_of(record.application, record.number) for marker in markers)
 
 
 def read_marker(storage: ChunkStorage, name: str) -> tuple[str, str, Versions]:
