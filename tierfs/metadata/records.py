@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tierfs.errors import DataLoss
+from tierfs.joins import NO_JOINS, Joins
 from tierfs.metadata.journal_state import JournalState
 from tierfs.names import printable
 from tierfs.types import (
@@ -130,6 +131,7 @@ class SegmentRecord(Record):
     owner_view: OwnerView = OwnerView()
     commit_id: int = 0
     file: IngestedFile = IngestedFile()
+    joins: Joins = NO_JOINS
 
     @property
     def birth(self) -> int:
@@ -176,8 +178,7 @@ class SegmentRecord(Record):
         return max(0, state.bytes - max(0, self.start_offset - state.first_chunk)) if state.count else 0
 
     def check(self) -> None:
-        """Raise DataLoss unless lengths are ordered, empty chains have no chunks, and only an open segment has an
-        active chunk."""
+        """Raise DataLoss unless lengths are ordered, empty chains have no chunks, and only an open one is active."""
         require(self.start_offset <= self.length, "a segment starts beyond its end", self.id, self.name)
         require(self.first_offset <= self.start_offset, "a segment starts before it began", self.id, self.name)
         self.local.check(self.id)
@@ -214,8 +215,7 @@ class ChunkRecord(Record):
     def lost(self) -> bool:
         """Whether every copy of these bytes failed verification (invariants 3 and 13).
 
-        The extent keeps the object it was lost from, so that it is found again when the bytes come back; one without an
-        object, as a recovery makes of a gap, is lost for good.
+        The extent keeps the object it was lost from, to be found again with its bytes; one without is lost for good.
         """
         return self.state is ChunkState.LOST
 
