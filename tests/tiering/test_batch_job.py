@@ -15,7 +15,7 @@ from tests.holder.holding import set_policy
 from tests.stores import TestStore, assert_layout, open_test_store
 from tests.tiering.batch_writes import Driver, committed, contents, garbage, marked, upload, uploads
 from tierfs.chunkstore.protocol import BufferSource, PendingUpload
-from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, Unavailable
+from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotDirectory, Unavailable
 from tierfs.fsck.findings import Kind
 from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.tiering.batch_job import GivenUp
@@ -60,6 +60,22 @@ def test_a_repeated_version_changes_nothing_and_its_objects_go(store: TestStore)
     assert uploads(store) == before
     assert not driver.write({"out/b": b"next"}, version=2).repeated
     assert contents(store) == {"out/a": b"first", "out/b": b"next"}
+
+
+def test_the_last_version_is_repeated_by_its_own_query_alone(store: TestStore) -> None:
+    """A new checkpoint counts from 0 too: its first batch would pass for a repeat, and be lost."""
+    driver = Driver(store)
+
+    def write(query: str) -> bool:
+        plan = driver.begin()
+        uploaded = driver.upload(plan, {"out/a": b"rows"})
+        return driver.jobs.commit(plan.job, "named", 0, uploaded, seal=True, writer=query).repeated
+
+    assert not write("first")
+    assert write("first")
+    with pytest.raises(Conflict, match="batch 0 of named was committed by a query with another checkpoint"):
+        write("second")
+    assert write(""), "a write that is no stream"
 
 
 def test_an_answer_that_was_lost_is_asked_for_again(store: TestStore) -> None:

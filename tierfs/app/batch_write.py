@@ -191,8 +191,11 @@ def commit(
     version: int,
     *,
     acknowledge: Acknowledge = Acknowledge.JOURNAL,
+    writer: str = "",
 ) -> Written:
     """Make all segments of a write in one commit, and wait until the journal names them; see BatchJobs.commit.
+
+    `writer`: the stream that repeats its last version; another one's is refused (Conflict).
 
     A version that was committed before is success once the journal names it: nothing is changed, and the job's objects
     become garbage. Raises Unavailable when the journal cannot be written within the deadline: the same call, or the
@@ -203,7 +206,7 @@ def commit(
     astray = next((upload.segment for upload in uploaded if not upload.segment.startswith(below)), None)
     if astray is not None:
         raise InvalidRequest(f"segment {names.printable(astray)} is not below {names.printable(job.upload.into)}")
-    done = _jobs(store).commit(job.id, job.application, version, uploaded, seal=job.seal)
+    done = _jobs(store).commit(job.id, job.application, version, uploaded, seal=job.seal, writer=writer)
     return _acknowledged(store, done, job.application, version, acknowledge)
 
 

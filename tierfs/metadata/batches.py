@@ -94,8 +94,11 @@ def key_of(message: pb.BatchRecord) -> bytes:
     return key(record.application, record.number)
 
 
-def is_committed(txn: ReadTransaction, application: str, version: int) -> bool:
-    """Return whether a version was committed. Raises Conflict for one that is too old to tell."""
+def is_committed(txn: ReadTransaction, application: str, version: int, writer: str = "") -> bool:
+    """Return whether a version was committed.
+
+    Raises Conflict for one that is too old to tell, and for the last version if another `writer` committed it.
+    """
     row = next(_rows(txn, application, version), None)
     if row is None:
         return False
@@ -107,7 +110,14 @@ def is_committed(txn: ReadTransaction, application: str, version: int) -> bool:
         )
     if row.state is BatchState.RANGE:
         return row.first <= version
-    return row.number == version and row.state is not BatchState.BEGUN
+    if row.number != version or row.state is BatchState.BEGUN:
+        return False
+    if writer and row.writer and row.writer != writer:
+        raise Conflict(
+            f"batch {version} of {printable(application)} was committed by a query with another checkpoint",
+            remedy="write with another txnAppId, or take the checkpoint that belongs to it",
+        )
+    return True
 
 
 def versions(txn: ReadTransaction, application: str, last_sequence: int) -> Versions:

@@ -115,6 +115,7 @@ class BatchRecord(Record):
     job: str = ""
     first: int = 0
     sequence: int = 0
+    writer: str = ""
 
     @property
     def number(self) -> int:
@@ -127,6 +128,7 @@ class BatchRecord(Record):
         require(named, "a batch of an impossible application", self.application[:40])
         sound = self.batch.isascii() and self.batch.isdigit() and len(self.batch) <= len(str(MAX_BATCH))
         require(sound and self.number <= MAX_BATCH, "a batch with an impossible version", self.batch[:40])
+        require(len(self.writer.encode()) <= MAX_APPLICATION_BYTES, "a batch of an impossible writer", self.batch[:40])
         require(self.first <= self.number, "a range of versions runs backwards", self.batch[:40])
 
 

@@ -515,7 +515,7 @@ class FailureRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., what: _Optional[str] = ..., name: _Optional[str] = ..., bytes: _Optional[int] = ..., attempts: _Optional[int] = ..., since_ms: _Optional[int] = ..., next_try_ms: _Optional[int] = ..., error_kind: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class BatchRecord(_message.Message):
-    __slots__ = ("version", "application", "batch", "committed_ms", "segment_ids", "state", "job", "first", "sequence")
+    __slots__ = ("version", "application", "batch", "committed_ms", "segment_ids", "state", "job", "first", "sequence", "writer")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
@@ -525,6 +525,7 @@ class BatchRecord(_message.Message):
     JOB_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     version: int
     application: str
     batch: str
@@ -534,7 +535,8 @@ class BatchRecord(_message.Message):
     job: str
     first: int
     sequence: int
-    def __init__(self, version: _Optional[int] = ..., application: _Optional[str] = ..., batch: _Optional[str] = ..., committed_ms: _Optional[int] = ..., segment_ids: _Optional[_Iterable[int]] = ..., state: _Optional[int] = ..., job: _Optional[str] = ..., first: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
+    writer: str
+    def __init__(self, version: _Optional[int] = ..., application: _Optional[str] = ..., batch: _Optional[str] = ..., committed_ms: _Optional[int] = ..., segment_ids: _Optional[_Iterable[int]] = ..., state: _Optional[int] = ..., job: _Optional[str] = ..., first: _Optional[int] = ..., sequence: _Optional[int] = ..., writer: _Optional[str] = ...) -> None: ...
 
 class BatchMarker(_message.Message):
     __slots__ = ("version", "store_id", "store_epoch", "job", "application", "batch", "written_ms", "committed", "forgotten")

@@ -178,7 +178,14 @@ class BatchJobs:
             _policy(txn, into)
 
     def commit(
-        self, job: str, application: str, version: int, segments: Sequence[UploadedSegment], *, seal: bool
+        self,
+        job: str,
+        application: str,
+        version: int,
+        segments: Sequence[UploadedSegment],
+        *,
+        seal: bool,
+        writer: str = "",
     ) -> Committed:
         """Make all segments of the job, exactly once per application and version. Idempotent.
 
@@ -192,13 +199,13 @@ class BatchJobs:
                 f"one write of {len(segments)} segments",
                 remedy=f"write at most {MAX_SEGMENTS}: repartition or coalesce",
             )
-        if self._is_committed(application, version, segments):
+        if self._is_committed(application, version, segments, writer):
             self.abort(job)
             return self._repeated()
         listed = self._listed(job)
         uploaded = verified(segments, listed)
         try:
-            return self._commit(job, application, version, uploaded, listed, seal=seal)
+            return self._commit(job, application, version, uploaded, listed, seal=seal, writer=writer)
         except GivenUp:
             if self._is_committed(application, version, ()):
                 return self._repeated()  # another process committed the same job
@@ -213,8 +220,10 @@ class BatchJobs:
         listed: Mapping[str, StoredObject],
         *,
         seal: bool,
+        writer: str,
     ) -> Committed:
-        record, store = self._reserve(job, application, version, len(uploaded))
+        reserved, store = self._reserve(job, application, version, len(uploaded))
+        record = replace(reserved, writer=writer)
         now_ms = self._metadata.clock.now_ms()
         used = {item.name for segment in uploaded for item in segment.objects}
         manifest: list[str] = []
@@ -257,10 +266,12 @@ class BatchJobs:
         with self._metadata.read() as txn:
             return Committed(repeated=True, sequence=txn.store.next_outbox - 1)
 
-    def _is_committed(self, application: str, version: int, segments: Sequence[UploadedSegment]) -> bool:
+    def _is_committed(
+        self, application: str, version: int, segments: Sequence[UploadedSegment], writer: str = ""
+    ) -> bool:
         """Return whether a version was committed; if not, raise for names that cannot be made."""
         with self._metadata.read() as txn:
-            done = batches.is_committed(txn, application, version)
+            done = batches.is_committed(txn, application, version, writer)
             if not done:
                 batch_commit.check_names(txn, segments)
         return done
