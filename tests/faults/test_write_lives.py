@@ -73,6 +73,7 @@ class Stream:
         shutil.rmtree(self.store)
         self.stores += 1
         choice = ColdChoice(cold_dir=self.cold)
+        journal = journal or not committed(self.work)  # without an object there is nothing to recover from
         self.said.append(f"recovery {'from the journal' if journal else 'from objects'}")
         if journal:
             recover_store(self.store, choice, unseen)

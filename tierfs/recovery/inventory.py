@@ -108,8 +108,8 @@ class Inventory:
 
         Raises NotFound when there are no objects, WrongColdTier when none of them is of the store that the mark names.
         """
-        if not self.stores and self.marked and self.has_ledgers:
-            return self.marked
+        if not self.stores and self.marked and (self.has_ledgers or self.batches or self.left):
+            return self.marked  # versions of distributed writes, or objects to list, are worth a store
         if not self.stores:
             raise NotFound("no object says that a tierfs store wrote it; there is nothing to recover")
         if self.marked in self.stores:
