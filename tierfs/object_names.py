@@ -27,6 +27,12 @@ PACK = re.compile(r"packs/(?P<object>0[0-9]{19})-e(?P<epoch>[0-9]{1,19})-(?P<att
 MANIFEST = re.compile(r"uploads/(?P<job>[0-9a-f]{32})/manifest-(?P<attempt>[0-9a-f]{32})-(?P<part>[0-9]{6})")
 """One part of what a distributed write says of itself."""
 
+MARKER = re.compile(
+    r"(?P<prefix>uploads/(?P<job>[0-9a-f]{32})/)committed-(?P<application>[0-9a-f]{64})-(?P<version>[0-9]{20})"
+    r"-e(?P<epoch>[0-9]{1,20})"
+)
+"""Proof that the journal names the commit of a distributed write."""
+
 _UPLOAD = re.compile(r"uploads/[0-9a-f]{32}/[0-9]{8,}-[0-9a-f]{32}-0[0-9]{19}-0[0-9]{19}-e[0-9]{1,19}-c[0-9a-f]{8}")
 """A range of a segment that a distributed write makes."""
 
@@ -36,7 +42,7 @@ _JOB = re.compile(r"uploads/[0-9a-f]{32}/")
 _ENTRIES = re.compile(r"ledgers/entries-[0-9]{1,19}-e[0-9]{1,19}-[0-9a-f]{32}")
 """Our copy of the positions of a ledger's entries."""
 
-_PLAIN = (PACK, MANIFEST, _UPLOAD, _ENTRIES)
+_PLAIN = (PACK, MANIFEST, MARKER, _UPLOAD, _ENTRIES)
 
 
 def is_ours(name: str) -> bool:

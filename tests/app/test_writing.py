@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import shutil
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -16,8 +18,10 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs.app import batch_write
 from tierfs.app import store as app
-from tierfs.app.batch_write import UploadSpec, WriteJob
-from tierfs.errors import Fenced, InvalidRequest, Unavailable
+from tierfs.app.batch_write import Acknowledge, UploadSpec, WriteJob
+from tierfs.errors import Fenced, InvalidRequest, PermissionDenied, Unavailable
+from tierfs.holder import lock
+from tierfs.journal.publish import Publisher
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB
@@ -146,3 +150,68 @@ def test_a_write_that_is_superseded_before_its_commit_fails(store: app.Store, tm
         batch_write.commit(store, job, uploaded, 1)
     with app.open_store(tmp_path / "new") as owner:
         assert not batch_write.is_committed(owner, "nightly", 1)
+
+
+@contextmanager
+def silent_journal(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let every PUT of a slot fail, and the commit's deadline pass at once."""
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_write, "_PUBLISH_WAIT_S", 0.0)
+        patch.setattr(Publisher, "_create", lambda *_: (_ for _ in ()).throw(Unavailable("503")))
+        yield
+
+
+def upload_of(store: app.Store, application: str | None = "nightly") -> tuple[WriteJob, tuple[UploadedSegment, ...]]:
+    job = batch_write.begin(store, application, "out")
+    return job, run_task(job.upload, 0, b"one\n")
+
+
+def test_a_commit_that_the_journal_does_not_name_fails_and_its_repeat_is_safe(
+    store: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, uploaded = upload_of(store)
+    with silent_journal(store, monkeypatch):
+        for _ in range(2):
+            with pytest.raises(Unavailable, match="version 1 of nightly is not in the bucket's journal yet: 503"):
+                batch_write.commit(store, job, uploaded, 1)
+        with pytest.raises(Unavailable, match="not in the bucket's journal"):
+            batch_write.repeated(store, "nightly", 1)
+    assert batch_write.abort(store, job) == 0, "an abort after the failure takes nothing"
+    again, others = upload_of(store)
+    assert batch_write.commit(store, again, others, 1) == batch_write.Written(0, 0, repeated=True, published=True)
+    assert batch_write.repeated(store, "nightly", 2) is None
+    shutil.rmtree(store.path / "metadata")
+    tierfs("-q", "recover", "--cold-dir", store.path / "cold", store=tmp_path / "new")
+    with app.open_store(tmp_path / "new") as owner:
+        assert batch_write.is_committed(owner, "nightly", 1)
+        assert read(owner, "out/part-00000") == b"one\n"
+
+
+def test_a_commit_that_is_acknowledged_locally_does_not_wait(
+    store: app.Store, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("version 1 of nightly is committed, and the bucket's journal does not name it yet: 503")
+    job, uploaded = upload_of(store)
+    with silent_journal(store, monkeypatch):
+        done = batch_write.commit(store, job, uploaded, 1, acknowledge=Acknowledge.LOCAL)
+    assert (done.segments, done.published) == (1, False)
+    assert batch_write.repeated(store, "nightly", 1) == batch_write.Written(0, 0, repeated=True, published=True)
+
+
+def test_a_commit_waits_for_a_holder_that_cannot_publish_and_fails(
+    store: app.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, uploaded = upload_of(store)
+    monkeypatch.setattr(batch_write, "_PUBLISH_WAIT_S", 0.2)
+    with lock.hold(store.paths.holder, store.clock), pytest.raises(Unavailable, match="the holder has not published"):
+        batch_write.commit(store, job, uploaded, 1)
+    assert batch_write.commit(store, job, uploaded, 1).published
+
+
+def test_another_error_of_the_bucket_is_raised_as_itself(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    job, uploaded = upload_of(store)
+    with monkeypatch.context() as patch:
+        patch.setattr(Publisher, "_create", lambda *_: (_ for _ in ()).throw(PermissionDenied("403")))
+        with pytest.raises(PermissionDenied, match="403"):
+            batch_write.commit(store, job, uploaded, 1)
+    assert batch_write.commit(store, job, uploaded, 1).repeated

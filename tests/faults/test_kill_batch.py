@@ -22,6 +22,7 @@ from tierfs.errors import StorageFull
 from tierfs.metadata import directories
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
 from tierfs.setup.create import ColdChoice, init_store
+from tierfs.tiering.batch_job import is_about_job
 
 DRIVER = "tests.faults.batch_driver"
 TWO_DAYS_S = 48 * 3600
@@ -78,7 +79,7 @@ def writers(store: app.Store) -> set[str]:
 
 
 def check_nothing_is_left(path: Path) -> None:
-    """Two days later `gc` leaves the objects of the batch and its manifest, and nothing else."""
+    """Two days later `gc` leaves the objects of the batch, its manifest and its marker, and nothing else."""
     later = ManualClock(SystemClock().now_ms())
     later.advance(TWO_DAYS_S)
     with app.open_store(path, later) as store:
@@ -90,8 +91,8 @@ def check_nothing_is_left(path: Path) -> None:
         location_id = store.cold_location_id
         assert location_id is not None
         listed = {one.name for one in store.storage_of(location_id).list("uploads/")}
-        assert {name for name in listed if "/manifest-" not in name} == named
-        assert len(listed) == len(named) + 1
+        assert {name for name in listed if not is_about_job(name)} == named
+        assert len(listed) == len(named) + 2
         assert list((path / "cold" / ".tmp").glob("*")) == []
     assert tierfs("fsck", "--deep", store=path).code == 0
 

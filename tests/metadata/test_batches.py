@@ -1,15 +1,16 @@
-"""Committed versions of an application: rows for a day, then a watermark."""
+"""Committed versions of an application: ranges, whatever their order and age."""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tierfs.clock import ManualClock
-from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.errors import Conflict, DataLoss, InvalidRequest
 from tierfs.journal import replay
 from tierfs.metadata import batches, changes
 from tierfs.metadata import records_pb2 as pb
@@ -32,11 +33,17 @@ def store(tmp_path: Path, clock: ManualClock) -> Iterator[MetadataStore]:
     opened.close()
 
 
-def commit(store: MetadataStore, version: int, application: str = "app", job: str = "a" * 32) -> None:
+def commit(
+    store: MetadataStore, version: int, application: str = "app", job: str = "a" * 32, *, published: bool = True
+) -> None:
     with store.write() as txn:
         record = BatchRecord(application=application, batch=str(version), segment_ids=(1, 2), job=job)
         batches.begin(txn, record)
         batches.commit(txn, record)
+    if published:
+        with store.write() as txn:
+            journal = replace(txn.store.journal, published_sequence=txn.store.next_outbox - 1)
+            txn.update_store(journal=journal)
 
 
 def rows(store: MetadataStore) -> list[tuple[str, int, BatchState]]:
@@ -68,35 +75,98 @@ def test_each_version_of_each_application_is_its_own(store: MetadataStore) -> No
     assert known(store, 2, 3) == [True, True], "an older version within a day"
 
 
-def test_old_rows_make_way_for_a_watermark(store: MetadataStore, clock: ManualClock, tmp_path: Path) -> None:
+def test_versions_that_are_neighbours_become_one_range(store: MetadataStore, tmp_path: Path) -> None:
     for version in range(5):
         commit(store, version)
-    clock.advance(A_DAY_S)
     commit(store, 9)
-    assert rows(store) == [("app", 4, BatchState.WATERMARK), ("app", 9, BatchState.COMMITTED)]
-    assert known(store, 0, 3, 4, 5, 9, 10) == [True, True, True, False, True, False]
+    assert rows(store) == [("app", 4, BatchState.RANGE), ("app", 9, BatchState.COMMITTED)]
+    commit(store, 7)
+    commit(store, 8)
+    commit(store, 20)
+    assert rows(store) == [
+        ("app", 4, BatchState.RANGE),
+        ("app", 9, BatchState.RANGE),
+        ("app", 20, BatchState.COMMITTED),
+    ]
+    assert known(store, *range(11), 19, 20, 21) == [
+        *[v in (0, 1, 2, 3, 4, 7, 8, 9) for v in range(11)],
+        False,
+        True,
+        False,
+    ]
     assert replayed(store, tmp_path / "other") == rows(store)
 
 
-def test_a_stream_of_years_keeps_a_day_of_rows(store: MetadataStore, clock: ManualClock) -> None:
+def test_a_failed_day_is_written_by_its_repeat_at_any_age(store: MetadataStore, clock: ManualClock) -> None:
+    days = [20310130, 20310131, 20310201, 20310202, 20310204]
+    for day in days:
+        commit(store, day)
+        clock.advance(A_DAY_S)
+    clock.advance(400 * A_DAY_S)
+    commit(store, 20320310)
+    assert known(store, *days, 20310129, 20310203) == [True] * 5 + [False] * 2
+    commit(store, 20310203)
+    assert known(store, *days, 20310129, 20310203) == [True] * 5 + [False, True]
+
+
+def test_any_order_of_commits_gives_the_same_versions(store: MetadataStore, tmp_path: Path) -> None:
+    chosen = random.Random(7)
+    wanted = chosen.sample(range(400), 300)
+    for number, version in enumerate(wanted):
+        commit(store, version, published=number % 3 > 0)
+    assert known(store, *range(400)) == [version in wanted for version in range(400)]
+    with store.read() as txn:
+        found = batches.versions(txn, "app", 10**9)
+        before = batches.versions(txn, "app", txn.store.journal.published_sequence)
+    assert [v for first, last in found.ranges for v in range(first, last + 1)] == sorted(wanted)
+    assert sum(last - first + 1 for first, last in before.ranges) == 300, "the last one was published"
+    assert replayed(store, tmp_path / "other") == rows(store)
+    with store.write() as txn:
+        batches.restore(txn, "restored", batches.Versions.union([before, found]))
+    assert known(store, *range(400), application="restored") == [version in wanted for version in range(400)]
+
+
+def test_a_commit_that_no_journal_names_yet_keeps_its_row(store: MetadataStore) -> None:
+    commit(store, 1, published=False)
+    commit(store, 2, published=False)
+    assert rows(store) == [("app", 1, BatchState.COMMITTED), ("app", 2, BatchState.COMMITTED)]
+    commit(store, 3)
+    commit(store, 4)
+    assert rows(store) == [("app", 3, BatchState.RANGE), ("app", 4, BatchState.COMMITTED)]
+
+
+def test_a_stream_of_years_keeps_two_rows(store: MetadataStore, clock: ManualClock) -> None:
     for version in range(300):
         commit(store, version)
         clock.advance(3600)
-    assert len(rows(store)) <= 26
+    assert len(rows(store)) == 2
     assert known(store, *range(300)) == [True] * 300
     assert known(store, 300) == [False]
 
 
-def test_a_rest_of_many_old_rows_goes_with_the_next_commits(store: MetadataStore, clock: ManualClock) -> None:
-    for version in range(250):
+@pytest.mark.parametrize("limit", [1, 4, 5])
+def test_versions_below_the_lowest_that_is_known_are_refused(
+    store: MetadataStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    monkeypatch.setattr(batches, "MAX_RANGES", limit)
+    monkeypatch.setattr(batches, "_FORGOTTEN_AT_ONCE", 2)
+    for version in range(0, 20, 2):
         commit(store, version)
-    clock.advance(A_DAY_S)
-    for version in range(250, 254):
-        commit(store, version)
-    assert rows(store) == [
-        ("app", 249, BatchState.WATERMARK),
-        *(("app", version, BatchState.COMMITTED) for version in range(250, 254)),
-    ]
+    found = rows(store)
+    assert len(found) <= limit + 2
+    assert found[0][2] is BatchState.WATERMARK
+    for version in range(found[0][1] + 1):
+        with pytest.raises(Conflict, match=f"version {version} of app is too old to tell .* up to {found[0][1]}"):
+            known(store, version)
+    assert known(store, 17, 18, 19) == [False, True, False]
+    assert replayed(store, tmp_path / "other") == found
+    with store.read() as txn:
+        told = batches.versions(txn, "app", 10**9)
+    with store.write() as txn:
+        batches.restore(txn, "restored", told)
+    with pytest.raises(Conflict):
+        known(store, found[0][1], application="restored")
+    assert known(store, 17, 18, application="restored") == [False, True]
 
 
 def test_the_newest_version_is_never_forgotten(store: MetadataStore, clock: ManualClock) -> None:
@@ -120,14 +190,13 @@ def test_rows_of_writes_without_an_application_go_after_a_day(
     assert replayed(store, tmp_path / "other") == rows(store)
 
 
-def test_rows_of_other_applications_are_left_alone(store: MetadataStore, clock: ManualClock) -> None:
+def test_rows_of_other_applications_are_left_alone(store: MetadataStore) -> None:
     for application in ("a", "b", "c"):
         commit(store, 1, application)
-    clock.advance(A_DAY_S)
     commit(store, 2, "b")
     assert sorted(rows(store)) == [
         ("a", 1, BatchState.COMMITTED),
-        ("b", 1, BatchState.WATERMARK),
+        ("b", 1, BatchState.RANGE),
         ("b", 2, BatchState.COMMITTED),
         ("c", 1, BatchState.COMMITTED),
     ]
@@ -154,6 +223,9 @@ def test_impossible_batches_are_refused(application: str, version: int) -> None:
         pb.BatchRecord(version=1, application="a", batch="9" * 30),
         pb.BatchRecord(version=1, application="a", batch="\u0663"),
         pb.BatchRecord(version=1, application="a", batch="1", state=9),
+        pb.BatchRecord(version=1, application="a", batch="1", state=4, first=2),
+        pb.BatchRecord(version=1, application="a", batch="1", sequence=2**63),
+        pb.BatchRecord(version=1, application="a", batch="1", job="../../x"),
         pb.BatchRecord(version=2, application="a", batch="1"),
     ],
 )

@@ -9,17 +9,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.holder.holding import set_policy
 from tests.recovery.recovering import recovered
 from tests.recovery.test_follow import follower, following
 from tests.recovery.test_from_objects import rebuilt
 from tests.recovery.test_recover import checkpoint, copy_of, damage
 from tests.stores import TestStore, open_test_store
-from tests.tiering.batch_writes import APPLICATION, Driver, committed, contents, upload, uploads
+from tests.tiering.batch_writes import APPLICATION, Driver, committed, contents, marked, upload, uploads
 from tierfs.backup import store as dump
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.errors import Fenced
-from tierfs.journal import publish
+from tierfs.chunkstore.protocol import BufferSource
+from tierfs.errors import Fenced, Unavailable
+from tierfs.journal import batch_markers, publish
+from tierfs.journal.batch_markers import parse_name
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metadata import batches
 from tierfs.metadata.ledger_and_batch_records import BatchState
@@ -114,6 +117,7 @@ def test_manifests_tell_batches_when_the_journal_is_lost_too(store: TestStore, t
     driver.write({"out/a": b"0123456789", "out/b": b"xyz"})
     driver.write({"out/c": b"later"}, version=2)
     ids = {name: store.segment(name).id for name in contents(store)}
+    store.settle()
     late = upload(store, driver.begin(), 0, "out/d", b"never committed")
     with rebuilt(tmp_path / "new", without_journal(store)) as found:
         assert contents(found.store) == {"out/a": b"0123456789", "out/b": b"xyz", "out/c": b"later"}
@@ -123,25 +127,132 @@ def test_manifests_tell_batches_when_the_journal_is_lost_too(store: TestStore, t
         assert not Driver(found.store).write({"out/e": b"new"}, version=3).repeated
 
 
-def test_of_two_manifests_of_one_version_one_counts(
+def uncommitted(store: TestStore, segments: dict[str, bytes], version: int) -> set[str]:
+    """A job that dies between its manifest and its commit, an hour before everything else; return its objects."""
+    driver = Driver(store)
+    plan = driver.begin()
+    uploaded = driver.upload(plan, segments)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch_commit, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            driver.commit(plan, uploaded, version)
+    store.clock.advance(3600)  # type: ignore[attr-defined]
+    return {made.name for segment in uploaded for made in segment.objects}
+
+
+@pytest.mark.parametrize("consolidated", [False, True])
+def test_a_job_that_was_never_committed_is_listed_and_not_linked(
+    store: TestStore, tmp_path: Path, *, consolidated: bool
+) -> None:
+    """Neither in place of the committed one nor beside it."""
+    lost = uncommitted(store, {"out/lost": b"0123456789" * 2}, 1)
+    Driver(store).write({"out/a": b"abcdefghij" * 4}, 1)
+    others = uncommitted(store, {"out/never": b"x" * 20}, 2)
+    if consolidated:
+        set_policy(store, object_bytes="1000")
+        store.consolidate()
+        store.clock.advance(3600)  # type: ignore[attr-defined]
+    store.settle()
+    store.settle()
+    with rebuilt(tmp_path / "new", without_journal(store)) as found:
+        assert contents(found.store) == {"out/a": b"abcdefghij" * 4}
+        assert found.left.keys() == lost | others
+        assert all(
+            "was not committed as far as the bucket tells: it has no marker" in why for why in found.left.values()
+        )
+        assert Driver(found.store).write({"out/again": b"1"}, 1).repeated
+        assert not Driver(found.store).write({"out/b": b"2"}, 2).repeated
+
+
+def test_of_two_marked_jobs_of_one_version_that_of_the_newer_owner_counts(store: TestStore, tmp_path: Path) -> None:
+    """An owner that was superseded by a recovery without a journal may mark a commit of its own late."""
+    Driver(store).write({"out/a": b"0123456789"}, 1)
+    store.settle()
+    cold = without_journal(store)
+    for one in list(cold.list("uploads/")):
+        cold.delete(one.name)
+    store.append("kept", b"1")
+    store.offload()
+    for one in list(store.cold.list("segments/")):
+        cold.put(one.name, BufferSource(b"1"), metadata=dict(store.cold.stat(one.name).metadata))
+    with rebuilt(tmp_path / "second", cold) as second:
+        Driver(second.store).write({"out/b": b"abcdefghij"}, 1)
+        second.store.settle()
+        both = without_journal(second.store)
+    for one in list(store.cold.list("uploads/")):
+        buffer = bytearray(one.length_bytes)
+        store.cold.read_into(one.name, 0, memoryview(buffer))
+        both.put(one.name, BufferSource(bytes(buffer)))
+    with rebuilt(tmp_path / "third", both) as third:
+        assert set(contents(third.store)) == {"kept", "out/b"}
+        assert list(third.left.values()).count("version 1 was committed by another job too") == 2
+
+
+def test_versions_are_known_when_their_data_and_manifests_are_gone(store: TestStore, tmp_path: Path) -> None:
+    for version in (3, 4, 9):
+        Driver(store).write({f"out/{version}": b"0123456789"}, version)
+    store.settle()
+    store.engine.delete("out", recursive=True, cold_due_ms=0)
+    store.append("kept", b"1")
+    store.offload()
+    store.settle()
+    assert (uploads(store), marked(store)) == (set(), [9])
+    with rebuilt(tmp_path / "new", without_journal(store)) as found:
+        assert contents(found.store) == {"kept": b"1"}
+        for version in (3, 4, 9):
+            assert Driver(found.store).write({"out/a": b"1"}, version).repeated
+        assert not Driver(found.store).write({"out/b": b"1"}, 5).repeated
+
+
+def test_a_damaged_marker_still_marks_its_job(store: TestStore, tmp_path: Path) -> None:
+    Driver(store).write({"out/a": b"0123456789"})
+    store.settle()
+    cold = without_journal(store)
+    (marker,) = (one.name for one in cold.list("uploads/") if parse_name(one.name))
+    damage(cold, marker)
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert contents(found.store) == {"out/a": b"0123456789"}
+        assert "its checksum differs" in found.left[marker]
+        assert Driver(found.store).write({"out/b": b"1"}).repeated
+
+
+def test_what_the_journal_names_is_marked_before_anything_relies_on_it(tmp_path: Path) -> None:
+    """A marker that cannot be put leaves the commit unpublished; the next publication, or owner, puts it."""
+    cold = ScriptedStorage()
+    with open_test_store(tmp_path / "store", cold=cold) as store:
+        Driver(store).write({"out/a": b"0123456789"})
+        cold.fail("put", Unavailable("no answer"), of="uploads/", on=ALWAYS)
+        for _ in range(2):
+            with store.holding() as work, pytest.raises(Unavailable):
+                work.publish()
+        with store.metadata.read() as txn:
+            journal = txn.store.journal
+            assert journal.published_sequence < txn.store.next_outbox - 1
+        assert marked(store) == []
+        copy = copy_of(cold)
+        cold.behave()
+        store.settle()
+        assert marked(store) == [1]
+    with recovered(tmp_path / "new", copy) as found:
+        assert (contents(found.store), marked(found.store)) == ({"out/a": b"0123456789"}, [1])
+
+
+def test_a_recovery_that_dies_before_its_markers_leaves_them_to_the_next(
     store: TestStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two processes committed the version at once; the garbage of the one that was late is still there."""
-    driver = Driver(store)
-    first, second = driver.begin(), driver.begin()
-    monkeypatch.setattr(batch_commit.batches, "is_committed", lambda *_: False)
-    uploaded = driver.upload(first, {"out/a": b"0123456789"})
-    driver.commit(first, uploaded)
-    store.clock.advance(1)  # type: ignore[attr-defined]
-    other = driver.upload(second, {"out/b": b"abcdefghij"})
-    driver.commit(second, other)
-    for lost, expected in (([], "out/a"), ([uploaded[0].objects[0].name], "out/b")):
-        cold = without_journal(store)
-        for name in lost:
-            cold.delete(name)
-        with rebuilt(tmp_path / expected.replace("/", "-"), cold) as found:
-            assert set(contents(found.store)) == {expected}
-            assert set(found.left.values()) == {"version 1 was written by another job too"}
+    checkpoint(store)
+    Driver(store).write(BATCH)
+    store.settle()
+    cold = copy_of(store.cold)
+    for one in list(cold.list("uploads/")):
+        if parse_name(one.name):
+            cold.delete(one.name)
+    with monkeypatch.context() as patch:
+        patch.setattr(batch_markers, "put_all", lambda *_, **__: (_ for _ in ()).throw(Unavailable("no answer")))
+        with pytest.raises(Unavailable), recovered(tmp_path / "dies", cold):
+            pass
+    with recovered(tmp_path / "next", cold) as found:
+        assert (contents(found.store), marked(found.store)) == (BATCH, [1])
 
 
 def test_what_was_consolidated_joins_what_was_not(store: TestStore, tmp_path: Path) -> None:
@@ -159,6 +270,7 @@ def test_what_was_consolidated_joins_what_was_not(store: TestStore, tmp_path: Pa
 def test_a_damaged_manifest_leaves_its_objects_aside(store: TestStore, tmp_path: Path) -> None:
     Driver(store).write({"out/a": b"0123456789"})
     Driver(store).write({"out/b": b"xyz"}, version=2)
+    store.settle()
     cold = without_journal(store)
     manifest = next(one.name for one in cold.list("uploads/") if "/manifest-" in one.name)
     damage(cold, manifest)

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from tierfs.parallel import Progress
 from tierfs.spark.jobs.export import Exporting, IfThere, export
 from tierfs.spark.jobs.rebuild import rebuild
 from tierfs.spark.jobs.scrub import scrub
+from tierfs.spark.jobs.table_run import TableRun, check_run
 from tierfs.spark.jobs.tasks import Tasks
 from tierfs.spark.options import RowType
 from tierfs.types import Tier
@@ -147,16 +149,70 @@ def test_a_target_that_holds_something_is_kept(
 ) -> None:
     target = str(tmp_path / "table")
 
-    def count(if_there: IfThere) -> int:
-        export(spark, str(scrub_store.path), ["text"], target, Exporting(if_there=if_there))
+    def count(if_there: IfThere, run: str = "") -> int:
+        export(spark, str(scrub_store.path), ["text"], target, Exporting(if_there=if_there, run=run))
         return spark.read.parquet(target).count()
 
     (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "_temporary").mkdir()
     assert count(IfThere.REFUSE) == len(lines)
     with pytest.raises(AlreadyExists, match="holds something"):
         count(IfThere.REFUSE)
-    assert count(IfThere.APPEND) == 2 * len(lines)
+    with pytest.raises(InvalidRequest, match="needs a name"):
+        count(IfThere.APPEND)
+    assert count(IfThere.APPEND, "second") == 2 * len(lines)
+    assert count(IfThere.APPEND, "second") == 2 * len(lines), "a run that is done is not repeated"
+    assert count(IfThere.APPEND, "third") == 3 * len(lines)
     assert count(IfThere.OVERWRITE) == len(lines)
+    assert not (tmp_path / "table" / "_tierfs-third.json").exists()
+
+
+class Killed(BaseException):
+    """The end of the driver."""
+
+
+@pytest.mark.parametrize("step", ["begin", "complete", "_move", "_write"])
+def test_an_export_that_was_killed_is_finished_by_its_repeat(
+    spark: SparkSession,
+    scrub_store: store.Store,
+    lines: list[tuple[str, str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: str,
+) -> None:
+    """Before the rows, before they count as whole, between two files, and before the run is done."""
+    target = tmp_path / "table"
+    how = Exporting(partition_by=("segment",), if_there=IfThere.APPEND, verify=True, run="r1")
+    original, calls = getattr(TableRun, step), []
+
+    def killed(*words: Any) -> Any:
+        calls.append(words)
+        if step in ("begin", "complete") or len(calls) == 2:
+            raise Killed
+        return original(*words)
+
+    export(spark, str(scrub_store.path), ["text"], str(target), replace(how, run="r0"))
+    with monkeypatch.context() as patch:
+        patch.setattr(TableRun, step, killed)
+        with pytest.raises(Killed):
+            export(spark, str(scrub_store.path), ["text"], str(target), how)
+    if step in ("begin", "complete"):
+        assert spark.read.parquet(str(target)).count() == len(lines), "nothing of a run that is not whole is seen"
+    for _ in range(2):
+        done = export(spark, str(scrub_store.path), ["text"], str(target), how)
+        found = spark.read.parquet(str(target)).select("segment", "value").collect()
+        assert sorted(map(tuple, found)) == sorted([*lines, *lines])
+        assert done.rows[0][2] == len(lines)
+    assert done.summary["repeated"]
+    assert not (target / "_tierfs-r1").exists()
+    with pytest.raises(AlreadyExists, match="a run of this name that exported text in its own way"):
+        export(spark, str(scrub_store.path), ["small"], str(target), how)
+
+
+@pytest.mark.parametrize("run", ["a/b", "..", "", " ", "x" * 101, "-"])
+def test_impossible_names_of_runs_are_refused(run: str) -> None:
+    with pytest.raises(InvalidRequest, match="cannot name a run"):
+        check_run(run)
 
 
 def test_exported_entries_are_unbatched_by_a_transform(

@@ -20,6 +20,7 @@ from tierfs.app import batch_write, store
 from tierfs.metadata import directories
 from tierfs.metadata.tables import INTENTS
 from tierfs.spark import register
+from tierfs.tiering.batch_job import is_about_job
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
@@ -50,7 +51,7 @@ def uploads(store: store.Store) -> set[str]:
     tierfs("-q", "gc", "--delete", "--grace", "0s", "--yes", store=store.path)
     location_id = store.cold_location_id
     assert location_id is not None
-    return {one.name for one in store.storage_of(location_id).list("uploads/") if "/manifest-" not in one.name}
+    return {one.name for one in store.storage_of(location_id).list("uploads/") if not is_about_job(one.name)}
 
 
 def test_what_is_written_reads_back_equal_by_every_way(spark: SparkSession, store: store.Store, mount: Mount) -> None:

@@ -16,8 +16,9 @@ from tests import verbs
 from tests.conftest import Bucket
 from tierfs.app import batch_write
 from tierfs.app import store as app
-from tierfs.app.batch_write import WriteJob
-from tierfs.errors import InvalidRequest, PermissionDenied
+from tierfs.app.batch_write import Acknowledge, WriteJob
+from tierfs.errors import Conflict, InvalidRequest, PermissionDenied
+from tierfs.metadata import batches
 from tierfs.metadata.tables import INTENTS
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.spark import writer
@@ -179,3 +180,26 @@ def test_a_bucket_that_takes_no_objects_is_told_before_tasks_start(tmp_path: Pat
         begin(options)
     with app.open_store(tmp_path / "s3") as store, store.metadata.read() as txn:
         assert list(txn.scan(INTENTS)) == []
+
+
+def test_a_version_too_old_to_tell_is_refused_before_tasks_start(
+    store: app.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "MAX_RANGES", 1)
+    for version in (10, 20, 30, 40):
+        job = batch_write.begin(store, "nightly", "out")
+        batch_write.commit(store, job, (), version)
+    options = {"store": str(store.path), "into": "out", "txnAppId": "nightly"}
+    with pytest.raises(Conflict, match="version 5 of nightly is too old to tell whether it was committed"):
+        begin(WriteOptions.of({**options, "txnVersion": "5"}))
+    with store.metadata.read() as txn:
+        assert txn.count(INTENTS.name) == 0
+    assert begin(WriteOptions.of({**options, "txnVersion": "35"})).id, "a day between two others"
+
+
+def test_a_write_chooses_how_durable_it_has_to_be(store: app.Store) -> None:
+    options = {"store": str(store.path), "into": "out"}
+    assert WriteOptions.of(options).acknowledge is Acknowledge.JOURNAL
+    assert WriteOptions.of({**options, "acknowledge": "LOCAL"}, stream=True).acknowledge is Acknowledge.LOCAL
+    with pytest.raises(InvalidRequest, match="the option acknowledge is 'disk'"):
+        WriteOptions.of({**options, "acknowledge": "disk"})

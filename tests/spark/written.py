@@ -12,6 +12,7 @@ from tierfs.app import store
 from tierfs.metadata import directories, policies
 from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.setup.create import ColdChoice, init_store
+from tierfs.tiering.batch_job import is_about_job
 from tierfs.types import MIB, ROOT_DIRECTORY
 
 
@@ -37,10 +38,10 @@ def contents(store: store.Store) -> list[bytes]:
 
 
 def uploads(store: store.Store) -> set[str]:
-    """Return the names below `uploads/` except manifests."""
+    """Return the names below `uploads/` except manifests and markers."""
     location_id = store.cold_location_id
     assert location_id is not None
-    return {one.name for one in store.storage_of(location_id).list("uploads/") if "/manifest-" not in one.name}
+    return {one.name for one in store.storage_of(location_id).list("uploads/") if not is_about_job(one.name)}
 
 
 def named(store: store.Store) -> set[str]:

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Mapping
 
 from tests.stores import LOCATION, TestStore
+from tierfs.journal.batch_markers import parse_name
 from tierfs.metadata import directories
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
 from tierfs.metadata.tables import BATCHES, GARBAGE
@@ -64,8 +65,14 @@ def contents(store: TestStore) -> dict[str, bytes]:
 
 
 def uploads(store: TestStore) -> set[str]:
-    """Names below `uploads/`, without the job's."""
-    return {one.name.split("/", 2)[2] for one in store.cold.list("uploads/")}
+    """Names below `uploads/`, without the job's, except for markers."""
+    return {one.name.split("/", 2)[2] for one in store.cold.list("uploads/") if parse_name(one.name) is None}
+
+
+def marked(store: TestStore) -> list[int]:
+    """The versions that have a marker."""
+    found = (parse_name(one.name) for one in store.cold.list("uploads/"))
+    return sorted(one.version for one in found if one is not None)
 
 
 def committed(store: TestStore) -> list[tuple[str, str, int]]:

@@ -13,9 +13,9 @@ from tests.fsck.looking import cold_findings, findings
 from tests.garbage.test_dead_uploads import UploadingStorage
 from tests.holder.holding import set_policy
 from tests.stores import TestStore, assert_layout, open_test_store
-from tests.tiering.batch_writes import Driver, committed, contents, garbage, upload, uploads
+from tests.tiering.batch_writes import Driver, committed, contents, garbage, marked, upload, uploads
 from tierfs.chunkstore.protocol import BufferSource, PendingUpload
-from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, Unavailable
+from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotDirectory, Unavailable
 from tierfs.fsck.findings import Kind
 from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.tiering.batch_job import GivenUp
@@ -60,6 +60,22 @@ def test_a_repeated_version_changes_nothing_and_its_objects_go(store: TestStore)
     assert uploads(store) == before
     assert not driver.write({"out/b": b"next"}, version=2).repeated
     assert contents(store) == {"out/a": b"first", "out/b": b"next"}
+
+
+def test_the_last_version_is_repeated_by_its_own_query_alone(store: TestStore) -> None:
+    """A new checkpoint counts from 0 too: its first batch would pass for a repeat, and be lost."""
+    driver = Driver(store)
+
+    def write(query: str) -> bool:
+        plan = driver.begin()
+        uploaded = driver.upload(plan, {"out/a": b"rows"})
+        return driver.jobs.commit(plan.job, "named", 0, uploaded, seal=True, writer=query).repeated
+
+    assert not write("first")
+    assert write("first")
+    with pytest.raises(Conflict, match="batch 0 of named was committed by a query with another checkpoint"):
+        write("second")
+    assert write(""), "a write that is no stream"
 
 
 def test_an_answer_that_was_lost_is_asked_for_again(store: TestStore) -> None:
@@ -301,8 +317,71 @@ def test_what_a_late_attempt_uploads_is_collected(store: TestStore) -> None:
     driver = Driver(store)
     plan = driver.begin()
     driver.commit(plan, driver.upload(plan, {"out/a": b"first"}))
+    store.settle()
     late = upload(store, plan, 0, "out/a", b"late")
     store.clock.advance(AN_HOUR_S)  # type: ignore[attr-defined]
     store.cold_work().collect_all(grace_s=AN_HOUR_S)
     assert late.objects[0].name.split("/")[2] not in uploads(store)
     assert contents(store) == {"out/a": b"first"}
+
+
+def test_a_manifest_and_its_marker_go_with_the_last_object_of_their_job(store: TestStore) -> None:
+    """The marker of an application's last commit stays, as it tells the versions of all."""
+    driver = Driver(store)
+    for version in (1, 2, 3):
+        driver.write({f"out/{version}a": b"0123456789", f"out/{version}b": b"xyz"}, version)
+    store.settle()
+    assert (marked(store), len(uploads(store))) == ([1, 2, 3], 12)
+    for name in ("out/1a", "out/2a", "out/2b", "out/3a", "out/3b"):
+        store.engine.delete(name, recursive=False, cold_due_ms=0)
+    store.settle()
+    store.settle()
+    assert (marked(store), len(uploads(store))) == ([1, 3], 2), "an object of 1 is in use, and 3 is the last commit"
+    driver.write({"out/4": b"4"}, 4)
+    store.settle()
+    assert marked(store) == [1, 3, 4]
+    store.clock.advance(A_DAY_S)  # type: ignore[attr-defined]
+    store.settle()
+    assert marked(store) == [1, 4]
+    store.collect()
+    assert (marked(store), contents(store)) == ([1, 4], {"out/1b": b"xyz", "out/4": b"4"})
+
+
+def test_versions_without_objects_leave_one_marker(store: TestStore) -> None:
+    for version in range(1, 30):
+        Driver(store).write({"out/empty": b""} if version == 1 else {}, version)
+    store.settle()
+    store.settle()
+    assert (marked(store), uploads(store)) == ([29], set())
+    assert Driver(store).write({"out/a": b"1"}, 7).repeated
+
+
+def test_a_write_without_an_application_leaves_nothing_behind_its_data(store: TestStore) -> None:
+    driver = Driver(store)
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"0123456789"})
+    driver.jobs.commit(plan.job, f"job {plan.job}", 0, uploaded, seal=True)
+    store.settle()
+    assert marked(store) == [0]
+    store.engine.delete("out/a", recursive=False, cold_due_ms=0)
+    store.settle()
+    store.settle()
+    assert (marked(store), uploads(store)) == ([], set())
+
+
+def test_a_bucket_that_cannot_be_listed_keeps_the_last_object_in_the_queue(tmp_path: Path) -> None:
+    """Else nothing would lead to the manifest any more."""
+    cold = ScriptedStorage()
+    with open_test_store(tmp_path / "store", cold=cold) as store:
+        Driver(store).write({"out/a": b"01234"})
+        Driver(store).write({"out/b": b"01234"}, 2)
+        store.settle()
+        store.engine.delete("out/a", recursive=False, cold_due_ms=0)
+        with store.holding() as work:
+            work.publish()
+            cold.fail("list", Unavailable("no answer"), of="uploads/")
+            assert work.collect().failed == 1
+        store.clock.advance(AN_HOUR_S)  # type: ignore[attr-defined]
+        store.settle()
+        store.settle()
+        assert (marked(store), len(uploads(store))) == ([2], 2)

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from pathlib import Path
 
 from tierfs import names
@@ -24,7 +25,7 @@ from tierfs.app import verbs
 from tierfs.app.store import Store
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.config import ColdSettings
-from tierfs.errors import InvalidRequest, TierfsError, Unavailable
+from tierfs.errors import Fenced, InvalidRequest, TierfsError, Unavailable
 from tierfs.holder.lock import HeldElsewhere
 from tierfs.holder.verbs import holding
 from tierfs.metadata import batches
@@ -114,9 +115,18 @@ log = logging.getLogger(__name__)
 _WHAT = "a distributed write"
 
 _PUBLISH_WAIT_S = 30.0
-"""A holder publishes each second. A bucket that does not answer for so long is no reason to fail a committed write."""
+"""Deadline for the journal. A holder publishes each second; a bucket that does not answer for so long is away."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+
+
+class Acknowledge(StrEnum):
+    """The durability at which a commit is reported."""
+
+    JOURNAL = "journal"
+    """The bucket's journal names every segment, so that the write outlives this disk."""
+    LOCAL = "local"
+    """The store's metadata name them; one attempt to publish is made, and its failure is only logged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +156,16 @@ class Written:
     """Whether the bucket's journal names it by now, so that it outlives this disk."""
 
 
-def begin(store: Store, application: str | None, into: str, *, seal: bool = True) -> WriteJob:
+def begin(
+    store: Store, application: str | None, into: str, *, version: int | None = None, seal: bool = True
+) -> WriteJob:
     """Begin a write of segments below directory `into`, which need not exist.
 
     Without an application the write is one of its own: commit it as version 0. Raises what makes the commit impossible,
     as far as it is known: Unavailable without a cold tier, Fenced in a replica or in a store that another one
-    superseded, NotDirectory, InvalidRequest.
+    superseded, NotDirectory, InvalidRequest, and Conflict for a version that is too old to tell.
     """
-    require_possible(store, application, into)
+    require_possible(store, application, into, version)
     canonical = names.join(names.split(into))
     plan = _jobs(store).begin(canonical)
     location = store.cold_location
@@ -162,28 +174,48 @@ def begin(store: Store, application: str | None, into: str, *, seal: bool = True
     return WriteJob(batches.of_job(plan.job) if application is None else application, seal, spec)
 
 
-def require_possible(store: Store, application: str | None, into: str) -> None:
+def require_possible(store: Store, application: str | None, into: str, version: int | None = None) -> None:
     """Raise as `begin` would, and note nothing: to refuse a write before its job is needed."""
     if application is not None:
         batches.check(application, 0)
+    if application is not None and version is not None:
+        is_committed(store, application, version)  # raises for one that is too old to tell
     _require_owner(store)
     _jobs(store).require_possible(names.join(names.split(into)))
 
 
 def commit(
-    store: Store, job: WriteJob, uploaded: Sequence[UploadedSegment], version: int, *, wait_s: float = _PUBLISH_WAIT_S
+    store: Store,
+    job: WriteJob,
+    uploaded: Sequence[UploadedSegment],
+    version: int,
+    *,
+    acknowledge: Acknowledge = Acknowledge.JOURNAL,
+    writer: str = "",
 ) -> Written:
     """Make all segments of a write in one commit, and wait until the journal names them; see BatchJobs.commit.
 
-    A version that was committed before is success: nothing is changed, and the job's objects become garbage. Raises
-    Fenced when another store turns out to own the bucket.
+    `writer`: the stream that repeats its last version; another one's is refused (Conflict).
+
+    A version that was committed before is success once the journal names it: nothing is changed, and the job's objects
+    become garbage. Raises Unavailable when the journal cannot be written within the deadline: the same call, or the
+    same write again, then waits for the journal and writes nothing twice. Raises Fenced when another store turns out to
+    own the bucket.
     """
     below = f"{job.upload.into}/" if job.upload.into else ""
     astray = next((upload.segment for upload in uploaded if not upload.segment.startswith(below)), None)
     if astray is not None:
         raise InvalidRequest(f"segment {names.printable(astray)} is not below {names.printable(job.upload.into)}")
-    done = _jobs(store).commit(job.id, job.application, version, uploaded, seal=job.seal)
-    return Written(done.segments, done.bytes, done.repeated, _published(store, done, wait_s))
+    done = _jobs(store).commit(job.id, job.application, version, uploaded, seal=job.seal, writer=writer)
+    return _acknowledged(store, done, job.application, version, acknowledge)
+
+
+def repeated(
+    store: Store, application: str, version: int, *, acknowledge: Acknowledge = Acknowledge.JOURNAL
+) -> Written | None:
+    """Return the result of a version that was committed before; None for any other. Waits and raises as `commit`."""
+    done = _jobs(store).repeated(application, version)
+    return None if done is None else _acknowledged(store, done, application, version, acknowledge)
 
 
 def abort(store: Store, job: WriteJob) -> int:
@@ -216,20 +248,53 @@ def _require_owner(store: Store) -> None:
         log.debug("%s", exc)
 
 
-def _published(store: Store, done: Committed, wait_s: float) -> bool:
-    """Wait until the holder or this process has published a commit; return False when the time is over."""
-    until_s, pause_s = time.monotonic() + wait_s, _FIRST_PAUSE_S
+_REPEATABLE = "repeat the write: it is committed on this disk and waits only for the journal"
+_NAMELESS = (
+    "it is committed on this disk, and the store's holder publishes it: a repeat of a write without an application "
+    "writes its rows a second time"
+)
+
+
+def _acknowledged(store: Store, done: Committed, application: str, version: int, acknowledge: Acknowledge) -> Written:
+    what, remedy = f"version {version} of {names.printable(application)}", _REPEATABLE
+    if batches.is_of_job(application):
+        what, remedy = "the write", _NAMELESS
+    if acknowledge is Acknowledge.LOCAL:
+        published = _try_to_publish(store, done.sequence, what)
+    else:
+        _wait_for_journal(store, done.sequence, what, remedy)
+        published = True
+    return Written(done.segments, done.bytes, done.repeated, published)
+
+
+def _try_to_publish(store: Store, sequence: int, what: str) -> bool:
+    try:
+        failed = verbs.settle(store)
+    except Fenced:
+        raise
+    except TierfsError as exc:
+        failed = exc
+    if failed is not None:
+        log.warning("%s is committed, and the bucket's journal does not name it yet: %s", what, failed)
+    return _is_published(store, sequence)
+
+
+def _wait_for_journal(store: Store, sequence: int, what: str, remedy: str) -> None:
+    """Wait until the holder or this process has published a commit. Raises Unavailable when the time is over."""
+    until_s, pause_s = time.monotonic() + _PUBLISH_WAIT_S, _FIRST_PAUSE_S
     while True:
         failed: TierfsError | None = None
-        if not _is_published(store, done.sequence):
+        if not _is_published(store, sequence):
             failed = verbs.settle(store)
         with store.metadata.read() as txn:
             fence.require_owner(txn.store)
-        if _is_published(store, done.sequence):
-            return True
+        if _is_published(store, sequence):
+            return
         if time.monotonic() >= until_s:
-            log.warning("committed, and not yet named by the bucket's journal: %s", failed or "the holder is busy")
-            return False
+            raise Unavailable(
+                f"{what} is not in the bucket's journal yet: {failed or 'the holder has not published it'}",
+                remedy=remedy,
+            ) from failed
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
 

@@ -28,7 +28,7 @@ from tierfs.names import printable
 from tierfs.parallel import Pool
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import grid_of
-from tierfs.tiering.batch_job import is_manifest
+from tierfs.tiering.batch_job import is_about_job
 from tierfs.tiering.ledgers.copies import companions, has_ledgers, is_of_ledger, ledger_objects, uuid_of
 from tierfs.tiering.objects import JOBS_PREFIX
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, Tier
@@ -318,7 +318,7 @@ class BucketCheck:
 
 def _is_known(name: str, known: set[str]) -> bool:
     """Return whether an unrecorded object is not an orphan; `known` includes jobs, which may still be committed."""
-    return name in known or f"{name.rpartition('/')[0]}/" in known or is_of_ledger(name) or is_manifest(name)
+    return name in known or f"{name.rpartition('/')[0]}/" in known or is_of_ledger(name) or is_about_job(name)
 
 
 def unreachable(location_id: LocationId, why: str) -> Finding:

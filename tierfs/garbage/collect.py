@@ -16,12 +16,15 @@ from tierfs import object_names
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Fenced, PermissionDenied, TierfsError, Unavailable
+from tierfs.journal import batch_markers
 from tierfs.metadata import chains, policies, store, tables
 from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
+from tierfs.tiering.batch_job import is_about_job
+from tierfs.tiering.objects import job_of
 from tierfs.types import LocationId, Tier
 
 log = logging.getLogger(__name__)
@@ -33,6 +36,9 @@ _COMMITTED_TOGETHER = 100
 
 _LOOK_AGAIN_MS = 60 * 1000
 """Time after which rows that waited for the journal or for the clock are looked at again, whatever changed."""
+_MARKER_REST_MS = 24 * 3600 * 1000
+"""Pause of a marker that is still its application's last one; a day later there may be another."""
+
 _FIRST_RETRY_MS = 60 * 1000
 _LAST_RETRY_MS = 6 * 3600 * 1000
 """A failed deletion is tried after a minute, then twice as late each time, up to six hours."""
@@ -155,12 +161,14 @@ class Collector:
             published = txn.store.journal.published_sequence
             rows = list(islice(self._rows(txn, after), _BATCH_ROWS))
             void = [key for key, record in rows if _is_linked(txn, record)]
+            needed = {key for key, record in rows if _is_needed(txn, record)}
         due = [
             (key, record)
             for key, record in rows
-            if record.after_sequence <= published and record.tier in tiers and key not in void
+            if record.after_sequence <= published and record.tier in tiers and key not in void and key not in needed
         ]
         self._forget(void)
+        self._postpone([(key, record) for key, record in rows if key in needed and record.tier in tiers])
         return due, rows[-1][0] if rows else after, len(rows) == _BATCH_ROWS
 
     def _forget(self, void: list[bytes]) -> None:
@@ -169,6 +177,15 @@ class Collector:
             with self._metadata.write() as txn:
                 for key in void:
                     txn.delete(GARBAGE.name, key)
+
+    def _postpone(self, rows: list[tuple[bytes, GarbageRecord]]) -> None:
+        """Look at rows of markers that are still needed a day later."""
+        if rows:
+            with self._metadata.write() as txn:
+                for key, record in rows:
+                    later = replace(record, due_ms=txn.now_ms + _MARKER_REST_MS)
+                    txn.delete(GARBAGE.name, key)
+                    txn.put(GARBAGE, tables.pair(later.due_ms, later.sequence), later)
 
     def _uncertain(self) -> TierfsError | None:
         """Return why ownership of the bucket cannot be confirmed now, or None if confirmed. Raises Fenced."""
@@ -185,6 +202,7 @@ class Collector:
     def _delete_some(self, due: list[tuple[bytes, GarbageRecord]], uncertain: TierfsError | None) -> Collected:
         """Delete what a few rows name, then commit the outcome; a crash in between repeats the deletions."""
         errors = [self._delete(record, uncertain if record.tier is Tier.COLD else None) for _, record in due]
+        left = self._left_of_jobs(due, errors)
         total = Collected()
         with self._metadata.write() as txn:
             for (key, record), error in zip(due, errors, strict=True):
@@ -196,7 +214,33 @@ class Collector:
                     _put_off(txn, record, error)
                     total = total.plus(Collected.failure(record.name, error))
                 txn.delete(GARBAGE.name, key)
+            for garbage in left:
+                chains.add_garbage(txn, replace(garbage, due_ms=txn.now_ms))
         return total
+
+    def _left_of_jobs(
+        self, due: list[tuple[bytes, GarbageRecord]], errors: list[TierfsError | None]
+    ) -> list[GarbageRecord]:
+        """Return manifests and markers of the jobs whose last objects were deleted; set the errors of listings, so that
+        these deletions are repeated."""
+        last: dict[tuple[LocationId, str], int] = {}
+        for number, ((_, record), error) in enumerate(zip(due, errors, strict=True)):
+            job = job_of(record.name)
+            if record.tier is Tier.COLD and error is None and job and not is_about_job(record.name):
+                last[record.location_id, job] = number
+        left: list[GarbageRecord] = []
+        for (location_id, job), number in last.items():
+            try:
+                names = [stored.name for stored in self.storage_of(location_id).list(job)]
+            except TierfsError as exc:
+                errors[number] = exc
+                continue
+            if all(map(is_about_job, names)):
+                left += [
+                    GarbageRecord(due_ms=0, tier=Tier.COLD, location_id=location_id, name=name, length=0)
+                    for name in names
+                ]
+        return left
 
     def _delete(self, record: GarbageRecord, uncertain: TierfsError | None) -> TierfsError | None:
         """Delete a file or object, except a file that may not be garbage; return the error, or None."""
@@ -252,6 +296,12 @@ def _put_off(txn: WriteTransaction, record: GarbageRecord, error: TierfsError) -
 def _is_orphan(record: GarbageRecord) -> bool:
     """Return whether a local file was found without a record, by an older tierfs."""
     return record.tier is Tier.LOCAL and not record.object_id
+
+
+def _is_needed(txn: ReadTransaction, record: GarbageRecord) -> bool:
+    """Return whether a row wants the marker deleted that tells the versions of an application."""
+    marker = batch_markers.parse_name(record.name) if record.tier is Tier.COLD else None
+    return marker is not None and batch_markers.is_needed(txn, marker)
 
 
 def _is_linked(txn: ReadTransaction, record: GarbageRecord) -> bool:

@@ -2,13 +2,13 @@
 
 An unfinished multipart upload is in no listing of objects and yet paid for. Objects that a distributed writer put below
 `uploads/<job>/` are dead when no record names them, and nothing was added to the job for as long, or, while the job has
-an intent, for JOB_REST_MS. A manifest lives with the objects of its job. The bucket is listed first and the records are
+an intent, for JOB_REST_MS. Manifest and marker live with the objects of their job; the marker of an application's last
+commit stays. The bucket is listed first and the records are
 read afterwards, as for orphans.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -18,6 +18,7 @@ from tierfs.chunkstore.protocol import ChunkStorage, PendingUpload, StoredObject
 from tierfs.errors import TierfsError
 from tierfs.garbage.collect import Collected
 from tierfs.garbage.orphans import SEGMENTS_PREFIX
+from tierfs.journal import batch_markers
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metadata import chains
 from tierfs.metadata.entries import ENTRIES_PREFIX
@@ -26,16 +27,14 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.tiering import packs
-from tierfs.tiering.batch_job import is_manifest
+from tierfs.tiering.batch_job import is_about_job
 from tierfs.tiering.ledgers.copies import attempts, uuid_of
-from tierfs.tiering.objects import JOB_REST_MS, JOBS_PREFIX, jobs
+from tierfs.tiering.objects import JOB_REST_MS, JOBS_PREFIX, job_of, jobs
 from tierfs.tiering.packs import PACKS_PREFIX
 from tierfs.types import LocationId, Tier
 
 _OURS = (JOURNAL_PREFIX, JOBS_PREFIX, ENTRIES_PREFIX, "probe/", ".tmp/")
 """Prefixes of this store's objects besides segments/ and packs/; .tmp/ is where a directory keeps temporary files."""
-
-_JOB = re.compile(r"uploads/[^/]+/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ class DeadUploads:
         under_way = list(self._storage.uploads("")) if isinstance(self._storage, Uploads) else []
         written, newest = self._jobs(before_ms)
         for upload in under_way:
-            newest[_job_of(upload.name)] = max(newest.get(_job_of(upload.name), 0), upload.started_ms)
+            newest[job_of(upload.name)] = max(newest.get(job_of(upload.name), 0), upload.started_ms)
         pending = [upload for upload in under_way if upload.started_ms <= before_ms]
         with self._metadata.read() as txn:
             epoch = txn.store.store_epoch
@@ -74,7 +73,7 @@ class DeadUploads:
             dead = [intent for name, intent in jobs(txn).items() if name not in alive]
         pending = [upload for upload in pending if _is_ours(upload, epoch) or uuid_of(upload.name) in ours]
         ended = [DeadUpload(intent.name, "", intent.created_ms) for intent in dead]
-        unowned = [stored for stored in written if _job_of(stored.name) not in alive]
+        unowned = [stored for stored in written if job_of(stored.name) not in alive]
         return [*ended, *self._without_intent(pending, alive), *self._without_record(unowned)]
 
     def abort(self, dead: Iterable[DeadUpload]) -> Collected:
@@ -85,7 +84,7 @@ class DeadUploads:
                 if not self._end_job(upload.name):
                     committed.add(upload.name)
                 continue
-            if _job_of(upload.name) in committed:
+            if job_of(upload.name) in committed:
                 continue
             with self._metadata.write() as txn:
                 if not upload.upload_id:
@@ -121,7 +120,7 @@ class DeadUploads:
         """Return the objects of jobs without additions since `before_ms`, and the time of each job's last addition."""
         old: list[StoredObject] = []
         newest: dict[str, int] = {}
-        for job, listed in groupby(self._storage.list(JOBS_PREFIX), key=lambda stored: _job_of(stored.name)):
+        for job, listed in groupby(self._storage.list(JOBS_PREFIX), key=lambda stored: job_of(stored.name)):
             objects = list(listed)
             newest[job] = max(stored.modified_ms for stored in objects)
             if job and newest[job] <= before_ms:
@@ -133,7 +132,7 @@ class DeadUploads:
         with self._metadata.read() as txn:
             alive = {intent.name for _, intent in txn.scan(INTENTS)}
         for upload in pending:
-            if upload.name not in alive and _job_of(upload.name) not in alive_jobs:
+            if upload.name not in alive and job_of(upload.name) not in alive_jobs:
                 yield DeadUpload(upload.name, upload.upload_id, upload.started_ms)
 
     def _without_record(self, written: list[StoredObject]) -> Iterator[DeadUpload]:
@@ -142,18 +141,19 @@ class DeadUploads:
         names = {stored.name for stored in written}
         with self._metadata.read() as txn:
             named = {holder.name for _, holder in txn.scan(OBJECTS) if holder.name in names}
-        used = {_job_of(name) for name in named}
-        for stored in written:
-            if not object_names.is_ours(stored.name):
-                continue
-            if stored.name not in named and not (is_manifest(stored.name) and _job_of(stored.name) in used):
-                yield DeadUpload(stored.name, "", stored.modified_ms, stored.length_bytes)
+            used = {job_of(name) for name in named}
+            ours = (stored for stored in written if object_names.is_ours(stored.name))
+            unused = [stored for stored in ours if stored.name not in named]
+            dead = [stored for stored in unused if not self._tells(txn, stored.name, used)]
+        for stored in dead:
+            yield DeadUpload(stored.name, "", stored.modified_ms, stored.length_bytes)
 
-
-def _job_of(name: str) -> str:
-    """Return `uploads/<job>/`; empty for an object that lies in none."""
-    parsed = _JOB.match(name)
-    return parsed[0] if parsed is not None else ""
+    def _tells(self, txn: ReadTransaction, name: str, used: set[str]) -> bool:
+        """Return whether an object tells of a job that a recovery from objects has to know."""
+        if job_of(name) in used:
+            return is_about_job(name)
+        marker = batch_markers.parse_name(name)
+        return marker is not None and batch_markers.is_needed(txn, marker)
 
 
 def _is_ours(upload: PendingUpload, epoch: int) -> bool:

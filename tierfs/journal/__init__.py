@@ -6,8 +6,20 @@ sorts slots before checkpoints: one listing finds both. `cold_identity` checks w
 tier, by its mark and by the newest slot there; `owner_watch` asks it beside the changes of a process. `epochs`
 records each owner's epoch for the case that the journal is lost.
 
+`batch_markers` proves beside the objects of a distributed write that the journal names its commit.
+
 `reader` lists and fetches what a bucket holds; `replay` and `replay_rows` apply it to a database, for recovery,
 replicas and single segments. Order of a crash: object, journal, then deletion.
 """
 
-__all__ = ["checkpoint", "cold_identity", "epochs", "names", "owner_watch", "publish", "reader", "replay"]
+__all__ = [
+    "batch_markers",
+    "checkpoint",
+    "cold_identity",
+    "epochs",
+    "names",
+    "owner_watch",
+    "publish",
+    "reader",
+    "replay",
+]

@@ -1,9 +1,9 @@
 """Publish: the outbox becomes entries of the bucket's journal, one create-only slot after another.
 
 The journal is the fence (design §6). Crash order: intent committed (slot, range, attempt) -> slot created -> ownership
-confirmed by a listing -> rows dropped and the position moved in one commit. After a crash the same intent yields the
-same entry, and a slot that holds it already is our own. Before a slot is created, a listing must show the one before
-it: otherwise the place is not the store's cold tier (cold_identity.py).
+confirmed by a listing -> markers of batches put -> rows dropped and the position moved in one commit. After a crash the
+same intent yields the same entry, and a slot that holds it already is our own. Before a slot is created, a listing must
+show the one before it: otherwise the place is not the store's cold tier (cold_identity.py).
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import AlreadyExists, Conflict, Fenced, TierfsError, WrongColdTier
-from tierfs.journal import cold_identity
+from tierfs.journal import batch_markers, cold_identity
 from tierfs.journal.cold_identity import read_small
 from tierfs.journal.names import entry_slot, slot_name
-from tierfs.metadata import changes, store, tables
+from tierfs.metadata import batches, changes, store, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import Fencer, OwnerAsked, PublishIntent
+from tierfs.metadata.ledger_and_batch_records import BatchRecord
 from tierfs.metadata.records import StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import OUTBOX_NAME
@@ -50,6 +51,8 @@ _ENTRY_CHANGES = 10_000
 class _Entry:
     intent: PublishIntent
     data: bytes
+    committed: tuple[BatchRecord, ...]
+    """Batches that are complete with it."""
 
 
 class Publisher:
@@ -79,9 +82,15 @@ class Publisher:
                     self._skip(entry.intent)
                     continue
                 self._require_newest(entry.intent.slot, claims=claims)
+                for record in entry.committed:  # before anything can rely on their being published
+                    batch_markers.put(self._metadata, self._storage, record)
                 self._confirm(entry.intent)
                 entries, claims = entries + 1, False
         return entries
+
+    def mark_batches(self, *, after_sequence: int) -> None:
+        """Write the markers that an owner before this one may have left out, of commits after a change."""
+        batch_markers.put_all(self._metadata, self._storage, after_sequence=after_sequence)
 
     def require_ownership(self) -> None:
         """Verify by one listing that the place is ours and was not taken over, as before a deletion.
@@ -126,7 +135,7 @@ class Publisher:
                 txn.update_store(journal=replace(state, intent=intent))
         with self._metadata.read() as view:
             message = changes.entry_of(view, intent.slot, intent.first_sequence, intent.last_sequence, intent.attempt)
-        return _Entry(intent, changes.frame(message))
+        return _Entry(intent, changes.frame(message), tuple(batches.committed_by(message.changes)))
 
     def _create(self, entry: _Entry) -> bool:
         """Win the slot, or find that it holds this very entry already; return False when a void entry has it."""

@@ -368,6 +368,11 @@ def parse_batch_manifest(data: bytes, name: str) -> pb.BatchManifest:
     return _parse(data, name, pb.BatchManifest)
 
 
+def parse_batch_marker(data: bytes, name: str) -> pb.BatchMarker:
+    """Return the marker in an object's bytes; raises DataLoss naming the object."""
+    return _parse(data, name, pb.BatchMarker)
+
+
 def parse_segment_dump(data: bytes, name: str) -> pb.SegmentDump:
     """Return the piece of a segment's dump in its framed bytes; raises DataLoss naming the object."""
     return _parse(data, name, pb.SegmentDump)

@@ -97,14 +97,16 @@ class BatchState(IntEnum):
     BEGUN = 1
     """Its segments follow in the journal. Only a journal that ends in between leaves such a row."""
     WATERMARK = 2
-    """This version of the application and all below it count as committed."""
+    """This version of the application and all below it are forgotten: too old to tell whether they were committed."""
     DROPPED = 3
     """Only in the journal: the row is removed."""
+    RANGE = 4
+    """All versions from `first` on up to this one were committed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchRecord(Record):
-    """One version of an application that was committed."""
+    """One version of an application that was committed, or a range of them."""
 
     application: str
     batch: str
@@ -112,6 +114,9 @@ class BatchRecord(Record):
     segment_ids: tuple[int, ...] = ()
     state: BatchState = BatchState.COMMITTED
     job: str = ""
+    first: int = 0
+    sequence: int = 0
+    writer: str = ""
 
     @property
     def number(self) -> int:
@@ -124,6 +129,8 @@ class BatchRecord(Record):
         require(named, "a batch of an impossible application", self.application[:40])
         sound = units.decimal(self.batch, MAX_BATCH) is not None
         require(sound, "a batch with an impossible version", self.batch[:40])
+        require(len(self.writer.encode()) <= MAX_APPLICATION_BYTES, "a batch of an impossible writer", self.batch[:40])
+        require(self.first <= self.number, "a range of versions runs backwards", self.batch[:40])
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tierfs.errors import DataLoss
+from tierfs.joins import NO_JOINS, Joins
 from tierfs.metadata.journal_state import NOT_REMOVED, NOTHING_HELD_BACK, JournalState, OwnerView, Removal
 from tierfs.names import printable
 from tierfs.types import (
@@ -122,6 +123,7 @@ class SegmentRecord(Record):
     commit_id: int = 0
     file: IngestedFile = IngestedFile()
     removal: Removal = NOT_REMOVED
+    joins: Joins = NO_JOINS
 
     @property
     def birth(self) -> int:

@@ -31,7 +31,7 @@ class WriterInfo(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., host: _Optional[str] = ..., command: _Optional[str] = ..., since_ms: _Optional[int] = ...) -> None: ...
 
 class SegmentRecord(_message.Message):
-    __slots__ = ("version", "id", "parent_id", "name", "inode", "kind", "status", "successor_id", "start_offset", "length", "writer_epoch", "generation", "local", "cold", "created_ms", "modified_ms", "changed_ms", "sealed_ms", "recovered_ms", "active", "resumable", "writer", "stream_name", "predecessor_id", "first_offset", "first_byte_ms", "owner_view", "commit_id", "file", "removal")
+    __slots__ = ("version", "id", "parent_id", "name", "inode", "kind", "status", "successor_id", "start_offset", "length", "writer_epoch", "generation", "local", "cold", "created_ms", "modified_ms", "changed_ms", "sealed_ms", "recovered_ms", "active", "resumable", "writer", "stream_name", "predecessor_id", "first_offset", "first_byte_ms", "owner_view", "commit_id", "file", "removal", "joins")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +62,7 @@ class SegmentRecord(_message.Message):
     COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     FILE_FIELD_NUMBER: _ClassVar[int]
     REMOVAL_FIELD_NUMBER: _ClassVar[int]
+    JOINS_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     parent_id: int
@@ -92,7 +93,8 @@ class SegmentRecord(_message.Message):
     commit_id: int
     file: IngestedFile
     removal: Removal
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., kind: _Optional[int] = ..., status: _Optional[int] = ..., successor_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., local: _Optional[_Union[TierState, _Mapping]] = ..., cold: _Optional[_Union[TierState, _Mapping]] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., sealed_ms: _Optional[int] = ..., recovered_ms: _Optional[int] = ..., active: _Optional[bool] = ..., resumable: _Optional[bool] = ..., writer: _Optional[_Union[WriterInfo, _Mapping]] = ..., stream_name: _Optional[str] = ..., predecessor_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., first_byte_ms: _Optional[int] = ..., owner_view: _Optional[_Union[OwnerView, _Mapping]] = ..., commit_id: _Optional[int] = ..., file: _Optional[_Union[IngestedFile, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ...) -> None: ...
+    joins: Joins
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., kind: _Optional[int] = ..., status: _Optional[int] = ..., successor_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., local: _Optional[_Union[TierState, _Mapping]] = ..., cold: _Optional[_Union[TierState, _Mapping]] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., sealed_ms: _Optional[int] = ..., recovered_ms: _Optional[int] = ..., active: _Optional[bool] = ..., resumable: _Optional[bool] = ..., writer: _Optional[_Union[WriterInfo, _Mapping]] = ..., stream_name: _Optional[str] = ..., predecessor_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., first_byte_ms: _Optional[int] = ..., owner_view: _Optional[_Union[OwnerView, _Mapping]] = ..., commit_id: _Optional[int] = ..., file: _Optional[_Union[IngestedFile, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., joins: _Optional[_Union[Joins, _Mapping]] = ...) -> None: ...
 
 class Removal(_message.Message):
     __slots__ = ("path", "removed_ms", "due_ms", "segments", "directories", "bytes", "local_bytes", "cold_bytes", "uncovered_bytes", "active_bytes")
@@ -117,6 +119,14 @@ class Removal(_message.Message):
     uncovered_bytes: int
     active_bytes: int
     def __init__(self, path: _Optional[str] = ..., removed_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., segments: _Optional[int] = ..., directories: _Optional[int] = ..., bytes: _Optional[int] = ..., local_bytes: _Optional[int] = ..., cold_bytes: _Optional[int] = ..., uncovered_bytes: _Optional[int] = ..., active_bytes: _Optional[int] = ...) -> None: ...
+
+class Joins(_message.Message):
+    __slots__ = ("numbers", "names")
+    NUMBERS_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    numbers: _containers.RepeatedScalarFieldContainer[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, numbers: _Optional[_Iterable[int]] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class IngestedFile(_message.Message):
     __slots__ = ("mode", "modified_ns", "length")
@@ -553,7 +563,7 @@ class FailureRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., what: _Optional[str] = ..., name: _Optional[str] = ..., bytes: _Optional[int] = ..., attempts: _Optional[int] = ..., since_ms: _Optional[int] = ..., next_try_ms: _Optional[int] = ..., error_kind: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class BatchRecord(_message.Message):
-    __slots__ = ("version", "application", "batch", "committed_ms", "segment_ids", "state", "job")
+    __slots__ = ("version", "application", "batch", "committed_ms", "segment_ids", "state", "job", "first", "sequence", "writer")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     BATCH_FIELD_NUMBER: _ClassVar[int]
@@ -561,6 +571,9 @@ class BatchRecord(_message.Message):
     SEGMENT_IDS_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    WRITER_FIELD_NUMBER: _ClassVar[int]
     version: int
     application: str
     batch: str
@@ -568,7 +581,40 @@ class BatchRecord(_message.Message):
     segment_ids: _containers.RepeatedScalarFieldContainer[int]
     state: int
     job: str
-    def __init__(self, version: _Optional[int] = ..., application: _Optional[str] = ..., batch: _Optional[str] = ..., committed_ms: _Optional[int] = ..., segment_ids: _Optional[_Iterable[int]] = ..., state: _Optional[int] = ..., job: _Optional[str] = ...) -> None: ...
+    first: int
+    sequence: int
+    writer: str
+    def __init__(self, version: _Optional[int] = ..., application: _Optional[str] = ..., batch: _Optional[str] = ..., committed_ms: _Optional[int] = ..., segment_ids: _Optional[_Iterable[int]] = ..., state: _Optional[int] = ..., job: _Optional[str] = ..., first: _Optional[int] = ..., sequence: _Optional[int] = ..., writer: _Optional[str] = ...) -> None: ...
+
+class BatchMarker(_message.Message):
+    __slots__ = ("version", "store_id", "store_epoch", "job", "application", "batch", "written_ms", "committed", "forgotten")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    STORE_ID_FIELD_NUMBER: _ClassVar[int]
+    STORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    JOB_FIELD_NUMBER: _ClassVar[int]
+    APPLICATION_FIELD_NUMBER: _ClassVar[int]
+    BATCH_FIELD_NUMBER: _ClassVar[int]
+    WRITTEN_MS_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_FIELD_NUMBER: _ClassVar[int]
+    FORGOTTEN_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    store_id: str
+    store_epoch: int
+    job: str
+    application: str
+    batch: str
+    written_ms: int
+    committed: _containers.RepeatedCompositeFieldContainer[VersionRange]
+    forgotten: int
+    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., store_epoch: _Optional[int] = ..., job: _Optional[str] = ..., application: _Optional[str] = ..., batch: _Optional[str] = ..., written_ms: _Optional[int] = ..., committed: _Optional[_Iterable[_Union[VersionRange, _Mapping]]] = ..., forgotten: _Optional[int] = ...) -> None: ...
+
+class VersionRange(_message.Message):
+    __slots__ = ("first", "last")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
 
 class BatchManifest(_message.Message):
     __slots__ = ("version", "store_id", "store_epoch", "job", "application", "batch", "written_ms", "sealed", "part", "parts", "segments")

@@ -1,61 +1,73 @@
-"""Distributed writes among the objects of a bucket: identify objects below `uploads/` by their manifests.
+"""Distributed writes among the objects of a bucket: identify objects below `uploads/` by the manifests of their jobs.
 
-A manifest is written before its commit, and a version may be written by several jobs, of which one was committed. So
-one manifest per version is chosen: the last one of a job, and of several jobs one whose objects are all present, the
-first of those. Objects that no chosen manifest names are not linked.
+A manifest is written before its commit and proves nothing; a job counts if its marker is there, which is written when
+the journal names the commit. Of two marked jobs of one version, as an owner that was superseded may leave one, that of
+the newer owner counts. Objects of jobs without a marker, and those that no manifest names, are not linked.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound
+from tierfs.journal import batch_markers
+from tierfs.journal.batch_markers import Marker
 from tierfs.journal.cold_identity import read_small
 from tierfs.metadata import changes, untrusted
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.batches import Versions
 from tierfs.metadata.ledger_and_batch_records import BatchRecord
 from tierfs.recovery.rebuild_segment import FoundObject, LeftOver, checked_path
-from tierfs.tiering.batch_job import attempt_of, is_manifest
+from tierfs.tiering.batch_job import attempt_of, is_about_job, is_manifest
 
 _NOT_COMMITTED = "no commit that is known names it"
+_NOT_MARKED = "job {job} was not committed as far as the bucket tells: it has no marker"
 
 
 @dataclass(frozen=True, slots=True)
-class FoundBatch:
-    """A version of an application with the job that wrote it."""
+class FoundVersions:
+    """Committed versions of an application, as one marker tells them."""
 
     store_id: str
     application: str
-    batch: str
-    job: str
+    versions: Versions
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A manifest that may be chosen, and the place of its job's objects in the file."""
+    """A marked job that may be chosen, and the place of its objects in the file."""
 
-    batch: FoundBatch
-    written_ms: int
+    version: tuple[str, str, str]
+    """Store, application and version."""
+    job: str
+    epoch: int
     is_complete: bool
+    written_ms: int
     offset: int
     lines: int
 
     @property
-    def rank(self) -> tuple[bool, int, str]:
+    def as_versions(self) -> FoundVersions:
+        """The version that its marker's name tells, even of a damaged marker."""
+        store_id, application, batch = self.version
+        return FoundVersions(store_id, application, Versions(((int(batch), int(batch)),)))
+
+    @property
+    def rank(self) -> tuple[int, bool, int, str]:
         """Sort key; the greatest is chosen."""
-        return self.is_complete, -self.written_ms, self.batch.job
+        return self.epoch, self.is_complete, -self.written_ms, self.job
 
 
 def batch_objects(
-    storage: ChunkStorage, listed: Iterable[StoredObject], beside: Path, found: list[FoundBatch]
+    storage: ChunkStorage, listed: Iterable[StoredObject], beside: Path, found: list[FoundVersions]
 ) -> Iterator[FoundObject | LeftOver]:
-    """Identify the objects of a listing of `uploads/`; append the batches they belong to to `found`.
+    """Identify the objects of a listing of `uploads/`; append the committed versions that markers tell to `found`.
 
     Memory grows with the batches: their objects are kept in a file next to `beside`.
     """
@@ -66,52 +78,73 @@ def batch_objects(
         with path.open("wb") as file:
             for _, of_job in groupby(listed, key=lambda one: one.name.rpartition("/")[0]):
                 objects = {one.name: one for one in of_job}
-                candidate, rows, omitted = _look(storage, objects, file.tell())
+                markers = _markers(objects)
+                yield from _told(storage, markers, found)
+                candidate, rows, omitted = _look(storage, objects, list(markers.values()), file.tell())
                 yield from omitted
                 if candidate is None:
                     continue
                 for row in rows:
                     file.write(json.dumps(asdict(row)).encode() + b"\n")
-                batch = candidate.batch
-                other = chosen.get(key := (batch.store_id, batch.application, batch.batch))
+                found.append(candidate.as_versions)
+                other = chosen.get(candidate.version)
                 if other is None or candidate.rank > other.rank:
-                    chosen[key] = candidate
-                lost += [each for each in (candidate, other) if each is not None and each is not chosen[key]]
+                    chosen[candidate.version] = candidate
+                kept = chosen[candidate.version]
+                lost += [each for each in (candidate, other) if each is not None and each is not kept]
         for candidate in sorted(chosen.values(), key=lambda each: each.offset):
-            found.append(candidate.batch)
             yield from _read(path, candidate)
         for candidate in lost:
-            why = f"version {candidate.batch.batch} was written by another job too"
+            why = f"version {candidate.version[-1]} was committed by another job too"
             yield from (LeftOver(row.name, why) for row in _read(path, candidate))
     finally:
         path.unlink(missing_ok=True)
 
 
+def _markers(objects: Mapping[str, StoredObject]) -> dict[str, Marker]:
+    parsed = {name: batch_markers.parse_name(name) for name in objects}
+    return {name: marker for name, marker in parsed.items() if marker is not None}
+
+
+def _told(storage: ChunkStorage, markers: Iterable[str], found: list[FoundVersions]) -> Iterator[LeftOver]:
+    """Add the versions that markers hold; yield the damaged ones, of which the name still marks the job."""
+    for name in markers:
+        try:
+            found.append(FoundVersions(*batch_markers.read_marker(storage, name)))
+        except (DataLoss, NotFound) as exc:
+            yield LeftOver(name, str(exc))
+
+
 def _look(
-    storage: ChunkStorage, objects: Mapping[str, StoredObject], offset: int
+    storage: ChunkStorage, objects: Mapping[str, StoredObject], markers: Sequence[Marker], offset: int
 ) -> tuple[_Candidate | None, list[FoundObject], list[LeftOver]]:
-    """Return the chosen manifest of a job, the existing objects that it names, and the other objects."""
-    data = {name: one for name, one in objects.items() if not is_manifest(name)}
-    parts, damaged = _newest(storage, [name for name in objects if is_manifest(name)])
+    """Return a marked job, the existing objects that its manifest names, and the other objects."""
+    data = {name: one for name, one in objects.items() if not is_about_job(name)}
+    parts, left = _newest(storage, [name for name in objects if is_manifest(name)])
     if not parts:
-        return None, [], [*(LeftOver(name, _NOT_COMMITTED) for name in data), *damaged]
+        return None, [], [*(LeftOver(name, _NOT_COMMITTED) for name in data), *left]
     head = parts[0]
     rows: list[FoundObject] = []
     listed: list[str] = []
     try:
+        record = BatchRecord(application=head.application, batch=head.batch, job=head.job)
+        record.check()
+        marker = next((each for each in markers if each.is_of(record.application, record.number)), None)
+        if marker is None:
+            raise DataLoss(_NOT_MARKED.format(job=head.job))
         for part in parts:
             for segment in part.segments:
                 listed += (uploaded.name for uploaded in segment.objects)
                 rows += _described(head, segment, data)
         if len(set(listed)) < len(listed):
             raise DataLoss("its manifest gives the bytes of an object to several segments")
-        batch = FoundBatch(head.store_id, head.application, head.batch, head.job)
-        BatchRecord(application=batch.application, batch=batch.batch).check()
     except DataLoss as exc:
-        return None, [], [*(LeftOver(name, str(exc)) for name in data), *damaged]
+        return None, [], [*(LeftOver(name, str(exc)) for name in data), *left]
     named = {row.name for row in rows}
-    unnamed = [LeftOver(name, _NOT_COMMITTED) for name in data if name not in named]
-    return _Candidate(batch, head.written_ms, len(rows) == len(listed), offset, len(rows)), rows, [*unnamed, *damaged]
+    left += [LeftOver(name, _NOT_COMMITTED) for name in data if name not in named]
+    version = (head.store_id, record.application, record.batch)
+    is_complete = len(rows) == len(listed)
+    return _Candidate(version, marker.job, marker.epoch, is_complete, head.written_ms, offset, len(rows)), rows, left
 
 
 def _newest(storage: ChunkStorage, manifests: list[str]) -> tuple[list[pb.BatchManifest], list[LeftOver]]:

@@ -66,6 +66,8 @@ class Rebuilt:
     """0 if no checkpoint was used."""
     entries: int
     warnings: tuple[str, ...]
+    checkpoint_sequence: int = 0
+    """Last change in the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ class Rebuilder:
         except BaseException:
             metadata.close()
             raise
-        return Rebuilt(metadata, slot, len(items), warnings)
+        return Rebuilt(metadata, slot, len(items), warnings, manifest.last_sequence if manifest else 0)
 
     def _manifest(self, listing: JournalListing, slot: int) -> pb.CheckpointManifest | None:
         """Return the checkpoint's manifest; None for slot 0, before the first entry. Raises DataLoss."""
@@ -236,7 +238,7 @@ def recover_store(path: Path, choice: ColdChoice, report: OnProgress, clock: Clo
         rebuilt = owned(paths.metadata, storage, location, clock, report)
         with closing(rebuilt.metadata) as metadata:
             publisher = Publisher(metadata, storage)
-            losses = settle(metadata, publisher)
+            losses = settle(metadata, publisher, rebuilt.checkpoint_sequence)
             unknown = EntryRows(metadata, storage, metadata.write).restore_all()
             if rebuilt.warnings:  # spare the next recovery the longer replay
                 Checkpointer(metadata, storage, publisher, 1).checkpoint()
@@ -301,8 +303,8 @@ def _owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: C
     return rebuilt
 
 
-def settle(metadata: MetadataStore, publisher: Publisher) -> Losses:
-    """Settle the losses and publish them to the journal."""
+def settle(metadata: MetadataStore, publisher: Publisher, checkpoint_sequence: int = 0) -> Losses:
+    """Settle the losses and publish them to the journal; mark the batches that its entries after a checkpoint name."""
     losses = Losses()
     grace_ms = Settings().offload.grace_s * 1000
     loss.drop_false_garbage(metadata)
@@ -310,6 +312,7 @@ def settle(metadata: MetadataStore, publisher: Publisher) -> Losses:
     loss.undo_batches(metadata, grace_ms=grace_ms)
     losses.add(loss.settle(metadata, grace_ms=grace_ms))
     publisher.publish()
+    publisher.mark_batches(after_sequence=checkpoint_sequence)
     return losses
 
 

@@ -8,9 +8,11 @@ the rest of the journal -> checkpoint, without which that slot cannot be replaye
 from __future__ import annotations
 
 import socket
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -21,8 +23,8 @@ from tierfs.journal.checkpoint import Checkpointer
 from tierfs.journal.publish import Publisher
 from tierfs.journal.reader import JournalListing
 from tierfs.metadata import batches, changes, directories, journal_state, policies, tables, untrusted
+from tierfs.metadata.batches import Versions
 from tierfs.metadata.journal_state import MAX_EPOCH
-from tierfs.metadata.ledger_and_batch_records import BatchRecord
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
@@ -250,12 +252,16 @@ class Rebuilding:
         return RebuiltStore(name, group.path, segment.start_offset, segment.length, len(cover.chosen), cover.gaps)
 
     def _batches(self, found: Inventory) -> None:
-        """Record the versions that exist, so that an application that repeats one does not write it twice."""
-        ours = [batch for batch in found.batches if batch.store_id == found.store_id]
-        for first in range(0, len(ours), _BATCHES_PER_COMMIT):
+        """Record the versions that were committed, so that an application that repeats one does not write it twice."""
+        told: dict[str, list[Versions]] = defaultdict(list)
+        for each in found.batches:
+            if each.store_id == found.store_id:
+                told[each.application].append(each.versions)
+        applications = iter(told.items())
+        while some := list(islice(applications, _BATCHES_PER_COMMIT)):
             with self._unpublished() as txn:
-                for batch in ours[first : first + _BATCHES_PER_COMMIT]:
-                    batches.commit(txn, BatchRecord(application=batch.application, batch=batch.batch, job=batch.job))
+                for application, versions in some:
+                    batches.restore(txn, application, Versions.union(versions))
 
     def _metered(self, found: Inventory) -> Meter:
         self._meter.total_bytes = found.bytes

@@ -28,7 +28,7 @@ from tierfs.metadata import untrusted
 from tierfs.metadata.store import new_id
 from tierfs.names import printable
 from tierfs.parallel import Pool
-from tierfs.recovery.batches import FoundBatch, batch_objects
+from tierfs.recovery.batches import FoundVersions, batch_objects
 from tierfs.recovery.rebuild_segment import FoundObject, LeftOver, checked_path
 from tierfs.tiering.ledgers.copies import ledger_objects
 from tierfs.tiering.objects import JOBS_PREFIX, object_name
@@ -88,8 +88,8 @@ class Inventory:
     left: list[LeftOver] = field(default_factory=list)
     names: str = ""
     """Digest of all listed names, to detect writes and deletions during the recovery."""
-    batches: list[FoundBatch] = field(default_factory=list)
-    """Distributed writes with existing objects."""
+    batches: list[FoundVersions] = field(default_factory=list)
+    """Committed versions of distributed writes."""
     unproven: list[str] = field(default_factory=list)
     """Objects that were linked without a known CRC32C to compare them with."""
     _runs: dict[tuple[int, str], _InventoryRun] = field(default_factory=dict)
@@ -108,8 +108,8 @@ class Inventory:
 
         Raises NotFound when there are no objects, WrongColdTier when none of them is of the store that the mark names.
         """
-        if not self.stores and self.marked and self.has_ledgers:
-            return self.marked
+        if not self.stores and self.marked and (self.has_ledgers or self.batches or self.left):
+            return self.marked  # versions of distributed writes, or objects to list, are worth a store
         if not self.stores:
             raise NotFound("no object says that a tierfs store wrote it; there is nothing to recover")
         if self.marked in self.stores:

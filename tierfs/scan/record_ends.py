@@ -41,6 +41,10 @@ class ByteEnds:
         """See Cutter.size_bytes."""
         return end - start
 
+    def ends_at(self, listed: ListedSegment, position: int) -> bool:
+        """See Cutter.ends_at."""
+        return True
+
 
 class LineEnds(ByteEnds):
     """Lines end after their separators; the last one of a sealed segment ends with it."""
@@ -67,6 +71,12 @@ class LineEnds(ByteEnds):
         if stop == listed.end or found is None:
             self._unfinished[listed.segment_id] = (found or position, listed.end)
         return Cut(position) if found is None else Cut(found, found - position, stop == listed.end)
+
+    def ends_at(self, listed: ListedSegment, position: int) -> bool:
+        """See Cutter.ends_at. A CR may be half of a CRLF, so it ends nothing for certain."""
+        span = ByteRange(max(listed.start, position - self._form.separator.before_bytes - 1), position)
+        data = self._read(listed, span)
+        return bool(data) and self._form.separator.complete_bytes(data, final=False) == len(data)
 
     def _last(self, listed: ListedSegment, position: int, stop: int) -> int | None:
         """Return the last end of a line in [position, stop]."""
@@ -140,6 +150,10 @@ class EntryEnds:
     def size_bytes(self, listed: ListedSegment, start: int, end: int) -> int:
         """See Cutter.size_bytes."""
         return entry_offset(self._txn, listed.segment_id, end) - entry_offset(self._txn, listed.segment_id, start)
+
+    def ends_at(self, listed: ListedSegment, position: int) -> bool:
+        """See Cutter.ends_at."""
+        return True
 
     def _lengths(self, segment_id: SegmentId, start: int, end: int) -> Iterator[int]:
         for run in runs_of(self._txn, segment_id, start, end):

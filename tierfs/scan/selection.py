@@ -47,6 +47,18 @@ class Selection:
     modified_after_ms: int | None = None
     modified_before_ms: int | None = None
 
+    def selects(self, name: str) -> bool:
+        """Return whether a segment of this full name would be selected, whether or not it exists."""
+        parts = names.split(name)
+        for pattern in (pattern for path in self.paths for pattern in _expanded(path)):
+            wanted = [part for part in pattern.split("/") if part]
+            below = len(parts) - len(wanted)
+            if below < 0 or (below > 1 and not self.recursive):
+                continue
+            if all(_matcher(glob).match(part) for glob, part in zip(wanted, parts, strict=False)):
+                return self.name_glob is None or _matcher(self.name_glob).match(parts[-1]) is not None
+        return False
+
     def accepts(self, path: str, segment: SegmentRecord) -> bool:
         """Return whether the filters accept a segment."""
         if self.name_glob is not None and not _matcher(self.name_glob).match(path.rpartition("/")[2]):

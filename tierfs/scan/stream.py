@@ -21,6 +21,7 @@ from tierfs.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.metadata import chains, directories, entries
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.scan.extents import Place, PlaceConnections
@@ -30,6 +31,7 @@ from tierfs.scan.record_ends import ByteEnds, EntryEnds, LineEnds, Unfinished, e
 from tierfs.scan.selection import PinnedSegment, Pinner, Selection, Tail, place_of, select
 from tierfs.scan.stream_plan import (
     Cutter,
+    JoinedAway,
     ListedSegment,
     StreamOffset,
     StreamStretch,
@@ -104,7 +106,29 @@ class Listing:
             count = entries.count(txn, segment.id)
             end = count if end == length else entry_at(txn, segment.id, end)
             start, length = entry_at(txn, segment.id, start) if start else 0, count
-        return ListedSegment(segment.id, segment.birth, name, segment.sealed, segment.sealed_ms, start, end, length)
+        joins = tuple(join for join in segment.joins if join.is_of_several or self._selection.selects(join.name))
+        return ListedSegment(
+            segment.id, segment.birth, name, segment.sealed, segment.sealed_ms, start, end, length, joins
+        )
+
+
+def joined_elsewhere(
+    txn: ReadTransaction, start: StreamOffset, listed: Sequence[ListedSegment]
+) -> dict[SegmentId, JoinedAway]:
+    """Return open segments of an offset that were joined to segments which are not listed.
+
+    Looks at all segments, but only if an open one is gone.
+    """
+    there = {one.segment_id for one in listed} | {join.source_id for one in listed for join in one.joins}
+    gone = start.open.keys() - there
+    if not gone:
+        return {}
+    return {
+        join.source_id: JoinedAway(join.name, segment.name, join.source_end)
+        for _, segment in txn.scan(SEGMENTS)
+        for join in segment.joins
+        if join.source_id in gone and not join.is_of_several
+    }
 
 
 class _Going:
@@ -243,7 +267,8 @@ class Stream:
             return start
         with self._metadata.read() as txn, self._reader(txn) as reader:
             before, listed = self._listing.known, self._listing.at(txn, start)
-            begin, lost = reconcile(start, listed, self._metadata.store_id, txn.store.next_id, before)
+            elsewhere = joined_elsewhere(txn, start, listed)
+            begin, lost = reconcile(start, listed, self._metadata.store_id, txn.store.next_id, before, elsewhere)
             self._report(lost)
             if self._frozen is not None:
                 listed = tuple(self._as_frozen(listed, self._frozen))

@@ -12,9 +12,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from tierfs.errors import InvalidRequest
+from tierfs import ranges
+from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.joins import Join
 from tierfs.names import printable
-from tierfs.types import SegmentId
+from tierfs.types import ByteRange, SegmentId
 
 VERSION = 1
 
@@ -85,6 +87,27 @@ def _count(value: object) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class JoinedAway:
+    """The end of a segment that was concatenated to one that the stream does not read."""
+
+    name: str
+    target: str
+    length: int
+
+    def unread(self, position: int) -> list[str]:
+        """Return the loss if it was not read to its end."""
+        if position >= self.length:
+            return []
+        name, target = printable(self.name) or "one of several", printable(self.target)
+        return [
+            f"segment {name}, read up to {position} of {self.length}, was concatenated to {target}, which is not read"
+        ]
+
+
+NOWHERE: Mapping[SegmentId, JoinedAway] = {}
+
+
+@dataclass(frozen=True, slots=True)
 class ListedSegment:
     """A segment of the selection as it is now; positions are of bytes or of entries."""
 
@@ -98,6 +121,8 @@ class ListedSegment:
     """The end of the readable bytes or entries."""
     length: int
     """The end of all bytes or entries."""
+    joins: tuple[Join, ...] = ()
+    """Bytes that were other segments of the selection, or may have been."""
 
     @property
     def complete(self) -> bool:
@@ -129,6 +154,10 @@ class Cutter(Protocol):
         """Return the bytes between two positions."""
         ...
 
+    def ends_at(self, listed: ListedSegment, position: int) -> bool:
+        """Return whether a record ends at a position, whatever follows."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class StreamStretch:
@@ -153,11 +182,69 @@ def advance(
             break
         position = start.open.get(one.segment_id, one.start)
         has_more = one.end > position
-        cut = cutter.cut(one, position, budget, must=not step.size_bytes) if has_more else Cut(position)
+        cut = cut_around(start, one, position, cutter, budget, must=not step.size_bytes) if has_more else Cut(position)
         step.take(one, position, cut)
         if not cut.all:
             break
-    return step.offset() if step.changed else start
+    if not step.changed:
+        return start
+    for one in listed:
+        step.remember(one)
+    return step.offset()
+
+
+def read_before(start: StreamOffset, one: ListedSegment, position: int) -> list[ByteRange]:
+    """Return the ranges from a position on that were read in the segments that they come from.
+
+    Raises DataLoss if that is not known.
+    """
+    read: list[ByteRange] = []
+    for join in one.joins:
+        if join.end <= position or (join.birth > start.done and join.source_id not in start.open):
+            continue
+        till = start.open.get(join.source_id, join.source_end)
+        if join.is_of_several and till > join.source_start:
+            raise DataLoss(
+                f"segment {printable(one.path)}: many segments were concatenated to it since it was read up to "
+                f"{position}, and which of their rows were read before is unknown",
+                remedy=_NEW_CHECKPOINT,
+            )
+        read.append(ByteRange(max(position, join.start), max(position, join.start + till - join.source_start)))
+    return ranges.union(filter(None, read))
+
+
+def cut_around(
+    start: StreamOffset, one: ListedSegment, position: int, cutter: Cutter, budget: int | None, *, must: bool
+) -> Cut:
+    """Return a step through one segment without the ranges that were read in others before.
+
+    Raises DataLoss where a record crosses the edge of such a range.
+    """
+    size_bytes = 0
+    for skipped in read_before(start, one, position):
+        left = None if budget is None else budget - size_bytes
+        if left is not None and left <= 0:
+            return Cut(position, size_bytes, all=False)
+        if skipped.start > position:
+            part = replace(one, end=min(one.end, skipped.start), length=max(one.length, skipped.start + 1))
+            cut = cutter.cut(part, position, left, must=must and not size_bytes)
+            position, size_bytes = cut.end, size_bytes + cut.size_bytes
+            if position < skipped.start and not cut.all:
+                return Cut(position, size_bytes, all=False)
+        if position < skipped.start or not cutter.ends_at(one, skipped.end):
+            raise DataLoss(
+                f"segment {printable(one.path)}: its bytes {skipped.start} to {skipped.end} were read before they were "
+                "concatenated to it, and a line crosses their end or their beginning",
+                remedy=f"end segments with a line end before concat; now {_NEW_CHECKPOINT}",
+            )
+        position = skipped.end
+    left = None if budget is None else budget - size_bytes
+    if one.end <= position:
+        return Cut(position, size_bytes)
+    if left is not None and left <= 0:
+        return Cut(position, size_bytes, all=False)
+    cut = cutter.cut(one, position, left, must=must and not size_bytes)
+    return Cut(cut.end, size_bytes + cut.size_bytes, cut.all)
 
 
 def everything(start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cutter) -> StreamOffset:
@@ -176,10 +263,12 @@ def reconcile(
     store_id: str,
     next_id: int,
     before: Sequence[ListedSegment] = (),
+    elsewhere: Mapping[SegmentId, JoinedAway] = NOWHERE,
 ) -> tuple[StreamOffset, list[str]]:
     """Return the offset to continue from, and the losses since `start` was reached, a sentence each.
 
-    `before`: an earlier list, which names the deleted segments.
+    `before`: an earlier list, which names the deleted segments. `elsewhere`: segments that were joined to others which
+    are not listed.
     """
     if start.store != store_id:
         fresh = StreamOffset(store_id, start.read, bytes=start.bytes)
@@ -190,9 +279,15 @@ def reconcile(
         ]
     by_id = {one.segment_id: one for one in listed}
     kept, lost = dict(start.open), list(_changed_again(start, listed))
+    followed = {join.source_id for one in listed for join in one.joins}
     for segment_id, position in start.open.items():
         one = by_id.get(segment_id)
-        if one is None:
+        if one is None and segment_id in followed:
+            continue  # the rest of it is read in the segment that has it now
+        if one is None and segment_id in elsewhere:
+            del kept[segment_id]
+            lost += elsewhere[segment_id].unread(position)
+        elif one is None:
             name = next((printable(old.path) for old in before if old.segment_id == segment_id), str(segment_id))
             lost.append(f"segment {name}, read up to {position}, was deleted: what came behind it is not read")
             del kept[segment_id]
@@ -209,14 +304,34 @@ def stretches(start: StreamOffset, end: StreamOffset, listed: Sequence[ListedSeg
     """Return the stretches between two offsets that still exist, in the order of births."""
     if start.store != end.store:
         start = StreamOffset(end.store, end.read, bytes=start.bytes)
-    found = []
+    found: list[StreamStretch] = []
     for one in sorted(listed, key=lambda one: one.birth):
         if one.segment_id in start.open or start.done < one.birth <= end.done:
             first = max(one.start, start.open.get(one.segment_id, one.start))
             last = min(one.length, end.open.get(one.segment_id, one.length))
-            if last > first:
-                found.append(StreamStretch(one, first, last))
+            parts = ranges.gaps(ByteRange(first, max(first, last)), read_before(start, one, first))
+            found += (StreamStretch(one, part.start, part.end) for part in parts)
+        found += _moved(start, end, one, {other.segment_id for other in listed})
     return found
+
+
+def _moved(
+    start: StreamOffset, end: StreamOffset, one: ListedSegment, listed: set[SegmentId]
+) -> Iterator[StreamStretch]:
+    """Yield the stretches of a batch that lie in this segment only since, as their segments were joined to it."""
+    if one.birth <= end.done and end.open.get(one.segment_id, one.length) >= one.length:
+        return
+    for join in one.joins:
+        began = join.source_id in start.open or start.done < join.birth <= end.done
+        if join.is_of_several or join.source_id in listed or not began:
+            continue
+        if one.birth <= end.done and end.open.get(one.segment_id, one.length) > join.start:
+            continue  # the batch read these bytes here
+        first = start.open.get(join.source_id, join.source_start)
+        last = end.open.get(join.source_id, join.source_end)
+        by = join.start - join.source_start
+        if last > first:
+            yield StreamStretch(one, first + by, last + by)
 
 
 def missing_bytes(start: StreamOffset, end: StreamOffset, found: Sequence[StreamStretch], cutter: Cutter) -> int:
@@ -246,6 +361,18 @@ class _Step:
             self._sealed_ms = max(self._sealed_ms, one.sealed_ms)
         else:
             self._open[one.segment_id] = cut.end
+
+    def remember(self, one: ListedSegment) -> None:
+        """Keep positions in joined segments until the bytes that were theirs are passed; then drop them.
+
+        One that was not begun yet would count as finished, since `done` passes its birth.
+        """
+        position = self._open.get(one.segment_id, one.start if one.birth > self._done else one.length)
+        for join in one.joins:
+            if position >= join.end:
+                self._open.pop(join.source_id, None)
+            elif join.source_id not in self._open and join.birth > self._start.done:
+                self._open[join.source_id] = join.source_start
 
     def offset(self) -> StreamOffset:
         """The offset at the end of the step."""

@@ -76,7 +76,7 @@ def commit(txn: WriteTransaction, batch: WriteBatch) -> bool:
     record = batch.record
     intent = require_job(txn, record.job)
     txn.delete(INTENTS.name, record.job.encode())
-    if batches.is_committed(txn, record.application, record.number):
+    if batches.is_committed(txn, record.application, record.number, record.writer):
         return False
     batches.begin(txn, record)
     creation = _Creation(txn, batch, intent.store_epoch)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 from tierfs import names, units
 from tierfs.errors import Conflict, InvalidRequest, Sealed
+from tierfs.joins import Join, Joins
 from tierfs.metadata import chain_edits, chains, changes, directories
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -79,7 +80,8 @@ def concat(
             txn,
             replace(concatenation.target, active=False, resumable=False),
             _cut(txn, concatenation.source),
-            concatenation.range,
+            concatenation,
+            names.join(names.split(source_name)),
         )
         return concatenation, ended
 
@@ -91,12 +93,20 @@ def _cut(txn: WriteTransaction, source: SegmentRecord) -> SegmentRecord:
     return source
 
 
-def _apply(txn: WriteTransaction, target: SegmentRecord, source: SegmentRecord, span: ByteRange) -> None:
+def _apply(
+    txn: WriteTransaction,
+    target: SegmentRecord,
+    source: SegmentRecord,
+    concatenation: Concatenation,
+    source_name: str,
+) -> None:
+    span = concatenation.range
     # Order in the journal: chunks past the target's end, invisible to readers; its new end; removal of the source.
     local, cold = (chain_edits.append_chain(txn, target, source, tier) for tier in Tier)
     grown = replace(
         target,
         length=span.end,
+        joins=_joins(concatenation, source_name),
         local=local,
         cold=cold,
         generation=target.generation + 1,
@@ -106,3 +116,14 @@ def _apply(txn: WriteTransaction, target: SegmentRecord, source: SegmentRecord, 
     changes.put_segment(txn, grown)
     txn.touch(inode=grown.inode, segment_id=grown.id)
     delete.forget(txn, source)
+
+
+def _joins(concatenation: Concatenation, source_name: str) -> Joins:
+    """Return where the target's bytes come from: the source, and what had been joined to that."""
+    target, source, span = concatenation.target, concatenation.source, concatenation.range
+    if not span:
+        return target.joins
+    by = span.start - source.start_offset
+    inner = [join.moved(by) for join in source.joins if join.start >= source.start_offset]
+    own = Join(span.start, span.end, source.id, source.birth, source.birth, source.start_offset, source_name)
+    return Joins.of([*target.joins, *inner, own])

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tierfs import names, units
+from tierfs.app.batch_write import Acknowledge
 from tierfs.app.sources import split_url
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import batches
@@ -15,7 +16,8 @@ from tierfs.spark.options import Given, RowType, StoreOptions
 _READ_ONLY = ("endpointUrl", "region", "profile")
 """Options for reaching a bucket by its URL; a store has its own."""
 
-_WRITE_OPTIONS = ("store", "path", "into", "type", "lineSep", "keyColumn", "seal", "txnAppId", "txnVersion")
+_TRANSACTION = ("txnAppId", "txnVersion")
+_WRITE_OPTIONS = ("store", "path", "into", "type", "lineSep", "keyColumn", "seal", "acknowledge", *_TRANSACTION)
 _STREAM_OPTIONS = (*(name for name in _WRITE_OPTIONS if name != "txnVersion"), "checkpointLocation", "queryName")
 """Spark passes its own options on, the last two."""
 
@@ -37,6 +39,7 @@ class WriteOptions:
     application: str | None
     version: int | None
     """Of a batch; streams number theirs themselves."""
+    acknowledge: Acknowledge
 
     @classmethod
     def of(cls, options: Mapping[str, str], *, stream: bool = False) -> WriteOptions:
@@ -62,6 +65,7 @@ class WriteOptions:
             seal=given.text("seal") is None or given.flag("seal"),
             application=application,
             version=version,
+            acknowledge=given.choice("acknowledge", Acknowledge, Acknowledge.JOURNAL),
         )
 
 

@@ -249,7 +249,7 @@ def require_append(*, overwrite: bool) -> None:
 def begin(options: WriteOptions) -> WriteJob:
     """Begin a write, and put one object to prove that executors can. Raises whatever prevents the write."""
     with open_store(options.where) as store:
-        job = batch_write.begin(store, options.application, options.into, seal=options.seal)
+        job = batch_write.begin(store, options.application, options.into, version=options.version, seal=options.seal)
         try:
             with job.upload.task(0) as task:
                 probe = task.open("probe")
@@ -262,12 +262,14 @@ def begin(options: WriteOptions) -> WriteJob:
     return job
 
 
-def commit(options: WriteOptions, job: WriteJob, done: Iterable[TaskResult], version: int) -> None:
+def commit(
+    options: WriteOptions, job: WriteJob, done: Iterable[TaskResult], version: int, query_id: str | None = None
+) -> None:
     """Make all segments that the tasks of a job uploaded. Raises what the commit raises."""
     uploaded = [segment for one in done for segment in one.uploaded]
     _require_own_names(uploaded)
     with open_store(options.where) as store:
-        batch_write.commit(store, job, uploaded, version)
+        batch_write.commit(store, job, uploaded, version, acknowledge=options.acknowledge, writer=query_id or "")
 
 
 def abort(options: WriteOptions, job: WriteJob) -> None:
@@ -314,7 +316,8 @@ class TierfsStreamWriter(DataSourceStreamArrowWriter):
             done = results(messages)
             application = self._application(done)
             self._require_newest(application, batchId)
-            commit(self._options, replace(done[0].job, application=application), done, batchId)
+            query_id = next((one.query_id for one in done if one.query_id), None)
+            commit(self._options, replace(done[0].job, application=application), done, batchId, query_id)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Turn the uploads into garbage; if no task ended well, `gc` does, because no report names the job."""

@@ -7,8 +7,8 @@ leaves an intent and objects: `gc` finds them once nothing was added for JOB_RES
 Spark runs `begin`, `commit` and `abort` in separate processes, so only the job's id is kept between them.
 
 Manifests `uploads/<job>/manifest-…` map a job's objects to segments, for a recovery that has nothing but objects. They
-are written before the commit, so one that was never committed may exist until its job is collected: readers use one
-manifest per version of an application, and only if every object is present.
+are written before the commit, so one that was never committed may exist until its job is collected: readers use those
+of jobs with a marker (journal/batch_markers.py). Both go with the last of the job's objects.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tierfs import object_names
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import DataLoss, InvalidRequest, NotDirectory, Unavailable
+from tierfs.journal import batch_markers
 from tierfs.metadata import batches, chains, changes, directories, policies, store
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.ledger_and_batch_records import BatchRecord, UploadedObject, UploadedSegment
@@ -52,6 +53,11 @@ _PART_BYTES = 4 * 1024 * 1024
 def is_manifest(name: str) -> bool:
     """Return whether an object's name is that of a part of a manifest."""
     return object_names.MANIFEST.fullmatch(name) is not None
+
+
+def is_about_job(name: str) -> bool:
+    """Return whether an object below `uploads/` tells of its job, and holds no bytes of segments."""
+    return is_manifest(name) or batch_markers.parse_name(name) is not None
 
 
 def attempt_of(name: str) -> str:
@@ -171,7 +177,14 @@ class BatchJobs:
             _policy(txn, into)
 
     def commit(
-        self, job: str, application: str, version: int, segments: Sequence[UploadedSegment], *, seal: bool
+        self,
+        job: str,
+        application: str,
+        version: int,
+        segments: Sequence[UploadedSegment],
+        *,
+        seal: bool,
+        writer: str = "",
     ) -> Committed:
         """Make all segments of the job, exactly once per application and version. Idempotent.
 
@@ -185,13 +198,13 @@ class BatchJobs:
                 f"one write of {len(segments)} segments",
                 remedy=f"write at most {MAX_SEGMENTS}: repartition or coalesce",
             )
-        if self._is_committed(application, version, segments):
+        if self._is_committed(application, version, segments, writer):
             self.abort(job)
             return self._repeated()
         listed = self._listed(job)
         uploaded = verified(segments, listed)
         try:
-            return self._commit(job, application, version, uploaded, listed, seal=seal)
+            return self._commit(job, application, version, uploaded, listed, seal=seal, writer=writer)
         except GivenUp:
             if self._is_committed(application, version, ()):
                 return self._repeated()  # another process committed the same job
@@ -206,21 +219,32 @@ class BatchJobs:
         listed: Mapping[str, StoredObject],
         *,
         seal: bool,
+        writer: str,
     ) -> Committed:
-        record, store = self._reserve(job, application, version, len(uploaded))
+        reserved, store = self._reserve(job, application, version, len(uploaded))
+        record = replace(reserved, writer=writer)
         now_ms = self._metadata.clock.now_ms()
-        manifest = put_manifest(self._storage, store, record, uploaded, seal=seal, now_ms=now_ms)
         used = {item.name for segment in uploaded for item in segment.objects}
+        manifest: list[str] = []
+        if used:
+            manifest = put_manifest(self._storage, store, record, uploaded, seal=seal, now_ms=now_ms)
         with self._metadata.write() as txn:
             made = batch_commit.commit(txn, WriteBatch(record, uploaded, seal, self._location_id))
             self._add_garbage(txn, [stored for stored in listed.values() if not made or stored.name not in used])
             if not made:
                 self._add_garbage(txn, [StoredObject(name, 0, "") for name in manifest])
+            elif not used:  # no object of the job takes its marker along; it stays while it is needed
+                self._add_garbage(txn, [StoredObject(batch_markers.marker_name(record, store.store_epoch), 0, "")])
         if not made:
             return self._repeated()
         with self._metadata.read() as view:
             sequence = view.store.next_outbox - 1
         return Committed(len(uploaded), sum(segment.length for segment in uploaded), sequence=sequence)
+
+    def repeated(self, application: str, version: int) -> Committed | None:
+        """Return the result of a version that was committed before; None for any other."""
+        batches.check(application, version)
+        return self._repeated() if self._is_committed(application, version, ()) else None
 
     def abort(self, job: str) -> int:
         """Make the objects of a job garbage; return their number, 0 for a job that was committed or abandoned."""
@@ -241,10 +265,12 @@ class BatchJobs:
         with self._metadata.read() as txn:
             return Committed(repeated=True, sequence=txn.store.next_outbox - 1)
 
-    def _is_committed(self, application: str, version: int, segments: Sequence[UploadedSegment]) -> bool:
+    def _is_committed(
+        self, application: str, version: int, segments: Sequence[UploadedSegment], writer: str = ""
+    ) -> bool:
         """Return whether a version was committed; if not, raise for names that cannot be made."""
         with self._metadata.read() as txn:
-            done = batches.is_committed(txn, application, version)
+            done = batches.is_committed(txn, application, version, writer)
             if not done:
                 batch_commit.check_names(txn, segments)
         return done

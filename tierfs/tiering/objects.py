@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import base64
 import logging
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -224,6 +225,15 @@ def abandon_all(metadata: MetadataStore) -> int:
 def is_job(intent: IntentRecord) -> bool:
     """Return whether an intent is that of a job."""
     return object_names.is_job(intent.name)
+
+
+def job_of(name: str) -> str:
+    """Return the `uploads/<job>/` that an object lies in; empty for other objects."""
+    parsed = _JOB.match(name)
+    return parsed[0] if parsed is not None else ""
+
+
+_JOB = re.compile(r"uploads/[^/]+/")
 
 
 def jobs(txn: ReadTransaction) -> dict[str, IntentRecord]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -14,8 +14,10 @@ from pyspark.sql import functions as F
 
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest
 from tierfs.ledger.unbatch import unbatch
+from tierfs.names import printable
 from tierfs.parallel import OnProgress, unseen
 from tierfs.spark import register
+from tierfs.spark.jobs.table_run import UNNAMED, TableRun
 from tierfs.spark.jobs.tasks import Result, explained, stages_watched
 from tierfs.spark.options import ReadOptions, RowType
 from tierfs.spark.planning import check
@@ -57,7 +59,9 @@ class Exporting:
     compression: str = "zstd"
     if_there: IfThere = IfThere.REFUSE
     verify: bool = False
-    """Read the table back and compare."""
+    """Read the table back and compare, before it is in the target."""
+    run: str = ""
+    """Makes the export happen once: repeating a run that is done writes nothing. Needed to append."""
 
 
 def export(
@@ -70,30 +74,81 @@ def export(
     show: OnProgress = unseen,
     total_bytes: int = 0,
 ) -> Result:
-    """Write the rows at and below `paths` to the directory `target`, any that Spark writes to.
+    """Write the rows at and below `paths` to the directory `target`, any that Spark writes to. See table_run.py.
 
     Raises AlreadyExists for a target that is not empty, NotFound for a path, and DataLoss when reading the table
-    back gives other rows.
+    back gives other rows; then the target is as it was.
     """
+    if how.if_there is IfThere.APPEND and not how.run:
+        raise InvalidRequest(
+            "an export that appends needs a name, so that its repeat adds nothing", remedy="--run NAME"
+        )
+    run, what = TableRun(spark, target, how.run or UNNAMED), _what(paths, how)
+    overwrites = how.if_there is IfThere.OVERWRITE
+    if how.run and not overwrites and (sums := run.finished()) is not None:
+        _require_same(sums, what, target)
+        return _result(run, target, how, sums, repeated=True)
+    sums = run.written()
+    if sums is not None and not overwrites:
+        _require_same(sums, what, target)
+    if sums is None or sums["of"] != what:
+        sums = {**_write(spark, run, store, paths, how, show, total_bytes), "of": what}
+        run.complete(sums)
+    if overwrites:
+        run.clear()
+    run.publish(sums)
+    return _result(run, target, how, sums, repeated=False)
+
+
+def _what(paths: Sequence[str], how: Exporting) -> list[Any]:
+    """Return what a run exports, as its documents keep it."""
+    return [sorted(paths), str(how.row_type), how.unbatch, list(how.partition_by)]
+
+
+def _require_same(sums: Mapping[str, Any], what: list[Any], target: str) -> None:
+    """Raise AlreadyExists for a run of another export: its repeat would pass for this one."""
+    if sums["of"] != what:
+        exported = ", ".join(map(printable, sums["of"][0]))
+        raise AlreadyExists(
+            f"{target} holds a run of this name that exported {exported} in its own way",
+            remedy="repeat that export as it was, name another run: --run NAME, or replace the table: --overwrite",
+        )
+
+
+def _write(
+    spark: SparkSession,
+    run: TableRun,
+    store: str,
+    paths: Sequence[str],
+    how: Exporting,
+    show: OnProgress,
+    total_bytes: int,
+) -> dict[str, Any]:
+    """Write the table aside, and read it back if that is wanted; return its sums."""
     options = {"store": store, "type": str(how.row_type), "recursiveFileLookup": "true"}
     check(ReadOptions.of({**options, "paths": json.dumps(list(paths))}))
-    _require_room(spark, target, how)
+    if how.if_there is IfThere.REFUSE:
+        run.require_room()
     register(spark)
     with explained():
         frame = _unbatched(spark.read.format("tierfs").options(**options).load(list(paths)), how)
         _require_columns(frame, how.partition_by)
+        run.begin()
         seen = Observation()
         observed = frame.observe(seen, *_sums(frame, how.row_type))
-        mode = "overwrite" if how.if_there is IfThere.OVERWRITE else "append"
-        writer = observed.write.mode(mode).option("compression", how.compression)
+        writer = observed.write.option("compression", how.compression)
         with stages_watched(spark, show, total_bytes):
-            writer.partitionBy(*how.partition_by).parquet(target)
+            writer.partitionBy(*how.partition_by).parquet(run.table)
         sums: dict[str, Any] = dict(seen.get)
         if how.verify:
-            _verify(spark.read.schema(frame.schema).parquet(target), how.row_type, sums)
-    files, file_bytes = _files(spark, target)
+            _verify(spark.read.schema(frame.schema).parquet(run.table), how.row_type, sums)
+    return sums
+
+
+def _result(run: TableRun, target: str, how: Exporting, sums: Mapping[str, Any], *, repeated: bool) -> Result:
+    files, file_bytes = run.size()
     row = (target, str(how.row_type), sums["rows"], sums["bytes"] or 0, _hex(sums["checksum"]), files, file_bytes)
-    return Result(COLUMNS, [row], {"rows_written": sums["rows"]})
+    return Result(COLUMNS, [row], {"rows_written": 0 if repeated else sums["rows"], "repeated": repeated})
 
 
 def _unbatched(frame: DataFrame, how: Exporting) -> DataFrame:
@@ -143,33 +198,6 @@ def _require_columns(frame: DataFrame, wanted: Sequence[str]) -> None:
         raise InvalidRequest(f"rows have no column {unknown[0]}", remedy=f"they have {', '.join(frame.columns)}")
     if set(wanted) == set(frame.columns):
         raise InvalidRequest("a table needs a column besides those of --partition-by")
-
-
-def _require_room(spark: SparkSession, target: str, how: Exporting) -> None:
-    """Raise AlreadyExists for a target that is not empty, InvalidRequest if reading back would prove nothing."""
-    if how.verify and how.if_there is IfThere.APPEND:
-        raise InvalidRequest("a table that is appended to has more rows", remedy="leave --verify or --append out")
-    files, path = _file_system(spark, target)
-    if how.if_there is IfThere.REFUSE and files.exists(path) and len(files.listStatus(path)):
-        raise AlreadyExists(f"{target} holds something", remedy="add to it with --append, or replace it: --overwrite")
-
-
-def _files(spark: SparkSession, target: str) -> tuple[int, int]:
-    """Return the Parquet files of a table, and their bytes."""
-    files, path = _file_system(spark, target)
-    found, count, size_bytes = files.listFiles(path, True), 0, 0
-    while found.hasNext():
-        one = found.next()
-        if one.getPath().getName().endswith(".parquet"):
-            count, size_bytes = count + 1, size_bytes + one.getLen()
-    return count, size_bytes
-
-
-def _file_system(spark: SparkSession, target: str) -> tuple[Any, Any]:
-    with explained():
-        jvm: Any = spark.sparkContext._jvm
-        path = jvm.org.apache.hadoop.fs.Path(target)
-        return path.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration()), path
 
 
 def _hex(checksum: int | None) -> str:

@@ -23,7 +23,7 @@ from pyspark.sql.types import BinaryType, StringType
 
 from tierfs import names
 from tierfs.app import batch_write
-from tierfs.app.batch_write import UploadSpec, WriteJob, Written
+from tierfs.app.batch_write import Acknowledge, UploadSpec, WriteJob, Written
 from tierfs.app.store import Store
 from tierfs.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, TierfsError
 from tierfs.metadata import directories
@@ -150,6 +150,7 @@ class Batch:
 
     application: str | None = None
     version: int = 0
+    acknowledge: Acknowledge = Acknowledge.JOURNAL
 
 
 def ingest_files(
@@ -168,8 +169,8 @@ def ingest_files(
     Raises AlreadyExists for existing segments unless they are to be skipped, Conflict for a file that changes.
     """
     batch = batch or Batch()
-    if _is_done(store, batch):
-        return _repeated()
+    if (before := _written_before(store, batch)) is not None:
+        return before
     files = files_of(sources)
     skipped = set(existing(store, into, (one.name for one in files))) if skip_existing else set()
     above = names.split(into)
@@ -206,8 +207,8 @@ def ingest(
     Raises InvalidRequest for columns, keys or values that cannot be written, AlreadyExists for existing segments.
     """
     batch = batch or Batch()
-    if _is_done(store, batch):
-        return _repeated()
+    if (before := _written_before(store, batch)) is not None:
+        return before
     _require_columns(frame, key, value, order_by)
     with explained():
         order = {f"order{number}": F.col(name) for number, name in enumerate(order_by)}
@@ -290,7 +291,7 @@ def _committed(
     job = batch_write.begin(store, batch.application, into, seal=seal)
     try:
         uploaded = [segment for some in upload(job) for segment in some]
-        done = batch_write.commit(store, job, uploaded, batch.version)
+        done = batch_write.commit(store, job, uploaded, batch.version, acknowledge=batch.acknowledge)
     except BaseException:
         batch_write.abort(store, job)
         raise
@@ -298,12 +299,12 @@ def _committed(
     return Result(COLUMNS, sorted(rows), _summary(done, skipped))
 
 
-def _is_done(store: Store, batch: Batch) -> bool:
-    return batch.application is not None and batch_write.is_committed(store, batch.application, batch.version)
-
-
-def _repeated() -> Result:
-    return Result(COLUMNS, [], _summary(Written(0, 0, repeated=True, published=True), 0))
+def _written_before(store: Store, batch: Batch) -> Result | None:
+    """Return the result of a batch that was committed before, once the journal names it."""
+    if batch.application is None:
+        return None
+    done = batch_write.repeated(store, batch.application, batch.version, acknowledge=batch.acknowledge)
+    return None if done is None else Result(COLUMNS, [], _summary(done, 0))
 
 
 def _summary(done: Written, skipped: int) -> dict[str, Any]:

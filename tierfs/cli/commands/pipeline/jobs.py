@@ -44,8 +44,13 @@ _FORMATS = ("parquet", "json", "csv", "orc", "text")
     help="With --key: format of SOURCEs.",
 )
 @click.option("--application", metavar="NAME", help="With --version: ingest once, even if the job is repeated.")
+@click.option("--version", type=click.IntRange(0), help="With --application: number of the ingest.")
 @click.option(
-    "--version", type=click.IntRange(0), help="With --application: number of the ingest; a later one is higher."
+    "--acknowledge",
+    type=click.Choice(("journal", "local")),
+    default="journal",
+    show_default=True,
+    help="Succeed when the bucket's journal names the segments, or when this disk does.",
 )
 @click.option("--skip-existing", is_flag=True, help="Leave out files whose segments exist.")
 @click.option("--no-seal", is_flag=True, help="Leave the segments open.")
@@ -61,6 +66,7 @@ def ingest(
     file_format: str,
     application: str | None,
     version: int | None,
+    acknowledge: str,
     skip_existing: bool,
     no_seal: bool,
     master: str | None,
@@ -79,11 +85,12 @@ def ingest(
     job = job_of(master, settings)
     check_output(output)
     with running(session, "ingest", job) as (spark, store, show):
+        from tierfs.app.batch_write import Acknowledge
         from tierfs.spark.jobs.ingest import Batch, ingest_files
         from tierfs.spark.jobs.ingest import ingest as ingest_rows
         from tierfs.spark.jobs.tasks import explained
 
-        batch, seal = Batch(application, version or 0), not no_seal
+        batch, seal = Batch(application, version or 0, Acknowledge(acknowledge)), not no_seal
         if key is None:
             result = ingest_files(
                 spark, store, sources, into, batch=batch, skip_existing=skip_existing, seal=seal, show=show
@@ -180,8 +187,9 @@ _COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
     show_default=True,
     help="Compression of the table.",
 )
-@click.option("--append", "if_there", flag_value="append", help="Add to the content of DIR.")
+@click.option("--append", "if_there", flag_value="append", help="Add to the content of DIR; with --run.")
 @click.option("--overwrite", "if_there", flag_value="overwrite", help="Replace the content of DIR.")
+@click.option("--run", metavar="NAME", default="", help="Export once: repeating a run that is done writes nothing.")
 @click.option("--verify", is_flag=True, help="Read the table back and compare it.")
 @job_options
 def export(
@@ -193,6 +201,7 @@ def export(
     partition_by: str,
     compression: str,
     if_there: str | None,
+    run: str,
     verify: bool,
     master: str | None,
     settings: Sequence[str],
@@ -200,23 +209,27 @@ def export(
     """Write segments at and below PATHs to a Parquet table.
 
     Rows are lines or bytes of segments, or entries or messages of ledgers. Fails if DIR is not empty, without --append
-    or --overwrite. Rows, bytes and a checksum of all rows are counted while they are written.
+    or --overwrite. Rows, bytes and a checksum of all rows are counted while they are written. The table is written
+    aside and moved into DIR when it is whole; an export that was killed is repeated with the same command.
     """
     job = job_of(master, settings)
     with running(session, "export", job) as (spark, store, show):
         from tierfs.scan.scrubbing import wanted_segments
         from tierfs.spark.jobs.export import Exporting, IfThere
-        from tierfs.spark.jobs.export import export as run
+        from tierfs.spark.jobs.export import export as write
         from tierfs.spark.options import RowType
 
         columns = tuple(name for name in partition_by.split(",") if name)
-        how = Exporting(RowType(row_type), unbatch, columns, compression, IfThere(if_there or "error"), verify)
+        how = Exporting(RowType(row_type), unbatch, columns, compression, IfThere(if_there or "error"), verify, run)
         names = [store.segment_of_path(path) for path in paths]
         _, total_bytes = wanted_segments(store.metadata, names)
-        result = run(spark, str(store.path), names, target, how, show=show, total_bytes=total_bytes)
+        result = write(spark, str(store.path), names, target, how, show=show, total_bytes=total_bytes)
     row = result.as_json()["rows"][0]
     counted = f"{row['rows']:,} rows, {output.size(row['bytes'])}, checksum {row['checksum']}"
-    finish(session, result, None, f"{counted}{', read back and equal' if verify else ''}")
+    if result.summary["repeated"]:
+        finish(session, result, None, f"this run was exported before: {counted}")
+    else:
+        finish(session, result, None, f"{counted}{', read back and equal' if verify else ''}")
 
 
 _HTML = ".html"

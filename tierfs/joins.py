@@ -1,0 +1,96 @@
+"""Where a segment's bytes come from that `concat` appended, for readers who read them in the segment of before.
+
+Bounded, as each append writes the segment's record: past MAX_JOINS the two oldest become one of several sources, of
+which only the births are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from tierfs.types import ByteRange, SegmentId
+
+MAX_JOINS = 32
+"""Some 2 KiB of a record. A stream that follows sees each concat; only one that lags meets older ones."""
+
+_NUMBERS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    """Bytes of a segment that were another segment's."""
+
+    start: int
+    end: int
+    source_id: SegmentId
+    birth: int
+    """Of the source; of several the first one's."""
+    last_birth: int
+    source_start: int
+    """Offset of the first of these bytes in the source."""
+    name: str
+    """Full name of the source; empty for several."""
+
+    @property
+    def is_of_several(self) -> bool:
+        """Return whether several sources stand for one."""
+        return not self.name
+
+    @property
+    def range(self) -> ByteRange:
+        """The bytes in the segment."""
+        return ByteRange(self.start, self.end)
+
+    @property
+    def source_end(self) -> int:
+        """Final length of the source."""
+        return self.source_start + self.end - self.start
+
+    def moved(self, by: int) -> Join:
+        """Return the same bytes in a segment where they lie elsewhere."""
+        return replace(self, start=self.start + by, end=self.end + by)
+
+    def with_next(self, other: Join) -> Join:
+        """Return this one and a later one as one of several sources."""
+        births = (self.birth, self.last_birth, other.birth, other.last_birth)
+        return replace(self, end=max(self.end, other.end), birth=min(births), last_birth=max(births), name="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joins:
+    """The joins of one segment, as its record has them: six numbers and a name each."""
+
+    numbers: tuple[int, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, joins: Iterable[Join]) -> Joins:
+        """Return the record of joins, the oldest ones as one if there are too many."""
+        kept = sorted(joins, key=lambda join: (join.start, join.end))
+        while len(kept) > MAX_JOINS:
+            kept[:2] = [kept[0].with_next(kept[1])]
+        numbers = [
+            number
+            for join in kept
+            for number in (join.start, join.end, join.source_id, join.birth, join.last_birth, join.source_start)
+        ]
+        return cls(numbers=tuple(numbers), names=tuple(join.name for join in kept))
+
+    @property
+    def is_sound(self) -> bool:
+        """Return whether there are as many numbers as names tell, and ranges in order."""
+        if len(self.numbers) != _NUMBERS * len(self.names) or len(self.names) > MAX_JOINS:
+            return False
+        joins = list(self)
+        return all(join.start < join.end for join in joins) and all(a.start <= b.start for a, b in pairwise(joins))
+
+    def __iter__(self) -> Iterator[Join]:
+        for at, name in enumerate(self.names):
+            start, end, source_id, birth, last, source_start = self.numbers[_NUMBERS * at : _NUMBERS * (at + 1)]
+            yield Join(start, end, SegmentId(source_id), birth, last, source_start, name)
+
+
+NO_JOINS = Joins()
+"""Of most segments; records share it."""
