@@ -17,10 +17,10 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import OnReceived
 from tierfs.errors import Closed, DataLoss, InternalError, NotFound, Unavailable
 from tierfs.metadata import policies
-from tierfs.reading import loop
 from tierfs.reading.cold import ColdRead
+from tierfs.reading.etags import Etags
+from tierfs.reading.reader import run_loop
 from tierfs.reading.stream import copy_segment, follow_segment
-from tierfs.scan.fetching import ScanFetcher
 from tierfs.scan.lines import LineFormat
 from tierfs.types import ChunkState, ReadPriority, Tier
 
@@ -86,7 +86,7 @@ def test_the_error_of_a_loop_keeps_its_cause() -> None:
             raise DataLoss("gone") from ValueError("why")
 
     with pytest.raises(DataLoss) as caught:
-        loop.run(fail)
+        run_loop(fail)
     assert isinstance(caught.value.__cause__, ValueError)
 
 
@@ -95,7 +95,7 @@ def test_a_loop_returns_its_result() -> None:
         await trio.lowlevel.checkpoint()
         return 2 * number
 
-    assert loop.run(double, 21) == 42
+    assert run_loop(double, 21) == 42
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_a_fault_of_ours_in_a_scan_falls_back_or_names_the_segment(
         def fault(*_: object) -> None:
             raise AssertionError("half a value")
 
-        monkeypatch.setattr(ScanFetcher, "_read_object", fault)
+        monkeypatch.setattr(Etags, "read_into", fault)
         if evicted:
             with pytest.raises(InternalError, match="segment s: internal error: AssertionError"):
                 scan_lines(store, LineFormat())

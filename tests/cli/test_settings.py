@@ -14,7 +14,7 @@ import pytest
 
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
-from tierfs import settings, units
+from tierfs import contradictions, settings, units
 from tierfs.config import Settings, Unit
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.settings import LoadedSettings, Origin
@@ -130,7 +130,7 @@ def test_a_missing_file(tmp_path: Path) -> None:
 def test_defaults_do_not_need_pydantic(file: Path) -> None:
     code = f"""if 1:
         import sys, pathlib
-        from tierfs import settings
+        from tierfs import contradictions, settings
         settings.load(pathlib.Path({str(file)!r}), {{}})
         assert "pydantic" not in sys.modules
     """
@@ -205,10 +205,20 @@ def as_file(values: Mapping[str, float]) -> str:
     return "\n".join("\n".join(lines) for lines in sections.values())
 
 
+def with_partners(name: str, value: float) -> dict[str, float]:
+    """A value, and the same of those that it may contradict, within their ranges."""
+    values = {name: value}
+    for rule in contradictions.SETTINGS:
+        for partner in set(rule.keys) - {name} if rule.refused and name in rule.keys else ():
+            least, most = ranges()[partner]
+            values[partner] = min(max(value, least), most)
+    return values
+
+
 def test_every_setting_takes_both_ends_of_its_range_and_nothing_beyond(file: Path) -> None:
     for name, (least, most) in ranges().items():
         for value in (least, most):
-            file.write_text(as_file({name: value}))
+            file.write_text(as_file(with_partners(name, value)))
             section, key = name.split(".")
             assert getattr(getattr(settings.load(file, {}), section), key) == value
         for value in (least - 1, most + 1):

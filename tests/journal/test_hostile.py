@@ -10,6 +10,7 @@ import pytest
 
 from tests.journal.replaying import check_store, empty_copy
 from tests.stores import LOCATION
+from tierfs import names
 from tierfs.errors import DataLoss
 from tierfs.journal import replay
 from tierfs.metadata import directories
@@ -230,12 +231,14 @@ def test_an_entry_that_does_not_follow_is_refused(metadata: MetadataStore, what:
 
 def test_an_entry_whose_directory_lies_nowhere_is_refused(metadata: MetadataStore) -> None:
     child, parent = directory(5, 6, "child"), directory(6, 1, "parent")
-    for number, change in enumerate((child, parent), 1):
+    for number, change in enumerate((parent, child), 1):
         change.sequence = number
+    alone = directory(5, 6, "child")
+    alone.sequence = 1
     with pytest.raises(DataLoss, match="an unknown directory"), metadata.write() as txn:
-        replay.apply_entry(txn, entry(changes=[child]))
+        replay.apply_entry(txn, entry(changes=[alone]))
     with metadata.write() as txn:
-        replay.apply_entry(txn, entry(changes=[child, parent], last_sequence=2))
+        replay.apply_entry(txn, entry(changes=[parent, child], last_sequence=2))
         check_store(txn)
 
 
@@ -290,6 +293,24 @@ def test_a_directory_that_is_removed_moves_out_of_sight_and_never_back(metadata:
         apply(metadata, directory(5, 1, "n" * 200))
 
 
+def test_a_directory_comes_back_from_the_trash_only_where_no_name_below_it_is_too_long(metadata: MetadataStore) -> None:
+    def moved(parent_id: int, name: str, **fields: object) -> pb.Change:
+        change = directory(5, parent_id, name)
+        change.directory.MergeFrom(pb.DirectoryRecord(**fields))
+        return change
+
+    tree, longer = longest(below=2), "m" * 201
+    apply(metadata, *tree, segment(30, "s", parent_id=8))
+    hidden = names.in_trash(77, 5)
+    removal = pb.Removal(path="n" * 200, removed_ms=1, due_ms=77, directories=1)
+    apply(metadata, moved(1, hidden, removal=removal))
+    with pytest.raises(DataLoss, match="too long"):
+        apply(metadata, moved(1, longer))
+    apply(metadata, moved(1, "n" * 200))
+    with metadata.read() as txn:
+        assert directories.find(txn, "n" * 200) is not None
+
+
 def test_history_below_an_unknown_directory_is_refused(metadata: MetadataStore) -> None:
     with pytest.raises(DataLoss, match="an unknown directory"):
         apply(metadata, directory(5, 77, "d"))
@@ -308,7 +329,7 @@ def reads_of(metadata: MetadataStore, monkeypatch: pytest.MonkeyPatch, *changes:
     with metadata.write() as txn, monkeypatch.context() as patch:
         patch.setattr(WriteTransaction, "get", counted)
         if state:
-            replay.apply_state(txn, changes)
+            replay.apply_state(txn, changes, "part")
             replay.finish_checkpoint(txn, pb.CheckpointManifest(slot=1, store_epoch=1, next_id=10_000))
         else:
             for change in changes:

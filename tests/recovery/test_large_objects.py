@@ -156,4 +156,4 @@ def test_sizes_are_bounded(tmp_path: Path, key: str) -> None:
 
 
 def test_a_size_that_an_older_version_accepted_is_the_largest_now() -> None:
-    assert policy.inherit([{"chunk_bytes": str(1 << 40)}]).chunk_bytes == policy.MAX_OBJECT_BYTES
+    assert policy.from_stored("chunk_bytes", str(1 << 40)) == policy.MAX_OBJECT_BYTES

@@ -88,7 +88,7 @@ def test_it_wins_against_an_owner_that_publishes_all_the_time(
         with recovered(tmp_path / "new", cold) as found:
             thread.join(60)
             with found.store.metadata.read() as txn:
-                found_age = policies.of_directory(txn, ROOT_DIRECTORY).chunk_age_s
+                found_age = policies.of_directory(txn, ROOT_DIRECTORY).values.chunk_age_s
             assert found_age in (len(confirmed), len(confirmed) + 1)  # the last one may count without its owner knowing
     finally:
         stop.set()

@@ -25,6 +25,7 @@ from tierfs.retention import clocks
 from tierfs.segments import delete, managed_ledger, stat, trash
 from tierfs.segments.delete import Deletion
 from tierfs.segments.ownership import WriterLocks
+from tierfs.segments.positions import Position
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.snapshot import Snapshots
 
@@ -346,7 +347,7 @@ def test_a_trimmed_ledger_comes_back_with_its_entries(store: TestStore) -> None:
     def to_trash(txn, segment):
         return store.engine.remove(txn, segment, cold_due_ms=store.clock.now_ms(), to_trash=True)
 
-    done = managed_ledger.trim(store.metadata, "m", last, to_trash)
+    done = managed_ledger.trim(store.metadata, "m", Position(last, 0), to_trash)
     assert (done.segments, bool(done.trash_due_ms)) == (2, True)
     store.settle()
     assert in_trash(store) == names[:2]

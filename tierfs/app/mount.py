@@ -29,8 +29,7 @@ from tierfs.holder.loop import AloneTask, HolderTask, HolderTools, ReplicaTask, 
 from tierfs.holder.status import advisory_fence_warning
 from tierfs.holder.tasks import BackgroundThreads
 from tierfs.journal.names import JOURNAL_PREFIX
-from tierfs.reading import loop
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import Reader, run_loop
 from tierfs.reading.stats import CACHE_REPORT_NAME, report_of
 from tierfs.recovery.replica import Follower, Refreshed
 from tierfs.store_paths import StorePaths, require_trusted
@@ -87,7 +86,7 @@ def hold_foreground(store_path: Path) -> None:
     with processes.reporting(StorePaths(store_path).log, _HOLDING_NAME) as announce, open_store(store_path) as store:
         threads = BackgroundThreads()
         task = holder_task_of(store, threads)
-        loop.run(_serve, task, partial(reload, store, task, threads), announce)
+        run_loop(_serve, task, partial(reload, store, task, threads), announce)
         threads.leave()
 
 

@@ -25,7 +25,7 @@ from tierfs.backup.segment_grammar import Contents
 from tierfs.checksum import grid_of
 from tierfs.chunkstore.protocol import ChunkStorage, FileSource, StoredObject
 from tierfs.chunkstore.validate import read_steps
-from tierfs.errors import AlreadyExists, DataLoss, NotFound
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.journal import replay
 from tierfs.metadata import chains, changes, directories, policies, store, tables
 from tierfs.metadata import records_pb2 as pb
@@ -322,8 +322,10 @@ class SegmentRestore:
                 if kept is not None:
                     replay.apply(txn, kept)
         segment = _settle(txn, txn.must_get(SEGMENTS, tables.u64(segment.id), "the segment"))
-        # Its own policies meet those of another directory.
-        contradictions.refuse(policies.in_force(txn, segment))
+        try:  # its own policies meet those of another directory
+            contradictions.refuse(policies.in_force(txn, segment))
+        except InvalidRequest as exc:
+            raise InvalidRequest(f"{stored.name} is refused, with nothing changed: {exc}", remedy=exc.remedy) from exc
         objects = _publish(txn, segment, dump.shared)
         return SegmentRestored(
             segment=dump.path,

@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 import trio
 
 from tierfs.errors import Closed, TierfsError
-from tierfs.reading import loop
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import Reader, run_loop
 from tierfs.types import MIB, ReadPriority, SegmentId
 
 T = TypeVar("T")
@@ -118,7 +117,7 @@ class ReadLoop:
 
     def _run(self) -> None:
         try:
-            loop.run(self._serve)
+            run_loop(self._serve)
         except BaseException as exc:
             if not self._started.done():
                 self._started.set_exception(exc)

@@ -26,8 +26,7 @@ from tierfs.fuse.options import MountOptions
 from tierfs.fuse.watch import ChangeWatcher
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
-from tierfs.reading import loop
-from tierfs.reading.reader import Reader, rehearse
+from tierfs.reading.reader import Reader, rehearse, run_loop
 from tierfs.system.mounts import FSNAME_PREFIX
 from tierfs.system.signals import HEARD, Reload, until_told_to_end
 
@@ -97,7 +96,7 @@ class MountSession:
         """
         points.require_usable(mountpoint, allow_other=options.allow_other)
         with _unfreezing(), _prompt():
-            loop.run(self._serve, mountpoint, options, on_ready)
+            run_loop(self._serve, mountpoint, options, on_ready)
 
     async def _serve(self, mountpoint: Path, options: MountOptions, on_ready: Callable[[], None]) -> None:
         log_of_accesses = AccessLog(self._metadata.clock)

@@ -271,7 +271,7 @@ def place_directory(
     require(txn.get(SEGMENTS, key) is None, "a directory has a segment's id", record.id)
     txn.put(DIRECTORIES, key, record)
     if old is None or (old.parent_id, old.name) != (record.parent_id, record.name):
-        restored = old is not None and directories.is_removed(old.parent_id, old.name)
+        restored = old is not None and old.parent_id == ROOT_DIRECTORY and names.is_in_trash(old.name)
         if old is not None:
             moves = restored or directories.is_removed(record.parent_id, record.name)
             require(moves, "a directory moves", record.id)

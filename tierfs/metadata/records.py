@@ -1,7 +1,7 @@
 """The records of the store as frozen dataclasses. records.proto documents every field.
 
-`check()` raises DataLoss when an invariant is broken; it runs on every record that is written or decoded for a change.
-`stored` is the message a record was decoded from: fields of newer versions live there and survive a rewrite.
+`check()` raises DataLoss for a broken invariant, on every record written or decoded for a change. `stored` is the
+message a record was decoded from: fields of newer versions live there and survive a rewrite.
 """
 
 from __future__ import annotations
@@ -180,8 +180,7 @@ class SegmentRecord(Record):
         require(self.first_offset <= self.start_offset, "a segment starts before it began", self.id, self.name)
         self.local.check(self.id)
         self.cold.check(self.id)
-        require(not self.active or self.local.count > 0, "an active chunk without local chunks", self.id)
-        require(not (self.active and self.sealed), "a sealed segment has an active chunk", self.id)
+        require(not self.active or (self.local.count > 0 and not self.sealed), "an impossible active chunk", self.id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -347,7 +346,6 @@ class DirectoryRecord(Record):
     created_ms: int = 0
     modified_ms: int = 0
     terminated: bool = False
-    """As a managed ledger: no ledger is added any more."""
     removal: Removal = NOT_REMOVED
     mode: int = 0
 

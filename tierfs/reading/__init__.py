@@ -17,7 +17,6 @@ __all__ = [
     "fetch",
     "handle",
     "ledger_objects",
-    "loop",
     "payloads",
     "prover",
     "reader",

@@ -9,14 +9,15 @@ first open's time (docs/design/0007-reading.md).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar, TypeVarTuple
 
 import trio
 
+from tierfs import errors
 from tierfs.chunkstore.link import Links
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -163,6 +164,9 @@ class Reader:
             del self._cold[handle.segment.id]
 
 
+T = TypeVar("T")
+Args = TypeVarTuple("Args")
+
 log = logging.getLogger(__name__)
 
 _LOOKED_AT = 100
@@ -208,3 +212,13 @@ def _cold_chunk(metadata: MetadataStore) -> tuple[SegmentRecord, ChunkRecord, Ob
         if segment is None or chunk is None or chunk.lost:
             return None
         return segment, chunk, chains.object_of(txn, chunk)
+
+
+def run_loop(work: Callable[[*Args], Awaitable[T]], *args: *Args) -> T:
+    """Return the result of `work` in a loop of its own. Raises its error alone, where trio raises a group."""
+    try:
+        # Else Ctrl-C would be raised in any running code, and trio loses tasks that are just being started.
+        return trio.run(work, *args, restrict_keyboard_interrupt_to_checkpoints=True)
+    except BaseExceptionGroup as group:
+        failed = errors.leaf(group)
+    raise failed  # out here: inside, the group would become its context, and the group holds it

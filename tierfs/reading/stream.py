@@ -12,9 +12,8 @@ from tierfs.checksum import Buffer
 from tierfs.errors import Fenced, InvalidRequest, NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
-from tierfs.reading import loop
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader
+from tierfs.reading.reader import Reader, run_loop
 from tierfs.segments import streams
 from tierfs.types import MIB, ReadPriority, SegmentId
 
@@ -56,7 +55,7 @@ def copy_segment(
                 handle.close()
             await reader.settle()
 
-    loop.run(copy)
+    run_loop(copy)
     return end - start
 
 
@@ -106,7 +105,7 @@ def follow_segment(
                 finally:
                     handle.close()
 
-    loop.run(follow)
+    run_loop(follow)
 
 
 async def _follow(reader: Reader, handle: ReadHandle, offset: int, output: Output) -> tuple[int, SegmentId | None]:
