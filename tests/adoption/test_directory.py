@@ -72,11 +72,11 @@ def test_whatever_verb_runs_the_files_stay(store: Path, theirs: Path) -> None:
     adopt(store, theirs, into="again")
     tierfs("-q", "offload", store=store)
     tierfs("-q", "evict", "--force", store=store)
-    tierfs("-q", "rm", "-r", "in", "--yes", store=store)
+    tierfs("-q", "rm", "-r", "in", "--now", "--yes", store=store)
     tierfs("-q", "gc", "--delete", "--grace", "0s", store=store)
     assert counts(store)[GARBAGE.name] == 0
     assert cat(store, "again/web/2026/a.log") == FILES["web/2026/a.log"]
-    tierfs("-q", "rm", "-r", "again", "--yes", store=store)
+    tierfs("-q", "rm", "-r", "again", "--now", "--yes", store=store)
     tierfs("-q", "gc", "--delete", "--grace", "0s", store=store)
     assert counts(store) == {DIRENTS.name: 0, OBJECTS.name: 0, CHUNKS.name: 0, GARBAGE.name: 0, LOCATIONS.name: 2}
     assert directory_state(theirs) == before
@@ -172,7 +172,7 @@ def test_a_directory_that_is_gone_is_not_available_and_its_name_is_said(store: P
     done = tierfs("cat", "in/web/2026/b.log", store=store, check=False)
     assert (done.code, done.out) == (11, "")
     assert str(theirs) in done.err
-    tierfs("-q", "rm", "-r", "in", "--yes", store=store)
+    tierfs("-q", "rm", "-r", "in", "--now", "--yes", store=store)
 
 
 def test_one_file_is_adopted_by_its_own_name(store: Path, theirs: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from tests.commands import tierfs
 from tests.mount.other_user import require_root, seen
+from tests.mount.waiting import eventually
 from tierfs.app.store import open_store
 from tierfs.metadata import directories
 
@@ -118,6 +119,6 @@ def test_a_mount_shows_them_and_other_users_read_what_the_originals_let_them(
         assert readable == ["", "shared", "odd"]
         (files / "shared").chmod(0o700)
         tierfs("ingest", files, "--into", "in", store=store)
-        assert seen(mnt, "in/shared/file") is None
+        assert eventually(lambda: seen(mnt, "in/shared/file") is None)
     finally:
         tierfs("-q", "umount", mnt, store=store)

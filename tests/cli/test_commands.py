@@ -160,9 +160,9 @@ def test_quick_commands_import_nothing_heavy(store: Path, words: list[str], heav
         (["ls", "-l"], 60),
         (["du"], 60),
         (["map", "s"], 60),
-        (["status"], 60),
-        (["append", "s"], 60),
-        (["cat", "s"], 80),
+        (["status"], 90),  # it asks the bucket whose it is
+        (["append", "s"], 66),
+        (["cat", "s"], 86),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

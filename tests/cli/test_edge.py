@@ -40,7 +40,7 @@ def store(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("error", "line", "code"),
     [
-        (errors.NotFound("s is gone", remedy="look\ntwice"), "s is gone (NotFound, exit 3)\n  look\n  twice", 3),
+        (errors.NotFound("s is\ngone", remedy="look\ntwice"), "s is\\ngone (NotFound, exit 3)\n  look\\ntwice", 3),
         (errors.DataLoss("bytes lost"), "bytes lost (DataLoss, exit 74)", 74),
         (PermissionError(errno.EACCES, "Permission denied", "f"), "f: Permission denied (PermissionDenied, exit 4)", 4),
         (OSError(errno.ENOSPC, "No space left"), "No space left (StorageFull, exit 28)", 28),

@@ -134,7 +134,7 @@ def cold(store: Store) -> ScriptedStorage:
     """Return the store's cold tier, which follows a script from now on."""
     assert store.cold_location_id is not None
     scripted = ScriptedStorage(store.storage_of(store.cold_location_id))
-    store._storages[store.cold_location_id] = scripted
+    store._providers[store.cold_location_id] = scripted
     return scripted
 
 
@@ -150,9 +150,9 @@ def test_one_process_asks_for_all_of_the_store(store: Store, clock: ManualClock,
     append(store, "s", b"x")
     assert cold.calls["list"] == 1
     with open_store(store.path, clock) as another:
-        another._storages = store._storages
+        another._providers = store._providers
         append(another, "s", b"x")
-        another._storages = {}
+        another._providers = {}
     assert cold.calls["list"] == 1
 
 

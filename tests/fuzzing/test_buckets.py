@@ -32,7 +32,7 @@ from tierfs.recovery.from_journal import Rebuilder
 from tierfs.segments.engine import Engine
 
 HERE = LocationRecord(id=LOCATION, url="memory:")
-OURS = ("journal/", "tierfs-store")
+OURS = ("journal/", "epochs/", "tierfs-store")
 """Objects that a recovery may write."""
 
 

@@ -110,7 +110,7 @@ def test_an_error_of_a_task_arrives_as_it_was(spark: SparkSession, scrub_store: 
         scrub(spark, scrub_store, ["nope"])
     with pytest.raises(DataLoss) as lost:
         Tasks(spark).run(fail, [7])
-    assert (str(lost.value), lost.value.remedy) == ("task 7\nhas {lost} it", "run: tierfs fsck")
+    assert (str(lost.value), lost.value.remedy) == ("task 7\\nhas {lost} it", "run: tierfs fsck")
 
 
 def test_the_command_tells_rows_sums_and_exit_code(scrub_store: store.Store, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_costs_are_those_of_the_objects(store: app.Store) -> None:
 
 def test_what_was_deleted_is_garbage_and_still_costs(store: app.Store) -> None:
     before = make_report(store).storage_month
-    tierfs("rm", "--yes", "a/one", store=store.path)
+    tierfs("rm", "--now", "--yes", "a/one", store=store.path)
     found = make_report(store)
     assert (found.objects.count, found.objects.garbage) == (0, 1)
     assert found.garbage_month == found.storage_month == before

@@ -241,7 +241,7 @@ def chunk_files(store: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
 
     def work(number: int) -> None:
         for turn in range(50):
-            name = f"00/{number}-{turn}-0"
+            name = f"00/{number + 1}-{turn or 'f'}-{'0' * 16}"
             descriptor = files.create_file(name)
             with open(descriptor, "wb") as file:
                 file.write(b"abc")
@@ -254,7 +254,7 @@ def chunk_files(store: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
 def chunk_source(store: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
     """Reads in any order have the right bytes, and the sums are those of all."""
     data = random.Random(1).randbytes(3 * CRC_BLOCK_BYTES + 7)
-    name = "00/1-0-0"
+    name = f"00/1-0-{'0' * 16}"
     (store.files.root / name).write_bytes(data)
     for _turn in range(5):
         chunk = SourceChunk(name, len(data), tuple(block_crcs(data)), ByteRange(0, len(data)))

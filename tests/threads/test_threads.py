@@ -31,6 +31,7 @@ _WITH = {
     "LedgerReader": "counts under one lock; tests/adoption reads with threads",
     "Pieces": "Pool",
     "Places": "looks under one lock",
+    "OwnerWatch": "asks under one lock; tests/faults/test_superseded.py appends with threads",
     "Packs": "reads under one lock",
     "Publisher": "asked by one thread at a time, and its proofs are single values",
     "RangeReader": "SignedUrls; tests/chunkstore/test_s3.py reads with threads",
@@ -44,6 +45,7 @@ _WITH = {
 """Classes that are thread-safe by others, or are tested elsewhere."""
 
 _STATELESS = {
+    "Accuser",
     "BatchJobs",
     "Composer",
     "Consolidate",

@@ -110,7 +110,13 @@ class Store:
     def _connector(self) -> Callable[[], ChunkStorage] | None:
         """Return what connects to the cold tier without a look into the records; None without one."""
         location = self.cold_location
-        return None if location is None else partial(self._storage_at, location)
+        return None if location is None else partial(self._bare_at, location)
+
+    def _bare_at(self, location: LocationRecord) -> ChunkStorage:
+        """Return a connection that tries once: the watch asks again by itself, and `status` waits for it."""
+        with self._lock:
+            bare = self._providers.get(location.id)
+            return bare if bare is not None else self._provide(location)
 
     def reader(self, *, cached: bool = False) -> Reader:
         """Return a reader over both tiers; enter it inside trio.
@@ -162,6 +168,11 @@ class Store:
         self.close()
 
     def _connect(self, location: LocationRecord) -> ChunkStorage:
+        from tierfs.setup import connect
+
+        return connect.wrapped(self._provide(location), location, self.settings.cold, self.metrics)
+
+    def _provide(self, location: LocationRecord) -> ChunkStorage:
         from tierfs.journal.cold_identity import wrong_cold_tier
         from tierfs.setup import connect
 
@@ -173,7 +184,7 @@ class Store:
                 raise
             raise wrong_cold_tier(str(exc)) from exc
         self._providers[location.id] = bare
-        return connect.wrapped(bare, location, self.settings.cold, self.metrics)
+        return bare
 
     @property
     def cold_location_id(self) -> LocationId | None:

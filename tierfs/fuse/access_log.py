@@ -17,11 +17,13 @@ from typing import Any, TypeVar
 import pyfuse3
 import trio
 
+from tierfs import names
 from tierfs.clock import Clock
 from tierfs.errors import NotFound
 from tierfs.fuse.control_files import DIRECTORY_NAME, ControlFiles
 from tierfs.fuse.tree import Inodes
 from tierfs.metadata import directories
+from tierfs.metadata.records import DirectoryRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
@@ -83,13 +85,16 @@ class Subjects:
 
 
 def _path_of(txn: ReadTransaction, kind: EntryKind, entry_id: int) -> str | None:
-    """Return the full name of an entry; None when it was deleted."""
+    """Return the full name of an entry; None when it was removed."""
     try:
         if kind is EntryKind.DIRECTORY:
-            record = directories.directory(txn, entry_id)
-            return directories.path_of(txn, record.parent_id, record.name) if record.parent_id else ""
-        segment = directories.segment(txn, SegmentId(entry_id))
-        return None if segment is None else directories.path_of(txn, segment.parent_id, segment.name)
+            record: DirectoryRecord | SegmentRecord | None = directories.directory(txn, entry_id)
+        else:
+            record = directories.segment(txn, SegmentId(entry_id))
+        if record is None or not record.parent_id:
+            return None if record is None else ""
+        path = directories.path_of(txn, record.parent_id, record.name)
+        return None if names.is_removed(path) else path
     except NotFound:
         return None
 

@@ -13,7 +13,8 @@ from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments import create, ownership
 from tierfs.segments.active_chunk import ActiveChunk, BlockCrcs, ChunkDescriptors
-from tierfs.segments.group_commit import AppendCall, PendingCommit, StaleBase
+from tierfs.segments.group_commit import AppendCall, PendingCommit
+from tierfs.segments.ownership import StaleBase
 from tierfs.types import ObjectId, SegmentId, Tier
 
 

@@ -22,6 +22,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.parallel import Pool
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded
+from tierfs.segments.ownership import StaleBase
 from tierfs.segments.unsure_files import UnsureFiles
 from tierfs.system import processes
 from tierfs.types import ByteRange
@@ -338,7 +339,3 @@ def _settle(pending: PendingCommit) -> None:
         pending.calls[0].appender.settle(pending)
     except Exception:  # the callers have to be woken all the same
         log.exception("after a commit")
-
-
-class StaleBase(TierfsError):
-    """Internal: an earlier change failed or the segment moved; the bytes must be written again."""

@@ -13,12 +13,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tierfs import names
-from tierfs.errors import Conflict, Fenced, NotFound, Sealed
+from tierfs.errors import Conflict, Fenced, NotFound, Sealed, TierfsError
 from tierfs.metadata import directories, tables
 from tierfs.metadata.records import SegmentRecord, WriterInfo
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.segments.group_commit import StaleBase
 from tierfs.system.locks import LockFile
 from tierfs.types import SegmentId, SegmentKind, SegmentStatus
 
@@ -27,6 +26,10 @@ _EPOCHS_PER_SEGMENT = 1 << 20
 
 _SEGMENTS = 1 << 43
 """Segments with bytes of their own: a file offset has 63 bits. The ids of 2048 store epochs differ in them."""
+
+
+class StaleBase(TierfsError):
+    """Internal: an earlier change failed or the segment moved; the bytes must be written again."""
 
 
 class WriterLocks:

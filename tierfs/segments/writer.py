@@ -19,8 +19,8 @@ from tierfs.policy import Policy
 from tierfs.segments import ownership, streams
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded, resume
 from tierfs.segments.append import AppendPiece, PendingAppend, Writing, joined, split
-from tierfs.segments.group_commit import AppendCall, GroupCommit, PendingCommit, StaleBase
-from tierfs.segments.ownership import Continued
+from tierfs.segments.group_commit import AppendCall, GroupCommit, PendingCommit
+from tierfs.segments.ownership import Continued, StaleBase
 from tierfs.segments.seal import Moved
 from tierfs.types import AttemptId, ByteRange, SegmentKind
 

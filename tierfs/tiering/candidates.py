@@ -242,7 +242,7 @@ def _first_local_only(txn: ReadTransaction, segment: SegmentRecord) -> int:
     if last is None or cold.first_chunk > segment.start_offset:
         return first_local
     gapless = last.end_offset - cold.first_chunk == cold.bytes
-    return last.end_offset if gapless else first_local
+    return max(segment.start_offset, last.end_offset) if gapless else first_local
 
 
 def ended_ms(txn: ReadTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> int:

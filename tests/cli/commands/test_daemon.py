@@ -83,7 +83,7 @@ def test_a_store_without_a_cold_tier_is_held_too(tmp_path: Path) -> None:
     init_store(path, ColdChoice(none=True))
     append(path, "s", b"abc", "--seal")
     with daemon(path):
-        assert tierfs("rm", "s", "--yes", store=path).code == 0
+        assert tierfs("rm", "s", "--now", "--yes", store=path).code == 0
         assert eventually(lambda: not list((path / "chunks").glob("*/*")))
 
 

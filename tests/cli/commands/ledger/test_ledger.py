@@ -201,7 +201,7 @@ def test_a_prefix_is_offloaded(held: Path) -> None:
     assert (told["first_unoffloaded"], told["ledgers"], told["bytes"]) == ("3:0", 2, 10)
     assert "first that is not is 3:1" in tierfs("ledger", "offload", "t", store=held).out
     assert "nothing to offload in t: 3 ledgers cold" in tierfs("ledger", "offload", "t", store=held).out
-    for wrong, words in (("2", "is not a position"), ("9:0", "has no ledger 9"), ("2:7", "ledger 2 ends at 1")):
+    for wrong, words in (("x", "is not a position"), ("9:0", "has no ledger 9"), ("2:7", "ledger 2 ends at 1")):
         refused = tierfs("ledger", "offload", "t", "--before", wrong, store=held, check=False)
         assert (refused.code, words in refused.err) == (2, True), refused
 

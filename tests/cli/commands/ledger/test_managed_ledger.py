@@ -104,8 +104,8 @@ def test_a_delete_takes_closed_ledgers_or_none(path: Path) -> None:
     assert tierfs("ledger", "delete", name(1), "--dry-run", store=path).out.startswith(
         "would delete 1 ledger: 5 B local"
     )
-    done = tierfs("ledger", "delete", name(1), name(2), name(1), "--yes", store=path)
-    assert done.out == "deleted 2 ledgers: 10 B local, 10 B cold\n"
+    done = tierfs("ledger", "delete", name(1), name(2), name(1), "--now", "--yes", store=path)
+    assert done.out == "deleted 2 ledgers: 10 B local, 10 B cold; for good\n"
     assert [one["ledger_id"] for one in lines(tierfs("ledger", "ls", "--json", store=path).out)] == [10, 11]
 
 
