@@ -137,15 +137,17 @@ async def test_bytes_are_fetched_once_however_many_read(store: TestStore, storag
     make_cold(store)
     async with reader_of(store) as reader:
         results: list[bytes] = []
+        # Open before any reads: bytes that all who had the file open have passed need not be kept for a later one.
+        handles = [reader.open(store.segment("s").id) for _ in range(5)]
 
-        async def one() -> None:
-            handle = reader.open(store.segment("s").id)
+        async def read(handle: ReadHandle) -> None:
             results.append(await read_all(handle, len(DATA)))
-            handle.close()
 
         async with trio.open_nursery() as nursery:
-            for _ in range(5):
-                nursery.start_soon(one)
+            for handle in handles:
+                nursery.start_soon(read, handle)
+        for handle in handles:
+            handle.close()
     assert results == [DATA] * 5
     assert sum(size for _, _, size in storage.reads) == len(DATA)
 
