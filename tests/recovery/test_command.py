@@ -66,7 +66,26 @@ def test_everything_cold_is_there_again(cold: Path, tmp_path: Path) -> None:
 def test_people_are_told_what_is_gone(cold: Path, tmp_path: Path) -> None:
     said = recover(cold, tmp_path / "new").out
     assert "recovered 2 segments" in said
-    assert f"a/o: open, ends at {len(DATA)}: later bytes that were not cold are gone" in said
+    assert f"a/o: open, ends at {len(DATA)}: later bytes, if any, were not cold and are gone" in said
+
+
+@pytest.mark.parametrize("count", [20, 21, 22])
+def test_twenty_open_segments_are_listed_and_the_others_counted(tmp_path: Path, count: int) -> None:
+    cold, lost = tmp_path / "cold", tmp_path / "lost"
+    (tmp_path / "files").mkdir()
+    cold.mkdir()
+    for number in range(count):
+        (tmp_path / "files" / str(number)).write_bytes(b"line\n")
+    tierfs("init", "--cold-dir", cold, store=lost, check=False)
+    tierfs("ingest", tmp_path / "files", "--into", "a", store=lost)
+    tierfs("offload", "a", store=lost)
+    shutil.rmtree(lost)
+    said = recover(cold, tmp_path / "new").out
+    assert said.count(": open, ends at 5") == 20
+    rest = {20: "", 21: "and 1 more segment that may", 22: "and 2 more segments that may"}[count]
+    assert rest in said
+    assert ("more segment" in said) is bool(rest)
+    assert recover(cold, tmp_path / "newer", "-v").out.count(": open, ends at 5") == count
 
 
 def test_a_store_is_not_recovered_over(cold: Path, tmp_path: Path) -> None:

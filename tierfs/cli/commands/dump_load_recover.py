@@ -51,8 +51,9 @@ def recover(
     it and start again.
 
     --from-objects rebuilds bytes, not operations: concatenated, truncated or deleted bytes may reappear, seals
-    and policies are lost. It reads every object once. Of the segments recovered without a gap, under their own
-    names, it lists 20, or all of them with -v.
+    and policies are lost. It reads every object once.
+
+    Of the segments recovered without a known loss, it lists 20, or all of them with -v.
     """
     if (bucket is None) == (cold_dir is None):
         raise click.UsageError("give the place of the cold bytes with either --bucket or --cold-dir")
@@ -75,7 +76,7 @@ def _from_journal(session: Session, path: Path, choice: ColdChoice, show: OnProg
 
     report = recover_store(path, choice, show)
     _warn(session, report.warnings)
-    session.done(_recovered_data(report), _recovered_text(report))
+    session.done(_recovered_data(report), _recovered_text(report, every_segment=session.verbosity >= VERBOSE))
 
 
 def _from_objects(session: Session, path: Path, choice: ColdChoice, show: OnProgress, *, yes: bool) -> None:
@@ -188,15 +189,21 @@ def _loss_data(loss: SegmentLoss) -> dict[str, Any]:
     }
 
 
-def _recovered_text(report: RecoverReport) -> str:
+def _recovered_text(report: RecoverReport, *, every_segment: bool) -> str:
+    """Return what was recovered: each segment with a known loss, and some of those that were open."""
     start = f"checkpoint {report.checkpoint_slot}" if report.checkpoint_slot else "the first entry"
     replayed = f"from {start} and {output.count(report.entries, 'entry')} after it"
     lines = [
         f"recovered {output.count(report.segments, 'segment')} {replayed}",
         f"store {printable(str(report.path))} ({report.store_id}) owns the bucket with epoch {report.store_epoch}",
     ]
-    lines += [_loss_line(loss) for loss in report.losses]
-    return "\n".join(lines)
+    known = [loss for loss in report.losses if loss.cut_bytes or loss.lost]
+    perhaps = [loss for loss in report.losses if not (loss.cut_bytes or loss.lost)]
+    shown = perhaps if every_segment else perhaps[:_MOST_SEGMENTS]
+    lines += [_loss_line(loss) for loss in shown]
+    if len(perhaps) > len(shown):
+        lines.append(f"and {output.count(len(perhaps) - len(shown), 'more segment')} that may have had later bytes")
+    return "\n".join([*lines, *map(_loss_line, known)])
 
 
 def _loss_line(loss: SegmentLoss) -> str:
@@ -206,7 +213,7 @@ def _loss_line(loss: SegmentLoss) -> str:
     elif loss.length == loss.start_offset:
         parts = ["open, nothing of it was cold: it is empty"]
     else:
-        parts = [f"open, ends at {loss.length}: later bytes that were not cold are gone"]
+        parts = [f"open, ends at {loss.length}: later bytes, if any, were not cold and are gone"]
     if loss.cut_bytes:
         parts.append(f"{output.size(loss.cut_bytes)} at its end are lost")
     parts += [f"bytes {gap.start} … {gap.end} are lost" for gap in loss.lost]
