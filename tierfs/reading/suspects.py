@@ -2,8 +2,8 @@
 
 A chunk stays suspect only while it is damaged: a mark left by a failure that is over (a disk that was away, a defect
 that is mended) would keep its bytes from being offloaded, and the other copies of them from being removed, for ever.
-Chunks are looked for only when the sum of suspect bytes is another than that of the known ones. A chunk that is still
-damaged is read again after a pause, doubled each time.
+Chunks are looked for only when the sum of suspect bytes has changed. A chunk that is still damaged is
+read again after a pause, doubled each time.
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ _LONGEST_PAUSE_S = 24 * 3600.0
 class _Suspect:
     """A chunk known to be suspect."""
 
-    length: int
     pause_s: float = 0.0
     next_try_s: float = 0.0
     """By the monotonic clock."""
@@ -56,6 +55,8 @@ class Suspects:
         self._prover = Prover(metadata, files, storage_of, Etags(metadata))
         self._known: dict[bytes, _Suspect] = {}
         """By the key of the chunk's row."""
+        self._suspect_bytes = 0
+        """The sum for which they were looked for."""
 
     def look(self) -> int:
         """Read the suspect chunks whose pause is over; return the number of those that proved right.
@@ -82,18 +83,18 @@ class Suspects:
         """Bring the known suspects up to date."""
         with self._metadata.read() as txn:
             suspect_bytes = 0 if txn.sums is None else txn.sums.suspect_local_bytes + txn.sums.suspect_cold_bytes
-        if suspect_bytes == sum(suspect.length for suspect in self._known.values()):
+        if suspect_bytes == self._suspect_bytes:
             return
-        known, self._known = self._known, {}
+        known: dict[bytes, _Suspect] = {}
         start, rows_read = b"", _ROWS
         while rows_read == _ROWS:
             with self._metadata.read() as txn:
                 rows = list(islice(messages(txn, CHUNKS, start), _ROWS))
             for key, row in rows:
                 if row is not None and row.state == ChunkState.SUSPECT:
-                    self._known[key] = known.get(key) or _Suspect(row.length)
-                    self._known[key].length = row.length
+                    known[key] = self._known.get(key) or _Suspect()
             start, rows_read = rows[-1][0] + b"\0" if rows else b"", len(rows)
+        self._known, self._suspect_bytes = known, suspect_bytes
 
     def _clears(self, key: bytes) -> bool:
         """Read one chunk; return whether it proved right, and is good now."""
