@@ -124,3 +124,10 @@ def test_what_was_removed_is_forgotten(store: TestStore) -> None:
     store.engine.delete("s", recursive=False, cold_due_ms=0)
     assert looking.look() == 0
     assert looking._known == {}
+
+
+def test_a_chunk_as_long_as_the_one_just_cleared_is_found(store: TestStore) -> None:
+    looking = suspects(store)
+    for number in (0, 1):
+        accuse(store, "s", Tier.LOCAL, number)
+        assert looking.look() == 1

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 _ROWS = 2000
 """Chunks looked at in one transaction: some 10 ms."""
 
+_UNKNOWN = -1
+
 _FIRST_PAUSE_S = 60.0
 _LONGEST_PAUSE_S = 24 * 3600.0
 """Each try reads a whole chunk: a damaged one costs some twelve reads on its first day, and one a day from then on."""
@@ -75,6 +77,8 @@ class Suspects:
             suspect = self._known[key]
             suspect.pause_s = min(_LONGEST_PAUSE_S, 2 * suspect.pause_s or _FIRST_PAUSE_S)
             suspect.next_try_s = self._metadata.clock.monotonic_s() + suspect.pause_s
+        if cleared:
+            self._suspect_bytes = _UNKNOWN  # another chunk of that length may become suspect before the next look
         if error is not None:
             raise error
         return cleared
