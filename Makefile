@@ -30,7 +30,7 @@ PIP    := $(PYTHON) -m pip --quiet --disable-pip-version-check
 define install
 $(PIP) install --require-hashes -r $(LOCKED)/tools.txt
 $(PIP) install --require-hashes -r $(LOCKED)/$(1).txt
-$(PIP) --quiet install --no-deps --config-settings editable_mode=compat -e .
+$(PIP) --quiet install --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 endef
 
 # Where `man` looks for the pages of commands that a PATH with .venv/bin finds.
@@ -57,7 +57,7 @@ man: setup ## make the manual pages of .venv/bin/tierfs: `man tierfs`, `man tier
 wheel: setup ## build dist/tierfs-*.whl, manual pages included
 	@rm -rf build
 	@$(PYTHON) -m tierfs.cli.man build/man
-	$(PIP) wheel --no-deps --wheel-dir dist .
+	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 
 $(DEV_STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/dev.txt
 	$(call install,dev)
