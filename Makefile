@@ -25,11 +25,11 @@ PROTO_OUT := .
 # Every version and the hashes of its files, one list for each set of extras: `make locks` writes them.
 LOCKED := mount_helpers/locked
 PIP    := $(PYTHON) -m pip --quiet --disable-pip-version-check
-# pip and setuptools first: the one that a venv brings is old, and the other builds what has no wheel, for which pip
-# would otherwise fetch another one, unchecked.
+# The tools first: the pip that a venv brings is old, and the others build what has no wheel, for which pip would
+# otherwise fetch others, unchecked.
 define install
 $(PIP) install --require-hashes -r $(LOCKED)/tools.txt
-$(PIP) install --require-hashes -r $(LOCKED)/$(1).txt
+$(PIP) install --require-hashes --no-build-isolation -r $(LOCKED)/$(1).txt
 $(PIP) --quiet install --no-deps --no-build-isolation --config-settings editable_mode=compat -e .
 endef
 
