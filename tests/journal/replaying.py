@@ -18,6 +18,7 @@ from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, DIRECTORIES, DIRENTS, LOCATIONS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.segments import trash
 from tierfs.types import ROOT_DIRECTORY, EntryKind, Tier
 
 
@@ -119,3 +120,16 @@ def apply_all(metadata: MetadataStore, entries: list[pb.JournalEntry]) -> None:
     for entry in entries:
         with metadata.write() as txn:
             replay.apply_entry(txn, entry)
+
+
+def check_every_step(store: TestStore, directory: Path) -> None:
+    """Replay the journal change by change: each gives a sound store, and the last one the store's own rows."""
+    with empty_copy(directory, store.metadata.store_id) as copy:
+        for entry in entries_of(store.cold):
+            for change in entry.changes:
+                with copy.write() as txn:
+                    assert replay.apply(txn, change)
+                    check_store(txn)
+        with copy.read() as ours, store.metadata.read() as theirs:
+            assert view(ours) == view(theirs)
+            assert list(trash.removed(ours)) == list(trash.removed(theirs))

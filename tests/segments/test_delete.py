@@ -8,13 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.fsck.looking import findings
-from tests.journal.replaying import check_store, empty_copy, entries_of, view
+from tests.journal.replaying import check_every_step, check_store
 from tests.recovery.recovering import recovered
 from tests.segments.changes import journaled
 from tests.stores import TestStore, open_test_store
 from tierfs import names
 from tierfs.errors import Conflict, InvalidRequest, NotFound
-from tierfs.journal import replay
 from tierfs.metadata import directories, policies
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, POLICIES, SEGMENTS
@@ -197,14 +196,7 @@ def test_every_step_of_its_journal_is_a_sound_store(
         store.engine.delete(path, recursive=True, cold_due_ms=store.clock.now_ms() + 10_000)
     assert changes[0].WhichOneof("body") == ("directory" if path == "d" else "segment")
     store.settle()
-    with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
-        for entry in entries_of(store.cold):
-            for change in entry.changes:
-                with copy.write() as txn:
-                    replay.apply(txn, change)
-                    check_store(txn)
-        with copy.read() as ours, store.metadata.read() as theirs:
-            assert view(ours) == view(theirs)
+    check_every_step(store, tmp_path / "copy")
 
 
 @pytest.mark.parametrize("path", ["d", "s"])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fsck.looking import cold_findings, findings
-from tests.journal.replaying import check_store, empty_copy, entries_of, view
+from tests.journal.replaying import check_every_step, empty_copy, view
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store
 from tierfs.journal import replay
@@ -76,14 +76,7 @@ def test_every_step_of_the_journal_is_a_sound_store_and_the_last_one_is_ours(
     model = reshape(store, random.Random(seed))
     store.settle()
     assert findings(store) + cold_findings(store) == []
-    with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
-        for entry in entries_of(store.cold):
-            for change in entry.changes:
-                with copy.write() as txn:
-                    assert replay.apply(txn, change)
-                    check_store(txn)
-        with copy.read() as ours, store.metadata.read() as theirs:
-            assert view(ours) == view(theirs)
+    check_every_step(store, tmp_path / "copy")
     with recovered(tmp_path / "recovered", store.cold) as found:
         for name, data in model.items():
             segment = found.store.segment(name)

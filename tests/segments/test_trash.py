@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.fsck.looking import findings
-from tests.journal.replaying import check_store, empty_copy, entries_of, view
+from tests.journal.replaying import check_every_step, check_store
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store
 from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound
 from tierfs.fsck.findings import Kind, Severity
 from tierfs.holder.status import StoreStatus, local_only, store_status
-from tierfs.journal import replay
 from tierfs.metadata import directories, policies, untrusted
 from tierfs.metadata.journal_state import NOT_REMOVED
 from tierfs.metadata.store import MetadataStore
@@ -463,15 +462,7 @@ def test_every_step_of_the_journal_is_a_sound_store_and_the_trash_can_be_recover
     store.append("a", b"new")
     store.offload("a")
     store.settle()
-    with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
-        for entry in entries_of(store.cold):
-            for change in entry.changes:
-                with copy.write() as txn:
-                    assert replay.apply(txn, change)
-                    check_store(txn)
-        with copy.read() as ours, store.metadata.read() as theirs:
-            assert view(ours) == view(theirs)
-            assert list(trash.removed(ours)) == list(trash.removed(theirs))
+    check_every_step(store, tmp_path / "copy")
     with recovered(tmp_path / "recovered", store.cold) as found:
         assert sorted(in_trash(found.store)) == ["a", "d"]
         assert restore(found.store, "a", to="old") == "old"

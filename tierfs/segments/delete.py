@@ -206,11 +206,10 @@ def delete(
     Raises as `plan`. A writer that opens a segment of a large directory while it is counted finds its segment deleted.
     """
     with metadata.read() as view:
-        entry, expected = plan(view, path, recursive=recursive, writer_locks=writer_locks)
-    small = expected.records <= BATCH_RECORDS or entry.kind is EntryKind.SEGMENT
+        _, expected = plan(view, path, recursive=recursive, writer_locks=writer_locks)
     with metadata.write() as txn:
-        entry = directories.must_find(txn, path)
-        parent_id, again = _parent_id(txn, path), small or entry.kind is EntryKind.SEGMENT
+        entry, parent_id = directories.must_find(txn, path), _parent_id(txn, path)
+        again = expected.records <= BATCH_RECORDS or entry.kind is EntryKind.SEGMENT
         deletion = count(txn, entry, writer_locks) if again else expected
         deletion = _remove(txn, parent_id, entry, deletion, cold_due_ms, to_trash=to_trash)
     dismantle_removed(metadata, cold_due_ms=cold_due_ms)
