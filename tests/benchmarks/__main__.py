@@ -19,6 +19,7 @@ from boto3.s3.transfer import TransferConfig
 from tests import verbs
 from tests.benchmarks.algebra import bench_algebra
 from tests.benchmarks.consolidating import bench_consolidate
+from tests.benchmarks.everyday import bench_everyday, bench_one_directory
 from tests.benchmarks.first_byte import bench_first_byte
 from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.ledgers import bench_ledgers
@@ -29,6 +30,7 @@ from tests.benchmarks.recovering import bench_recover
 from tests.benchmarks.resting import bench_rest
 from tests.benchmarks.scale import bench_scale
 from tests.benchmarks.small_files import bench_small_files
+from tests.benchmarks.soak import bench_soak
 from tests.benchmarks.spark.by_url import bench_by_url, bench_by_url_s3
 from tests.benchmarks.spark.far import bench_spark_far
 from tests.benchmarks.spark.planning import bench_spark_planning
@@ -252,12 +254,15 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "versus": lambda run: bench_versus(run.directory, run.other.resolve(), run.repetitions),
     "week": lambda _: bench_week(),
     "scale": lambda run: bench_scale(run.directory),
+    "everyday": lambda run: "\n".join(bench_everyday(run.directory / "store", run.repetitions)),
+    "one-directory": lambda run: "\n".join(bench_one_directory(run.directory / "store", run.repetitions)),
     "spark-planning": lambda run: bench_spark_planning(run.directory, run.repetitions),
     "rest": lambda run: bench_rest(run.directory),
     "algebra": lambda run: bench_algebra(run.directory),
     "fsck": lambda run: bench_fsck(run.directory),
     "many": lambda run: bench_many_writers(run.directory),
     "sustained": _sustained,
+    "soak": lambda run: bench_soak(run.directory, run.seconds),
     "start": lambda run: bench_start(run.directory, run.other and run.other.resolve(), run.repetitions),
     "append": lambda run: bench_append(run.directory, run.repetitions),
     "appends": lambda run: bench_small_appends(run.directory, run.repetitions),

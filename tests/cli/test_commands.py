@@ -81,11 +81,11 @@ def test_ingest_twice_does_nothing_and_a_longer_file_goes_on(store: Path, tmp_pa
     (files / "sub" / "b.log").write_bytes(b"b" * 10)
     (files / "empty").touch()
     (files / "link").symlink_to("a.log")
-    first = tierfs("ingest", files, "--into", "in", "--json", store=store).json
+    first = tierfs("ingest", files, "--into", "in", "--open", "--json", store=store).json
     assert (first["segments"], first["bytes"], first["special_files"]) == (3, 1010, 1)
     with (files / "a.log").open("ab") as file:
         file.write(b"more")
-    second = tierfs("ingest", files, "--into", "in", "--seal", "--json", store=store).json
+    second = tierfs("ingest", files, "--into", "in", "--json", store=store).json
     assert (second["segments"], second["bytes"], second["skipped"]) == (1, 4, 2)
     assert tierfs("cat", "in/a.log", store=store).out == "a" * 1000 + "more"
     assert tierfs("info", "in/sub/b.log", "--json", store=store).json["sealed"]
@@ -93,6 +93,20 @@ def test_ingest_twice_does_nothing_and_a_longer_file_goes_on(store: Path, tmp_pa
     third = tierfs("ingest", files, "--into", "in", "--json", store=store, check=False)
     assert third.code == 5
     assert third.json["errors"][0]["path"].endswith("a.log")
+
+
+def test_what_was_ingested_whole_is_sealed_and_a_longer_file_is_told_what_to_do(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_bytes(b"whole")
+    tierfs("ingest", tmp_path / "a.log", "--into", "in", store=store)
+    assert tierfs("info", "in/a.log", "--json", store=store).json["sealed"]
+    (tmp_path / "a.log").write_bytes(b"whole and more")
+    refused = tierfs("ingest", tmp_path / "a.log", "--into", "in", store=store, check=False)
+    assert refused.code == 5
+    assert "tierfs unseal in/a.log, then ingest with --open" in refused.err
+    tierfs("unseal", "in/a.log", store=store)
+    tierfs("ingest", tmp_path / "a.log", "--into", "in", "--open", store=store)
+    assert tierfs("cat", "in/a.log", store=store).out == "whole and more"
+    assert not tierfs("info", "in/a.log", "--json", store=store).json["sealed"]
 
 
 def test_the_whole_way_through_the_tiers(store: Path) -> None:

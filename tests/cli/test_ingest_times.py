@@ -77,7 +77,7 @@ def test_a_repeated_ingest_takes_what_changed(store: Path, files: Path, seal: li
 
 
 def test_what_is_appended_later_has_a_time_of_its_own(store: Path, files: Path) -> None:
-    tierfs("ingest", files, "--into", "in", store=store)
+    tierfs("ingest", files, "--into", "in", "--open", store=store)
     tierfs("append", "in/a", store=store, stdin=b"more")
     (line,) = tierfs("-q", "ls", "-l", "in/a", store=store).out.splitlines()
     assert MODIFIED not in line

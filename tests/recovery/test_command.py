@@ -77,7 +77,7 @@ def test_twenty_open_segments_are_listed_and_the_others_counted(tmp_path: Path, 
     for number in range(count):
         (tmp_path / "files" / str(number)).write_bytes(b"line\n")
     tierfs("init", "--cold-dir", cold, store=lost, check=False)
-    tierfs("ingest", tmp_path / "files", "--into", "a", store=lost)
+    tierfs("ingest", tmp_path / "files", "--into", "a", "--open", store=lost)
     tierfs("offload", "a", store=lost)
     shutil.rmtree(lost)
     said = recover(cold, tmp_path / "new").out

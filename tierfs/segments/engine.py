@@ -279,7 +279,8 @@ class Engine:
             return segment
         following = streams.go_on(txn, segment) if segment.status is SegmentStatus.SEALED_BY_POLICY else None
         if following is None:
-            raise Sealed(f"cannot append to {names.printable(name)}: it is sealed", remedy="append to another segment")
+            shown = names.printable(name)
+            raise Sealed(f"cannot append to {shown}: it is sealed", remedy=f"tierfs unseal {shown}, or append elsewhere")
         return following
 
     def _move(self, writer: SegmentWriter) -> Moved | None:

@@ -31,7 +31,12 @@ _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
 @command("ingest")
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--into", required=True, metavar="DIR", help="Target directory in the store.")
-@click.option("--seal", is_flag=True, help="Seal each segment.")
+@click.option(
+    "--seal/--open",
+    default=True,
+    show_default=True,
+    help="Seal each segment, or leave it open for a file that still grows.",
+)
 @click.option(
     "--jobs",
     default=_DEFAULT_JOBS,
@@ -42,9 +47,9 @@ _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
 def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs: int) -> None:
     """Copy files into segments: a file becomes DIR/<file name>, a directory DIR/<relative path> of each file.
 
-    Bytes that the store already has are skipped: a segment with the beginning of its file is continued. Links
-    below a directory are not followed. Modes and times of files and modes of directories are kept; DIR itself has
-    the mode of the named directory.
+    Each segment is sealed once it has its whole file. Bytes that the store already has are skipped: an open segment
+    with the beginning of its file is continued. Links below a directory are not followed. Modes and times of files
+    and modes of directories are kept; DIR itself has the mode of the named directory.
     """
     with session.open_store() as store:
         plan = plan_ingest(paths, store.segment_of_path(into))

@@ -273,7 +273,11 @@ class FileIngest:
         if length > item.size_bytes:
             raise _conflict(item, f"it is longer: {length} bytes, not {item.size_bytes}")
         if length < item.size_bytes and segment.sealed:
-            raise _conflict(item, f"it is sealed at {length} of {item.size_bytes} bytes")
+            raise _conflict(
+                item,
+                f"it is sealed at {length} of {item.size_bytes} bytes",
+                remedy=f"tierfs unseal {printable(item.segment)}, then ingest with --open",
+            )
         if segment.start_offset:
             raise _conflict(item, f"its first {segment.start_offset} bytes were cut off")
         self._compare(item, segment, stream)
@@ -328,10 +332,8 @@ class FileIngest:
             raise Stopped
 
 
-def _conflict(item: Item, why: str) -> Conflict:
-    return Conflict(
-        f"segment {printable(item.segment)} already exists and {why}", remedy="choose another --into, or remove it"
-    )
+def _conflict(item: Item, why: str, *, remedy: str = "choose another --into, or remove it") -> Conflict:
+    return Conflict(f"segment {printable(item.segment)} already exists and {why}", remedy=remedy)
 
 
 _SMALL_FILE_BYTES = MIB

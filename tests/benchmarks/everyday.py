@@ -1,0 +1,154 @@
+"""What people do all day: `ls -laR`, `find`, `du`, `grep -r` and `tar` over many small files, beside other mounts.
+
+The same files are segments that are open, sealed segments, files of JuiceFS (if it is on PATH) over a local directory,
+files of a null filesystem written with pyfuse3, and files of the local disk. Subjects take turns; each is mounted anew.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.benchmarks.measuring import seconds
+from tests.benchmarks.mounts import Mount, MountCommand, mounted
+from tierfs.setup.create import ColdChoice, init_store
+
+DIRECTORIES = 50
+FILES = 100
+"""In each directory."""
+FILE_BYTES = 1800
+MANY = 100_000
+"""Files of the one large directory."""
+
+TOOLS: dict[str, tuple[str, ...]] = {
+    "ls -laR": ("ls", "-laR", "."),
+    "find -newer": ("find", ".", "-newer", "/etc/hostname"),
+    "du -s": ("du", "-s", "."),
+    "grep -rc": ("grep", "-rc", "needle", "."),
+    "tar": ("tar", "-cf", "-", "."),
+}
+"""Each runs twice: the second run is what people do again."""
+
+
+@dataclass(frozen=True)
+class _Subject:
+    name: str
+    mount: Callable[[], AbstractContextManager[Mount | None]]
+    root: Path
+    """Directory with the files, while it is mounted."""
+    seconds: dict[str, list[float]] = field(default_factory=dict)
+    cpu_s: dict[str, list[float]] = field(default_factory=dict)
+
+
+def bench_everyday(path: Path, repetitions: int) -> Iterator[str]:
+    """Seconds of each tool, first and again, and the mount's CPU for both."""
+    source = path.parent / "source"
+    _make(source)
+    subjects = _subjects(path, source)
+    for _ in range(repetitions):
+        for subject in subjects:
+            with subject.mount() as mount:
+                for tool, words in TOOLS.items():
+                    _measure(subject, mount, tool, words)
+    yield f"### {DIRECTORIES * FILES:,} files of {FILE_BYTES:,} bytes in {DIRECTORIES} directories\n"
+    yield from _table(subjects)
+
+
+def bench_one_directory(path: Path, repetitions: int) -> Iterator[str]:
+    """`ls -la` of one directory of 100,000 empty files, first and again."""
+    source = path.parent / "many"
+    source.mkdir()
+    for number in range(MANY):
+        (source / f"f{number:06d}.log").touch()
+    subjects = [subject for subject in _subjects(path, source) if subject.name != "tierfs, open"]
+    for _ in range(repetitions):
+        for subject in subjects:
+            with subject.mount() as mount:
+                _measure(subject, mount, "ls -la", ("ls", "-la", "."))
+    yield f"### {MANY:,} empty files in one directory\n"
+    yield from _table(subjects)
+
+
+def _subjects(path: Path, source: Path) -> list[_Subject]:
+    """Make a copy of the files for each subject."""
+    scratch, mnt = path.parent, path.parent / "mnt"
+    init_store(path, ColdChoice(none=True))
+    for name, option in (("open", "--open"), ("sealed", "--seal")):
+        _tierfs(path, "ingest", source, "--into", name, option)
+
+    def ours() -> AbstractContextManager[Mount]:
+        return mounted(MountCommand(tuple(_command(path, "mount", "-f", mnt)), scratch / "mount.log"), mnt)
+
+    def null() -> AbstractContextManager[Mount]:
+        words = (sys.executable, "-m", "tests.benchmarks.null_tree", str(source), str(mnt))
+        return mounted(MountCommand(words, scratch / "null.log", read_ahead=False), mnt)
+
+    subjects = [_Subject("local disk", nullcontext, source), _Subject("null pyfuse3 filesystem", null, mnt)]
+    if shutil.which("juicefs"):
+        subjects.append(_juicefs(scratch, source, mnt))
+    return [*subjects, _Subject("tierfs, open", ours, mnt / "open"), _Subject("tierfs, sealed", ours, mnt / "sealed")]
+
+
+def _juicefs(scratch: Path, source: Path, mnt: Path) -> _Subject:
+    database, objects = f"sqlite3://{scratch}/juicefs.db", f"{scratch}/juicefs/"
+    quiet = ("--no-usage-report", "--backup-meta", "0", "--cache-size", "0", "--cache-dir", f"{scratch}/juicefs-cache")
+    command = MountCommand(("juicefs", "mount", *quiet, database, str(mnt)), scratch / "juicefs.log")
+    formatted = ("juicefs", "format", "--storage", "file", "--bucket", objects, "--trash-days", "0", database, "volume")
+    subprocess.run(formatted, check=True, capture_output=True)
+    with mounted(command, mnt) as mount:
+        subprocess.run(["cp", "-a", source, mount.root / "files"], check=True)
+    return _Subject("JuiceFS", lambda: mounted(command, mnt), mnt / "files")
+
+
+def _measure(subject: _Subject, mount: Mount | None, tool: str, words: tuple[str, ...]) -> None:
+    for key in (tool, f"{tool}, again"):
+        before = mount.cpu_s() if mount else 0.0
+        taken = seconds(lambda: _run(words, subject.root))
+        subject.seconds.setdefault(key, []).append(taken)
+        subject.cpu_s.setdefault(key, []).append(mount.cpu_s() - before if mount else 0.0)
+
+
+def _run(words: tuple[str, ...], root: Path) -> None:
+    """Run a tool, with its output thrown away by a pipe: tar reads nothing when it writes to /dev/null."""
+    with subprocess.Popen(words, cwd=root, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        while process.stdout.read(1 << 20):
+            pass
+    assert process.returncode == 0, words
+
+
+def _table(subjects: list[_Subject]) -> Iterator[str]:
+    keys = list(subjects[0].seconds)
+    yield "| seconds (CPU of the mount) | " + " | ".join(subject.name for subject in subjects) + " |"
+    yield "|---|" + "---|" * len(subjects)
+    for key in keys:
+        cells = (
+            f"{statistics.median(subject.seconds[key]):.2f} ({statistics.median(subject.cpu_s[key]):.2f})"
+            for subject in subjects
+        )
+        yield f"| `{key}` | " + " | ".join(cells) + " |"
+
+
+def _make(source: Path) -> None:
+    chosen = random.Random(11)
+    for number in range(DIRECTORIES * FILES):
+        directory = source / f"d{number // FILES:02d}"
+        directory.mkdir(parents=True, exist_ok=True)
+        text = b"needle\n" + chosen.randbytes(FILE_BYTES // 2).hex().encode()
+        (directory / f"f{number:05d}.log").write_bytes(text[: FILE_BYTES - 1] + b"\n")
+
+
+def _command(path: Path, *words: object) -> list[str]:
+    return [sys.executable, "-m", "tierfs", "-q", "--store", str(path), *map(str, words)]
+
+
+def _tierfs(path: Path, *words: object) -> None:
+    subprocess.run(_command(path, *words), check=True, capture_output=True, env=os.environ)
