@@ -228,9 +228,9 @@ class BackgroundSettings:
 class MountSettings:
     """Periods of the mount."""
 
-    poll_s: Annotated[Seconds, "Period of looking for changes of other processes; they show within 1 s."] = 0.25
-    sealed_timeout_s: Annotated[
-        SecondsOrNone, "Time the kernel trusts attributes of sealed segments (changes are pushed to it)."
+    poll_s: Annotated[Seconds, "Period of looking for changes of all processes; they show within 1 s."] = 0.1
+    attribute_timeout_s: Annotated[
+        SecondsOrNone, "Time the kernel trusts names and attributes (changes are pushed to it)."
     ] = 300.0
 
 

@@ -184,12 +184,12 @@ def test_a_mount_reads_as_its_attribute_says(store: app.Store, mount: Mount) -> 
         value, origin = (os.getxattr(path / NAME, f"user.tierfs.{name}").decode() for name in names)
         return value, origin
 
-    assert answer(mount().path) == ("local-first", "segment a/s")
+    assert answer(mount("xattr").path) == ("local-first", "segment a/s")
     set_up(store.path, STAGES[5:6])
-    overridden = mount()
+    overridden = mount("xattr")
     assert answer(overridden.path) == ("local-only", "setting read.override_priority")
     with pytest.raises(OSError, match="Input/output error"):
         (overridden.path / NAME).read_bytes()
-    by_option = mount("read_priority=offloaded-first").path
+    by_option = mount("xattr,read_priority=offloaded-first").path
     assert answer(by_option) == ("offloaded-first", "mount option")
     assert (by_option / NAME).read_bytes() == b"abc"

@@ -19,7 +19,8 @@ from boto3.s3.transfer import TransferConfig
 from tests import verbs
 from tests.benchmarks.algebra import bench_algebra
 from tests.benchmarks.consolidating import bench_consolidate
-from tests.benchmarks.everyday import bench_everyday, bench_one_directory
+from tests.benchmarks.files.everyday import bench_everyday, bench_one_directory
+from tests.benchmarks.files.small_files import bench_small_files
 from tests.benchmarks.first_byte import bench_first_byte
 from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.ledgers import bench_ledgers
@@ -29,8 +30,6 @@ from tests.benchmarks.reading import command
 from tests.benchmarks.recovering import bench_recover
 from tests.benchmarks.resting import bench_rest
 from tests.benchmarks.scale import bench_scale
-from tests.benchmarks.small_files import bench_small_files
-from tests.benchmarks.soak import bench_soak
 from tests.benchmarks.spark.by_url import bench_by_url, bench_by_url_s3
 from tests.benchmarks.spark.far import bench_spark_far
 from tests.benchmarks.spark.planning import bench_spark_planning
@@ -42,6 +41,7 @@ from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
 from tests.benchmarks.workloads import dd
 from tests.benchmarks.writing.small_appends import bench_small_appends
+from tests.benchmarks.writing.soak import bench_soak
 from tests.benchmarks.writing.sustained import bench_many_writers, bench_sustained
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer

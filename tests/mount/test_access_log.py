@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pyfuse3
 import pytest
@@ -25,7 +26,7 @@ from tierfs.app import store
 from tierfs.clock import ManualClock
 from tierfs.fuse.access_log import IDLE_S, MAX_LINES, AccessLog, Listener, Subject
 from tierfs.fuse.errors import operation
-from tierfs.metrics import NullMetrics
+from tierfs.metrics import Count, NullMetrics
 
 mounts_for_real = pytest.mark.mount
 pytestmark = [pytest.mark.timeout(120, method="thread")]
@@ -168,7 +169,7 @@ def lines_until(process: subprocess.Popen[bytes], wanted: str) -> list[str]:
 @mounts_for_real
 def test_what_is_done_shows_and_listening_does_not(store: store.Store, mount: Mount) -> None:
     append(store, "d/some name", b"x" * 5000)
-    mnt = mount().path
+    mnt = mount("direct_io").path
     with (mnt / "d/some name").open("rb", buffering=0) as early, listening(mnt) as process:
         assert os.pread(early.fileno(), 1000, 4500) == b"x" * 500
         assert (mnt / "d/some name").read_bytes() == b"x" * 5000
@@ -233,6 +234,7 @@ async def test_a_bug_in_naming_fails_no_operation(expected_warnings: list[str]) 
         metrics = NullMetrics()
         access_log = AccessLog(ManualClock())
         subjects = Nameless()
+        counts: ClassVar[dict[str, Count]] = {}
 
         @operation
         async def read(self, handle: int, offset: int, size: int) -> bytes:

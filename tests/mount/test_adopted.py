@@ -27,7 +27,7 @@ def test_adopted_objects_read_through_a_mount(store: store.Store, mount: Mount, 
     planned = adopter.plan(theirs.url("logs"))
     adopter.adopt(planned, 2, lambda size, name: None)
     assert adopter.settle() is None
-    mounted = mount()
+    mounted = mount("xattr")
     directory = mounted.path / "in"
     assert sorted(os.listdir(directory)) == ["a", "b", "empty"]
     assert sha256((directory / "a").read_bytes()).digest() == sha256(DATA).digest()

@@ -35,7 +35,6 @@ def test_the_settings_can_be_read_but_are_not_listed(store: store.Store, mount: 
     assert errno_of((mnt / ".tierfs/other").stat) == errno.ENOENT
     assert errno_of((mnt / "d/.tierfs").stat) == errno.ENOENT
     assert errno_of(lambda: (mnt / ".tierfs/config").write_text("x")) == errno.EROFS
-    assert errno_of(lambda: os.getxattr(mnt / ".tierfs/config", "user.tierfs.segment")) == errno.ENODATA
 
 
 def test_a_new_inode_is_a_new_file_and_the_old_view_stays(store: store.Store, mount: Mount) -> None:

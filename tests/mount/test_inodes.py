@@ -122,7 +122,7 @@ def test_the_old_view_of_a_sealed_segment_ends_where_it_ended(store: store.Store
     """Pages of its end are in the page cache: bytes after it would show as NULs."""
     size = CUT + 1000
     append(store, "s", reference(0, size))
-    path = mount().path / "s"
+    path = mount("xattr").path / "s"
     with opened(path) as uncached:
         store.engine.seal("s")
         assert eventually(lambda: os.getxattr(path, "user.tierfs.sealed") == b"1")

@@ -140,7 +140,7 @@ def test_the_store_and_its_place_in_the_journal(store: store.Store, mount: Mount
 def test_failed_operations_are_counted_by_errno(store: store.Store, mount: Mount) -> None:
     append(store, "s", DATA, seal=True)
     make_cold(store, "s")
-    mnt = mount("read_priority=local-only").path
+    mnt = mount("xattr,read_priority=local-only").path
     assert errno_of((mnt / "s").read_bytes) == errno.EIO
     assert errno_of(lambda: os.getxattr(mnt / "s", "user.other")) == errno.ENODATA
     errors = stats(mnt)["errors"]
@@ -177,7 +177,7 @@ def test_only_the_holder_tells_the_backlog(store: store.Store, mount: Mount) -> 
 
 def test_served_from_tells_the_tier_of_the_newest_read(store: store.Store, mount: Mount) -> None:
     append(store, "s", DATA, seal=True)
-    path = mount("direct_io").path / "s"
+    path = mount("direct_io,xattr").path / "s"
 
     def served_from() -> str:
         return os.getxattr(path, "user.tierfs.served_from").decode()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import mmap
 import os
 import random
@@ -132,7 +133,8 @@ def test_reading_with_flags_that_do_not_matter(mounted: Mounted) -> None:
         os.close(descriptor)
 
 
-def test_extended_attributes_by_name_but_not_listed(mounted: Mounted) -> None:
+def test_extended_attributes_by_name_but_not_listed(files: None, mount: Mount) -> None:
+    mounted = mount("xattr")
     path = mounted.path / "logs/cold"
 
     def value(name: str) -> str:
@@ -149,6 +151,20 @@ def test_extended_attributes_by_name_but_not_listed(mounted: Mounted) -> None:
     assert value("served_from") == "cold"
     assert os.listxattr(path) == []
     assert errno_of(lambda: os.getxattr(path, "user.other")) == errno.ENODATA
+
+
+def test_without_the_option_no_extended_attribute_is_asked_for_twice(mounted: Mounted) -> None:
+    path = mounted.path / "logs/cold"
+
+    def asked() -> tuple[int, int]:
+        operations = json.loads((mounted.path / ".tierfs/stats").read_bytes())["operations"]
+        return operations.get("getxattr", 0), operations.get("listxattr", 0)
+
+    for _ in range(3):
+        assert errno_of(lambda: os.getxattr(path, "user.tierfs.length")) == errno.ENOTSUP
+        assert errno_of(lambda: os.listxattr(path)) in (None, errno.ENOTSUP)
+        run("ls", "-laR", mounted.path)
+    assert max(asked()) <= 1
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may tune the kernel")

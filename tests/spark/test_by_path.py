@@ -157,7 +157,7 @@ def test_every_format(kind: str, store: store.Store, mount: Mount, spark: SparkS
     sources = {f"{kind}/{number}": as_bytes(rows(number)) for number in range(4)}
     assert all(SOURCE_BYTES * 0.8 < len(data) < SOURCE_BYTES * 1.8 for data in sources.values())
     fill(store, sources)
-    mnt = mount().path
+    mnt = mount("xattr").path
     assert_half_is_cold(mnt, sources)
     table = read(spark, *(str(mnt / name) for name in sources))
     assert table.rdd.getNumPartitions() > len(sources), "no segment was split"
@@ -179,7 +179,7 @@ def plain_sums(sources: dict[str, bytes], *names: str) -> dict[str, Sums]:
 
 
 def test_a_directory(logs: dict[str, bytes], mount: Mount, spark: SparkSession) -> None:
-    mnt = mount().path
+    mnt = mount("xattr").path
     assert_half_is_cold(mnt, logs)
     top = [name for name in logs if name.count("/") == 1]
     assert spark_sums(spark_text(spark, str(mnt / "logs"))) == plain_sums(logs, *top)
@@ -188,7 +188,7 @@ def test_a_directory(logs: dict[str, bytes], mount: Mount, spark: SparkSession) 
 
 
 def test_globs(logs: dict[str, bytes], mount: Mount, spark: SparkSession) -> None:
-    mnt = mount().path
+    mnt = mount("xattr").path
     assert_half_is_cold(mnt, logs)
     february = spark_sums(spark_text(spark, f"{mnt}/logs/2031-02-*"))
     assert february == plain_sums(logs, "logs/2031-02-01", "logs/2031-02-02")
@@ -203,7 +203,7 @@ def test_globs(logs: dict[str, bytes], mount: Mount, spark: SparkSession) -> Non
 def test_directories_of_a_key_and_a_value_are_a_column(store: store.Store, mount: Mount, spark: SparkSession) -> None:
     sources = {f"events/day={number}/part": as_json(rows(number)) for number in range(2)}
     fill(store, sources)
-    mnt = mount().path
+    mnt = mount("xattr").path
     assert_half_is_cold(mnt, sources)
     table = spark_json(spark, str(mnt / "events"))
     counted = {day: count for day, count in table.groupBy("day").count().collect()}
@@ -222,7 +222,7 @@ def test_an_unsealed_segment(cut_bytes: int, store: store.Store, mount: Mount, s
     verbs.offload(store, "live")
     verbs.evict(store, "live")
     append(store, "live", full[len(old) : length])
-    path = str(mount().path / "live")
+    path = str(mount("xattr").path / "live")
     assert os.stat(path).st_size == length
     assert int(os.getxattr(path, "user.tierfs.cold_bytes")) == len(old)
     assert int(os.getxattr(path, "user.tierfs.local_bytes")) == length - len(old)
@@ -236,7 +236,7 @@ def test_an_unsealed_segment(cut_bytes: int, store: store.Store, mount: Mount, s
 
 
 def test_python_functions_of_tasks_get_the_lines(logs: dict[str, bytes], mount: Mount, spark: SparkSession) -> None:
-    lines = spark_text(spark, str(mount().path / "logs/old")).rdd
+    lines = spark_text(spark, str(mount("xattr").path / "logs/old")).rdd
     # zlib is of the standard library, so that the workers need no module of the tests.
     crcs = lines.map(lambda row: zlib.crc32(row.value.encode())).sum()
     assert crcs == sum(plain_text(logs[name])[2] for name in ("logs/old/2030", "logs/old/29"))
@@ -250,7 +250,7 @@ def test_names_hadoop_cannot_read_are_those_tierfs_warns_of(
 ) -> None:
     for name in NAMES:
         append(store, f"names/{name}", name.encode(), seal=True)
-    mnt = mount().path
+    mnt = mount("xattr").path
     assert sorted(os.listdir(mnt / "names")) == sorted(NAMES)
 
     def is_readable(name: str) -> bool:

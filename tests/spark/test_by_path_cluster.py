@@ -112,7 +112,7 @@ def test_sealed_growing_and_ledger_segments(
         sources[name] = data
     make_cold(store, name)
     length = {path: len(data) for path, data in sources.items()}
-    mnt = mount().path
+    mnt = mount("xattr").path
     assert {path: tiers(mnt / path) for path in sources} == {
         "logs/sealed": (length["logs/sealed"], 0, True),
         "logs/cold": (0, length["logs/cold"], True),
@@ -134,7 +134,7 @@ def test_more_paths_than_the_driver_lists_by_itself(
     for name, data in sources.items():
         append(store, name, data, seal=True)
     make_cold(store, *list(sources)[::2])
-    mnt = mount().path
+    mnt = mount("xattr").path
     context = cluster_spark.sparkContext
     context.setJobGroup("listing", "no action yet, so every job lists")
     table = cluster_spark.read.text([str(mnt / name) for name in sources])
@@ -163,7 +163,7 @@ def test_line_ends_at_every_place(
     for name, data in ENDS.items():
         append(store, f"ends/{name}", data, seal=True)
     make_cold(store, *(f"ends/{name}" for name in list(ENDS)[::2]))
-    path = str(mount().path / "ends")
+    path = str(mount("xattr").path / "ends")
     expected = {name: truth(data) for name, data in ENDS.items() if data}
     session = cluster_spark.newSession()
     session.conf.set("spark.sql.files.openCostInBytes", "0")
@@ -195,7 +195,7 @@ def test_an_append_while_a_job_runs(
     full = text(1) + text(2)
     length = len(text(1)) - cut_bytes
     append(store, "live", full[:length])
-    path = mount().path / "live"
+    path = mount("xattr").path / "live"
     planned = cluster_spark.read.text(str(path))
     assert planned.rdd.getNumPartitions() > WORKERS
     parts: list[tuple[str, str, int, int]] = []

@@ -21,7 +21,7 @@ from tierfs import names
 from tierfs.clock import Clock
 from tierfs.errors import NotFound
 from tierfs.fuse.control_files import DIRECTORY_NAME, ControlFiles
-from tierfs.fuse.tree import Inodes
+from tierfs.fuse.inodes import Inodes
 from tierfs.metadata import directories
 from tierfs.metadata.records import DirectoryRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore

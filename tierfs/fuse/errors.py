@@ -2,50 +2,107 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import pyfuse3
 
 from tierfs.errors import Closed, DataLoss, TierfsError, Unavailable
 from tierfs.fuse import access_log
 from tierfs.fuse.access_log import AccessLog, Subject, Subjects
-from tierfs.metrics import MetricName, MetricSink
+from tierfs.metrics import Count, MetricName, MetricSink
 
 log = logging.getLogger(__name__)
 
 _UNKNOWN = "?"
-
-P = ParamSpec("P")
-T = TypeVar("T")
 
 
 class Observed(Protocol):
     """The attributes that the class of a decorated method must have."""
 
     metrics: MetricSink
+    counts: dict[str, Count]
+    """Counters of the operations so far, by name."""
     access_log: AccessLog
     subjects: Subjects
 
 
-def _observed(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Count an operation, and log it while the access log has listeners."""
+Self_ = TypeVar("Self_", bound=Observed)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def operation(
+    method: Callable[Concatenate[Self_, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[Self_, P], Coroutine[Any, Any, T]]:
+    """Count a FUSE operation and translate its errors: TierfsError to its errno, logged once; any other to EIO.
+
+    Cancellation passes, and so does FUSEError, counted like the others. With listeners of the access log, it is logged.
+    """
     name = method.__name__
 
     @functools.wraps(method)
-    async def observed(*arguments: P.args, **named: P.kwargs) -> T:
-        operations = cast(Observed, arguments[0])
-        operations.metrics.count(MetricName.FUSE_OPERATIONS, operation=name)
-        if operations.access_log.listeners:
-            subject = _subject(operations, name, arguments[1:])
-            if subject.path != access_log.PATH:
-                return await operations.access_log.logged(name, subject, method(*arguments, **named))
-        return await method(*arguments, **named)
+    async def observed(self: Self_, /, *arguments: P.args, **named: P.kwargs) -> T:
+        _count_operation(self, name)
+        call = _translated(self, name, method(self, *arguments, **named))
+        if self.access_log.listeners and (subject := _subject(self, name, arguments)).path != access_log.PATH:
+            return await self.access_log.logged(name, subject, call)
+        return await call
 
     return observed
+
+
+def reported(
+    method: Callable[Concatenate[Self_, P], Coroutine[Any, Any, None]],
+) -> Callable[Concatenate[Self_, P], Coroutine[Any, Any, None]]:
+    """Count and log the errors of an operation that has no answer (forget, release); raise none of them.
+
+    Cancellation passes.
+    """
+    translated = operation(method)
+
+    @functools.wraps(method)
+    async def quiet(self: Self_, /, *arguments: P.args, **named: P.kwargs) -> None:
+        with contextlib.suppress(pyfuse3.FUSEError):
+            await translated(self, *arguments, **named)
+
+    return quiet
+
+
+async def _translated(operations: Observed, name: str, call: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await call
+    except pyfuse3.FUSEError as exc:
+        _count_error(operations, name, exc.errno)
+        raise
+    except Exception as exc:
+        raise _failed(operations, name, exc) from exc
+
+
+def _failed(operations: Observed, name: str, error: Exception) -> pyfuse3.FUSEError:
+    """Count and log an error; return what the kernel is told."""
+    code = _errno_of(error) if isinstance(error, TierfsError) else errno.EIO
+    _count_error(operations, name, code)
+    if isinstance(error, TierfsError):
+        log.log(logging.WARNING if code == errno.EIO else logging.DEBUG, "%s: %s", name, error)
+    else:
+        log.error("%s failed unexpectedly", name, exc_info=error)
+    return pyfuse3.FUSEError(code)
+
+
+def _count_error(operations: Observed, name: str, code: int) -> None:
+    operations.metrics.count(MetricName.FUSE_ERRORS, operation=name, errno=errno.errorcode.get(code, str(code)))
+
+
+def _count_operation(operations: Observed, name: str) -> None:
+    count = operations.counts.get(name)
+    if count is None:
+        count = operations.counts[name] = operations.metrics.counter(MetricName.FUSE_OPERATIONS, operation=name)
+    count(1)
 
 
 def _subject(operations: Observed, name: str, arguments: Sequence[Any]) -> Subject:
@@ -57,57 +114,6 @@ def _subject(operations: Observed, name: str, arguments: Sequence[Any]) -> Subje
         return Subject(_UNKNOWN)
 
 
-def operation(method: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Count a FUSE operation and translate its errors: TierfsError to its errno, logged once; any other to EIO.
-
-    Cancellation passes, and so does FUSEError, counted like the others.
-    """
-    name = method.__name__
-
-    @functools.wraps(method)
-    async def translated(*arguments: P.args, **named: P.kwargs) -> T:
-        operations = cast(Observed, arguments[0])
-        try:
-            return await method(*arguments, **named)
-        except TierfsError as exc:
-            code = _errno_of(exc)
-            _count(operations, name, code)
-            level = logging.WARNING if code == errno.EIO else logging.DEBUG
-            log.log(level, "%s: %s", name, exc)
-            raise pyfuse3.FUSEError(code) from exc
-        except pyfuse3.FUSEError as exc:
-            _count(operations, name, exc.errno)
-            raise
-        except Exception as exc:
-            log.exception("%s failed unexpectedly", name)
-            _count(operations, name, errno.EIO)
-            raise pyfuse3.FUSEError(errno.EIO) from exc
-
-    return _observed(translated)
-
-
-def reported(method: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, Coroutine[Any, Any, None]]:
-    """Count and log the errors of an operation that has no answer (forget, release); raise none of them.
-
-    Cancellation passes.
-    """
-    name = method.__name__
-
-    @functools.wraps(method)
-    async def quiet(*arguments: P.args, **named: P.kwargs) -> None:
-        try:
-            await method(*arguments, **named)
-        except Exception:
-            log.exception("%s failed unexpectedly", name)
-            _count(cast(Observed, arguments[0]), name, errno.EIO)
-
-    return _observed(quiet)
-
-
 def _errno_of(error: TierfsError) -> int:
     """Return the errno; EIO when no tier answers or the mount ends: EAGAIN would make tools spin."""
     return errno.EIO if isinstance(error, (Unavailable, DataLoss, Closed)) else error.errno
-
-
-def _count(operations: Observed, name: str, code: int) -> None:
-    operations.metrics.count(MetricName.FUSE_ERRORS, operation=name, errno=errno.errorcode.get(code, str(code)))

@@ -23,10 +23,14 @@ from tierfs.fuse import attributes
 from tierfs.fuse.access_log import AccessLog, Subjects
 from tierfs.fuse.control_files import ControlFiles, OpenControl, Text
 from tierfs.fuse.errors import operation, reported
+from tierfs.fuse.growth import GrowingFiles, forget_attributes
+from tierfs.fuse.inodes import InodeEntry, Inodes
 from tierfs.fuse.options import MountOptions
-from tierfs.fuse.tree import DOTS, DirectoryListing, InodeEntry, Inodes, Tree
+from tierfs.fuse.tree import DOTS, DirectoryListing, Tree
+from tierfs.metadata import directories
+from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.store import MetadataStore
-from tierfs.metrics import MetricSink
+from tierfs.metrics import Count, MetricSink
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
 from tierfs.types import DirectoryId, EntryKind, SegmentId
@@ -70,6 +74,8 @@ class _OpenFile:
     reading: ReadHandle
     known: InodeEntry
     start_offset: int
+    paged: bool
+    """Whether the kernel reads it through its page cache."""
 
 
 class Operations(ReadOnlyOperations):
@@ -91,7 +97,9 @@ class Operations(ReadOnlyOperations):
         self.access_log = access_log
         self.inodes = Inodes()
         self.subjects = Subjects(metadata, self.inodes, control)
-        self._tree = Tree(self.inodes, options, settings.sealed_timeout_s)
+        self.counts = dict[str, Count]()
+        self._tree = Tree(self.inodes, options, settings.attribute_timeout_s)
+        self.growth = GrowingFiles(metadata, self._tree)
         self._metadata = metadata
         self._files = files
         self._reader = reader
@@ -143,12 +151,12 @@ class Operations(ReadOnlyOperations):
         listing = self._listings[handle]
         with self._metadata.read() as txn, closing(listing.entries(txn, start)) as entries:
             for entry, after in entries:
-                entry_attributes = self._tree.attributes(txn, entry)
-                if not pyfuse3.readdir_reply(token, entry.name.encode(), entry_attributes, after):
+                shown = self._tree.attributes(txn, entry)
+                if not pyfuse3.readdir_reply(token, entry.name.encode(), shown.attributes, after):
                     return
                 if entry.name not in DOTS:
                     listing.given(entry)
-                    self._tree.count_lookup(entry, entry_attributes)
+                    self._tree.count_lookup(entry, shown)
 
     @reported
     async def releasedir(self, handle: int) -> None:
@@ -159,7 +167,7 @@ class Operations(ReadOnlyOperations):
 
     @operation
     async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
-        """Open a segment for reading; unsealed ones bypass the page cache, which would race their growth."""
+        """Open a segment for reading, with all bytes that it has."""
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise pyfuse3.FUSEError(errno.EROFS)
         if self._control.owns(inode):
@@ -167,18 +175,28 @@ class Operations(ReadOnlyOperations):
             self._control_open[handle] = self._control.open(inode)
             return pyfuse3.FileInfo(fh=handle, direct_io=True)
         known = self._tree.require(inode)
+        segment = await self._to_open(inode, known)
         reading = self._reader.open(SegmentId(known.id))
-        if reading.segment.inode != inode:
-            reading.close()
-            raise Fenced("the name stands for a newer file now")
+        paged, keep = not self._options.direct_io, False
+        size_bytes = known.opened(segment)
+        if known.size_shown != size_bytes:
+            forget_attributes(inode)  # those of before an append
+        if paged:
+            keep = known.opened_paged(size_bytes)
         handle = self._new_handle(inode)
-        self._files_open[handle] = _OpenFile(reading, known, reading.segment.start_offset)
-        known.opened(reading.segment)
-        sealed = reading.segment.sealed
-        keep = sealed and known.sealed_open_seen
-        known.sealed_open_seen = sealed
-        direct = not sealed or self._options.direct_io
-        return pyfuse3.FileInfo(fh=handle, direct_io=direct, keep_cache=keep and not direct)
+        self._files_open[handle] = _OpenFile(reading, known, segment.start_offset, paged)
+        return pyfuse3.FileInfo(fh=handle, direct_io=not paged, keep_cache=keep)
+
+    async def _to_open(self, inode: int, known: InodeEntry) -> pb.SegmentRecord:
+        """Return the row of a segment that is opened, once readers of its pages may see its size."""
+        while True:
+            with self._metadata.read() as txn:
+                segment, _ = self._tree.segment(txn, known.id)
+            if segment.inode != inode:
+                raise Fenced("the name stands for a newer file now")
+            if not known.paged_handles or known.size_in(segment) == known.pages_end:
+                return segment
+            await self.growth.finish(inode, known, known.size_in(segment))
 
     @operation
     async def read(self, handle: int, offset: int, size: int) -> Buffer:  # type: ignore[override]  # any buffer will do
@@ -186,14 +204,17 @@ class Operations(ReadOnlyOperations):
         if handle in self._control_open:
             return await self._control_open[handle].read(offset, size)
         file = self._files_open[handle]
-        known = file.known
+        known, reading = file.known, file.reading
         start = file.start_offset + offset
         if known.sealed_end is not None:
             size = max(0, min(size, known.sealed_end - start))
-        data = await file.reading.read(start, size)
-        known.size_shown = max(known.size_shown, offset + len(data))
-        known.served_from = file.reading.served_from
-        self._reader.open_handles.served(file.reading, file.start_offset + offset + len(data), len(data))
+        if file.paged:
+            known.pages_kept = True  # the kernel has dropped older pages before it reads by this handle
+        data = await reading.read(start, size)
+        if not file.paged:
+            known.size_shown = max(known.size_shown, offset + len(data))
+        known.served_from = reading.served_from
+        self._reader.open_handles.served(reading, start + len(data), len(data))
         return data
 
     @reported
@@ -206,6 +227,7 @@ class Operations(ReadOnlyOperations):
             return
         file = self._files_open.pop(handle)
         file.known.open_handles -= 1
+        file.known.paged_handles -= file.paged
         file.reading.close()
 
     @reported
@@ -227,13 +249,16 @@ class Operations(ReadOnlyOperations):
     @operation
     async def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
         """Return a `user.tierfs.` attribute."""
+        if not self._options.xattr:
+            # The kernel never asks again: ls and cp ask for two names of each file, which took half of their time.
+            raise pyfuse3.FUSEError(errno.ENOSYS)
         if self._control.owns(inode):
             raise pyfuse3.FUSEError(pyfuse3.ENOATTR)
         known = self._tree.require(inode)
         value: bytes | None = None
         if known.kind is EntryKind.SEGMENT and name.startswith(attributes.PREFIX):
             with self._metadata.read() as txn:
-                segment = self._tree.segment(txn, known.id)
+                segment = directories.segment_by_id(txn, SegmentId(known.id))
                 shown = attributes.XattrContext(txn, segment, self._reader.read_priority, known.served_from)
                 value = attributes.value_of(shown, name)
         if value is None:
@@ -243,6 +268,8 @@ class Operations(ReadOnlyOperations):
     @operation
     async def listxattr(self, inode: int, ctx: pyfuse3.RequestContext) -> Sequence[bytes]:
         """List no attribute, so that `cp -a` copies none."""
+        if not self._options.xattr:
+            raise pyfuse3.FUSEError(errno.ENOSYS)
         return []
 
     @operation

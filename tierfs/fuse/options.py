@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from tierfs.errors import InvalidRequest
 from tierfs.types import ReadPriority
 
-_FLAGS = ("allow_other", "allow_other_control", "allow_other_owner", "direct_io")
+_FLAGS = ("allow_other", "allow_other_control", "allow_other_owner", "direct_io", "xattr")
 _VALUES = ("uid", "gid", "umask", "read_priority")
 _ALWAYS = frozenset({"ro", "nosuid", "nodev", "noexec", "noatime"})
 _FSTAB_ONLY = frozenset({"_netdev", "nofail", "noauto", "auto", "user", "users", "defaults"})
@@ -32,6 +32,8 @@ class MountOptions:
     """Other users may read `.tierfs` too, which shows what everybody reads."""
     direct_io: bool = False
     """Sealed segments bypass the page cache too: one long scan is a tenth faster, a second one is not cached."""
+    xattr: bool = False
+    """The kernel may ask for extended attributes, `user.tierfs.*`; it then asks for others of each file too."""
     read_priority: ReadPriority | None = None
 
 

@@ -105,12 +105,13 @@ class MountSession:
         operations = Operations(
             self._metadata, self._files, self._reader, options, self._settings, self._metrics, control, log_of_accesses
         )
-        watcher = ChangeWatcher(self._metadata, operations.inodes)
+        watcher = ChangeWatcher(self._metadata, operations.inodes, operations.growth)
         # Signals first: one that arrived between mounting and listening would leave a dead mount.
         with trio.open_signal_receiver(*HEARD) as signals:
             self._init(operations, mountpoint, options)
             try:
                 async with self._reader, trio.open_nursery() as nursery:
+                    operations.growth.nursery = nursery
                     nursery.start_soon(self._obey, signals, nursery.cancel_scope)
                     nursery.start_soon(watcher.run, self._settings.poll_s)
                     for task in self._tasks:

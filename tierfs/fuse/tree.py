@@ -10,89 +10,34 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyfuse3
 
-from tierfs.errors import Fenced, NotFound
+from tierfs.errors import Fenced
 from tierfs.fuse import attributes
+from tierfs.fuse.inodes import InodeEntry, Inodes
 from tierfs.fuse.options import MountOptions
 from tierfs.metadata import directories, tables
+from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.directories import Entry
-from tierfs.metadata.records import DirectoryRecord, SegmentRecord
-from tierfs.metadata.tables import DIRECTORIES
+from tierfs.metadata.tables import DIRECTORIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import ROOT_DIRECTORY, ROOT_INODE, DirectoryId, EntryKind, SegmentId, Tier
+from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentId, SegmentStatus
 
 
-@dataclass(slots=True)
-class InodeEntry:
-    """The entry of an inode number, with the lookups the kernel has not forgotten."""
+class Shown(NamedTuple):
+    """The attributes of an entry, and a hash of the row they are made from: 0 if the kernel is told of its changes."""
 
-    kind: EntryKind
-    id: int
-    lookups: int = 0
-    size_shown: int = 0
-    """Largest size or end of a read given to the kernel: it never sees less."""
-    sealed_open_seen: bool = False
-    """The segment was opened here since it was sealed, so cached pages are of the sealed one."""
-    start_offset: int = 0
-    """The segment's start when the inode was opened: offset 0 of the file."""
-    sealed_end: int | None = None
-    """The segment's end when it was opened sealed. Pages of that end are cached: the inode never grows."""
-    open_handles: int = 0
-    served_from: Tier | None = None
-    """Tier that served the newest read."""
-
-    def opened(self, segment: SegmentRecord) -> None:
-        """Count one more handle of the inode."""
-        self.open_handles += 1
-        self.start_offset = segment.start_offset
-        if segment.sealed and self.sealed_end is None:
-            self.sealed_end = segment.length
-
-    def size_in(self, segment: SegmentRecord) -> int:
-        """Return the file's size by a newer record of its segment, which may have another inode by now."""
-        return (self.sealed_end or segment.length) - self.start_offset
-
-
-class Inodes:
-    """Map from inode numbers to entries, for as long as the kernel remembers them."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, InodeEntry] = {ROOT_INODE: InodeEntry(EntryKind.DIRECTORY, ROOT_DIRECTORY, lookups=1)}
-
-    def remember(self, inode: int, kind: EntryKind, entry_id: int) -> InodeEntry:
-        """Count one more lookup of an inode by the kernel."""
-        entry = self._known.get(inode)
-        if entry is None:
-            entry = self._known[inode] = InodeEntry(kind, entry_id)
-        entry.lookups += 1
-        return entry
-
-    def get(self, inode: int) -> InodeEntry | None:
-        """Return the entry of the inode; None when the kernel has forgotten it."""
-        return self._known.get(inode)
-
-    def forget(self, inode: int, lookups: int) -> None:
-        """Subtract lookups dropped by the kernel; never raises."""
-        entry = self._known.get(inode)
-        if entry is None or inode == ROOT_INODE:
-            return
-        entry.lookups -= lookups
-        if entry.lookups <= 0:
-            del self._known[inode]
-
-    def numbers(self) -> list[int]:
-        """Return all inodes the kernel knows."""
-        return list(self._known)
+    attributes: pyfuse3.EntryAttributes
+    version: int
 
 
 class Tree:
     """Finds entries and remembers the sizes and lookups given to the kernel."""
 
     def __init__(self, inodes: Inodes, options: MountOptions, timeout_s: float) -> None:
-        """Keep the options; the kernel caches attributes that do not change by themselves for `timeout_s`."""
+        """Keep the options; the kernel caches attributes for `timeout_s` and is told of changes before."""
         self.inodes = inodes
         self._options = options
         self._timeout_s = timeout_s
@@ -112,55 +57,50 @@ class Tree:
             None if directories.is_removed(parent.id, text) else directories.lookup(txn, DirectoryId(parent.id), text)
         )
 
-    def attributes(self, txn: ReadTransaction, entry: Entry) -> pyfuse3.EntryAttributes:
+    def attributes(self, txn: ReadTransaction, entry: Entry) -> Shown:
         """Return the attributes of an entry. Raises Fenced when it was deleted."""
-        timeout_s = self._timeout_s
         if entry.kind is EntryKind.DIRECTORY:
-            return attributes.of_directory(self._directory(txn, entry.id), self._options, timeout_s)
-        segment = self.segment(txn, entry.id)
-        entry_attributes = attributes.of_segment(segment, self._options, timeout_s)
+            directory = txn.message(DIRECTORIES, tables.u64(entry.id))
+            if directory is None:
+                raise Fenced("the directory was deleted")
+            return Shown(attributes.of_directory(directory, self._options, self._timeout_s), 0)
+        segment, version = self.segment(txn, entry.id)
+        answer = attributes.of_segment(segment, self._options, self._timeout_s)
         known = self.inodes.get(segment.inode)
         if known is not None:
-            known.size_shown = entry_attributes.st_size = max(known.size_shown, entry_attributes.st_size)
-        return entry_attributes
+            answer.st_size = self.inodes.show(segment.inode, known, answer.st_size)
+        return Shown(answer, version)
 
     def attributes_of_inode(self, txn: ReadTransaction, inode: int) -> pyfuse3.EntryAttributes:
         """Return the attributes of an inode the kernel knows. Raises Fenced when it is gone."""
         known = self.require(inode)
-        newest = self.attributes(txn, Entry("", known.kind, known.id))
-        if newest.st_ino == inode:
-            return newest
-        return self._old_view(inode, known, self.segment(txn, known.id), newest)
-
-    def _old_view(
-        self, inode: int, known: InodeEntry, segment: SegmentRecord, newest: pyfuse3.EntryAttributes
-    ) -> pyfuse3.EntryAttributes:
-        """Return the attributes of the name's earlier file: its open handles keep it, with the segment's growth."""
+        answer, version = self.attributes(txn, Entry("", known.kind, known.id))
+        if answer.st_ino == inode:
+            self._watch(inode, version)
+            return answer
+        # The name stands for another file: open handles keep this one, with the segment's growth.
         if not known.open_handles:
             raise Fenced("the name stands for a newer file now")
-        newest.st_ino = inode
-        newest.st_size = known.size_shown = max(known.size_shown, known.size_in(segment))
-        newest.attr_timeout = 0
-        return newest
-
-    def count_lookup(self, entry: Entry, answer: pyfuse3.EntryAttributes) -> pyfuse3.EntryAttributes:
-        """Count the lookup that the kernel counts for this answer, and return the answer."""
-        known = self.inodes.remember(answer.st_ino, entry.kind, entry.id)
-        known.size_shown = max(known.size_shown, answer.st_size)
+        answer.st_ino = inode
+        answer.st_size = self.inodes.show(inode, known, known.size_in(self.segment(txn, known.id)[0]))
+        answer.attr_timeout = 0
         return answer
 
-    def segment(self, txn: ReadTransaction, segment_id: int) -> SegmentRecord:
-        """Return a segment's record. Raises Fenced when it was deleted."""
-        segment = directories.segment(txn, SegmentId(segment_id))
-        if segment is None:
-            raise Fenced("the segment was deleted")
-        return segment
+    def count_lookup(self, entry: Entry, shown: Shown) -> pyfuse3.EntryAttributes:
+        """Count the lookup that the kernel counts for this answer, and return its attributes."""
+        answer, version = shown
+        known = self.inodes.remember(answer.st_ino, entry.kind, entry.id)
+        known.size_shown = max(known.size_shown, answer.st_size)
+        self._watch(answer.st_ino, version)
+        return answer
 
-    def _directory(self, txn: ReadTransaction, directory_id: int) -> DirectoryRecord:
-        try:
-            return directories.directory(txn, directory_id)
-        except NotFound as exc:
-            raise Fenced("the directory was deleted") from exc
+    def segment(self, txn: ReadTransaction, segment_id: int) -> tuple[pb.SegmentRecord, int]:
+        """Return a segment's row, and its version while it may grow. Raises Fenced when it was deleted."""
+        row = txn.get_raw(SEGMENTS.name, tables.u64(segment_id))
+        if row is None:
+            raise Fenced("the segment was deleted")
+        segment: pb.SegmentRecord = SEGMENTS.codec.message(row)
+        return segment, hash(row) if segment.status == SegmentStatus.OPEN else 0
 
     def require(self, inode: int) -> InodeEntry:
         """Return the entry of an inode. Raises Fenced when the kernel should have forgotten it."""
@@ -168,6 +108,11 @@ class Tree:
         if known is None:
             raise Fenced(f"inode {inode} is no longer known")
         return known
+
+    def _watch(self, inode: int, version: int) -> None:
+        """Note by which row the kernel caches a segment's attributes: appends leave no other trace than the row."""
+        if version:
+            self.inodes.may_grow[inode] = version
 
 
 DOTS = (".", "..")

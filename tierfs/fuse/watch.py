@@ -1,8 +1,11 @@
-"""Watch for changes of other processes: the kernel is notified of stale entries within a second."""
+"""Watch for changes of all processes: the kernel is notified of stale entries within a second.
+
+Appends write no change of their own, as they are many: the rows of the open segments whose attributes the kernel caches
+are compared instead, after each poll that finds a commit.
+"""
 
 from __future__ import annotations
 
-import errno
 import itertools
 import logging
 from collections.abc import Iterable
@@ -10,29 +13,37 @@ from collections.abc import Iterable
 import pyfuse3
 import trio
 
-from tierfs.fuse.tree import Inodes
+from tierfs.fuse.growth import GrowingFiles
+from tierfs.fuse.inodes import Inodes
 from tierfs.metadata import tables
 from tierfs.metadata.records import TouchRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import TOUCHES
+from tierfs.metadata.tables import SEGMENTS, TOUCHES
 
 log = logging.getLogger(__name__)
 
 _BATCH = 500
 """Changes passed to the kernel before other tasks run: about 5 ms (one decode, at most two writes to it each)."""
 
-_GONE = frozenset({errno.ENOENT, errno.ENOTCONN, errno.ENODEV})
-"""The kernel has forgotten the inode, or the mount is being taken down."""
+_ROWS = 2000
+"""Rows compared before other tasks run: about 1 ms."""
+
+_REST = 9
+"""Rest between two comparisons, in durations of the last one: they take a tenth of a core at most, which 100,000 open
+segments reach (measured: 0.6 microseconds each)."""
 
 
 class ChangeWatcher:
     """Passes changes of other processes to the kernel."""
 
-    def __init__(self, metadata: MetadataStore, inodes: Inodes) -> None:
+    def __init__(self, metadata: MetadataStore, inodes: Inodes, growth: GrowingFiles) -> None:
         """Start at the newest change: construct it before the first request is served."""
         self._metadata = metadata
         self._inodes = inodes
+        self._growth = growth
         self._seen_id = metadata.last_transaction_id()
+        self._compared_id = self._seen_id
+        self._compare_due_s = 0.0
         with metadata.read() as txn:
             self._next_sequence = txn.store.next_change
 
@@ -51,9 +62,18 @@ class ChangeWatcher:
 
     async def poll(self) -> None:
         """Pass new changes to the kernel; costs two microseconds when there are none."""
+        behind, self._inodes.behind = self._inodes.behind, set()
+        for inode in behind:
+            self._growth.changed(inode)
         newest_id = self._metadata.last_transaction_id()
-        if newest_id == self._seen_id:
-            return
+        if newest_id != self._seen_id:
+            await self._pass_on_touches()
+            self._seen_id = newest_id
+        if newest_id != self._compared_id and trio.current_time() >= self._compare_due_s:
+            await self._compare_rows()
+            self._compared_id = newest_id
+
+    async def _pass_on_touches(self) -> None:
         more = True
         while more:
             touches, following = self._next_touches()
@@ -66,7 +86,25 @@ class ChangeWatcher:
             self._next_sequence = following
             more = touches is not None and len(touches) == _BATCH
             await trio.lowlevel.checkpoint()
-        self._seen_id = newest_id
+
+    async def _compare_rows(self) -> None:
+        """Tell the kernel of open segments whose row is another than the one it caches attributes of."""
+        begun_s = trio.current_time()
+        entries = list(self._inodes.may_grow.items())
+        for first in range(0, len(entries), _ROWS):
+            self._compare(entries[first : first + _ROWS])
+            await trio.lowlevel.checkpoint()
+        self._compare_due_s = trio.current_time() + _REST * (trio.current_time() - begun_s)
+
+    def _compare(self, batch: Iterable[tuple[int, int]]) -> None:
+        keys = {inode: tables.u64(known.id) for inode, _ in batch if (known := self._inodes.get(inode)) is not None}
+        with self._metadata.read() as txn:
+            rows = dict(txn.cursor_raw(SEGMENTS.name).getmulti(list(keys.values())))
+        for inode, version in batch:
+            if inode not in keys or hash(rows.get(keys[inode])) != version:
+                # The kernel asks again, which enters the newer row.
+                self._inodes.may_grow.pop(inode, None)
+                self._growth.changed(inode)
 
     def _next_touches(self) -> tuple[list[TouchRecord] | None, int]:
         """Return the next changes in order, `_BATCH` at most, and the sequence after them.
@@ -90,20 +128,10 @@ class ChangeWatcher:
                 # The _async form: the plain one can deadlock with a request for the same directory.
                 pyfuse3.invalidate_entry_async(touch.parent_inode, touch.name.encode(), ignore_enoent=True)
         for inode in changed:
-            self._invalidate(inode)
+            self._growth.changed(inode)
 
     async def _forget_everything(self) -> None:
         for number, inode in enumerate(self._inodes.numbers(), 1):
-            self._invalidate(inode)
+            self._growth.changed(inode)
             if number % _BATCH == 0:
                 await trio.lowlevel.checkpoint()
-
-    def _invalidate(self, inode: int) -> None:
-        """Invalidate attributes only: the data form deadlocks with a read in flight, and data never changes."""
-        if self._inodes.get(inode) is None:
-            return
-        try:
-            pyfuse3.invalidate_inode(inode, attr_only=True)
-        except OSError as exc:
-            if exc.errno not in _GONE:
-                log.warning("the kernel does not forget inode %d: %s", inode, exc)

@@ -15,6 +15,7 @@ from pathlib import Path
 from tierfs import names
 from tierfs.checksum import combine
 from tierfs.metadata import chains, directories, policies, tables
+from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import ChunkRecord, DirectoryRecord, LocationRecord, SegmentRecord
 from tierfs.metadata.sums import Sums
@@ -56,7 +57,7 @@ class Listed:
     """Name, in the same directory, of the segment it continues in."""
 
 
-def modified_ns(segment: SegmentRecord) -> int:
+def modified_ns(segment: SegmentRecord | pb.SegmentRecord) -> int:
     """Return a segment's modification time: that of the file it is a copy of, or of a later append."""
     is_copy = segment.file.mode != 0 and segment.file.length == segment.length
     return segment.file.modified_ns if is_copy else segment.modified_ms * _NS_PER_MS

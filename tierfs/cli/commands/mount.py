@@ -25,8 +25,8 @@ def mount(
 ) -> None:
     """Mount the store as a read-only directory; return when it is ready.
 
-    Options: allow_other, allow_other_control, allow_other_owner, direct_io, uid=, gid=, umask=, read_priority=. Options
-    of /etc/fstab that are meant for other programs are ignored.
+    Options: allow_other, allow_other_control, allow_other_owner, direct_io, xattr, uid=, gid=, umask=, read_priority=.
+    Options of /etc/fstab that are meant for other programs are ignored.
     """
     from tierfs.app import mount
 

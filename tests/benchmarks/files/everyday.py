@@ -88,7 +88,7 @@ def _subjects(path: Path, source: Path) -> list[_Subject]:
         return mounted(MountCommand(tuple(_command(path, "mount", "-f", mnt)), scratch / "mount.log"), mnt)
 
     def null() -> AbstractContextManager[Mount]:
-        words = (sys.executable, "-m", "tests.benchmarks.null_tree", str(source), str(mnt))
+        words = (sys.executable, "-m", "tests.benchmarks.files.null_tree", str(source), str(mnt))
         return mounted(MountCommand(words, scratch / "null.log", read_ahead=False), mnt)
 
     subjects = [_Subject("local disk", nullcontext, source), _Subject("null pyfuse3 filesystem", null, mnt)]

@@ -1,7 +1,7 @@
 """A pyfuse3 filesystem that does nothing but answer: a tree of files in memory, everything cached by the kernel.
 
-`python -m tests.benchmarks.null_tree SOURCE MOUNTPOINT` shows copies of the files of a directory. It is the limit that
-a mount written with pyfuse3 can reach.
+`python -m tests.benchmarks.files.null_tree SOURCE MOUNTPOINT` shows copies of the files of a directory. It is the limit
+that a mount written with pyfuse3 can reach.
 """
 
 from __future__ import annotations

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pyfuse3
 import pytest
 
 from tests.stores import TestStore, open_test_store
 from tierfs.fuse import watch
-from tierfs.fuse.tree import Inodes
+from tierfs.fuse.growth import GrowingFiles
+from tierfs.fuse.inodes import InodeEntry, Inodes
+from tierfs.fuse.options import parse_options
+from tierfs.fuse.tree import Tree
 from tierfs.fuse.watch import ChangeWatcher
-from tierfs.types import ROOT_INODE
+from tierfs.types import ROOT_INODE, EntryKind
+
+TIMEOUT_S = 300.0
 
 
-class EveryInode:
+class EveryInode(Inodes):
     """A kernel that knows every inode."""
 
-    def get(self, _: int) -> bool:
-        return True
+    def get(self, inode: int) -> InodeEntry:
+        return InodeEntry(EntryKind.SEGMENT, inode)
 
     def numbers(self) -> list[int]:
         return [1, 2, 3]
@@ -58,7 +62,8 @@ class Kernel:
 
 
 def watcher_of(store: TestStore) -> ChangeWatcher:
-    return ChangeWatcher(store.metadata, cast(Inodes, EveryInode()))
+    tree = Tree(EveryInode(), parse_options(""), TIMEOUT_S)
+    return ChangeWatcher(store.metadata, tree.inodes, GrowingFiles(store.metadata, tree))
 
 
 @pytest.mark.parametrize("refuses", [1, 2, 3])

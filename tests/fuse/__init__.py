@@ -1,0 +1,1 @@
+"""The mount without a mount."""

@@ -1,0 +1,144 @@
+"""Open segments through the kernel's page cache: growth shows soon, whole, and to everybody."""
+
+from __future__ import annotations
+
+import mmap
+import multiprocessing
+import os
+import subprocess
+import time
+from contextlib import ExitStack
+from multiprocessing.queues import Queue
+from pathlib import Path
+
+import pytest
+
+from tests.faults.worker import reference
+from tests.mount.conftest import Mount, append
+from tests.mount.test_observation import stats
+from tests.mount.waiting import eventually
+from tierfs.app import store
+
+pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+
+PAGE = mmap.PAGESIZE
+SIZES = [0, 1, PAGE - 1, PAGE, PAGE + 1, 5 * PAGE + 7, (1 << 20) + 1]
+
+
+def operations(mnt: Path, name: str) -> int:
+    return int(stats(mnt)["operations"].get(name, 0))
+
+
+@pytest.mark.parametrize("before", SIZES)
+@pytest.mark.parametrize("added", [1, PAGE, 3 * PAGE + 1])
+def test_a_file_opened_after_an_append_has_all_of_it(store: store.Store, mount: Mount, before: int, added: int) -> None:
+    """Whatever the kernel has cached, and whoever has it open."""
+    append(store, "s", reference(0, before))
+    path = mount().path / "s"
+    with path.open("rb", buffering=0) as other:
+        assert path.read_bytes() == reference(0, before)
+        assert os.pread(other.fileno(), before + 1, 0) == reference(0, before)
+        append(store, "s", reference(before, before + added))
+        assert path.read_bytes() == reference(0, before + added)
+        assert path.stat().st_size == before + added
+        assert eventually(lambda: os.fstat(other.fileno()).st_size == before + added)
+        assert os.pread(other.fileno(), before + added + 1, 0) == reference(0, before + added)
+    append(store, "s", reference(before + added, before + 2 * added), seal=True)
+    assert path.read_bytes() == reference(0, before + 2 * added)
+
+
+def test_growth_shows_to_whoever_has_it_open_and_asks_nothing_else(store: store.Store, mount: Mount) -> None:
+    append(store, "s", b"abc")
+    path = mount().path / "s"
+    with path.open("rb", buffering=0) as file:
+        assert file.read() == b"abc"
+        for number in range(20):
+            append(store, "s", b"%02d" % number)
+            expected = b"%02d" % number
+            assert eventually(lambda expected=expected: file.read() == expected)
+
+
+@pytest.mark.parametrize("size", [1, PAGE - 1, PAGE, 3 * PAGE + 5])
+@pytest.mark.parametrize("kind", [mmap.MAP_SHARED, mmap.MAP_PRIVATE])
+def test_an_open_segment_is_mapped_and_a_new_map_has_its_growth(
+    store: store.Store, mount: Mount, size: int, kind: int
+) -> None:
+    append(store, "s", reference(0, size))
+    path = mount().path / "s"
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, flags=kind, prot=mmap.PROT_READ) as first:
+        assert first[:] == reference(0, size)
+        append(store, "s", reference(size, size + PAGE))
+        with path.open("rb") as again, mmap.mmap(again.fileno(), 0, flags=kind, prot=mmap.PROT_READ) as second:
+            assert second[:] == reference(0, size + PAGE)
+        assert first[:] == reference(0, size)
+
+
+def test_the_kernel_asks_for_nothing_twice(store: store.Store, mount: Mount) -> None:
+    for number in range(50):
+        append(store, f"d/{number}", b"line\n", seal=number % 2 == 0)
+    mnt = mount().path
+    for tool in (["ls", "-laR", mnt], ["grep", "-r", "line", mnt / "d"]):
+        subprocess.run(tool, check=True, capture_output=True)
+    names = ("lookup", "getattr", "getxattr", "read")
+    before = {name: operations(mnt, name) for name in names}
+    for tool in (["ls", "-laR", mnt], ["grep", "-r", "line", mnt / "d"], ["du", "-s", mnt]):
+        subprocess.run(tool, check=True, capture_output=True)
+    asked = {name: operations(mnt, name) - before[name] for name in names}
+    # .tierfs/stats is looked up, opened and read each time.
+    assert max(asked.values()) < 25, asked
+
+
+def test_appends_to_many_files_show_in_a_listing(store: store.Store, mount: Mount) -> None:
+    count = 300
+    for number in range(count):
+        append(store, f"d/{number}", b"x")
+    directory = mount().path / "d"
+
+    def sizes() -> set[int]:
+        with os.scandir(directory) as listing:
+            return {entry.stat().st_size for entry in listing}
+
+    assert sizes() == {1}
+    with ExitStack() as files:
+        for number in range(0, count, 3):
+            assert files.enter_context((directory / str(number)).open("rb")).read() == b"x"
+        for number in range(count):
+            append(store, f"d/{number}", b"y")
+        assert eventually(lambda: sizes() == {2})
+        assert {path.read_bytes() for path in directory.iterdir()} == {b"xy"}
+
+
+def _read_tail(path: Path, until: float, answers: Queue[tuple[int, int]]) -> None:
+    """Read the last pages by pread and by a map, without a pause; count NULs."""
+    wrong = reads = 0
+    with path.open("rb", buffering=0) as file:
+        while time.monotonic() < until:
+            size = os.fstat(file.fileno()).st_size
+            start = max(0, size - 2 * PAGE)
+            data = os.pread(file.fileno(), 4 * PAGE, start)
+            wrong += b"\0" in data or len(data) < size - start
+            with mmap.mmap(file.fileno(), size, flags=mmap.MAP_SHARED, prot=mmap.PROT_READ) as mapped:
+                wrong += b"\0" in mapped[start:size]
+            reads += 1
+    answers.put((wrong, reads))
+
+
+def test_readers_of_a_tail_never_see_a_nul(store: store.Store, mount: Mount) -> None:
+    """Sizes of a page and less at a time: the last page is renewed again and again under its readers."""
+    append(store, "s", b"first\n")
+    path = mount().path / "s"
+    answers: Queue[tuple[int, int]] = multiprocessing.Queue()
+    until = time.monotonic() + 5
+    readers = [multiprocessing.Process(target=_read_tail, args=(path, until, answers)) for _ in range(3)]
+    for reader in readers:
+        reader.start()
+    writer = store.engine.open_writer("s")
+    while time.monotonic() < until:
+        writer.append(b"x" * 777)
+        path.stat()
+    store.engine.close_writer(writer)
+    results = [answers.get(timeout=60) for _ in readers]
+    for reader in readers:
+        reader.join(30)
+    assert [wrong for wrong, _ in results] == [0, 0, 0]
+    assert all(reads > 10 for _, reads in results)

@@ -1,0 +1,101 @@
+"""Growth of files that somebody reads through the kernel's pages: pages first, the size later, so that no NUL shows.
+
+The kernel drops its pages, which fill again with the newest bytes; only then is the new size shown. In between passes
+more time than a reader spends between taking a page and looking at the size (a guess: nothing bounds that).
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+
+import pyfuse3
+import trio
+
+from tierfs.errors import Fenced
+from tierfs.fuse.inodes import InodeEntry
+from tierfs.fuse.tree import Tree
+from tierfs.metadata.store import MetadataStore
+
+log = logging.getLogger(__name__)
+
+_SETTLE_S = 0.05
+
+_AT_ONCE = 64
+"""Files renewed at once: the kernel waits for reads in flight, and those of an absent server take their deadline."""
+
+_GONE = frozenset({errno.ENOENT, errno.ENOTCONN, errno.ENODEV})
+"""The kernel has forgotten the inode, or the mount is being taken down."""
+
+
+class GrowingFiles:
+    """Tells the kernel that inodes changed. On the trio loop, in the mount's nursery."""
+
+    def __init__(self, metadata: MetadataStore, tree: Tree) -> None:
+        self._metadata = metadata
+        self._tree = tree
+        self._limiter = trio.CapacityLimiter(_AT_ONCE)
+        self.nursery: trio.Nursery | None = None
+        """Of the mount; set before it serves."""
+
+    def changed(self, inode: int) -> None:
+        """Tell the kernel of a change; of a growth that has to wait for pages, a moment later."""
+        known = self._tree.inodes.get(inode)
+        if known is None:
+            return
+        if known.paged_handles and known.growing is None and self._size(known) != known.pages_end:
+            known.growing = trio.Event()
+            assert self.nursery is not None
+            self.nursery.start_soon(self._grow, inode, known)
+        elif known.growing is None:
+            forget_attributes(inode)
+
+    async def finish(self, inode: int, known: InodeEntry, size_bytes: int) -> None:
+        """Wait until readers of the pages may see a size."""
+        while known.paged_handles and known.pages_end < size_bytes:
+            self.changed(inode)
+            if known.growing is None:
+                return
+            await known.growing.wait()
+
+    async def _grow(self, inode: int, known: InodeEntry) -> None:
+        assert known.growing is not None
+        try:
+            while (size_bytes := self._size(known)) != known.pages_end:
+                await trio.to_thread.run_sync(_forget_pages, inode, limiter=self._limiter, abandon_on_cancel=True)
+                await trio.sleep(_SETTLE_S)
+                # Every page is of a read that began after the size was looked up.
+                known.pages_end, known.pages_kept = size_bytes, True
+                known.size_shown = size_bytes
+        except Exception:
+            log.exception("the growth of inode %d shows with its next change", inode)
+        finally:
+            known.growing.set()
+            known.growing = None
+        forget_attributes(inode)
+
+    def _size(self, known: InodeEntry) -> int:
+        """Return the file's size by the newest row; that of its pages once the segment is gone."""
+        with self._metadata.read() as txn:
+            try:
+                return known.size_in(self._tree.segment(txn, known.id)[0])
+            except Fenced:
+                return known.pages_end
+
+
+def forget_attributes(inode: int) -> None:
+    """Have the kernel ask for attributes again. Never waits: it drops no pages."""
+    _invalidate(inode, attr_only=True)
+
+
+def _forget_pages(inode: int) -> None:
+    """Have the kernel drop the pages. In a thread: it waits for reads in flight, which the loop serves."""
+    _invalidate(inode, attr_only=False)
+
+
+def _invalidate(inode: int, *, attr_only: bool) -> None:
+    try:
+        pyfuse3.invalidate_inode(inode, attr_only=attr_only)
+    except OSError as exc:
+        if exc.errno not in _GONE:
+            log.warning("the kernel does not forget inode %d: %s", inode, exc)
