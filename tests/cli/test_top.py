@@ -75,8 +75,21 @@ def test_one_frame_of_the_stores_only_mount(store: Path, mnt: Path) -> None:
         lines = tierfs("top", "--once", "--interval-s", "0.1", store=store).out.splitlines()
     assert lines[0].startswith(f"{mnt}  {store}, up ")
     assert [line.split(" ")[0] for line in lines[1:6]] == ["reads", "cold", "link", "memory", "backlog"]
-    assert lines[7].split() == ["read/s", "tier", "handles", "at", "of", "ahead", "segment"]
-    assert lines[8].split() == ["0", "B", "local", "1", "1", "MiB", "1", "MiB+", "-", "d/s"]
+    assert lines[7].split() == ["read/s", "tier", "handles", "at", "of", "ahead", "by", "segment"]
+    command = Path("/proc/self/comm").read_text().strip()
+    assert lines[8].split() == [
+        "0",
+        "B",
+        "local",
+        "1",
+        "1",
+        "MiB",
+        "1",
+        "MiB+",
+        "-",
+        f"{command}[{os.getpid()}]",
+        "d/s",
+    ]
 
 
 def test_json_lines_tell_what_is_read_meanwhile(mnt: Path) -> None:

@@ -125,12 +125,12 @@ async def test_how_an_operation_went() -> None:
     async def reads() -> memoryview:
         return memoryview(b"abc")
 
-    assert await log.logged("read", Subject("/a b", "4096", "10"), reads()) == b"abc"
+    assert await log.logged("read", Subject("/a b", "4096", "10", "17 1000 grep"), reads()) == b"abc"
     with pytest.raises(pyfuse3.FUSEError):
         await log.logged("lookup", Subject("/c"), fails())
     assert (await listener.read(0, SIZE)).decode().splitlines() == [
-        "2023-11-14T22:13:20.000Z read 3 0 4096 10 /a b",
-        "2023-11-14T22:13:20.000Z lookup EIO 250000 - - /c",
+        "2023-11-14T22:13:20.000Z read 3 0 4096 10 17 1000 grep /a b",
+        "2023-11-14T22:13:20.000Z lookup EIO 250000 - - - - - /c",
     ]
 
 
@@ -177,14 +177,17 @@ def test_what_is_done_shows_and_listening_does_not(store: store.Store, mount: Mo
         (mnt / ".tierfs/config").read_bytes()
         with pytest.raises(FileNotFoundError):
             (mnt / "last").stat()
-        seen = lines_until(process, r" lookup ok \d+ - - /last$")
-    pattern = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (\w+) (\w+) \d+ (-|\d+) (-|\d+) (/.*|-)")
+        seen = lines_until(process, r" lookup ok \d+ - - \d+ \d+ \S+ /last$")
+    time = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z"
+    pattern = re.compile(time + r" (\w+) (\w+) \d+ (-|\d+) (-|\d+) (\S+) (\S+) (\S+) (/.*|-)")
+    command = Path("/proc/self/comm").read_text().strip().replace(" ", "_")
+    here = (str(os.getpid()), str(os.getuid()), command)
     found = [match.groups() if (match := pattern.fullmatch(line)) else line for line in seen]
-    assert found[0] == ("read", "500", "4500", "1000", "/d/some name")
-    assert ("open", "ok", "-", "-", "/d/some name") in found
-    assert ("release", "ok", "-", "-", "/d/some name") in found
-    assert ("readdir", "ok", "0", "-", "/d") in found
-    assert ("open", "ok", "-", "-", "/.tierfs/config") in found
+    assert found[0] == ("read", "500", "4500", "1000", *here, "/d/some name")
+    assert ("open", "ok", "-", "-", *here, "/d/some name") in found
+    assert ("release", "ok", "-", "-", *here, "/d/some name") in found
+    assert ("readdir", "ok", "0", "-", *here, "/d") in found
+    assert ("open", "ok", "-", "-", *here, "/.tierfs/config") in found
     assert not any("accesslog" in line for line in seen)
 
 
@@ -197,11 +200,11 @@ def test_failures_show_their_errno_and_what_was_deleted_its_inode(store: store.S
     with (mnt / "s").open("rb", buffering=0) as file, listening(mnt) as process:
         with pytest.raises(OSError, match="Input/output"):
             file.read()
-        lines_until(process, r" read EIO \d+ 0 \d+ /s$")
+        lines_until(process, r" read EIO \d+ 0 \d+ \d+ \d+ \S+ /s$")
         verbs.delete(store, "s", recursive=False)
         inode = os.fstat(file.fileno()).st_ino
         file.close()
-        lines_until(process, rf" release ok \d+ - - inode {inode}$")
+        lines_until(process, rf" release ok \d+ - - \d+ \d+ \S+ inode {inode}$")
 
 
 @mounts_for_real
@@ -243,4 +246,4 @@ async def test_a_bug_in_naming_fails_no_operation(expected_warnings: list[str]) 
     expected_warnings.append("cannot find the path of a read")
     listener = Some.access_log.open()
     assert await Some().read(1, 0, 3) == b"abc"
-    assert (await listener.read(0, SIZE)).endswith(b" read 3 0 - - ?\n")
+    assert (await listener.read(0, SIZE)).endswith(b" read 3 0 - - - - - ?\n")

@@ -115,6 +115,9 @@ def test_open_segments_show_where_their_readers_are(store: store.Store, mount: M
         shown, other = found["segments"]
         assert (shown["name"], shown["handles"], shown["sealed"], shown["length"]) == ("d/s", 2, True, len(DATA))
         assert (shown["offset"], shown["served_from"]) == (1000, "cold")
+        assert [(process["pid"], process["uid"], process["handles"]) for process in shown["processes"]] == [
+            (os.getpid(), os.getuid(), 2)
+        ]
         assert (shown["requests"], shown["bytes"]) == (1, 1000)
         assert shown["window_bytes"] >= 1 << 20
         assert (other["name"], other["handles"], other["sealed"], other["bytes"]) == ("other", 1, False, 0)

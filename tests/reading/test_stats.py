@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from tierfs.config import ReadSettings
 from tierfs.metrics import MetricName, Metrics
 from tierfs.reading import open_handles
 from tierfs.reading.fetch.grid import blocks_touched
+from tierfs.reading.handle import ReadHandle
+from tierfs.reading.open_handles import Process
 from tierfs.reading.reader import Reader
 from tierfs.reading.stats import figures, snapshot
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange
@@ -23,6 +26,20 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
         yield opened
 
 
+HERE, GONE = Process(os.getpid(), 7), Process(1 << 30, 7)
+
+
+def opened(reader: Reader, store: TestStore, name: str, opener: Process = HERE) -> ReadHandle:
+    handle = reader.open(store.segment(name).id)
+    reader.open_handles.opened(handle.segment.id, opener)
+    return handle
+
+
+def close(reader: Reader, handle: ReadHandle, opener: Process) -> None:
+    reader.open_handles.closed(handle.segment.id, opener, handle)
+    handle.close()
+
+
 def reader_of(store: TestStore, metrics: Metrics) -> Reader:
     return Reader(store.metadata, store.files, lambda _: store.cold, ReadSettings(), metrics)
 
@@ -31,19 +48,23 @@ async def test_handles_of_a_segment_are_counted_together_until_the_last_is_close
     store.append("d/s", b"abcdefgh", seal=True)
     metrics = Metrics()
     async with reader_of(store, metrics) as reader:
-        first, second = (reader.open(store.segment("d/s").id) for _ in range(2))
+        first, second = (opened(reader, store, "d/s", process) for process in (HERE, GONE))
         assert len(reader.open_handles) == 2
         for handle, end in ((first, 3), (second, 8)):
             length = len(await handle.read(0, end))
             reader.open_handles.served(handle, end, length)
         (shown,) = snapshot(reader).segments
         assert (shown.name, shown.handles, shown.length, shown.sealed) == ("d/s", 2, 8, True)
+        here, gone = shown.processes
+        assert (here.pid, here.uid, here.handles) == (os.getpid(), 7, 1)
+        assert here.command == HERE.command != ""
+        assert gone.command == ""
         assert (shown.requests, shown.bytes, shown.offset, shown.served_from) == (2, 11, 8, "local")
         assert metrics.values(MetricName.READ_BYTES) == {("local",): 11, ("cold",): 0}
-        second.close()
+        close(reader, second, GONE)
         (shown,) = snapshot(reader).segments
         assert (shown.handles, shown.bytes) == (1, 11)
-        first.close()
+        close(reader, first, HERE)
         assert snapshot(reader).segments == ()
         assert (figures(reader).handles, figures(reader).segments_open) == (0, 0)
 
@@ -52,7 +73,7 @@ async def test_a_read_at_the_end_counts_nowhere(store: TestStore) -> None:
     store.append("s", b"abcd")
     metrics = Metrics()
     async with reader_of(store, metrics) as reader:
-        handle = reader.open(store.segment("s").id)
+        handle = opened(reader, store, "s")
         reader.open_handles.served(handle, 4, len(await handle.read(4, 100)))
         assert snapshot(reader).segments[0].requests == 0
         assert sum(metrics.values(MetricName.READ_REQUESTS).values()) == 0
@@ -62,7 +83,8 @@ async def test_a_read_at_the_end_counts_nowhere(store: TestStore) -> None:
 async def test_what_was_deleted_while_it_is_open_keeps_its_name(store: TestStore) -> None:
     store.append("d/s", b"abcd")
     async with reader_of(store, Metrics()) as reader:
-        handle = reader.open(store.segment("d/s").id)
+        handle = opened(reader, store, "d/s")
+        reader.open_handles.served(handle, 4, len(await handle.read(0, 4)))
         store.engine.delete("d", recursive=True, cold_due_ms=0)
         assert [segment.name for segment in snapshot(reader).segments] == ["s"]
         handle.close()
@@ -73,7 +95,7 @@ async def test_only_those_most_was_read_of_are_shown(store: TestStore, monkeypat
     async with reader_of(store, Metrics()) as reader:
         for name, size in (("a", 1), ("b", 3), ("c", 2)):
             store.append(name, b"abcd")
-            handle = reader.open(store.segment(name).id)
+            handle = opened(reader, store, name)
             reader.open_handles.served(handle, size, len(await handle.read(0, size)))
         assert [segment.name for segment in snapshot(reader).segments] == ["b", "c"]
         assert figures(reader).segments_open == 3

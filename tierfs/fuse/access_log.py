@@ -1,8 +1,9 @@
 """`.tierfs/accesslog`: one line per operation, for as long as a listener has it open.
 
-A line: time (UTC), operation, result, duration in microseconds, offset, size, path. The result is the number of bytes
-of a read, `ok`, or the name of an errno. Without a listener nothing is formatted or kept. The *subject* of an
-operation is its path in the mount, its offset and its size, for people to read.
+A line: time (UTC), operation, result, duration in microseconds, offset, size, process, user, command, path. The result
+is the number of bytes of a read, `ok`, or the name of an errno. Without a listener nothing is formatted or kept. The
+*subject* of an operation is its path in the mount, its offset, its size and who asked for it, for people to read. Of a
+read pyfuse3 does not tell who asked: it is the process that opened the file.
 """
 
 from __future__ import annotations
@@ -27,11 +28,13 @@ from tierfs.metadata.records import DirectoryRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
+from tierfs.reading.open_handles import Process
 from tierfs.types import EntryKind, SegmentId
 
 _BY_HANDLE = frozenset({"read", "release", "readdir", "releasedir"})
-_WITHOUT = frozenset({"forget", "statfs"})
+_FORGET, _STATFS = "forget", "statfs"
 _NONE = "-"
+_NOBODY = "- - -"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,35 +46,44 @@ class Subject:
     offset: str = _NONE
     """Offset in the file; for a listing, the token to continue after."""
     size: str = _NONE
+    process: str = _NOBODY
+    """Process id, user id and command, separated by blanks."""
 
 
 class Subjects:
-    """Finds the subjects for one mount; remembers the inode of each handle."""
+    """Finds the subjects for one mount; remembers the inode of each handle, and who opened it."""
 
     def __init__(self, metadata: MetadataStore, inodes: Inodes, control: ControlFiles) -> None:
         self._metadata = metadata
         self._inodes = inodes
         self._control = control
-        self._inode_by_handle: dict[int, int] = {}
+        self._by_handle: dict[int, tuple[int, Process]] = {}
 
-    def opened(self, handle: int, inode: int) -> None:
+    def opened(self, handle: int, inode: int, opener: Process) -> None:
         """Note that a file or directory was opened."""
-        self._inode_by_handle[handle] = inode
+        self._by_handle[handle] = inode, opener
 
     def closed(self, handle: int) -> None:
         """Note that it was closed."""
-        self._inode_by_handle.pop(handle, None)
+        self._by_handle.pop(handle, None)
 
     def of(self, operation: str, arguments: Sequence[Any]) -> Subject:
         """Return the subject of a call, before it is carried out; `arguments` are the operation's own."""
-        if operation in _WITHOUT:
-            return Subject(_NONE)
-        inode = self._inode_by_handle.get(arguments[0], 0) if operation in _BY_HANDLE else arguments[0]
+        if operation == _FORGET:
+            return Subject(_NONE, process=_NOBODY)
+        if operation in _BY_HANDLE:
+            inode, process = self._by_handle.get(arguments[0], (0, Process(0, 0)))
+        else:
+            inode, process = arguments[0], Process(arguments[-1].pid, arguments[-1].uid)
+        who = f"{process.pid} {process.uid} {process.command.replace(' ', '_') or _NONE}"
+        if operation == _STATFS:
+            return Subject(_NONE, process=who)
         path = self._path(inode)
         if operation == "lookup":
             path = f"{path.rstrip('/')}/{arguments[1].decode(errors='replace')}"
         numbers = arguments[1:3] if operation == "read" else arguments[1:2] if operation == "readdir" else ()
-        return Subject(printable(path), *map(str, numbers))
+        offset, size = (*map(str, numbers), _NONE, _NONE)[:2]
+        return Subject(printable(path), offset, size, who)
 
     def _path(self, inode: int) -> str:
         if self._control.owns(inode):
@@ -199,7 +211,7 @@ class AccessLog:
         duration_us = round((self._clock.monotonic_s() - begun_s) * _US_PER_S)
         time = datetime.fromtimestamp(begun_ms / _MS_PER_S, UTC).isoformat(timespec="milliseconds")
         time = time.replace("+00:00", "Z")
-        text = f"{time} {operation} {result} {duration_us} {subject.offset} {subject.size} {subject.path}\n"
-        line = text.encode()
+        columns = (time, operation, result, duration_us, subject.offset, subject.size, subject.process, subject.path)
+        line = " ".join(map(str, columns)).encode() + b"\n"
         for listener in self.listeners:
             listener.put(line)

@@ -18,7 +18,7 @@ import pyfuse3
 from tierfs.checksum import Buffer
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.config import MountSettings
-from tierfs.errors import Fenced
+from tierfs.errors import Fenced, NotFound
 from tierfs.fuse import attributes
 from tierfs.fuse.access_log import AccessLog, Subjects
 from tierfs.fuse.control_files import ControlFiles, OpenControl, Text
@@ -32,6 +32,7 @@ from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import Count, MetricSink
 from tierfs.reading.handle import ReadHandle
+from tierfs.reading.open_handles import Process
 from tierfs.reading.reader import Reader
 from tierfs.types import DirectoryId, EntryKind, SegmentId
 
@@ -67,15 +68,18 @@ class ReadOnlyOperations(pyfuse3.Operations):
 _NAME_MAX = 255
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _OpenFile:
     """One open handle: its view begins at the segment's start as of the open."""
 
-    reading: ReadHandle
+    opener: Process
     known: InodeEntry
+    segment_id: SegmentId
     start_offset: int
     paged: bool
     """Whether the kernel reads it through its page cache."""
+    reading: ReadHandle | None = None
+    """Made by the first read: a file whose pages the kernel has is opened and closed without one."""
 
 
 class Operations(ReadOnlyOperations):
@@ -135,7 +139,7 @@ class Operations(ReadOnlyOperations):
     @operation
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
         """Open a directory for listing."""
-        handle = self._new_handle(inode)
+        handle = self._new_handle(inode, Process(ctx.pid, ctx.uid))
         if self._control.owns(inode):
             self._control_open[handle] = Text(b"")
             return handle
@@ -170,21 +174,23 @@ class Operations(ReadOnlyOperations):
         """Open a segment for reading, with all bytes that it has."""
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise pyfuse3.FUSEError(errno.EROFS)
+        opener = Process(ctx.pid, ctx.uid)
         if self._control.owns(inode):
-            handle = self._new_handle(inode)
+            handle = self._new_handle(inode, opener)
             self._control_open[handle] = self._control.open(inode)
             return pyfuse3.FileInfo(fh=handle, direct_io=True)
         known = self._tree.require(inode)
         segment = await self._to_open(inode, known)
-        reading = self._reader.open(SegmentId(known.id))
         paged, keep = not self._options.direct_io, False
         size_bytes = known.opened(segment)
         if known.size_shown != size_bytes:
             forget_attributes(inode)  # those of before an append
         if paged:
             keep = known.opened_paged(size_bytes)
-        handle = self._new_handle(inode)
-        self._files_open[handle] = _OpenFile(reading, known, segment.start_offset, paged)
+        handle = self._new_handle(inode, opener)
+        file = _OpenFile(opener, known, SegmentId(known.id), segment.start_offset, paged)
+        self._files_open[handle] = file
+        self._reader.open_handles.opened(file.segment_id, file.opener)
         return pyfuse3.FileInfo(fh=handle, direct_io=not paged, keep_cache=keep)
 
     async def _to_open(self, inode: int, known: InodeEntry) -> pb.SegmentRecord:
@@ -204,7 +210,7 @@ class Operations(ReadOnlyOperations):
         if handle in self._control_open:
             return await self._control_open[handle].read(offset, size)
         file = self._files_open[handle]
-        known, reading = file.known, file.reading
+        known, reading = file.known, file.reading or self._begin(file)
         start = file.start_offset + offset
         if known.sealed_end is not None:
             size = max(0, min(size, known.sealed_end - start))
@@ -217,6 +223,14 @@ class Operations(ReadOnlyOperations):
         self._reader.open_handles.served(reading, start + len(data), len(data))
         return data
 
+    def _begin(self, file: _OpenFile) -> ReadHandle:
+        """Make the handle of a file's reads. Raises Fenced when the segment was deleted since the open."""
+        try:
+            file.reading = self._reader.open(file.segment_id)
+        except NotFound as exc:
+            raise Fenced("the segment was deleted") from exc
+        return file.reading
+
     @reported
     async def release(self, handle: int) -> None:
         """Close a segment; never raises."""
@@ -228,7 +242,9 @@ class Operations(ReadOnlyOperations):
         file = self._files_open.pop(handle)
         file.known.open_handles -= 1
         file.known.paged_handles -= file.paged
-        file.reading.close()
+        self._reader.open_handles.closed(file.segment_id, file.opener, file.reading)
+        if file.reading is not None:
+            file.reading.close()
 
     @reported
     async def forget(self, inode_list: Sequence[tuple[int, int]]) -> None:
@@ -279,7 +295,7 @@ class Operations(ReadOnlyOperations):
             raise pyfuse3.FUSEError(errno.EROFS)
         return True
 
-    def _new_handle(self, inode: int) -> int:
+    def _new_handle(self, inode: int, opener: Process) -> int:
         self._next_handle += 1
-        self.subjects.opened(self._next_handle, inode)
+        self.subjects.opened(self._next_handle, inode, opener)
         return self._next_handle

@@ -1,11 +1,14 @@
-"""The open handles of a reader, and counts of reads through them."""
+"""The open files of a mount: who has them open, and counts of reads through them."""
 
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from tierfs.metrics import MetricName, MetricSink
+from tierfs.names import printable
 from tierfs.reading.handle import ReadHandle
 from tierfs.types import SegmentId, Tier
 
@@ -13,11 +16,29 @@ SEGMENTS_SHOWN = 1000
 """Segments in a snapshot, the most read first: naming one takes about 10 microseconds, on the loop."""
 
 
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process that opened a file, as FUSE names it; 0 for one outside of the mount's namespace of processes."""
+
+    pid: int
+    uid: int
+
+    @property
+    def command(self) -> str:
+        """The name of its program, at most 15 characters; empty once it has ended."""
+        try:
+            return printable(Path(f"/proc/{self.pid}/comm").read_text(errors="replace").rstrip("\n"))
+        except OSError:
+            return ""
+
+
 @dataclass(slots=True, eq=False)
 class HandleTally:
     """Reads of one segment since its first open."""
 
-    handles: set[ReadHandle] = field(default_factory=set)
+    id: SegmentId
+    openers: Counter[Process] = field(default_factory=Counter)
+    """Number of handles of each process that has it open."""
     newest: ReadHandle | None = None
     offset: int = 0
     requests: int = 0
@@ -25,7 +46,7 @@ class HandleTally:
 
 
 class OpenHandles:
-    """The open handles of one reader, with counts of reads. A segment's counts end with its last handle."""
+    """The open files of one mount. A segment's counts end with its last handle."""
 
     def __init__(self, metrics: MetricSink) -> None:
         self._counts = {
@@ -36,22 +57,30 @@ class OpenHandles:
             for tier in Tier
         }
         self._tallies: dict[SegmentId, HandleTally] = {}
+        self._handles = 0
 
     def __len__(self) -> int:
-        return sum(len(tally.handles) for tally in self._tallies.values())
+        return self._handles
 
-    def add(self, handle: ReadHandle) -> None:
-        """Add an opened handle."""
-        self._tallies.setdefault(handle.segment.id, HandleTally()).handles.add(handle)
+    def opened(self, segment_id: SegmentId, opener: Process) -> None:
+        """Add an open file."""
+        tally = self._tallies.get(segment_id)
+        if tally is None:
+            tally = self._tallies[segment_id] = HandleTally(segment_id)
+        tally.openers[opener] += 1
+        self._handles += 1
 
-    def remove(self, handle: ReadHandle) -> None:
-        """Remove a closed handle."""
-        tally = self._tallies[handle.segment.id]
-        tally.handles.remove(handle)
+    def closed(self, segment_id: SegmentId, opener: Process, handle: ReadHandle | None) -> None:
+        """Remove a closed file, with the handle of its reads if it was read."""
+        tally = self._tallies[segment_id]
+        self._handles -= 1
+        tally.openers[opener] -= 1
+        if not tally.openers[opener]:
+            del tally.openers[opener]
         if tally.newest is handle:
             tally.newest = None
-        if not tally.handles:
-            del self._tallies[handle.segment.id]
+        if not tally.openers:
+            del self._tallies[segment_id]
 
     def served(self, handle: ReadHandle, end_offset: int, length_bytes: int) -> None:
         """Count a read whose bytes end at `end_offset` of the segment; an empty read at the end does not count."""

@@ -102,9 +102,12 @@ class Reader:
         cold.handles += 1
         local = LocalPath(self.metadata, self.local)
         deadline_s = self.settings.deadline_s
-        handle = ReadHandle(view, chosen, local, cold, deadline_s, self.metrics, self._marks, self.waits, self._closed)
-        self.open_handles.add(handle)
-        return handle
+        return ReadHandle(view, chosen, local, cold, deadline_s, self.metrics, self._marks, self.waits, self._closed)
+
+    def window_bytes(self, segment_id: SegmentId) -> int:
+        """Return the length of a segment's read-ahead windows, summed over its readers."""
+        cold = self._cold.get(segment_id)
+        return 0 if cold is None else sum(session.window_bytes for session in cold.sessions)
 
     def read_priority(
         self, txn: ReadTransaction, segment: SegmentRecord, call: ReadPriority | None = None
@@ -157,7 +160,6 @@ class Reader:
 
     def _closed(self, handle: ReadHandle) -> None:
         """Stop reading ahead for a segment whose last handle was closed."""
-        self.open_handles.remove(handle)
         handle.cold.handles -= 1
         if handle.cold.handles == 0:
             handle.cold.close()

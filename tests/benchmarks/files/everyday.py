@@ -46,6 +46,7 @@ class _Subject:
     """Directory with the files, while it is mounted."""
     seconds: dict[str, list[float]] = field(default_factory=dict)
     cpu_s: dict[str, list[float]] = field(default_factory=dict)
+    rss_bytes: list[int] = field(default_factory=list)
 
 
 def bench_everyday(path: Path, repetitions: int) -> Iterator[str]:
@@ -68,7 +69,7 @@ def bench_one_directory(path: Path, repetitions: int) -> Iterator[str]:
     source.mkdir()
     for number in range(MANY):
         (source / f"f{number:06d}.log").touch()
-    subjects = [subject for subject in _subjects(path, source) if subject.name != "tierfs, open"]
+    subjects = _subjects(path, source)
     for _ in range(repetitions):
         for subject in subjects:
             with subject.mount() as mount:
@@ -114,6 +115,7 @@ def _measure(subject: _Subject, mount: Mount | None, tool: str, words: tuple[str
         taken = seconds(lambda: _run(words, subject.root))
         subject.seconds.setdefault(key, []).append(taken)
         subject.cpu_s.setdefault(key, []).append(mount.cpu_s() - before if mount else 0.0)
+    subject.rss_bytes.append(mount.peak_rss_bytes() if mount else 0)
 
 
 def _run(words: tuple[str, ...], root: Path) -> None:
@@ -135,6 +137,7 @@ def _table(subjects: list[_Subject]) -> Iterator[str]:
             for subject in subjects
         )
         yield f"| `{key}` | " + " | ".join(cells) + " |"
+    yield "| RSS, MiB | " + " | ".join(str(max(subject.rss_bytes) >> 20) for subject in subjects) + " |"
 
 
 def _make(source: Path) -> None:

@@ -51,6 +51,8 @@ class TopRow:
     length: int
     sealed: bool
     window_bytes: int
+    processes: tuple[Mapping[str, Any], ...] = ()
+    """`pid`, `uid`, `command` and `handles` of those that have it open, at most 10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,7 @@ def _segment(before: Stats, after: Stats, interval_s: float) -> TopRow:
         length=after["length"],
         sealed=after["sealed"],
         window_bytes=after["window_bytes"],
+        processes=tuple(after.get("processes", ())),
     )
 
 
@@ -170,7 +173,7 @@ def _in(stats: Stats, *keys: str) -> Stats:
 
 _GAP = "   "
 _MS_PER_S = 1000
-_TABLE_HEADER = ("read/s", "tier", "handles", "at", "of", "ahead", "segment")
+_TABLE_HEADER = ("read/s", "tier", "handles", "at", "of", "ahead", "by", "segment")
 
 
 def draw(frame: Frame, mountpoint: str, rows: int | None = None) -> list[str]:
@@ -198,7 +201,7 @@ def draw(frame: Frame, mountpoint: str, rows: int | None = None) -> list[str]:
 def _table(segments: Sequence[TopRow]) -> list[str]:
     if not segments:
         return ["no segment is open"]
-    return output.lines([_TABLE_HEADER, *map(_cells, segments)], *">>>>>><")
+    return output.lines([_TABLE_HEADER, *map(_cells, segments)], *">>>>>><<")
 
 
 def _cells(row: TopRow) -> tuple[str, ...]:
@@ -209,8 +212,17 @@ def _cells(row: TopRow) -> tuple[str, ...]:
         output.size(row.offset),
         output.size(row.length) + ("" if row.sealed else "+"),
         output.size(row.window_bytes) if row.window_bytes else "-",
+        _opener(row),
         printable(row.name),
     )
+
+
+def _opener(row: TopRow) -> str:
+    """Return the process with most handles, and the number of the others."""
+    if not row.processes:
+        return "-"
+    first, others = row.processes[0], len(row.processes) - 1
+    return f"{first['command'] or '?'}[{first['pid']}]" + (f" +{others}" if others else "")
 
 
 def _rate(rate: Rate) -> str:
