@@ -76,7 +76,7 @@ def test_one_frame_of_the_stores_only_mount(store: Path, mnt: Path) -> None:
     assert lines[0].startswith(f"{mnt}  {store}, up ")
     assert [line.split(" ")[0] for line in lines[1:6]] == ["reads", "cold", "link", "memory", "backlog"]
     assert lines[7].split() == ["read/s", "tier", "handles", "at", "of", "ahead", "by", "segment"]
-    command = Path("/proc/self/comm").read_text().strip()
+    reader = f"{Path('/proc/self/comm').read_text().strip()}[{os.getpid()}]"
     assert lines[8].split() == [
         "0",
         "B",
@@ -87,7 +87,7 @@ def test_one_frame_of_the_stores_only_mount(store: Path, mnt: Path) -> None:
         "1",
         "MiB+",
         "-",
-        f"{command}[{os.getpid()}]",
+        reader,
         "d/s",
     ]
 

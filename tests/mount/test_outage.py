@@ -18,7 +18,9 @@ from tests.conftest import Bucket
 from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
+from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY
 from tests.servers.gate import Gate, gate_to
+from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
 from tierfs.setup.create import ColdChoice, init_store
 
@@ -48,6 +50,50 @@ def store(tmp_path: Path, moto_bucket: Bucket, gate: Gate) -> Iterator[app.Store
         verbs.evict(opened)
         append(opened, "l", reference(0, 100_000), seal=True)
         yield opened
+
+
+@pytest.fixture
+def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file with the right keys; this process and its children have none in their environment."""
+    path = tmp_path / "credentials"
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(path))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    write_keys(path, ACCESS_KEY, SECRET_KEY)
+    return path
+
+
+def write_keys(path: Path, access: str, secret: str) -> None:
+    path.write_text(f"[default]\naws_access_key_id = {access}\naws_secret_access_key = {secret}\n")
+
+
+def test_a_key_that_was_replaced_is_told_as_an_error_of_the_disk_until_the_new_one_is_there(
+    keys: Path, rgw_server: RgwServer, rgw_bucket: Bucket, tmp_path: Path
+) -> None:
+    rgw_server.add_key("old", "oldsecret")
+    write_keys(keys, "old", "oldsecret")
+    choice = ColdChoice(bucket_url=f"s3://{rgw_bucket[1]}/p", endpoint_url=rgw_bucket[0].endpoint_url)
+    init_store(tmp_path / "store", choice)
+    with app.open_store(tmp_path / "store") as opened:
+        for name in ("a", "b", "c"):
+            append(opened, name, reference(0, SIZE), seal=True)
+        verbs.offload(opened)
+        verbs.evict(opened)
+    mnt = tmp_path / "mnt"
+    mnt.mkdir()
+    tierfs("mount", mnt, store=tmp_path / "store")
+    try:
+        assert (mnt / "a").read_bytes() == reference(0, SIZE)
+        rgw_server.revoke_key("old")
+        assert eventually(lambda: errno_of((mnt / "b").read_bytes) == errno.EIO)
+        write_keys(keys, ACCESS_KEY, SECRET_KEY)
+        shown = tierfs("status", store=tmp_path / "store", check=False).out
+        assert f"reads at {mnt} are refused: credentials refused by" in shown
+        assert eventually(lambda: errno_of((mnt / "b").read_bytes) == 0)
+        assert (mnt / "c").read_bytes() == reference(0, SIZE)
+        assert "reads at" not in tierfs("status", store=tmp_path / "store", check=False).out
+    finally:
+        tierfs("umount", mnt, store=tmp_path / "store", check=False)
 
 
 def deadline(store: app.Store, seconds: float) -> None:

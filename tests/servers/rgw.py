@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+import subprocess
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +23,9 @@ PORT_ATTEMPTS = 100
 
 TLS_PORT = 3
 """That of HTTPS, counted from the first; the script says which it takes."""
+
+
+_ADMIN_S = 60
 
 
 class RgwServer(ServerProcess):
@@ -44,6 +48,18 @@ class RgwServer(ServerProcess):
         assert port is not None
         url = f"https://127.0.0.1:{port + TLS_PORT}"
         return replace(self.endpoint, endpoint_url=url, authority=self._authority.certificate)
+
+    def add_key(self, access: str, secret: str) -> None:
+        """Give the user of the tests one more key."""
+        self._admin("key", "create", "--uid=test", "--key-type=s3", f"--access-key={access}", f"--secret-key={secret}")
+
+    def revoke_key(self, access: str) -> None:
+        """Refuse a key from now on."""
+        self._admin("key", "rm", "--uid=test", "--key-type=s3", f"--access-key={access}")
+
+    def _admin(self, *words: str) -> None:
+        command = ["radosgw-admin", "-c", str(self._directory / "ceph.conf"), "-n", "client.rgw", *words]
+        subprocess.run(command, check=True, capture_output=True, timeout=_ADMIN_S)
 
     def start(self) -> None:
         """Start; once more, elsewhere, if one of four daemons was slow or lost its port: hundreds of tests need it."""

@@ -114,9 +114,11 @@ class Store:
 
     def _bare_at(self, location: LocationRecord) -> ChunkStorage:
         """Return a connection that tries once: the watch asks again by itself, and `status` waits for it."""
+        from tierfs.setup import connect
+
         with self._lock:
             bare = self._providers.get(location.id)
-            return bare if bare is not None else self._provide(location)
+            return connect.tried_once(bare if bare is not None else self._provide(location))
 
     def reader(self, *, cached: bool = False) -> Reader:
         """Return a reader over both tiers; enter it inside trio.

@@ -266,6 +266,15 @@ class Uploads(Protocol):
 
 
 @runtime_checkable
+class Renewable(Protocol):
+    """A storage whose credentials may be replaced while it is used."""
+
+    def renew_credentials(self) -> bool:
+        """Read the credentials again after a refusal; return whether they are others than a moment ago. Never fails."""
+        ...
+
+
+@runtime_checkable
 class RangeUrls(Protocol):
     """A storage whose objects any HTTP client can read."""
 

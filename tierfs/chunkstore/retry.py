@@ -21,7 +21,7 @@ from tierfs.chunkstore.protocol import (
 )
 from tierfs.chunkstore.validate import composed_bytes, is_own
 from tierfs.chunkstore.wrappers import Wrapped
-from tierfs.errors import AlreadyExists, NotFound, Unavailable, WrongColdTier
+from tierfs.errors import AlreadyExists, NotFound, PermissionDenied, Unavailable, WrongColdTier
 from tierfs.metrics import MetricName, MetricSink, NullMetrics
 from tierfs.names import printable
 
@@ -39,7 +39,10 @@ _READ = "read"
 
 
 class RetryingStorage(Wrapped):
-    """Repeats calls of `inner` that raised Unavailable and not WrongColdTier, with full jitter; else passes through."""
+    """Repeats calls of `inner` that raised Unavailable and not WrongColdTier, with full jitter; else passes through.
+
+    A call that was refused is repeated if there are other credentials by now: those of a file are replaced at any time.
+    """
 
     def __init__(
         self,
@@ -147,12 +150,16 @@ class RetryingStorage(Wrapped):
 
     def _call(self, verb: str, name: str, function: Callable[[], _Result]) -> _Result:
         # First without tenacity: its bookkeeping costs more than everything else around a call (measured 20 us).
+        tries: Iterator[Callable[[], _Result]] = repeat(function)
         try:
             return function()
         except Unavailable as exc:
             if not _passes(exc):
                 raise
-            tries: Iterator[Callable[[], _Result]] = chain([partial(_fail, exc)], repeat(function))
+            tries = chain([partial(_fail, exc)], tries)
+        except PermissionDenied:
+            if not self.renew_credentials():
+                raise
         result: _Result = self._retrying(_run, verb, name, tries)
         return result
 

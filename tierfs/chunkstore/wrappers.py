@@ -16,6 +16,7 @@ from tierfs.chunkstore.protocol import (
     PendingUpload,
     RangeUrl,
     RangeUrls,
+    Renewable,
     Source,
     StoredObject,
     Uploads,
@@ -29,10 +30,10 @@ _Result = TypeVar("_Result")
 
 
 class Wrapped:
-    """ChunkStorage, Uploads and RangeUrls, all forwarded to `inner`; no uploads or URLs if `inner` has none.
+    """ChunkStorage, Uploads, Renewable and RangeUrls, forwarded to `inner`; no uploads or URLs if `inner` has none.
 
     A subclass overrides the members it changes. To treat all calls alike, override `_call`: every call but
-    `range_url` and `close` passes through it.
+    `range_url`, `renew_credentials` and `close` passes through it.
     """
 
     def __init__(self, inner: ChunkStorage) -> None:
@@ -103,6 +104,9 @@ class Wrapped:
 
     def range_url(self, name: str) -> RangeUrl | None:
         return self._range_url(name)
+
+    def renew_credentials(self) -> bool:
+        return self._inner.renew_credentials() if isinstance(self._inner, Renewable) else False
 
     def close(self) -> None:
         self._inner.close()

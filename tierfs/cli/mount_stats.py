@@ -22,14 +22,18 @@ _VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class WaitingMount:
-    """A mount whose readers wait for a tier that does not answer."""
+    """A mount whose readers wait for a tier that does not answer, or are refused by it."""
 
     mount: str
     reads: int
     longest_s: float
     why: str
+    refused: str = ""
+    """Error of the newest read that the cold tier refused."""
 
     def __str__(self) -> str:
+        if not self.reads:
+            return f"reads at {printable(self.mount)} are refused: {self.refused}"
         reads = output.count(self.reads, "read")
         return f"{reads} at {printable(self.mount)}, up to {self.longest_s:.0f} s: {self.why}"
 
@@ -58,7 +62,10 @@ def read_stats(point: Path) -> Stats:
 def waiting_at(point: str) -> WaitingMount | None:
     """Return the waiting reads of a mount; None if there are none, without an answer, or for another version's."""
     waiting = asked(lambda: _waiting(Path(point))) or {}
-    return WaitingMount(point, waiting["reads"], waiting["longest_s"], waiting["why"]) if waiting.get("reads") else None
+    refused = waiting.get("refused", "")
+    if not waiting.get("reads") and not refused:
+        return None
+    return WaitingMount(point, waiting["reads"], waiting["longest_s"], waiting["why"], refused)
 
 
 def _waiting(point: Path) -> dict[str, Any]:

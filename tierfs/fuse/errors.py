@@ -11,7 +11,7 @@ from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 import pyfuse3
 
-from tierfs.errors import Closed, DataLoss, TierfsError, Unavailable
+from tierfs.errors import Closed, DataLoss, PermissionDenied, TierfsError, Unavailable
 from tierfs.fuse import access_log
 from tierfs.fuse.access_log import AccessLog, Subject, Subjects
 from tierfs.metrics import Count, MetricName, MetricSink
@@ -115,5 +115,8 @@ def _subject(operations: Observed, name: str, arguments: Sequence[Any]) -> Subje
 
 
 def _errno_of(error: TierfsError) -> int:
-    """Return the errno; EIO when no tier answers or the mount ends: EAGAIN would make tools spin."""
-    return errno.EIO if isinstance(error, (Unavailable, DataLoss, Closed)) else error.errno
+    """Return the errno; EIO when no tier answers or the mount ends: EAGAIN would make tools spin.
+
+    EIO also for refused keys of the cold tier: EACCES would be looked for in the modes of the file.
+    """
+    return errno.EIO if isinstance(error, (Unavailable, DataLoss, Closed, PermissionDenied)) else error.errno

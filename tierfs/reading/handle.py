@@ -13,7 +13,7 @@ from collections.abc import Callable
 import trio
 
 from tierfs.checksum import Buffer
-from tierfs.errors import DataLoss, InternalError, NotFound, TierfsError, Unavailable, unexpected
+from tierfs.errors import DataLoss, InternalError, NotFound, PermissionDenied, TierfsError, Unavailable, unexpected
 from tierfs.metadata.layout import Layout, PlacedChunk
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
@@ -204,6 +204,8 @@ class ReadHandle:
                 error = unexpected(exc, self._view.name)
                 if isinstance(exc, InternalError):  # of a fetch, which knows the object alone
                     error = InternalError(f"{self._view.name}: {exc}", remedy=exc.remedy)
+                if isinstance(error, PermissionDenied):
+                    self._waits.refused = str(error)
                 first = first or error
                 self._marks.failed(self.segment.id, placed, error)
                 if isinstance(error, Unavailable):
@@ -211,6 +213,8 @@ class ReadHandle:
                 log.info("%s: %s failed: %s", self._view.name, placed.object.tier.name.lower(), error)
                 continue
             self.served_from = placed.object.tier
+            if placed.object.tier is Tier.COLD:
+                self._waits.refused = ""
             self._marks.served(self.segment.id, placed)
             if first is not None:
                 self._fell_back(placed, first)

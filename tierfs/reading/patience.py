@@ -34,12 +34,14 @@ _WAITS_AFTER_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Reads that wait for a tier which does not answer."""
+    """Reads that wait for a tier which does not answer, or were refused by it."""
 
     reads: int = 0
     longest_s: float = 0
     why: str = ""
     """Last error of the longest waiting read."""
+    refused: str = ""
+    """Error of the newest read that a tier refused, until one of a cold tier succeeds."""
 
 
 class Waits:
@@ -48,6 +50,8 @@ class Waits:
     def __init__(self) -> None:
         self._since: dict[Patience, float] = {}
         """In the order in which they began."""
+        self.refused = ""
+        """See Waiting.refused."""
 
     @property
     def now(self) -> Waiting:
@@ -55,10 +59,10 @@ class Waits:
         latest = trio.current_time() - _WAITS_AFTER_S
         waiting = list(takewhile(lambda item: item[1] <= latest, self._since.items()))
         if not waiting:
-            return Waiting()
+            return Waiting(refused=self.refused)
         longest, since = waiting[0]
         why = "no answer yet" if longest.last is None else str(longest.last)
-        return Waiting(len(waiting), trio.current_time() - since, why)
+        return Waiting(len(waiting), trio.current_time() - since, why, self.refused)
 
     def add(self, patience: Patience) -> None:
         """Add a read that began."""

@@ -62,6 +62,11 @@ def wrapped(bare: ChunkStorage, location: LocationRecord, settings: ColdSettings
     return InstrumentedStorage(retried, metrics, link=Link(most_streams=most_streams))
 
 
+def tried_once(bare: ChunkStorage) -> ChunkStorage:
+    """Return a provider in a wrapper that repeats no call but one refused before the credentials were replaced."""
+    return RetryingStorage(bare, attempts=1, base_delay_s=0, max_delay_s=0)
+
+
 def require_allowed(location: LocationRecord, settings: ColdSettings) -> None:
     """Raise PermissionDenied for a place that only a bucket's journal named (design §11, security)."""
     if not location.from_journal:

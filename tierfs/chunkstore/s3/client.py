@@ -6,6 +6,7 @@ One presigned URL serves all ranges of an object for some minutes. It is a crede
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -23,13 +24,14 @@ from tierfs.chunkstore.http.tls import TlsClient, system_bundle
 from tierfs.chunkstore.s3.errors import map_s3_errors, s3_code
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.signature import UrlSigner, learn
-from tierfs.clock import Clock
+from tierfs.clock import Clock, SystemClock
 from tierfs.config import ColdSettings
 from tierfs.errors import AlreadyExists, TierfsError
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
+_log = logging.getLogger(__name__)
 
 DEFAULT_REGION = "us-east-1"
 """Accepted by servers other than AWS when no region is configured."""
@@ -47,6 +49,50 @@ _HTTPS = "https:"
 _SIGNED = ("X-Amz-Signature", "Signature:", "Signature=")
 
 
+_LOOK_S = 1.0
+"""Least time between two looks for other credentials: each reads files for some 20 ms."""
+
+_ON_THE_WAY_S = 60.0
+"""Requests signed before the credentials changed are refused no later (a guess): each may be repeated."""
+
+
+class Renewal:
+    """Looks for other credentials after a refusal: in the profile's file, as tools that rotate keys replace it.
+
+    Those that expire by themselves (roles, SSO) botocore renews, and those of the environment cannot change.
+    """
+
+    def __init__(self, profile: str | None, held: Credentials | None, clock: Clock | None = None) -> None:
+        """Change `held` in place: the client and all that signs share it."""
+        self._profile = profile
+        self._held = None if isinstance(held, RefreshableCredentials) else held
+        self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
+        self._looked_s = self._changed_s = -math.inf
+
+    def renew(self) -> bool:
+        """Return whether the credentials changed just now, or a moment ago by another thread's look."""
+        with self._lock:
+            now_s = self._clock.monotonic_s()
+            if self._held is not None and now_s - self._looked_s >= _LOOK_S:
+                self._looked_s = now_s
+                if self._replace(self._held):
+                    self._changed_s = now_s
+                    _log.info("credentials were refused, and others are used from now on")
+            return now_s - self._changed_s < _ON_THE_WAY_S
+
+    def _replace(self, held: Credentials) -> bool:
+        try:
+            newest = botocore.session.Session(profile=self._profile).get_credentials()
+        except botocore.exceptions.BotoCoreError as exc:
+            _log.warning("credentials were refused, and no others are found: %s", exc)
+            return False
+        if newest is None or newest.get_frozen_credentials() == held.get_frozen_credentials():
+            return False
+        held.access_key, held.secret_key, held.token = newest.access_key, newest.secret_key, newest.token
+        return True
+
+
 @dataclass(frozen=True, slots=True)
 class S3Connection:
     """A connected location."""
@@ -59,6 +105,7 @@ class S3Connection:
     proxied: bool
     """The environment names a proxy for the endpoint; only botocore goes through it."""
     credentials: Credentials | None
+    renewal: Renewal
 
     @property
     def signs_at_once(self) -> bool:
@@ -87,7 +134,7 @@ def connect(location: S3Location, settings: ColdSettings) -> S3Connection:
         # NO_PROXY, which names no proxy, is among them.
         proxied = urlsplit(url).scheme in get_environ_proxies(url)
         credentials = session.get_credentials()
-    return S3Connection(location, client, settings, tls, proxied, credentials)
+    return S3Connection(location, client, settings, tls, proxied, credentials, Renewal(location.profile, credentials))
 
 
 def create_bucket(location: S3Location, settings: ColdSettings) -> None:

@@ -59,6 +59,11 @@ class RangeReader:
         """See RangeUrls.range_url: None if encryption, a proxy, new credentials or the server prevent it."""
         return None if self._own is None else self._own.range_url(name)
 
+    def forget_urls(self) -> None:
+        """Sign anew what is read from now on."""
+        if self._signed is not None:
+            self._signed.urls.clear()
+
     def close(self) -> None:
         """Close idle connections."""
         for way in self._ways:

@@ -235,6 +235,13 @@ class S3Storage:
         check_open(self._closed, self)
         self._abort_upload(upload.name, upload.upload_id)
 
+    def renew_credentials(self) -> bool:
+        """See Renewable.renew_credentials."""
+        renewed = self._connection.renewal.renew()
+        if renewed:
+            self._reader.forget_urls()
+        return renewed
+
     def close(self) -> None:
         """See ChunkStorage.close. Uploads that wait for a worker fail with Closed."""
         self._closed = True
