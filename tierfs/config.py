@@ -54,6 +54,8 @@ WholeSecondsOrNone = Annotated[int, ValueKind(Unit.DURATION, 0, MAX_S)]
 Timeout = Annotated[float, ValueKind(Unit.DURATION, 0.1, 86_400)]
 """Sockets take at most 2^31 ms; with less than 0.1 s every request of a far server would fail."""
 Directory = Annotated[str, ValueKind(Unit.DIRECTORY)]
+LogLevel = Literal["debug", "info", "warning"]
+LogFormat = Literal["text", "json"]
 Addressing = Literal["auto", "path", "virtual"]
 """Bucket in the URL's path, or in its host name; auto: path for a host that has no sub-domains."""
 
@@ -235,6 +237,14 @@ class MountSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class LogSettings:
+    """The log of a mount or daemon in the background: `STORE/log/`."""
+
+    level: Annotated[LogLevel, "Least level of its lines: debug, info or warning."] = "info"
+    format: Annotated[LogFormat, "text, or json: one object per line."] = "text"
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings of a store."""
 
@@ -244,3 +254,4 @@ class Settings:
     offload: OffloadSettings = field(default_factory=OffloadSettings)
     background: BackgroundSettings = field(default_factory=BackgroundSettings)
     mount: MountSettings = field(default_factory=MountSettings)
+    log: LogSettings = field(default_factory=LogSettings)

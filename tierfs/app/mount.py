@@ -74,7 +74,12 @@ def follower_of(store: Store) -> Follower:
 async def reload(store: Store, task: HolderTask, threads: BackgroundThreads) -> None:
     """Read settings and credentials again and begin the background work with them; raise what is wrong."""
     await threads(store.reload)
+    _log_as_set(store)
     task.renew()
+
+
+def _log_as_set(store: Store) -> None:
+    processes.log_as(store.settings.log.level, store.settings.log.format)
 
 
 def hold_foreground(store_path: Path) -> None:
@@ -84,6 +89,7 @@ def hold_foreground(store_path: Path) -> None:
     """
     require_trusted(store_path)  # before a log is written there
     with processes.reporting(StorePaths(store_path).log, _HOLDING_NAME) as announce, open_store(store_path) as store:
+        _log_as_set(store)
         threads = BackgroundThreads()
         task = holder_task_of(store, threads)
         run_loop(_serve, task, partial(reload, store, task, threads), announce)
@@ -128,6 +134,7 @@ def mount_foreground(store_path: Path, mountpoint: Path, options: str) -> None:
     require_trusted(store_path, any_owner=parsed.allow_other_owner)  # before a log is written there
     log_directory, any_owner = StorePaths(store_path).log, parsed.allow_other_owner
     with processes.reporting(log_directory, _NAME) as announce, open_store(store_path, any_owner=any_owner) as store:
+        _log_as_set(store)
         connect_early(store)
         threads = BackgroundThreads()
         session_of(store, threads).run(mountpoint, parsed, announce)

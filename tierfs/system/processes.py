@@ -24,6 +24,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType, MappingProxyType
 from typing import Protocol, TypeAlias
@@ -37,6 +38,7 @@ _READY_FD = "TIERFS_READY_FD"
 _READY = b"ready"
 _LOG_BYTES = 10 * 1024 * 1024
 _LOG_FILES = 5
+_JSON = "json"
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -206,12 +208,56 @@ class OneLine(logging.Formatter):
         return errors.printable(super().formatMessage(record))
 
 
+class JsonLine(logging.Formatter):
+    """Formats a record as one JSON object: time (UTC), level, logger, message, and the traceback of an error."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record."""
+        time = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
+        fields = {"time": time, "level": record.levelname, "logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            fields["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(fields)
+
+
+class _LogFile(logging.handlers.RotatingFileHandler):
+    """The log of a daemon: rotated by itself, and by others that move it away and send SIGHUP."""
+
+    def reopen(self) -> None:
+        """Write to the file of the name from now on, which may be another one than before."""
+        self.acquire()
+        try:
+            if self.stream is not None:
+                self.stream.close()
+            self.stream = self._open()
+        finally:
+            self.release()
+
+
 def _log_to(path: Path) -> None:
-    handler = logging.handlers.RotatingFileHandler(path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8")
+    handler = _LogFile(path, maxBytes=_LOG_BYTES, backupCount=_LOG_FILES, encoding="utf-8")
     handler.setFormatter(OneLine(_LOG_FORMAT))
     root = logging.getLogger()
     root.handlers = [handler]
     root.setLevel(min(root.level, logging.INFO))
+
+
+def _log_files() -> list[_LogFile]:
+    """Return the log file of a daemon; none in any other process."""
+    return [handler for handler in logging.getLogger().handlers if isinstance(handler, _LogFile)]
+
+
+def reopen_log() -> None:
+    """Have a daemon write to a new log file if the old one was moved away."""
+    for file in _log_files():
+        file.reopen()
+
+
+def log_as(level: str, log_format: str) -> None:
+    """Set the least level and the format of a daemon's log; nothing in other processes."""
+    for file in _log_files():
+        file.setFormatter(JsonLine() if log_format == _JSON else OneLine(_LOG_FORMAT))
+        logging.getLogger().setLevel(level.upper())
 
 
 class Inherited(Protocol):

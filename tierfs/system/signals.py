@@ -1,6 +1,7 @@
 """The signals of a process that serves: end, reload, or report its tasks.
 
-SIGTERM and SIGINT end, SIGHUP reloads settings and credentials, SIGUSR1 writes all tasks and threads to the log.
+SIGTERM and SIGINT end. SIGHUP opens the log again, and reloads settings and credentials. SIGUSR1 writes all tasks and
+threads to the log.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
 import trio
+
+from tierfs.system import processes
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +38,7 @@ async def until_told_to_end(signals: AsyncIterator[int], reload: Reload) -> None
 
 
 async def _reload(reload: Reload) -> None:
+    processes.reopen_log()
     try:
         await reload()
     except Exception as exc:
