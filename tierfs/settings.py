@@ -1,4 +1,4 @@
-"""Read `STORE/store.toml` and `TIERFS_*` into the settings tree of config.py, and write the template.
+"""Read `STORE/store.toml` and `TIERFS_*` into the settings tree of config.py; write the template, and edit one line.
 
 Unknown keys are refused, so that a misspelt one never passes for a default. Sizes read like `64MiB`, times like `4h`.
 pydantic does the checking and is imported only when there is something to check.
@@ -6,6 +6,8 @@ pydantic does the checking and is imported only when there is something to check
 
 from __future__ import annotations
 
+import json
+import re
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
@@ -54,7 +56,27 @@ def load(path: Path, environ: Mapping[str, str]) -> Settings:
 
 def load_with_origins(path: Path, environ: Mapping[str, str]) -> LoadedSettings:
     """Load the settings, the environment's above the file's above the defaults; raises what `load` raises."""
-    from_file = _read(path)
+    return _loaded(_read(path), path, environ)
+
+
+def check(text: str, path: Path) -> LoadedSettings:
+    """Return the settings of a text that is to be the file's. Raises InvalidRequest naming file and key."""
+    return _loaded(_parsed(text, path), path, {})
+
+
+def names() -> frozenset[str]:
+    """Return the name of every setting, like `read.budget_bytes`."""
+    return frozenset(f"{section}.{key}" for section, key in _names())
+
+
+def default_of(name: str) -> str:
+    """Return the default of a setting as it stands in store.toml."""
+    section, key = name.split(".")
+    defaults = getattr(Settings(), section)
+    return as_toml(annotations_of(type(defaults))[key], getattr(defaults, key))
+
+
+def _loaded(from_file: Tree, path: Path, environ: Mapping[str, str]) -> LoadedSettings:
     from_environment = _overrides(environ)
     origins = {f"{section}.{key}": Origin.DEFAULT for section, key in _names()}
     origins |= {f"{section}.{key}": Origin.FILE for section, keys in from_file.items() for key in keys}
@@ -71,15 +93,15 @@ def load_with_origins(path: Path, environ: Mapping[str, str]) -> LoadedSettings:
 
 
 def default_text() -> str:
-    """Return a store.toml that lists every setting, commented out, with its default and its text."""
+    """Return a store.toml of all sections, with every setting commented out, its default and its text."""
     lines = [
         "# Settings of this store; the values shown are the defaults. Sizes read like 64MiB, times like 4h.",
-        "# To change one, uncomment it and its section's line. The environment overrides this file:",
-        "# TIERFS_READ__BUDGET_BYTES=512MiB",
+        "# To change one, uncomment it, or: tierfs config set read.budget_bytes=512MiB",
+        "# The environment overrides this file: TIERFS_READ__BUDGET_BYTES=512MiB",
     ]
     for section in fields(Settings):
         values = getattr(Settings(), section.name)
-        lines += ["", f"# [{section.name}]"]
+        lines += ["", f"[{section.name}]"]
         for key, annotation in annotations_of(type(values)).items():
             lines += [f"## {text_of(annotation)}", f"# {key} = {as_toml(annotation, getattr(values, key))}"]
     return "\n".join(lines) + "\n"
@@ -97,13 +119,20 @@ def text_of(annotation: Any) -> str:
 
 def _read(path: Path) -> Tree:
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
+        return _parsed(path.read_text(encoding="utf-8"), path)
     except FileNotFoundError as exc:
         raise NotFound(f"{path} does not exist") from exc
     except PermissionError as exc:
         raise PermissionDenied(f"{path} cannot be read") from exc
     except OSError as exc:
         raise Unavailable(f"{path} cannot be read: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise InvalidRequest(f"{path} is not valid TOML: {exc}") from exc
+
+
+def _parsed(text: str, path: Path) -> Tree:
+    try:
+        tree = tomllib.loads(text)
     except (ValueError, RecursionError) as exc:  # of a number with too many digits, and of arrays in arrays, too
         raise InvalidRequest(f"{path} is not valid TOML: {exc}") from exc
     for section, keys in tree.items():
@@ -255,3 +284,50 @@ def _shown(name: str, value: object) -> str:
     section, key = name.split(".")
     annotation = annotations_of(type(getattr(Settings(), section)))[key]
     return "not set" if value is None else printable(as_toml(annotation, value))
+
+
+_NUMBER_OR_SWITCH = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?|true|false")
+
+
+def with_value(text: str, name: str, value: str) -> str:
+    """Return the text with the setting `name`, like `read.streams`, in the line that sets it or shows its default."""
+    section, key = name.split(".")
+    lines = text.splitlines()
+    written = f"{key} = {value if _NUMBER_OR_SWITCH.fullmatch(value) else json.dumps(value, ensure_ascii=False)}"
+    start, end = _section(lines, section)
+    if start is None:
+        return "\n".join([*lines, *([""] if lines else []), f"[{section}]", written]) + "\n"
+    if lines[start].startswith("#"):  # as a template of an older version has it
+        lines[start] = f"[{section}]"
+    at = _line(lines, start, end, rf"\s*{key}\s*=")
+    at = at if at is not None else _line(lines, start, end, rf"#\s*{key}\s*=")
+    if at is None:
+        lines.insert(start + 1, written)
+    else:
+        lines[at] = written
+    return "\n".join(lines) + "\n"
+
+
+def without(text: str, name: str, default: str) -> str:
+    """Return the text without a setting; its line becomes a comment that shows the default."""
+    section, key = name.split(".")
+    lines = text.splitlines()
+    start, end = _section(lines, section)
+    at = None if start is None else _line(lines, start, end, rf"\s*{key}\s*=")
+    if at is not None:
+        lines[at] = f"# {key} = {default}"
+    return "\n".join(lines) + "\n"
+
+
+def _section(lines: list[str], section: str) -> tuple[int | None, int]:
+    """Return the line of a section's header, None without one, and the line after its last."""
+    header = re.compile(rf"(# )?\[{section}\]\s*(#.*)?")
+    start = next((at for at, line in enumerate(lines) if header.fullmatch(line.strip())), None)
+    if start is None:
+        return None, len(lines)
+    following = (at for at in range(start + 1, len(lines)) if re.match(r"(# )?\[", lines[at]))
+    return start, next(following, len(lines))
+
+
+def _line(lines: list[str], start: int, end: int, pattern: str) -> int | None:
+    return next((at for at in range(start + 1, end) if re.match(pattern, lines[at])), None)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
-from typing import NewType
+from typing import NamedTuple, NewType
 
 SegmentId = NewType("SegmentId", int)
 DirectoryId = NewType("DirectoryId", int)
@@ -88,6 +88,13 @@ class PayloadEncoding(IntEnum):
 
 
 _FRAME_BYTES = {PayloadEncoding.RAW: 0, PayloadEncoding.PULSAR_BLOCK: 12, PayloadEncoding.FIRST_BLOCK: 4}
+
+
+class Opener(NamedTuple):
+    """A process that opened a file, as FUSE names it; process 0 is outside of the mount's namespace."""
+
+    pid: int
+    uid: int
 
 
 class EntryKind(IntEnum):

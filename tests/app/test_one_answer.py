@@ -23,6 +23,7 @@ from tierfs.fsspec import TierfsFileSystem
 from tierfs.metadata import policies
 from tierfs.precedence import Effective
 from tierfs.scan.selection import Pinner, Selection, Tail, select
+from tierfs.settings import default_text
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.snapshot import Snapshots
@@ -147,8 +148,11 @@ FACES: Mapping[str, Callable[[app.Store, Mapping[str, ReadPriority | None]], Ans
 
 def set_up(path: Path, stages: tuple[Stage, ...]) -> None:
     lines = [stage.settings for stage in stages if stage.settings]
-    with (path / "store.toml").open("a") as file:
-        file.write("".join(f"{line}\n" for line in lines))
+    file = path / "store.toml"
+    before = file.read_text()
+    if before == default_text():
+        before = ""  # its sections are there already, and a second one of a name is refused
+    file.write_text(before + "".join(f"{line}\n" for line in lines))
     for stage in stages:
         if stage.path is not None:
             tierfs("policy", "set", stage.path, f"read_priority={stage.value}", store=path)

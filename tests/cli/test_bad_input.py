@@ -151,12 +151,11 @@ def test_input_files_that_cannot_be_read(store: Path, tmp_path: Path) -> None:
 
 def test_unknown_settings_and_values(store: Path) -> None:
     settings = store / "store.toml"
-    text = settings.read_text()
-    settings.write_text(text + "[read]\nbudget = 3\n")
+    settings.write_text("[read]\nbudget = 3\n")
     refused(fails("ls", store=store), 2, "store.toml", "'read.budget'", "budget_bytes")
-    settings.write_text(text + '[read]\nbudget_bytes = "many"\n')
+    settings.write_text('[read]\nbudget_bytes = "many"\n')
     refused(fails("ls", store=store), 2, "read.budget_bytes", "many")
-    settings.write_text(text + '[read]\nbudget_bytes = "64MiB"\ndeadline_s = "1min"\n')
+    settings.write_text('[read]\nbudget_bytes = "64MiB"\ndeadline_s = "1min"\n')
     tierfs("ls", store=store)
     settings.write_text("[read\n")
     refused(fails("ls", store=store), 2, "not valid TOML")
@@ -222,7 +221,6 @@ def test_errors_as_json(store: Path) -> None:
 def test_a_full_disk_leaves_nothing_half_done(store: Path) -> None:
     free = os.statvfs(store)
     floor = free.f_bavail * free.f_frsize * 2
-    with (store / "store.toml").open("a") as file:
-        file.write(f"[write]\nfree_space_floor_bytes = {floor}\n")
+    (store / "store.toml").write_text(f"[write]\nfree_space_floor_bytes = {floor}\n")
     refused(fails("append", "s", store=store, stdin=b"x"), 28, "the local disk is full", "evict")
     assert tierfs("ls", store=store).out == ""

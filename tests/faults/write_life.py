@@ -50,8 +50,7 @@ def rows_of(batch: int, partition: int) -> list[bytes]:
 
 def prepare(store: Path) -> None:
     """Let a new store neither wait for retries nor keep what was replaced."""
-    with (store / "store.toml").open("a") as file:
-        file.write(_SETTINGS)
+    (store / "store.toml").write_text(_SETTINGS)
 
 
 def committed(work: Path) -> list[int]:

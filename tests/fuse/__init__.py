@@ -1,1 +1,1 @@
-"""The mount without a mount."""
+"""Parts of the mount alone, and its log."""

@@ -14,10 +14,10 @@ from tierfs.metrics import MetricName, Metrics
 from tierfs.reading import open_handles
 from tierfs.reading.fetch.grid import blocks_touched
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.open_handles import Process
 from tierfs.reading.reader import Reader
 from tierfs.reading.stats import figures, snapshot
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange
+from tierfs.system import processes
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, Opener
 
 
 @pytest.fixture
@@ -26,16 +26,16 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
         yield opened
 
 
-HERE, GONE = Process(os.getpid(), 7), Process(1 << 30, 7)
+HERE, GONE = Opener(os.getpid(), 7), Opener(1 << 30, 7)
 
 
-def opened(reader: Reader, store: TestStore, name: str, opener: Process = HERE) -> ReadHandle:
+def opened(reader: Reader, store: TestStore, name: str, opener: Opener = HERE) -> ReadHandle:
     handle = reader.open(store.segment(name).id)
     reader.open_handles.opened(handle.segment.id, opener)
     return handle
 
 
-def close(reader: Reader, handle: ReadHandle, opener: Process) -> None:
+def close(reader: Reader, handle: ReadHandle, opener: Opener) -> None:
     reader.open_handles.closed(handle.segment.id, opener, handle)
     handle.close()
 
@@ -57,7 +57,7 @@ async def test_handles_of_a_segment_are_counted_together_until_the_last_is_close
         assert (shown.name, shown.handles, shown.length, shown.sealed) == ("d/s", 2, 8, True)
         here, gone = shown.processes
         assert (here.pid, here.uid, here.handles) == (os.getpid(), 7, 1)
-        assert here.command == HERE.command != ""
+        assert here.command == processes.command_of(os.getpid()) != ""
         assert gone.command == ""
         assert (shown.requests, shown.bytes, shown.offset, shown.served_from) == (2, 11, 8, "local")
         assert metrics.values(MetricName.READ_BYTES) == {("local",): 11, ("cold",): 0}

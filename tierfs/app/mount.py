@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -78,6 +78,23 @@ async def reload(store: Store, task: HolderTask, threads: BackgroundThreads) -> 
     task.renew()
 
 
+async def _follow_place(store: Store, on_reload: Reload) -> None:
+    """Connect again when the cold tier has another address, which any process of the store may record."""
+    place = store.cold_location
+    while True:
+        await trio.sleep(_PLACE_POLL_S)
+        newest = store.cold_location
+        if newest == place:
+            continue
+        try:
+            await on_reload()
+        except Exception as exc:
+            log.error("the new address of the cold tier is not used yet: %s", exc)
+        else:
+            place = newest
+            log.info("the cold tier is at another address now: %s", "none" if newest is None else newest.url)
+
+
 def _log_as_set(store: Store) -> None:
     processes.log_as(store.settings.log.level, store.settings.log.format)
 
@@ -92,7 +109,7 @@ def hold_foreground(store_path: Path) -> None:
         _log_as_set(store)
         threads = BackgroundThreads()
         task = holder_task_of(store, threads)
-        run_loop(_serve, task, partial(reload, store, task, threads), announce)
+        run_loop(_serve, store, task, partial(reload, store, task, threads), announce)
         threads.leave()
 
 
@@ -106,10 +123,11 @@ def hold_background(store_path: Path) -> Path:
     return processes.start(["--store", str(paths.root), "daemon", "-f"], paths.log, _HOLDING_NAME)
 
 
-async def _serve(task: HolderTask, on_reload: Reload, announce: Callable[[], None]) -> None:
+async def _serve(store: Store, task: HolderTask, on_reload: Reload, announce: Callable[[], None]) -> None:
     with trio.open_signal_receiver(*HEARD) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_end_on_signal, signals, on_reload, nursery.cancel_scope)
+            nursery.start_soon(_follow_place, store, on_reload)
             await task.run(wait=False, on_held=announce)
             nursery.cancel_scope.cancel()
 
@@ -120,6 +138,9 @@ async def _end_on_signal(signals: AsyncIterator[int], on_reload: Reload, scope: 
 
 
 _NAME = "mount"
+
+_PLACE_POLL_S = 1.0
+"""Period of looking whether the cold tier has another address: 10 microseconds each."""
 
 _AGAIN_S = 10.0
 """After the metadata could not be written, as on a full disk (a guess)."""
@@ -165,7 +186,7 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
     async def hold() -> None:
         await holder.run(before_work=session.wait_settled)
 
-    tasks = [hold]
+    tasks: list[Callable[[], Awaitable[None]]] = [hold, partial(_follow_place, store, on_reload)]
     if reader.cache is not None:
         check = trio.from_thread.check_cancelled
         server = FillServer(store, reader.cache, cache_directory, check, lambda: reader.mount_option)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -106,7 +106,7 @@ def check_store(store: Store) -> Iterator[DoctorFinding]:
             yield from mounted(mount)
     yield from disk(store.files.disk_bytes(), status, store.settings)
     yield from guarded("filesystem", lambda: check_filesystem(store.path))
-    yield cold_place(store.path, status.cold_url)
+    yield cold_place(store.path, status.cold_url, status.cold_address)
     with store.metadata.read() as txn:
         last_commit_ms = txn.store.last_wall_ms
     yield commit_clock(store.clock.now_ms(), last_commit_ms)
@@ -246,11 +246,12 @@ def disk(space: DiskBytes, status: StoreStatus, settings: Settings) -> Iterator[
         yield ok("not offloaded", found)
 
 
-def cold_place(store: Path, cold_url: str | None) -> DoctorFinding:
+def cold_place(store: Path, cold_url: str | None, address: Mapping[str, str]) -> DoctorFinding:
     """Check whether losing the store's disk loses the cold tier with it."""
     warning = shared_filesystem_warning(store, cold_url)
     if warning is None:
-        return ok("cold tier's place", "not on the store's filesystem")
+        parts = "".join(f", {name} {value}" for name, value in address.items())
+        return ok("cold tier's place", f"{cold_url}{parts}: not on the store's filesystem")
     if "cannot be looked at" in warning:
         return warn("cold tier's place", warning, "mount it, or bring the directory back")
     return warn(

@@ -28,8 +28,8 @@ from tierfs.metadata.records import DirectoryRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
-from tierfs.reading.open_handles import Process
-from tierfs.types import EntryKind, SegmentId
+from tierfs.system import processes
+from tierfs.types import EntryKind, Opener, SegmentId
 
 _BY_HANDLE = frozenset({"read", "release", "readdir", "releasedir"})
 _FORGET, _STATFS = "forget", "statfs"
@@ -57,9 +57,9 @@ class Subjects:
         self._metadata = metadata
         self._inodes = inodes
         self._control = control
-        self._by_handle: dict[int, tuple[int, Process]] = {}
+        self._by_handle: dict[int, tuple[int, Opener]] = {}
 
-    def opened(self, handle: int, inode: int, opener: Process) -> None:
+    def opened(self, handle: int, inode: int, opener: Opener) -> None:
         """Note that a file or directory was opened."""
         self._by_handle[handle] = inode, opener
 
@@ -72,10 +72,10 @@ class Subjects:
         if operation == _FORGET:
             return Subject(_NONE, process=_NOBODY)
         if operation in _BY_HANDLE:
-            inode, process = self._by_handle.get(arguments[0], (0, Process(0, 0)))
+            inode, process = self._by_handle.get(arguments[0], (0, Opener(0, 0)))
         else:
-            inode, process = arguments[0], Process(arguments[-1].pid, arguments[-1].uid)
-        who = f"{process.pid} {process.uid} {process.command.replace(' ', '_') or _NONE}"
+            inode, process = arguments[0], Opener(arguments[-1].pid, arguments[-1].uid)
+        who = f"{process.pid} {process.uid} {processes.command_of(process.pid).replace(' ', '_') or _NONE}"
         if operation == _STATFS:
             return Subject(_NONE, process=who)
         path = self._path(inode)

@@ -32,9 +32,8 @@ from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import Count, MetricSink
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.open_handles import Process
 from tierfs.reading.reader import Reader
-from tierfs.types import DirectoryId, EntryKind, SegmentId
+from tierfs.types import DirectoryId, EntryKind, Opener, SegmentId
 
 
 async def _refuse(self: pyfuse3.Operations, *arguments: Any) -> NoReturn:
@@ -72,7 +71,7 @@ _NAME_MAX = 255
 class _OpenFile:
     """One open handle: its view begins at the segment's start as of the open."""
 
-    opener: Process
+    opener: Opener
     known: InodeEntry
     segment_id: SegmentId
     start_offset: int
@@ -139,7 +138,7 @@ class Operations(ReadOnlyOperations):
     @operation
     async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
         """Open a directory for listing."""
-        handle = self._new_handle(inode, Process(ctx.pid, ctx.uid))
+        handle = self._new_handle(inode, Opener(ctx.pid, ctx.uid))
         if self._control.owns(inode):
             self._control_open[handle] = Text(b"")
             return handle
@@ -174,7 +173,7 @@ class Operations(ReadOnlyOperations):
         """Open a segment for reading, with all bytes that it has."""
         if flags & os.O_ACCMODE != os.O_RDONLY or flags & os.O_TRUNC:
             raise pyfuse3.FUSEError(errno.EROFS)
-        opener = Process(ctx.pid, ctx.uid)
+        opener = Opener(ctx.pid, ctx.uid)
         if self._control.owns(inode):
             handle = self._new_handle(inode, opener)
             self._control_open[handle] = self._control.open(inode)
@@ -295,7 +294,7 @@ class Operations(ReadOnlyOperations):
             raise pyfuse3.FUSEError(errno.EROFS)
         return True
 
-    def _new_handle(self, inode: int, opener: Process) -> int:
+    def _new_handle(self, inode: int, opener: Opener) -> int:
         self._next_handle += 1
         self.subjects.opened(self._next_handle, inode, opener)
         return self._next_handle

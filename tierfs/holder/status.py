@@ -7,7 +7,7 @@ fenced store lists them, so that nothing acknowledged is lost unseen (design §6
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -91,6 +91,8 @@ class StoreStatus:
     store_id: str
     store_epoch: int
     cold_url: str | None
+    cold_address: Mapping[str, str]
+    """`endpoint_url`, `region` and `profile` of the cold tier, those that are set."""
     segments: int
     directories: int
     bytes: int
@@ -149,6 +151,7 @@ def store_status(
             store_id=txn.store.store_id,
             store_epoch=txn.store.store_epoch,
             cold_url=location.url if location is not None else None,
+            cold_address=_address(location),
             segments=txn.count(SEGMENTS.name) - totals.trash_segments,
             directories=txn.count(DIRECTORIES.name) - 1 - totals.trash_directories,
             bytes=max(0, totals.bytes - totals.trash_bytes),
@@ -244,6 +247,13 @@ def kept_objects_warning(location: LocationRecord | None, state: JournalState | 
     if location is None or not location.keeps_objects:
         return []
     return ["the key may not delete: what is removed or superseded stays in the bucket, and is listed by tierfs gc"]
+
+
+def _address(location: LocationRecord | None) -> dict[str, str]:
+    if location is None:
+        return {}
+    parts = {"endpoint_url": location.endpoint_url, "region": location.region, "profile": location.profile}
+    return {name: value for name, value in parts.items() if value}
 
 
 def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:

@@ -5,31 +5,13 @@ from __future__ import annotations
 import heapq
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from tierfs.metrics import MetricName, MetricSink
-from tierfs.names import printable
 from tierfs.reading.handle import ReadHandle
-from tierfs.types import SegmentId, Tier
+from tierfs.types import Opener, SegmentId, Tier
 
 SEGMENTS_SHOWN = 1000
 """Segments in a snapshot, the most read first: naming one takes about 10 microseconds, on the loop."""
-
-
-@dataclass(frozen=True, slots=True)
-class Process:
-    """A process that opened a file, as FUSE names it; 0 for one outside of the mount's namespace of processes."""
-
-    pid: int
-    uid: int
-
-    @property
-    def command(self) -> str:
-        """The name of its program, at most 15 characters; empty once it has ended."""
-        try:
-            return printable(Path(f"/proc/{self.pid}/comm").read_text(errors="replace").rstrip("\n"))
-        except OSError:
-            return ""
 
 
 @dataclass(slots=True, eq=False)
@@ -37,7 +19,7 @@ class HandleTally:
     """Reads of one segment since its first open."""
 
     id: SegmentId
-    openers: Counter[Process] = field(default_factory=Counter)
+    openers: Counter[Opener] = field(default_factory=Counter)
     """Number of handles of each process that has it open."""
     newest: ReadHandle | None = None
     offset: int = 0
@@ -62,7 +44,7 @@ class OpenHandles:
     def __len__(self) -> int:
         return self._handles
 
-    def opened(self, segment_id: SegmentId, opener: Process) -> None:
+    def opened(self, segment_id: SegmentId, opener: Opener) -> None:
         """Add an open file."""
         tally = self._tallies.get(segment_id)
         if tally is None:
@@ -70,7 +52,7 @@ class OpenHandles:
         tally.openers[opener] += 1
         self._handles += 1
 
-    def closed(self, segment_id: SegmentId, opener: Process, handle: ReadHandle | None) -> None:
+    def closed(self, segment_id: SegmentId, opener: Opener, handle: ReadHandle | None) -> None:
         """Remove a closed file, with the handle of its reads if it was read."""
         tally = self._tallies[segment_id]
         self._handles -= 1

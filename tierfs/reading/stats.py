@@ -18,6 +18,7 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.reading.open_handles import HandleTally
 from tierfs.reading.patience import Waiting
 from tierfs.reading.reader import Reader
+from tierfs.system import processes
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +107,8 @@ def _open_segment(reader: Reader, txn: ReadTransaction, tally: HandleTally) -> O
     newest = tally.newest
     record = directories.segment(txn, tally.id) or (newest.segment if newest is not None else None)
     openers = [
-        OpenProcess(process.pid, process.uid, process.command, handles)
-        for process, handles in tally.openers.most_common(PROCESSES_SHOWN)
+        OpenProcess(opener.pid, opener.uid, processes.command_of(opener.pid), handles)
+        for opener, handles in tally.openers.most_common(PROCESSES_SHOWN)
     ]
     return OpenSegment(
         id=tally.id,

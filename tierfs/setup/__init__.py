@@ -1,7 +1,7 @@
 """Create a store and connect it to its cold tier.
 
 `create` checks everything first and leaves nothing if it fails. `connect` chooses the storage class of a location and
-wraps it.
+wraps it. `place` records another address of the cold tier.
 """
 
-__all__ = ["connect", "create"]
+__all__ = ["connect", "create", "place"]

@@ -14,6 +14,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -61,6 +62,17 @@ def prepare_settings(paths: StorePaths) -> None:
     """Write the settings under another name, so that marking the directory as a store needs no more space."""
     with map_os_errors(str(paths.settings)), osio.durable_file(paths.new_settings, os.O_TRUNC) as file:
         file.write(settings.default_text().encode())
+
+
+def replace_settings(paths: StorePaths, text: str) -> None:
+    """Replace a store's settings by a text that was checked. Durable when it returns."""
+    with map_os_errors(str(paths.settings)):
+        mode = paths.settings.stat().st_mode
+        with osio.durable_file(paths.new_settings, os.O_TRUNC) as file:
+            os.fchmod(file.fileno(), stat.S_IMODE(mode))
+            file.write(text.encode())
+        os.replace(paths.new_settings, paths.settings)
+        osio.sync_directory(paths.root)
 
 
 def write_settings(paths: StorePaths) -> None:

@@ -200,6 +200,14 @@ def _log_path(directory: Path, name: str) -> Path:
     return directory / f"{name}.log"
 
 
+def command_of(pid: int) -> str:
+    """Return the name of a process's program, at most 15 characters; empty once it has ended."""
+    try:
+        return errors.printable(Path(f"/proc/{pid}/comm").read_text(errors="replace").rstrip("\n"))
+    except OSError:
+        return ""
+
+
 class OneLine(logging.Formatter):
     """Formats a record as one printable line, whatever names are in it; a traceback follows as it is."""
 

@@ -207,16 +207,15 @@ def test_what_is_refused_makes_no_directory(store: Path) -> None:
 
 
 def test_settings_of_a_host_stand_above_or_below_policies_and_are_named(store: Path) -> None:
-    with (store / "store.toml").open("a") as file:
-        file.write('[read]\npriority = "local-only"\n[background]\nretention_needs_offload = false\n')
+    tierfs("-q", "config", "set", "read.priority=local-only", "background.retention_needs_offload=false", store=store)
     assert shown("logs", store)["read_priority"] == ("local-first", "directory", "")
     assert shown("logs", store)["retention_needs_offload"] == (False, "setting", "background.retention_needs_offload")
     tierfs("policy", "set", "logs", "retention_needs_offload=yes", store=store)
     assert shown("logs", store)["retention_needs_offload"] == (True, "directory", "logs")
     tierfs("policy", "unset", "/", "read_priority", store=store)
     assert shown("logs", store)["read_priority"] == ("local-only", "setting", "read.priority")
-    with (store / "store.toml").open("a") as file:
-        file.write('[read]\noverride_priority = "offloaded-only"\n'.replace("[read]\n", ""))
+    tierfs("-q", "config", "set", "read.override_priority=offloaded-only", store=store)
+    assert shown("logs", store)["read_priority"] == ("offloaded-only", "setting", "read.override_priority")
 
 
 @given(st.sampled_from(SIZES), st.integers(1, (1 << 63) - 1))

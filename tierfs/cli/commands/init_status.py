@@ -164,7 +164,7 @@ def status_text(
     """Return the status as a table for people."""
     rows = [
         ("store", f"{printable(report.path)} ({report.store_id}, epoch {report.store_epoch})"),
-        ("cold tier", _place(report.cold_url, Path(report.path))),
+        ("cold tier", _place(report.cold_url, Path(report.path)) + _address(report.cold_address)),
         ("names", f"{output.count(report.segments, 'segment')} in {output.count(report.directories, 'directory')}"),
         ("bytes", output.size(report.bytes)),
         ("local", f"{_tier(report.local)}; {output.size(report.local_free_bytes)} free on the disk"),
@@ -248,6 +248,13 @@ def _place(cold_url: str | None, store: Path) -> str:
     if cold_url.startswith(_FILE_SCHEME):
         return printable(str(store / cold_url.removeprefix(_FILE_SCHEME)))
     return printable(cold_url)
+
+
+def _address(address: Mapping[str, str]) -> str:
+    """Return where the server of the place is; nothing for a directory and for AWS by its defaults."""
+    endpoint = f" at {printable(address['endpoint_url'])}" if "endpoint_url" in address else ""
+    others = [f"{name} {printable(address[name])}" for name in ("region", "profile") if name in address]
+    return endpoint + (f" ({', '.join(others)})" if others else "")
 
 
 def _tier(tier: TierStatus) -> str:

@@ -1,9 +1,12 @@
-"""Define tierfs policy, for policies of directories and segments, and tierfs config, which shows the settings."""
+"""Define tierfs policy, for policies of directories and segments, and tierfs config, for settings and the place."""
 
 from __future__ import annotations
 
+import difflib
 import os
 from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
 
 import click
 
@@ -12,8 +15,10 @@ from tierfs import policy as policy_text
 from tierfs.cli import output
 from tierfs.cli.group import LazyGroup, command
 from tierfs.cli.session import Session
+from tierfs.clock import SystemClock
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.metadata import directories, policies
+from tierfs.metadata.store import MetadataStore
 from tierfs.names import join, printable, split
 from tierfs.policy import KEYS
 from tierfs.segments import create
@@ -112,23 +117,132 @@ def _shown(name: str) -> str:
     return printable(name) or "/"
 
 
-@click.group("config", cls=LazyGroup, lazy={"show": "tierfs.cli.commands.policy_config:show"}, store_variable=None)
+_CONFIG_COMMANDS = {name: f"tierfs.cli.commands.policy_config:config_{name}" for name in ("show", "set", "unset")}
+_PLACE = "cold."
+"""Prefix of the parts of the cold tier's place, which the store's records hold and not its file of settings."""
+
+
+@click.group("config", cls=LazyGroup, lazy=_CONFIG_COMMANDS, store_variable=None)
 def config() -> None:
-    """Show the store's settings."""
+    """Show and change the store's settings, and the place of its cold tier."""
 
 
 @command("show")
-def show(session: Session) -> None:
-    """Show every setting and its origin.
+def config_show(session: Session) -> None:
+    """Show every setting and its origin, and the place of the cold tier.
 
-    The origin is default, file (store.toml) or environment.
+    The origin is default, file (store.toml) or environment; of the place it is the store.
     """
+    file = _settings_file(session)
+    loaded = settings.load_with_origins(file, os.environ)
+    data = {name: {"value": value, "origin": loaded.origins[name].value} for name, value in settings.values(loaded)}
+    parts = _place_now(file.parent)
+    data |= {name: {"value": value, "origin": "store"} for name, value in parts.items()}
+    place = [f"{name} = {printable(value) or 'not set'}  (store)" for name, value in parts.items()]
+    session.result(data, "\n".join([*place, settings.lines(loaded)]))
+    for text in contradictions.useless_settings(loaded.settings):
+        session.warn(text)
+
+
+@command("set")
+@click.argument("pairs", nargs=-1, required=True, metavar="NAME=VALUE...")
+def config_set(session: Session, pairs: tuple[str, ...]) -> None:
+    """Set settings in store.toml, or the address of the cold tier. If one is invalid, none is set.
+
+    cold.url, cold.endpoint_url, cold.region and cold.profile are its address: the same objects at another place, which
+    is proved to be the store's before it is recorded. Mounts and daemons use it at once; they read other settings at
+    SIGHUP.
+    """
+    from tierfs.setup.create import replace_settings
+
+    file = _settings_file(session)
+    wanted = _named(pairs, dict(_pair(pair) for pair in pairs))
+    place = {name.removeprefix(_PLACE): value for name, value in wanted.items() if name in _place_names()}
+    changed = {name: value for name, value in wanted.items() if name not in _place_names()}
+    text = file.read_text(encoding="utf-8")
+    for name, value in changed.items():
+        text = settings.with_value(text, name, value)
+    checked = settings.check(text, file)
+    if place:
+        _move(session, place)
+    if changed:
+        replace_settings(StorePaths(file.parent), text)
+        shown = dict(line.split(" = ", 1) for line in settings.lines(checked).splitlines())
+        told = [f"{name} = {shown[name].rsplit('  (', 1)[0]}" for name in changed]
+        session.done({"set": wanted}, "\n".join(told))
+        session.note("mounts and daemons that run read store.toml at SIGHUP")
+
+
+@command("unset")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+def config_unset(session: Session, names: tuple[str, ...]) -> None:
+    """Remove settings from store.toml: their defaults hold again. Removing one that is not set succeeds."""
+    from tierfs.setup.create import replace_settings
+
+    file = _settings_file(session)
+    text = file.read_text(encoding="utf-8")
+    for name in _named(names, dict.fromkeys(names, "")):
+        if name in _place_names():
+            raise InvalidRequest(f"{name} is the cold tier's address", remedy=f"set another: tierfs config set {name}=")
+        text = settings.without(text, name, settings.default_of(name))
+    settings.check(text, file)
+    replace_settings(StorePaths(file.parent), text)
+    session.done({"unset": [*names]}, "\n".join(f"{name} = {settings.default_of(name)}" for name in names))
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidRequest(f"{printable(text)} is not NAME=VALUE", remedy="see the names: tierfs config show")
+    return name.strip(), value.strip()
+
+
+def _named(given: Sequence[str], wanted: dict[str, str]) -> dict[str, str]:
+    """Return the settings by name. Raises InvalidRequest for an unknown name, or one that is given twice."""
+    known = settings.names() | _place_names()
+    for name in wanted:
+        if name not in known:
+            close = difflib.get_close_matches(name, sorted(known), 1)
+            remedy = f"did you mean {close[0]}?" if close else "see the names: tierfs config show"
+            raise InvalidRequest(f"unknown setting {printable(name)!r}", remedy=remedy)
+    if len(wanted) != len(given):
+        raise InvalidRequest("a setting is given twice")
+    return wanted
+
+
+def _place_names() -> frozenset[str]:
+    from tierfs.setup import place
+
+    return frozenset(_PLACE + key for key in place.KEYS)
+
+
+def _place_now(path: Path) -> dict[str, str]:
+    """Return the parts of the cold tier's address; none for a store without one, or that cannot be opened."""
+    from tierfs.setup import place
+
+    with closing(MetadataStore(StorePaths(path).metadata, SystemClock())) as metadata, metadata.read() as txn:
+        if not txn.store.cold_location_id:
+            return {}
+        location = place.of_store(metadata)
+    return {_PLACE + key: getattr(location, key) for key in place.KEYS}
+
+
+def _move(session: Session, wanted: dict[str, str]) -> None:
+    """Record another address of the cold tier, and tell it."""
+    from tierfs.setup import place
+
+    with session.open_store() as store:
+        before = place.of_store(store.metadata)
+        after = place.change(store.metadata, store.path, store.settings.cold, wanted)
+    data = {"before": before.url, "cold_url": after.url, "endpoint_url": after.endpoint_url}
+    session.done(data, f"cold tier: {printable(after.url)}{f' at {after.endpoint_url}' if after.endpoint_url else ''}")
+    if after.url != before.url:
+        session.note(f"{printable(before.url)} is left as it is; see whether all was copied: tierfs fsck")
+
+
+def _settings_file(session: Session) -> Path:
     path = session.require_store_path()
     file = StorePaths(path.absolute()).settings
     if not file.is_file():
         raise NotFound(f"{path} is not a tierfs store", remedy=f"create one with: tierfs --store {path} init")
-    loaded = settings.load_with_origins(file, os.environ)
-    data = {name: {"value": value, "origin": loaded.origins[name].value} for name, value in settings.values(loaded)}
-    session.result(data, settings.lines(loaded))
-    for text in contradictions.useless_settings(loaded.settings):
-        session.warn(text)
+    return file
