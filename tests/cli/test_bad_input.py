@@ -152,13 +152,24 @@ def test_input_files_that_cannot_be_read(store: Path, tmp_path: Path) -> None:
 def test_unknown_settings_and_values(store: Path) -> None:
     settings = store / "store.toml"
     settings.write_text("[read]\nbudget = 3\n")
-    refused(fails("ls", store=store), 2, "store.toml", "'read.budget'", "budget_bytes")
+    refused(fails("seal", "s", store=store), 2, "store.toml", "'read.budget'", "budget_bytes")
     settings.write_text('[read]\nbudget_bytes = "many"\n')
-    refused(fails("ls", store=store), 2, "read.budget_bytes", "many")
+    refused(fails("seal", "s", store=store), 2, "read.budget_bytes", "many")
     settings.write_text('[read]\nbudget_bytes = "64MiB"\ndeadline_s = "1min"\n')
     tierfs("ls", store=store)
     settings.write_text("[read\n")
-    refused(fails("ls", store=store), 2, "not valid TOML")
+    refused(fails("seal", "s", store=store), 2, "not valid TOML")
+
+
+@pytest.mark.parametrize("text", ["[read]\nbudget = 3\n", '[read]\nstreams = "x"\n', "[read\n", "streams = 3\n"])
+def test_refused_settings_stop_no_look_and_no_repair(store: Path, tmp_path: Path, text: str) -> None:
+    tierfs("append", "d/s", store=store, stdin=b"bytes")
+    (store / "store.toml").write_text(text)
+    looks = (["ls"], ["info", "d/s"], ["du"], ["map", "d/s"], ["status"], ["policy", "show", "/"], ["verify"])
+    for words in (*looks, ["cat", "d/s"], ["fsck"], ["fsck", "--repair"], ["doctor"], ["dump", tmp_path / "dump"]):
+        done = tierfs(*words, store=store, check=False)
+        assert (done.code in (0, 1), "store.toml" in done.err + done.out) == (True, True), (words, done)
+    assert tierfs("-q", "cat", "d/s", store=store).out == "bytes"
 
 
 def test_ranges_outside_the_segment(store: Path) -> None:

@@ -181,7 +181,7 @@ class Checking:
             self._report(CheckOutcome(unreadable))
             return self.summary
         try:
-            store = open_store(self._path)
+            store = open_store(self._path, looks=True)
         except DataLoss as exc:
             text = str(exc)
             finding = Finding(Kind.METADATA_UNREADABLE, Severity.DAMAGE, "metadata", text, remedy=RECOVER)

@@ -14,17 +14,16 @@ from pathlib import Path
 import trio
 
 from tierfs import settings
+from tierfs.app import daemons
 from tierfs.app.fill_cache import FillServer
 from tierfs.app.store import Store, open_store
 from tierfs.errors import InvalidRequest, Unavailable
-from tierfs.fuse import mountpoint as points
 from tierfs.fuse.control_files import Content
 from tierfs.fuse.options import MountOptions, parse_options
 from tierfs.fuse.session import MountSession
 from tierfs.fuse.stats import BackgroundView, Observation, Sources
 from tierfs.garbage import ballast
 from tierfs.holder import lock
-from tierfs.holder.lock import HeldElsewhere
 from tierfs.holder.loop import AloneTask, HolderTask, HolderTools, ReplicaTask, WriterTask
 from tierfs.holder.status import advisory_fence_warning
 from tierfs.holder.tasks import BackgroundThreads
@@ -37,8 +36,6 @@ from tierfs.system import processes
 from tierfs.system.signals import HEARD, Reload, until_told_to_end
 
 log = logging.getLogger(__name__)
-
-_HOLDING_NAME = "daemon"
 
 
 def holder_task_of(store: Store, threads: BackgroundThreads) -> HolderTask:
@@ -105,22 +102,12 @@ def hold_foreground(store_path: Path) -> None:
     Raises HeldElsewhere naming the holder there is.
     """
     require_trusted(store_path)  # before a log is written there
-    with processes.reporting(StorePaths(store_path).log, _HOLDING_NAME) as announce, open_store(store_path) as store:
+    with processes.reporting(StorePaths(store_path).log, daemons.HOLDER) as announce, open_store(store_path) as store:
         _log_as_set(store)
         threads = BackgroundThreads()
         task = holder_task_of(store, threads)
         run_loop(_serve, store, task, partial(reload, store, task, threads), announce)
         threads.leave()
-
-
-def hold_background(store_path: Path) -> Path:
-    """Start a daemon that holds the store; return its log once it does. Raises the daemon's error."""
-    with open_store(store_path) as store:
-        paths = store.paths
-        holder = lock.current(paths.holder)
-    if holder is not None:
-        raise HeldElsewhere(f"the store is held by {holder}", remedy="leave it to that process, or end it first")
-    return processes.start(["--store", str(paths.root), "daemon", "-f"], paths.log, _HOLDING_NAME)
 
 
 async def _serve(store: Store, task: HolderTask, on_reload: Reload, announce: Callable[[], None]) -> None:
@@ -137,8 +124,6 @@ async def _end_on_signal(signals: AsyncIterator[int], on_reload: Reload, scope: 
     scope.cancel()
 
 
-_NAME = "mount"
-
 _PLACE_POLL_S = 1.0
 """Period of looking whether the cold tier has another address: 10 microseconds each."""
 
@@ -154,22 +139,15 @@ def mount_foreground(store_path: Path, mountpoint: Path, options: str) -> None:
     parsed = parse_options(options)
     require_trusted(store_path, any_owner=parsed.allow_other_owner)  # before a log is written there
     log_directory, any_owner = StorePaths(store_path).log, parsed.allow_other_owner
-    with processes.reporting(log_directory, _NAME) as announce, open_store(store_path, any_owner=any_owner) as store:
+    with (
+        processes.reporting(log_directory, daemons.MOUNT) as announce,
+        open_store(store_path, any_owner=any_owner) as store,
+    ):
         _log_as_set(store)
         connect_early(store)
         threads = BackgroundThreads()
         session_of(store, threads).run(mountpoint, parsed, announce)
         threads.leave()
-
-
-def mount_background(store_path: Path, mountpoint: Path, options: str) -> Path:
-    """Start a daemon that mounts; return its log once the mount answers. Raises the daemon's error."""
-    any_owner = parse_options(options).allow_other_owner
-    points.require_usable(mountpoint)
-    with open_store(store_path, any_owner=any_owner) as store:
-        paths = store.paths
-    arguments = ["--store", str(paths.root), "mount", str(mountpoint), "-f", *(["-o", options] if options else [])]
-    return processes.start(arguments, paths.log, _NAME)
 
 
 def session_of(store: Store, threads: BackgroundThreads) -> MountSession:

@@ -6,6 +6,7 @@ what uploads are imported by the first call that needs them, so that `info`, `ap
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING
 from tierfs import settings
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.clock import Clock, SystemClock
-from tierfs.errors import NotFound, Unavailable
+from tierfs.config import Settings
+from tierfs.errors import InvalidRequest, NotFound, Unavailable
 from tierfs.journal.owner_watch import OwnerWatch
 from tierfs.metadata import tables
 from tierfs.metadata.records import LocationRecord
@@ -29,6 +31,8 @@ from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.system import processes
 from tierfs.system.mounts import name_under_mount
 from tierfs.types import LocationId
+
+log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from tierfs.chunkstore.protocol import ChunkStorage
@@ -42,10 +46,18 @@ if TYPE_CHECKING:
 class Store:
     """One open store. Thread-safe; close it, or use it as a context manager."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
+    def __init__(self, path: Path, clock: Clock, *, looks: bool = False) -> None:
         self.paths = StorePaths(path)
         self.clock = clock
-        self.settings = settings.load(self.paths.settings, os.environ)
+        self.settings_error: InvalidRequest | None = None
+        """Why the settings are the defaults, in a store that is only looked at."""
+        try:
+            self.settings = settings.load(self.paths.settings, os.environ)
+        except InvalidRequest as exc:
+            if not looks:
+                raise
+            self.settings, self.settings_error = Settings(), exc
+            log.warning("the default settings are used: %s", exc)
         self.metadata = MetadataStore(self.paths.metadata, clock, Host.of(self.settings))
         self.owner_watch = OwnerWatch(self.metadata, self.settings.background.owner_check_s, self._connector)
         self.files = ChunkFiles(self.paths.chunks)
@@ -277,13 +289,14 @@ class Store:
         return server_time_ms(self._providers[location_id])
 
 
-def open_store(path: Path, clock: Clock | None = None, *, any_owner: bool = False) -> Store:
+def open_store(path: Path, clock: Clock | None = None, *, any_owner: bool = False, looks: bool = False) -> Store:
     """Open a store. Raises NotFound where there is none, PermissionDenied when others may write to it, or own it.
 
+    Raises InvalidRequest for settings that are refused, unless `looks`: a verb that only looks needs none of them.
     `any_owner`: the user trusts the owner, whoever that is.
     """
     paths = StorePaths(path.absolute())
     if not paths.settings.is_file():
         raise NotFound(f"{path} is not a tierfs store", remedy=f"create one with: tierfs --store {path} init")
     require_trusted(paths.root, any_owner=any_owner)
-    return Store(paths.root, clock or SystemClock())
+    return Store(paths.root, clock or SystemClock(), looks=looks)

@@ -100,12 +100,12 @@ class Session:
         path = str(self.require_store_path())
         return () if os.environ.get("TIERFS_STORE") == path else ("--store", path)
 
-    def open_store(self) -> Store:
-        """Open the given store. Raises the errors of app.open_store."""
+    def open_store(self, *, looks: bool = False) -> Store:
+        """Open the given store, perhaps only to look at it. Raises the errors of app.open_store."""
         path = self.require_store_path()
         from tierfs.app.store import open_store
 
-        return open_store(path)
+        return open_store(path, looks=looks)
 
     def result(self, data: Mapping[str, Any], text: str) -> None:
         """Print a result: `data` with --json, else `text`, in which foreign names are already printable."""

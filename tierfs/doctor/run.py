@@ -39,7 +39,7 @@ def _examine_store(path: Path, *, link: bool) -> tuple[list[DoctorFinding], Sett
 
     def check() -> list[DoctorFinding]:
         nonlocal settings, known
-        with open_store(path) as store:
+        with open_store(path, looks=True) as store:
             settings = store.settings
             known = known_store(store)
             location_id = store.cold_location_id

@@ -94,6 +94,9 @@ def check_store(store: Store) -> Iterator[DoctorFinding]:
     """Yield every check of an open store that needs no cold tier."""
     unknown = store.owner_watch.ask()
     status = store_status(store.metadata, store.files, store.paths.holder, store.path, unknown)
+    if store.settings_error is not None:
+        remedy = store.settings_error.remedy or f"change {store.paths.settings}"
+        yield fail("settings", str(store.settings_error), remedy)
     yield owner(status)
     yield failures(status)
     yield holder(status)

@@ -40,7 +40,7 @@ def cat(
     if follow and end is not None:
         raise click.UsageError("--to and --follow are mutually exclusive")
     output = _Stdout()
-    with session.open_store() as store:
+    with session.open_store(looks=True) as store:
         with store.metadata.read() as txn:
             record = directories.segment_by_name(txn, store.segment_of_path(segment))
         if follow:

@@ -288,7 +288,7 @@ def dump(session: Session, target: str, to_bucket: bool) -> None:
     """
     from tierfs.app import dump
 
-    with session.open_store() as store:
+    with session.open_store(looks=True) as store:
         if to_bucket:
             dumped = dump.dump_segment(store, store.segment_of_path(target))
             kept = f"{output.size(dumped.cold_bytes)} of {printable(dumped.segment)}"

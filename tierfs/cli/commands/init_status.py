@@ -117,7 +117,7 @@ def status(session: Session) -> None:
     """Show the store: its tiers, bytes not yet offloaded, journal, garbage, holder and warnings."""
     from tierfs.holder.status import store_status
 
-    with session.open_store() as store:
+    with session.open_store(looks=True) as store:
         unknown = store.owner_watch.ask()
         report = store_status(store.metadata, store.files, store.paths.holder, store.path, unknown)
         ours = {str(mount.mountpoint): state_of(mount) for mount in mounts() if mount.store == store.path}

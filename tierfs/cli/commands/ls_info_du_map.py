@@ -50,7 +50,7 @@ def ls(session: Session, path: str, long: bool, removed: bool) -> None:
 
     --removed lists what was removed and can be restored: its id, the end of its time, its bytes and its name.
     """
-    with session.open_store() as store:
+    with session.open_store(looks=True) as store:
         name = store.segment_of_path(path)
         if removed:
             _list_removed(session, store, join(split(name)))
@@ -130,7 +130,7 @@ def _json_line(name: str, item: Listed) -> str:
 @click.argument("segment")
 def info(session: Session, segment: str) -> None:
     """Show a segment: its range, the location of its bytes, its checksum and its writer."""
-    with session.open_store() as store:
+    with session.open_store(looks=True) as store:
         with store.metadata.read() as txn:
             shown = stat.stat(txn, store.segment_of_path(segment))
             away = unreachable_of(txn, shown.record, store.path)
@@ -251,7 +251,7 @@ def du(session: Session, path: str, summarize: bool) -> None:
     Prints one line for each directory, the total of PATH last; without PATH, for the whole store. With --json one
     object per line.
     """
-    with session.open_store() as store:
+    with session.open_store(looks=True) as store:
         name = store.segment_of_path(path)
         with store.metadata.read() as txn:
             rows = deque(usage(txn, name), maxlen=1 if summarize else None)
@@ -283,7 +283,7 @@ def map_(session: Session, segment: str) -> None:
     """
     data: dict[str, Any] = {}
     lines: list[str] = []
-    with session.open_store() as store, store.metadata.read() as txn:
+    with session.open_store(looks=True) as store, store.metadata.read() as txn:
         name = store.segment_of_path(segment)
         record = directories.segment_by_name(txn, name)
         if session.json:

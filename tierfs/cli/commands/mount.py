@@ -28,14 +28,16 @@ def mount(
     Options: allow_other, allow_other_control, allow_other_owner, direct_io, xattr, uid=, gid=, umask=, read_priority=.
     Options of /etc/fstab that are meant for other programs are ignored.
     """
-    from tierfs.app import mount
-
     store, point = session.require_store_path().absolute(), mountpoint.absolute()
     all_options = ",".join([*options, *([f"read_priority={read_priority}"] if read_priority else [])])
     if foreground:
-        mount.mount_foreground(store, point, all_options)
+        from tierfs.app.mount import mount_foreground
+
+        mount_foreground(store, point, all_options)
         return
-    log = mount.mount_background(store, point, all_options)
+    from tierfs.app.daemons import mount_background
+
+    log = mount_background(store, point, all_options)
     session.done({"mountpoint": str(point), "log": str(log)}, f"mounted at {printable(str(point))}; log: {log}")
 
 
@@ -57,11 +59,13 @@ def daemon(session: Session, foreground: bool) -> None:
     A mount does the same while it lasts; a daemon is for hosts that only write. Returns once the store is
     held; fails while another process holds it.
     """
-    from tierfs.app import mount as holding
-
     store = session.require_store_path().absolute()
     if foreground:
-        holding.hold_foreground(store)
+        from tierfs.app.mount import hold_foreground
+
+        hold_foreground(store)
         return
-    log = holding.hold_background(store)
+    from tierfs.app.daemons import hold_background
+
+    log = hold_background(store)
     session.done({"store": str(store), "log": str(log)}, f"holding {printable(str(store))}; log: {log}")

@@ -39,7 +39,7 @@ def policy() -> None:
 @click.argument("path")
 def show_(session: Session, path: str) -> None:
     """Show the policies in force for PATH and the origin of each value."""
-    with session.open_store() as store:
+    with session.open_store(looks=True) as store:
         name = store.segment_of_path(path)
         with store.metadata.read() as txn:
             held = policies.at(txn, name)

@@ -96,7 +96,7 @@ def verify(session: Session, path: str) -> None:
     from tierfs.app.fsck import verify as verify_below
 
     segments = damaged = read_bytes = 0
-    with session.open_store() as store, progress_bar(session, "verifying") as show:
+    with session.open_store(looks=True) as store, progress_bar(session, "verifying") as show:
         for verified in verify_below(store, store.segment_of_path(path), show):
             segments, damaged, read_bytes = segments + 1, damaged + (not verified.ok), read_bytes + verified.bytes
             if session.json or not verified.ok or session.verbosity >= 0:
