@@ -14,7 +14,6 @@ from pathlib import Path
 import trio
 
 from tierfs import settings
-from tierfs.app import daemons
 from tierfs.app.fill_cache import FillServer
 from tierfs.app.store import Store, open_store
 from tierfs.errors import InvalidRequest, Unavailable
@@ -31,7 +30,7 @@ from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.reading.reader import Reader, run_loop
 from tierfs.reading.stats import CACHE_REPORT_NAME, report_of
 from tierfs.recovery.replica import Follower, Refreshed
-from tierfs.store_paths import StorePaths, require_trusted
+from tierfs.store_paths import HOLDER_NAME, MOUNT_NAME, StorePaths, require_trusted
 from tierfs.system import processes
 from tierfs.system.signals import HEARD, Reload, until_told_to_end
 
@@ -102,7 +101,7 @@ def hold_foreground(store_path: Path) -> None:
     Raises HeldElsewhere naming the holder there is.
     """
     require_trusted(store_path)  # before a log is written there
-    with processes.reporting(StorePaths(store_path).log, daemons.HOLDER) as announce, open_store(store_path) as store:
+    with processes.reporting(StorePaths(store_path).log, HOLDER_NAME) as announce, open_store(store_path) as store:
         _log_as_set(store)
         threads = BackgroundThreads()
         task = holder_task_of(store, threads)
@@ -140,7 +139,7 @@ def mount_foreground(store_path: Path, mountpoint: Path, options: str) -> None:
     require_trusted(store_path, any_owner=parsed.allow_other_owner)  # before a log is written there
     log_directory, any_owner = StorePaths(store_path).log, parsed.allow_other_owner
     with (
-        processes.reporting(log_directory, daemons.MOUNT) as announce,
+        processes.reporting(log_directory, MOUNT_NAME) as announce,
         open_store(store_path, any_owner=any_owner) as store,
     ):
         _log_as_set(store)

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from stat import S_IMODE, filemode
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -26,6 +26,9 @@ from tierfs.segments import stat
 from tierfs.segments.ownership import WriterLocks
 from tierfs.segments.stat import Listed, SegmentStat, UnreachablePlace, Usage, unreachable_of, usage
 from tierfs.types import ChunkState, EntryKind, SegmentStatus, Tier
+
+if TYPE_CHECKING:
+    from tierfs.tiering.why import Reason
 
 _NS_PER_MS = 1_000_000
 _COLUMNS = (">12", ">10", ">10", "<20", "<")
@@ -129,14 +132,36 @@ def _json_line(name: str, item: Listed) -> str:
 @command("info")
 @click.argument("segment")
 def info(session: Session, segment: str) -> None:
-    """Show a segment: its range, the location of its bytes, its checksum and its writer."""
+    """Show a segment: its range, the location of its bytes and what keeps them there, its checksum and its writer."""
+    from tierfs.holder import lock
+    from tierfs.tiering.why import reasons
+
     with session.open_store(looks=True) as store:
         with store.metadata.read() as txn:
             shown = stat.stat(txn, store.segment_of_path(segment))
             away = unreachable_of(txn, shown.record, store.path)
+            now_ms, held = store.clock.now_ms(), lock.current(store.paths.holder) is not None
+            kept = list(reasons(txn, shown.record, shown.name, now_ms=now_ms, held=held))
         writer = _living_writer(store, shown.record)
     data = {**_info_data(shown, writer), "unreachable": [asdict(place) for place in away]}
-    session.result(data, _info_text(shown, writer, away))
+    data["local_because"] = [_reason_data(reason) for reason in kept]
+    session.result(data, _info_text(shown, writer, away, kept))
+
+
+def _reason_data(reason: Reason) -> dict[str, Any]:
+    span, until = reason.range, output.timestamp(reason.until_ms)
+    return {"start": span.start, "end": span.end, "cold": reason.cold, "why": reason.why, "until": until}
+
+
+def _reason_row(reason: Reason) -> tuple[str, str]:
+    span = reason.range
+    until = f", {output.clock_time(reason.until_ms)}" if reason.until_ms else ""
+    told = f"bytes {span.start} … {span.end} ({output.size(span.length_bytes)}): {printable(reason.why)}{until}"
+    return "local copy" if reason.cold else "not cold", told
+
+
+_REASONS_SHOWN = 5
+"""Parts of a segment whose place is explained; --json has all."""
 
 
 def _living_writer(store: Store, record: SegmentRecord) -> str | None:
@@ -177,7 +202,9 @@ def _info_data(stat: SegmentStat, writer: str | None) -> dict[str, Any]:
     }
 
 
-def _info_text(stat: SegmentStat, writer: str | None, away: Sequence[UnreachablePlace] = ()) -> str:
+def _info_text(
+    stat: SegmentStat, writer: str | None, away: Sequence[UnreachablePlace] = (), kept: Sequence[Reason] = ()
+) -> str:
     record = stat.record
     readable = f"{record.start_offset} … {record.length} ({output.size(record.range.length_bytes)})"
     rows = [
@@ -193,6 +220,9 @@ def _info_text(stat: SegmentStat, writer: str | None, away: Sequence[Unreachable
         ("sealed", output.clock_time(record.sealed_ms)),
         ("id, inode", f"{record.id}, {record.inode}"),
     ]
+    rows += [_reason_row(reason) for reason in kept[:_REASONS_SHOWN]]
+    if len(kept) > _REASONS_SHOWN:
+        rows.append(("", f"and {output.count(len(kept) - _REASONS_SHOWN, 'more part')}"))
     if record.file.mode:
         file = record.file
         mode, modified = filemode(file.mode), output.clock_time(file.modified_ns // _NS_PER_MS)
