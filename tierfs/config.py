@@ -245,6 +245,15 @@ class LogSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """Metrics of a daemon, in Prometheus' text format; a mount has them in `.tierfs/metrics`."""
+
+    listen: Annotated[str, "HOST:PORT of a server of metrics, like 127.0.0.1:9150; none if empty."] = ""
+    textfile: Annotated[Directory, "File written every `textfile_s`, for a collector of files; none if empty."] = ""
+    textfile_s: Annotated[Seconds, "Period of that."] = 15.0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings of a store."""
 
@@ -255,3 +264,4 @@ class Settings:
     background: BackgroundSettings = field(default_factory=BackgroundSettings)
     mount: MountSettings = field(default_factory=MountSettings)
     log: LogSettings = field(default_factory=LogSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum, StrEnum, unique
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from tierfs.errors import InvalidRequest, Unavailable
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -189,12 +192,17 @@ class NullMetrics:
         """Do nothing."""
 
 
+_MOST_PORT = 65535
+
+
 class Metrics:
     """A registry of its own with every metric of the table. prometheus-client is imported on construction."""
 
     def __init__(self) -> None:
-        from prometheus_client import CollectorRegistry
+        from prometheus_client import CollectorRegistry, disable_created_metrics
 
+        # A fifth of all samples, which nothing reads.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry: CollectorRegistry = CollectorRegistry()
         kept = [name for name in MetricName if name.kind is not MetricKind.SAMPLED]
         self._metrics: dict[str, Any] = {name: _registered(name, self.registry) for name in kept}
@@ -237,6 +245,32 @@ class Metrics:
         from prometheus_client import generate_latest
 
         return generate_latest(self.registry)
+
+    def serve(self, address: str) -> Callable[[], None]:
+        """Serve the text at HOST:PORT from a thread; return what ends that. Raises InvalidRequest and Unavailable."""
+        from prometheus_client import start_http_server
+
+        host, _, port = address.rpartition(":")
+        if not host or not (port.isascii() and port.isdecimal()) or int(port) > _MOST_PORT:
+            raise InvalidRequest(f"metrics.listen = {address!r} is not HOST:PORT", remedy="like 127.0.0.1:9150")
+        try:
+            server, thread = start_http_server(int(port), host.strip("[]"), registry=self.registry)
+        except OSError as exc:
+            remedy = "set metrics.listen to a free address of this machine"
+            raise Unavailable(f"metrics cannot be served at {address}: {exc.strerror or exc}", remedy=remedy) from exc
+
+        def end() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        return end
+
+    def write(self, path: Path) -> None:
+        """Write the text to a file, which is replaced as a whole. Raises OSError."""
+        from prometheus_client import write_to_textfile
+
+        write_to_textfile(str(path), self.registry)
 
     def _child(self, name: str, labels: dict[str, str]) -> Any:
         if not labels:

@@ -293,7 +293,8 @@ def with_value(text: str, name: str, value: str) -> str:
     """Return the text with the setting `name`, like `read.streams`, in the line that sets it or shows its default."""
     section, key = name.split(".")
     lines = text.splitlines()
-    written = f"{key} = {value if _NUMBER_OR_SWITCH.fullmatch(value) else json.dumps(value, ensure_ascii=False)}"
+    is_text = isinstance(getattr(getattr(Settings(), section), key), str) or not _NUMBER_OR_SWITCH.fullmatch(value)
+    written = f"{key} = {json.dumps(value, ensure_ascii=False) if is_text else value}"
     start, end = _section(lines, section)
     if start is None:
         return "\n".join([*lines, *([""] if lines else []), f"[{section}]", written]) + "\n"

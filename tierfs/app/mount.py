@@ -24,9 +24,10 @@ from tierfs.fuse.stats import BackgroundView, Observation, Sources
 from tierfs.garbage import ballast
 from tierfs.holder import lock
 from tierfs.holder.loop import AloneTask, HolderTask, HolderTools, ReplicaTask, WriterTask
-from tierfs.holder.status import advisory_fence_warning
+from tierfs.holder.status import advisory_fence_warning, samples_of
 from tierfs.holder.tasks import BackgroundThreads
 from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.metrics import MetricName
 from tierfs.reading.reader import Reader, run_loop
 from tierfs.reading.stats import CACHE_REPORT_NAME, report_of
 from tierfs.recovery.replica import Follower, Refreshed
@@ -105,8 +106,40 @@ def hold_foreground(store_path: Path) -> None:
         _log_as_set(store)
         threads = BackgroundThreads()
         task = holder_task_of(store, threads)
+        end = _expose(store, task)
         run_loop(_serve, store, task, partial(reload, store, task, threads), announce)
         threads.leave()
+        end()
+
+
+def _expose(store: Store, task: HolderTask) -> Callable[[], None]:
+    """Serve the metrics of a daemon, if its settings say so; return what ends that."""
+    begun_s, clock = store.clock.monotonic_s(), store.clock
+
+    def samples() -> Mapping[MetricName, float]:
+        uptime_s = clock.monotonic_s() - begun_s
+        return samples_of(store.metadata, holds=task.holds, backlog=task.backlog, uptime_s=uptime_s)
+
+    store.metrics.sample_with(samples)
+    listen = store.settings.metrics.listen
+    return store.metrics.serve(listen) if listen else lambda: None
+
+
+async def _write_metrics(store: Store) -> None:
+    """Write the metrics of a daemon to a file again and again, if its settings say so. An error is logged once."""
+    failing = False
+    while True:
+        wanted = store.settings.metrics
+        if wanted.textfile:
+            try:
+                path = store.path / wanted.textfile
+                await trio.to_thread.run_sync(store.metrics.write, path, abandon_on_cancel=True)
+                failing = False
+            except OSError as exc:
+                if not failing:
+                    log.warning("metrics cannot be written to %s: %s", path, exc.strerror or exc)
+                failing = True
+        await trio.sleep(wanted.textfile_s)
 
 
 async def _serve(store: Store, task: HolderTask, on_reload: Reload, announce: Callable[[], None]) -> None:
@@ -114,6 +147,7 @@ async def _serve(store: Store, task: HolderTask, on_reload: Reload, announce: Ca
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_end_on_signal, signals, on_reload, nursery.cancel_scope)
             nursery.start_soon(_follow_place, store, on_reload)
+            nursery.start_soon(_write_metrics, store)
             await task.run(wait=False, on_held=announce)
             nursery.cancel_scope.cancel()
 

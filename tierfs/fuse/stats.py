@@ -10,15 +10,13 @@ from typing import Any
 
 from tierfs.clock import Clock
 from tierfs.fuse.options import MountOptions
-from tierfs.holder.status import BacklogStatus
+from tierfs.holder.status import BacklogStatus, age_s, samples_of
 from tierfs.metrics import MetricName, Metrics
 from tierfs.reading import stats
 from tierfs.reading.reader import Reader
 
 STATS_VERSION = 1
 """Raised when a key changes its meaning or is removed; not for new keys."""
-
-_MS_PER_S = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +144,18 @@ class Observation:
         return {
             "pending_bytes": backlog.pending_bytes,
             "active_bytes": backlog.active_bytes,
-            "oldest_s": self._age_s(backlog),
+            "oldest_s": age_s(self._sources.clock.now_ms(), backlog),
         }
-
-    def _age_s(self, backlog: BacklogStatus) -> float:
-        """Return the age of the oldest byte that is on the local disk alone; 0 when there is none."""
-        age_ms = self._sources.clock.now_ms() - backlog.oldest_ms if backlog.oldest_ms else 0
-        return max(0, age_ms) / _MS_PER_S
 
     def _samples(self) -> Mapping[MetricName, float]:
         figures, background = stats.figures(self._sources.reader), self._sources.background()
-        samples: dict[MetricName, float] = {
-            MetricName.UPTIME: self._uptime_s,
+        samples = samples_of(
+            self._sources.reader.metadata,
+            holds=background.holds,
+            backlog=background.backlog,
+            uptime_s=self._uptime_s,
+        )
+        samples |= {
             MetricName.MEMORY_BUDGET: figures.budget_bytes,
             MetricName.MEMORY_USED: figures.used_bytes,
             MetricName.FETCHES_IN_FLIGHT: figures.fetches_in_flight,
@@ -166,16 +164,7 @@ class Observation:
             MetricName.READS_WAITING: figures.waiting.reads,
             MetricName.OPEN_HANDLES: figures.handles,
             MetricName.READ_SESSIONS: figures.sessions,
-            MetricName.HOLDER: int(background.holds),
         }
-        if background.backlog is not None:
-            samples[MetricName.BACKLOG_BYTES] = background.backlog.pending_bytes
-            samples[MetricName.BACKLOG_AGE] = self._age_s(background.backlog)
-        with self._sources.reader.metadata.read() as txn:
-            sums = txn.sums
-        if sums is not None:
-            samples[MetricName.LOST_BYTES] = sums.lost_bytes
-            samples[MetricName.SUSPECT_BYTES] = sums.suspect_local_bytes + sums.suspect_cold_bytes
         if self._sources.reader.cache is not None:
             samples[MetricName.DISK_CACHE_LIMIT] = self._sources.reader.cache.stats.size_bytes
         return samples

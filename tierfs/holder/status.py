@@ -25,6 +25,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.sums import Sums, recount
 from tierfs.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.metrics import MetricName
 from tierfs.retention.clocks import ACCEPT, TOLERANCE_S
 from tierfs.segments.stat import Endangered, endangered
 from tierfs.tiering import objects
@@ -66,6 +67,30 @@ class BacklogStatus:
     oldest_ms: int
     """Time since which the oldest byte has been on the local disk alone, or later; 0 when none is, or it is not
     known."""
+
+
+_MS_PER_S = 1000
+
+
+def samples_of(
+    metadata: MetadataStore, *, holds: bool, backlog: BacklogStatus | None, uptime_s: float
+) -> dict[MetricName, float]:
+    """Return the sampled metrics of a process that may hold the store. In any thread."""
+    samples: dict[MetricName, float] = {MetricName.UPTIME: uptime_s, MetricName.HOLDER: int(holds)}
+    if backlog is not None:
+        samples[MetricName.BACKLOG_BYTES] = backlog.pending_bytes
+        samples[MetricName.BACKLOG_AGE] = age_s(metadata.clock.now_ms(), backlog)
+    with metadata.read() as txn:
+        sums = txn.sums
+    if sums is not None:
+        samples[MetricName.LOST_BYTES] = sums.lost_bytes
+        samples[MetricName.SUSPECT_BYTES] = sums.suspect_local_bytes + sums.suspect_cold_bytes
+    return samples
+
+
+def age_s(now_ms: int, backlog: BacklogStatus) -> float:
+    """Return the age of the oldest byte that is on the local disk alone; 0 when there is none."""
+    return max(0, now_ms - backlog.oldest_ms if backlog.oldest_ms else 0) / _MS_PER_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
+from tests.servers.rgw import free_ports
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.system.mounts import mounts
 
@@ -165,3 +167,29 @@ def test_two_commands_two_mounts_and_a_daemon_at_once(path: Path, tmp_path: Path
         for mount in mounts():
             if mount.store == path:
                 tierfs("umount", mount.mountpoint)
+
+
+def test_a_daemon_serves_metrics_at_a_port_and_in_a_file(path: Path, tmp_path: Path) -> None:
+    port, file = free_ports(1), tmp_path / "tierfs.prom"
+    wanted = (f"metrics.listen=127.0.0.1:{port}", f"metrics.textfile={file}", "metrics.textfile_s=0.1")
+    tierfs("-q", "config", "set", *wanted, store=path)
+    with daemon(path):
+        append(path, "s", b"abc", "--seal")
+        assert eventually(lambda: cold_bytes(path, "s") == 3)
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+            text = answer.read().decode()
+        assert "\ntierfs_holder 1.0\n" in text
+        assert "\ntierfs_storage_requests_total{" in text
+        assert "_created" not in text
+        assert eventually(lambda: file.exists() and "\ntierfs_holder 1.0\n" in file.read_text())
+    with daemon(path), pytest.raises(AssertionError, match="held by"):
+        tierfs("daemon", store=path)
+
+
+@pytest.mark.parametrize("listen", ["9150", "here", "127.0.0.1:99999", "192.0.2.1:9150"])
+def test_an_address_that_cannot_be_listened_at_is_refused(path: Path, listen: str) -> None:
+    tierfs("-q", "config", "set", f"metrics.listen={listen}", store=path)
+    done = tierfs("daemon", store=path, check=False)
+    assert done.code in (2, 11)
+    assert "metrics" in done.err
+    assert tierfs("status", "--json", store=path).json["holder"] is None
