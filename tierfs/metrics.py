@@ -7,6 +7,7 @@ from enum import Enum, StrEnum, unique
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from tierfs import units
 from tierfs.errors import InvalidRequest, Unavailable
 
 if TYPE_CHECKING:
@@ -251,10 +252,11 @@ class Metrics:
         from prometheus_client import start_http_server
 
         host, _, port = address.rpartition(":")
-        if not host or not (port.isascii() and port.isdecimal()) or int(port) > _MOST_PORT:
+        number = units.decimal(port, _MOST_PORT)
+        if not host or number is None:
             raise InvalidRequest(f"metrics.listen = {address!r} is not HOST:PORT", remedy="like 127.0.0.1:9150")
         try:
-            server, thread = start_http_server(int(port), host.strip("[]"), registry=self.registry)
+            server, thread = start_http_server(number, host.strip("[]"), registry=self.registry)
         except OSError as exc:
             remedy = "set metrics.listen to a free address of this machine"
             raise Unavailable(f"metrics cannot be served at {address}: {exc.strerror or exc}", remedy=remedy) from exc

@@ -59,7 +59,7 @@ def test_sealing(store: store.Store, fs: TierfsFileSystem) -> None:
     sealing.pipe_file("by option", b"1")
     sealing.pipe_file("not", b"1", seal=False)
     assert [sealed(store, name) for name in ("by call", "by option", "not")] == [True, True, False]
-    with pytest.raises(PermissionError, match="by call: it is sealed; append to another"):
+    with pytest.raises(PermissionError, match="by call: it is sealed; tierfs unseal"):
         fs.open("by call", "ab")
 
 

@@ -141,4 +141,4 @@ def test_readers_of_a_tail_never_see_a_nul(store: store.Store, mount: Mount) -> 
     for reader in readers:
         reader.join(30)
     assert [wrong for wrong, _ in results] == [0, 0, 0]
-    assert all(reads > 10 for _, reads in results)
+    assert all(reads > 10 for _, reads in results), results

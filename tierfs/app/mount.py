@@ -31,6 +31,7 @@ from tierfs.metrics import MetricName
 from tierfs.reading.reader import Reader, run_loop
 from tierfs.reading.stats import CACHE_REPORT_NAME, report_of
 from tierfs.recovery.replica import Follower, Refreshed
+from tierfs.setup import place
 from tierfs.store_paths import HOLDER_NAME, MOUNT_NAME, StorePaths, require_trusted
 from tierfs.system import processes
 from tierfs.system.signals import HEARD, Reload, until_told_to_end
@@ -77,18 +78,18 @@ async def reload(store: Store, task: HolderTask, threads: BackgroundThreads) -> 
 
 async def _follow_place(store: Store, on_reload: Reload) -> None:
     """Connect again when the cold tier has another address, which any process of the store may record."""
-    place = store.cold_location
+    used = store.cold_location
     while True:
         await trio.sleep(_PLACE_POLL_S)
         newest = store.cold_location
-        if newest == place:
+        if newest == used:
             continue
         try:
             await on_reload()
         except Exception as exc:
             log.error("the new address of the cold tier is not used yet: %s", exc)
         else:
-            place = newest
+            used = newest
             log.info("the cold tier is at another address now: %s", "none" if newest is None else newest.url)
 
 
@@ -245,7 +246,8 @@ def connect_early(store: Store) -> None:
 
 def described_settings(store: Store) -> str:
     """Return the current settings, as `tierfs config show` prints them."""
-    return settings.lines(settings.load_with_origins(store.paths.settings, os.environ)) + "\n"
+    loaded = settings.load_with_origins(store.paths.settings, os.environ)
+    return "\n".join([*place.lines(store.cold_location), settings.lines(loaded), ""])
 
 
 def control_files(

@@ -67,12 +67,15 @@ class GrowingFiles:
                 # Every page is of a read that began after the size was looked up.
                 known.pages_end, known.pages_kept = size_bytes, True
                 known.size_shown = size_bytes
+                # Each time: a file that grows without a pause is opened, and looked at, all the same.
+                forget_attributes(inode)
+                known.growing.set()
+                known.growing = trio.Event()
         except Exception:
             log.exception("the growth of inode %d shows with its next change", inode)
         finally:
             known.growing.set()
             known.growing = None
-        forget_attributes(inode)
 
     def _size(self, known: InodeEntry) -> int:
         """Return the file's size by the newest row; that of its pages once the segment is gone."""

@@ -59,7 +59,7 @@ class InodeEntry:
         Without that the kernel drops them before the handle's first read. Pages that lack bytes are dropped by the
         first open after growth: nobody else has the file open then, as growth is waited for otherwise.
         """
-        if self.paged_handles == 0 and self.pages_end != size_bytes:
+        if self.paged_handles == 0 and self.pages_end < size_bytes:
             self.pages_end = self.size_shown = size_bytes
             self.pages_kept = False
         self.paged_handles += 1

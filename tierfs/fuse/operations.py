@@ -182,7 +182,7 @@ class Operations(ReadOnlyOperations):
         segment = await self._to_open(inode, known)
         paged, keep = not self._options.direct_io, False
         size_bytes = known.opened(segment)
-        if known.size_shown != size_bytes:
+        if known.size_shown < size_bytes:
             forget_attributes(inode)  # those of before an append
         if paged:
             keep = known.opened_paged(size_bytes)
@@ -194,14 +194,13 @@ class Operations(ReadOnlyOperations):
 
     async def _to_open(self, inode: int, known: InodeEntry) -> pb.SegmentRecord:
         """Return the row of a segment that is opened, once readers of its pages may see its size."""
-        while True:
-            with self._metadata.read() as txn:
-                segment, _ = self._tree.segment(txn, known.id)
-            if segment.inode != inode:
-                raise Fenced("the name stands for a newer file now")
-            if not known.paged_handles or known.size_in(segment) == known.pages_end:
-                return segment
+        with self._metadata.read() as txn:
+            segment, _ = self._tree.segment(txn, known.id)
+        if segment.inode != inode:
+            raise Fenced("the name stands for a newer file now")
+        if known.paged_handles:  # not one that grows on: it is as long as it was when it was opened
             await self.growth.finish(inode, known, known.size_in(segment))
+        return segment
 
     @operation
     async def read(self, handle: int, offset: int, size: int) -> Buffer:  # type: ignore[override]  # any buffer will do

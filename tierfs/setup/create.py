@@ -280,7 +280,12 @@ def _claimable(location: LocationRecord, paths: StorePaths, *, may_nest: bool) -
     """Connect to the cold tier; raise what is wrong with it, AlreadyExists if it holds a store."""
     if location.url == FILE_SCHEME + _DEFAULT_COLD:
         DirectoryStorage.create(paths.cold).close()
-    storage = connect_bare(location, paths.root, Settings().cold)
+    try:
+        storage = connect_bare(location, paths.root, Settings().cold)
+    except NotFound as exc:
+        if exc.remedy or not location.url.startswith(FILE_SCHEME):
+            raise
+        raise NotFound(str(exc), remedy="make the directory, or mount its disk, first") from exc
     if next(storage.list(JOURNAL_PREFIX), None) is not None or cold_identity.is_there(storage):
         storage.close()
         raise _holds_a_store(location)

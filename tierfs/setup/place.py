@@ -36,6 +36,16 @@ def of_store(metadata: MetadataStore) -> LocationRecord:
         return txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
 
 
+def parts(place: LocationRecord | None) -> dict[str, str]:
+    """Return the parts of a place by their names as settings, like `cold.url`; none for none."""
+    return {} if place is None else {f"cold.{key}": getattr(place, key) for key in KEYS}
+
+
+def lines(place: LocationRecord | None) -> list[str]:
+    """Format the parts of a place as settings are shown."""
+    return [f"{name} = {printable(value) or 'not set'}  (store)" for name, value in parts(place).items()]
+
+
 def moved(place: LocationRecord, wanted: Mapping[str, str]) -> LocationRecord:
     """Return a place with other values of KEYS. Raises InvalidRequest for a URL that is none."""
     wanted = dict(wanted)

@@ -118,9 +118,9 @@ def test_a_frame_as_text() -> None:
         "memory    128 MiB of 512 MiB   2 handles   1 session",
         "backlog   3 MiB to offload   1 MiB in active chunks   oldest 1 min 5 s",
         "",
-        "read/s  tier  handles     at      of  ahead  segment",
-        " 2 MiB  cold        1  4 MiB  8 MiB+  2 MiB  two",
-        "   0 B  cold        1    0 B   8 MiB      -  d/one",
+        "read/s  tier  handles     at      of  ahead  by  segment",
+        " 2 MiB  cold        1  4 MiB  8 MiB+  2 MiB  -   two",
+        "   0 B  cold        1    0 B   8 MiB      -  -   d/one",
     ]
 
 

@@ -246,7 +246,7 @@ def append(
             with resumable(done, Call(session.store_words, segment, files, seal, skip), stream):
                 copy(stream, writer, done, room, seal=seal)
     _warn_of_name(session, done)
-    session.result(asdict(done), f"{names.printable(done.segment)} {done.start} {done.end}")
+    session.done(asdict(done), f"{names.printable(done.segment)} {done.start} {done.end}")
 
 
 def _skip(stream: InputSource, size_bytes: int) -> None:

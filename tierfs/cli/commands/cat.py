@@ -25,7 +25,13 @@ from tierfs.types import ReadPriority
 @click.option(
     "--from", "start", type=Size(), metavar="N", help="Offset of the first byte  [default: the segment's start]"
 )
-@click.option("--to", "end", type=Size(), metavar="N", help="Offset after the last byte  [default: the length]")
+@click.option(
+    "--to",
+    "end",
+    type=Size(),
+    metavar="N",
+    help="Offset after the last byte, if there are as many  [default: all]",
+)
 @click.option("-f", "--follow", is_flag=True, help="Continue with appended bytes until the segment is sealed.")
 @read_priority_option
 def cat(
@@ -50,7 +56,8 @@ def cat(
         else:
             from tierfs.reading.stream import copy_segment
 
-            copy_segment(store.reader(), record, start, end, read_priority, output.write)
+            stop = None if end is None else min(end, record.length)
+            copy_segment(store.reader(), record, start, stop, read_priority, output.write)
     output.flush()
 
 

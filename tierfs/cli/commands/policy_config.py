@@ -17,8 +17,10 @@ from tierfs.cli.group import LazyGroup, command
 from tierfs.cli.session import Session
 from tierfs.clock import SystemClock
 from tierfs.errors import InvalidRequest, NotFound
-from tierfs.metadata import directories, policies
+from tierfs.metadata import directories, policies, tables
+from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import LOCATIONS
 from tierfs.names import join, printable, split
 from tierfs.policy import KEYS
 from tierfs.segments import create
@@ -133,13 +135,14 @@ def config_show(session: Session) -> None:
 
     The origin is default, file (store.toml) or environment; of the place it is the store.
     """
+    from tierfs.setup import place
+
     file = _settings_file(session)
     loaded = settings.load_with_origins(file, os.environ)
     data = {name: {"value": value, "origin": loaded.origins[name].value} for name, value in settings.values(loaded)}
-    parts = _place_now(file.parent)
-    data |= {name: {"value": value, "origin": "store"} for name, value in parts.items()}
-    place = [f"{name} = {printable(value) or 'not set'}  (store)" for name, value in parts.items()]
-    session.result(data, "\n".join([*place, settings.lines(loaded)]))
+    held = _place_now(file.parent)
+    data |= {name: {"value": value, "origin": "store"} for name, value in place.parts(held).items()}
+    session.result(data, "\n".join([*place.lines(held), settings.lines(loaded)]))
     for text in contradictions.useless_settings(loaded.settings):
         session.warn(text)
 
@@ -216,15 +219,9 @@ def _place_names() -> frozenset[str]:
     return frozenset(_PLACE + key for key in place.KEYS)
 
 
-def _place_now(path: Path) -> dict[str, str]:
-    """Return the parts of the cold tier's address; none for a store without one, or that cannot be opened."""
-    from tierfs.setup import place
-
+def _place_now(path: Path) -> LocationRecord | None:
     with closing(MetadataStore(StorePaths(path).metadata, SystemClock())) as metadata, metadata.read() as txn:
-        if not txn.store.cold_location_id:
-            return {}
-        location = place.of_store(metadata)
-    return {_PLACE + key: getattr(location, key) for key in place.KEYS}
+        return txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id))
 
 
 def _move(session: Session, wanted: dict[str, str]) -> None:
