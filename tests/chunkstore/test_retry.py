@@ -87,6 +87,62 @@ def test_other_errors_pass_at_once(bench: Bench, verb: str, error: type[Exceptio
     assert bench.pauses == []
 
 
+class Replaced(ScriptedStorage):
+    """A storage whose credentials may be replaced: `renewals` are the answers of its next looks."""
+
+    renewals: tuple[bool, ...] = ()
+    looks = 0
+
+    def renew_credentials(self) -> bool:
+        self.looks += 1
+        answer, *rest = (*self.renewals, False)
+        self.renewals = tuple(rest)
+        return answer
+
+
+def retrying(inner: Replaced) -> RetryingStorage:
+    return RetryingStorage(inner, attempts=ATTEMPTS, base_delay_s=0, max_delay_s=0)
+
+
+@pytest.mark.parametrize("verb", ["put", "read", "stat", "delete", "list"])
+@pytest.mark.parametrize("renewals", [(), (False,), (True,)])
+def test_a_refused_call_is_repeated_once_if_the_credentials_were_replaced(
+    verb: str, renewals: tuple[bool, ...]
+) -> None:
+    inner = Replaced(MemoryStorage())
+    if verb != "put":
+        inner.put("object", BufferSource(b"bytes"))
+    inner.renewals = renewals
+    inner.fail(verb, PermissionDenied("no"), on=range(inner.calls[verb] + 1, inner.calls[verb] + 2))
+    if renewals == (True,):
+        call(retrying(inner), verb)
+    else:
+        with pytest.raises(PermissionDenied):
+            call(retrying(inner), verb)
+    assert inner.looks == 1
+
+
+def test_a_call_that_is_refused_again_fails() -> None:
+    inner = Replaced(MemoryStorage())
+    inner.renewals = (True, True)
+    inner.fail("stat", PermissionDenied("no"), on=range(1, 3))
+    with pytest.raises(PermissionDenied):
+        retrying(inner).stat("object")
+    assert (inner.calls["stat"], inner.looks) == (2, 1)
+
+
+@pytest.mark.parametrize("refused", [When.BEFORE, When.AFTER])
+def test_a_listing_that_is_refused_goes_on_whole(refused: When) -> None:
+    """A generator that raised is over: asking it again would look like the end of the bucket."""
+    inner = Replaced(MemoryStorage())
+    names = [f"n{number}" for number in range(5)]
+    for name in names:
+        inner.put(name, BufferSource(b"x"))
+    inner.renewals = (True,)
+    inner.fail("list", PermissionDenied("no"), when=refused)
+    assert [found.name for found in retrying(inner).list("")] == names
+
+
 def call(storage: RetryingStorage, verb: str) -> None:
     if verb == "put":
         storage.put("object", BufferSource(b"bytes"))

@@ -247,8 +247,8 @@ class _Listing:
         try:
             for found in islice(self._objects, _BATCH):
                 batch.append(found)  # one by one, to keep those that arrived before a failure
-        except Unavailable:
-            self._objects = None
+        except (Unavailable, PermissionDenied):
+            self._objects = None  # else the next try would find the end where this one failed
             if not batch:
                 raise
         if batch:

@@ -6,8 +6,7 @@ current segment by segment. Each action is one repeatable task: `offload` makes 
 live chunks out of a mostly dead pack. `evict` drops local bytes that are safely cold.
 
 Crash order: intent, object, verification, commit; an intent without a commit becomes garbage. Only the holder of the
-store runs these tasks, and never after it was fenced. `ledgers` does the same for ledgers. `why` tells a person what
-keeps bytes where they are.
+store runs these tasks, and never after it was fenced. `ledgers` does the same for ledgers.
 """
 
 __all__ = [
@@ -29,5 +28,4 @@ __all__ = [
     "policy",
     "repack",
     "snapshot",
-    "why",
 ]
