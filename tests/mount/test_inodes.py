@@ -24,6 +24,9 @@ CUT = 1 << 20
 
 OPTIONS = ["", "direct_io"]
 
+GROWTH_S = 1.0
+"""Growth would show by then."""
+
 
 def cut(store: store.Store, name: str, before: int) -> None:
     """The bytes below `before` go, and the files that held nothing else."""
@@ -80,6 +83,18 @@ def test_a_new_inode_is_a_new_file_and_the_old_view_stays(
         after = os.fstat(old)
         assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
         assert os.pread(old, 1000, 2_000_000) == reference(2_000_000, 2_001_000)
+
+
+def test_a_file_that_was_opened_sealed_and_empty_stays_empty(store: store.Store, mount: Mount) -> None:
+    append(store, "s", b"", seal=True)
+    path = mount().path / "s"
+    with opened(path) as old:
+        store.engine.unseal("s")
+        append(store, "s", b"later")
+        assert has_changed(path, old)
+        assert path.read_bytes() == b"later"
+        assert not eventually(lambda: size_of(old) != 0, GROWTH_S)
+        assert os.pread(old, 10, 0) == b""
 
 
 @pytest.mark.parametrize("seal", [True, False])

@@ -43,7 +43,7 @@ class GrowingFiles:
         known = self._tree.inodes.get(inode)
         if known is None:
             return
-        if known.paged_handles and known.growing is None and self._size(known) != known.pages_end:
+        if known.paged_handles and known.growing is None and self._size(known) > known.pages_end:
             known.growing = trio.Event()
             assert self.nursery is not None
             self.nursery.start_soon(self._grow, inode, known)
@@ -51,26 +51,32 @@ class GrowingFiles:
             forget_attributes(inode)
 
     async def finish(self, inode: int, known: InodeEntry, size_bytes: int) -> None:
-        """Wait until readers of the pages may see a size."""
+        """Wait until readers of the pages may see a size, or the kernel did not drop the pages."""
         while known.paged_handles and known.pages_end < size_bytes:
             self.changed(inode)
-            if known.growing is None:
+            growing, before = known.growing, known.pages_end
+            if growing is None:
                 return
-            await known.growing.wait()
+            await growing.wait()
+            if known.pages_end == before:
+                return
 
     async def _grow(self, inode: int, known: InodeEntry) -> None:
         assert known.growing is not None
         try:
-            while (size_bytes := self._size(known)) != known.pages_end:
+            while (size_bytes := self._size(known)) > known.pages_end:
                 await trio.to_thread.run_sync(_forget_pages, inode, limiter=self._limiter, abandon_on_cancel=True)
                 await trio.sleep(_SETTLE_S)
-                # Every page is of a read that began after the size was looked up.
-                known.pages_end, known.pages_kept = size_bytes, True
-                known.size_shown = size_bytes
+                if size_bytes > known.pages_end:  # else the last reader closed it, and the next has dropped the pages
+                    # Every page is of a read that began after the size was looked up.
+                    known.pages_end, known.pages_kept = size_bytes, True
+                    known.size_shown = size_bytes
                 # Each time: a file that grows without a pause is opened, and looked at, all the same.
                 forget_attributes(inode)
                 known.growing.set()
                 known.growing = trio.Event()
+        except OSError as exc:
+            log.warning("the kernel does not drop pages of inode %d, whose growth shows later: %s", inode, exc)
         except Exception:
             log.exception("the growth of inode %d shows with its next change", inode)
         finally:
@@ -88,11 +94,17 @@ class GrowingFiles:
 
 def forget_attributes(inode: int) -> None:
     """Have the kernel ask for attributes again. Never waits: it drops no pages."""
-    _invalidate(inode, attr_only=True)
+    try:
+        _invalidate(inode, attr_only=True)
+    except OSError as exc:
+        log.warning("the kernel does not forget inode %d: %s", inode, exc)
 
 
 def _forget_pages(inode: int) -> None:
-    """Have the kernel drop the pages. In a thread: it waits for reads in flight, which the loop serves."""
+    """Have the kernel drop the pages. In a thread: it waits for reads in flight, which the loop serves.
+
+    Raises OSError when they are still there.
+    """
     _invalidate(inode, attr_only=False)
 
 
@@ -101,4 +113,4 @@ def _invalidate(inode: int, *, attr_only: bool) -> None:
         pyfuse3.invalidate_inode(inode, attr_only=attr_only)
     except OSError as exc:
         if exc.errno not in _GONE:
-            log.warning("the kernel does not forget inode %d: %s", inode, exc)
+            raise

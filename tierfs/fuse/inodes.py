@@ -51,7 +51,7 @@ class InodeEntry:
 
     def size_in(self, segment: pb.SegmentRecord) -> int:
         """Return the file's size by a newer row of its segment, which may have another inode by now."""
-        return (self.sealed_end or segment.length) - self.start_offset
+        return (segment.length if self.sealed_end is None else self.sealed_end) - self.start_offset
 
     def opened_paged(self, size_bytes: int) -> bool:
         """Count a handle that reads through the kernel's pages; return whether it may use those that are there.

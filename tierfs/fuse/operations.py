@@ -180,8 +180,9 @@ class Operations(ReadOnlyOperations):
             return pyfuse3.FileInfo(fh=handle, direct_io=True)
         known = self._tree.require(inode)
         segment = await self._to_open(inode, known)
-        paged, keep = not self._options.direct_io, False
-        size_bytes = known.opened(segment)
+        size_bytes, keep = known.opened(segment), False
+        # Without pages also a file of which the kernel keeps old ones.
+        paged = not self._options.direct_io and not (known.paged_handles and known.pages_end < size_bytes)
         if known.size_shown < size_bytes:
             forget_attributes(inode)  # those of before an append
         if paged:

@@ -1,0 +1,163 @@
+"""GrowingFiles: what the kernel is told of a file that grows under its readers. Without a mount."""
+
+from __future__ import annotations
+
+import errno
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyfuse3
+import pytest
+import trio
+
+from tests.stores import TestStore, open_test_store
+from tierfs.fuse.growth import GrowingFiles
+from tierfs.fuse.inodes import InodeEntry, Inodes
+from tierfs.fuse.options import parse_options
+from tierfs.fuse.tree import Tree
+from tierfs.types import EntryKind
+
+TIMEOUT_S = 300.0
+WAIT_S = 20.0
+
+
+class Kernel:
+    """Takes invalidations; holds those of pages until it may go on."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.may_go_on = threading.Event()
+        self.asked = threading.Event()
+        self.attributes = self.pages = 0
+        self.error: OSError | None = None
+        patch.setattr(pyfuse3, "invalidate_inode", self._inode)
+
+    def _inode(self, _: int, *, attr_only: bool) -> None:
+        if attr_only:
+            self.attributes += 1
+            return
+        self.pages += 1
+        self.asked.set()
+        assert self.may_go_on.wait(WAIT_S)
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+
+
+class Grown:
+    """One segment that a kernel knows and has open, and what tells the kernel of it."""
+
+    def __init__(self, store: TestStore, nursery: trio.Nursery) -> None:
+        self.store = store
+        inodes = Inodes()
+        self.tree = Tree(inodes, parse_options(""), TIMEOUT_S)
+        self.growing = GrowingFiles(store.metadata, self.tree)
+        self.growing.nursery = nursery
+        segment = store.segment("s")
+        self.inode = segment.inode
+        with store.metadata.read() as txn:
+            shown = self.tree.attributes_of_inode
+            self.known: InodeEntry = inodes.remember(segment.inode, *_entry(segment.id))
+            shown(txn, self.inode)
+        self.open()
+
+    def open(self) -> bool:
+        with self.store.metadata.read() as txn:
+            size = self.known.opened(self.tree.segment(txn, self.known.id)[0])
+        return self.known.opened_paged(size)
+
+    def close(self) -> None:
+        self.known.open_handles -= 1
+        self.known.paged_handles -= 1
+
+    def size(self) -> int:
+        with self.store.metadata.read() as txn:
+            return self.tree.attributes_of_inode(txn, self.inode).st_size
+
+
+def _entry(segment_id: int) -> tuple[EntryKind, int]:
+    return EntryKind.SEGMENT, segment_id
+
+
+async def test_the_size_grows_after_the_pages(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.append("s", b"abc")
+    kernel = Kernel(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        file = Grown(store, nursery)
+        store.append("s", b"def")
+        assert file.size() == 3
+        file.growing.changed(file.inode)
+        await trio.to_thread.run_sync(kernel.asked.wait)
+        assert file.size() == 3
+        kernel.may_go_on.set()
+        await file.growing.finish(file.inode, file.known, 6)
+        assert (file.size(), file.known.pages_kept) == (6, True)
+    assert (kernel.pages, kernel.attributes) == (1, 1)
+
+
+async def test_a_file_opened_anew_while_it_grew_shows_no_smaller_size(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last reader closed it, it grew again, and the next open has the kernel drop the pages."""
+    store.append("s", b"abc")
+    kernel = Kernel(monkeypatch)
+    async with trio.open_nursery() as nursery:
+        file = Grown(store, nursery)
+        store.append("s", b"def")
+        file.growing.changed(file.inode)
+        await trio.to_thread.run_sync(kernel.asked.wait)
+        file.close()
+        store.append("s", b"ghi")
+        assert file.open() is False
+        kernel.may_go_on.set()
+        while file.known.growing is not None:
+            assert file.size() == 9
+            await file.known.growing.wait()
+        assert (file.size(), file.known.pages_kept) == (9, False)
+
+
+async def test_a_file_that_grows_without_a_pause_is_waited_for_once(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append("s", b"abc")
+    kernel = Kernel(monkeypatch)
+    kernel.may_go_on.set()
+    async with trio.open_nursery() as nursery:
+        file = Grown(store, nursery)
+
+        async def grow() -> None:
+            while True:
+                store.append("s", b"x")
+                await trio.sleep(0.01)
+
+        nursery.start_soon(grow)
+        with trio.fail_after(WAIT_S):
+            for _ in range(5):
+                await trio.sleep(0.02)
+                await file.growing.finish(file.inode, file.known, store.segment("s").length)
+        nursery.cancel_scope.cancel()
+    assert kernel.attributes >= 5
+
+
+@pytest.mark.parametrize(("number", "size"), [(errno.ENOENT, 6), (errno.ENOTCONN, 6), (errno.EIO, 3)])
+async def test_pages_that_stay_keep_the_size_and_nobody_waiting(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, number: int, size: int, expected_warnings: list[str]
+) -> None:
+    """An inode or a mount that is gone has no pages."""
+    expected_warnings.append("the kernel does not drop pages")
+    store.append("s", b"abc")
+    kernel = Kernel(monkeypatch)
+    kernel.may_go_on.set()
+    kernel.error = OSError(number, "no")
+    async with trio.open_nursery() as nursery:
+        file = Grown(store, nursery)
+        store.append("s", b"def")
+        with trio.fail_after(WAIT_S):
+            await file.growing.finish(file.inode, file.known, 6)
+        assert (file.size(), file.known.pages_end) == (size, size)
+        assert file.known.growing is None
