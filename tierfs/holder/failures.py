@@ -16,6 +16,7 @@ from tierfs.metadata import directories
 from tierfs.metadata.records import FailureRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import FAILURES
+from tierfs.tiering.offload_queue import ObjectKey
 from tierfs.tiering.snapshot import Snapshots
 from tierfs.types import SegmentId
 
@@ -25,6 +26,11 @@ _MAX_DOUBLINGS = 20
 _MS_PER_S = 1000
 
 _OWN_REASONS = {DataLoss.__name__, NotFound.__name__}
+
+OFFLOAD, EVICT = "offload", "evict"
+"""Tasks at one object, and at one segment."""
+PACK = "pack"
+"""Names failures of a whole pack, as while the cold tier is away: all packs then wait, under one name."""
 
 _LOOK = "look"
 _MOST_LISTED = 50
@@ -37,6 +43,12 @@ _OTHERS = f"{_LOOK} others"
 def of_segment(task: str, segment_id: SegmentId) -> str:
     """Name the failures of a task at one segment."""
     return f"{task} {segment_id}"
+
+
+def of_object(key: ObjectKey) -> str:
+    """Name the failures of an upload."""
+    segment_id, start = key
+    return f"{of_segment(OFFLOAD, segment_id)} {start}"
 
 
 class Failures:

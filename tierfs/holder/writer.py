@@ -13,7 +13,7 @@ import trio
 
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Fenced, StorageFull, TierfsError, Unavailable
-from tierfs.holder.failures import look_again, note_looks, of_segment
+from tierfs.holder.failures import EVICT, OFFLOAD, PACK, look_again, note_looks, of_object, of_segment
 from tierfs.holder.status import BacklogStatus
 from tierfs.holder.tasks import STRAYS_EVERY_S, Task, TaskLoop, TaskOutcome
 from tierfs.holder.verbs import VerbServer
@@ -33,12 +33,7 @@ _READERS_EVERY_S = 60.0
 SUSPECTS_EVERY_S = 10.0
 """Without a suspect chunk a look is one read of the sums."""
 
-_OFFLOAD = "offload"
-_EVICT = "evict"
 _CONSOLIDATE = "consolidate"
-_PACK = "pack"
-"""Names failures of a whole pack, as while the cold tier is away: all packs then wait, under one name."""
-
 _OWNER = "owner"
 """Names the check whether the cold tier is ours."""
 
@@ -95,7 +90,7 @@ class BackgroundWriter:
         self._in_thread = loop.in_thread
         below_bytes = work.tools.settings.pack_below_bytes
         self._planner = Planner(lambda pending: is_small(pending.action, below_bytes))
-        self._snapshots = Snapshots(self._metadata, self._planner, lambda key: failures.is_stuck(_name(key)))
+        self._snapshots = Snapshots(self._metadata, self._planner, lambda key: failures.is_stuck(of_object(key)))
         self._server = VerbServer(self._metadata, work)
         self._uploads = _Uploads()
         self._send, self._receive = trio.open_memory_channel[Group](0)
@@ -142,7 +137,7 @@ class BackgroundWriter:
             await self._in_thread(partial(self._roll, todo.rolls))
         await self._offer()
         if todo.evictions:  # on its own: one that waits for the cold tier holds up no roll or offload
-            await self._loop.attempt(_EVICT, self._loop.blocking(partial(self._evict, todo.evictions)))
+            await self._loop.attempt(EVICT, self._loop.blocking(partial(self._evict, todo.evictions)))
         return TaskOutcome.DONE if self._current else TaskOutcome.MORE
 
     def _plan(self, ended: Collection[ObjectKey]) -> tuple[Actions, list[ObjectKey]]:
@@ -175,7 +170,7 @@ class BackgroundWriter:
         trusted = self._work.tools.clocks.reason() is None
         now_ms = self._metadata.clock.now_ms()
         return planner.next(
-            disk, now_ms, backlog=backlog, lag_counts=trusted, may_evict=partial(self._may_try, _EVICT)
+            disk, now_ms, backlog=backlog, lag_counts=trusted, may_evict=partial(self._may_try, EVICT)
         ), released
 
     def _may_try(self, task: str, segment_id: SegmentId) -> bool:
@@ -184,9 +179,9 @@ class BackgroundWriter:
     def _forget_failures(self) -> None:
         """Drop the failures of uploads and evictions that are not wanted any more."""
         planner = self._planner
-        self._failures.retain(f"{_OFFLOAD} ", lambda what: _key_in(what) in planner.offloads)
-        self._failures.retain(_PACK, lambda _: len(planner.offloads) > 0)
-        self._failures.retain_segments(_EVICT, planner.has_copies, keep_damage=False)
+        self._failures.retain(f"{OFFLOAD} ", lambda what: _key_in(what) in planner.offloads)
+        self._failures.retain(PACK, lambda _: len(planner.offloads) > 0)
+        self._failures.retain_segments(EVICT, planner.has_copies, keep_damage=False)
 
     def _note_oldest(self, noted_ms: int) -> None:
         """Note for `status` since when the oldest byte has been here alone, if the old note is far off by now."""
@@ -224,7 +219,8 @@ class BackgroundWriter:
     def _may_upload(self, pending: PendingObject, now_ms: int, packed: bool) -> bool:
         """Return whether it never failed, or its pause is over; else put it back into the queue until then."""
         key = key_of(pending)
-        until_ms = max(self._failures.next_try_ms(what) for what in ((_name(key), _PACK) if packed else (_name(key),)))
+        names = (of_object(key), PACK) if packed else (of_object(key),)
+        until_ms = max(self._failures.next_try_ms(what) for what in names)
         if until_ms <= now_ms:
             return True
         self._planner.offloads.rest(key, until_ms)
@@ -237,7 +233,7 @@ class BackgroundWriter:
         cold tier cannot be proved ours, as without credentials.
         """
         for action in evictions:
-            what = of_segment(_EVICT, action.segment_id)
+            what = of_segment(EVICT, action.segment_id)
             self._work.tools.cold.require_ours()
             try:
                 self._work.evict_segment(action.segment_id, cold_before_ms=action.cold_before_ms)
@@ -258,11 +254,11 @@ class BackgroundWriter:
             if owner is TaskOutcome.FAILED:
                 return TaskOutcome.AT_ONCE
             if len(group) > 1:
-                await loop.attempt(_PACK, loop.blocking(partial(self._pack, group)))
+                await loop.attempt(PACK, loop.blocking(partial(self._pack, group)))
             else:
                 (pending,) = group
                 upload = loop.blocking(partial(self._work.upload, pending.action))
-                await loop.attempt(_name(key_of(pending)), upload, size_bytes=pending.bytes)
+                await loop.attempt(of_object(key_of(pending)), upload, size_bytes=pending.bytes)
         finally:
             self._uploads.end([key_of(pending) for pending in group])
         return TaskOutcome.AT_ONCE
@@ -274,9 +270,9 @@ class BackgroundWriter:
         for pending in group:
             error = failed.get(pending.action)
             if error is not None:
-                self._failures.failed(_name(key_of(pending)), error, size_bytes=pending.bytes)
+                self._failures.failed(of_object(key_of(pending)), error, size_bytes=pending.bytes)
             else:
-                self._failures.passed(_name(key_of(pending)))
+                self._failures.passed(of_object(key_of(pending)))
 
     async def _consolidate(self, watch: ConsolidationWatch) -> TaskOutcome:
         """Make one object after another, so that offloads keep most of the way to the bucket."""
@@ -310,12 +306,6 @@ class BackgroundWriter:
                 await self._in_thread(partial(self._server.carry_out, request))
             finally:
                 self._uploads.paused = False
-
-
-def _name(key: ObjectKey) -> str:
-    """Name the failures of an upload."""
-    segment_id, start = key
-    return f"{of_segment(_OFFLOAD, segment_id)} {start}"
 
 
 def _key_in(what: str) -> ObjectKey:

@@ -28,7 +28,7 @@ from tierfs.segments.stat import Listed, SegmentStat, UnreachablePlace, Usage, u
 from tierfs.types import ChunkState, EntryKind, SegmentStatus, Tier
 
 if TYPE_CHECKING:
-    from tierfs.tiering.why import Reason
+    from tierfs.holder.why import Reason
 
 _NS_PER_MS = 1_000_000
 _COLUMNS = (">12", ">10", ">10", "<20", "<")
@@ -134,14 +134,14 @@ def _json_line(name: str, item: Listed) -> str:
 def info(session: Session, segment: str) -> None:
     """Show a segment: its range, the location of its bytes and what keeps them there, its checksum and its writer."""
     from tierfs.holder import lock
-    from tierfs.tiering.why import reasons
+    from tierfs.holder.why import reasons
 
     with session.open_store(looks=True) as store:
         with store.metadata.read() as txn:
             shown = stat.stat(txn, store.segment_of_path(segment))
             away = unreachable_of(txn, shown.record, store.path)
             now_ms, held = store.clock.now_ms(), lock.current(store.paths.holder) is not None
-            kept = list(reasons(txn, shown.record, shown.name, now_ms=now_ms, held=held))
+            kept = reasons(txn, shown.record, now_ms=now_ms, held=held)
         writer = _living_writer(store, shown.record)
     data = {**_info_data(shown, writer), "unreachable": [asdict(place) for place in away]}
     data["local_because"] = [_reason_data(reason) for reason in kept]
