@@ -40,3 +40,10 @@ def tierfs(
     if check:
         assert (result.code, result.err) == (0, ""), result
     return result
+
+
+def new_store(directory: Path) -> Path:
+    """Make a store in `directory` whose cold tier is a directory beside it."""
+    (directory / "cold").mkdir()
+    tierfs("-q", "init", "--cold-dir", directory / "cold", store=directory / "store")
+    return directory / "store"

@@ -118,8 +118,13 @@ def text_of(annotation: Any) -> str:
 
 
 def _read(path: Path) -> Tree:
+    return _parsed(text_in(path), path)
+
+
+def text_in(path: Path) -> str:
+    """Return the text of a file of settings. Raises what `load` raises for one that cannot be read."""
     try:
-        return _parsed(path.read_text(encoding="utf-8"), path)
+        return path.read_text(encoding="utf-8")
     except FileNotFoundError as exc:
         raise NotFound(f"{path} does not exist") from exc
     except PermissionError as exc:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import tierfs
+from tests.commands import new_store, tierfs
 from tests.mount.other_user import require_root, seen
 from tests.mount.waiting import eventually
 from tierfs.app.store import open_store
@@ -19,9 +19,7 @@ SHOWN = {"": 0o555, "private": 0o500, "private/deep": 0o555, "shared": 0o555, "o
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    (tmp_path / "cold").mkdir()
-    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=tmp_path / "store")
-    return tmp_path / "store"
+    return new_store(tmp_path)
 
 
 @pytest.fixture

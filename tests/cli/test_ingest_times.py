@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.commands import tierfs
+from tests.commands import new_store, tierfs
 from tests.metadata.test_codec import SEGMENT
 from tierfs.cli.commands.ingest_files import _SMALL_FILE_BYTES
 from tierfs.metadata.records import IngestedFile
@@ -25,9 +25,7 @@ MODIFIED = "2009-02-13T23:31:30Z"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    (tmp_path / "cold").mkdir()
-    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=tmp_path / "store")
-    return tmp_path / "store"
+    return new_store(tmp_path)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import tierfs
+from tests.commands import new_store, tierfs
 from tests.mount.waiting import eventually
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
@@ -20,9 +20,7 @@ RELOADED = "settings and credentials were reloaded"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    (tmp_path / "cold").mkdir()
-    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=tmp_path / "store")
-    return tmp_path / "store"
+    return new_store(tmp_path)
 
 
 @pytest.fixture
@@ -68,3 +66,13 @@ def test_level_and_format_follow_the_settings_while_it_runs(store: Path, mount: 
     lines = [json.loads(line) for line in log(store).read_text().splitlines() if line.startswith("{")]
     assert [line["level"] for line in lines] == ["INFO", "ERROR"]
     assert "log.level" in lines[-1]["message"]
+
+
+def test_a_log_that_cannot_be_opened_again_ends_nothing(store: Path, mount: Path) -> None:
+    moved = (store / "log").rename(store / "away")
+    set_log(store, mount, '[log]\nlevel = "warning"\n')
+    assert eventually(lambda: "nothing was reloaded" in (moved / "mount.log").read_text())
+    assert mount.is_mount()
+    moved.rename(store / "log")
+    set_log(store, mount, "")
+    assert eventually(lambda: RELOADED in log(store).read_text())

@@ -78,18 +78,20 @@ async def reload(store: Store, task: HolderTask, threads: BackgroundThreads) -> 
 
 async def _follow_place(store: Store, on_reload: Reload) -> None:
     """Connect again when the cold tier has another address, which any process of the store may record."""
-    used = store.cold_location
+    used, failing = store.cold_location, False
     while True:
         await trio.sleep(_PLACE_POLL_S)
-        newest = store.cold_location
-        if newest == used:
-            continue
         try:
+            newest = store.cold_location
+            if newest == used:
+                continue
             await on_reload()
         except Exception as exc:
-            log.error("the new address of the cold tier is not used yet: %s", exc)
+            if not failing:
+                log.error("the cold tier's address is used as it was until this error ends: %s", exc)
+            failing = True
         else:
-            used = newest
+            used, failing = newest, False
             log.info("the cold tier is at another address now: %s", "none" if newest is None else newest.url)
 
 
@@ -132,13 +134,13 @@ async def _write_metrics(store: Store) -> None:
     while True:
         wanted = store.settings.metrics
         if wanted.textfile:
+            path = store.path / wanted.textfile
             try:
-                path = store.path / wanted.textfile
                 await trio.to_thread.run_sync(store.metrics.write, path, abandon_on_cancel=True)
                 failing = False
-            except OSError as exc:
+            except Exception as exc:  # of the disk, or of the metadata that are counted
                 if not failing:
-                    log.warning("metrics cannot be written to %s: %s", path, exc.strerror or exc)
+                    log.warning("metrics cannot be written to %s: %s", path, exc)
                 failing = True
         await trio.sleep(wanted.textfile_s)
 

@@ -161,7 +161,8 @@ class Store:
         """
         self.settings = settings.load(self.paths.settings, os.environ)
         self.metadata.host = Host.of(self.settings)
-        self._storages = {}
+        with self._lock:
+            self._storages, self._providers = {}, {}
 
     def close(self) -> None:
         """Close everything; idempotent."""
@@ -286,7 +287,8 @@ class Store:
         from tierfs.setup.connect import server_time_ms
 
         self.storage_of(location_id)
-        return server_time_ms(self._providers[location_id])
+        provider = self._providers.get(location_id)  # gone again if the settings were reloaded just now
+        return None if provider is None else server_time_ms(provider)
 
 
 def open_store(path: Path, clock: Clock | None = None, *, any_owner: bool = False, looks: bool = False) -> Store:

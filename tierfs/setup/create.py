@@ -67,9 +67,11 @@ def prepare_settings(paths: StorePaths) -> None:
 def replace_settings(paths: StorePaths, text: str) -> None:
     """Replace a store's settings by a text that was checked. Durable when it returns."""
     with map_os_errors(str(paths.settings)):
-        mode = paths.settings.stat().st_mode
+        before = paths.settings.stat()
         with osio.durable_file(paths.new_settings, os.O_TRUNC) as file:
-            os.fchmod(file.fileno(), stat.S_IMODE(mode))
+            os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+            if os.geteuid() == 0:  # the store stays its owner's, whoever edits it
+                os.fchown(file.fileno(), before.st_uid, before.st_gid)
             file.write(text.encode())
         os.replace(paths.new_settings, paths.settings)
         osio.sync_directory(paths.root)

@@ -39,6 +39,8 @@ _READY = b"ready"
 _LOG_BYTES = 10 * 1024 * 1024
 _LOG_FILES = 5
 _JSON = "json"
+_OWN = "tierfs"
+"""Logger above those of all our modules."""
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -235,9 +237,9 @@ class _LogFile(logging.handlers.RotatingFileHandler):
         """Write to the file of the name from now on, which may be another one than before."""
         self.acquire()
         try:
-            if self.stream is not None:
-                self.stream.close()
-            self.stream = self._open()
+            before, self.stream = self.stream, self._open()  # first: on an error the old one goes on
+            if before is not None:
+                before.close()
         finally:
             self.release()
 
@@ -262,10 +264,15 @@ def reopen_log() -> None:
 
 
 def log_as(level: str, log_format: str) -> None:
-    """Set the least level and the format of a daemon's log; nothing in other processes."""
+    """Set the least level and the format of a daemon's log; nothing in other processes.
+
+    Of other packages nothing below INFO is logged: botocore would write out every request.
+    """
     for file in _log_files():
         file.setFormatter(JsonLine() if log_format == _JSON else OneLine(_LOG_FORMAT))
-        logging.getLogger().setLevel(level.upper())
+        least = logging.getLevelNamesMapping()[level.upper()]
+        logging.getLogger().setLevel(max(least, logging.INFO))
+        logging.getLogger(_OWN).setLevel(least)
 
 
 class Inherited(Protocol):

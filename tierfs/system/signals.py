@@ -38,8 +38,8 @@ async def until_told_to_end(signals: AsyncIterator[int], reload: Reload) -> None
 
 
 async def _reload(reload: Reload) -> None:
-    processes.reopen_log()
     try:
+        processes.reopen_log()
         await reload()
     except Exception as exc:
         log.error("SIGHUP: nothing was reloaded: %s", exc)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import fields
@@ -178,3 +179,35 @@ def test_a_server_that_has_another_address_is_found_after_one_command(tmp_path: 
             assert tierfs("config", "show", "--json", store=store).json["cold.endpoint_url"]["value"] == new.url
         finally:
             tierfs("umount", mnt, store=store, check=False)
+
+
+def test_the_environment_is_told_where_it_is_above_the_file(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {**os.environ, "TIERFS_STORE": str(store), "TIERFS_READ__STREAMS": "7"}
+    words = [sys.executable, "-m", "tierfs", "config", "set", "read.streams=5"]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    assert "read.streams is set by the environment" in done.stderr
+
+
+def test_a_file_that_is_no_text_is_left_as_it_is(store: Path) -> None:
+    (store / "store.toml").write_bytes(b"# \xff\n")
+    done = tierfs("config", "set", "read.streams=5", store=store, check=False)
+    assert (done.code, "is not valid TOML" in done.err) == (2, True)
+    assert (store / "store.toml").read_bytes() == b"# \xff\n"
+
+
+def test_the_file_keeps_its_owner_and_mode(store: Path) -> None:
+    file = store / "store.toml"
+    file.chmod(0o640)
+    os.chown(file, os.getuid(), 12345 if os.getuid() == 0 else os.getgid())
+    before = file.stat()
+    tierfs("-q", "config", "set", "read.streams=5", store=store)
+    after = file.stat()
+    assert (after.st_uid, after.st_gid, after.st_mode) == (before.st_uid, before.st_gid, before.st_mode)
+
+
+def test_settings_are_shown_where_the_metadata_are_gone(store: Path) -> None:
+    shutil.rmtree(store / "metadata")
+    done = tierfs("config", "show", store=store, check=False)
+    assert done.code == 0
+    assert "read.streams = 32  (default)" in done.out
+    assert "the address of the cold tier is not known" in done.err

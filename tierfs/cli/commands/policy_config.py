@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Sequence
-from contextlib import closing
 from pathlib import Path
 
 import click
@@ -15,12 +14,9 @@ from tierfs import policy as policy_text
 from tierfs.cli import output
 from tierfs.cli.group import LazyGroup, command
 from tierfs.cli.session import Session
-from tierfs.clock import SystemClock
-from tierfs.errors import InvalidRequest, NotFound
-from tierfs.metadata import directories, policies, tables
+from tierfs.errors import DataLoss, InvalidRequest, NotFound
+from tierfs.metadata import directories, policies
 from tierfs.metadata.records import LocationRecord
-from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import LOCATIONS
 from tierfs.names import join, printable, split
 from tierfs.policy import KEYS
 from tierfs.segments import create
@@ -140,7 +136,7 @@ def config_show(session: Session) -> None:
     file = _settings_file(session)
     loaded = settings.load_with_origins(file, os.environ)
     data = {name: {"value": value, "origin": loaded.origins[name].value} for name, value in settings.values(loaded)}
-    held = _place_now(file.parent)
+    held = _place_now(session)
     data |= {name: {"value": value, "origin": "store"} for name, value in place.parts(held).items()}
     session.result(data, "\n".join([*place.lines(held), settings.lines(loaded)]))
     for text in contradictions.useless_settings(loaded.settings):
@@ -162,7 +158,7 @@ def config_set(session: Session, pairs: tuple[str, ...]) -> None:
     wanted = _named(pairs, dict(_pair(pair) for pair in pairs))
     place = {name.removeprefix(_PLACE): value for name, value in wanted.items() if name in _place_names()}
     changed = {name: value for name, value in wanted.items() if name not in _place_names()}
-    text = file.read_text(encoding="utf-8")
+    text = settings.text_in(file)
     for name, value in changed.items():
         text = settings.with_value(text, name, value)
     checked = settings.check(text, file)
@@ -174,6 +170,10 @@ def config_set(session: Session, pairs: tuple[str, ...]) -> None:
         told = [f"{name} = {shown[name].rsplit('  (', 1)[0]}" for name in changed]
         session.done({"set": wanted}, "\n".join(told))
         session.note("mounts and daemons that run read store.toml at SIGHUP")
+        origins = settings.load_with_origins(file, os.environ).origins
+        for name in changed:
+            if origins[name] is settings.Origin.ENVIRONMENT:
+                session.warn(f"{name} is set by the environment, which is above store.toml")
 
 
 @command("unset")
@@ -183,7 +183,7 @@ def config_unset(session: Session, names: tuple[str, ...]) -> None:
     from tierfs.setup.create import replace_settings
 
     file = _settings_file(session)
-    text = file.read_text(encoding="utf-8")
+    text = settings.text_in(file)
     for name in _named(names, dict.fromkeys(names, "")):
         if name in _place_names():
             raise InvalidRequest(f"{name} is the cold tier's address", remedy=f"set another: tierfs config set {name}=")
@@ -219,9 +219,14 @@ def _place_names() -> frozenset[str]:
     return frozenset(_PLACE + key for key in place.KEYS)
 
 
-def _place_now(path: Path) -> LocationRecord | None:
-    with closing(MetadataStore(StorePaths(path).metadata, SystemClock())) as metadata, metadata.read() as txn:
-        return txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id))
+def _place_now(session: Session) -> LocationRecord | None:
+    """Return the place of the cold tier; None without one, and with a warning where the metadata cannot be read."""
+    try:
+        with session.open_store() as store:
+            return store.cold_location
+    except (DataLoss, NotFound) as exc:
+        session.warn(f"the address of the cold tier is not known: {exc}")
+        return None
 
 
 def _move(session: Session, wanted: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.adoption.foreign import directory_state
-from tests.commands import Done, tierfs
+from tests.commands import Done, new_store, tierfs
 from tests.ledger import independent
 from tests.ledger.message_entries import batch, entry, in_batch, metadata
 from tests.ledger.pulsar_goldens import PULSAR
@@ -21,9 +21,7 @@ MAGIC = "494e4458:424c434b"
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    (tmp_path / "cold").mkdir()
-    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=tmp_path / "store")
-    return tmp_path / "store"
+    return new_store(tmp_path)
 
 
 def ledger(store: Path, payloads: Sequence[bytes] = ENTRIES, ledger_id: int = 7, *, close: bool = True) -> str:
