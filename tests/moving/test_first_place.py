@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
+from tests.conftest import Bucket
 from tests.mount.waiting import eventually
 
 TEXT = b"alone so far\n" * 1000
@@ -103,3 +104,19 @@ def test_a_replica_follows_its_bucket_to_another_address(store: Path, tmp_path: 
     tierfs("-q", "offload", store=store)
     tierfs("-q", "replica", "--refresh", store=replica)
     assert tierfs("cat", "d/a", store=replica).out.encode() == 2 * TEXT
+
+
+def test_the_endpoint_of_the_environment_is_recorded(
+    tmp_path: Path, moto_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a mount that is started without it would ask another server."""
+    endpoint, bucket = moto_bucket[0].endpoint_url, moto_bucket[1]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    tierfs("-q", "init", "--bucket", f"s3://{bucket}/a", store=tmp_path / "a")
+    tierfs("-q", "init", "--cold", "none", store=tmp_path / "b", check=False)
+    tierfs("-q", "config", "set", f"cold.url=s3://{bucket}/b", store=tmp_path / "b")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    for name in ("a", "b"):
+        assert f"at {endpoint}" in tierfs("status", store=tmp_path / name).out
+        tierfs("-q", "append", "s", store=tmp_path / name, stdin=TEXT)
+        tierfs("-q", "offload", store=tmp_path / name)

@@ -260,10 +260,20 @@ def locate(choice: ColdChoice) -> LocationRecord | None:
     return LocationRecord(
         id=FIRST_LOCATION,
         url=f"{S3_SCHEME}://{parts.netloc}/{prefix}".rstrip("/"),
-        endpoint_url=choice.endpoint_url or "",
+        endpoint_url=choice.endpoint_url or configured_endpoint(),
         region=choice.region or "",
         profile=choice.profile or "",
     )
+
+
+def configured_endpoint() -> str:
+    """Return the endpoint that the environment names for AWS' tools, "" for none.
+
+    It is recorded with the place: a mount that is started without that variable must not ask another server.
+    """
+    if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
+        return ""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
 def probed(location: LocationRecord, storage: ChunkStorage) -> LocationRecord:

@@ -22,7 +22,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.names import printable
 from tierfs.setup.connect import FILE_SCHEME, connect_bare
-from tierfs.setup.create import FIRST_LOCATION, ColdChoice, claim, claimable, locate, probed
+from tierfs.setup.create import FIRST_LOCATION, ColdChoice, claim, claimable, configured_endpoint, locate, probed
 from tierfs.store_paths import StorePaths
 from tierfs.tiering.relocate import record_place
 
@@ -109,7 +109,13 @@ def change(
         before = _now(metadata)
         if before is None:
             return PlaceChange(
-                None, _give(metadata, paths, settings, moved(LocationRecord(id=FIRST_LOCATION, url=""), wanted))
+                None,
+                _give(
+                    metadata,
+                    paths,
+                    settings,
+                    moved(LocationRecord(id=FIRST_LOCATION, url="", endpoint_url=configured_endpoint()), wanted),
+                ),
             )
         place = moved(before, wanted)
         if place == before:
