@@ -43,8 +43,7 @@ def _not_below(threshold: int | None, limit: int | None) -> bool:
 
 
 def _never_offloads(policies: Policies) -> bool:
-    values = policies.values
-    return values.offload_after_s is None and values.offload_above_bytes is None
+    return policies.values.never_offloads
 
 
 def _waits_for_ever(limit: str) -> Callable[[Policies], bool]:

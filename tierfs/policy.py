@@ -54,6 +54,11 @@ class Policy:
     read_priority: ReadPriority = ReadPriority.OFFLOADED_FIRST
     """The PIP's default; `tierfs init` writes local-first into a new store."""
 
+    @property
+    def never_offloads(self) -> bool:
+        """Whether no time and no size makes bytes cold: only a command, or the disk's need for room, does."""
+        return self.offload_after_s is None and self.offload_above_bytes is None
+
 
 BOUNDED_SIZES = ("chunk_bytes", "object_bytes")
 """Settings that decide how large one file or object gets."""
