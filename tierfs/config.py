@@ -32,6 +32,11 @@ class ValueKind:
     least: float = 0
     most: float = 0
 
+    @property
+    def may_be_off(self) -> bool:
+        """Whether 0, which is none of it, may be written as `off`."""
+        return self.unit is not Unit.DIRECTORY and self.least == 0
+
 
 _MOST = 1_000_000
 """Of things that are only counted. A guess: more is a slip of the finger."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Generic, TypeVar
 
-from tierfs import policy
+from tierfs import policy, units
 from tierfs.config import ReadSettings, Settings
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
@@ -43,8 +43,7 @@ def _not_below(threshold: int | None, limit: int | None) -> bool:
 
 
 def _never_offloads(policies: Policies) -> bool:
-    values = policies.values
-    return values.offload_after_s is None and values.offload_above_bytes is None
+    return policies.values.never_offloads
 
 
 def _waits_for_ever(limit: str) -> Callable[[Policies], bool]:
@@ -219,5 +218,5 @@ def useless_settings(settings: Settings) -> Iterator[str]:
 
 
 def _told_of_settings(rule: Rule[Settings], settings: Settings) -> str:
-    parts = (f"{key} = {attrgetter(key)(settings)}" for key in rule.keys)
+    parts = (f"{key} = {units.format_by_name(key, attrgetter(key)(settings))}" for key in rule.keys)
     return f"{' with '.join(parts)}: {rule.why}"

@@ -54,6 +54,11 @@ class Policy:
     read_priority: ReadPriority = ReadPriority.OFFLOADED_FIRST
     """The PIP's default; `tierfs init` writes local-first into a new store."""
 
+    @property
+    def never_offloads(self) -> bool:
+        """Whether no time and no size makes bytes cold: only a command, or the disk's need for room, does."""
+        return self.offload_after_s is None and self.offload_above_bytes is None
+
 
 BOUNDED_SIZES = ("chunk_bytes", "object_bytes")
 """Settings that decide how large one file or object gets."""
@@ -72,7 +77,7 @@ _LIFETIMES = {
     "retention_bytes": "retention_bytes",
 }
 
-OFF = "off"
+OFF = units.OFF
 """Stored form of a setting that is switched off, so that a child can override what its parent sets."""
 
 LIFETIME_KEYS = tuple(_LIFETIMES)
@@ -97,16 +102,11 @@ _SIZE_SUFFIX = "_bytes"
 _COUNT_SUFFIX = "_entries"
 
 _MAY_BE_OFF = (*TIERING_KEYS, *LIFETIME_KEYS)
-_YES_NO = {"yes": True, "no": False}
+_OFF_IS_ZERO = ("trash_age",)
+"""Off is 0 here: nothing stays. Of `chunk_age` 0 would end a chunk with each append."""
 _NEGATIVE = re.compile(r"-[0-9]+")
 
 _MAX_COUNT = 2**63 - 1
-
-_ROUNDING_S = 1e-6
-"""Absorbs the excess of floating point in 1.1h."""
-
-_SIZE_UNITS = (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-_TIME_UNITS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
 
 def parse(key: str, text: str) -> str:
@@ -114,11 +114,13 @@ def parse(key: str, text: str) -> str:
     check_key(key)
     try:
         if key == _PRIORITY_KEY:
-            return ReadPriority(text).value
+            return ReadPriority(text.strip()).value
         if key in _SWITCHES:
-            return format(key, _yes_or_no(text))
-        if key in _MAY_BE_OFF and (text == OFF or (key in TIERING_KEYS and _NEGATIVE.fullmatch(text))):
+            return format(key, units.parse_flag(text))
+        if key in _MAY_BE_OFF and (units.is_off(text) or (key in TIERING_KEYS and _NEGATIVE.fullmatch(text.strip()))):
             return OFF
+        if key in _OFF_IS_ZERO and units.is_off(text):
+            return "0"
         if key.endswith(_SIZE_SUFFIX):
             return str(_parse_size(text, MAX_OBJECT_BYTES if key in BOUNDED_SIZES else units.MAX_BYTES))
         if key.endswith(_COUNT_SUFFIX):
@@ -134,7 +136,7 @@ def from_stored(key: str, text: str) -> Value:
     if key == _PRIORITY_KEY:
         return ReadPriority(text)
     if key in _SWITCHES:
-        return _yes_or_no(text)
+        return units.parse_flag(text)
     if key in _OPTIONAL and text == OFF:
         return None
     # A journal may say anything; a file of more than this could not be offloaded.
@@ -158,16 +160,14 @@ def allowed(key: str) -> str:
     if key == _PRIORITY_KEY:
         return f"one of {', '.join(ReadPriority)}"
     if key in _SWITCHES:
-        return " or ".join(_YES_NO)
-    or_off = f", or {OFF}" if key in _MAY_BE_OFF else ""
+        return units.FLAGS
+    or_off = f", or {OFF}" if key in (*_MAY_BE_OFF, *_OFF_IS_ZERO) else ""
     if key.endswith(_SIZE_SUFFIX):
         up_to = f" and at most {format(key, MAX_OBJECT_BYTES)}" if key in BOUNDED_SIZES else ""
-        return f"a size of at least one byte{up_to}: bytes, or a number with KiB, MiB, GiB ..., like 64MiB{or_off}"
+        return f"a size of at least one byte{up_to}: {units.SIZES}{or_off}"
     if key.endswith(_COUNT_SUFFIX):
         return f"a whole number from 1 on{or_off}"
-    return (
-        f"a time of whole seconds, up to a hundred years: seconds, or a number with s, min, h, d or w, like 4h{or_off}"
-    )
+    return f"a time of whole seconds, up to a hundred years: {units.DURATIONS}{or_off}"
 
 
 def attribute(key: str) -> str:
@@ -189,20 +189,10 @@ def format(key: str, value: Value) -> str:
     if value is None:
         return OFF
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return units.format_flag(value)
     if key.endswith(_COUNT_SUFFIX):
         return str(value)
-    sizes = key.endswith(_SIZE_SUFFIX)
-    for unit, factor in _SIZE_UNITS if sizes else _TIME_UNITS:
-        if value and value % factor == 0:
-            return f"{value // factor}{unit}"
-    return str(value) if sizes else f"{value}s"
-
-
-def _yes_or_no(text: str) -> bool:
-    if text not in _YES_NO:
-        raise ValueError(f"{text!r} is neither yes nor no")
-    return _YES_NO[text]
+    return units.format_size(value) if key.endswith(_SIZE_SUFFIX) else units.format_duration(value)
 
 
 def _parse_size(text: str, most_bytes: int) -> int:
@@ -215,7 +205,7 @@ def _parse_size(text: str, most_bytes: int) -> int:
 
 
 def _parse_count(text: str) -> int:
-    count = units.decimal(text, _MAX_COUNT)
+    count = units.decimal(text.strip(), _MAX_COUNT)
     if not count:
         raise ValueError(f"{text!r} is not a number of entries")
     return count
@@ -225,6 +215,6 @@ def _parse_time(text: str, *, at_least_s: int) -> int:
     seconds = units.parse_duration(text)
     if seconds < at_least_s:
         raise ValueError(f"{text!r} is shorter than {at_least_s} s")
-    if seconds > units.MAX_S or abs(seconds - round(seconds)) > _ROUNDING_S:
+    if seconds > units.MAX_S or seconds != int(seconds):
         raise ValueError(f"{text!r} is too long, or not of whole seconds")
-    return round(seconds)
+    return int(seconds)

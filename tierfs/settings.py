@@ -1,7 +1,7 @@
 """Read `STORE/store.toml` and `TIERFS_*` into the settings tree of config.py; write the template, and edit one line.
 
-Unknown keys are refused, so that a misspelt one never passes for a default. Sizes read like `64MiB`, times like `4h`.
-pydantic does the checking and is imported only when there is something to check.
+Unknown keys are refused, so that a misspelt one never passes for a default. Values are written as everywhere
+(units.py). pydantic walks the tree and is imported only when there is something to check.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
@@ -19,7 +20,7 @@ from tierfs import contradictions, units
 from tierfs.config import Settings, Unit, ValueKind
 from tierfs.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
 from tierfs.names import printable
-from tierfs.types import MIB
+from tierfs.types import ReadPriority
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -56,12 +57,12 @@ def load(path: Path, environ: Mapping[str, str]) -> Settings:
 
 def load_with_origins(path: Path, environ: Mapping[str, str]) -> LoadedSettings:
     """Load the settings, the environment's above the file's above the defaults; raises what `load` raises."""
-    return _loaded(_read(path), path, environ)
+    return _loaded(text_in(path), path, environ)
 
 
 def check(text: str, path: Path) -> LoadedSettings:
     """Return the settings of a text that is to be the file's. Raises InvalidRequest naming file and key."""
-    return _loaded(_parsed(text, path), path, {})
+    return _loaded(text, path, {})
 
 
 def names() -> frozenset[str]:
@@ -76,8 +77,8 @@ def default_of(name: str) -> str:
     return as_toml(annotations_of(type(defaults))[key], getattr(defaults, key))
 
 
-def _loaded(from_file: Tree, path: Path, environ: Mapping[str, str]) -> LoadedSettings:
-    from_environment = _overrides(environ)
+def _loaded(text: str, path: Path, environ: Mapping[str, str]) -> LoadedSettings:
+    from_file, from_environment = _parsed(text, path), _overrides(environ)
     origins = {f"{section}.{key}": Origin.DEFAULT for section, key in _names()}
     origins |= {f"{section}.{key}": Origin.FILE for section, keys in from_file.items() for key in keys}
     origins |= {f"{section}.{key}": Origin.ENVIRONMENT for section, keys in from_environment.items() for key in keys}
@@ -87,7 +88,7 @@ def _loaded(from_file: Tree, path: Path, environ: Mapping[str, str]) -> LoadedSe
         section: {**from_file.get(section, {}), **from_environment.get(section, {})}
         for section in [*from_file, *(section for section in from_environment if section not in from_file)]
     }
-    loaded = _validated(merged, path, origins)
+    loaded = _validated(merged, text, path, origins)
     contradictions.refuse_settings(loaded, str(path))
     return LoadedSettings(loaded, origins)
 
@@ -95,7 +96,7 @@ def _loaded(from_file: Tree, path: Path, environ: Mapping[str, str]) -> LoadedSe
 def default_text() -> str:
     """Return a store.toml of all sections, with every setting commented out, its default and its text."""
     lines = [
-        "# Settings of this store; the values shown are the defaults. Sizes read like 64MiB, times like 4h.",
+        "# Settings of this store; the values shown are the defaults. Sizes read like 64MiB, times like 1h30min.",
         "# To change one, uncomment it, or: tierfs config set read.budget_bytes=512MiB",
         "# The environment overrides this file: TIERFS_READ__BUDGET_BYTES=512MiB",
     ]
@@ -115,10 +116,6 @@ def annotations_of(section: type) -> Mapping[str, Any]:
 def text_of(annotation: Any) -> str:
     """Return the text of a setting in the template."""
     return next(part for part in get_args(annotation)[1:] if isinstance(part, str))
-
-
-def _read(path: Path) -> Tree:
-    return _parsed(text_in(path), path)
 
 
 def text_in(path: Path) -> str:
@@ -167,13 +164,13 @@ def _names() -> Iterator[tuple[str, str]]:
             yield section.name, key.name
 
 
-def _validated(tree: Tree, path: Path, origins: Mapping[str, Origin]) -> Settings:
+def _validated(tree: Tree, text: str, path: Path, origins: Mapping[str, Origin]) -> Settings:
     from pydantic import ValidationError
 
     try:
         checked = _model(Settings).model_validate(tree)
     except ValidationError as exc:
-        raise _refused(exc.errors()[0], path, origins) from exc
+        raise _refused(exc.errors()[0], text, path, origins) from exc
     sections = {}
     for section, keys in checked:
         default = getattr(Settings(), section)
@@ -182,8 +179,8 @@ def _validated(tree: Tree, path: Path, origins: Mapping[str, Origin]) -> Setting
 
 
 def _model(section: type) -> type[BaseModel]:
-    """Make a pydantic model with the fields and defaults of a settings class, strict about names and numbers."""
-    from pydantic import ConfigDict, create_model
+    """Make a pydantic model with the fields and defaults of a settings class, strict about names."""
+    from pydantic import BeforeValidator, ConfigDict, create_model
 
     defaults = section()
     members: dict[str, Any] = {}
@@ -192,27 +189,72 @@ def _model(section: type) -> type[BaseModel]:
         if hasattr(default, "__dataclass_fields__"):
             members[key] = (_model(type(default)) | None, None)
         else:
-            members[key] = (_checked(annotation), default)
-    created: type[BaseModel] = create_model(
-        section.__name__, __config__=ConfigDict(extra="forbid", allow_inf_nan=False), **members
-    )
+            members[key] = (Annotated[Any, BeforeValidator(partial(_value, annotation))], default)
+    created: type[BaseModel] = create_model(section.__name__, __config__=ConfigDict(extra="forbid"), **members)
     return created
 
 
-def _checked(annotation: Any) -> Any:
-    """Return the type of a setting with the checks of its kind."""
-    from pydantic import BeforeValidator, Field
-
+def _value(annotation: Any, written: object) -> Any:
+    """Return the value of a setting as it is written. Raises ValueError that names the values it takes."""
     plain, kind = get_args(annotation)[0], kind_of(annotation)
+    try:
+        if plain is bool:
+            return units.parse_flag(str(written))
+        if kind is not None and kind.unit is not Unit.DIRECTORY:
+            return _in_range(kind, 0 if kind.may_be_off and units.is_off(written) else _number(kind, written), plain)
+        if not isinstance(written, str):
+            raise ValueError(written)
+        if _is_priority(plain):
+            return None if units.is_off(written) else ReadPriority(written)
+        if kind is not None and (written.startswith("~") or "\0" in written):  # a path is taken as it is
+            raise ValueError(written)
+        if get_args(plain) and written not in get_args(plain):
+            raise ValueError(written)
+    except ValueError as exc:
+        raise ValueError(f"it is {allowed(annotation)}") from exc
+    return written
+
+
+def _number(kind: ValueKind, written: Any) -> float:
+    """Return a number, or a text that is one, with a unit where there are units."""
+    if kind.unit is Unit.SIZE:
+        return units.parse_size(written)
+    if kind.unit is Unit.DURATION:
+        return units.parse_duration(written)
+    number = units.decimal(written.strip()) if isinstance(written, str) else written
+    if number is None or isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise ValueError(written)
+    return number
+
+
+def _in_range(kind: ValueKind, number: float, plain: type) -> float:
+    if not kind.least <= number <= kind.most or (plain is int and number != int(number)):
+        raise ValueError(number)
+    return int(number) if plain is int else float(number)
+
+
+def _is_priority(plain: Any) -> bool:
+    return ReadPriority in get_args(plain)
+
+
+def allowed(annotation: Any) -> str:
+    """Describe the values that a setting takes, as `policy.allowed` does."""
+    plain, kind = get_args(annotation)[0], kind_of(annotation)
+    if plain is bool:
+        return units.FLAGS
+    if _is_priority(plain):
+        return f"one of {', '.join(ReadPriority)}, or {units.OFF}"
     if kind is None:
-        return plain
+        return f"one of {', '.join(get_args(plain))}" if get_args(plain) else "a text"
     if kind.unit is Unit.DIRECTORY:
-        return Annotated[plain, BeforeValidator(_directory)]
-    bound = Field(ge=kind.least, le=kind.most)
-    if kind.unit is Unit.NUMBER:
-        return Annotated[plain, bound]
-    parse: Any = units.parse_size if kind.unit is Unit.SIZE else units.parse_duration
-    return Annotated[plain, BeforeValidator(parse), bound]
+        return "an absolute path, or one relative to the store's directory"
+    least, most = (_written(kind, int(end) if end == int(end) else end) for end in (kind.least, kind.most))
+    ends = f"from {least} on" if kind.most == units.MAX_BYTES else f"from {least} to {most}"
+    noun = {Unit.NUMBER: "a whole number", Unit.SIZE: "a size", Unit.DURATION: "a time"}[kind.unit]
+    whole = " of whole seconds" if kind.unit is Unit.DURATION and plain is int else ""
+    forms = {Unit.NUMBER: "", Unit.SIZE: f": {units.SIZES}", Unit.DURATION: f": {units.DURATIONS}"}[kind.unit]
+    or_off = f", or {units.OFF}" if kind.may_be_off else ""
+    return f"{noun}{whole} {ends}{forms}{or_off}"
 
 
 def kind_of(annotation: Any) -> ValueKind | None:
@@ -220,20 +262,11 @@ def kind_of(annotation: Any) -> ValueKind | None:
     return next((part for part in get_args(annotation)[1:] if isinstance(part, ValueKind)), None)
 
 
-def _directory(value: object) -> object:
-    """Check a path, which the system takes as it is: text that looks as if it would be expanded is refused."""
-    if isinstance(value, str) and ("\0" in value or value.startswith("~")):
-        raise ValueError(
-            f"{value!r} is not a directory: write an absolute path, or one relative to the store's directory"
-        )
-    return value
-
-
-def _refused(error: ErrorDetails, path: Path, origins: Mapping[str, Origin]) -> InvalidRequest:
+def _refused(error: ErrorDetails, text: str, path: Path, origins: Mapping[str, Origin]) -> InvalidRequest:
     """Word one error for the user: its place, the key, and the allowed values."""
     location = [str(part) for part in error["loc"]]
     name = ".".join(location)
-    where = str(path)
+    where = f"{path}{_line_number(text, location)}"
     named = next((full for full in origins if full == name or full.startswith(f"{name}.")), name)
     if origins.get(named) is Origin.ENVIRONMENT:
         where = "environment variable " + ENVIRONMENT_PREFIX + named.replace(".", _NESTED).upper()
@@ -241,20 +274,18 @@ def _refused(error: ErrorDetails, path: Path, origins: Mapping[str, Origin]) -> 
         section = location[0] if len(location) > 1 else None
         valid = [key for parent, key in _names() if parent == section] or [f.name for f in fields(Settings)]
         return _unknown(where, name, valid, what="setting" if section else "section")
-    allowed = error["msg"].removeprefix("Value error, ")
-    if error["type"] in ("greater_than_equal", "less_than_equal"):
-        allowed = f"it is from {_range(*location)}"
-    return InvalidRequest(f"{where}: {printable(name)} = {error['input']!r}: {allowed[:1].lower()}{allowed[1:]}")
+    told = error["msg"].removeprefix("Value error, ")
+    return InvalidRequest(f"{where}: {printable(name)} = {error['input']!r}: {told}")
 
 
-def _range(section: str, key: str) -> str:
-    """Format the values that a setting takes."""
-    annotation = annotations_of(type(getattr(Settings(), section)))[key]
-    kind = kind_of(annotation)
-    assert kind is not None
-    least, most = (as_toml(annotation, int(end) if end == int(end) else end) for end in (kind.least, kind.most))
-    unit = " s" if kind.unit is Unit.DURATION else ""
-    return f"{least} to {most}{unit}"
+def _line_number(text: str, location: list[str]) -> str:
+    """Return `:12`, the line of a section or of a key in it; nothing where it is written in another form."""
+    lines = text.splitlines()
+    start, end = _section(lines, re.escape(location[0]))
+    at = start
+    if start is not None and len(location) > 1:
+        at = _line(lines, start, end, rf"\s*{re.escape(location[1])}\s*=")
+    return "" if at is None else f":{at + 1}"
 
 
 def _unknown(where: str, name: str, valid: list[str], *, what: str) -> InvalidRequest:
@@ -263,15 +294,19 @@ def _unknown(where: str, name: str, valid: list[str], *, what: str) -> InvalidRe
 
 def as_toml(annotation: Any, value: object) -> str:
     """Format a setting's value as it stands in store.toml."""
-    if value is None:
-        return '"..."  # not set'
     if isinstance(value, bool):
         return str(value).lower()
     kind = kind_of(annotation)
-    if isinstance(value, int) and kind is not None and kind.unit is Unit.SIZE:
-        whole, rest = divmod(value, MIB)
-        return str(value) if rest else f'"{whole}MiB"'
-    return str(value) if isinstance(value, (int, float)) else f'"{value}"'
+    if kind is None or not isinstance(value, (int, float)):
+        return json.dumps(units.OFF if value is None else value, ensure_ascii=False)
+    written = _written(kind, value)
+    return written if units.decimal(written) is not None else f'"{written}"'
+
+
+def _written(kind: ValueKind, value: float) -> str:
+    if kind.unit is Unit.SIZE:
+        return units.format_size(int(value))
+    return units.format_duration(value) if kind.unit is Unit.DURATION and value else str(value)
 
 
 def values(loaded: LoadedSettings) -> Iterator[tuple[str, Any]]:
@@ -288,7 +323,16 @@ def lines(loaded: LoadedSettings) -> str:
 def _shown(name: str, value: object) -> str:
     section, key = name.split(".")
     annotation = annotations_of(type(getattr(Settings(), section)))[key]
-    return "not set" if value is None else printable(as_toml(annotation, value))
+    return printable(as_toml(annotation, value))
+
+
+def unquoted(value: str) -> str:
+    """Return a value as it is typed, also of one that is written in quotes as `config show` and store.toml have it."""
+    try:
+        parsed = tomllib.loads(f"value = {value}") if value[:1] in ('"', "'") else {}
+    except tomllib.TOMLDecodeError:
+        return value
+    return parsed["value"] if isinstance(parsed.get("value"), str) and len(parsed) == 1 else value
 
 
 _NUMBER_OR_SWITCH = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?|true|false")

@@ -1,26 +1,49 @@
-"""Sizes and durations as people write them: `64MiB`, `1.5GB`, `4h`, `10min`; and numbers of things as they read them.
+"""Values as people write them, the same in settings, policies and options: sizes, durations, switches, `off`.
 
-Plain numbers are bytes and seconds.
+`64MiB`, `1.5 GB`, `4096`; `5min`, `1h30m`, `90s`; `yes`, `no`. Plain numbers are bytes and seconds. What `format_size`,
+`format_duration` and `format_flag` print is read back as the same value.
 """
 
 from __future__ import annotations
 
-import math
 import re
 
-_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*([a-z]*)", re.ASCII)
-
-_SECONDS_PER_UNIT = {
-    "ms": 0.001,
-    "": 1,
-    "s": 1,
-    "m": 60,
-    "min": 60,
-    "h": 3600,
-    "d": 86_400,
-    "w": 7 * 86_400,
+_UNIT_ORDER = ("ms", "s", "min", "h", "d", "w")
+_MS_PER_UNIT = {
+    "ms": 1,
+    "s": 1000,
+    "min": 60_000,
+    "h": 3_600_000,
+    "d": 86_400_000,
+    "w": 7 * 86_400_000,
 }
 """Months and years are left out: their lengths vary."""
+
+_MS_PER_S = 1000
+
+_LETTERS = "kmgtpe"
+_BYTES_PER_UNIT: dict[str, int] = {
+    "b": 1,
+    **{f"{letter}b": 1000**power for power, letter in enumerate(_LETTERS, 1)},
+    **{f"{letter}{rest}": 1024**power for power, letter in enumerate(_LETTERS, 1) for rest in ("ib", "i", "")},
+}
+"""A letter alone counts in 1024, as `dd`, `head` and Spark read it."""
+
+_PART = r"([0-9]{1,20})(?:\.([0-9]{1,400}))?\s*"
+"""A number with its fraction. More digits are a slip of the finger, and take long to convert."""
+_SIZE = re.compile(rf"{_PART}([a-z]*)", re.ASCII)
+_DURATION_PART = re.compile(rf"{_PART}(ms|s|min|m|h|d|w)\s*", re.ASCII)
+_NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
+
+_FLAGS = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
+
+OFF = "off"
+"""Value of what is switched off."""
+
+SIZES = "bytes, or a number with KiB, MiB, GiB ..., like 64MiB"
+DURATIONS = "seconds, or numbers with s, min, h, d or w, like 4h or 1h30min"
+FLAGS = "yes or no, or true or false"
+"""The forms of each kind, for messages."""
 
 _SINGULAR = {"are": "is", "were": "was"}
 
@@ -52,33 +75,109 @@ def parse_size(text: str | int) -> int:
     Raises ValueError that names the valid forms.
     """
     if isinstance(text, str):
-        plain = decimal(text)
-        size = _parse_with_unit(text) if plain is None else plain
+        match = _SIZE.fullmatch(text.strip().lower()) if text.isascii() else None  # the Kelvin sign's lower case is k
+        factor = _BYTES_PER_UNIT.get(match[3] or "b") if match else None
+        if match is None or factor is None:
+            if _NUMBER.fullmatch(text.strip()):
+                raise _out_of_range(text)
+            raise _no_size(text)
+        whole, scale = _scaled(match)
+        size, rest = divmod(whole * factor, scale)
+        if rest and factor == 1:  # half a byte; of 1.3KiB the fraction is dropped
+            raise _no_size(text)
     elif isinstance(text, int) and not isinstance(text, bool):
         size = text
     else:
         raise _no_size(text)
     if not 0 <= size <= MAX_BYTES:
-        raise ValueError(f"{text!r} is out of range: sizes go from 0 to {MAX_BYTES}")
+        raise _out_of_range(text)
     return size
 
 
-def parse_duration(text: str | float) -> float:
-    """Parse a time into seconds.
+def format_size(size_bytes: int) -> str:
+    """Format a size as `parse_size` reads it back without loss, in the largest unit that divides it."""
+    for power, letter in reversed([*enumerate(_LETTERS.upper(), 1)]):
+        if size_bytes and size_bytes % 1024**power == 0:
+            return f"{size_bytes // 1024**power}{letter}iB"
+    return str(size_bytes)
 
-    pydantic's timedelta reads ISO 8601 (PT4H) but not 4h, hence this table. Raises ValueError that names the valid
-    forms.
+
+def parse_duration(text: str | float) -> float:
+    """Parse a time into seconds: a number of them, or numbers with units, the largest unit first.
+
+    Raises ValueError that names the valid forms.
     """
     if isinstance(text, (int, float)) and not isinstance(text, bool):
         return float(text)
-    match = _DURATION.fullmatch(str(text).strip().lower())
-    factor = _SECONDS_PER_UNIT.get(match[2]) if match else None
-    if match is None or factor is None:
-        raise ValueError(f"{text!r} is not a time: write seconds, or a number with ms, s, min, h, d or w, like 4h")
-    seconds = float(match[1]) * factor
-    if math.isinf(seconds):
-        raise ValueError(f"{text!r} is too long")
-    return seconds
+    written = str(text).strip().lower() if str(text).isascii() else ""
+    if _NUMBER.fullmatch(written):
+        written += "s"
+    ms, scale, at, last = 0, 1, 0, len(_UNIT_ORDER)
+    while match := _DURATION_PART.match(written, at):
+        unit = "min" if match[3] == "m" else match[3]
+        order = _UNIT_ORDER.index(unit)
+        if order >= last:
+            break
+        whole, part_scale = _scaled(match)
+        ms, scale = ms * part_scale + whole * _MS_PER_UNIT[unit] * scale, scale * part_scale
+        at, last = match.end(), order
+    if at < len(written) or not at:
+        if re.match(r"[0-9.]{21}", written):
+            raise ValueError(f"{text!r} is too long")
+        raise ValueError(f"{text!r} is not a time: write {DURATIONS}")
+    return ms / (scale * _MS_PER_S)  # of whole numbers: 1.1h are 3960 s, without an error of floating point
+
+
+def format_duration(seconds: float) -> str:
+    """Format a time as `parse_duration` reads it back without loss, in the largest unit that divides it."""
+    if seconds == int(seconds):
+        for unit in ("d", "h", "min"):
+            number, rest = divmod(int(seconds), _MS_PER_UNIT[unit] // _MS_PER_S)
+            if number and not rest:
+                return f"{number}{unit}"
+        return f"{int(seconds)}s"
+    ms = round(seconds * _MS_PER_S)
+    if ms < _MS_PER_S and ms / _MS_PER_S == seconds:
+        return f"{ms}ms"
+    written = repr(seconds)
+    if "e" in written:
+        from decimal import Decimal  # of no value that people write
+
+        written = format(Decimal(written), "f")
+    return f"{written}s"
+
+
+def parse_flag(text: str | bool) -> bool:
+    """Parse a switch. Raises ValueError that names the valid forms."""
+    flag = _FLAGS.get(str(text).strip().lower())
+    if flag is None:
+        raise ValueError(f"{text!r} is no switch: write {FLAGS}")
+    return flag
+
+
+def format_flag(value: bool) -> str:
+    """Format a switch as `parse_flag` reads it back."""
+    return "yes" if value else "no"
+
+
+def format_by_name(name: str, value: object) -> str:
+    """Format a value whose unit is at the end of its name: `_bytes`, `_s`."""
+    if isinstance(value, bool):
+        return format_flag(value)
+    if isinstance(value, (int, float)) and name.endswith("_s"):
+        return format_duration(value)
+    return format_size(value) if isinstance(value, int) and name.endswith("_bytes") else str(value)
+
+
+def is_off(value: object) -> bool:
+    """Return whether a value is written as switched off."""
+    return isinstance(value, str) and value.strip().lower() == OFF
+
+
+def _scaled(match: re.Match[str]) -> tuple[int, int]:
+    """Return a number with a fraction as a whole number, and what divides it."""
+    fraction = match[2] or ""
+    return int(match[1] + fraction), 10 ** len(fraction)
 
 
 def count(number: int, noun: str) -> str:
@@ -97,17 +196,9 @@ def _plural(noun: str) -> str:
     return f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
 
 
-def _parse_with_unit(text: str) -> int:
-    # Plain numbers never get here, so that commands which see only those start without pydantic.
-    from pydantic import ByteSize, TypeAdapter, ValidationError
-
-    if not text.isascii():  # pydantic reads the digits of every script
-        raise _no_size(text)
-    try:
-        return int(TypeAdapter(ByteSize).validate_python(text))
-    except ValidationError as exc:
-        raise _no_size(text) from exc
-
-
 def _no_size(text: object) -> ValueError:
-    return ValueError(f"{text!r} is not a size: write bytes, or a number with KiB, MiB, GiB ..., like 64MiB")
+    return ValueError(f"{text!r} is not a size: write {SIZES}")
+
+
+def _out_of_range(text: object) -> ValueError:
+    return ValueError(f"{text!r} is out of range: sizes go from 0 to {MAX_BYTES}")

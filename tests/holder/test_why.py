@@ -5,16 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.stores import TestStore, open_test_store
+from tests.ledgers import new_ledger
+from tests.stores import LOCATION, TestStore, open_test_store
 from tierfs import policy
+from tierfs.clock import ManualClock
+from tierfs.holder import waits
+from tierfs.holder.failures import CLOCKS, EVICT, OWNER, PACK, PUBLISH
+from tierfs.holder.status import BacklogStatus, backlog_of, totals_of
+from tierfs.holder.waits import Causes, Wait
 from tierfs.holder.why import Reason, reasons
-from tierfs.metadata import chains, policies, tables
-from tierfs.metadata.records import FailureRecord
-from tierfs.metadata.tables import CHUNKS, FAILURES
-from tierfs.types import ByteRange, ChunkState, Tier
+from tierfs.metadata import chain_edits, chains, directories, policies, tables
+from tierfs.metadata.records import FailureRecord, IntentRecord
+from tierfs.metadata.tables import CHUNKS, FAILURES, INTENTS
+from tierfs.types import AttemptId, ByteRange, ChunkState, Tier
 
 CHUNK = 1000
 DAY_MS = 86_400_000
@@ -32,9 +41,9 @@ def told(store: TestStore, name: str = "d/s", *, later_ms: int = 0, held: bool =
         return reasons(txn, store.segment(name), now_ms=now_ms, held=held)
 
 
-def put(store: TestStore, **settings: str) -> None:
+def put(store: TestStore, path: str = "d", **settings: str) -> None:
     with store.metadata.write() as txn:
-        policies.change(txn, "d", put_settings={key: policy.parse(key, text) for key, text in settings.items()})
+        policies.change(txn, path, put_settings={key: policy.parse(key, text) for key, text in settings.items()})
 
 
 def test_a_chunk_that_is_appended_to_ends_by_size_or_age(store: TestStore) -> None:
@@ -75,6 +84,7 @@ def test_a_failure_is_told_of_its_own_bytes(store: TestStore, what: str, told_of
     expected = [] if told_of is None else [ByteRange(told_of * CHUNK, (told_of + 1) * CHUNK)]
     assert [reason.range for reason in failed] == expected
     assert {(reason.why, reason.until_ms) for reason in failed} <= {("it failed, 3 so far: no answer", 77)}
+    assert {reason.kind for reason in failed} <= {Wait.FAILED}
 
 
 def test_each_part_has_its_own_reason_in_order(store: TestStore) -> None:
@@ -122,3 +132,215 @@ def test_nothing_is_told_of_what_is_cold_only_or_empty(store: TestStore) -> None
     assert told(store) == []
     store.append("d/empty", b"")
     assert told(store, "d/empty") == []
+
+
+def fail(store: TestStore, what: str, error: str = "no answer") -> None:
+    with store.metadata.write() as txn:
+        txn.put(FAILURES, what.encode(), FailureRecord(what=what, attempts=3, next_try_ms=77, error=error))
+
+
+def test_every_condition_reads_differently(store: TestStore) -> None:
+    store.append("d/s", b"x" * CHUNK, seal=True)
+    seen: dict[Wait, str] = {}
+
+    def note(kind: Wait, name: str = "d/s", **how: Any) -> None:
+        first = told(store, name, **how)[0]
+        assert first.kind is kind
+        assert first.why not in seen.values()
+        seen[kind] = first.why
+
+    note(Wait.DUE)
+    note(Wait.NOBODY, held=False)
+    put(store, offload_after="1d")
+    note(Wait.LATER)
+    put(store, offload_after="off")
+    note(Wait.OFF)
+    put(store, offload_above_bytes="1GiB")
+    note(Wait.SIZE)
+    put(store, offload_after="0")
+    fail(store, PACK)
+    note(Wait.FAILED)
+    fail(store, OWNER)
+    note(Wait.AWAY)
+    uploaded = store.segment("d/s").id
+    intent = IntentRecord(
+        attempt=AttemptId("a"), location_id=LOCATION, name="n", segment_id=uploaded, start_offset=0, end_offset=CHUNK
+    )
+    with store.metadata.write() as txn:
+        txn.put(INTENTS, b"a", intent)
+    note(Wait.UPLOADING)
+    store.append("d/grows", b"x" * 10)
+    note(Wait.GROWING, "d/grows")
+    with store.metadata.write() as txn:
+        txn.update_store(cold_location_id=0)
+    note(Wait.NO_COLD_TIER)
+    assert len(seen) == 10
+
+
+def test_a_writer_that_lives_is_named_and_an_old_chunk_waits_for_nobody(store: TestStore) -> None:
+    store.append("d/s", b"x" * 300)
+    with store.metadata.read() as txn:
+        (reason,) = reasons(txn, store.segment("d/s"), now_ms=store.clock.now_ms(), held=True, writer="app[7] on h")
+    assert reason.why.startswith("app[7] on h appends to its chunk: until chunk_bytes = 1000 (")
+    assert told(store)[0].why.startswith("its chunk is not full yet: until chunk_bytes")
+    assert told(store, later_ms=600_001, held=False)[0].kind is Wait.NOBODY
+    put(store, offload_after="off")
+    assert told(store)[0].kind is Wait.OFF
+
+
+@pytest.mark.parametrize(
+    ("what", "kind"), [("", Wait.DUE), (EVICT, Wait.FAILED), (CLOCKS, Wait.FAILED), ("evict {id}", Wait.FAILED)]
+)
+def test_a_local_copy_that_is_due_tells_what_keeps_it(store: TestStore, what: str, kind: Wait) -> None:
+    store.append("d/s", b"x" * CHUNK, seal=True)
+    store.offload("d/s")
+    fail(store, what.format(id=store.segment("d/s").id)) if what else None
+    (reason,) = told(store, later_ms=DAY_MS)
+    assert (reason.kind, reason.cold, "no answer" in reason.why) == (kind, True, bool(what))
+    assert told(store, later_ms=DAY_MS, held=False)[0].kind is Wait.NOBODY
+    put(store, deletion_lag="off")
+    assert told(store)[0].kind is Wait.OFF
+    put(store, read_priority="local-only")
+    assert told(store)[0].kind is Wait.PINNED
+
+
+def test_a_copy_that_the_journal_does_not_name_tells_why_it_cannot_be_published(store: TestStore) -> None:
+    store.append("d/s", b"x" * CHUNK, seal=True)
+    store.offload("d/s")
+    with store.metadata.write() as txn:
+        txn.update_store(journal=replace(txn.store.journal, published_sequence=0))
+    assert [(reason.kind, reason.why) for reason in told(store)] == [
+        (Wait.UNPUBLISHED, "the bucket's journal does not name the cold copy yet")
+    ]
+    fail(store, PUBLISH)
+    assert "yet: no answer" in told(store)[0].why
+
+
+def summed(store: TestStore, *, later_ms: int = 0, held: bool = True) -> BacklogStatus:
+    with store.metadata.read() as txn:
+        return backlog_of(txn, totals_of(txn), store.clock.now_ms() + later_ms, held=held)
+
+
+def by_kind(backlog: BacklogStatus) -> dict[Wait, int]:
+    return {row.kind: row.bytes for row in backlog.reasons}
+
+
+def filled(store: TestStore) -> None:
+    """Four directories: 2,300, 1,300, 300 and 1,000 bytes; the first two have chunks that grow."""
+    for number, name in enumerate(("a/s", "b/s", "c/s", "d/s")):
+        store.append(name, b"x" * (0, 1, 0, 1)[number] * CHUNK + b"x" * (2300, 300, 300, 0)[number], seal=number > 1)
+
+
+def test_bytes_that_no_policy_moves_wait_for_nothing_and_all_others_for_their_reason(store: TestStore) -> None:
+    filled(store)
+    alike = summed(store)
+    assert by_kind(alike) == {Wait.DUE: 4300, Wait.GROWING: 600}
+    assert (alike.pending_bytes, alike.active_bytes, alike.kept_bytes) == (4300, 600, 0)
+    with store.metadata.write() as txn:
+        policies.change(txn, "a", put_settings={"offload_after": "off"})
+        policies.change(txn, "b", put_settings={"offload_after": "60"})
+        policies.change(txn, "c/s", put_settings={"offload_after": "off", "offload_above_bytes": "1000"})
+    now = summed(store)
+    assert by_kind(now) == {Wait.OFF: 2300, Wait.LATER: 1000, Wait.DUE: 1000, Wait.GROWING: 300, Wait.SIZE: 300}
+    assert [row.bytes for row in now.reasons] == sorted((row.bytes for row in now.reasons), reverse=True)
+    assert (now.pending_bytes, now.active_bytes, now.kept_bytes) == (2300, 300, 2300)
+    assert "offload_after = off (directory a)" in next(row.why for row in now.reasons if row.kind is Wait.OFF)
+    assert "(segment c/s)" in next(row.why for row in now.reasons if row.kind is Wait.SIZE)
+    assert by_kind(summed(store, later_ms=DAY_MS))[Wait.DUE] == 2000
+    assert by_kind(summed(store, held=False))[Wait.NOBODY] == 1000
+
+
+def test_a_store_that_moves_nothing_has_no_backlog(store: TestStore) -> None:
+    filled(store)
+    with store.metadata.write() as txn:
+        policies.change(txn, "", put_settings={"offload_after": "off"})
+    kept = summed(store)
+    assert (by_kind(kept), kept.pending_bytes, kept.active_bytes, kept.oldest_ms) == ({Wait.OFF: 4900}, 0, 0, 0)
+    with store.metadata.write() as txn:
+        txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=9))
+    assert by_kind(summed(store)) == {Wait.NOT_OWNER: 4900}
+    with store.metadata.write_notes() as txn:
+        txn.update_store(cold_location_id=0)
+    assert by_kind(summed(store)) == {Wait.NO_COLD_TIER: 4900}
+
+
+def test_what_is_in_the_trash_or_lost_waits_for_nothing(store: TestStore) -> None:
+    filled(store)
+    put(store, offload_after="1d")
+    store.offload("b")
+    with store.metadata.write() as txn:
+        lost = chain_edits.lose(txn, directories.segment_by_name(txn, "b/s"), ByteRange(0, CHUNK))
+        chain_edits.put_segment(txn, lost, journaled=True)
+    for name in ("a", "d/s"):
+        store.engine.delete(name, recursive=True, cold_due_ms=0, to_trash=True)
+    assert by_kind(summed(store)) == {Wait.DUE: 300}
+
+
+def test_bytes_whose_upload_failed_are_counted_apart(store: TestStore) -> None:
+    filled(store)
+    with store.metadata.write() as txn:
+        what = f"offload {store.segment('d/s').id} 0"
+        txn.put(FAILURES, what.encode(), FailureRecord(what=what, bytes=1000, error="gone"))
+    assert by_kind(summed(store)) == {Wait.DUE: 3300, Wait.FAILED: 1000, Wait.GROWING: 600}
+    fail(store, OWNER)
+    assert by_kind(summed(store)) == {Wait.AWAY: 4300, Wait.GROWING: 600}
+
+
+def test_an_open_ledger_grows_as_a_whole_and_its_wait_begins_as_it_is_closed(store: TestStore) -> None:
+    name = new_ledger(store, [b"e" * 400] * 10, close=False)
+    assert store.segment(name).local.count > 2
+    assert by_kind(summed(store)) == {Wait.GROWING: 4000}
+    assert [reason.kind for reason in told(store, name)] == [Wait.GROWING]
+    put(store, "topic", offload_after="1h")
+    assert isinstance(store.clock, ManualClock)
+    store.clock.advance(7200)
+    store.engine.seal(name)
+    assert by_kind(summed(store)) == {Wait.LATER: 4000}
+    assert [reason.kind for reason in told(store, name)] == [Wait.LATER]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(1, 3500), st.booleans()), max_size=5),
+    st.sampled_from(["0", "60", "86400", "off"]),
+    st.integers(0, 100_000),
+)
+@settings(max_examples=30, deadline=None)
+def test_the_sums_say_what_the_segments_say(
+    tmp_path_factory: pytest.TempPathFactory, parts: list[tuple[str, int, bool]], after: str, later_ms: int
+) -> None:
+    policy_of_root = {"chunk_bytes": str(CHUNK), "object_bytes": str(CHUNK), "offload_after": after}
+    with open_test_store(tmp_path_factory.mktemp("s") / "store", policy=policy_of_root) as store:
+        for number, (directory, size, seal) in enumerate(parts):
+            store.append(f"{directory}/{number}", b"x" * size, seal=seal)
+        with store.metadata.read() as txn:
+            causes, totals = Causes(txn, store.clock.now_ms() + later_ms, held=True), totals_of(txn)
+            alike, segments = causes._alike(totals), causes._by_segment(totals)
+            assert {cause: size for cause, size in alike.items() if size} in (
+                {cause: size for cause, size in segments.items() if size},
+                {},  # some are due, others not
+            )
+            rows = causes.backlog(totals)
+        assert sum(row.bytes for row in rows) == totals.pending_bytes + totals.growing_bytes
+
+
+def test_a_summary_opens_no_chain_and_with_one_rule_no_segment(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(store)
+    monkeypatch.setattr(chains, "chunks", None)
+    monkeypatch.setattr(chains, "chunk_at", None)
+    put(store, offload_after="off")
+    assert by_kind(summed(store)) == {Wait.DUE: 3300, Wait.GROWING: 600, Wait.OFF: 1000}
+    monkeypatch.setattr(Causes, "_by_segment", None)
+    with store.metadata.write() as txn:
+        policies.change(txn, "d", put_settings={}, unset=["offload_after"])
+    assert by_kind(summed(store)) == {Wait.DUE: 4300, Wait.GROWING: 600}
+
+
+def test_what_lies_beyond_the_segments_looked_at_is_told_as_unknown(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(store)
+    put(store, offload_after="off")
+    monkeypatch.setattr(waits, "_MOST_SEGMENTS", 3)
+    assert by_kind(summed(store)) == {Wait.DUE: 3300, Wait.GROWING: 600, Wait.UNKNOWN: 1000}

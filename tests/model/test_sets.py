@@ -45,7 +45,7 @@ class Knobs:
     object_bytes: int
     pack_below_bytes: int
     step_bytes: int = MIB
-    entries: int = candidates.MAX_ENTRIES
+    entries: int = candidates.MAX_PACK_ENTRIES
 
     @property
     def small_bytes(self) -> int:
@@ -164,8 +164,8 @@ def test_a_small_set_is_offloaded_at_once(tmp_path: Path, monkeypatch: pytest.Mo
     draw = random.Random(seed)
     knobs = drawn(draw)
     monkeypatch.setattr(write, "STEP_BYTES", knobs.step_bytes)
-    monkeypatch.setattr(candidates, "MAX_ENTRIES", knobs.entries)
-    monkeypatch.setattr(offload_queue, "MAX_ENTRIES", knobs.entries)
+    monkeypatch.setattr(candidates, "MAX_PACK_ENTRIES", knobs.entries)
+    monkeypatch.setattr(offload_queue, "MAX_PACK_ENTRIES", knobs.entries)
     # A file for each chunk, a call for each step: more would take time and cross no other boundary.
     most_bytes = min(draw.choice([200, 5000, 600_000]), 200 * knobs.chunk_bytes, 5000 * knobs.step_bytes)
     sizes = knobs.sizes(draw, draw.choice([0, 1, 2, 3, 20, 60]), most_bytes)

@@ -14,7 +14,7 @@ from tests import verbs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tierfs.app import store
-from tierfs.metadata import chain_edits, chains, directories
+from tierfs.metadata import chain_edits, chains, directories, policies
 from tierfs.parallel import Progress
 from tierfs.types import CRC_BLOCK_BYTES, ChunkState, Tier
 
@@ -176,6 +176,23 @@ def test_only_the_holder_tells_the_backlog(store: store.Store, mount: Mount) -> 
     store.engine.seal("s")
     verbs.offload(store, "s")
     assert eventually(lambda: backlog() == 0)
+
+
+def test_bytes_that_no_policy_moves_are_told_and_are_no_backlog(store: store.Store, mount: Mount) -> None:
+    append(store, "kept/s", DATA, seal=True)
+    append(store, "later/s", DATA[:1000], seal=True)
+    with store.metadata.write() as txn:
+        policies.change(txn, "kept", put_settings={"offload_after": "off"})
+        policies.change(txn, "later", put_settings={"offload_after": "86400"})
+    holder = mount().path
+    assert eventually(lambda: (stats(holder)["backlog"] or {}).get("kept_bytes") == len(DATA))
+    assert stats(holder)["backlog"]["pending_bytes"] == 1000
+    assert metrics(holder)["tierfs_offload_backlog_bytes"] == 1000
+    for mnt in (holder, mount().path):
+        backlog = json.loads((mnt / ".tierfs/backlog").read_text())
+        assert (backlog["pending_bytes"], backlog["active_bytes"], backlog["kept_bytes"]) == (1000, 0, len(DATA))
+        assert [(row["kind"], row["bytes"]) for row in backlog["reasons"]] == [("off", len(DATA)), ("later", 1000)]
+        assert "offload_after = off (directory kept)" in backlog["reasons"][0]["why"]
 
 
 def test_served_from_tells_the_tier_of_the_newest_read(store: store.Store, mount: Mount) -> None:

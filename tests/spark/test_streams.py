@@ -199,7 +199,7 @@ def test_options_that_are_wrong(spark: SparkSession, store: app.Store, tmp_path:
     ("option", "value", "text"),
     [
         ("maxBytesPerTrigger", "much", "must be a size"),
-        ("failOnDataLoss", "perhaps", "must be true or false"),
+        ("failOnDataLoss", "perhaps", "must be yes or no, or true or false"),
         ("startOffset", "3", "a stream has no startOffset"),
         ("modifiedAfter", "2031-01-01T00:00:00", "a stream cannot choose segments by modifiedAfter"),
         ("type", "segments", "rows of type segments cannot be streamed"),

@@ -59,12 +59,14 @@ def _rolls(segments: Iterable[SegmentSummary], now_ms: int, excess_bytes: int) -
 def _offloads(segments: Iterable[SegmentSummary], now_ms: int, *, pressed: bool) -> list[PendingObject]:
     """Oldest first; under pressure whatever their age, and the largest and oldest first."""
     due = [
-        pending
-        for segment in segments
-        for pending in segment.pending
-        if pressed or now_ms - pending.ended_ms >= segment.policy.offload_after_s * 1000
+        pending for segment in segments for pending in segment.pending if pressed or _is_due(segment, pending, now_ms)
     ]
     return sorted(due, key=_largest if pressed else _oldest)
+
+
+def _is_due(segment: SegmentSummary, pending: PendingObject, now_ms: int) -> bool:
+    after_s = segment.policy.offload_after_s
+    return after_s is not None and now_ms - pending.ended_ms >= after_s * 1000
 
 
 def _oldest(pending: PendingObject) -> tuple[int, ...]:

@@ -108,7 +108,7 @@ def test_impossible_entries_are_refused(bad: dict[str, int]) -> None:
 
 def test_overlapping_entries_and_too_many_are_refused() -> None:
     one = pb.PackEntry(segment_id=1, path="a", length=4)
-    for count in (2, packs.MAX_ENTRIES + 1):
+    for count in (2, packs.MAX_PACK_ENTRIES + 1):
         data = pb.PackIndex(version=1, entries=[one] * count).SerializeToString()
         with pytest.raises(DataLoss, match="is damaged"):
             packs.parse_index(data, Trailer(ByteRange(8, 8 + len(data)), crc32c(data)), "packs/x")

@@ -22,8 +22,8 @@ from tierfs.policy import Policy
 from tierfs.segments import streams
 from tierfs.tiering.candidates import OffloadAction
 from tierfs.tiering.offload_queue import key_of
-from tierfs.tiering.planner import Planner
-from tierfs.tiering.policy import ColdCopy, DiskView, PendingObject, SegmentSummary
+from tierfs.tiering.planner import Backlog, Planner
+from tierfs.tiering.policy import ColdCopy, DiskView, PendingObject, SegmentSummary, StreamPlace
 from tierfs.tiering.snapshot import Snapshots
 from tierfs.types import ROOT_DIRECTORY, ObjectId, ReadPriority, SegmentId, SegmentStatus
 
@@ -33,7 +33,7 @@ SIZES = st.integers(1, 40)
 POLICIES = st.builds(
     Policy,
     chunk_age_s=st.sampled_from([60, 120]),
-    offload_after_s=st.sampled_from([0, 50, 100]),
+    offload_after_s=st.sampled_from([0, 50, 100, None]),
     deletion_lag_s=st.sampled_from([0, 50, 100]),
     read_priority=st.sampled_from([ReadPriority.LOCAL_FIRST, ReadPriority.LOCAL_ONLY]),
 )
@@ -58,6 +58,7 @@ def views(draw: Callable[..., int]) -> SegmentSummary:
         local_bytes=draw(SIZES),
         active_since_ms=draw(TIMES) if active else 0,
         active_bytes=draw(SIZES) if active else 0,
+        place=StreamPlace((ROOT_DIRECTORY, ""), segment_id, draw(SIZES)) if objects else None,
         pending=tuple(pending(segment_id, 100 * at, *found) for at, found in enumerate(objects)),
         copies=tuple(sorted(copies, key=lambda copy: copy.cold_since_ms)),
     )
@@ -126,9 +127,13 @@ class Changes(RuleBasedStateMachine):
         assert set(todo.evictions) == set(expected.evictions)
         wanted = [found for found in expected.offloads if key_of(found) not in self.taken]
         assert self.planner.offloads.in_order(pressed=pressed) == wanted
-        since = [found.ended_ms for view in segments for found in view.pending]
-        since += [view.active_since_ms for view in segments if view.active_since_ms]
+        waiting = [view for view in segments if not view.policy.never_offloads]
+        since = [found.ended_ms for view in waiting for found in view.pending]
+        since += [view.active_since_ms for view in waiting if view.active_since_ms]
         assert self.planner.oldest_ms == min(since, default=0)
+        kept = [view for view in segments if view.policy.never_offloads]
+        here_alone = sum(view.place.bytes_here_alone for view in kept if view.place is not None)
+        assert self.planner.kept == Backlog(here_alone, sum(view.active_bytes for view in kept))
 
 
 def unoffloaded_bytes(view: SegmentSummary) -> int:

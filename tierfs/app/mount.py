@@ -5,9 +5,11 @@ Both do the store's background work: a mount whenever no other process does, `ti
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from tierfs import settings
 from tierfs.app.fill_cache import FillServer
 from tierfs.app.store import Store, open_store
 from tierfs.errors import InvalidRequest, Unavailable
-from tierfs.fuse.control_files import Content
+from tierfs.fuse.control_files import Opener, made_in_thread, made_when_opened
 from tierfs.fuse.options import MountOptions, parse_options
 from tierfs.fuse.session import MountSession
 from tierfs.fuse.stats import BackgroundView, Observation, Sources
@@ -25,7 +27,7 @@ from tierfs.garbage import ballast
 from tierfs.holder import lock
 from tierfs.holder.alone import AloneTools
 from tierfs.holder.loop import HolderTask, HolderTools, OwnerTask, ReplicaTask
-from tierfs.holder.status import advisory_fence_warning, samples_of
+from tierfs.holder.status import advisory_fence_warning, backlog_of, samples_of, totals_of
 from tierfs.holder.tasks import BackgroundThreads
 from tierfs.holder.work import ColdWork
 from tierfs.journal.names import JOURNAL_PREFIX
@@ -260,16 +262,25 @@ def described_settings(store: Store) -> str:
 
 def control_files(
     store: Store, reader: Reader, holder: HolderTask, cache_directory: Path, options: MountOptions
-) -> Mapping[str, Content]:
-    """Return the contents of the files of `.tierfs`."""
+) -> Mapping[str, Opener]:
+    """Return the openers of the files of `.tierfs`."""
 
     def background() -> BackgroundView:
         return BackgroundView(holder.holds, holder.backlog)
 
     observation = Observation(Sources(store.path, reader, store.metrics, store.clock, background), options)
-    return {
+    files = {
         "config": lambda: described_settings(store).encode(),
         CACHE_REPORT_NAME: lambda: report_of(reader, cache_directory).encode(),
         "metrics": observation.metrics,
         "stats": observation.stats,
     }
+    backlog = made_in_thread(partial(_described_backlog, store))
+    return {**{name: made_when_opened(make) for name, make in files.items()}, "backlog": backlog}
+
+
+def _described_backlog(store: Store) -> bytes:
+    """Return the backlog as `tierfs status --json` has it. In a thread: it may look at every segment."""
+    with store.metadata.read() as txn:
+        backlog = backlog_of(txn, totals_of(txn), store.clock.now_ms(), held=store.is_held)
+    return json.dumps(asdict(backlog), indent=1).encode() + b"\n"

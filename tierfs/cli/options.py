@@ -36,12 +36,18 @@ class Duration(click.ParamType[float]):
 
     name = "duration"
 
+    def __init__(self, least_s: float = 0) -> None:
+        self._least_s = least_s
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Parse the typed text."""
         try:
-            return units.parse_duration(value)
+            seconds = units.parse_duration(value)
         except ValueError as exc:
             self.fail(str(exc), param, ctx)
+        if not self._least_s <= seconds <= units.MAX_S:
+            self.fail(f"{value!r} is not from {units.format_duration(self._least_s)} to 36500d", param, ctx)
+        return seconds
 
 
 class Priority(click.ParamType[ReadPriority]):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import pyfuse3
+import trio
 
 from tierfs import osio
 from tierfs.fuse.options import MountOptions
@@ -58,6 +59,30 @@ class Text:
 def made_when_opened(content: Content) -> Opener:
     """Return an opener that fixes the content when the file is opened."""
     return lambda: Text(content())
+
+
+class MadeInThread:
+    """A content made by a thread at the first read: of what takes longer than the loop may be kept."""
+
+    def __init__(self, content: Content) -> None:
+        self._content = content
+        self._made: bytes | None = None
+        self._lock = trio.Lock()
+
+    async def read(self, offset: int, size_bytes: int) -> bytes:
+        """Return a range of it."""
+        async with self._lock:
+            if self._made is None:
+                self._made = await trio.to_thread.run_sync(self._content)
+        return self._made[offset : offset + size_bytes]
+
+    def close(self) -> None:
+        """Do nothing: it holds no resource."""
+
+
+def made_in_thread(content: Content) -> Opener:
+    """Return an opener whose content a thread makes at the first read."""
+    return lambda: MadeInThread(content)
 
 
 class ControlFiles:

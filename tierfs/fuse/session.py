@@ -20,7 +20,7 @@ from tierfs.errors import Unavailable
 from tierfs.fuse import access_log
 from tierfs.fuse import mountpoint as points
 from tierfs.fuse.access_log import AccessLog
-from tierfs.fuse.control_files import Content, ControlFiles, made_when_opened
+from tierfs.fuse.control_files import ControlFiles, Opener
 from tierfs.fuse.operations import Operations
 from tierfs.fuse.options import MountOptions
 from tierfs.fuse.watch import ChangeWatcher
@@ -64,7 +64,7 @@ class MountSession:
         metrics: MetricSink,
         *,
         tasks: Sequence[Callable[[], Awaitable[None]]] = (),
-        control: Callable[[MountOptions], Mapping[str, Content]] = lambda options: {},
+        control: Callable[[MountOptions], Mapping[str, Opener]] = lambda options: {},
         reload: Reload | None = None,
     ) -> None:
         """Keep the parts of the mount.
@@ -100,8 +100,7 @@ class MountSession:
 
     async def _serve(self, mountpoint: Path, options: MountOptions, on_ready: Callable[[], None]) -> None:
         log_of_accesses = AccessLog(self._metadata.clock)
-        contents = {name: made_when_opened(make) for name, make in self._control(options).items()}
-        control = ControlFiles({**contents, access_log.NAME: log_of_accesses.open}, options)
+        control = ControlFiles({**self._control(options), access_log.NAME: log_of_accesses.open}, options)
         operations = Operations(
             self._metadata, self._files, self._reader, options, self._settings, self._metrics, control, log_of_accesses
         )

@@ -145,6 +145,7 @@ class Observation:
             "pending_bytes": backlog.pending_bytes,
             "active_bytes": backlog.active_bytes,
             "oldest_s": age_s(self._sources.clock.now_ms(), backlog),
+            "kept_bytes": backlog.kept_bytes,
         }
 
     def _samples(self) -> Mapping[MetricName, float]:

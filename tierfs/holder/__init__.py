@@ -5,7 +5,8 @@ alike, and `verbs` is the table of what a command may request. `requests` lets a
 that asks writes a row and removes it, the holder carries it out (a warm-up: the mount with the disk cache). `writer`
 is the background writer, a table of tasks with their periods, which `tasks` repeats; `loop` becomes holder when there
 is none; `alone` does the work of a store without a cold tier. `failures` keeps what failed, to be listed in `status`
-and tried again; `why` tells a person what keeps a segment's bytes where they are.
+and tried again; `why` tells a person what keeps a segment's bytes where they are, in the words of `waits`, which sums
+them up for a store.
 """
 
-__all__ = ["alone", "lock", "loop", "requests", "status", "tasks", "verbs", "why", "work"]
+__all__ = ["alone", "lock", "loop", "requests", "status", "tasks", "verbs", "waits", "why", "work"]

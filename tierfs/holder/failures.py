@@ -9,6 +9,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tierfs.config import BackgroundSettings
 from tierfs.errors import DataLoss, NotFound, TierfsError
@@ -16,9 +17,11 @@ from tierfs.metadata import directories
 from tierfs.metadata.records import FailureRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import FAILURES
-from tierfs.tiering.offload_queue import ObjectKey
-from tierfs.tiering.snapshot import Snapshots
 from tierfs.types import SegmentId
+
+if TYPE_CHECKING:
+    from tierfs.tiering.offload_queue import ObjectKey
+    from tierfs.tiering.snapshot import Snapshots
 
 log = logging.getLogger(__name__)
 
@@ -31,6 +34,11 @@ OFFLOAD, EVICT = "offload", "evict"
 """Tasks at one object, and at one segment."""
 PACK = "pack"
 """Names failures of a whole pack, as while the cold tier is away: all packs then wait, under one name."""
+OWNER = "owner"
+"""Names the check whether the cold tier is there and ours: nothing is uploaded before it succeeds."""
+PUBLISH = "publish"
+CLOCKS = "timed deletions"
+"""Tasks at the whole store: naming what is cold in the bucket's journal, and trusting the clock."""
 
 _LOOK = "look"
 _MOST_LISTED = 50

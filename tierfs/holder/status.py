@@ -17,6 +17,7 @@ from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import TierfsError, WrongColdTier
 from tierfs.holder import lock, requests
 from tierfs.holder.lock import Holder
+from tierfs.holder.waits import BacklogReason, Causes, Wait
 from tierfs.metadata import chains, directories, tables
 from tierfs.metadata import store as fence
 from tierfs.metadata.journal_state import Fencer, JournalState
@@ -28,7 +29,6 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metrics import MetricName
 from tierfs.retention.clocks import ACCEPT, TOLERANCE_S
 from tierfs.segments.stat import Endangered, endangered
-from tierfs.tiering import objects
 from tierfs.types import ByteRange, ChunkState, Tier
 
 
@@ -58,15 +58,19 @@ class JournalStatus:
 
 @dataclass(frozen=True, slots=True)
 class BacklogStatus:
-    """The background writer's work to come."""
+    """The background writer's work to come, and what it leaves where it is."""
 
     pending_bytes: int
     """Of complete chunks that wait for their offload."""
     active_bytes: int
     """Of chunks that are still appended to."""
     oldest_ms: int
-    """Time since which the oldest byte has been on the local disk alone, or later; 0 when none is, or it is not
-    known."""
+    """Time since which the oldest byte that waits has been on the local disk alone, or later; 0 when none is, or it is
+    not known."""
+    kept_bytes: int = 0
+    """On the local disk alone too, but no policy moves them: they wait for nothing."""
+    reasons: tuple[BacklogReason, ...] = ()
+    """All of these bytes by reason, as far as they were asked for."""
 
 
 _MS_PER_S = 1000
@@ -164,11 +168,11 @@ def store_status(
     `unknown_owner`: why nobody can say now whether the bucket is the store's.
     """
     with metadata.read() as txn:
-        totals = txn.sums or recount(txn.scan_raw)
+        totals = totals_of(txn)
         location = txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id)) if txn.store.cold_location_id else None
         state = txn.store.journal
         holder, intents = lock.current(holder_path), txn.count(INTENTS.name)
-        left = 0 if holder is not None or not intents else intents - len(objects.jobs(txn))
+        left = 0 if holder is not None or not intents else _abandoned(txn, intents)
         warnings = _warnings(store, location, txn.store, unknown_owner)
         warnings += tuple(clock_warning(metadata.clock.now_ms(), txn.store))
         return StoreStatus(
@@ -185,7 +189,7 @@ def store_status(
             not_offloaded_bytes=totals.not_offloaded_bytes,
             endangered=endangered(txn, totals, store),
             local_free_bytes=files.free_bytes(),
-            backlog=BacklogStatus(totals.pending_bytes, totals.growing_bytes, txn.oldest_local_only_ms),
+            backlog=backlog_of(txn, totals, metadata.clock.now_ms(), held=holder is not None),
             troubles=tuple(sorted((row for _, row in txn.scan(FAILURES)), key=lambda row: row.since_ms)),
             requests=tuple(requests.unfinished(txn)),
             journal=JournalStatus(
@@ -217,6 +221,27 @@ def store_status(
             overdue_reason=txn.store.overdue_reason,
             warnings=warnings,
         )
+
+
+def totals_of(txn: ReadTransaction) -> Sums:
+    """Return the sums of a store, counted now while it has none."""
+    return txn.sums or recount(txn.scan_raw)
+
+
+def backlog_of(txn: ReadTransaction, totals: Sums, now_ms: int, *, held: bool) -> BacklogStatus:
+    """Return the bytes that are on the local disk alone, by what they wait for; see Causes.backlog for its cost."""
+    reasons = Causes(txn, now_ms, held=held).backlog(totals)
+    growing = sum(row.bytes for row in reasons if row.kind is Wait.GROWING)
+    kept = sum(row.bytes for row in reasons if not row.kind.moves)
+    pending = sum(row.bytes for row in reasons) - growing - kept
+    oldest_ms = txn.oldest_local_only_ms if pending or growing else 0
+    return BacklogStatus(pending, growing, oldest_ms, kept, reasons)
+
+
+def _abandoned(txn: ReadTransaction, intents: int) -> int:
+    from tierfs.tiering import objects  # rarely needed: a process was killed
+
+    return intents - len(objects.jobs(txn))
 
 
 def _garbage_errors(txn: ReadTransaction, totals: Sums) -> Iterator[str]:

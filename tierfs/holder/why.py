@@ -1,6 +1,6 @@
 """Why bytes of a segment are where they are: the policy, the condition, the time or the failure that keeps them there.
 
-The reasons are those of the planner: both read the same views.
+The parts are those that the planner moves; the words are those of waits.py.
 """
 
 from __future__ import annotations
@@ -8,29 +8,28 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
 
-from tierfs import policy
-from tierfs.holder.failures import EVICT, PACK, of_object, of_segment
-from tierfs.metadata import policies
-from tierfs.metadata.policies import PolicyCache
+from tierfs.holder.failures import CLOCKS, EVICT, PUBLISH, of_object, of_segment
+from tierfs.holder.waits import Cause, Causes, Wait
+from tierfs.metadata import chains, policies
 from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.store import owns_bucket
-from tierfs.metadata.tables import FAILURES
+from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.tiering.candidates import cold_copies, placed_cold, sealed_local_chunks
-from tierfs.tiering.snapshot import view_of
-from tierfs.types import ByteRange, SegmentKind
+from tierfs.tiering.candidates import (
+    action_ended_ms,
+    active_since_ms,
+    cold_copies,
+    objects_to_make,
+    placed_cold,
+    sealed_local_chunks,
+)
+from tierfs.types import ByteRange, SegmentKind, Tier
 
-_MS_PER_S = 1000
+_MOST_PARTS = 64
+"""Chunks and objects of each kind that are told, from the segment's beginning: the holder plans no more at once."""
 
-_MOST_CHUNKS = 64
-"""Chunks of each kind that are told, from the segment's beginning: the holder plans no more of them at once."""
-
-
-class _Cause(NamedTuple):
-    why: str
-    until_ms: int = 0
+_MOST_UPLOADS = 256
+"""Uploads in flight that are looked through: some 20 at most, and those that killed processes left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,48 +39,48 @@ class Reason:
     range: ByteRange
     cold: bool
     """Whether they are cold too, so that only their local copy stays."""
+    kind: Wait
     why: str
     until_ms: int = 0
     """Time at which it ends by itself for all of them; 0 for none."""
 
 
-def reasons(txn: ReadTransaction, segment: SegmentRecord, *, now_ms: int, held: bool) -> list[Reason]:
+def reasons(
+    txn: ReadTransaction, segment: SegmentRecord, *, now_ms: int, held: bool, writer: str | None = None
+) -> list[Reason]:
     """Return the reasons for the local bytes of a segment, in offset order; none once all of them are cold only.
 
-    `held`: a process does the store's background work. Of a long segment only its beginning is explained.
+    `held`: a process does the store's background work. `writer`: the process that appends now. Of a long segment only
+    its beginning is explained.
     """
     if not segment.local.count:
         return []
-    if not txn.store.cold_location_id:
-        whole = ByteRange(segment.local.first_chunk, segment.length)
-        return [Reason(whole, cold=False, why="the store has no cold tier")]
-    found = sorted(_Explaining(txn, segment, now_ms, held=held).all(), key=lambda reason: reason.range.start)
-    if not owns_bucket(txn.store):
-        found = [Reason(one.range, one.cold, "this store may not change its bucket") for one in found]
-    return _joined(found)
+    causes = Causes(txn, now_ms, held=held)
+    whole = causes.of_store()
+    if whole is not None and whole.kind is Wait.NO_COLD_TIER:
+        return [Reason(ByteRange(segment.local.first_chunk, segment.length), False, *whole)]
+    parts = sorted(_Explaining(txn, segment, causes, writer).all(), key=lambda reason: reason.range.start)
+    if whole is not None:
+        parts = [Reason(reason.range, reason.cold, *whole) for reason in parts]
+    return _joined(parts)
 
 
 class _Explaining:
     """One segment's reasons, chunk by chunk."""
 
-    def __init__(self, txn: ReadTransaction, segment: SegmentRecord, now_ms: int, *, held: bool) -> None:
+    def __init__(self, txn: ReadTransaction, segment: SegmentRecord, causes: Causes, writer: str | None) -> None:
         self._txn = txn
         self._segment = segment
-        self._now_ms = now_ms
-        self._held = held
+        self._causes = causes
+        self._writer = writer
         self._rules = policies.in_force(txn, segment)
-        self._view, _ = view_of(txn, segment, PolicyCache(), lambda _: False)
 
     def all(self) -> Iterator[Reason]:
         """Yield them kind by kind."""
         yield from self._copies()
         yield from self._unpublished()
-        for pending in self._view.pending:
-            start = pending.action.range.start
-            cause = self._failure(of_object((self._segment.id, start))) or self._waits(pending.ended_ms)
-            yield Reason(pending.action.range, False, *cause)
-        if self._view.active_since_ms:
-            yield self._active()
+        yield from self._pending()
+        yield from self._active()
 
     def _copies(self) -> Iterator[Reason]:
         published = self._txn.store.journal.published_sequence
@@ -91,70 +90,59 @@ class _Explaining:
             published_sequence=published,
             start_offset=self._segment.start_offset,
         )
-        failure = self._failure(of_segment(EVICT, self._segment.id))
-        for chunk, cold_since_ms in islice(copies, _MOST_CHUNKS):
-            yield Reason(chunk.range, True, *(failure or self._stays(cold_since_ms)))
+        for chunk, cold_since_ms in islice(copies, _MOST_PARTS):
+            yield Reason(chunk.range, True, *self._causes.of_copy(self._rules, cold_since_ms, self._evictions()))
+
+    def _evictions(self) -> tuple[str, ...]:
+        return of_segment(EVICT, self._segment.id), EVICT, CLOCKS
 
     def _unpublished(self) -> Iterator[Reason]:
         published = self._txn.store.journal.published_sequence
-        for placed in islice(placed_cold(self._txn, self._segment), _MOST_CHUNKS):
+        row = self._causes.failure(PUBLISH)
+        failed = "" if row is None else f": {row.error}"
+        why = f"the bucket's journal does not name the cold copy yet{failed}"
+        for placed in islice(placed_cold(self._txn, self._segment), _MOST_PARTS):
             if placed.object.linked_sequence > published:
-                yield Reason(placed.range, True, "the bucket's journal does not name the cold copy yet")
+                yield Reason(placed.range, True, Wait.UNPUBLISHED, why, 0 if row is None else row.next_try_ms)
 
-    def _stays(self, cold_since_ms: int) -> _Cause:
-        lag_s = self._view.policy.deletion_lag_s
-        if self._view.keeps_local:
-            return _Cause(self._told("read_priority"))
-        if lag_s is None:
-            return _Cause(f"{self._told('deletion_lag')}: until the disk needs room, or tierfs evict")
-        return self._until("deletion_lag", cold_since_ms + lag_s * _MS_PER_S)
+    def _pending(self) -> Iterator[Reason]:
+        segment, uploads = self._segment, self._uploads()
+        for action in islice(objects_to_make(self._txn, segment, self._rules.values.object_bytes), _MOST_PARTS):
+            failures = (of_object((segment.id, action.range.start)),)
+            cause = self._causes.of_pending(self._rules, action_ended_ms(self._txn, segment, action), failures)
+            if any(span.intersect(action.range) for span in uploads):
+                cause = Cause(Wait.UPLOADING, "it is being uploaded")
+            yield Reason(action.range, False, *cause)
 
-    def _waits(self, ended_ms: int) -> _Cause:
-        after_s = self._view.policy.offload_after_s
-        if after_s is not None:
-            return self._until("offload_after", ended_ms + after_s * _MS_PER_S)
-        above = self._view.policy.offload_above_bytes
-        other = "" if above is None else f", {self._told('offload_above_bytes')}"
-        return _Cause(f"{self._told('offload_after')}: until the disk needs room{other}, or tierfs offload")
+    def _uploads(self) -> list[ByteRange]:
+        """Return the ranges for which an object is being made, if somebody is there to make it."""
+        rows = islice(self._txn.scan(INTENTS), _MOST_UPLOADS) if self._causes.held else ()
+        return [ByteRange(row.start_offset, row.end_offset) for _, row in rows if row.segment_id == self._segment.id]
 
-    def _active(self) -> Reason:
-        segment, view = self._segment, self._view
+    def _active(self) -> Iterator[Reason]:
+        segment, rules = self._segment, self._rules
+        last = chains.chunk_at(self._txn, segment.id, Tier.LOCAL, segment.local.last_chunk)
+        active = last if segment.active else None
+        since_ms = active_since_ms(self._txn, segment, active)
+        if not since_ms:
+            return
         if segment.kind is SegmentKind.LEDGER:
-            return Reason(segment.range, False, "the ledger is open: it moves as a whole once it is closed")
-        grown = ByteRange(segment.length - view.active_bytes, segment.length)
-        why = f"its chunk is appended to: until {self._told('chunk_bytes')} or {self._told('chunk_age')}"
-        return Reason(grown, False, why, view.active_since_ms + view.policy.chunk_age_s * _MS_PER_S)
-
-    def _until(self, key: str, until_ms: int) -> _Cause:
-        if until_ms > self._now_ms:
-            return _Cause(self._told(key), until_ms)
-        failure = self._failure(PACK)
-        if failure is not None:
-            return _Cause(f"it is due, but small objects wait: {failure.why}", failure.until_ms)
-        if self._held:
-            return _Cause("it is due: the holder does it next")
-        return _Cause("it is due, and nobody does it: tierfs mount, or tierfs daemon")
-
-    def _failure(self, what: str) -> _Cause | None:
-        row = self._txn.get(FAILURES, what.encode())
-        if row is None:
-            return None
-        return _Cause(f"it failed, {row.attempts} so far: {row.error}", row.next_try_ms)
-
-    def _told(self, key: str) -> str:
-        """Return a policy as `policy show` has it: name, value and origin."""
-        found = self._rules.effective(key)
-        return f"{key} = {policy.format(key, found.value)} ({found.origin})"
+            why = "the ledger is open: it moves as a whole once it is closed"
+            yield Reason(segment.range, False, Wait.GROWING, why)
+            return
+        if active is not None and active.length:
+            grown = ByteRange(max(segment.start_offset, active.start_offset), active.end_offset)
+            yield Reason(grown, False, *self._causes.of_active(rules, since_ms, self._writer))
 
 
-def _joined(found: list[Reason]) -> list[Reason]:
+def _joined(parts: list[Reason]) -> list[Reason]:
     """Join neighbours with one reason; the time is that of the last to end."""
     joined: list[Reason] = []
-    for reason in found:
+    for reason in parts:
         last = joined[-1] if joined else None
         if last is None or (last.range.end, last.cold, last.why) != (reason.range.start, reason.cold, reason.why):
             joined.append(reason)
             continue
         whole = ByteRange(last.range.start, reason.range.end)
-        joined[-1] = Reason(whole, last.cold, last.why, max(last.until_ms, reason.until_ms))
+        joined[-1] = Reason(whole, last.cold, last.kind, last.why, max(last.until_ms, reason.until_ms))
     return joined

@@ -13,7 +13,18 @@ import trio
 
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Fenced, StorageFull, TierfsError, Unavailable
-from tierfs.holder.failures import EVICT, OFFLOAD, PACK, look_again, note_looks, of_object, of_segment
+from tierfs.holder.failures import (
+    CLOCKS,
+    EVICT,
+    OFFLOAD,
+    OWNER,
+    PACK,
+    PUBLISH,
+    look_again,
+    note_looks,
+    of_object,
+    of_segment,
+)
 from tierfs.holder.status import BacklogStatus
 from tierfs.holder.tasks import STRAYS_EVERY_S, Task, TaskLoop, TaskOutcome
 from tierfs.holder.verbs import VerbServer
@@ -34,9 +45,6 @@ SUSPECTS_EVERY_S = 10.0
 """Without a suspect chunk a look is one read of the sums."""
 
 _CONSOLIDATE = "consolidate"
-_OWNER = "owner"
-"""Names the check whether the cold tier is ours."""
-
 _ANY_BYTES = 2**63
 """No limit of a group's size but those of the policies."""
 
@@ -102,9 +110,9 @@ class BackgroundWriter:
     def tasks(self) -> list[Task]:
         """Return the table of tasks and their periods."""
         s, tools, blocking = self._settings, self._work.tools, self._loop.blocking
-        publish = {"publish": blocking(self._work.publish), "collect": blocking(self._work.collect)}
+        publish = {PUBLISH: blocking(self._work.publish), "collect": blocking(self._work.collect)}
         # Timed deletions are listed as stuck while the clocks disagree; each of them looks at the clocks itself.
-        clocks = {"timed deletions": blocking(tools.clocks.require), "clocks": blocking(self._work.tell_clocks)}
+        clocks = {CLOCKS: blocking(tools.clocks.require), "clocks": blocking(self._work.tell_clocks)}
         # A reader that was killed keeps every page that was replaced since from being used again.
         readers = {"dead readers": blocking(self._metadata.clear_dead_readers)}
 
@@ -114,7 +122,7 @@ class BackgroundWriter:
         table = [
             Task(s.tick_s, {"look": self._look}, woken=lambda: self._uploads.changed),
             Task(s.tick_s, publish, still_periods=_STILL_TICKS),
-            Task(s.owner_check_s, {_OWNER: blocking(tools.publisher.require_ownership)}),
+            Task(s.owner_check_s, {OWNER: blocking(tools.publisher.require_ownership)}),
             Task(s.request_poll_s, {"requests": self._serve}),
             Task(s.lifetimes_every_s, {"lifetimes": blocking(self._work.end_lifetimes)}),
             Task(s.clocks_every_s, clocks),
@@ -161,7 +169,8 @@ class BackgroundWriter:
             sums, noted_ms = txn.sums, txn.oldest_local_only_ms
         local_bytes = planner.local_bytes if sums is None else sums.local_bytes
         backlog = planner.backlog if sums is None else Backlog(sums.pending_bytes, sums.growing_bytes)
-        self.backlog = BacklogStatus(backlog.pending_bytes, backlog.active_bytes, planner.oldest_ms)
+        waits, kept = backlog.minus(planner.kept), planner.kept.bytes
+        self.backlog = BacklogStatus(waits.pending_bytes, waits.active_bytes, planner.oldest_ms, kept)
         self._note_oldest(noted_ms)
         engine = self._work.tools.engine
         disk = disk_view(engine.files.disk_bytes(), local_bytes, engine.free_space_floor_bytes, self._settings)
@@ -197,7 +206,7 @@ class BackgroundWriter:
     async def _offer(self) -> None:
         """Hand the most urgent uploads to workers that are free; the others stay in the planner's queue."""
         free = self._send.statistics
-        if not self._failures.may_try(_OWNER):
+        if not self._failures.may_try(OWNER):
             return
         while self._planner.offloads and not self._uploads.is_paused() and free().tasks_waiting_receive:
             taken, group = await self._in_thread(self._take)
@@ -250,7 +259,7 @@ class BackgroundWriter:
         loop, group = self._loop, await self._receive.receive()
         try:
             # First of all: one failure says that the place is not ours, instead of one per object.
-            owner = await loop.attempt(_OWNER, loop.blocking(self._work.tools.cold.require_ours))
+            owner = await loop.attempt(OWNER, loop.blocking(self._work.tools.cold.require_ours))
             if owner is TaskOutcome.FAILED:
                 return TaskOutcome.AT_ONCE
             if len(group) > 1:

@@ -111,15 +111,19 @@ def _segment_values(data: bytes | None) -> tuple[Any, ...]:
         row = None
     if row is None:
         return _NOTHING
-    local, cold, start, end = row.local, row.cold, row.start_offset, row.length
-    chunks, cold_chunks, cold_bytes = local.count, cold.count, cold.bytes
-    held = cold_bytes - max(0, start - cold.first_chunk) if cold_chunks else 0
-    uncovered = max(0, end - start - max(0, held))
-    active = row.active
-    active_bytes = end - local.last_chunk if active else 0
+    local, cold = row.local, row.cold
+    chunks = local.count
+    uncovered, active_bytes = here_alone(row)
     removal = row.removal if row.HasField("removal") and row.removal.due_ms else None
-    sizes = chunks, local.bytes, bool(chunks), cold_chunks, cold_bytes, uncovered, active, active_bytes
-    return end - start, *sizes, removal
+    sizes = chunks, local.bytes, bool(chunks), cold.count, cold.bytes, uncovered, row.active, active_bytes
+    return row.length - row.start_offset, *sizes, removal
+
+
+def here_alone(row: pb.SegmentRecord) -> tuple[int, int]:
+    """Return the bytes of a segment that no cold chunk holds, and those that are still appended to."""
+    cold, start, end = row.cold, row.start_offset, row.length
+    held = cold.bytes - max(0, start - cold.first_chunk) if cold.count else 0
+    return max(0, end - start - max(0, held)), end - row.local.last_chunk if row.active else 0
 
 
 def _count_segment(values: Values, _: bytes, data: bytes, sign: int) -> None:

@@ -145,10 +145,10 @@ class Given:
 
     def flag(self, name: str) -> bool:
         """Return true or false."""
-        value = (self.text(name) or "false").lower()
-        if value not in ("true", "false"):
-            raise self._wrong(name, "true or false")
-        return value == "true"
+        try:
+            return units.parse_flag(self.text(name) or "false")
+        except ValueError as exc:
+            raise self._wrong(name, units.FLAGS) from exc
 
     def number(self, name: str, default: int) -> int:
         """Return a whole number above 0."""
@@ -245,12 +245,9 @@ def _priority(text: str | None) -> ReadPriority | None:
 
 
 def _binary(text: str) -> str:
-    """Replace Spark's suffixes, which count in 1024: k, m, g, kb, mb, gb."""
+    """Replace those of Spark's suffixes that count in 1024 there and in 1000 elsewhere: kb, mb, gb, tb."""
     stripped = text.strip().lower()
-    for suffix in ("kb", "mb", "gb", "tb", "k", "m", "g", "t"):
-        if stripped.endswith(suffix):
-            return f"{stripped.removesuffix(suffix)}{suffix[0].upper()}iB"
-    return text
+    return f"{stripped[:-1]}ib" if stripped.endswith(("kb", "mb", "gb", "tb")) else text
 
 
 STREAM_OPTIONS = ("startingOffsets", "maxBytesPerTrigger", "failOnDataLoss")

@@ -16,8 +16,7 @@ from tierfs.metadata import chains, policies
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.tiering.packs import MAX_ENTRIES
-from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, SegmentKind, Tier
+from tierfs.types import MAX_PACK_ENTRIES, ByteRange, ChunkState, ObjectId, SegmentId, SegmentKind, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class Packer:
         object_bytes = action.object_bytes
         group, size = self._groups.setdefault(object_bytes, []), self._bytes.get(object_bytes, 0)
         full = None
-        if size + action.range.length_bytes > object_bytes or len(group) >= MAX_ENTRIES:
+        if size + action.range.length_bytes > object_bytes or len(group) >= MAX_PACK_ENTRIES:
             full, self._groups[object_bytes], size = _packed(group), [], 0
         self._groups[object_bytes].append(action)
         self._bytes[object_bytes] = size + action.range.length_bytes
@@ -249,3 +248,15 @@ def ended_ms(txn: ReadTransaction, segment: SegmentRecord, chunk: ChunkRecord) -
     """Return when a local chunk was complete: at the begin of the next one, or at the segment's last append."""
     following = chains.chunk_at(txn, segment.id, Tier.LOCAL, chunk.next) if chunk.next else None
     return segment.modified_ms if following is None else chains.object_of(txn, following).created_ms
+
+
+def action_ended_ms(txn: ReadTransaction, segment: SegmentRecord, action: OffloadAction) -> int:
+    """Return when the bytes of an action were complete."""
+    return segment.sealed_ms if action.ledger else ended_ms(txn, segment, action.chunks[0])
+
+
+def active_since_ms(txn: ReadTransaction, segment: SegmentRecord, active: ChunkRecord | None) -> int:
+    """Return the begin of a segment's active chunk, or of an open ledger; 0 without one."""
+    if segment.kind is SegmentKind.LEDGER:
+        return 0 if segment.sealed else segment.began_ms
+    return 0 if active is None else chains.object_of(txn, active).created_ms

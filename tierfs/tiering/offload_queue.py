@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Generic, TypeVar
 
-from tierfs.tiering.packs import MAX_ENTRIES
 from tierfs.tiering.policy import PendingObject, SegmentSummary
-from tierfs.types import DirectoryId, SegmentId
+from tierfs.types import MAX_PACK_ENTRIES, DirectoryId, SegmentId
 
 K = TypeVar("K")
 
@@ -139,8 +138,13 @@ class OffloadQueue:
         first = self._ended.first()
         return None if first is None else first[0][0]
 
-    def replace(self, old: Iterable[PendingObject], new: Iterable[PendingObject], wait_ms: int) -> None:
-        """Replace the objects of a segment; the new ones are ready `wait_ms` after they were complete."""
+    def replace(
+        self, old: Iterable[PendingObject], new: Iterable[PendingObject], wait_ms: int, *, ages: bool = True
+    ) -> None:
+        """Replace the objects of a segment; the new ones are ready `wait_ms` after they were complete.
+
+        Without `ages` they stay where they are, and are not among those of which the oldest is told.
+        """
         following = {key_of(pending): (pending, pending.ended_ms + wait_ms) for pending in new}
         for pending in old:
             key = key_of(pending)
@@ -149,6 +153,10 @@ class OffloadQueue:
         for key, entry in following.items():
             if key not in self._pending:
                 self._add(key, *entry)
+            if ages:
+                self._ended.put(key, entry[0].ended_ms)
+            else:
+                self._ended.remove(key)
 
     def advance(self, now_ms: int) -> None:
         """Make the objects ready whose wait or rest is over."""
@@ -172,7 +180,7 @@ class OffloadQueue:
         taken = [self._take(first)]
         if self._is_small(taken[0]):
             size, limit = taken[0].bytes, min(group_bytes, taken[0].action.object_bytes or group_bytes)
-            while len(taken) < MAX_ENTRIES and (key := self._first(pressed, (True,))) is not None:
+            while len(taken) < MAX_PACK_ENTRIES and (key := self._first(pressed, (True,))) is not None:
                 following = self._pending[key][0]
                 size, limit = size + following.bytes, min(limit, following.action.object_bytes or limit)
                 if size > limit:
@@ -220,7 +228,6 @@ class OffloadQueue:
     def _add(self, key: ObjectKey, pending: PendingObject, ready_ms: int) -> None:
         self._pending[key] = pending, ready_ms
         self.bytes += pending.bytes
-        self._ended.put(key, pending.ended_ms)
         if key not in self._taken:
             self._offer(key)
 

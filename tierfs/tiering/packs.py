@@ -25,7 +25,7 @@ from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.metadata.untrusted import MAX_OFFSET
 from tierfs.names import printable
-from tierfs.types import MIB, AttemptId, ByteRange, ObjectId, SegmentId, Tier
+from tierfs.types import MAX_PACK_ENTRIES, MIB, AttemptId, ByteRange, ObjectId, SegmentId, Tier
 
 PACKS_PREFIX = "packs/"
 
@@ -37,9 +37,6 @@ _TRAILER = struct.Struct(">4sIQQII")
 _CHECKED = _TRAILER.size - 4
 
 TRAILER_BYTES = _TRAILER.size
-
-MAX_ENTRIES = 20_000
-"""Segments of one pack: 64 MiB of 4 KiB files are 16,384; one index of these names is parsed in 50 ms."""
 
 MAX_INDEX_BYTES = 16 * MIB
 """20,000 entries with names of 800 bytes; more is refused before it is read."""
@@ -145,7 +142,7 @@ def parse_index(data: Buffer, trailer: Trailer, name: str) -> PackIndex:
         raise _damaged(name, "its index cannot be decoded") from exc
     if message.version > RECORD_VERSION:
         raise DataLoss(f"{printable(name)} has format version {message.version}", remedy="upgrade tierfs")
-    if len(message.entries) > MAX_ENTRIES:
+    if len(message.entries) > MAX_PACK_ENTRIES:
         raise _damaged(name, f"it has {len(message.entries)} entries")
     entries = tuple(map(_entry, message.entries))
     _check(entries, trailer.index.start, name)

@@ -44,6 +44,15 @@ class Backlog:
         """Sum of both."""
         return self.pending_bytes + self.active_bytes
 
+    def plus(self, other: Backlog) -> Backlog:
+        """Return the sum with another."""
+        return Backlog(self.pending_bytes + other.pending_bytes, self.active_bytes + other.active_bytes)
+
+    def minus(self, other: Backlog) -> Backlog:
+        """Return what is left without another, at least nothing."""
+        pending, active = self.pending_bytes - other.pending_bytes, self.active_bytes - other.active_bytes
+        return Backlog(max(0, pending), max(0, active))
+
 
 def _no_groups(_: PendingObject) -> bool:
     return False
@@ -69,6 +78,8 @@ class Planner:
         self.active_bytes = 0
         self._staying_bytes = 0
         """Bytes of active chunks that may not end early."""
+        self.kept = Backlog(0, 0)
+        """Bytes that no policy makes cold."""
 
     def __contains__(self, segment_id: SegmentId) -> bool:
         return segment_id in self._views
@@ -85,9 +96,9 @@ class Planner:
 
     @property
     def oldest_ms(self) -> int:
-        """Time since which the oldest byte has been on the local disk alone; 0 when there is none."""
+        """Time since which the oldest byte that a policy moves has been on the local disk alone; 0 for none."""
         began = self._began.first()
-        times = [self.offloads.oldest_ms, None if began is None else began[0][0]]
+        times = [self.offloads.oldest_ms, None if began is None or began[0][0] == _NEVER_MS else began[0][0]]
         return min((since_ms for since_ms in times if since_ms is not None), default=0)
 
     def has_copies(self, segment_id: SegmentId) -> bool:
@@ -106,7 +117,9 @@ class Planner:
         self.active_bytes += view.active_bytes - (old.active_bytes if old else 0)
         self._staying_bytes += _staying_bytes(view) - (_staying_bytes(old) if old else 0)
         self._views[view.id] = view
-        self.offloads.replace(old.pending if old else (), view.pending, _wait_ms(view))
+        self.kept = self.kept.plus(_kept(view)).minus(_kept(old))
+        waits = not view.policy.never_offloads
+        self.offloads.replace(old.pending if old else (), view.pending, _wait_ms(view), ages=waits)
         due = (key for key in self._by_size.put(view) if self.offloads.hasten(key))
         for _ in islice(due, _MOST_DUE):
             pass
@@ -121,6 +134,7 @@ class Planner:
         self.local_bytes -= old.local_bytes
         self.active_bytes -= old.active_bytes
         self._staying_bytes -= _staying_bytes(old)
+        self.kept = self.kept.minus(_kept(old))
         self.offloads.replace(old.pending, (), 0)
         self._by_size.drop(segment_id)
         for queue in (self._began, self._roll_due, self._active_size, self._evict_due, self._first_cold):
@@ -168,7 +182,7 @@ class Planner:
             for queue in (self._began, self._roll_due, self._active_size):
                 queue.remove(view.id)
             return
-        self._began.put(view.id, view.active_since_ms)
+        self._began.put(view.id, _NEVER_MS if view.policy.never_offloads else view.active_since_ms)
         if not view.may_roll:
             return
         self._roll_due.put(view.id, view.active_since_ms + view.policy.chunk_age_s * 1000)
@@ -250,6 +264,17 @@ class Planner:
             merged.remove((segment_id, index))
             if index + 1 < len(view.copies):
                 merged.put((segment_id, index + 1), _rank_ms(view, view.copies[index + 1]))
+
+
+_NOTHING = Backlog(0, 0)
+
+
+def _kept(view: SegmentSummary | None) -> Backlog:
+    """Return the bytes of a segment that are on this disk alone and that no policy moves."""
+    if view is None or not view.policy.never_offloads or view.removed_ms:
+        return _NOTHING
+    complete = view.place.bytes_here_alone if view.place is not None else 0
+    return Backlog(complete - (view.active_bytes if view.ledger else 0), view.active_bytes)
 
 
 def _staying_bytes(view: SegmentSummary) -> int:

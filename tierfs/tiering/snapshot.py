@@ -23,8 +23,9 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metadata.untrusted import message, messages
 from tierfs.tiering.candidates import (
     OffloadAction,
+    action_ended_ms,
+    active_since_ms,
     cold_copies,
-    ended_ms,
     objects_to_make,
     placed_cold,
     sealed_local_chunks,
@@ -265,11 +266,11 @@ def view_of(
         id=segment.id,
         policy=policy,
         local_bytes=segment.local.bytes,
-        active_since_ms=_active_since_ms(txn, segment, active),
+        active_since_ms=active_since_ms(txn, segment, active),
         active_bytes=active.length if active is not None else 0,
         ledger=segment.kind is SegmentKind.LEDGER,
         place=_place(segment, active),
-        pending=tuple(PendingObject(action, _ended_ms(txn, segment, action)) for action in objects),
+        pending=tuple(PendingObject(action, action_ended_ms(txn, segment, action)) for action in objects),
         copies=tuple(sorted(first, key=lambda copy: copy.cold_since_ms)),
     )
     return view, min(unpublished, default=0)
@@ -286,16 +287,6 @@ def _place(segment: SegmentRecord, active: ChunkRecord | None) -> StreamPlace | 
         here_alone = segment.range.length_bytes - segment.readable_bytes(Tier.COLD)
         here_alone -= active.length if active is not None else 0  # it cannot be offloaded before it ends
     return StreamPlace(stream, number, here_alone) if here_alone > 0 else None
-
-
-def _active_since_ms(txn: ReadTransaction, segment: SegmentRecord, active: ChunkRecord | None) -> int:
-    if segment.kind is SegmentKind.LEDGER:
-        return 0 if segment.sealed else segment.began_ms
-    return 0 if active is None else chains.object_of(txn, active).created_ms
-
-
-def _ended_ms(txn: ReadTransaction, segment: SegmentRecord, action: OffloadAction) -> int:
-    return segment.sealed_ms if action.ledger else ended_ms(txn, segment, action.chunks[0])
 
 
 def _first_objects(actions: Iterable[OffloadAction], is_stuck: Callable[[ObjectKey], bool]) -> Iterator[OffloadAction]:

@@ -123,6 +123,37 @@ def test_gc_lists_and_deletes_orphans(path: Path) -> None:
     assert tierfs("gc", "--grace", "soon", store=path, check=False).code == 2
 
 
+def test_a_cold_tier_that_is_away_is_named_by_status_info_and_map(tmp_path: Path) -> None:
+    path, cold = tmp_path / "away", tmp_path / "nas"
+    cold.mkdir()
+    (tmp_path / "unmounted").mkdir()
+    tierfs("-q", "init", "--cold-dir", cold, store=path)
+    append(path, "moves", b"abcd", "--seal")
+    append(path, "stays", b"abcdef", "--seal")
+    tierfs("-q", "policy", "set", "stays", "offload_after=off", store=path)
+    before = tierfs("status", "--json", store=path).json["backlog"]
+    assert (before["pending_bytes"], before["kept_bytes"]) == (4, 6)
+    assert [row["kind"] for row in before["reasons"]] == ["off", "nobody"]
+
+    def kinds(*words: str) -> list[str]:
+        return [row["kind"] for row in tierfs(*words, "moves", "--json", store=path).json["local_because"]]
+
+    assert kinds("info") == kinds("map") == ["nobody"]
+    tierfs("-q", "policy", "set", "moves", "offload_after=1d", store=path)
+    assert kinds("info") == kinds("map") == ["later"]
+    for entry in cold.iterdir():  # as below a mount point whose filesystem is not mounted
+        entry.rename(tmp_path / "unmounted" / entry.name)
+    with daemon(path):
+        tierfs("-q", "policy", "set", "moves", "offload_after=0", store=path)
+        assert eventually(lambda: kinds("info") == ["cold-tier-away"])
+        assert kinds("map") == ["cold-tier-away"]
+        assert "not cold  bytes 0 … 4 (4 B): it is due, but the cold tier" in tierfs("map", "moves", store=path).out
+        text = tierfs("status", store=path).out
+        assert "waits          4 B: it is due, but the cold tier cannot be used: " in text
+        assert "stays          6 B: offload_after = off (segment stays)" in text
+        assert "; 4 B wait to be offloaded, 0 B in active chunks" in text
+
+
 def test_status_shows_what_waits_and_what_is_stuck(path: Path) -> None:
     append(path, "s", b"abcd", "--seal")
     (chunk,) = (path / "chunks").glob("*/*")

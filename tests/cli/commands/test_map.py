@@ -139,12 +139,19 @@ def test_a_segment_in_both_tiers(store: Path) -> None:
         ("cold", 0, 3000, 0, "good", False),
     ]
     assert found["chunks"][2]["object"].startswith("segments/logs/web/")
-    header, labels, ruler, local, cold = tierfs("map", "logs/web", store=store).out.splitlines()
+    header, labels, ruler, local, cold, *told = tierfs("map", "logs/web", store=store).out.splitlines()
     assert header == "bytes 0 … 3.9 KiB, unsealed, reads local-first"
     assert (labels.split()[0], ruler.strip()[0]) == ("0", "├")
     assert local.endswith("▒  2 chunks (▒ active)")
     assert cold.endswith("█             1 object")
     assert max(map(len, (labels, ruler, local, cold))) <= PIPE_COLUMNS
+    assert [line.partition(": ")[0] for line in told] == [
+        "local copy  bytes 0 … 3000 (2.9 KiB)",
+        "not cold    bytes 3000 … 4000 (1000 B)",
+    ]
+    kept = [(row["start"], row["end"], row["cold"], row["kind"]) for row in found["local_because"]]
+    assert kept == [(0, 3000, True, "later"), (3000, 4000, False, "growing")]
+    assert found["local_because"] == tierfs("info", "logs/web", "--json", store=store).json["local_because"]
 
 
 def test_evicted_bytes_are_blank(store: Path) -> None:

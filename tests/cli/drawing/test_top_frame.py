@@ -154,6 +154,12 @@ def test_a_mount_of_an_older_version_has_no_link() -> None:
     assert draw(frame(before, after), "/mnt")[3] == "link      not measured by the version that mounted it"
 
 
+def test_bytes_that_no_policy_moves_are_shown_beside_the_backlog() -> None:
+    before, after = later()
+    after["backlog"] = {"pending_bytes": 0, "active_bytes": 0, "oldest_s": 0, "kept_bytes": 7 * MIB}
+    assert draw(frame(before, after), "/mnt")[5] == "backlog   0 B to offload   0 B in active chunks   7 MiB stay"
+
+
 def test_who_is_not_the_holder_knows_no_backlog() -> None:
     before, after = later()
     after |= {"holder": False, "backlog": None, "segments": [], "segments_open": 0}

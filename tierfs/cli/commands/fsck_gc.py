@@ -15,12 +15,11 @@ from tierfs import errors
 from tierfs.cli import output
 from tierfs.cli.commands.rm_restore import removed_data, shown_name
 from tierfs.cli.group import command
-from tierfs.cli.options import ask, is_terminal, yes_option
+from tierfs.cli.options import Duration, ask, is_terminal, yes_option
 from tierfs.cli.output import progress_bar
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
-from tierfs.units import parse_duration
 
 if TYPE_CHECKING:
     from tierfs.app.fsck import CheckOutcome, Summary
@@ -173,10 +172,15 @@ _COLUMNS = ("<31", "<5", ">10", "<")
 @command("gc")
 @click.option("--delete", is_flag=True, help="Delete garbage that is due and orphans; abort dead uploads.")
 @click.option("--trash", is_flag=True, help="With --delete, empty the trash too: nothing in it can be restored then.")
-@click.option("--grace", metavar="TIME", help="Minimum age of orphans and dead uploads  [default: offload.grace_s]")
+@click.option(
+    "--grace",
+    type=Duration(),
+    metavar="TIME",
+    help="Minimum age of orphans and dead uploads  [default: offload.grace_s]",
+)
 @click.option("--accept-clock", is_flag=True, help="Accept the wall clock as correct after it was wrong.")
 @yes_option
-def gc(session: Session, delete: bool, trash: bool, grace: str | None, accept_clock: bool, yes: bool) -> None:
+def gc(session: Session, delete: bool, trash: bool, grace: float | None, accept_clock: bool, yes: bool) -> None:
     """List the trash, garbage that waits for its deletion, orphans (files and objects without a record), and dead
     uploads (unfinished and abandoned); with --delete, delete and abort all but the trash.
 
@@ -189,7 +193,7 @@ def gc(session: Session, delete: bool, trash: bool, grace: str | None, accept_cl
     from tierfs.app import verbs
     from tierfs.holder.verbs import COLLECT, GRACE_S, perform
 
-    grace_s = None if grace is None else _seconds(grace)
+    grace_s = None if grace is None else round(grace)
     if accept_clock and delete:
         raise InvalidRequest(
             "--accept-clock and --delete are mutually exclusive", remedy="first: tierfs gc --accept-clock"
@@ -253,13 +257,6 @@ def _raise_failed(done: Collected) -> None:
             f"{output.count(done.failed, 'deletion')} failed, the first: {done.error}",
             remedy="they stay listed and are retried; list them with: tierfs gc",
         )
-
-
-def _seconds(text: str) -> int:
-    try:
-        return round(float(parse_duration(text)))
-    except ValueError as exc:
-        raise InvalidRequest(f"--grace {text!r}: {exc}") from exc
 
 
 def _json_lines(report: GarbageReport) -> list[str]:

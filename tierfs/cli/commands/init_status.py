@@ -25,6 +25,7 @@ from tierfs.types import RequestState
 
 if TYPE_CHECKING:
     from tierfs.holder.status import JournalStatus, LocalOnly, StoreStatus, TierStatus, TrashStatus
+    from tierfs.holder.waits import BacklogReason
     from tierfs.metadata.records import FailureRecord, RequestRecord
     from tierfs.segments.stat import Endangered
 
@@ -213,6 +214,7 @@ def status_text(
         ("local", f"{_tier(report.local)}; {output.size(report.local_free_bytes)} free on the disk"),
         ("cold", _tier(report.cold)),
         ("not offloaded", output.size(report.not_offloaded_bytes)),
+        *((_moves(row), f"{output.size(row.bytes)}: {printable(row.why)}") for row in report.backlog.reasons),
         ("oldest of it", _oldest(report)),
         ("journal", _journal(report.journal)),
         ("uploads", f"{report.uploads_in_flight} in flight{_left(report.uploads_left)}"),
@@ -257,6 +259,10 @@ def _endangered(endangered: Endangered) -> Iterator[tuple[str, str]]:
         yield "suspect", f"{local} local, {cold} cold: a copy was missing or damaged; {advice}"
     for place in endangered.unreachable:
         yield "not reachable", f"{output.size(place.bytes)} in {printable(place.url)}: {place.why}"
+
+
+def _moves(row: BacklogReason) -> str:
+    return "waits" if row.kind.moves else "stays"
 
 
 def _oldest(report: StoreStatus) -> str:

@@ -133,24 +133,31 @@ def _json_line(name: str, item: Listed) -> str:
 @click.argument("segment")
 def info(session: Session, segment: str) -> None:
     """Show a segment: its range, the location of its bytes and what keeps them there, its checksum and its writer."""
-    from tierfs.holder import lock
-    from tierfs.holder.why import reasons
-
-    with session.open_store(looks=True) as store:
-        with store.metadata.read() as txn:
-            shown = stat.stat(txn, store.segment_of_path(segment))
-            away = unreachable_of(txn, shown.record, store.path)
-            now_ms, held = store.clock.now_ms(), lock.current(store.paths.holder) is not None
-            kept = reasons(txn, shown.record, now_ms=now_ms, held=held)
+    with session.open_store(looks=True) as store, store.metadata.read() as txn:
+        shown = stat.stat(txn, store.segment_of_path(segment))
+        away = unreachable_of(txn, shown.record, store.path)
         writer = _living_writer(store, shown.record)
+        kept = _reasons(store, txn, shown.record, writer)
     data = {**_info_data(shown, writer), "unreachable": [asdict(place) for place in away]}
     data["local_because"] = [_reason_data(reason) for reason in kept]
     session.result(data, _info_text(shown, writer, away, kept))
 
 
+def _reasons(store: Store, txn: ReadTransaction, record: SegmentRecord, writer: str | None) -> list[Reason]:
+    """Return what keeps a segment's bytes on the local disk; what is cold only needs none of this."""
+    if not record.local.count:
+        return []
+    from tierfs.holder import lock
+    from tierfs.holder.why import reasons
+
+    held = lock.current(store.paths.holder) is not None
+    return reasons(txn, record, now_ms=store.clock.now_ms(), held=held, writer=writer)
+
+
 def _reason_data(reason: Reason) -> dict[str, Any]:
     span, until = reason.range, output.timestamp(reason.until_ms)
-    return {"start": span.start, "end": span.end, "cold": reason.cold, "why": reason.why, "until": until}
+    kind = reason.kind.value
+    return {"start": span.start, "end": span.end, "cold": reason.cold, "kind": kind, "why": reason.why, "until": until}
 
 
 def _reason_row(reason: Reason) -> tuple[str, str]:
@@ -159,6 +166,15 @@ def _reason_row(reason: Reason) -> tuple[str, str]:
     told = f"bytes {span.start} … {span.end} ({output.size(span.length_bytes)}): {printable(reason.why)}{until}"
     return "local copy" if reason.cold else "not cold", told
 
+
+def _reason_rows(kept: Sequence[Reason]) -> list[tuple[str, str]]:
+    rows = [_reason_row(reason) for reason in kept[:_REASONS_SHOWN]]
+    if len(kept) > _REASONS_SHOWN:
+        rows.append(("", f"and {output.count(len(kept) - _REASONS_SHOWN, 'more part')}"))
+    return rows
+
+
+_INDENT = " " * len("local copy  ")
 
 _REASONS_SHOWN = 5
 """Parts of a segment whose place is explained; --json has all."""
@@ -220,9 +236,7 @@ def _info_text(
         ("sealed", output.clock_time(record.sealed_ms)),
         ("id, inode", f"{record.id}, {record.inode}"),
     ]
-    rows += [_reason_row(reason) for reason in kept[:_REASONS_SHOWN]]
-    if len(kept) > _REASONS_SHOWN:
-        rows.append(("", f"and {output.count(len(kept) - _REASONS_SHOWN, 'more part')}"))
+    rows += _reason_rows(kept)
     if record.file.mode:
         file = record.file
         mode, modified = filemode(file.mode), output.clock_time(file.modified_ns // _NS_PER_MS)
@@ -307,7 +321,7 @@ _MARKS_BY_STATE = {ChunkState.GOOD: Mark.GOOD, ChunkState.SUSPECT: Mark.SUSPECT,
 @command("map")
 @click.argument("segment")
 def map_(session: Session, segment: str) -> None:
-    """Show which bytes of a segment are in which tier.
+    """Show which bytes of a segment are in which tier, and what keeps them on the local disk.
 
     A blank is a gap: its bytes are not in that tier. A run of bytes is drawn even if it is shorter than a cell.
     """
@@ -316,10 +330,13 @@ def map_(session: Session, segment: str) -> None:
     with session.open_store(looks=True) as store, store.metadata.read() as txn:
         name = store.segment_of_path(segment)
         record = directories.segment_by_name(txn, name)
+        kept = _reasons(store, txn, record, _living_writer(store, record))
         if session.json:
             data = _data(txn, join(split(name)), record)
+            data["local_because"] = [_reason_data(reason) for reason in kept]
         else:
-            lines = _lines(txn, record, _columns())
+            told = [output.wrapped(line, _INDENT) for line in output.lines(_reason_rows(kept))]
+            lines = [*_lines(txn, record, _columns()), *told]
     session.result(data, "\n".join(lines))
 
 

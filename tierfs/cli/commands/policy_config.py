@@ -168,7 +168,8 @@ def config_set(session: Session, pairs: tuple[str, ...]) -> None:
         replace_settings(StorePaths(file.parent), text)
         shown = dict(line.split(" = ", 1) for line in settings.lines(checked).splitlines())
         told = [f"{name} = {shown[name].rsplit('  (', 1)[0]}" for name in changed]
-        session.done({"set": wanted}, "\n".join(told))
+        values = dict(settings.values(checked))
+        session.done({"set": {name: values[name] for name in changed}}, "\n".join(told))
         session.note("mounts and daemons that run read store.toml at SIGHUP")
         origins = settings.load_with_origins(file, os.environ).origins
         for name in changed:
@@ -197,7 +198,7 @@ def _pair(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise InvalidRequest(f"{printable(text)} is not NAME=VALUE", remedy="see the names: tierfs config show")
-    return name.strip(), value.strip()
+    return name.strip(), settings.unquoted(value.strip())
 
 
 def _named(given: Sequence[str], wanted: dict[str, str]) -> dict[str, str]:

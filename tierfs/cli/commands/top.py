@@ -21,6 +21,7 @@ import click
 from tierfs.cli.drawing.top import Frame, draw, frame
 from tierfs.cli.group import command
 from tierfs.cli.mount_stats import read_stats
+from tierfs.cli.options import Duration
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.system.mounts import mounts
@@ -71,10 +72,11 @@ _Show = Callable[[Frame, Path], None]
 @click.argument("mountpoint", metavar="[MOUNT]", required=False, type=click.Path(path_type=Path))
 @click.option(
     "--interval-s",
-    type=click.FloatRange(min=_SHORTEST_INTERVAL_S),
+    type=Duration(_SHORTEST_INTERVAL_S),
+    metavar="TIME",
     default=1.0,
     show_default=True,
-    help="Seconds between frames.",
+    help="Time between frames, in seconds or like 500ms.",
 )
 @click.option("--once", is_flag=True, help="Print one frame and exit.")
 def top(session: Session, mountpoint: Path | None, interval_s: float, once: bool) -> None:

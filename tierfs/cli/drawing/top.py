@@ -278,4 +278,5 @@ def _backlog(frame: Frame) -> str:
         return "not examined yet" if frame.holder else "known only to the holder, which is another process or none"
     waiting, active = output.size(backlog["pending_bytes"]), output.size(backlog["active_bytes"])
     oldest = f"{_GAP}oldest {output.duration(backlog['oldest_s'])}" if backlog["oldest_s"] else ""
-    return f"{waiting} to offload{_GAP}{active} in active chunks{oldest}"
+    kept = f"{_GAP}{output.size(backlog['kept_bytes'])} stay" if backlog.get("kept_bytes") else ""
+    return f"{waiting} to offload{_GAP}{active} in active chunks{oldest}{kept}"
