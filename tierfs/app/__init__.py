@@ -23,6 +23,7 @@ __all__ = [
     "ledger_verify",
     "mount",
     "open_store",
+    "replica",
     "report",
     "sources",
     "store",

@@ -217,7 +217,7 @@ def export(
         from tierfs.scan.scrubbing import wanted_segments
         from tierfs.spark.jobs.export import Exporting, IfThere
         from tierfs.spark.jobs.export import export as write
-        from tierfs.spark.options import RowType
+        from tierfs.spark.row_types import RowType
 
         columns = tuple(name for name in partition_by.split(",") if name)
         how = Exporting(RowType(row_type), unbatch, columns, compression, IfThere(if_there or "error"), verify, run)
