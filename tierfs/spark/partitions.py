@@ -23,7 +23,7 @@ from tierfs.scan.fetching import ScanFetcher
 from tierfs.scan.line_format import LineFormat
 from tierfs.scan.lines import read_lines
 from tierfs.scan.planning import Partition
-from tierfs.spark.errors import explained
+from tierfs.spark.errors import SPARK, explained
 from tierfs.spark.row_types import RowForm, RowType, SegmentRow
 from tierfs.types import MIB, Tier
 
@@ -202,7 +202,11 @@ def segments_batch(rows: Sequence[SegmentRow], schema: Any) -> Any:
 
 def arrow_schema(schema: StructType) -> Any:
     """Return the Arrow schema that Spark expects of batches."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema, **_IN_UTC)
+
+
+_IN_UTC: dict[str, Any] = {"timezone": "UTC"} if SPARK >= (4, 2) else {}
+"""Times have the zone UTC, which 4.0 and 4.1 need not be told."""
 
 
 class TierfsPartition(InputPartition):

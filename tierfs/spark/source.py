@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -18,8 +17,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from tierfs.errors import InvalidRequest
-from tierfs.spark.errors import explained
+from tierfs.spark.errors import explained, require_spark
 
 NAME = "tierfs"
 
@@ -61,7 +59,7 @@ class TierfsDataSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a stream of existing and future segments."""
         with explained():
-            _require_spark("4.2", "reading a stream by name", "read the path of a mount: spark.readStream.text")
+            require_spark((4, 2), "reading a stream by name", "read the path of a mount: spark.readStream.text")
             from tierfs.spark.stream_reader import TierfsStreamReader
 
             return TierfsStreamReader(self.options, schema)
@@ -77,8 +75,8 @@ class TierfsDataSource(DataSource):
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """Return one batch of a stream: for its tasks, or, in a source sent to another process, for its commit."""
         with explained():
-            _require_spark(
-                "4.1", "writing a stream by name", "write its batches: foreachBatch, with txnAppId, txnVersion"
+            require_spark(
+                (4, 1), "writing a stream by name", "write its batches: foreachBatch, with txnAppId, txnVersion"
             )
             from tierfs.spark.stream_writer import TierfsStreamWriter
             from tierfs.spark.write_options import WriteOptions
@@ -90,12 +88,3 @@ class TierfsDataSource(DataSource):
         """Restore a source that Spark sent to where batches are committed; Spark makes a new one for their tasks."""
         self.__dict__.update(state)
         self._was_sent = True
-
-
-def _require_spark(version: str, what: str, instead: str) -> None:
-    """Raise InvalidRequest if this Spark is older than `version`, as 4.2."""
-    present = pyspark.__version__.split(".")[:2]
-    if [int(part) for part in present] < [int(part) for part in version.split(".")]:
-        raise InvalidRequest(
-            f"{what} needs PySpark {version}, and this is {pyspark.__version__}", remedy=f"{instead}, or upgrade it"
-        )
