@@ -16,7 +16,7 @@ from tests import verbs
 from tests.conftest import Bucket
 from tierfs.app import batch_write
 from tierfs.app import store as app
-from tierfs.app.batch_write import Acknowledge, WriteJob
+from tierfs.app.upload_task import Acknowledge, WriteJob
 from tierfs.errors import Conflict, InvalidRequest, PermissionDenied
 from tierfs.metadata import batches
 from tierfs.metadata.tables import INTENTS

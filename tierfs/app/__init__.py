@@ -27,6 +27,7 @@ __all__ = [
     "report",
     "sources",
     "store",
+    "upload_task",
     "verbs",
 ]
 

@@ -14,8 +14,7 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from tierfs.app import batch_write
-from tierfs.app.batch_write import WriteJob
+from tierfs.app.upload_task import WriteJob
 from tierfs.errors import Conflict, InvalidRequest
 from tierfs.names import printable
 from tierfs.spark.errors import explained
@@ -66,6 +65,8 @@ class TierfsStreamWriter(DataSourceStreamArrowWriter):
 
     def _require_newest(self, application: str, batch: int) -> None:
         """Refuse an older batch: Spark repeats only the last, so it is of another checkpoint and would be lost."""
+        from tierfs.app import batch_write
+
         with open_store(self._options.where) as store:
             if not batch_write.is_committed(store, application, batch + 1):
                 return

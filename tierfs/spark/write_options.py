@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tierfs import names, units
-from tierfs.app.batch_write import Acknowledge
 from tierfs.app.sources import split_url
+from tierfs.app.upload_task import Acknowledge
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import batches
 from tierfs.names import printable

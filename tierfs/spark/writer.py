@@ -20,8 +20,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
-from tierfs.app import batch_write
-from tierfs.app.batch_write import TaskUpload, WriteJob
+from tierfs.app.upload_task import TaskUpload, WriteJob
 from tierfs.errors import InvalidRequest
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
 from tierfs.names import join, printable, split
@@ -243,6 +242,8 @@ def require_append(*, overwrite: bool) -> None:
 
 def begin(options: WriteOptions) -> WriteJob:
     """Begin a write, and put one object to prove that executors can. Raises whatever prevents the write."""
+    from tierfs.app import batch_write  # the driver's part, here and below: executors only upload
+
     with open_store(options.where) as store:
         job = batch_write.begin(store, options.application, options.into, version=options.version, seal=options.seal)
         try:
@@ -261,6 +262,8 @@ def commit(
     options: WriteOptions, job: WriteJob, done: Iterable[TaskResult], version: int, query_id: str | None = None
 ) -> None:
     """Make all segments that the tasks of a job uploaded. Raises what the commit raises."""
+    from tierfs.app import batch_write
+
     uploaded = [segment for one in done for segment in one.uploaded]
     _require_own_names(uploaded)
     with open_store(options.where) as store:
@@ -269,6 +272,8 @@ def commit(
 
 def abort(options: WriteOptions, job: WriteJob) -> None:
     """Give up a job."""
+    from tierfs.app import batch_write
+
     with open_store(options.where) as store:
         batch_write.abort(store, job)
 

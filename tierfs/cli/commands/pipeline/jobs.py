@@ -85,7 +85,7 @@ def ingest(
     job = job_of(master, settings)
     check_output(output)
     with running(session, "ingest", job) as (spark, store, show):
-        from tierfs.app.batch_write import Acknowledge
+        from tierfs.app.upload_task import Acknowledge
         from tierfs.spark.jobs.ingest import Batch, ingest_files
         from tierfs.spark.jobs.ingest import ingest as ingest_rows
         from tierfs.spark.jobs.tasks import explained
