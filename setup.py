@@ -57,6 +57,10 @@ EXTRAS_REQUIRE = {
         "grpcio-tools==1.85.1",  # its protoc's version is part of the generated text
         "boto3-stubs[s3]>=1.36,<2",
         "types-protobuf>=7.35,<8",
+        # What sessions of Spark Connect in tests need beside grpcio: PySpark's extra "connect".
+        "grpcio-status>=1.76,<2",
+        "googleapis-common-protos>=1.71,<2",
+        "zstandard>=0.25,<1",
         # What reads segments by URL in tests; the pandas of the extra "spark" serves both.
         *FSSPEC,
         "dask[dataframe]>=2025.1",
