@@ -20,7 +20,7 @@ from tierfs.types import MIB, ByteRange, ReadPriority
 _SLACK = 0.25
 """Fraction by which a split may be longer or shorter than wanted, to end at an object's end."""
 
-OPEN_COST_BYTES = MIB // 8
+_OPEN_COST_BYTES = MIB // 8
 """Small segments share requests, and a task costs Spark more than hundreds of them: with 1 MiB, 10,000 made 79 tasks
 and took 2.7 times as long (measured: 4.9 s and 1.8 s on two threads; 64 KiB gains nothing)."""
 
@@ -33,7 +33,7 @@ class Sizes:
     """Sizes of partitions."""
 
     max_partition_bytes: int = 128 * MIB
-    open_cost_bytes: int = OPEN_COST_BYTES
+    open_cost_bytes: int = _OPEN_COST_BYTES
     """Cost of opening a segment, in bytes read meanwhile."""
     min_partitions: int = 1
 

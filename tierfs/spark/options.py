@@ -19,7 +19,7 @@ from tierfs.app.sources import split_url
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 from tierfs.scan.line_format import LineFormat, Mode, Separator, require_encoding
-from tierfs.scan.planning import OPEN_COST_BYTES, Sizes
+from tierfs.scan.planning import Sizes
 from tierfs.scan.selection import Selection, Tail
 from tierfs.scan.stream import Records, StreamRead
 from tierfs.spark.row_types import RowForm, RowType
@@ -90,7 +90,7 @@ class ReadOptions:
         )
         sizes = Sizes(
             max_partition_bytes=given.size("maxPartitionBytes", 128 * MIB),
-            open_cost_bytes=given.size("openCostInBytes", OPEN_COST_BYTES),
+            open_cost_bytes=given.size("openCostInBytes", Sizes().open_cost_bytes),
             min_partitions=given.number("minPartitions", os.cpu_count() or 1),
         )
         block_bytes = given.size("blockBytes", MIB)
