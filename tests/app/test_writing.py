@@ -18,7 +18,7 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs.app import batch_write
 from tierfs.app import store as app
-from tierfs.app.batch_write import Acknowledge, UploadSpec, WriteJob
+from tierfs.app.upload_task import Acknowledge, UploadSpec, WriteJob
 from tierfs.errors import Fenced, InvalidRequest, PermissionDenied, Unavailable
 from tierfs.holder import lock
 from tierfs.journal.publish import Publisher

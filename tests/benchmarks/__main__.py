@@ -35,6 +35,7 @@ from tests.benchmarks.spark.far import bench_spark_far
 from tests.benchmarks.spark.planning import bench_spark_planning
 from tests.benchmarks.spark.reading import bench_spark
 from tests.benchmarks.spark.scrub import bench_spark_scrub
+from tests.benchmarks.spark.small import bench_spark_small
 from tests.benchmarks.spark.writing import bench_spark_writing
 from tests.benchmarks.starting import bench_start
 from tests.benchmarks.versus import bench_versus
@@ -257,6 +258,7 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "everyday": lambda run: "\n".join(bench_everyday(run.directory / "store", run.repetitions)),
     "one-directory": lambda run: "\n".join(bench_one_directory(run.directory / "store", run.repetitions)),
     "spark-planning": lambda run: bench_spark_planning(run.directory, run.repetitions),
+    "spark-small": lambda run: bench_spark_small(run.directory, run.repetitions),
     "rest": lambda run: bench_rest(run.directory),
     "algebra": lambda run: bench_algebra(run.directory),
     "fsck": lambda run: bench_fsck(run.directory),

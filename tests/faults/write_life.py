@@ -21,7 +21,7 @@ from typing import Any
 
 from tierfs.app import batch_write
 from tierfs.app import store as app
-from tierfs.app.batch_write import UploadSpec
+from tierfs.app.upload_task import UploadSpec
 from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.errors import TierfsError, Unavailable
 from tierfs.holder.verbs import holding

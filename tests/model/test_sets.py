@@ -24,7 +24,7 @@ from tierfs.chunkstore.directory import write
 from tierfs.fsspec.filesystem import TierfsFileSystem
 from tierfs.metadata import policies
 from tierfs.metadata.tables import FAILURES, GARBAGE, INTENTS
-from tierfs.scan.lines import LineFormat
+from tierfs.scan.line_format import LineFormat
 from tierfs.segments.create import WholeSegment
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.tiering import candidates, offload_queue

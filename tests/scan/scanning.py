@@ -13,7 +13,8 @@ from tierfs.app import store as app
 from tierfs.metadata import policies
 from tierfs.scan.extents import Place, PlaceConnections
 from tierfs.scan.fetching import ScanFetcher
-from tierfs.scan.lines import LineFormat, read_lines
+from tierfs.scan.line_format import LineFormat
+from tierfs.scan.lines import read_lines
 from tierfs.scan.planning import Partition, Reach, Sizes, plan
 from tierfs.scan.selection import Pinner, Selection, Tail, place_of, select
 from tierfs.setup.create import ColdChoice, init_store

@@ -18,7 +18,7 @@ from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.errors import DataLoss
 from tierfs.metadata.tables import OBJECTS as OBJECTS_TABLE
 from tierfs.scan import extents
-from tierfs.scan.lines import LineFormat
+from tierfs.scan.line_format import LineFormat
 from tierfs.types import MIB, Tier
 
 DATA = b"".join(b"%07d\n" % number for number in range(MIB // 2))

@@ -14,8 +14,7 @@ from tests import verbs
 from tests.scan.scanning import Row, fill, scan_lines, store_of
 from tierfs.app import store as app
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.scan.batches import Separator
-from tierfs.scan.lines import LineFormat, Mode
+from tierfs.scan.line_format import LineFormat, Mode, Separator
 from tierfs.scan.selection import Selection
 
 ANY = Separator()
@@ -79,7 +78,7 @@ def test_ends_of_lines(store: app.Store, data: bytes, split_bytes: int) -> None:
 
 
 def test_lines_longer_than_a_block(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tierfs.scan.lines._BLOCK_BYTES", 4)
+    monkeypatch.setattr("tierfs.scan.lines.BLOCK_BYTES", 4)
     monkeypatch.setattr("tierfs.scan.lines._FIRST_BEHIND_BYTES", 2)
     data = b"0123456789\r\nabcdefghijklmnop\rq\n" * 3
     fill(store, data, cold_bytes=30)

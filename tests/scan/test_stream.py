@@ -18,12 +18,13 @@ from tests.mount.conftest import append
 from tests.scan.scanning import fill, rows_of, store_of
 from tests.scan.test_lines import lines_of
 from tierfs.app import store as app
-from tierfs.app.sources import open_source, refresh_source
+from tierfs.app.replica import refresh_source
+from tierfs.app.sources import open_source
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.scan.batches import Separator, read_blocks, read_entries
+from tierfs.scan.batches import read_blocks, read_entries
 from tierfs.scan.extents import Place, PlaceConnections
 from tierfs.scan.fetching import ScanFetcher
-from tierfs.scan.lines import LineFormat
+from tierfs.scan.line_format import LineFormat, Separator
 from tierfs.scan.planning import Partition, Reach, Sizes, plan
 from tierfs.scan.selection import Selection
 from tierfs.scan.stream import Records, Stream, StreamRead

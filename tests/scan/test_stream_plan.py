@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tierfs.errors import InvalidRequest
-from tierfs.scan.batches import Separator
-from tierfs.scan.lines import LineFormat
+from tierfs.scan.line_format import LineFormat, Separator
 from tierfs.scan.record_ends import LineEnds
 from tierfs.scan.stream_plan import ListedSegment, StreamOffset, advance, missing_bytes, reconcile, stretches
 from tierfs.types import ByteRange, SegmentId

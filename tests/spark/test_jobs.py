@@ -32,7 +32,7 @@ from tierfs.spark.jobs.rebuild import rebuild
 from tierfs.spark.jobs.scrub import scrub
 from tierfs.spark.jobs.table_run import TableRun, check_run
 from tierfs.spark.jobs.tasks import Tasks
-from tierfs.spark.options import RowType
+from tierfs.spark.row_types import RowType
 from tierfs.types import Tier
 
 __all__ = ["scrub_store"]

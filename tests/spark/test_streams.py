@@ -27,9 +27,9 @@ from tierfs.app import store as app
 from tierfs.errors import InvalidRequest
 from tierfs.segments import ledgers
 from tierfs.setup.create import ColdChoice, init_store
-from tierfs.spark.options import RowType, StreamOptions
-from tierfs.spark.partitions import default_schema
-from tierfs.spark.source import TierfsStreamReader
+from tierfs.spark.options import StreamOptions
+from tierfs.spark.row_types import RowType, default_schema
+from tierfs.spark.stream_reader import TierfsStreamReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420, method="thread")]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +17,14 @@ from tests import verbs
 from tests.conftest import Bucket
 from tierfs.app import batch_write
 from tierfs.app import store as app
-from tierfs.app.batch_write import Acknowledge, WriteJob
+from tierfs.app.upload_task import Acknowledge, WriteJob
 from tierfs.errors import Conflict, InvalidRequest, PermissionDenied
 from tierfs.metadata import batches
 from tierfs.metadata.tables import INTENTS
 from tierfs.setup.create import ColdChoice, init_store
-from tierfs.spark import writer
+from tierfs.spark import errors, writer
+from tierfs.spark.row_types import RowType, default_schema
+from tierfs.spark.source import TierfsDataSource
 from tierfs.spark.write_options import WriteOptions
 from tierfs.spark.writer import Columns, TaskResult, begin, write_batches
 
@@ -203,3 +206,24 @@ def test_a_write_chooses_how_durable_it_has_to_be(store: app.Store) -> None:
     assert WriteOptions.of({**options, "acknowledge": "LOCAL"}, stream=True).acknowledge is Acknowledge.LOCAL
     with pytest.raises(InvalidRequest, match="the option acknowledge is 'disk'"):
         WriteOptions.of({**options, "acknowledge": "disk"})
+
+
+@pytest.mark.parametrize(
+    ("present", "refused"),
+    [
+        ((4, 0), "reading a stream by name needs PySpark 4.2, and this is"),
+        ((4, 1), "reading a stream by name needs PySpark 4.2, and this is"),
+        ((4, 0), "writing a stream by name needs PySpark 4.1, and this is"),
+    ],
+)
+def test_an_older_spark_is_told_what_a_stream_needs(
+    present: tuple[int, int], refused: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(errors, "SPARK", present)
+    source = TierfsDataSource({"path": "out"})
+    begin_stream = (
+        source.streamReader if refused.startswith("reading") else partial(source.streamWriter, overwrite=False)
+    )
+    with pytest.raises(errors.TierfsException, match=refused) as told:
+        begin_stream(default_schema(RowType.LINES))
+    assert "\n" not in str(told.value)

@@ -45,7 +45,13 @@ def imported() -> set[str]:
                 tops |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module:
                 tops.add(node.module.split(".")[0])
-    return {canonicalize_name(distributions[top][0]) for top in tops - sys.stdlib_module_names - STUBS - {"tierfs"}}
+    of_users = names_of("", *OF_USERS)
+    found = set[str]()
+    for top in tops - sys.stdlib_module_names - STUBS - {"tierfs"}:
+        # Several share a top: what tierfs imports of `google` is protobuf, and tests bring google.rpc.
+        owners = {canonicalize_name(name) for name in distributions[top]}
+        found.add(min(owners & of_users or owners))
+    return found
 
 
 def names_of(*extras: str) -> set[str]:

@@ -24,9 +24,11 @@ __all__ = [
     "mount",
     "move",
     "open_store",
+    "replica",
     "report",
     "sources",
     "store",
+    "upload_task",
     "verbs",
 ]
 

@@ -17,14 +17,14 @@ import trio
 
 from tierfs import settings
 from tierfs.app.fill_cache import FillServer
+from tierfs.app.replica import follower_of
 from tierfs.app.store import Store, open_store
-from tierfs.errors import InvalidRequest, Unavailable
+from tierfs.errors import Unavailable
 from tierfs.fuse.control_files import Opener, made_in_thread, made_when_opened
 from tierfs.fuse.options import MountOptions, parse_options
 from tierfs.fuse.session import MountSession
 from tierfs.fuse.stats import BackgroundView, Observation, Sources
 from tierfs.garbage import ballast
-from tierfs.holder import lock
 from tierfs.holder.alone import AloneTools
 from tierfs.holder.loop import HolderTask, HolderTools, OwnerTask, ReplicaTask
 from tierfs.holder.status import advisory_fence_warning, backlog_of, samples_of, totals_of
@@ -34,7 +34,6 @@ from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metrics import MetricName
 from tierfs.reading.reader import Reader, run_loop
 from tierfs.reading.stats import CACHE_REPORT_NAME, report_of
-from tierfs.recovery.replica import Follower, Refreshed
 from tierfs.setup import place
 from tierfs.store_paths import HOLDER_NAME, MOUNT_NAME, StorePaths, require_trusted
 from tierfs.system import processes
@@ -60,21 +59,6 @@ def _owner_work(store: Store) -> ColdWork | AloneTools:
         log.warning("%s", advisory)
     ballast.restore(store.paths.ballast)
     return store.cold_work()
-
-
-def refresh(store: Store) -> Refreshed:
-    """Bring a replica up to date now. Raises HeldElsewhere when another process does so by itself."""
-    if not store.is_replica:
-        raise InvalidRequest("this store is not a replica: it owns its bucket, and has nothing to fetch from there")
-    with lock.hold(store.paths.holder, store.clock):
-        return follower_of(store).refresh()
-
-
-def follower_of(store: Store) -> Follower:
-    """Make what keeps a replica up to date, connected as the settings say now."""
-    location = store.cold_location
-    assert location is not None
-    return Follower(store.metadata, store.storage_of(location.id), location)
 
 
 async def reload(store: Store, task: HolderTask, threads: BackgroundThreads) -> None:

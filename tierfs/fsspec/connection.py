@@ -16,12 +16,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from tierfs.app import mount, store
+from tierfs.app import store
 from tierfs.app.sources import open_source
 from tierfs.errors import Closed, DataLoss, Fenced, Sealed, StorageFull, TierfsError, Unavailable
 from tierfs.fsspec.paths import is_url
 from tierfs.fsspec.read_loop import ReadLoop
-from tierfs.holder.lock import HeldElsewhere
 from tierfs.system import processes
 
 
@@ -64,8 +63,9 @@ class Connection:
     def refresh(self) -> None:
         """Take in the present journal of a bucket; a store in a directory is always current."""
         if is_url(self.place.where):
-            with suppress(HeldElsewhere):  # another process brings it up to date at this moment
-                mount.refresh(self.store)
+            from tierfs.app.replica import refresh_source  # as sources do, with the first URL
+
+            refresh_source(self.store)
 
     @property
     def is_inherited(self) -> bool:

@@ -6,4 +6,15 @@ The driver selects segments and pins them as one transaction sees them (`selecti
 bytes that are nowhere else. `scrubbing` checks copies the same way. `stream` follows segments that grow, by offsets.
 """
 
-__all__ = ["batches", "extents", "fetching", "lines", "planning", "scrubbing", "selection", "stream", "stream_plan"]
+__all__ = [
+    "batches",
+    "extents",
+    "fetching",
+    "line_format",
+    "lines",
+    "planning",
+    "scrubbing",
+    "selection",
+    "stream",
+    "stream_plan",
+]

@@ -1,9 +1,8 @@
 """Turns bytes into Arrow batches of whole lines, ledger entries or blocks.
 
-Lines end at LF, CRLF and CR as in Spark's text reader, or at one separator; values come without separators, with the
-offset of each. Entries: a part owns the entries whose payload begins in its stretch. Blocks begin at multiples of
-their size. Lines and separators are pure. Measured: pyarrow's split_pattern over blocks of 1 MiB is the quickest way
-in Python.
+Lines come without their separators, with the offset of each. Entries: a part owns the entries whose payload begins in
+its stretch. Blocks begin at multiples of their size. Lines are pure. Measured: pyarrow's split_pattern over blocks of
+1 MiB is the quickest way in Python.
 """
 
 from __future__ import annotations
@@ -22,83 +21,13 @@ from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.scan.extents import clip
 from tierfs.scan.fetching import ScanFetcher, WantedRequest
+from tierfs.scan.line_format import Separator
 from tierfs.scan.planning import Part, Partition
 from tierfs.types import MIB, ByteRange
 
 _LF = b"\n"
 _CR = b"\r"
-_LF_BYTE = 0x0A
-
-
-@dataclass(frozen=True, slots=True)
-class Separator:
-    """The end of a line; without `text`, each of LF, CRLF and CR."""
-
-    text: bytes | None = None
-
-    @classmethod
-    def of(cls, option: str | None, encoding: str = "utf-8") -> Separator:
-        """Return the option lineSep as a separator in the text's encoding. Raises InvalidRequest for an empty one."""
-        if option is None:
-            return cls()
-        if not option:
-            raise InvalidRequest("lineSep is empty", remedy="leave it out: LF, CRLF and CR end lines then")
-        return cls(option.encode(encoding))
-
-    @property
-    def before_bytes(self) -> int:
-        """Return the number of bytes before an offset that decide whether a line begins there."""
-        return 1 if self.text is None else len(self.text)
-
-    @property
-    def may_be_split(self) -> bool:
-        """Return whether occurrences never overlap, so that they are the same wherever the search begins."""
-        text = self.text
-        return text is None or not any(text[:size] == text[-size:] for size in range(1, len(text)))
-
-    def first_start(self, data: bytes, *, final: bool) -> int | None:
-        """Return the offset in `data` of the first line that begins after the first `before_bytes`, or None.
-
-        `data` begins `before_bytes` before the offset in question; `final`: no bytes follow it.
-        """
-        if self.text is not None:
-            at = data.find(self.text)
-            return None if at < 0 else at + len(self.text)
-        lf, cr = data.find(_LF), data.find(_CR)
-        if cr < 0 or 0 <= lf < cr:
-            return None if lf < 0 else lf + 1
-        if cr + 1 < len(data):
-            return cr + 2 if data[cr + 1] == _LF_BYTE else cr + 1
-        return cr + 1 if final else None
-
-    def complete_bytes(self, data: bytes, *, final: bool) -> int:
-        """Return the number of bytes at the start of `data` that are whole lines with their ends.
-
-        A CR at the end may be half of a CRLF, unless `final`.
-        """
-        if self.text is not None:
-            return self._complete_of_text(data)
-        end = len(data) if final or not data.endswith(_CR) else len(data) - 1
-        return max(data.rfind(_LF, 0, end), data.rfind(_CR, 0, end)) + 1
-
-    def _complete_of_text(self, data: bytes) -> int:
-        assert self.text is not None
-        if self.may_be_split:
-            return data.rfind(self.text) + len(self.text) if self.text in data else 0
-        at = 0
-        while (found := data.find(self.text, at)) >= 0:  # from the left: a search from the right finds others
-            at = found + len(self.text)
-        return at
-
-    def without_end(self, line: bytes) -> bytes:
-        """Return a line without its end."""
-        if self.text is not None:
-            return line.removesuffix(self.text)
-        return line.removesuffix(_LF).removesuffix(_CR) if line.endswith(_LF) else line.removesuffix(_CR)
-
-
 _CRLF = b"\r\n"
-UTF_8 = "utf-8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +52,25 @@ def split(data: bytes, start_offset: int, separator: Separator, *, ended: bool, 
     if text is not data:
         starts = _starts_of_any(data, ended=ended)
     else:
-        lengths = np.asarray(pc.binary_length(values)).astype(np.int64) + len(pattern)
+        lengths = _lengths(values) + len(pattern)
         starts = np.concatenate(([0], np.cumsum(lengths)[:-1]))
-    return Lines(values, pa.array(starts + start_offset, pa.int64()))
+    return Lines(values, int64s(starts + start_offset))
+
+
+def int64s(numbers: Any) -> Any:
+    """Return an Arrow array of a NumPy one, or of a list.
+
+    Without pyarrow's own conversion: to tell whether it is given a series it imports pandas, which costs a new worker
+    of Spark as much as all of tierfs (measured: 0.23 s).
+    """
+    values = np.ascontiguousarray(numbers, np.int64)
+    return pa.Array.from_buffers(pa.int64(), len(values), [None, pa.py_buffer(values)])
+
+
+def _lengths(strings: Any) -> Any:
+    """Return the bytes of each of `strings`, without pandas, too."""
+    lengths = pc.binary_length(strings)
+    return np.frombuffer(lengths.buffers()[1], np.int32, len(lengths), 4 * lengths.offset).astype(np.int64)
 
 
 def _pattern(data: bytes, separator: Separator) -> tuple[bytes, bytes]:
@@ -191,19 +136,6 @@ def decoded(lines: Lines, encoding: str, errors: str) -> Lines:
     """Return lines of another encoding as UTF-8. Raises UnicodeDecodeError with errors=strict."""
     values = [value.decode(encoding, errors) for value in lines.values.cast(pa.binary()).to_pylist()]
     return Lines(pa.array(values, pa.string()), lines.offsets)
-
-
-def require_encoding(encoding: str) -> str:
-    """Return the encoding's canonical name. Raises InvalidRequest if LF is not the same byte as in ASCII."""
-    try:
-        same = "\r\n".encode(encoding) == _CRLF
-    except LookupError as exc:
-        raise InvalidRequest(f"{encoding} is an unknown encoding", remedy="set encoding, such as utf-8") from exc
-    if not same:
-        raise InvalidRequest(
-            f"lines of {encoding} cannot be found by their bytes", remedy="read type bytes, or the path of a mount"
-        )
-    return encoding.lower().replace("_", "-")
 
 
 def _is_utf8(values: Any) -> Any:

@@ -7,52 +7,23 @@ so neighbouring parts yield every line once, without knowing of each other.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from enum import StrEnum
 from itertools import groupby
 from operator import attrgetter
 
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.names import printable
 from tierfs.scan import batches
-from tierfs.scan.batches import UTF_8, Lines, Separator
+from tierfs.scan.batches import Lines
 from tierfs.scan.extents import clip
 from tierfs.scan.fetching import ScanFetcher, WantedRequest
-from tierfs.scan.planning import Part, Partition, Reach
-from tierfs.types import MIB, ByteRange
-
-_BLOCK_BYTES = MIB
-"""Lines are split in blocks of about this (measured: 8 MiB are a tenth slower)."""
+from tierfs.scan.line_format import BLOCK_BYTES, UTF_8, LineFormat, Mode
+from tierfs.scan.planning import Part, Partition
+from tierfs.types import ByteRange
 
 _FIRST_BEHIND_BYTES = 64 * 1024
 """First read past a part's end, for the rest of its last line; each further one is four times as long."""
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-
-
-class Mode(StrEnum):
-    """Treatment of lines that are not in their encoding."""
-
-    PERMISSIVE = "PERMISSIVE"
-    """Keep them: unchanged in UTF-8, else with replacement characters."""
-    DROPMALFORMED = "DROPMALFORMED"
-    FAILFAST = "FAILFAST"
-
-
-@dataclass(frozen=True, slots=True)
-class LineFormat:
-    """The separator, encoding and limits of lines."""
-
-    separator: Separator = field(default_factory=Separator)
-    encoding: str = UTF_8
-    mode: Mode = Mode.PERMISSIVE
-    max_line_bytes: int = 16 * MIB
-
-    @property
-    def reach(self) -> Reach:
-        """The bytes a part needs beside its own."""
-        before = self.separator.before_bytes
-        return Reach(before, self.max_line_bytes + _BLOCK_BYTES, self.separator.may_be_split)
 
 
 def read_lines(
@@ -114,8 +85,8 @@ class _PartReader:
     def feed(self, view: bytes | memoryview) -> Iterator[Lines]:
         """Take the next bytes and yield the lines that are now complete. Keeps nothing of `view`."""
         size_bytes = 0 if self.done else len(view)
-        for at in range(0, size_bytes, _BLOCK_BYTES):
-            block = view[at : at + _BLOCK_BYTES]
+        for at in range(0, size_bytes, BLOCK_BYTES):
+            block = view[at : at + BLOCK_BYTES]
             self._read += len(block)
             yield from self._take(b"".join((self._rest, block)))
             if self.done:
@@ -209,7 +180,7 @@ class _PartReader:
 
     def _require_short_lines(self, lines: Lines, start: int) -> None:
         # Only the first line of a batch can be longer than a block.
-        all_fit = self._form.max_line_bytes >= _BLOCK_BYTES
+        all_fit = self._form.max_line_bytes >= BLOCK_BYTES
         self._require_short(batches.first_length(lines) if all_fit else batches.longest(lines), start)
 
     def _require_short(self, length_bytes: int, start: int) -> None:

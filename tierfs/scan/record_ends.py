@@ -13,7 +13,7 @@ from tierfs.metadata import entries
 from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
-from tierfs.scan.lines import LineFormat
+from tierfs.scan.line_format import LineFormat
 from tierfs.scan.stream_plan import Cut, ListedSegment
 from tierfs.types import MIB, ByteRange, SegmentId
 

@@ -26,7 +26,7 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.scan.extents import Place, PlaceConnections
 from tierfs.scan.fetching import ScanFetcher, ScannedLedger, ScanSource, WantedRequest
-from tierfs.scan.lines import LineFormat
+from tierfs.scan.line_format import LineFormat
 from tierfs.scan.record_ends import ByteEnds, EntryEnds, LineEnds, Unfinished, entry_at, entry_offset, runs_of
 from tierfs.scan.selection import PinnedSegment, Pinner, Selection, Tail, place_of, select
 from tierfs.scan.stream_plan import (

@@ -1,12 +1,21 @@
-"""Errors in one clear line, because Spark shows a traceback: the error, its subject, and the remedy."""
+"""Errors in one clear line, because Spark shows a traceback: the error, its subject, and the remedy.
+
+And what this Spark is too old for: sources in Python exist since 4.0, and each release knew more of them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from tierfs.errors import TierfsError
+import pyspark
+
+from tierfs import units
+from tierfs.errors import InvalidRequest, TierfsError
 from tierfs.names import printable
+
+SPARK = tuple(units.decimal(part) or 0 for part in pyspark.__version__.split(".")[:2])
+"""The version of PySpark: major, minor."""
 
 
 class TierfsException(Exception):
@@ -25,3 +34,12 @@ def explained() -> Iterator[None]:
 def _line(error: TierfsError) -> str:
     message = printable(str(error))
     return f"{message}; {printable(error.remedy)}" if error.remedy else message
+
+
+def require_spark(version: tuple[int, int], what: str, instead: str) -> None:
+    """Raise InvalidRequest, with another way to do it, if this Spark is older."""
+    if version > SPARK:
+        raise InvalidRequest(
+            f"{what} needs PySpark {version[0]}.{version[1]}, and this is {pyspark.__version__}",
+            remedy=f"{instead}, or upgrade PySpark",
+        )

@@ -18,11 +18,11 @@ from tierfs import units
 from tierfs.app.sources import split_url
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
-from tierfs.scan.batches import Separator, require_encoding
-from tierfs.scan.lines import LineFormat, Mode
+from tierfs.scan.line_format import LineFormat, Mode, Separator, require_encoding
 from tierfs.scan.planning import Sizes
 from tierfs.scan.selection import Selection, Tail
 from tierfs.scan.stream import Records, StreamRead
+from tierfs.spark.row_types import RowForm, RowType
 from tierfs.types import MIB, ReadPriority
 
 E = TypeVar("E", bound=StrEnum)
@@ -40,16 +40,6 @@ _READ_OPTIONS = (
 )
 _MOST_BLOCK_BYTES = 1024 * MIB
 """Arrow's offsets have 32 bits."""
-
-
-class RowType(StrEnum):
-    """The kind of a row."""
-
-    LINES = "lines"
-    BYTES = "bytes"
-    ENTRIES = "entries"
-    MESSAGES = "messages"
-    SEGMENTS = "segments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +90,7 @@ class ReadOptions:
         )
         sizes = Sizes(
             max_partition_bytes=given.size("maxPartitionBytes", 128 * MIB),
-            open_cost_bytes=given.size("openCostInBytes", MIB),
+            open_cost_bytes=given.size("openCostInBytes", Sizes().open_cost_bytes),
             min_partitions=given.number("minPartitions", os.cpu_count() or 1),
         )
         block_bytes = given.size("blockBytes", MIB)
@@ -118,6 +108,11 @@ class ReadOptions:
             tail=given.choice("tail", Tail, Tail.LOCAL),
             bounds=bounds,
         )
+
+    @property
+    def form(self) -> RowForm:
+        """The options that a task needs."""
+        return RowForm(self.row_type, self.lines, self.block_bytes)
 
 
 class Given:

@@ -8,37 +8,28 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import StructType
 
-from tierfs.errors import InvalidRequest
-from tierfs.ledger.messages import MessageRecord, decode
 from tierfs.metadata.records import SegmentRecord
-from tierfs.names import printable
-from tierfs.scan.batches import Block, EntryBatch, Lines, read_blocks, read_entries
-from tierfs.scan.extents import PlaceConnections
+from tierfs.scan.batches import Block, EntryBatch, Lines, int64s, read_blocks, read_entries
+from tierfs.scan.extents import Place, PlaceConnections
 from tierfs.scan.fetching import ScanFetcher
-from tierfs.scan.lines import LineFormat, read_lines
+from tierfs.scan.line_format import LineFormat
+from tierfs.scan.lines import read_lines
 from tierfs.scan.planning import Partition
-from tierfs.spark.options import ReadOptions, RowType
-from tierfs.spark.planning import SegmentRow
+from tierfs.spark.errors import SPARK, explained
+from tierfs.spark.row_types import RowForm, RowType, SegmentRow
 from tierfs.types import MIB, Tier
+
+if TYPE_CHECKING:
+    from tierfs.ledger.messages import MessageRecord
+    from tierfs.spark.planning import ReadPlan
 
 _JOINED_ROWS = 8192
 """Rows up to which lines of small segments are joined: a batch of its own costs Spark a fifth of a millisecond."""
@@ -90,9 +81,9 @@ class RowReader:
     def _block(self, block: Block, name: str) -> Any:
         return self._batch(
             segment=lambda: _repeated([(name, 1)]),
-            offset=lambda: pa.array([block.offset], pa.int64()),
-            length=lambda: pa.array([len(block.content)], pa.int64()),
-            content=lambda: pa.array([block.content], pa.binary()),
+            offset=lambda: int64s([block.offset]),
+            length=lambda: int64s([len(block.content)]),
+            content=lambda: _joined_values(pa.binary(), [block.content]),
         )
 
     def _entries(self, batch: EntryBatch, name: str) -> Any:
@@ -100,9 +91,9 @@ class RowReader:
         starts = np.fromiter(accumulate(batch.lengths, initial=0), np.int64, count + 1)
         first = batch.first_entry_id
         return self._batch(
-            ledger_id=lambda: pa.array([batch.ledger_id] * count, pa.int64()),
-            entry_id=lambda: pa.array(np.arange(first, first + count, dtype=np.int64)),
-            offset=lambda: pa.array(starts[:-1] + batch.start_offset),
+            ledger_id=lambda: _ids(batch.ledger_id, count),
+            entry_id=lambda: int64s(np.arange(first, first + count)),
+            offset=lambda: int64s(starts[:-1] + batch.start_offset),
             payload=lambda: pa.Array.from_buffers(
                 pa.binary(), count, [None, pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(batch.payloads)]
             ),
@@ -151,6 +142,8 @@ def _concatenated(arrays: list[Any]) -> Any:
 
 
 def _messages(batch: EntryBatch) -> Iterator[MessageRecord]:
+    from tierfs.ledger.messages import decode  # Pulsar's protocol, which other types of rows do not need
+
     at = 0
     view = memoryview(batch.payloads)
     for entry_id, length in enumerate(batch.lengths, batch.first_entry_id):
@@ -159,7 +152,20 @@ def _messages(batch: EntryBatch) -> Iterator[MessageRecord]:
 
 
 def _repeated(runs: Iterable[tuple[str, int]]) -> Any:
-    return _concatenated([pa.repeat(pa.scalar(name, pa.string()), count) for name, count in runs])
+    """Return each name as often as stated; without pandas, as `int64s`."""
+    names, counts = zip(*runs, strict=True)
+    values = _joined_values(pa.string(), [name.encode() for name in names])
+    return values.take(int64s(np.repeat(np.arange(len(names)), counts)))
+
+
+def _joined_values(kind: Any, values: Sequence[bytes]) -> Any:
+    """Return an array of strings or bytes."""
+    ends = np.fromiter(accumulate(map(len, values), initial=0), np.int32, len(values) + 1)
+    return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
+
+
+def _ids(ledger_id: int | None, count: int) -> Any:
+    return pa.nulls(count, pa.int64()) if ledger_id is None else int64s(np.full(count, ledger_id))
 
 
 def _times(times_ms: list[int | None]) -> Any:
@@ -194,82 +200,58 @@ def segments_batch(rows: Sequence[SegmentRow], schema: Any) -> Any:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-_ENTRY: dict[str, DataType] = {
-    "ledger_id": LongType(),
-    "entry_id": LongType(),
-    "offset": LongType(),
-    "payload": BinaryType(),
-}
-
-_COLUMNS: dict[RowType, dict[str, DataType]] = {
-    RowType.LINES: {"value": StringType(), "segment": StringType(), "offset": LongType()},
-    RowType.BYTES: {"segment": StringType(), "offset": LongType(), "length": LongType(), "content": BinaryType()},
-    RowType.ENTRIES: {**_ENTRY, "segment": StringType()},
-    RowType.MESSAGES: {
-        "ledger_id": LongType(),
-        "entry_id": LongType(),
-        "batch_index": IntegerType(),
-        "key": StringType(),
-        "payload": BinaryType(),
-        "publish_time": TimestampType(),
-        "event_time": TimestampType(),
-        "producer_name": StringType(),
-        "sequence_id": LongType(),
-        "properties": MapType(StringType(), StringType()),
-        "segment": StringType(),
-    },
-    RowType.SEGMENTS: {
-        "segment": StringType(),
-        "kind": StringType(),
-        "start_offset": LongType(),
-        "length": LongType(),
-        "sealed": BooleanType(),
-        "local_bytes": LongType(),
-        "cold_bytes": LongType(),
-        "local_chunks": LongType(),
-        "cold_chunks": LongType(),
-        "created": TimestampType(),
-        "modified": TimestampType(),
-        "generation": LongType(),
-        "segment_id": LongType(),
-    },
-}
-
-
-def default_schema(row_type: RowType) -> StructType:
-    """Return all columns of a type."""
-    return StructType([StructField(name, kind) for name, kind in _COLUMNS[row_type].items()])
-
-
-def require_columns(row_type: RowType, schema: StructType) -> None:
-    """Raise InvalidRequest for a column that rows of this type do not have, or have as another type."""
-    known = _COLUMNS[row_type]
-    for field in schema.fields:
-        if field.name not in known:
-            raise InvalidRequest(
-                f"rows of type {row_type} have no column {printable(field.name)}",
-                remedy=f"they have {', '.join(known)}",
-            )
-        if field.dataType != known[field.name]:
-            wanted = known[field.name].simpleString()
-            raise InvalidRequest(
-                f"the column {field.name} is {wanted}, not {field.dataType.simpleString()}", remedy="cast it afterwards"
-            )
-    if not schema.fields:
-        raise InvalidRequest("the schema has no column", remedy=f"rows of type {row_type} have {', '.join(known)}")
-
-
 def arrow_schema(schema: StructType) -> Any:
     """Return the Arrow schema that Spark expects of batches."""
-    return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema, **_IN_UTC)
+
+
+_IN_UTC: dict[str, Any] = {"timezone": "UTC"} if SPARK >= (4, 2) else {}
+"""Times have the zone UTC, which 4.0 and 4.1 need not be told."""
 
 
 class TierfsPartition(InputPartition):
     """The work of one task, as plain data."""
 
 
+class TierfsReader(DataSourceReader):
+    """A planned read. Executors get it without the plan: Spark sends each partition by itself."""
+
+    def __init__(self, form: RowForm, schema: StructType, planned: ReadPlan) -> None:
+        self._form = form
+        self._schema = schema
+        self._place = planned.place
+        self._planned = [TierfsPartition(one) for one in planned.partitions]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_planned": []}
+
+    def partitions(self) -> list[InputPartition]:
+        """Return the plan; Spark makes one empty partition of an empty list."""
+        return list(self._planned)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield batches of one partition, on an executor."""
+        if partition.value is None:
+            return
+        with explained():
+            yield from read_partition(self._form, self._place, self._schema, partition.value)
+
+
+@dataclass(frozen=True, slots=True)
+class StretchReader:
+    """The part of a stream's reader that executors get: partitions bring everything else."""
+
+    schema: StructType
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield batches of one partition."""
+        with explained():
+            form, place, value = partition.value
+            yield from read_partition(form, place, self.schema, value)
+
+
 def read_partition(
-    options: ReadOptions, place: Any, schema: StructType, value: Partition | tuple[SegmentRow, ...]
+    form: RowForm, place: Place, schema: StructType, value: Partition | tuple[SegmentRow, ...]
 ) -> Iterator[Any]:
     """Yield Arrow batches of one partition, on an executor."""
     arrow = arrow_schema(schema)
@@ -279,11 +261,11 @@ def read_partition(
     rows = RowReader(arrow)
     sources = tuple(part.source for part in value.parts)
     with ScanFetcher(place, connections(), sources) as fetcher:
-        if options.row_type is RowType.LINES:
-            yield from rows.lines(fetcher, value, options.lines)
-        elif options.row_type is RowType.BYTES:
-            yield from rows.bytes(fetcher, value, options.block_bytes)
-        elif options.row_type is RowType.ENTRIES:
+        if form.row_type is RowType.LINES:
+            yield from rows.lines(fetcher, value, form.lines)
+        elif form.row_type is RowType.BYTES:
+            yield from rows.bytes(fetcher, value, form.block_bytes)
+        elif form.row_type is RowType.ENTRIES:
             yield from rows.entries(fetcher, value)
         else:
             yield from rows.messages(fetcher, value)

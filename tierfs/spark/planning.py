@@ -11,7 +11,6 @@ from itertools import islice
 from tierfs.app.sources import open_source
 from tierfs.app.store import Store
 from tierfs.errors import InvalidRequest
-from tierfs.holder.verbs import OFFLOAD, perform
 from tierfs.metadata import chains, entries
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
@@ -19,19 +18,12 @@ from tierfs.names import printable
 from tierfs.scan.extents import Place
 from tierfs.scan.planning import Partition, Reach, plan
 from tierfs.scan.selection import PinnedSegment, Pinner, Tail, place_of, select
-from tierfs.spark.options import Bounds, ReadOptions, RowType, StoreOptions
+from tierfs.spark.options import Bounds, ReadOptions, StoreOptions
+from tierfs.spark.row_types import RowType, SegmentRow
 from tierfs.types import ByteRange, SegmentKind
 
 _ROWS_PER_PARTITION = 20_000
 """Segments in one partition of type `segments`."""
-
-
-@dataclass(frozen=True, slots=True)
-class SegmentRow:
-    """The fields of a row of type `segments`."""
-
-    path: str
-    record: SegmentRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +60,8 @@ def plan_read(options: ReadOptions) -> ReadPlan:
 
 def offload_tails(store: Store, options: ReadOptions) -> None:
     """Make every selected byte cold. Raises what offloading raises."""
+    from tierfs.holder.verbs import OFFLOAD, perform  # nothing else of a read does cold work
+
     with store.metadata.read() as txn:
         found = select(txn, options.selection)
         waiting = [path for path, segment in found if chains.cold_end(txn, segment) < segment.length]

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tierfs import names, units
-from tierfs.app.batch_write import Acknowledge
 from tierfs.app.sources import split_url
+from tierfs.app.upload_task import Acknowledge
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import batches
 from tierfs.names import printable
-from tierfs.spark.options import Given, RowType, StoreOptions
+from tierfs.spark.options import Given, StoreOptions
+from tierfs.spark.row_types import RowType
 
 _READ_ONLY = ("endpointUrl", "region", "profile")
 """Options for reaching a bucket by its URL; a store has its own."""

@@ -4,35 +4,29 @@ Spark makes the writer, and commits with it, in two processes of the driver's ma
 one to the other, and to the executors. On an executor, a task's batches become segments below `uploads/`, and the
 driver gets a list of them.
 
-`df.writeStream.format("tierfs")`: each batch of a stream is one commit, exactly once. Spark makes one writer for the
-tasks of a batch, and another for its commit, which gets the job from the tasks. The version of a commit is the
-batch's number, which a restart from the checkpoint repeats. The application is the query's id in the checkpoint,
-unless txnAppId names it: a new checkpoint counts from 0 again, and has another id.
-
 The columns of a data frame that are written, and their bytes: Arrow does it, no row becomes a Python object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import BinaryType, DataType, StringType, StructType
 
-from tierfs.app import batch_write
-from tierfs.app.batch_write import TaskUpload, WriteJob
-from tierfs.errors import Conflict, InvalidRequest
+from tierfs.app.upload_task import TaskUpload, WriteJob
+from tierfs.errors import InvalidRequest
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
 from tierfs.names import join, printable, split
 from tierfs.spark.errors import explained
-from tierfs.spark.options import RowType
 from tierfs.spark.planning import open_store
+from tierfs.spark.row_types import RowType
 from tierfs.spark.write_options import WriteOptions
 from tierfs.tiering.batch_upload import SegmentUpload
 from tierfs.types import MIB
@@ -248,6 +242,8 @@ def require_append(*, overwrite: bool) -> None:
 
 def begin(options: WriteOptions) -> WriteJob:
     """Begin a write, and put one object to prove that executors can. Raises whatever prevents the write."""
+    from tierfs.app import batch_write  # the driver's part, here and below: executors only upload
+
     with open_store(options.where) as store:
         job = batch_write.begin(store, options.application, options.into, version=options.version, seal=options.seal)
         try:
@@ -266,6 +262,8 @@ def commit(
     options: WriteOptions, job: WriteJob, done: Iterable[TaskResult], version: int, query_id: str | None = None
 ) -> None:
     """Make all segments that the tasks of a job uploaded. Raises what the commit raises."""
+    from tierfs.app import batch_write
+
     uploaded = [segment for one in done for segment in one.uploaded]
     _require_own_names(uploaded)
     with open_store(options.where) as store:
@@ -274,6 +272,8 @@ def commit(
 
 def abort(options: WriteOptions, job: WriteJob) -> None:
     """Give up a job."""
+    from tierfs.app import batch_write
+
     with open_store(options.where) as store:
         batch_write.abort(store, job)
 
@@ -292,55 +292,3 @@ def _require_own_names(uploaded: Iterable[UploadedSegment]) -> None:
                 remedy=f"write df.repartition('{SEGMENT}'), or directories of several segments: keyColumn",
             )
         seen.add(one.segment)
-
-
-class TierfsStreamWriter(DataSourceStreamArrowWriter):
-    """One batch of a stream."""
-
-    def __init__(self, options: WriteOptions, schema: StructType, *, overwrite: bool, commits: bool) -> None:
-        """Begin a job, unless it `commits`. Raises the error of the options, columns, the store or its bucket."""
-        require_append(overwrite=overwrite)
-        self._options = options
-        self._columns = Columns.of(options, schema, stream=True)
-        self._job: WriteJob | None = None if commits else begin(options)
-
-    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Upload the rows of one task, on an executor."""
-        with explained():
-            assert self._job is not None  # Spark sends tasks the writer that began a job
-            return write_batches(self._job, self._columns, iterator)
-
-    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Make all segments of a batch, or nothing where it was committed before."""
-        with explained():
-            done = results(messages)
-            application = self._application(done)
-            self._require_newest(application, batchId)
-            query_id = next((one.query_id for one in done if one.query_id), None)
-            commit(self._options, replace(done[0].job, application=application), done, batchId, query_id)
-
-    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Turn the uploads into garbage; if no task ended well, `gc` does, because no report names the job."""
-        with explained():
-            for one in results(messages)[:1]:
-                abort(self._options, one.job)
-
-    def _application(self, done: Sequence[TaskResult]) -> str:
-        """Return the application name for the batches of this stream."""
-        if self._options.application is not None:
-            return self._options.application
-        query_id = next((one.query_id for one in done if one.query_id), None)
-        if query_id is None:
-            raise InvalidRequest("Spark does not give the query's id", remedy="name it: option txnAppId")
-        return f"spark query {query_id}"
-
-    def _require_newest(self, application: str, batch: int) -> None:
-        """Refuse an older batch: Spark repeats only the last, so it is of another checkpoint and would be lost."""
-        with open_store(self._options.where) as store:
-            if not batch_write.is_committed(store, application, batch + 1):
-                return
-        raise Conflict(
-            f"batch {batch + 1} of {printable(application)} was committed before, and here comes batch {batch}: the "
-            "checkpoint is a new or an older one",
-            remedy="write with another txnAppId, or take the checkpoint that belongs to it",
-        )

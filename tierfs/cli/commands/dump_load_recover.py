@@ -263,7 +263,7 @@ def replica(session: Session, bucket: str | None, cold_dir: Path | None, refresh
 
 def _refresh(session: Session) -> None:
     with session.open_store() as store:
-        from tierfs.app.mount import refresh
+        from tierfs.app.replica import refresh
 
         report = refresh(store)
     if report.started_over:

@@ -19,8 +19,9 @@ from tierfs.parallel import OnProgress, unseen
 from tierfs.spark import register
 from tierfs.spark.jobs.table_run import UNNAMED, TableRun
 from tierfs.spark.jobs.tasks import Result, explained, stages_watched
-from tierfs.spark.options import ReadOptions, RowType
+from tierfs.spark.options import ReadOptions
 from tierfs.spark.planning import check
+from tierfs.spark.row_types import RowType
 
 COLUMNS = {
     "target": "string",

@@ -16,15 +16,16 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import Accumulator, TaskContext
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType
 
 from tierfs import names
 from tierfs.app import batch_write
-from tierfs.app.batch_write import Acknowledge, UploadSpec, WriteJob, Written
+from tierfs.app.batch_write import Written
 from tierfs.app.store import Store
+from tierfs.app.upload_task import Acknowledge, UploadSpec, WriteJob
 from tierfs.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, TierfsError
 from tierfs.metadata import directories
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
@@ -32,7 +33,7 @@ from tierfs.metadata.records import IngestedFile
 from tierfs.osio import map_os_errors
 from tierfs.parallel import OnProgress, unseen
 from tierfs.segments.create import CopiedDirectories
-from tierfs.spark.jobs.tasks import Result, TaskError, Tasks, error_text, explained
+from tierfs.spark.jobs.tasks import Counter, Result, TaskError, Tasks, error_text, explained
 from tierfs.types import MIB
 
 TASK_BYTES = 128 * MIB
@@ -227,7 +228,7 @@ def ingest(
     return _committed(store, into, batch, upload, seal=seal, skipped=0)
 
 
-def upload_files(spec: UploadSpec, task: tuple[int, tuple[SourceFile, ...]], done: Accumulator[int]) -> Uploaded:
+def upload_files(spec: UploadSpec, task: tuple[int, tuple[SourceFile, ...]], done: Counter) -> Uploaded:
     """Upload the files of one task, on an executor."""
     number, files = task
     with spec.task(number) as upload:

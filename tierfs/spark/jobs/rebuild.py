@@ -9,7 +9,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from pyspark import Accumulator
 from pyspark.sql import SparkSession
 
 from tierfs.adoption.ledger_read import LostRows, lost_rows, rescan, told
@@ -20,7 +19,7 @@ from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.parallel import OnProgress, unseen
 from tierfs.scan.extents import Place
 from tierfs.scan.selection import place_of
-from tierfs.spark.jobs.tasks import Result, Tasks
+from tierfs.spark.jobs.tasks import Counter, Result, Tasks
 from tierfs.spark.partitions import connections
 
 COLUMNS = {
@@ -67,7 +66,7 @@ def rebuild(spark: SparkSession, store: Store, *, show: OnProgress = unseen) -> 
     return Result(COLUMNS, sorted(rows), {"rebuilt": len(rows) - failed, "failed": failed})
 
 
-def rescan_ledger(place: Place, lost: LostRows, done: Accumulator[int]) -> Rescanned:
+def rescan_ledger(place: Place, lost: LostRows, done: Counter) -> Rescanned:
     """Rescan the ledger of one task, on an executor."""
     try:
         runs = rescan(lost, partial(connections().storage, place), lambda size_bytes, _: done.add(size_bytes))

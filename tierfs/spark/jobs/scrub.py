@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
-from pyspark import Accumulator
 from pyspark.sql import SparkSession
 
 from tierfs.app.store import Store
@@ -32,7 +31,7 @@ from tierfs.scan.scrubbing import (
     waves,
 )
 from tierfs.scan.selection import place_of
-from tierfs.spark.jobs.tasks import Result, Tasks
+from tierfs.spark.jobs.tasks import Counter, Result, Tasks, slots_of
 from tierfs.spark.partitions import connections
 from tierfs.types import MIB, Tier
 
@@ -86,7 +85,7 @@ def scrub(
     judge = _Judge(store)
     sums = ScrubSums(segments=len(segments))
     faults: list[CopyFault] = []
-    slots = spark.sparkContext.defaultParallelism
+    slots = slots_of(spark)
     if partition_bytes is None:
         # Each task begins and ends without others in its process: four a slot, but not too many to begin again.
         partition_bytes = min(max(total_bytes // (_TASKS_PER_SLOT * slots), PARTITION_BYTES), _MOST_PARTITION_BYTES)
@@ -105,7 +104,7 @@ def scrub(
     return Result(COLUMNS, [_row(fault) for fault in found], asdict(sums))
 
 
-def check_copies(place: Place, wanted: tuple[CopyPiece, ...], done: Accumulator[int]) -> CopyReport:
+def check_copies(place: Place, wanted: tuple[CopyPiece, ...], done: Counter) -> CopyReport:
     """Check the copies of one task, on an executor."""
     report = report_of(CopyChecks(place, connections(), wanted).run())
     done.add(sum(one.piece.range.length_bytes for one in wanted))

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from tierfs.errors import AlreadyExists, InvalidRequest, Unavailable
 from tierfs.names import printable
-from tierfs.spark.jobs.tasks import explained
+from tierfs.spark.jobs.tasks import explained, is_classic
 
 UNNAMED = "export"
 """The run of an export that names none: the only one into its target."""
@@ -45,6 +45,11 @@ class TableRun:
     def __init__(self, spark: SparkSession, target: str, run: str) -> None:
         """Raises InvalidRequest for the run's name, and the errors of Spark for the target."""
         check_run(run)
+        if not is_classic(spark):
+            raise InvalidRequest(
+                "an export moves files by the driver's Java, which a session of Spark Connect does not have",
+                remedy="run tierfs pipeline export, or write a frame: spark.read.format('tierfs')…write.parquet(DIR)",
+            )
         self._target, self._run = target, run
         with explained():
             self._jvm: Any = spark.sparkContext._jvm

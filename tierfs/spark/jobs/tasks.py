@@ -1,20 +1,23 @@
 """Runs the tasks of a job, and holds the rows of its result.
 
 Plain data is sent out, plain data returns, and an error of a task is raised as itself. The result has named columns,
-for a terminal, a data frame or a file.
+for a terminal, a data frame or a file. A session of Spark Connect has no RDDs, accumulators and stages: there tasks are
+rows of a data frame, and progress is not shown.
 """
 
 from __future__ import annotations
 
 import csv
 import json
+import pickle
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet
@@ -22,6 +25,7 @@ from py4j.protocol import Py4JError
 from pyspark import Accumulator
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from tierfs.errors import InvalidRequest, TierfsError, Unavailable, named
 from tierfs.names import printable
@@ -32,6 +36,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _LOOK_S = 0.5
+_MANY = 1_000_000
 _TOLD = re.compile(r'tierfs error (\{"kind": .*\})')
 
 _KNOWN = re.compile(r"TierfsException: (.*)")
@@ -42,6 +47,33 @@ class TaskError(Exception):
     """An error of tierfs on its way from a task, as JSON."""
 
 
+class Counter(Protocol):
+    """Takes the bytes that a task has finished."""
+
+    def add(self, term: int) -> None:
+        """Count so many more."""
+
+
+class _Uncounted:
+    """Counts nothing."""
+
+    def add(self, term: int) -> None:
+        """Leave out so many."""
+
+
+def is_classic(spark: SparkSession) -> bool:
+    """Return whether the driver is this process, not a server of Spark Connect."""
+    return isinstance(spark, SparkSession)
+
+
+def slots_of(spark: SparkSession) -> int:
+    """Return how many tasks Spark runs at once, as far as it knows by now."""
+    if is_classic(spark):
+        return spark.sparkContext.defaultParallelism
+    parts = spark.range(_MANY).select(F.spark_partition_id()).distinct()  # a range is cut into as many
+    return parts.count()
+
+
 class Tasks:
     """Runs tasks in one session, and shows their finished bytes."""
 
@@ -49,27 +81,27 @@ class Tasks:
         self._spark = spark
         self._show = show
         self._total_bytes = total_bytes
-        self._done: Accumulator[int] = spark.sparkContext.accumulator(0)
+        self._done: Accumulator[int] | None = spark.sparkContext.accumulator(0) if is_classic(spark) else None
 
-    def run(self, work: Callable[[T, Accumulator[int]], R], wanted: Sequence[T]) -> list[R]:
-        """Return the results of `work` for each item, in order; `work` adds its finished bytes to the accumulator.
+    def run(self, work: Callable[[T, Counter], R], wanted: Sequence[T]) -> list[R]:
+        """Return the results of `work` for each item, in order; `work` adds its finished bytes to the counter.
 
         Raises the error of tierfs that a task raised, Unavailable for all else.
         """
         if not wanted:
             return []
-        done = self._done
-
-        def each(some: Iterable[T]) -> Iterator[R]:
-            for one in some:
-                try:
-                    yield work(one, done)
-                except TierfsError as exc:
-                    raise TaskError(error_text(exc)) from None
-
         with self.watched(), explained():
+            if self._done is None:
+                return self._run_rows(work, wanted)
             spread = self._spark.sparkContext.parallelize(wanted, len(wanted))
-            return list(spread.mapPartitions(each).collect())
+            return list(spread.mapPartitions(partial(_each, work, self._done)).collect())
+
+    def _run_rows(self, work: Callable[[T, Counter], R], wanted: Sequence[T]) -> list[R]:
+        """Run each task as the only row of a partition. Every executor gets all items, and unpickles its own."""
+        numbers = self._spark.range(0, len(wanted), 1, len(wanted))
+        each = partial(_each_row, work, [pickle.dumps(one) for one in wanted])
+        rows = numbers.mapInArrow(each, "number long, result binary").collect()
+        return [pickle.loads(row["result"]) for row in sorted(rows, key=lambda row: int(row["number"]))]
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -90,7 +122,24 @@ class Tasks:
             self._tell()
 
     def _tell(self) -> None:
-        self._show(Progress(min(self._done.value, self._total_bytes), self._total_bytes, ""))
+        if self._done is not None:
+            self._show(Progress(min(self._done.value, self._total_bytes), self._total_bytes, ""))
+
+
+def _each(work: Callable[[T, Counter], R], done: Counter, some: Iterable[T]) -> Iterator[R]:
+    for one in some:
+        try:
+            yield work(one, done)
+        except TierfsError as exc:
+            raise TaskError(error_text(exc)) from None
+
+
+def _each_row(work: Callable[[T, Counter], R], wanted: Sequence[bytes], batches: Iterable[Any]) -> Iterator[Any]:
+    for batch in batches:
+        numbers = batch.column(0).to_pylist()
+        done = _each(work, _Uncounted(), (pickle.loads(wanted[number]) for number in numbers))
+        results = pa.array([pickle.dumps(one) for one in done], pa.binary())
+        yield pa.RecordBatch.from_arrays([batch.column(0), results], ["number", "result"])
 
 
 @contextmanager

@@ -85,7 +85,7 @@ def ingest(
     job = job_of(master, settings)
     check_output(output)
     with running(session, "ingest", job) as (spark, store, show):
-        from tierfs.app.batch_write import Acknowledge
+        from tierfs.app.upload_task import Acknowledge
         from tierfs.spark.jobs.ingest import Batch, ingest_files
         from tierfs.spark.jobs.ingest import ingest as ingest_rows
         from tierfs.spark.jobs.tasks import explained
@@ -217,7 +217,7 @@ def export(
         from tierfs.scan.scrubbing import wanted_segments
         from tierfs.spark.jobs.export import Exporting, IfThere
         from tierfs.spark.jobs.export import export as write
-        from tierfs.spark.options import RowType
+        from tierfs.spark.row_types import RowType
 
         columns = tuple(name for name in partition_by.split(",") if name)
         how = Exporting(RowType(row_type), unbatch, columns, compression, IfThere(if_there or "error"), verify, run)

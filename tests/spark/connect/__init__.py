@@ -1,0 +1,1 @@
+"""Real Spark on real mounts."""

@@ -1,0 +1,115 @@
+"""The Python processes of Spark, one after the other and without its JVM: each gets the pickles that Spark would send.
+
+Spark has a process for the schema, one for the plan and one for each slot of its executors.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+TIMEOUT_S = 60
+
+_START = """
+import io, json, pickle, sys, time
+from pathlib import Path
+import pyspark.sql.datasource, pyspark.sql.types
+from pyspark.cloudpickle import dumps
+from pyspark.serializers import CPickleSerializer
+given, out = Path(sys.argv[1]), Path(sys.argv[2])
+before, began_s = set(sys.modules), time.process_time()
+"""
+_END = "\nprint(json.dumps([sorted(set(sys.modules) - before), time.process_time() - began_s]))"
+
+_SCHEMA = """
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark_tierfs import DefaultSource
+source = DefaultSource(CaseInsensitiveDict(json.loads(given.read_text())))
+out.write_bytes(dumps((source, source.schema())))
+"""
+_PLAN = """
+source, schema = pickle.loads(given.read_bytes())
+reader = source.reader(schema)
+out.write_bytes(dumps((source, reader, reader.partitions())))
+"""
+_TASK = """
+source, reader, partitions = pickle.loads(given.read_bytes())
+rows = [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
+out.write_text(json.dumps(rows))
+"""
+_STREAM = """
+source, schema = pickle.loads(given.read_bytes())
+reader = source.streamReader(schema)
+start = reader.initialOffset()
+partitions = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
+out.write_bytes(dumps((source, reader, partitions)))
+"""
+_WRITE = """
+from pyspark.sql.datasource import CaseInsensitiveDict
+from pyspark_tierfs import DefaultSource
+source = DefaultSource(CaseInsensitiveDict(json.loads(given.read_text())))
+schema = pyspark.sql.types.StructType().add("value", "string")
+out.write_bytes(dumps((source, source.writer(schema, overwrite=False))))
+"""
+_UPLOAD = """
+import pyarrow
+source, writer = pickle.loads(given.read_bytes())
+out.write_bytes(dumps((writer, writer.write(iter([pyarrow.RecordBatch.from_pydict({"value": ["one", "two"]})])))))
+"""
+_COMMIT = """
+writer, message = pickle.loads(given.read_bytes())
+writer.commit([message])
+"""
+
+
+@dataclass(frozen=True)
+class SparkProcess:
+    """What a process took beside what Spark itself imports in it."""
+
+    modules: list[str]
+    cpu_s: float
+
+    def of(self, names: tuple[str, ...]) -> list[str]:
+        """Its modules in these packages."""
+        return [name for name in self.modules if any(f"{name}.".startswith(f"{one}.") for one in names)]
+
+
+def run(code: str, own: str, given: Path, out: Path) -> SparkProcess:
+    """Run one of them. `own`: the module of Spark that it would be."""
+    words = [sys.executable, "-c", f"import {own}\n{_START}{code}{_END}", str(given), str(out)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
+    assert done.returncode == 0, done.stderr
+    return SparkProcess(*json.loads(done.stdout))
+
+
+def schema(given: Path, out: Path) -> SparkProcess:
+    """Make the source out of its options."""
+    return run(_SCHEMA, "pyspark.sql.worker.create_data_source", given, out)
+
+
+def plan(given: Path, out: Path, *, stream: bool = False) -> SparkProcess:
+    """Plan a read."""
+    return run(_STREAM if stream else _PLAN, "pyspark.sql.worker.plan_data_source_read", given, out)
+
+
+def task(given: Path, out: Path) -> SparkProcess:
+    """Read all partitions, on an executor."""
+    return run(_TASK, "pyspark.worker, pyspark.sql.worker.plan_data_source_read", given, out)
+
+
+def write(given: Path, out: Path) -> SparkProcess:
+    """Begin a write of lines."""
+    return run(_WRITE, "pyspark.sql.worker.write_into_data_source", given, out)
+
+
+def upload(given: Path, out: Path) -> SparkProcess:
+    """Write two lines, on an executor."""
+    return run(_UPLOAD, "pyspark.worker, pyspark.sql.worker.write_into_data_source", given, out)
+
+
+def commit(given: Path, out: Path) -> SparkProcess:
+    """End the write."""
+    return run(_COMMIT, "pyspark.sql.worker.commit_data_source_write", given, out)

@@ -1,0 +1,62 @@
+"""Each Python process of Spark imports its own part of tierfs: a new one pays for it before its first byte."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests import spark_processes
+from tierfs.app.store import open_store
+from tierfs.bench.run import fill
+from tierfs.scan.selection import Selection, select
+from tierfs.setup.create import ColdChoice, init_store
+
+OTHERS = ("trio", "pyfuse3", "click", "rich", "pydantic", "botocore", "tierfs.fuse", "tierfs.holder", "tierfs.tiering")
+"""The mount, the holder, the command line; of a provider only what is asked."""
+
+ARROW = ("pyarrow", "numpy", "pandas")
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    init_store(path, ColdChoice())
+    with open_store(path) as store:
+        fill(store.engine, "d/s", iter([b"one\ntwo\n"]))
+    file = tmp_path / "options"
+    file.write_text(json.dumps({"store": str(path), "path": "d"}))
+    return file
+
+
+def test_the_schema_needs_metadata_alone(options: Path) -> None:
+    process = spark_processes.schema(options, options.parent / "source")
+    assert process.of((*OTHERS, *ARROW, "tierfs.recovery")) == []
+    assert len(process.of(("tierfs",))) < 95
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["batch", "stream"])
+def test_a_task_of_a_read_needs_partitions_and_the_scan_alone(options: Path, *, stream: bool) -> None:
+    at = options.parent
+    spark_processes.schema(options, at / "source")
+    plan = spark_processes.plan(at / "source", at / "planned", stream=stream)
+    task = spark_processes.task(at / "planned", at / "rows")
+    assert [row["value"] for row in json.loads((at / "rows").read_text())] == ["one", "two"]
+    assert plan.of((*OTHERS, "pandas", "tierfs.recovery")) == []
+    assert task.of((*OTHERS, "pandas", "tierfs.app", "tierfs.recovery", "tierfs.settings")) == []
+    assert len(plan.of(("tierfs",))) < 105
+    assert len(task.of(("tierfs",))) < 82
+
+
+def test_a_task_of_a_write_needs_uploads_alone(options: Path) -> None:
+    at = options.parent
+    options.write_text(json.dumps({**json.loads(options.read_text()), "path": "out"}))
+    spark_processes.write(options, at / "job")
+    task = spark_processes.upload(at / "job", at / "uploaded")
+    others = ("tierfs.holder", "tierfs.garbage", "tierfs.segments", "tierfs.recovery", "tierfs.app.batch_write")
+    assert task.of((*OTHERS[:-2], *others)) == []
+    assert len(task.of(("tierfs",))) < 110
+    spark_processes.commit(at / "uploaded", at / "end")
+    with open_store(at / "store") as store, store.metadata.read() as txn:
+        assert [segment.length for _, segment in select(txn, Selection(("out",)))] == [len(b"one\ntwo\n")]

@@ -1,0 +1,103 @@
+"""Keep replicas up to date, and keep one on this machine for each bucket that is read by its URL.
+
+The replica of a bucket lies in a private directory of the machine's temporary files and is brought up to date each time
+it is opened; it may be removed at any time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from tierfs import osio
+from tierfs.app.store import Store, open_store
+from tierfs.errors import InvalidRequest, PermissionDenied
+from tierfs.holder import lock
+from tierfs.holder.lock import HeldElsewhere
+from tierfs.metadata.store import new_id
+from tierfs.recovery.replica import Follower, Refreshed, create_replica
+from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME
+from tierfs.setup.create import ColdChoice
+from tierfs.store_paths import StorePaths
+
+_KEY_DIGITS = 32
+
+
+def refresh(store: Store) -> Refreshed:
+    """Bring a replica up to date now. Raises HeldElsewhere when another process does so by itself."""
+    if not store.is_replica:
+        raise InvalidRequest("this store is not a replica: it owns its bucket, and has nothing to fetch from there")
+    with lock.hold(store.paths.holder, store.clock):
+        return follower_of(store).refresh()
+
+
+def follower_of(store: Store) -> Follower:
+    """Make what keeps a replica up to date, connected as the settings say now."""
+    location = store.cold_location
+    assert location is not None
+    return Follower(store.metadata, store.storage_of(location.id), location)
+
+
+def refresh_source(store: Store) -> None:
+    """Bring the replica of a bucket up to date, with one listing where nothing is new; other stores need no refresh.
+
+    Raises what the storage raises.
+    """
+    if store.is_replica:
+        with suppress(HeldElsewhere):  # another process brings it up to date at this moment
+            refresh(store)
+
+
+def open_replica(url: str, *, endpoint_url: str | None, region: str | None, profile: str | None) -> Store:
+    """Open the replica of a bucket on this machine, brought up to date; it is made where there is none."""
+    choice = _choice(url, endpoint_url, region, profile)
+    path = _replica_path(choice)
+    if not StorePaths(path).settings.is_file():
+        _create(path, choice)
+        return open_store(path)
+    store = open_store(path)
+    try:
+        refresh_source(store)
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _choice(url: str, endpoint_url: str | None, region: str | None, profile: str | None) -> ColdChoice:
+    scheme, _, rest = url.partition("://")
+    if scheme == S3_SCHEME:
+        return ColdChoice(bucket_url=url, endpoint_url=endpoint_url, region=region, profile=profile)
+    if f"{scheme}:" == FILE_SCHEME and rest.startswith("/"):
+        return ColdChoice(cold_dir=Path(rest))
+    raise InvalidRequest(f"{url} is not a store", remedy="name its directory, or its bucket: s3://BUCKET/PREFIX")
+
+
+def _create(path: Path, choice: ColdChoice) -> None:
+    """Make the replica beside its place and move it there: of two processes one is first, and both may use it."""
+    making = path.with_name(f"{path.name}.{new_id()}")
+    try:
+        create_replica(making, choice, lambda _: None)
+        try:
+            making.rename(path)
+        except OSError:
+            if not StorePaths(path).settings.is_file():
+                raise
+    finally:
+        shutil.rmtree(making, ignore_errors=True)
+
+
+def _replica_path(choice: ColdChoice) -> Path:
+    place = (choice.bucket_url, choice.cold_dir, choice.endpoint_url, choice.region, choice.profile)
+    key = hashlib.sha256(repr(place).encode()).hexdigest()[:_KEY_DIGITS]
+    root = Path(tempfile.gettempdir()) / f"tierfs-replicas-{os.geteuid()}"
+    try:
+        osio.private_directory(root)
+    except PermissionError as exc:
+        text = f"{root} is no place for a replica: {exc.strerror}"
+        raise PermissionDenied(text, remedy="remove it, or set TMPDIR to a directory of your own") from exc
+    return root / key

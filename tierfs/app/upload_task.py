@@ -1,0 +1,117 @@
+"""A distributed write as its executors see it: plain data of the job, and the uploads of one task.
+
+Executors import this, and nothing of the store that the driver opens (`batch_write`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tierfs import names
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.config import ColdSettings
+from tierfs.metadata.ledger_and_batch_records import NO_FILE, UploadedSegment
+from tierfs.metadata.records import IngestedFile, LocationRecord
+from tierfs.metrics import NullMetrics
+from tierfs.setup import connect
+from tierfs.tiering.batch_upload import SegmentUpload, UploadPlan
+
+
+class Acknowledge(StrEnum):
+    """The durability at which a commit is reported."""
+
+    JOURNAL = "journal"
+    """The bucket's journal names every segment, so that the write outlives this disk."""
+    LOCAL = "local"
+    """The store's metadata name them; one attempt to publish is made, and its failure is only logged."""
+
+
+@dataclass(frozen=True, slots=True)
+class UploadSpec:
+    """One job, as its executors see it. It has no credentials: they are those of the executor's environment."""
+
+    plan: UploadPlan
+    location: LocationRecord
+    cold: ColdSettings
+    store: Path
+    """The base of a cold tier that is a directory; executors must see it at the same path."""
+    into: str
+
+    @contextmanager
+    def task(self, partition: int) -> Iterator[TaskUpload]:
+        """Connect for the uploads of one task. An error inside the block deletes all that the task uploaded."""
+        storage = connect.connect(self.location, self.store, self.cold, NullMetrics(), sweeps=False)
+        try:
+            task = TaskUpload(storage, self, partition)
+            try:
+                yield task
+            except BaseException:
+                task.abort()
+                raise
+            task.abort_unfinished()
+        finally:
+            storage.close()
+
+
+class TaskUpload:
+    """The segments that one task writes. Not thread-safe."""
+
+    def __init__(self, storage: ChunkStorage, spec: UploadSpec, partition: int) -> None:
+        self._storage = storage
+        self._spec = spec
+        self._partition = partition
+        self._uploads: list[SegmentUpload] = []
+
+    def open(self, name: str, file: IngestedFile = NO_FILE) -> SegmentUpload:
+        """Begin a segment, named relative to the directory that the job writes to; `finish` it.
+
+        Each one that is open holds up to `plan.object_bytes` in memory. Raises InvalidRequest for an impossible name.
+        """
+        full = names.join((*names.split(self._spec.into), *names.split(name)))
+        upload = SegmentUpload(self._storage, self._spec.plan, self._partition, full, file)
+        self._uploads.append(upload)
+        return upload
+
+    def limit_memory(self, limit_bytes: int) -> None:
+        """Send what the largest open segments gathered until no more than so much is in memory."""
+        gathered_bytes = sum(upload.gathered_bytes for upload in self._uploads)
+        if gathered_bytes <= limit_bytes:
+            return
+        for upload in sorted(self._uploads, key=lambda upload: upload.gathered_bytes, reverse=True):
+            gathered_bytes -= upload.gathered_bytes
+            upload.send()
+            if gathered_bytes <= limit_bytes // 2:
+                return
+
+    def finish(self) -> tuple[UploadedSegment, ...]:
+        """Finish every segment that is open; return all of the task's, for the driver to commit."""
+        return tuple(upload.finish() for upload in self._uploads)
+
+    def abort(self) -> None:
+        """Delete all that the task uploaded, as far as that is possible."""
+        for upload in self._uploads:
+            upload.discard()
+
+    def abort_unfinished(self) -> None:
+        """Delete the segments that were not finished."""
+        for upload in self._uploads:
+            upload.abort()
+
+
+@dataclass(frozen=True, slots=True)
+class WriteJob:
+    """One write of an application. Picklable."""
+
+    application: str
+    seal: bool
+    upload: UploadSpec
+    """For executors."""
+
+    @property
+    def id(self) -> str:
+        """Names the job's objects, `uploads/<id>/…`."""
+        return self.upload.plan.job

@@ -1,0 +1,120 @@
+"""The types of rows, their columns as Spark's schemas, and what a task knows of the rows it makes.
+
+Each Python process of Spark imports this: those that plan make no batches, and those that make batches do not plan. So
+it needs no Arrow, whose import takes longer than a plan.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from pyspark.sql.types import (
+    BinaryType,
+    BooleanType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from tierfs.errors import InvalidRequest
+from tierfs.metadata.records import SegmentRecord
+from tierfs.names import printable
+from tierfs.scan.line_format import LineFormat
+
+
+class RowType(StrEnum):
+    """The kind of a row."""
+
+    LINES = "lines"
+    BYTES = "bytes"
+    ENTRIES = "entries"
+    MESSAGES = "messages"
+    SEGMENTS = "segments"
+
+
+@dataclass(frozen=True, slots=True)
+class RowForm:
+    """How a task makes rows of bytes."""
+
+    row_type: RowType
+    lines: LineFormat
+    block_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRow:
+    """The fields of a row of type `segments`."""
+
+    path: str
+    record: SegmentRecord
+
+
+_ENTRY: dict[str, DataType] = {
+    "ledger_id": LongType(),
+    "entry_id": LongType(),
+    "offset": LongType(),
+    "payload": BinaryType(),
+}
+
+_COLUMNS: dict[RowType, dict[str, DataType]] = {
+    RowType.LINES: {"value": StringType(), "segment": StringType(), "offset": LongType()},
+    RowType.BYTES: {"segment": StringType(), "offset": LongType(), "length": LongType(), "content": BinaryType()},
+    RowType.ENTRIES: {**_ENTRY, "segment": StringType()},
+    RowType.MESSAGES: {
+        "ledger_id": LongType(),
+        "entry_id": LongType(),
+        "batch_index": IntegerType(),
+        "key": StringType(),
+        "payload": BinaryType(),
+        "publish_time": TimestampType(),
+        "event_time": TimestampType(),
+        "producer_name": StringType(),
+        "sequence_id": LongType(),
+        "properties": MapType(StringType(), StringType()),
+        "segment": StringType(),
+    },
+    RowType.SEGMENTS: {
+        "segment": StringType(),
+        "kind": StringType(),
+        "start_offset": LongType(),
+        "length": LongType(),
+        "sealed": BooleanType(),
+        "local_bytes": LongType(),
+        "cold_bytes": LongType(),
+        "local_chunks": LongType(),
+        "cold_chunks": LongType(),
+        "created": TimestampType(),
+        "modified": TimestampType(),
+        "generation": LongType(),
+        "segment_id": LongType(),
+    },
+}
+
+
+def default_schema(row_type: RowType) -> StructType:
+    """Return all columns of a type."""
+    return StructType([StructField(name, kind) for name, kind in _COLUMNS[row_type].items()])
+
+
+def require_columns(row_type: RowType, schema: StructType) -> None:
+    """Raise InvalidRequest for a column that rows of this type do not have, or have as another type."""
+    known = _COLUMNS[row_type]
+    for field in schema.fields:
+        if field.name not in known:
+            raise InvalidRequest(
+                f"rows of type {row_type} have no column {printable(field.name)}",
+                remedy=f"they have {', '.join(known)}",
+            )
+        if field.dataType != known[field.name]:
+            wanted = known[field.name].simpleString()
+            raise InvalidRequest(
+                f"the column {field.name} is {wanted}, not {field.dataType.simpleString()}", remedy="cast it afterwards"
+            )
+    if not schema.fields:
+        raise InvalidRequest("the schema has no column", remedy=f"rows of type {row_type} have {', '.join(known)}")

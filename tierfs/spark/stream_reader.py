@@ -1,0 +1,146 @@
+"""`readStream.format("tierfs")` on the driver, which keeps the store open and decides the ends of batches.
+
+Needs PySpark 4.2: before, Spark does not say where a batch begins.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from tierfs.app.store import Store
+from tierfs.errors import Unavailable
+from tierfs.scan.planning import plan
+from tierfs.scan.selection import Tail
+from tierfs.scan.stream import Stream
+from tierfs.scan.stream_plan import StreamOffset
+from tierfs.spark.errors import explained
+from tierfs.spark.options import Starting, StreamOptions
+from tierfs.spark.partitions import StretchReader, TierfsPartition, connections
+from tierfs.spark.planning import offload_tails, open_store, reach_of
+from tierfs.spark.row_types import require_columns
+
+log = logging.getLogger(__name__)
+
+_REFRESH_S = 1.0
+"""Minimum time between listings of a bucket: Spark asks an idle source a hundred times a second (a guess)."""
+
+Offset = dict[str, Any]
+
+
+class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One for a query on the driver; executors get a StretchReader in its place.
+
+    Nothing fails while it is made: Spark would hide the error in one of its own.
+    """
+
+    def __init__(self, given: Mapping[str, str], schema: StructType) -> None:
+        self._given = dict(given)
+        self._schema = schema
+        self._opened: _Opened | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return StretchReader, (self._schema,)
+
+    def initialOffset(self) -> Offset:
+        """Return the offset before everything, or after it."""
+        with explained():
+            opened = self._open()
+            if opened.options.pace.starting is Starting.LATEST:
+                return opened.stream.latest().as_json()
+            return opened.stream.earliest().as_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit of maxBytesPerTrigger."""
+        with explained():
+            limit = StreamOptions.of(self._given).pace.max_bytes
+            return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """Return the offset after the next batch; `start` if there is nothing to read."""
+        with explained():
+            opened = self._open()
+            opened.refresh()
+            limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+            return opened.stream.next_offset(StreamOffset.of(start), limit_bytes).as_json()
+
+    def reportLatestOffset(self) -> Offset:
+        """Return the store's present end, for the query's progress."""
+        with explained():
+            return self._open().stream.reaches().as_json()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Read no further than the store's present end."""
+        with explained():
+            opened = self._open()
+            opened.refresh()
+            opened.stream.freeze()
+
+    def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
+        """Return the stretches between two offsets, as tasks."""
+        with explained():
+            opened = self._open()
+            place, pinned = opened.stream.pinned(StreamOffset.of(start), StreamOffset.of(end))
+            read = opened.options.read
+            return [TierfsPartition((read.form, place, one)) for one in plan(pinned, read.sizes, reach_of(read))]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Yield batches of one partition; executors do it by a StretchReader."""
+        return StretchReader(self._schema).read(partition)
+
+    def stop(self) -> None:
+        """Close the store."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
+    def _open(self) -> _Opened:
+        if self._opened is None:
+            options = StreamOptions.of(self._given)
+            require_columns(options.read.row_type, self._schema)
+            self._opened = _Opened(options, open_store(options.read.where))
+        return self._opened
+
+
+class _Opened:
+    """The store of a running query."""
+
+    def __init__(self, options: StreamOptions, store: Store) -> None:
+        self.options = options
+        self._store = store
+        settings, read = store.settings.cold, options.stream_read()
+        self.stream = Stream(store.metadata, str(store.path), settings, connections(), read)
+        self._offloaded = -1
+        """The transaction before the last offload."""
+        self._refreshed_s = time.monotonic()
+
+    def refresh(self) -> None:
+        """Take in what is new in the bucket, and offload what is not there, if wanted.
+
+        A bucket that does not answer ends no query: bytes already listed are read meanwhile.
+        """
+        store = self._store
+        now_s = time.monotonic()
+        if store.is_replica and now_s - self._refreshed_s >= _REFRESH_S:
+            from tierfs.app.replica import refresh_source  # what only a replica needs, as in app.sources
+
+            self._refreshed_s = now_s
+            try:
+                refresh_source(store)
+            except Unavailable as exc:
+                log.warning("nothing new is read: %s", exc)
+        elif self.options.read.tail is Tail.OFFLOAD and not store.is_replica:
+            transaction = store.metadata.last_transaction_id()
+            if transaction != self._offloaded:
+                offload_tails(store, self.options.read)
+                self._offloaded = transaction
+
+    def close(self) -> None:
+        """Close the store."""
+        self._store.close()
