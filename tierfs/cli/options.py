@@ -79,8 +79,10 @@ def is_terminal() -> bool:
 def ask(verb: str, question: str) -> None:
     """Return after a yes; exit with 1 after a no. Raises InvalidRequest without a terminal."""
     if not is_terminal():
+        session = click.get_current_context().ensure_object(Session)
         raise InvalidRequest(
-            f"{verb} needs a confirmation, and there is no terminal: {question}", remedy=f"to confirm: {verb} --yes"
+            f"{verb} needs a confirmation, and there is no terminal: {question}",
+            remedy=f"to confirm: {session.command_with('--yes')}",
         )
     if not click.confirm(question, err=True):
         click.echo("nothing was changed", err=True)

@@ -86,7 +86,7 @@ def _from_objects(session: Session, path: Path, choice: ColdChoice, show: OnProg
         if not yes:
             raise InvalidRequest(
                 f"there is {journal}; --from-objects ignores it",
-                remedy="try without --from-objects first; to ignore it add: --yes",
+                remedy=f"try without --from-objects first; to ignore it: {session.command_with('--yes')}",
             )
         session.note(f"ignoring {journal}")
 
