@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -50,6 +51,27 @@ def test_an_append_after_a_load_leaves_newer_bytes_in_their_file(path: Path, tmp
     tierfs("append", "t", store=path, stdin=b"!")
     assert tierfs("cat", "t", store=path).out == "known!"
     assert newer[0].read_bytes() == b"known and newer"
+
+
+ENGINES_WORDS = re.compile(r"\b(slots?|entry|entries|rows?|outbox|fenced|intents?)\b")
+
+
+def test_people_read_of_segments_and_bytes_not_of_the_engine(path: Path, tmp_path: Path) -> None:
+    cold, new = tmp_path / "cold", tmp_path / "new"
+    printed = [tierfs("dump", tmp_path / "file", store=path)]
+    assert printed[-1].out.startswith(f"wrote {tmp_path}/file: 1 segment in 2 directories, 3 chunks\n  store ")
+    printed.append(tierfs("load", tmp_path / "file", store=tmp_path / "loaded", check=False))
+    assert printed[-1].out.startswith(f"loaded {tmp_path}/file: 1 segment in 2 directories, 3 chunks\n  store ")
+    printed.append(tierfs("recover", "--cold-dir", cold, store=new, check=False))
+    assert printed[-1].out.startswith(f"recovered 1 segment from the journal of file:{cold}\n")
+    shutil.rmtree(new)
+    printed.append(tierfs("recover", "--from-objects", "--cold-dir", cold, store=new, check=False))
+    assert " updates, the newest is " in printed[-1].err
+    printed.append(tierfs("recover", "--from-objects", "--yes", "--cold-dir", cold, store=new, check=False))
+    assert f"{new} is the store of the bucket now" in printed[-1].out
+    assert [done.code for done in printed] == [0, 0, 0, 2, 0]
+    for done in printed:
+        assert ENGINES_WORDS.findall(done.out + done.err) == [], done
 
 
 @pytest.mark.parametrize("verb", ["load", "repair"])
