@@ -4,6 +4,7 @@
       InvalidRequest      fix the request                       EINVAL   exit 2
         NotDirectory      a path runs through a segment         ENOTDIR  exit 2
         IsDirectory       a directory where a segment is meant  EISDIR   exit 2
+        NoColdTier        the store has none                    EINVAL   exit 2
       NotFound            the name does not exist               ENOENT   exit 3
       PermissionDenied    ask the owner                         EACCES   exit 4
       Conflict            another was first; look again         EBUSY    exit 5
@@ -70,6 +71,16 @@ class IsDirectory(InvalidRequest):
     """The path names a directory where a segment is needed."""
 
     errno = _errno.EISDIR
+
+
+class NoColdTier(InvalidRequest):
+    """`what` needs a cold tier, and the store was made without one."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} needs a cold tier, and this store has none",
+            remedy="give it one: tierfs config set cold.url=URL",
+        )
 
 
 class NotFound(TierfsError):

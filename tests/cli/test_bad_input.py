@@ -180,11 +180,10 @@ def test_ranges_outside_the_segment(store: Path) -> None:
     refused(fails("cat", "s", "--from", "many", store=store), 2, "is not a size")
 
 
-def test_without_a_cold_tier(tmp_path: Path) -> None:
+def test_bytes_are_read_without_a_cold_tier(tmp_path: Path) -> None:
     store = tmp_path / "s"
     tierfs("-q", "init", "--cold", "none", store=store)
     tierfs("append", "s", store=store, stdin=b"abc")
-    refused(fails("offload", store=store), 11, "needs a cold tier")
     assert tierfs("cat", "s", store=store).out == "abc"
 
 
@@ -279,3 +278,24 @@ def test_ignoring_a_journal_can_be_pasted(tmp_path: Path) -> None:
     command = refused.err.splitlines()[1].partition("to ignore it: ")[2]
     done = subprocess.run(["bash", "-euc", command], capture_output=True, text=True, check=False)
     assert (done.returncode, new.is_dir()) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("offload",),
+        ("evict", "s"),
+        ("consolidate",),
+        ("ledger", "offload", "m"),
+        ("dump", "s", "--to-bucket"),
+        ("load", "dumps/1-2"),
+        ("gc",),
+    ],
+)
+def test_a_store_without_a_cold_tier_is_told_to_get_one(tmp_path: Path, words: tuple[str, ...]) -> None:
+    store = tmp_path / "alone"
+    tierfs("-q", "init", "--cold", "none", store=store)
+    tierfs("append", "s", store=store, stdin=b"bytes")
+    tierfs("ledger", "append", "m", store=store, stdin=b"entry")
+    done = fails(*words, store=store)
+    refused(done, 2, "needs a cold tier, and this store has none (NoColdTier", "tierfs config set cold.url=URL")

@@ -14,7 +14,7 @@ import click
 from tierfs import units
 from tierfs.app.store import Store
 from tierfs.cli.session import Session
-from tierfs.errors import Conflict, InvalidRequest, StorageFull, Unavailable
+from tierfs.errors import Conflict, InvalidRequest, NoColdTier, StorageFull, Unavailable
 from tierfs.types import ReadPriority
 
 
@@ -162,7 +162,7 @@ class Room:
                 freed = verbs.make_room(self._store, segment)
             except HeldElsewhere:
                 return False
-            except (Conflict, Unavailable) as exc:
+            except (Conflict, Unavailable, NoColdTier) as exc:
                 self._warn_once(f"nothing can be evicted: {exc}")
                 return False
             self._evictions += freed > 0
