@@ -74,13 +74,7 @@ class IsDirectory(InvalidRequest):
 
 
 class NoColdTier(InvalidRequest):
-    """`what` needs a cold tier, and the store was made without one."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(
-            f"{what} needs a cold tier, and this store has none",
-            remedy="give it one: tierfs config set cold.url=URL",
-        )
+    """The request needs a cold tier, and the store was made without one."""
 
 
 class NotFound(TierfsError):
@@ -174,6 +168,12 @@ class Closed(TierfsError):
 
     errno = _errno.EBADF
     exit_code = 70
+
+
+def no_cold_tier(what: str) -> NoColdTier:
+    """Return the error of `what`, which needs a cold tier, in a store without one."""
+    remedy = "give it one: tierfs config set cold.url=URL"
+    return NoColdTier(f"{what} needs a cold tier, and this store has none", remedy=remedy)
 
 
 def unexpected(error: Exception, what: str) -> TierfsError:

@@ -25,7 +25,7 @@ from tierfs.app import verbs
 from tierfs.app.store import Store
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.config import ColdSettings
-from tierfs.errors import Fenced, InvalidRequest, NoColdTier, TierfsError, Unavailable
+from tierfs.errors import Fenced, InvalidRequest, TierfsError, Unavailable, no_cold_tier
 from tierfs.holder.lock import HeldElsewhere
 from tierfs.holder.verbs import holding
 from tierfs.metadata import batches
@@ -233,7 +233,7 @@ def is_committed(store: Store, application: str, version: int) -> bool:
 def _jobs(store: Store) -> BatchJobs:
     location_id = store.cold_location_id
     if location_id is None:
-        raise NoColdTier(_WHAT)
+        raise no_cold_tier(_WHAT)
     return BatchJobs(store.metadata, store.storage_of(location_id), location_id)
 
 

@@ -20,7 +20,7 @@ from tierfs import settings
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import Settings
-from tierfs.errors import InvalidRequest, NoColdTier, NotFound
+from tierfs.errors import InvalidRequest, NotFound, no_cold_tier
 from tierfs.journal.owner_watch import OwnerWatch
 from tierfs.metadata import tables
 from tierfs.metadata.records import LocationRecord
@@ -240,7 +240,7 @@ class Store:
 
         location_id = self.cold_location_id
         if location_id is None:
-            raise NoColdTier(what)
+            raise no_cold_tier(what)
         storage = self.storage_of(location_id)
         publisher = Publisher(self.metadata, storage)
         cold = ColdTier(location_id, storage, publisher.require_recent_ownership)

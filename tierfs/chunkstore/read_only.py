@@ -64,7 +64,7 @@ class ReadOnlyStorage(_ReadOnly, Wrapped):
         raise _refusal(self, upload.name)
 
     def _call(self, verb: str, name: str, function: Callable[[], _Result]) -> _Result:
-        """Name a foreign place that does not answer, adopted or to be: a user would look at the store's own tier first."""
+        """Name the foreign place when it does not answer: a user would look at the store's own tier first."""
         try:
             return function()
         except Unavailable as exc:

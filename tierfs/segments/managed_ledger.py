@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tierfs import names
 from tierfs.checksum import Buffer
-from tierfs.errors import Closed, InvalidRequest, NoColdTier, NotFound, Sealed
+from tierfs.errors import Closed, InvalidRequest, NotFound, Sealed, no_cold_tier
 from tierfs.metadata import directories
 from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import SegmentRecord
@@ -138,7 +138,7 @@ class ManagedLedger:
         """
         self._require_open()
         if self._offloader is None:
-            raise NoColdTier(f"offload of managed ledger {printable(self.path)}")
+            raise no_cold_tier(f"offload of managed ledger {printable(self.path)}")
         return self._offloader(self.path, before)
 
     def close(self) -> None:
