@@ -72,16 +72,15 @@ class Reader:
         """
         self._path = path
         self._directory = directory
-        self._replace = replace or {}
+        self._replace = {"": "", **(replace or {})}
         self._env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **(env or {})}
         self.names: dict[str, Any] = {"__name__": "__main__", **(names or {})}
         self._printed = ""
 
     def run(self) -> int:
         """Run all blocks; returns how many. Raises AssertionError naming the line where one prints something else."""
-        document = self._path.read_text()
-        for original, here in self._replace.items():
-            document = document.replace(original, here)
+        longest_first = "|".join(re.escape(text) for text in sorted(self._replace, key=len, reverse=True))
+        document = re.sub(longest_first, lambda match: self._replace[match[0]], self._path.read_text())
         done = 0
         with contextlib.chdir(self._directory), Shell(self._directory, self._env) as shell:
             for block in blocks_of(document):
