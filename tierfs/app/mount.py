@@ -23,6 +23,7 @@ from tierfs.fuse.session import MountSession
 from tierfs.fuse.stats import BackgroundView, Observation, Sources
 from tierfs.garbage import ballast
 from tierfs.holder import lock
+from tierfs.holder.lock import HeldElsewhere
 from tierfs.holder.loop import AloneTask, HolderTask, HolderTools, ReplicaTask, WriterTask
 from tierfs.holder.status import advisory_fence_warning, samples_of
 from tierfs.holder.tasks import BackgroundThreads
@@ -55,11 +56,17 @@ def holder_task_of(store: Store, threads: BackgroundThreads) -> HolderTask:
 
 
 def refresh(store: Store) -> Refreshed:
-    """Bring a replica up to date now. Raises HeldElsewhere when another process does so by itself."""
+    """Bring a replica up to date now. Raises HeldElsewhere, saying so, when another process does it by itself."""
     if not store.is_replica:
         raise InvalidRequest("this store is not a replica: it owns its bucket, and has nothing to fetch from there")
-    with lock.hold(store.paths.holder, store.clock):
-        return follower_of(store).refresh()
+    try:
+        with lock.hold(store.paths.holder, store.clock):
+            return follower_of(store).refresh()
+    except HeldElsewhere as exc:
+        every_s = store.settings.background.replica_refresh_s
+        raise HeldElsewhere(
+            str(exc), remedy=f"nothing is to be done: it follows the bucket, every {every_s:g} s"
+        ) from exc
 
 
 def follower_of(store: Store) -> Follower:

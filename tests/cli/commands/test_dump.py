@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
+from tierfs.clock import SystemClock
+from tierfs.holder import lock
 from tierfs.setup.create import ColdChoice, init_store
+from tierfs.store_paths import StorePaths
 
 
 @pytest.fixture
@@ -51,6 +54,15 @@ def test_an_append_after_a_load_leaves_newer_bytes_in_their_file(path: Path, tmp
     tierfs("append", "t", store=path, stdin=b"!")
     assert tierfs("cat", "t", store=path).out == "known!"
     assert newer[0].read_bytes() == b"known and newer"
+
+
+def test_a_replica_that_a_mount_follows_needs_no_refresh(path: Path, tmp_path: Path) -> None:
+    replica = tmp_path / "replica"
+    tierfs("-q", "replica", "--cold-dir", tmp_path / "cold", store=replica)
+    assert tierfs("replica", "--refresh", store=replica).out == "nothing new after slot 2\n"
+    with lock.hold(StorePaths(replica).holder, SystemClock()):
+        refused = tierfs("replica", "--refresh", store=replica, check=False)
+    assert (refused.code, "nothing is to be done: it follows the bucket, every 5 s" in refused.err) == (5, True)
 
 
 ENGINES_WORDS = re.compile(r"\b(slots?|entry|entries|rows?|outbox|fenced|intents?)\b")
