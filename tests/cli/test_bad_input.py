@@ -299,3 +299,11 @@ def test_a_store_without_a_cold_tier_is_told_to_get_one(tmp_path: Path, words: t
     tierfs("ledger", "append", "m", store=store, stdin=b"entry")
     done = fails(*words, store=store)
     refused(done, 2, "needs a cold tier, and this store has none (NoColdTier", "tierfs config set cold.url=URL")
+
+
+def test_a_full_disk_is_named_where_no_cold_tier_could_make_room(tmp_path: Path) -> None:
+    store = tmp_path / "alone"
+    tierfs("-q", "init", "--cold", "none", store=store)
+    tierfs("-q", "config", "set", "write.free_space_floor_bytes=1PiB", store=store, check=False)
+    done = fails("append", "s", store=store, stdin=b"bytes")
+    assert (done.code, "nothing can be evicted: eviction needs a cold tier" in done.err) == (28, True), done
