@@ -7,6 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from select import select
@@ -17,10 +18,14 @@ COMMAND_S = 100
 INTERRUPTED = "until Ctrl-C"
 """What a command that would not end has in its comment."""
 
-_SILENT_S = 5
-"""A command that prints nothing is interrupted then."""
+_SILENT_S = 30
+"""A command that neither prints anything nor waits is interrupted then."""
+_IDLE_S = 2
+"""Processes that slept as long, and used no time of a processor, wait for more input."""
 _POLL_S = 0.05
 _BY_INTERRUPT = 130
+_GROUP, _TIMES = 2, slice(11, 13)
+"""Places in proc_pid_stat(5) of the process group and of the times in user and kernel mode, counted from the state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +92,16 @@ class Shell:
         self._send(f"set -m; {command} & set +m; echo $! >&{self._fd}")  # a job of its own, as in a terminal
         job = self._answered(COMMAND_S, command)
         end_s = time.monotonic() + _SILENT_S
-        while time.monotonic() < end_s and not (out.exists() and out.stat().st_size):
+        before, since_s = _state(job), time.monotonic()
+        while (now_s := time.monotonic()) < end_s and not (out.exists() and out.stat().st_size):
+            state = _state(job)
+            if state != before or any(kind != "S" for kind, _ in state):
+                before, since_s = state, now_s
+            elif now_s - since_s > _IDLE_S:
+                break
             time.sleep(_POLL_S)
-        os.killpg(job, signal.SIGINT)
+        with suppress(ProcessLookupError):  # it ended by itself
+            os.killpg(job, signal.SIGINT)
         self._send(f"code=0; wait {job} || code=$?; echo $code >&{self._fd}")
         code = self._answered(COMMAND_S, command)
         return 0 if code == _BY_INTERRUPT else code
@@ -106,3 +118,14 @@ class Shell:
             raise TimeoutError(f"{command} took more than {timeout_s} s")
         answer = os.read(self._answers, 64)
         return int(answer) if answer else self._process.wait(COMMAND_S)
+
+
+def _state(job: int) -> list[tuple[str, int]]:
+    """The state of each process of a job and the processor's time it used, from proc_pid_stat(5)."""
+    states = []
+    for file in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
+            fields = file.read_text(errors="replace").rpartition(")")[2].split()
+            if int(fields[_GROUP]) == job:
+                states.append((fields[0], sum(map(int, fields[_TIMES]))))
+    return states

@@ -76,6 +76,7 @@ def test_what_holds(tmp_path: Path) -> None:
         ("mkdir inner &&", "mkdri inner &&", "doc.md:25: mkdri inner"),
         ("tail -n 1", "tial -n 1", "doc.md:27: for word in one"),
         ("kept=three", "kept=four", "doc.md:35 promises"),
+        ("tail -f last", "tial -f last", "doc.md:30: tial -f last"),
         ("cd ..", "cd $elsewhere", "doc.md:31: cd"),
         ("<!-- not run: it takes hours -->", "<!-- not run -->", "of 1 markers"),
         ("<!-- not run: it takes hours -->", "<!-- not run: -->", "of 1 markers"),
