@@ -4,6 +4,7 @@
       InvalidRequest      fix the request                       EINVAL   exit 2
         NotDirectory      a path runs through a segment         ENOTDIR  exit 2
         IsDirectory       a directory where a segment is meant  EISDIR   exit 2
+        NoColdTier        the store has none                    EINVAL   exit 2
       NotFound            the name does not exist               ENOENT   exit 3
       PermissionDenied    ask the owner                         EACCES   exit 4
       Conflict            another was first; look again         EBUSY    exit 5
@@ -70,6 +71,10 @@ class IsDirectory(InvalidRequest):
     """The path names a directory where a segment is needed."""
 
     errno = _errno.EISDIR
+
+
+class NoColdTier(InvalidRequest):
+    """The request needs a cold tier, and the store was made without one."""
 
 
 class NotFound(TierfsError):
@@ -163,6 +168,12 @@ class Closed(TierfsError):
 
     errno = _errno.EBADF
     exit_code = 70
+
+
+def no_cold_tier(what: str) -> NoColdTier:
+    """Return the error of `what`, which needs a cold tier, in a store without one."""
+    remedy = "give it one: tierfs config set cold.url=URL"
+    return NoColdTier(f"{what} needs a cold tier, and this store has none", remedy=remedy)
 
 
 def unexpected(error: Exception, what: str) -> TierfsError:

@@ -255,6 +255,8 @@ def test_a_place_that_does_not_answer_is_named(theirs: ScriptedStorage) -> None:
         lambda: storage.stat("a"),
         lambda: list(storage.list("")),
     ):
-        with pytest.raises(Unavailable, match=f"^{re.escape(repr(theirs))} was adopted .*: cannot reach it") as caught:
+        named = f"^{re.escape(repr(theirs))}, which tierfs only reads, is not available: cannot reach it"
+        with pytest.raises(Unavailable, match=named) as caught:
             ask()
         assert caught.value.remedy == "wait"
+        assert "was adopted" not in str(caught.value), "this is how adopt itself fails, too"

@@ -66,8 +66,14 @@ def test_a_repeated_ingest_takes_what_changed_and_writes_nothing_else(store: Pat
 def test_directories_that_become_one_have_what_all_of_them_permit(store: Path, files: Path) -> None:
     (files / "private/other").write_bytes(b"secret")
     (files / "private/file").unlink()
-    tierfs("ingest", files / "private", files, "--into", "in", store=store)
+    tierfs("ingest", f"{files}/private/.", f"{files}/.", "--into", "in", store=store)
     assert modes(store) == MODES | {"": 0o700}
+
+
+def test_directories_that_keep_their_names_keep_their_modes(store: Path, files: Path) -> None:
+    several = [files / name for name in ("private", "shared", "odd", "file")]
+    tierfs("ingest", *several, "--into", "in", store=store)
+    assert modes(store) == MODES | {"": 0}, "no directory was copied to `in` itself"
 
 
 def test_a_segment_in_the_place_of_a_directory_is_an_error_of_its_files(store: Path, files: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import Done, tierfs
+from tests.commands import Done, new_store, tierfs
 from tests.conftest import Bucket
 
 
@@ -180,11 +180,10 @@ def test_ranges_outside_the_segment(store: Path) -> None:
     refused(fails("cat", "s", "--from", "many", store=store), 2, "is not a size")
 
 
-def test_without_a_cold_tier(tmp_path: Path) -> None:
+def test_bytes_are_read_without_a_cold_tier(tmp_path: Path) -> None:
     store = tmp_path / "s"
     tierfs("-q", "init", "--cold", "none", store=store)
     tierfs("append", "s", store=store, stdin=b"abc")
-    refused(fails("offload", store=store), 11, "needs a cold tier")
     assert tierfs("cat", "s", store=store).out == "abc"
 
 
@@ -236,3 +235,75 @@ def test_a_full_disk_leaves_nothing_half_done(store: Path) -> None:
     (store / "store.toml").write_text(f"[write]\nfree_space_floor_bytes = {floor}\n")
     refused(fails("append", "s", store=store, stdin=b"x"), 28, "the local disk is full", "evict")
     assert tierfs("ls", store=store).out == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("rm", "it's"),
+        ("rm", "-r", "a b"),
+        ("rm", "--", "-dash"),
+        ("concat", "-q", "it's", "sealed one"),
+        ("truncate", "it's", "--before", "1"),
+        ("ledger", "delete", "m/00000000000000000001"),
+        ("ledger", "trim", "m", "--before", "1:1"),
+        ("gc", "--delete", "--trash"),
+        ("gc", "--accept-clock"),
+    ],
+)
+def test_a_confirmation_can_be_pasted(store: Path, words: tuple[str, ...]) -> None:
+    for name in ("it's", "a b/s", "-dash", "sealed one"):
+        tierfs("append", "--", name, store=store, stdin=b"four")
+    tierfs("seal", "sealed one", store=store)
+    tierfs("ledger", "create", "m", "--id", "1", store=store)
+    tierfs("ledger", "append", "m", store=store, stdin=b"entry")
+    tierfs("ledger", "close", "m/00000000000000000001", store=store)
+    refused = fails("--store", store, *words)
+    assert refused.code == 2
+    remedy = refused.err.splitlines()[1].strip()
+    assert remedy.startswith(f"to confirm: tierfs --store {store} {words[0]} ")
+    done = subprocess.run(
+        ["bash", "-euc", remedy.removeprefix("to confirm: ")], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_ignoring_a_journal_can_be_pasted(tmp_path: Path) -> None:
+    (tmp_path / "old").mkdir()
+    old, new = new_store(tmp_path / "old"), tmp_path / "new"
+    tierfs("append", "s", store=old, stdin=b"bytes")
+    tierfs("offload", store=old)
+    cold = old.parent / "cold"
+    refused = fails("--store", new, "recover", "--from-objects", "--cold-dir", cold)
+    command = refused.err.splitlines()[1].partition("to ignore it: ")[2]
+    done = subprocess.run(["bash", "-euc", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, new.is_dir()) == (0, True), done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("offload",),
+        ("evict", "s"),
+        ("consolidate",),
+        ("ledger", "offload", "m"),
+        ("dump", "s", "--to-bucket"),
+        ("load", "dumps/1-2"),
+        ("gc",),
+    ],
+)
+def test_a_store_without_a_cold_tier_is_told_to_get_one(tmp_path: Path, words: tuple[str, ...]) -> None:
+    store = tmp_path / "alone"
+    tierfs("-q", "init", "--cold", "none", store=store)
+    tierfs("append", "s", store=store, stdin=b"bytes")
+    tierfs("ledger", "append", "m", store=store, stdin=b"entry")
+    done = fails(*words, store=store)
+    refused(done, 2, "needs a cold tier, and this store has none (NoColdTier", "tierfs config set cold.url=URL")
+
+
+def test_a_full_disk_is_named_where_no_cold_tier_could_make_room(tmp_path: Path) -> None:
+    store = tmp_path / "alone"
+    tierfs("-q", "init", "--cold", "none", store=store)
+    tierfs("-q", "config", "set", "write.free_space_floor_bytes=1PiB", store=store, check=False)
+    done = fails("append", "s", store=store, stdin=b"bytes")
+    assert (done.code, "nothing can be evicted: eviction needs a cold tier" in done.err) == (28, True), done

@@ -196,7 +196,7 @@ def test_what_is_wrong_is_one_line(store: Path) -> None:
     (store / "store.toml").write_text("[read]\ncache_bytes = 1000\n")
     refused(fails("warmup", "d", store=store), 2, "1000")
     (store / "store.toml").write_text("")
-    refused(fails("warmup", "d", store=store), 2, "read.cache_bytes is 0", "store.toml", "cache_bytes = ")
+    refused(fails("warmup", "d", store=store), 2, "read.cache_bytes is 0", "tierfs config set read.cache_bytes=100GiB")
     (store / "store.toml").write_text(f'[read]\ncache_bytes = "1GiB"\ncache_directory = "{store}/none/cache"\n')
     refused(fails("warmup", "d", store=store), 11, "none/cache", "read.cache_directory")
 

@@ -1,8 +1,10 @@
 """Running the code blocks of a document, in order, as a reader would.
 
-A `python` block runs in a namespace that all of a document share. A `console` block holds commands behind `$ `, each
-with the lines that it prints. A `text` block is what the block before it prints; `…` in it stands for anything.
-Blocks of other languages, and of none, are not run.
+A `python` block runs in a namespace that all of a document share. `sh` and `console` blocks are typed into one shell of
+the document, a command after another, and each has to succeed; in a `console` block commands are behind `$ `, each with
+the lines that it prints. A `text` block is what the block before it prints; `…` in it stands for anything. A command
+with the comment `until Ctrl-C` is interrupted once it printed something. Blocks of other languages, and of none, are
+not run, and neither is a block behind the line `<!-- not run: REASON -->`.
 """
 
 from __future__ import annotations
@@ -11,17 +13,23 @@ import contextlib
 import io
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-COMMAND_S = 100
+from tests.docs.shell import Shell, is_whole
 
-_FENCE = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+ROOT = Path(__file__).parents[2]
+
+COMMANDS = ("sh", "console")
+RUN = (*COMMANDS, "python")
+
+_FENCE = re.compile(
+    r"^(?:<!-- not run: (?P<why>[^\n]+) -->\n)?```(?P<language>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+_MARKER = "not run"
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +39,19 @@ class Block:
     language: str
     text: str
     line: int
+    not_run: str = ""
+    """The reason for which it is not run."""
 
 
-def blocks_of(document: str) -> Iterator[Block]:
-    """All fenced blocks of a document's text."""
-    for match in _FENCE.finditer(document):
-        yield Block(match["language"], match["text"], document.count("\n", 0, match.start("text")) + 1)
+def blocks_of(document: str) -> list[Block]:
+    """All fenced blocks of a document's text. Raises AssertionError for a marker without a reason or a block."""
+    blocks = [
+        Block(match["language"], match["text"], document.count("\n", 0, match.start("text")) + 1, match["why"] or "")
+        for match in _FENCE.finditer(document)
+    ]
+    markers, marked = document.count(f"<!-- {_MARKER}"), sum(bool(block.not_run) for block in blocks)
+    assert markers == marked, f"of {markers} markers `{_MARKER}` {marked} have a reason and a block below them"
+    return blocks
 
 
 class Reader:
@@ -57,30 +72,29 @@ class Reader:
         """
         self._path = path
         self._directory = directory
-        self._replace = replace or {}
+        self._replace = {"": "", **(replace or {})}
         self._env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **(env or {})}
         self.names: dict[str, Any] = {"__name__": "__main__", **(names or {})}
         self._printed = ""
 
     def run(self) -> int:
         """Run all blocks; returns how many. Raises AssertionError naming the line where one prints something else."""
-        document = self._path.read_text()
-        for original, here in self._replace.items():
-            document = document.replace(original, here)
+        longest_first = "|".join(re.escape(text) for text in sorted(self._replace, key=len, reverse=True))
+        document = re.sub(longest_first, lambda match: self._replace[match[0]], self._path.read_text())
         done = 0
-        with contextlib.chdir(self._directory):
+        with contextlib.chdir(self._directory), Shell(self._directory, self._env) as shell:
             for block in blocks_of(document):
-                done += self._run(block)
+                done += not block.not_run and self._run(block, shell)
         return done
 
-    def _run(self, block: Block) -> bool:
+    def _run(self, block: Block, shell: Shell) -> bool:
         if block.language == "python":
             self._printed = self._python(block)
-        elif block.language == "console":
-            self._printed = self._console(block)
+        elif block.language in COMMANDS:
+            self._printed = self._type(block, shell)
         elif block.language == "text":
             self._compare(block.text, self._printed, block.line)
-        return block.language in ("python", "console")
+        return block.language in RUN
 
     def _python(self, block: Block) -> str:
         code = compile("\n" * (block.line - 1) + block.text, str(self._path), "exec")  # tracebacks name its lines
@@ -89,21 +103,17 @@ class Reader:
             exec(code, self.names)
         return out.getvalue()
 
-    def _console(self, block: Block) -> str:
+    def _type(self, block: Block, shell: Shell) -> str:
         printed = ""
-        for command, expected in commands_of(block.text):
-            done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", command],
-                env=self._env,
-                capture_output=True,
-                text=True,
-                timeout=COMMAND_S,
-                check=False,
+        commands = prompted(block) if block.language == "console" else typed(block)
+        for command in commands:
+            done = shell.run(command.text)
+            assert done.code == 0, (
+                f"{self._path.name}:{command.line}: {command.text}\nends with {done.code}:\n{done.out}{done.error}"
             )
-            assert done.returncode == 0, f"{self._path.name}:{block.line}: {command}\n{done.stdout}{done.stderr}"
-            printed += done.stdout
-            if expected:
-                self._compare(expected, done.stdout, block.line)
+            printed += done.out
+            if command.prints:
+                self._compare(command.prints, done.out + done.error, command.line)
         return printed
 
     def _compare(self, expected: str, printed: str, line: int) -> None:
@@ -112,17 +122,40 @@ class Reader:
         assert same, f"{self._path.name}:{line} promises\n{expected}\nand this is printed:\n{printed}"
 
 
-def commands_of(text: str) -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True, slots=True)
+class Typed:
+    """One command of a block, and what it prints; `line` is that of its first line in the document."""
+
+    text: str
+    line: int
+    prints: str = ""
+
+
+def prompted(block: Block) -> Iterator[Typed]:
     """The commands of a console block, with their lines behind `> ` or a backslash, and what each prints."""
-    command, expected = "", ""
-    for line in text.splitlines(keepends=True):
-        if line.startswith("$ "):
+    command, expected, line = "", "", block.line
+    for number, text in enumerate(block.text.splitlines(keepends=True), block.line):
+        if text.startswith("$ "):
             if command:
-                yield command, expected
-            command, expected = line[2:], ""
+                yield Typed(command, line, expected)
+            command, expected, line = text[2:], "", number
         elif command.endswith("\\\n") and not expected:
-            command += line.removeprefix("> ")
+            command += text.removeprefix("> ")
         else:
-            expected += line
+            expected += text
     if command:
-        yield command, expected
+        yield Typed(command, line, expected)
+
+
+def typed(block: Block) -> Iterator[Typed]:
+    """The commands of a block of the shell: as many lines each as the shell takes for one."""
+    command, line = "", block.line
+    for number, text in enumerate(block.text.splitlines(keepends=True), block.line):
+        if not command and not text.partition("#")[0].strip():
+            continue
+        line = line if command else number
+        command += text
+        if is_whole(command):
+            yield Typed(command, line)
+            command = ""
+    assert not command, f"no end of: {command}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.blocks import Reader, blocks_of, commands_of
+from tests.docs.blocks import Block, Reader, Typed, blocks_of, prompted, typed
 
 GOOD = """# A document
 
@@ -22,7 +22,27 @@ print(value, name)
 Not run:
 
 ```
-rm -rf /
+exit 3
+```
+
+<!-- not run: it takes hours -->
+```sh
+exit 3
+```
+
+```sh
+kept=three                        # a comment
+mkdir inner && cd inner
+
+for word in one two "$kept"; do
+    echo $word
+done | tail -n 1 > last
+tail -f last                      # until Ctrl-C
+cd ..
+```
+
+```text
+three
 ```
 
 ```console
@@ -44,7 +64,7 @@ def reader(tmp_path: Path, text: str) -> Reader:
 
 def test_what_holds(tmp_path: Path) -> None:
     done = reader(tmp_path, GOOD)
-    assert done.run() == 2
+    assert done.run() == 3
     assert done.names["value"] == 42
     assert (tmp_path / "here").read_text() == f"{tmp_path}\n"
 
@@ -53,8 +73,16 @@ def test_what_holds(tmp_path: Path) -> None:
     ("good", "bad", "message"),
     [
         ("42 …!", "43 …!", "doc.md:9 promises"),
-        ("one two\n", "one three\n", "doc.md:19 promises"),
-        ("$ cat here", "$ cat nowhere", "doc.md:19: cat nowhere"),
+        ("mkdir inner &&", "mkdri inner &&", "doc.md:25: mkdri inner"),
+        ("tail -n 1", "tial -n 1", "doc.md:27: for word in one"),
+        ("kept=three", "kept=four", "doc.md:35 promises"),
+        ("tail -f last", "tial -f last", "doc.md:30: tial -f last"),
+        ("cd ..", "cd $elsewhere", "doc.md:31: cd"),
+        ("<!-- not run: it takes hours -->", "<!-- not run -->", "of 1 markers"),
+        ("<!-- not run: it takes hours -->", "<!-- not run: -->", "of 1 markers"),
+        ("<!-- not run: it takes hours -->\n", "<!-- not run: it takes hours -->\n\n", "of 1 markers"),
+        ("one two\n", "one three\n", "doc.md:39 promises"),
+        ("$ cat here", "$ cat nowhere", "doc.md:44: cat nowhere"),
     ],
 )
 def test_what_does_not(tmp_path: Path, good: str, bad: str, message: str) -> None:
@@ -70,10 +98,19 @@ def test_errors_name_the_documents_line(tmp_path: Path) -> None:
 
 
 def test_blocks_and_commands() -> None:
-    assert [(block.language, block.line) for block in blocks_of(GOOD)] == [
-        ("python", 4),
-        ("text", 9),
-        ("", 15),
-        ("console", 19),
+    assert [(block.language, block.line, block.not_run) for block in blocks_of(GOOD)] == [
+        ("python", 4, ""),
+        ("text", 9, ""),
+        ("", 15, ""),
+        ("sh", 20, "it takes hours"),
+        ("sh", 24, ""),
+        ("text", 35, ""),
+        ("console", 39, ""),
     ]
-    assert list(commands_of("$ a\n1\n2\n$ b\n")) == [("a\n", "1\n2\n"), ("b\n", "")]
+    assert list(prompted(Block("console", "$ a\n1\n2\n$ b\n", 7))) == [Typed("a\n", 7, "1\n2\n"), Typed("b\n", 10)]
+    assert list(typed(Block("sh", "# why\na \\\n  b\n\nc '\n'\n", 7))) == [
+        Typed("a \\\n  b\n", 8),
+        Typed("c '\n'\n", 11),
+    ]
+    with pytest.raises(AssertionError, match="no end of: for"):
+        list(typed(Block("sh", "for a in b; do\n", 7)))

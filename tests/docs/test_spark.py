@@ -13,11 +13,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from tests.docs.blocks import ROOT, Reader
-from tests.mount.conftest import Mount, append
-from tests.spark.conftest import mount, spark, store
+from tests.docs.machine import Machine
+from tests.mount.conftest import append
+from tests.spark.conftest import spark, store
 from tierfs.app import store as app
 
-__all__ = ["mount", "spark", "store"]
+__all__ = ["spark", "store"]
 
 pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
@@ -46,14 +47,15 @@ def fill(store: app.Store) -> None:
     append(store, "visits/day=1/clicks", clicks.encode(), seal=True)
 
 
-def test_the_examples_of_spark(store: app.Store, mount: Mount, spark: SparkSession, tmp_path: Path) -> None:
+def test_the_examples_of_spark(store: app.Store, spark: SparkSession, tmp_path: Path) -> None:
     fill(store)
-    incoming = tmp_path / "incoming"
-    incoming.mkdir()
-    (incoming / "a").write_text("one\ntwo\n")
-    places = {"/srv/store": str(store.path), "/srv/": f"{tmp_path}/", "/mnt/logs": str(mount().path)}
-    reader = Reader(ROOT / "docs/spark.md", tmp_path, replace={**places, "/var/log/incoming": str(incoming)})
-    assert reader.run() >= 7
+    machine = Machine(tmp_path / "machine")
+    machine.file("/var/log/incoming/a", "one\ntwo\n")
+    machine.replace["/srv/store"] = str(store.path)
+    try:
+        machine.read("docs/spark.md", {"TIERFS_STORE": str(store.path)})
+    finally:
+        machine.leave()
 
 
 def test_the_tutorial(spark: SparkSession, tmp_path: Path) -> None:

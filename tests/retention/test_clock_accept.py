@@ -135,6 +135,6 @@ def test_the_command(tmp_path: Path) -> None:
     metadata.close()
     assert "if it is right now: tierfs gc --accept-clock" in tierfs("status", store=path).out
     refused = tierfs("gc", "--accept-clock", store=path, check=False)
-    assert (refused.code, "to confirm: gc --accept-clock --yes" in refused.err) == (2, True)
+    assert (refused.code, "to confirm: tierfs gc --accept-clock --yes" in refused.err) == (2, True)
     assert "is accepted as the right time" in tierfs("gc", "--accept-clock", "--yes", store=path).out
     assert "clock" not in tierfs("status", store=path).out

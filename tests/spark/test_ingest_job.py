@@ -147,9 +147,17 @@ def test_large_files_are_alone_and_small_ones_together() -> None:
     assert [[one.size_bytes >> 20 for one in task] for task in tasks_of(files)] == [[300], [3, 2, 1]]
 
 
+def test_one_of_several_directories_keeps_its_name(spark: SparkSession, store: app.Store, source: Path) -> None:
+    (source / "deep").chmod(0o700)
+    ingest_files(spark, store, [f"{source}/deep/", str(source / "a.log")], "in")
+    assert sorted(held(store)) == sorted(["in/a.log", *(f"in/{name}" for name in DATA if name.startswith("deep/"))])
+    with store.metadata.read() as txn:
+        assert stat.S_IMODE(directories.directory(txn, directories.must_find(txn, "in/deep").id).mode) == 0o700
+
+
 def test_two_files_of_one_name_are_refused(source: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"would both become a\.log"):
-        files_of([str(source), str(source / "a.log")])
+        files_of([f"{source}/.", str(source / "a.log")])
     with pytest.raises(NotFound):
         files_of([str(source / "nope")])
 

@@ -21,7 +21,7 @@ from tierfs import names
 from tierfs.app import verbs
 from tierfs.app.store import Store
 from tierfs.app.upload_task import Acknowledge, UploadSpec, WriteJob
-from tierfs.errors import Fenced, InvalidRequest, TierfsError, Unavailable
+from tierfs.errors import Fenced, InvalidRequest, TierfsError, Unavailable, no_cold_tier
 from tierfs.holder.lock import HeldElsewhere
 from tierfs.holder.verbs import holding
 from tierfs.metadata import batches
@@ -57,8 +57,8 @@ def begin(
     """Begin a write of segments below directory `into`, which need not exist.
 
     Without an application the write is one of its own: commit it as version 0. Raises what makes the commit impossible,
-    as far as it is known: Unavailable without a cold tier, Fenced in a replica or in a store that another one
-    superseded, NotDirectory, InvalidRequest, and Conflict for a version that is too old to tell.
+    as far as it is known: NoColdTier, Fenced in a replica or in a store that another one superseded, NotDirectory,
+    InvalidRequest, and Conflict for a version that is too old to tell.
     """
     require_possible(store, application, into, version)
     canonical = names.join(names.split(into))
@@ -128,7 +128,7 @@ def is_committed(store: Store, application: str, version: int) -> bool:
 def _jobs(store: Store) -> BatchJobs:
     location_id = store.cold_location_id
     if location_id is None:
-        raise Unavailable(f"{_WHAT} needs a cold tier, and this store has none (init --cold none)")
+        raise no_cold_tier(_WHAT)
     return BatchJobs(store.metadata, store.storage_of(location_id), location_id)
 
 

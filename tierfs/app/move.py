@@ -49,7 +49,7 @@ def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMov
     Raises AlreadyExists for a place of another store, DataLoss for bytes that are not there what they are here, Fenced
     in a store that may not change, and what the storages raise; then the cold tier is where it was.
     """
-    before = place.of_store(store.metadata)
+    before = place.of_store(store.metadata, "move")
     with store.metadata.read() as txn:
         fence.require_owner(txn.store)
     after = place.moved(before, wanted)

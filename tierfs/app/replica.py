@@ -28,11 +28,17 @@ _KEY_DIGITS = 32
 
 
 def refresh(store: Store) -> Refreshed:
-    """Bring a replica up to date now. Raises HeldElsewhere when another process does so by itself."""
+    """Bring a replica up to date now. Raises HeldElsewhere, saying so, when another process does it by itself."""
     if not store.is_replica:
         raise InvalidRequest("this store is not a replica: it owns its bucket, and has nothing to fetch from there")
-    with lock.hold(store.paths.holder, store.clock):
-        return follower_of(store).refresh()
+    try:
+        with lock.hold(store.paths.holder, store.clock):
+            return follower_of(store).refresh()
+    except HeldElsewhere as exc:
+        every_s = store.settings.background.replica_refresh_s
+        raise HeldElsewhere(
+            str(exc), remedy=f"nothing is to be done: it follows the bucket, every {every_s:g} s"
+        ) from exc
 
 
 def follower_of(store: Store) -> Follower:

@@ -20,7 +20,7 @@ from tierfs import settings
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import Settings
-from tierfs.errors import InvalidRequest, NotFound, Unavailable
+from tierfs.errors import InvalidRequest, NotFound, no_cold_tier
 from tierfs.journal.owner_watch import OwnerWatch
 from tierfs.metadata import tables
 from tierfs.metadata.records import LocationRecord
@@ -236,7 +236,7 @@ class Store:
             return txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id))
 
     def cold_work(self, what: str = "background work") -> ColdWork:
-        """Return the cold work of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
+        """Return the cold work of the store's holder. Raises NoColdTier, naming `what`."""
         from tierfs.garbage.collect import Collector
         from tierfs.holder.work import ColdTools, ColdWork
         from tierfs.journal.checkpoint import Checkpointer
@@ -249,7 +249,7 @@ class Store:
 
         location_id = self.cold_location_id
         if location_id is None:
-            raise Unavailable(f"{what} needs a cold tier, and this store has none (init --cold none)")
+            raise no_cold_tier(what)
         storage = self.storage_of(location_id)
         publisher = Publisher(self.metadata, storage, self._places.get(location_id))
         cold = ColdTier(location_id, storage, publisher.require_recent_ownership, publisher.require_place)

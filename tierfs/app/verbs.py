@@ -120,8 +120,7 @@ def settle(store: Store) -> TierfsError | None:
 def make_room(store: Store, first: str) -> int:
     """Evict cold bytes until appends have room, those of segment `first` first; return how many.
 
-    Raises HeldElsewhere where another process holds the store and does so by itself, and Unavailable without a cold
-    tier.
+    Raises HeldElsewhere where another process holds the store and does so by itself, and NoColdTier.
     """
     from tierfs.holder.verbs import holding
 

@@ -16,7 +16,7 @@ from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.link_limit import LinkMeasurement
 from tierfs.chunkstore.link_probe import ReadRange, measure_link
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import Unavailable
+from tierfs.errors import no_cold_tier
 from tierfs.metadata import chains, tables
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import LOCATIONS
@@ -55,10 +55,10 @@ def pieces(store: Store, segment: SegmentRecord, wanted: ByteRange) -> list[Read
 
 @contextmanager
 def bare_storage(store: Store) -> Iterator[ChunkStorage]:
-    """The store's cold tier without retries and limits. Raises Unavailable where there is none."""
+    """The store's cold tier without retries and limits. Raises NoColdTier."""
     location_id = store.cold_location_id
     if location_id is None:
-        raise Unavailable("there is no cold tier (init --cold none)")
+        raise no_cold_tier("the measurement of cold reads")
     with store.metadata.read() as txn:
         location = txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
     storage = connect_bare(location, store.path, store.settings.cold)

@@ -69,12 +69,12 @@ class ReadOnlyStorage(_ReadOnly, Wrapped):
         raise _refusal(self, upload.name)
 
     def _call(self, verb: str, name: str, function: Callable[[], _Result]) -> _Result:
-        """Name the adopted place when it does not answer: a user would look at the store's own tier first."""
+        """Name the foreign place when it does not answer: a user would look at the store's own tier first."""
         try:
             return function()
         except Unavailable as exc:
             kind = WrongColdTier if isinstance(exc, WrongColdTier) else Unavailable
-            raise kind(f"{self!r} was adopted and is not available: {exc}", remedy=exc.remedy) from exc
+            raise kind(f"{self!r}, which tierfs only reads, is not available: {exc}", remedy=exc.remedy) from exc
 
 
 class ReadOnlyDirectory(_ReadOnly):

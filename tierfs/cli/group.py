@@ -79,7 +79,7 @@ class LazyGroup(click.Group):
     ) -> NoReturn:
         """Run the command line and exit."""
         arguments = list(sys.argv[1:] if args is None else args)
-        session = Session()
+        session = Session(words=arguments)
         extra["standalone_mode"] = False
         try:
             code = super().main(arguments, prog_name, obj=session, **extra)

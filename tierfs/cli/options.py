@@ -14,7 +14,7 @@ import click
 from tierfs import units
 from tierfs.app.store import Store
 from tierfs.cli.session import Session
-from tierfs.errors import Conflict, InvalidRequest, StorageFull, Unavailable
+from tierfs.errors import Conflict, InvalidRequest, NoColdTier, StorageFull, Unavailable
 from tierfs.types import ReadPriority
 
 
@@ -85,8 +85,10 @@ def is_terminal() -> bool:
 def ask(verb: str, question: str) -> None:
     """Return after a yes; exit with 1 after a no. Raises InvalidRequest without a terminal."""
     if not is_terminal():
+        session = click.get_current_context().ensure_object(Session)
         raise InvalidRequest(
-            f"{verb} needs a confirmation, and there is no terminal: {question}", remedy=f"to confirm: {verb} --yes"
+            f"{verb} needs a confirmation, and there is no terminal: {question}",
+            remedy=f"to confirm: {session.command_with('--yes')}",
         )
     if not click.confirm(question, err=True):
         click.echo("nothing was changed", err=True)
@@ -166,7 +168,7 @@ class Room:
                 freed = verbs.make_room(self._store, segment)
             except HeldElsewhere:
                 return False
-            except (Conflict, Unavailable) as exc:
+            except (Conflict, Unavailable, NoColdTier) as exc:
                 self._warn_once(f"nothing can be evicted: {exc}")
                 return False
             self._evictions += freed > 0

@@ -12,8 +12,9 @@ import io
 import json
 import logging
 import os
+import shlex
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -87,6 +88,13 @@ class Session:
     store_path: Path | None = None
     json: bool = False
     verbosity: int = NORMAL
+    words: Sequence[str] = ()
+    """The command line as it was typed, without the program's name."""
+
+    def command_with(self, option: str) -> str:
+        """Return the command line as it was typed, with one more option, for a shell."""
+        end = self.words.index("--") if "--" in self.words else len(self.words)  # behind it are no options
+        return shlex.join(["tierfs", *self.words[:end], option, *self.words[end:]])
 
     def require_store_path(self) -> Path:
         """Return the store's directory. Raises UsageError if none was given."""

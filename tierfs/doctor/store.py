@@ -34,6 +34,8 @@ from tierfs.tiering.policy import disk_view
 _BYTES = b"tierfs doctor\n"
 _NO_SUCH_READ = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_SAME_DISK = "make the store again: tierfs --store DIR init --cold-dir DIR-ON-ANOTHER-DISK"
+_NO_PLACE = "give it one: tierfs config set cold.url=URL"
 _LOCAL_DISK = "put the store on ext4, xfs or btrfs"
 
 
@@ -257,9 +259,7 @@ def cold_place(store: Path, cold_url: str | None, address: Mapping[str, str]) ->
         return ok("cold tier's place", f"{cold_url}{parts}: not on the store's filesystem")
     if "cannot be looked at" in warning:
         return warn("cold tier's place", warning, "mount it, or bring the directory back")
-    return warn(
-        "cold tier's place", warning, "make the store again: tierfs --store DIR init --cold-dir DIR-ON-ANOTHER-DISK"
-    )
+    return warn("cold tier's place", warning, _NO_PLACE if cold_url is None else _SAME_DISK)
 
 
 def commit_clock(now_ms: int, last_commit_ms: int) -> DoctorFinding:

@@ -137,14 +137,14 @@ class OpenStore(Protocol):
     metadata: MetadataStore
 
     def cold_work(self, what: str) -> ColdWork:
-        """Return the cold work of the store's holder. Raises Unavailable, naming `what`, without a cold tier."""
+        """Return the cold work of the store's holder. Raises NoColdTier, naming `what`."""
 
 
 @contextmanager
 def holding(store: OpenStore, what: str) -> Iterator[ColdWork]:
     """Hold the store inside the block, and resolve first what a crash left.
 
-    Raises HeldElsewhere naming the present holder, and Unavailable naming `what` without a cold tier.
+    Raises HeldElsewhere naming the present holder, and NoColdTier naming `what`.
     """
     work = store.cold_work(what)
     with lock.hold(store.paths.holder, store.clock):
@@ -157,7 +157,7 @@ def perform(
 ) -> R:
     """Do `verb` below `path`, here or by the holder, and wait for it. Raises what the work raises.
 
-    Raises Unavailable without a cold tier.
+    Raises NoColdTier.
     """
     if DRY_RUN in options:
         return verb.run(store.cold_work(verb.name), path, options, report)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
+from tierfs import units
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import DataLoss, InvalidRequest, TierfsError
@@ -48,7 +49,7 @@ _UNSEEN_OWNERS = 16
 _BATCHES_PER_COMMIT = 1000
 
 _CHANGED = (
-    "objects were written or deleted while they were read: an owner was alive, and is fenced now; "
+    "objects were written or deleted while they were read: another host used the bucket, and can only read it now; "
     "to include its changes, recover from the objects once more, into another directory"
 )
 
@@ -278,7 +279,7 @@ def _free_id(txn: WriteTransaction, wanted: SegmentId) -> SegmentId:
 def _ignored(listing: JournalListing) -> str:
     """Describe the rest of a journal, for the question whether to ignore it."""
     checkpoints = f"; checkpoints at {', '.join(map(str, sorted(listing.checkpoints)))}" if listing.checkpoints else ""
-    return f"a journal with {len(listing.slots)} entries up to slot {listing.last_slot}{checkpoints}"
+    return f"a journal of {units.count(len(listing.slots), 'update')}, the newest is {listing.last_slot}{checkpoints}"
 
 
 def _past(storage: ChunkStorage, listing: JournalListing, found: Inventory, offloaded: list[OffloadedLedger]) -> _Past:

@@ -93,6 +93,12 @@ def note_file(txn: WriteTransaction, name: str, file: IngestedFile) -> None:
         changes.put_segment(txn, replace(segment, file=file, changed_ms=txn.now_ms))
 
 
+def name_of_copy(directory: str) -> str:
+    """Return the name that `cp -r` gives a copy of the directory; "" where it copies its content alone, as of `d/.`."""
+    name = os.path.basename(directory.rstrip("/"))
+    return "" if name in (".", "..") else name
+
+
 class CopiedDirectories:
     """Modes of the directories that files are copied from, for the directories of the store they become.
 
@@ -104,8 +110,11 @@ class CopiedDirectories:
         self._seen: set[tuple[str, str]] = set()
         self._modes: dict[str, int] = {}
 
-    def add(self, directory: str, path: str) -> None:
-        """Note the directories that lead to a file below `directory`, this one included. Raises a TierfsError."""
+    def add(self, directory: str, path: str, name: str = "") -> None:
+        """Note the directories that lead to a file below `directory`, this one included. Raises a TierfsError.
+
+        `name` is that of `directory` below the target; "" if it becomes the target itself.
+        """
         while True:
             path = os.path.dirname(path)
             if (directory, path) in self._seen:
@@ -113,8 +122,8 @@ class CopiedDirectories:
             self._seen.add((directory, path))
             with map_os_errors(path):
                 mode = os.stat(os.path.join(directory, path)).st_mode
-            name = names.join((*self._into, *names.split(path)))
-            self._modes[name] = mode & self._modes.get(name, mode)
+            target = names.join((*self._into, *names.split(name), *names.split(path)))
+            self._modes[target] = mode & self._modes.get(target, mode)
             if not path:
                 return
 

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tierfs import names
 from tierfs.checksum import Buffer
-from tierfs.errors import Closed, InvalidRequest, NotFound, Sealed, Unavailable
+from tierfs.errors import Closed, InvalidRequest, NotFound, Sealed, no_cold_tier
 from tierfs.metadata import directories
 from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import SegmentRecord
@@ -134,11 +134,11 @@ class ManagedLedger:
     def offload_prefix(self, before: Position) -> Position:
         """Make the ledgers before a position cold; see ManagedOffload.offload_prefix.
 
-        Raises Unavailable where no offload is configured, and Closed.
+        Raises NoColdTier where no offload is configured, and Closed.
         """
         self._require_open()
         if self._offloader is None:
-            raise Unavailable(f"managed ledger {printable(self.path)} has nowhere to offload to: it has no cold tier")
+            raise no_cold_tier(f"offload of managed ledger {printable(self.path)}")
         return self._offloader(self.path, before)
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.config import ColdSettings
-from tierfs.errors import InvalidRequest, NotFound
+from tierfs.errors import InvalidRequest, NotFound, no_cold_tier
 from tierfs.holder import lock
 from tierfs.journal import cold_identity
 from tierfs.metadata import tables
@@ -42,11 +42,11 @@ class PlaceChange:
     after: LocationRecord
 
 
-def of_store(metadata: MetadataStore) -> LocationRecord:
-    """Return the place of a store's cold tier. Raises InvalidRequest for a store without one."""
+def of_store(metadata: MetadataStore, what: str) -> LocationRecord:
+    """Return the place of a store's cold tier. Raises NoColdTier, naming `what` needs one."""
     place = _now(metadata)
     if place is None:
-        raise InvalidRequest("this store has no cold tier", remedy=GIVE_ONE)
+        raise no_cold_tier(what)
     return place
 
 

@@ -46,9 +46,33 @@ def checks(*words: object, code: int = 0, store: Path | None = None) -> dict[str
 
 def test_without_a_store_only_the_machine_is_checked() -> None:
     assert list(checks()) == MACHINE
-    done = tierfs("doctor", check=False)
+    done = tierfs("doctor", "-v", check=False)
     assert "only the machine is checked" in done.err
     assert [line.split()[0] for line in done.out.splitlines()] == ["OK"] * len(MACHINE)
+
+
+def test_what_is_not_ok_is_printed_and_the_rest_counted_unless_all_is_wanted(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    assert tierfs("doctor", check=False).out == f"OK    {len(MACHINE)} checks: tierfs doctor -v lists them\n"
+    tierfs("-q", "init", store=path)
+    (path / "cold").rename(tmp_path / "away")
+    found = checks(store=path, code=1)
+    levels = [check["level"] for check in found.values()]
+    failed, warned, fine = (levels.count(level) for level in ("FAIL", "WARN", "OK"))
+    assert failed, "the cold tier is away"
+    short = tierfs("doctor", store=path, check=False)
+    assert short.code == 1
+    assert leading(short.out) == ["FAIL"] * failed + ["WARN"] * warned + ["OK"]
+    assert short.out.endswith(f"\nOK    {fine} checks: tierfs doctor -v lists them\n")
+    every = tierfs("doctor", "-v", store=path, check=False)
+    assert leading(every.out) == ["FAIL"] * failed + ["WARN"] * warned + ["OK"] * fine
+    for check in found.values():
+        assert check["remedy"] is None or check["remedy"] in short.out
+
+
+def leading(text: str) -> list[str]:
+    """The first words of all lines but those of remedies."""
+    return [line.split()[0] for line in text.splitlines() if not line.startswith(" ")]
 
 
 def test_a_path_without_a_store_fails_and_the_machine_is_still_checked(tmp_path: Path) -> None:

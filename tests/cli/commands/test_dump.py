@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.commands import tierfs
+from tierfs.clock import SystemClock
+from tierfs.holder import lock
 from tierfs.setup.create import ColdChoice, init_store
+from tierfs.store_paths import StorePaths
 
 
 @pytest.fixture
@@ -50,6 +54,36 @@ def test_an_append_after_a_load_leaves_newer_bytes_in_their_file(path: Path, tmp
     tierfs("append", "t", store=path, stdin=b"!")
     assert tierfs("cat", "t", store=path).out == "known!"
     assert newer[0].read_bytes() == b"known and newer"
+
+
+def test_a_replica_that_a_mount_follows_needs_no_refresh(path: Path, tmp_path: Path) -> None:
+    replica = tmp_path / "replica"
+    tierfs("-q", "replica", "--cold-dir", tmp_path / "cold", store=replica)
+    assert tierfs("replica", "--refresh", store=replica).out == "nothing new after slot 2\n"
+    with lock.hold(StorePaths(replica).holder, SystemClock()):
+        refused = tierfs("replica", "--refresh", store=replica, check=False)
+    assert (refused.code, "nothing is to be done: it follows the bucket, every 5 s" in refused.err) == (5, True)
+
+
+ENGINES_WORDS = re.compile(r"\b(slots?|entry|entries|rows?|outbox|fenced|intents?)\b")
+
+
+def test_people_read_of_segments_and_bytes_not_of_the_engine(path: Path, tmp_path: Path) -> None:
+    cold, new = tmp_path / "cold", tmp_path / "new"
+    printed = [tierfs("dump", tmp_path / "file", store=path)]
+    assert printed[-1].out.startswith(f"wrote {tmp_path}/file: 1 segment in 2 directories, 3 chunks\n  store ")
+    printed.append(tierfs("load", tmp_path / "file", store=tmp_path / "loaded", check=False))
+    assert printed[-1].out.startswith(f"loaded {tmp_path}/file: 1 segment in 2 directories, 3 chunks\n  store ")
+    printed.append(tierfs("recover", "--cold-dir", cold, store=new, check=False))
+    assert printed[-1].out.startswith(f"recovered 1 segment from the journal of file:{cold}\n")
+    shutil.rmtree(new)
+    printed.append(tierfs("recover", "--from-objects", "--cold-dir", cold, store=new, check=False))
+    assert " updates, the newest is " in printed[-1].err
+    printed.append(tierfs("recover", "--from-objects", "--yes", "--cold-dir", cold, store=new, check=False))
+    assert f"{new} is the store of the bucket now" in printed[-1].out
+    assert [done.code for done in printed] == [0, 0, 0, 2, 0]
+    for done in printed:
+        assert ENGINES_WORDS.findall(done.out + done.err) == [], done
 
 
 @pytest.mark.parametrize("verb", ["load", "repair"])

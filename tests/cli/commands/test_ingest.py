@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,10 +14,12 @@ import pytest
 from click.testing import CliRunner
 
 from tests.commands import tierfs
+from tierfs.app import open_store
 from tierfs.cli.commands.append import BLOCK_BYTES
 from tierfs.cli.commands.ingest import _Work
 from tierfs.cli.commands.ingest_files import Item, batches
 from tierfs.cli.main import cli
+from tierfs.metadata import directories
 from tierfs.segments.writer import SegmentWriter
 
 end = _Work._end
@@ -42,8 +45,57 @@ def test_files_and_directories_become_names(store: Path, files: Path) -> None:
     (files / "b").write_bytes(b"b")
     (files / "link").symlink_to("b")
     tierfs("ingest", files / "link", files / "sub", "--into", "in/x", store=store)
-    assert tierfs("ls", "in/x", store=store).out == "a\nlink\n"
+    assert tierfs("ls", "in/x", store=store).out == "link\nsub/\n"
+    assert tierfs("ls", "in/x/sub", store=store).out == "a\n"
     assert tierfs("cat", "in/x/link", store=store).out == "b"
+
+
+def names_below(store: Path, path: str) -> list[str]:
+    """The names of all segments below a directory, relative to it."""
+    with open_store(store) as opened, opened.metadata.read() as txn:
+        return sorted(os.path.relpath(name, path) for name, _ in directories.segments_at(txn, path))
+
+
+@pytest.mark.parametrize(
+    "paths",
+    [
+        ["d30"],
+        ["d30/"],
+        ["d30", "d31"],
+        ["d30/", "d31//"],
+        ["d30/.", "d31"],
+        ["d30", "d30/in"],
+        ["c", "d30"],
+        ["c/one", "."],
+    ],
+    ids=" ".join,
+)
+def test_names_are_those_that_cp_gives(
+    store: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: list[str]
+) -> None:
+    for name in ("c/one", "d30/a", "d30/in/b", "d31/a"):
+        (files / name).parent.mkdir(parents=True, exist_ok=True)
+        (files / name).write_text(name)
+    monkeypatch.chdir(files)
+    copied = tmp_path / "copied"
+    if len(paths) > 1:
+        copied.mkdir()  # one directory becomes the new one, as with `cp` too
+    subprocess.run(["cp", "-r", *paths, copied], check=True)
+    for _ in range(2):
+        tierfs("ingest", *paths, "--into", "x", store=store)
+    expected = sorted(str(path.relative_to(copied)) for path in copied.rglob("*") if path.is_file())
+    assert names_below(store, "x") == expected
+
+
+def test_directories_of_one_name_that_hold_the_same_file_are_refused(store: Path, files: Path) -> None:
+    for name in ("a/logs/web", "b/logs/web", "b/logs/app"):
+        (files / name).parent.mkdir(parents=True, exist_ok=True)
+        (files / name).write_text(name)
+    done = tierfs("ingest", files / "a/logs", files / "b/logs", "--into", "x", store=store, check=False)
+    assert (done.code, "would both become x/logs/web" in done.err) == (2, True)
+    (files / "b/logs/web").unlink()
+    tierfs("ingest", files / "a/logs", files / "b/logs", "--into", "x", store=store)
+    assert names_below(store, "x") == ["logs/app", "logs/web"]
 
 
 def test_links_and_special_files_are_left_out_with_one_warning(store: Path, files: Path, tmp_path: Path) -> None:
@@ -177,7 +229,7 @@ def test_two_files_for_one_name_are_refused_first(store: Path, files: Path) -> N
     for directory in ("x", "y"):
         (files / directory).mkdir()
         (files / directory / "a").touch()
-    done = tierfs("ingest", files / "x", files / "y", "--into", "in", store=store, check=False)
+    done = tierfs("ingest", f"{files}/x/.", f"{files}/y/.", "--into", "in", store=store, check=False)
     assert done.code == 2
     assert "would both become in/a" in done.err
     assert tierfs("ls", store=store).out == ""

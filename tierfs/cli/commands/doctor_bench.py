@@ -16,7 +16,8 @@ from tierfs.chunkstore.link_limit import described
 from tierfs.cli import output
 from tierfs.cli.group import command
 from tierfs.cli.options import Size
-from tierfs.cli.session import Session
+from tierfs.cli.session import VERBOSE, Session
+from tierfs.doctor.findings import DoctorFinding, FindingLevel
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.names import printable
 from tierfs.store_paths import StorePaths
@@ -25,7 +26,6 @@ from tierfs.types import MIB
 
 if TYPE_CHECKING:
     from tierfs.bench.figures import Figure, Results
-    from tierfs.doctor.findings import DoctorFinding
 
 
 _EXIT_FAILED = 1
@@ -50,9 +50,10 @@ _EXIT_FAILED = 1
 def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[str], link: bool) -> None:
     """Check the machine, the store and its cold tier, and print a remedy for each problem.
 
-    Prints one line for each check: OK, WARN or FAIL. The exit code is 1 if a check failed. Without a store only the
-    machine is checked. Small objects under `probe/` are written to the cold tier and deleted again. The link to the
-    cold tier is measured by reads of the store's cold objects.
+    Prints one line for each check with a problem, FAIL or WARN, and the number of those that are OK, which -v lists
+    too. The exit code is 1 if a check failed. Without a store only the machine is checked. Small objects under
+    `probe/` are written to the cold tier and deleted again. The link to the cold tier is measured by reads of the
+    store's cold objects.
     """
     from tierfs.doctor.executors import Cluster
     from tierfs.doctor.run import examine
@@ -65,7 +66,7 @@ def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[s
     if cluster is not None:
         session.note(f"asking the executors of {master}, which takes about half a minute")
     findings = examine(session.store_path, spark=spark, cluster=cluster, link=link)
-    session.result(_doctor_data(session, findings), _text(findings))
+    session.result(_doctor_data(session, findings), _text(findings, every=session.verbosity >= VERBOSE))
     if any(finding.level == "FAIL" for finding in findings):
         raise click.exceptions.Exit(_EXIT_FAILED)
 
@@ -80,12 +81,19 @@ def _doctor_data(session: Session, findings: Sequence[DoctorFinding]) -> dict[st
     }
 
 
-def _text(findings: Sequence[DoctorFinding]) -> str:
-    """Return one line for each check, each with its remedy on a line below."""
-    rows = [(finding.level.value, finding.name, printable(finding.found)) for finding in findings]
-    lines = output.lines(rows, "<4", "<", "<")
-    remedies = ["" if finding.remedy is None else f"\n      {printable(finding.remedy)}" for finding in findings]
-    return "\n".join(map(add, lines, remedies))
+def _text(findings: Sequence[DoctorFinding], *, every: bool) -> str:
+    """Return one line for each check, the worst first, each with its remedy on a line below.
+
+    Those that are OK are counted, unless `every` one is wanted.
+    """
+    worst_first = [level for level in reversed(FindingLevel) if every or level is not FindingLevel.OK]
+    shown = [finding for level in worst_first for finding in findings if finding.level is level]
+    rows = [(finding.level.value, finding.name, printable(finding.found)) for finding in shown]
+    remedies = ["" if finding.remedy is None else f"\n      {printable(finding.remedy)}" for finding in shown]
+    lines = [*map(add, output.lines(rows, "<4", "<", "<"), remedies)]
+    if len(shown) < len(findings):
+        lines.append(f"OK    {output.count(len(findings) - len(shown), 'check')}: tierfs doctor -v lists them")
+    return "\n".join(lines)
 
 
 _DEFAULT_SIZE = "256MiB"

@@ -86,7 +86,7 @@ def _from_objects(session: Session, path: Path, choice: ColdChoice, show: OnProg
         if not yes:
             raise InvalidRequest(
                 f"there is {journal}; --from-objects ignores it",
-                remedy="try without --from-objects first; to ignore it add: --yes",
+                remedy=f"try without --from-objects first; to ignore it: {session.command_with('--yes')}",
             )
         session.note(f"ignoring {journal}")
 
@@ -137,12 +137,17 @@ def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
         [
             *lines,
             f"rebuilt {segments} of {output.size(report.bytes)} in {objects}; {len(report.left)} left aside",
-            f"store {printable(str(report.path))} ({report.store_id}) owns the bucket with epoch {report.store_epoch}",
+            _owner_line(report),
             "bytes were rebuilt, not operations: concatenated, truncated or deleted bytes may be back, segments are",
-            "open, and policies are those of a new store; objects left aside are orphans, which gc --delete deletes,",
-            "except packs of which another segment was linked: they stay as a whole",
+            "open, and policies are those of a new store; tierfs gc lists objects left aside as orphans, which",
+            "gc --delete deletes, except packs of which another segment was linked: they stay as a whole",
         ]
     )
+
+
+def _owner_line(report: RecoverReport | FromObjectsReport) -> str:
+    place = printable(str(report.path))
+    return f"{place} is the store of the bucket now ({report.store_id}, epoch {report.store_epoch})"
 
 
 def _rebuilt_lines(rebuilt: Sequence[RebuiltStore], *, every_segment: bool) -> list[str]:
@@ -191,11 +196,9 @@ def _loss_data(loss: SegmentLoss) -> dict[str, Any]:
 
 def _recovered_text(report: RecoverReport, *, every_segment: bool) -> str:
     """Return what was recovered: each segment with a known loss, and some of those that were open."""
-    start = f"checkpoint {report.checkpoint_slot}" if report.checkpoint_slot else "the first entry"
-    replayed = f"from {start} and {output.count(report.entries, 'entry')} after it"
     lines = [
-        f"recovered {output.count(report.segments, 'segment')} {replayed}",
-        f"store {printable(str(report.path))} ({report.store_id}) owns the bucket with epoch {report.store_epoch}",
+        f"recovered {output.count(report.segments, 'segment')} from the journal of {printable(report.cold_url)}",
+        _owner_line(report),
     ]
     known = [loss for loss in report.losses if loss.cut_bytes or loss.lost]
     perhaps = [loss for loss in report.losses if not (loss.cut_bytes or loss.lost)]
@@ -269,7 +272,7 @@ def _refresh(session: Session) -> None:
     if report.started_over:
         text = f"started over from the newest checkpoint, up to slot {report.slot}"
     elif report.entries:
-        text = f"{output.count(report.entries, 'entry')} new, up to slot {report.slot}"
+        text = f"{output.count(report.entries, 'update')}, up to slot {report.slot}"
     else:
         text = f"nothing new after slot {report.slot}"
     session.done(asdict(report), text)
@@ -298,7 +301,7 @@ def dump(session: Session, target: str, to_bucket: bool) -> None:
             return
         summary = dump.dump_store(store, target)
     if target != _STDOUT:
-        session.done(_data(summary), f"wrote {printable(target)}:\n{_text(summary)}")
+        session.done(_data(summary), f"wrote {printable(target)}: {_text(summary)}")
 
 
 @command("load")
@@ -319,12 +322,14 @@ def load(session: Session, source: str, yes: bool) -> None:
     if Path(source).is_file():
         report = dump.load_store(path, Path(source))
         files = {"missing_files": report.missing_files, "newer_files": report.newer_files}
-        session.done({**_data(report.summary), **files}, f"loaded {printable(source)}:\n{_text(report.summary)}")
+        session.done({**_data(report.summary), **files}, f"loaded {printable(source)}: {_text(report.summary)}")
         if report.missing_files:
             session.warn(f"missing or cut: {output.count(report.missing_files, 'chunk file')} of the dump")
         if report.newer_files:
             session.warn(f"bytes in {output.count(report.newer_files, 'chunk file')} are newer than the dump")
-        session.note("if the bucket is ahead of this dump, the next publish fails: then run tierfs recover")
+        session.note(
+            "if the bucket has later changes than this dump, the store can only be read: then run tierfs recover"
+        )
         return
     with session.open_store() as store:
         loaded = perform_shown(session, store, LOAD, source, flags({ACCEPT_LOSS: yes}), "load")
@@ -341,8 +346,9 @@ def _data(summary: DumpSummary) -> dict[str, Any]:
 
 
 def _text(summary: DumpSummary) -> str:
-    rows = [(name, f"{count:,} rows") for name, count in summary.rows.items()]
-    rows.append(("total", f"{sum(summary.rows.values()):,} rows, {output.size(summary.row_bytes)}"))
-    rows.append(("store", f"{summary.store_id}, as of {output.clock_time(summary.written_ms)}"))
+    segments, directories = (summary.rows.get(name, 0) for name in ("segments", "directories"))
+    held = f"{output.count(segments, 'segment')} in {output.count(directories, 'directory')}"
+    chunks = output.count(summary.rows.get("chunks", 0), "chunk")
+    rows = [("store", f"{summary.store_id}, as of {output.clock_time(summary.written_ms)}")]
     rows.append(("crc32c", f"{summary.crc32c:08x}"))
-    return output.table((f"  {label}", text) for label, text in rows)
+    return "\n".join([f"{held}, {chunks}", *output.lines([(f"  {label}", text) for label, text in rows])])

@@ -47,9 +47,10 @@ _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
 def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs: int) -> None:
     """Copy files into segments: a file becomes DIR/<file name>, a directory DIR/<relative path> of each file.
 
-    Each segment is sealed once it has its whole file. Bytes that the store already has are skipped: an open segment
-    with the beginning of its file is continued. Links below a directory are not followed. Modes and times of files
-    and modes of directories are kept; DIR itself has the mode of the named directory.
+    Of several paths a directory keeps its name, as with cp -r: DIR/<its name>/<relative path>. Each segment is sealed
+    once it has its whole file. Bytes that the store already has are skipped: an open segment with the beginning of its
+    file is continued. Links below a directory are not followed. Modes and times of files and modes of directories are
+    kept; DIR itself has the mode of the directory whose files it gets.
     """
     with session.open_store() as store:
         plan = plan_ingest(paths, store.segment_of_path(into))

@@ -30,7 +30,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
 from tierfs.parallel import Meter
 from tierfs.segments import create
-from tierfs.segments.create import BulkCreator, CopiedDirectories, WholeSegment
+from tierfs.segments.create import BulkCreator, CopiedDirectories, WholeSegment, name_of_copy
 from tierfs.segments.writer import SegmentWriter
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
@@ -73,15 +73,16 @@ class IngestPlan:
 def plan_ingest(paths: Sequence[str], into: str) -> IngestPlan:
     """Plan the ingest of files and directories, and change nothing.
 
-    Raises NotFound for a path that does not exist, InvalidRequest for a bad `into` and for two files that
-    would become one segment. A path may be a link; links below a directory are left out.
+    A directory beside other paths keeps its name, as with `cp -r`; one that is given alone becomes `into`. Raises
+    NotFound for a path that does not exist, InvalidRequest for a bad `into` and for two files that would become one
+    segment. A path may be a link; links below a directory are left out.
     """
     plan = IngestPlan(CopiedDirectories(into))
     for path in paths:
         if not os.path.exists(path):
             raise NotFound(f"{path} does not exist")
         if os.path.isdir(path):
-            _add_directory(plan, path, into)
+            _add_directory(plan, path, into, "" if len(paths) == 1 else name_of_copy(path))
         elif os.path.isfile(path):
             _add(plan, path, f"{into}/{os.path.basename(path)}")
         else:
@@ -90,12 +91,12 @@ def plan_ingest(paths: Sequence[str], into: str) -> IngestPlan:
     return plan
 
 
-def _add_directory(plan: IngestPlan, directory: str, into: str) -> None:
+def _add_directory(plan: IngestPlan, directory: str, into: str, name: str) -> None:
     for path, mode in _files_below(plan, directory):
         if stat.S_ISREG(mode):
             inner = os.path.relpath(path, directory)
-            if _add(plan, path, f"{into}/{inner}"):
-                plan.directories.add(directory, inner)
+            if _add(plan, path, f"{into}/{name}/{inner}" if name else f"{into}/{inner}"):
+                plan.directories.add(directory, inner, name)
         else:
             plan.special.append(path)
 

@@ -32,7 +32,7 @@ from tierfs.metadata.ledger_and_batch_records import UploadedSegment
 from tierfs.metadata.records import IngestedFile
 from tierfs.osio import map_os_errors
 from tierfs.parallel import OnProgress, unseen
-from tierfs.segments.create import CopiedDirectories
+from tierfs.segments.create import CopiedDirectories, name_of_copy
 from tierfs.spark.jobs.tasks import Counter, Result, TaskError, Tasks, error_text, explained
 from tierfs.types import MIB
 
@@ -53,6 +53,8 @@ class SourceFile:
     mode: int = 0
     directory: str = ""
     """The named directory it lies in; "" for a file that was named itself."""
+    directory_copy: str = ""
+    """Name of that directory below the one that the job writes to; "" if it becomes that one itself."""
 
     def require_unchanged(self, read_bytes: int) -> None:
         """Raise Conflict for a file that was written to since it was listed."""
@@ -64,9 +66,11 @@ class SourceFile:
 def files_of(sources: Sequence[str]) -> list[SourceFile]:
     """Return files by their names, and those below directories by their paths in them, in order, without links in them.
 
-    Raises NotFound, and InvalidRequest for a name that no segment can have and for two files of one name.
+    A directory beside other sources keeps its name, as with `cp -r`. Raises NotFound, and InvalidRequest for a name
+    that no segment can have and for two files of one name.
     """
-    found = [one for source in sources for one in _below(Path(os.path.abspath(source)), source)]
+    copies = {source: name_of_copy(source) if len(sources) > 1 else "" for source in sources}
+    found = [one for source in sources for one in _below(Path(os.path.abspath(source)), source, copies[source])]
     by_name: dict[str, SourceFile] = {}
     for one in found:
         other = by_name.setdefault(one.name, one)
@@ -113,7 +117,7 @@ def tasks_of(files: Iterable[SourceFile], task_bytes: int = TASK_BYTES) -> list[
     return [*tasks, tuple(waiting)] if waiting else tasks
 
 
-def _below(path: Path, given: str) -> Iterator[SourceFile]:
+def _below(path: Path, given: str, copy: str) -> Iterator[SourceFile]:
     if not path.exists():
         raise NotFound(f"{names.printable(given)} does not exist", remedy="name files and directories of this machine")
     if path.is_file():
@@ -124,12 +128,12 @@ def _below(path: Path, given: str) -> Iterator[SourceFile]:
         for name in sorted(files):
             one = Path(root, name)
             if one.is_file() and not one.is_symlink():
-                yield _file(one, str(one.relative_to(path)), str(path))
+                yield _file(one, os.path.join(copy, one.relative_to(path)), str(path), copy)
 
 
-def _file(path: Path, name: str, directory: str = "") -> SourceFile:
+def _file(path: Path, name: str, directory: str = "", copy: str = "") -> SourceFile:
     found, own = path.stat(), names.join(names.split(name))
-    return SourceFile(str(path), own, found.st_size, found.st_mtime_ns, found.st_mode, directory)
+    return SourceFile(str(path), own, found.st_size, found.st_mtime_ns, found.st_mode, directory, copy)
 
 
 def _raise(error: OSError) -> None:
@@ -180,7 +184,7 @@ def ingest_files(
     copied = CopiedDirectories(into)
     for one in wanted:
         if one.directory:
-            copied.add(one.directory, one.name)
+            copied.add(one.directory, os.path.relpath(one.path, one.directory), one.directory_copy)
     tasks = Tasks(spark, show, sum(one.size_bytes for one in wanted))
 
     def upload(job: WriteJob) -> list[Uploaded]:

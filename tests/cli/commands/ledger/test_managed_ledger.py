@@ -13,7 +13,7 @@ from tests.cli.commands.ledger.test_ledger import closed, create, lines
 from tests.commands import tierfs
 from tierfs.app import store as app
 from tierfs.app.verbs import open_managed_ledger
-from tierfs.errors import Closed, Fenced, Unavailable
+from tierfs.errors import Closed, Fenced, NoColdTier
 from tierfs.holder.lock import hold
 from tierfs.metadata import directories, entries
 from tierfs.metadata.ledger_and_batch_records import OffloadProgress
@@ -153,7 +153,7 @@ def test_without_a_cold_tier_a_managed_ledger_cannot_offload(tmp_path: Path) -> 
     before = tierfs("ledger", "status", "t", "--json", store=store).json
     with app.open_store(store) as opened, closing(open_managed_ledger(opened, "t")) as managed:
         position = Position(before["ledgers"][0]["ledger_id"], 1)
-        with pytest.raises(Unavailable, match="has no cold tier"):
+        with pytest.raises(NoColdTier, match="offload of managed ledger t needs a cold tier"):
             managed.offload_prefix(position)
     assert tierfs("ledger", "status", "t", "--json", store=store).json == before
 

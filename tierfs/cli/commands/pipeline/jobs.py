@@ -75,8 +75,9 @@ def ingest(
 ) -> None:
     """Make segments of files, or of a table's rows by key. Executors upload them; one commit creates all, or none.
 
-    A file becomes a segment of its name, a file below a directory one of its path in it; executors must see them at
-    the same paths. With --key, SOURCEs are any input that Spark reads.
+    A file becomes a segment of its name, a file below a directory one of its path in it, behind the directory's name if
+    there are several SOURCEs; executors must see them at the same paths. With --key, SOURCEs are any input that Spark
+    reads.
     """
     if (application is None) != (version is None):
         raise click.UsageError("--application and --version belong together")

@@ -1,0 +1,70 @@
+"""A machine of a reader: the directories that the pages name, a home, and what the commands leave behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from pathlib import Path
+
+from tests.commands import tierfs
+from tests.docs.blocks import ROOT, Reader
+from tests.mount.waiting import eventually
+from tierfs.holder import lock
+from tierfs.store_paths import StorePaths
+from tierfs.system.mounts import mounts
+
+PLACES = ("/srv", "/mnt", "/backup", "/var/lib", "/var/log")
+"""Directories of a machine that the pages write to or read; each stands for one below the test's own."""
+
+
+@dataclass
+class Machine:
+    """A machine of the reader: its directories, its home and its environment."""
+
+    root: Path
+    replace: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for place in PLACES:
+            (self.root / place[1:]).mkdir(parents=True)
+            self.replace[f"{place}/"] = f"{self.root}{place}/"
+        for name in ("home", "work"):
+            (self.root / name).mkdir()
+
+    def file(self, path: str, content: str | bytes) -> None:
+        """Write a file that the page names; a relative one is in the directory where the reader types."""
+        file = self.root / path[1:] if path.startswith("/") else self.root / "work" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
+
+    def store(self, path: str, *cold: str) -> Path:
+        """Make a store with two segments; texts in `cold`, options of `init`, stand for others as in the page."""
+        store = self.root / path[1:]
+        words = [reduce(lambda word, pair: word.replace(*pair), self.replace.items(), word) for word in cold]
+        if "--cold-dir" in words:
+            Path(words[-1]).mkdir(parents=True)
+        tierfs("-q", "init", *words, store=store)
+        for name in ("logs/web", "logs/db/2026-11-20"):
+            tierfs("append", name, "--seal", store=store, stdin=b"an ERROR line\n" * 1000)
+        return store
+
+    def read(self, page: str, env: Mapping[str, str] | None = None) -> None:
+        """Type all commands of a page."""
+        home = {"HOME": str(self.root / "home"), **(env or {})}
+        assert Reader(ROOT / page, self.root / "work", replace=self.replace, env=home).run()
+
+    def leave(self) -> None:
+        """Unmount, and end the daemons, that the page left."""
+        for mount in mounts():
+            if mount.mountpoint.is_relative_to(self.root):
+                subprocess.run(["tierfs", "--store", mount.store, "umount", "--quiet", mount.mountpoint], check=True)
+        for file in self.root.rglob("store.toml"):
+            held = StorePaths(file.parent).holder
+            holder = lock.current(held)
+            if holder is not None:
+                os.kill(holder.pid, signal.SIGTERM)
+                assert eventually(lambda held=held: lock.current(held) is None)
