@@ -20,8 +20,7 @@ from tests import spark_processes
 from tests.benchmarks.measuring import compared, seconds
 from tests.benchmarks.spark.session import session
 from tierfs.setup.create import ColdChoice, init_store
-from tierfs.spark.options import ReadOptions
-from tierfs.spark.planning import check, plan_read
+from tierfs.spark.source import TierfsDataSource
 
 SEGMENTS = 10_000
 _SEGMENTS_PER_DIRECTORY = 100
@@ -91,13 +90,13 @@ def _processes(directory: Path, path: Path, repetitions: int) -> str:
 
 
 def _planned(path: Path, repetitions: int) -> str:
-    options = ReadOptions.of({"store": str(path), "path": "d", "recursiveFileLookup": "true"})
+    source = TierfsDataSource({"store": str(path), "path": "d", "recursiveFileLookup": "true"})
     looks, plans, pickles = list[float](), list[float](), list[float]()
     for _ in range(repetitions):
         began = time.perf_counter()
-        check(options)
+        schema = source.schema()
         looked = time.perf_counter()
-        partitions = plan_read(options).partitions
+        partitions = source.reader(schema).partitions()
         planned = time.perf_counter()
         pickled = [pickle.dumps(one) for one in partitions]
         looks.append(looked - began)

@@ -275,7 +275,7 @@ def test_java_home_goes_first(tmp_path: Path) -> None:
 
 
 def test_pyspark() -> None:
-    assert [machine.pyspark(found).level for found in ("4.2.0", "4.10.1", "4.1.9", None)] == [
+    assert [machine.pyspark(found).level for found in ("4.0.0", "4.10.1", "3.5.9", None)] == [
         FindingLevel.OK,
         FindingLevel.OK,
         FindingLevel.FAIL,
