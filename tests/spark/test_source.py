@@ -170,7 +170,7 @@ def test_ten_thousand_small_segments(store: store.Store, cluster_spark: SparkSes
 
 
 def test_an_empty_store(store: store.Store, cluster_spark: SparkSession) -> None:
-    assert frame(cluster_spark, store.path, "").count() == 0
+    assert frame(cluster_spark, store.path, "/").count() == 0
     append(store, "empty", b"", seal=True)
     assert frame(cluster_spark, store.path, "empty").collect() == []
 
@@ -187,6 +187,20 @@ ERRORS: dict[str, tuple[dict[str, str], str]] = {
         "segment t/lf: [0-9]+ bytes are only in the store's directory; set the",
     ),
     "priority": ({"path": "t/lf", "readPriority": "offloaded-only"}, "are not in the cold tier, and the read priority"),
+    "missing": (
+        {"path": "t/lf", "ignoreMissingFiles": "true"},
+        "a read cannot pass over missing bytes: a table that is",
+    ),
+    "no path": ({"path": ""}, "no path is named to read; write load.PATH., OPTIONS .path 'PATH'. of a view, WITH"),
+    "zone": (
+        {"path": "t/lf", "timeZone": "Mars"},
+        "the option timeZone is 'Mars'; it must be a time zone, like Europe",
+    ),
+    "filter": (
+        {"path": "t/lf", "partitionFilter": "day"},
+        "the option partitionFilter is 'day'; it must be conditions",
+    ),
+    "base": ({"path": "t/lf", "basePath": "u"}, "basePath is u, and t/lf is not below it; name the directory that"),
     "kind": ({"path": "t/lf", "type": "entries"}, "segment t/lf is not a ledger; read type lines or bytes"),
 }
 
@@ -195,7 +209,7 @@ ERRORS: dict[str, tuple[dict[str, str], str]] = {
 def test_bad_input_is_one_clear_line(name: str, filled: store.Store, cluster_spark: SparkSession) -> None:
     options, message = ERRORS[name]
     with pytest.raises(PySparkException) as caught:
-        frame(cluster_spark, **{"store": str(filled.path), **options}).count()  # type: ignore[arg-type]
+        frame(cluster_spark, **{"store": str(filled.path), "path": "/", **options}).count()  # type: ignore[arg-type]
     lines = [line for line in str(caught.value).splitlines() if "TierfsException: " in line]
     assert len(lines) == 1, str(caught.value)
     assert re.search(message, lines[0])

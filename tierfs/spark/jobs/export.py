@@ -20,7 +20,7 @@ from tierfs.spark import register
 from tierfs.spark.jobs.table_run import UNNAMED, TableRun
 from tierfs.spark.jobs.tasks import Result, explained, stages_watched
 from tierfs.spark.options import ReadOptions
-from tierfs.spark.planning import check
+from tierfs.spark.planning import schema_of
 from tierfs.spark.row_types import RowType
 
 COLUMNS = {
@@ -127,12 +127,13 @@ def _write(
 ) -> dict[str, Any]:
     """Write the table aside, and read it back if that is wanted; return its sums."""
     options = {"store": store, "type": str(how.row_type), "recursiveFileLookup": "true"}
-    check(ReadOptions.of({**options, "paths": json.dumps(list(paths))}))
+    below = [path or "/" for path in paths]  # the format refuses an empty path, which is the root's name
+    schema_of(ReadOptions.of({**options, "paths": json.dumps(below)}))
     if how.if_there is IfThere.REFUSE:
         run.require_room()
     register(spark)
     with explained():
-        frame = _unbatched(spark.read.format("tierfs").options(**options).load(list(paths)), how)
+        frame = _unbatched(spark.read.format("tierfs").options(**options).load(below), how)
         _require_columns(frame, how.partition_by)
         run.begin()
         seen = Observation()
