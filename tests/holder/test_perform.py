@@ -277,7 +277,7 @@ def report(_: Progress) -> None:
         (EVICT, {FORCE: "1"}, ("evict", ("p",), {"force": True, "dry_run": False, "report": report})),
         (LOAD, {}, ("load_segment", ("p",), {"accept_loss": False, "report": report})),
         (LOAD, {ACCEPT_LOSS: "1"}, ("load_segment", ("p",), {"accept_loss": True, "report": report})),
-        (COLLECT, {GRACE_S: "60"}, ("collect_all", (), {"grace_s": 60})),
+        (COLLECT, {GRACE_S: "60"}, ("collect_all", (), {"grace_s": 60, "report": report})),
     ],
 )
 def test_each_verb_passes_its_options_to_the_work(verb: Verb[Any], options: Options, call: object) -> None:

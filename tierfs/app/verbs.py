@@ -16,6 +16,7 @@ from tierfs.garbage.collect import Collector
 from tierfs.holder import lock
 from tierfs.holder.lock import HeldElsewhere
 from tierfs.metadata.tables import GARBAGE, INTENTS
+from tierfs.parallel import OnProgress, unseen
 from tierfs.segments import managed_ledger, trash
 from tierfs.segments.delete import Deletion
 from tierfs.segments.trash import Removed
@@ -96,20 +97,20 @@ def empty_trash(store: Store) -> int:
     return trash.end_due(store.metadata, all_of_them=True)
 
 
-def settle(store: Store) -> TierfsError | None:
+def settle(store: Store, report: OnProgress = unseen) -> TierfsError | None:
     """Publish and collect what is due, if that is possible now; return why not.
 
     The rest stays queued for the next command that writes to the bucket. A holder does it without being asked.
     """
     try:
         if store.cold_location_id is None:
-            _settle_alone(store)
+            _settle_alone(store, report)
         else:
             from tierfs.holder.verbs import holding
 
             with holding(store, "publishing") as work:
-                work.publish()
-                work.collect()
+                work.publish(report)
+                work.collect(report)
     except HeldElsewhere:
         return None
     except (Conflict, Unavailable) as exc:
@@ -146,10 +147,11 @@ def open_managed_ledger(store: Store, path: str, *, take_over: bool = False) -> 
     return ManagedLedger(store.engine, path, take_over=take_over, offloader=offload)
 
 
-def garbage(store: Store, *, grace_s: int) -> GarbageReport:
+def garbage(store: Store, *, grace_s: int, report: OnProgress = unseen) -> GarbageReport:
     """Return what waits to be deleted, and orphans and dead uploads older than the grace period."""
     work = store.cold_work("gc")
-    orphans, uploads = work.orphans(grace_s=grace_s), work.dead_uploads(grace_s=grace_s)
+    orphans = work.orphans(grace_s=grace_s, report=report)
+    uploads = work.dead_uploads(grace_s=grace_s, report=report)
     with store.metadata.read() as txn:
         rows = tuple(row for _, row in txn.scan(GARBAGE))
         intents = tuple(_dead_intents(txn, lock.current(store.paths.holder)))
@@ -183,8 +185,8 @@ def _collect_local(store: Store) -> None:
     Collector(store.metadata, store.files, store.storage_of).collect(tiers=(Tier.LOCAL,))
 
 
-def _settle_alone(store: Store) -> None:
+def _settle_alone(store: Store, report: OnProgress) -> None:
     from tierfs.holder.alone import AloneWork
 
     with lock.hold(store.paths.holder, store.clock):
-        AloneWork(store.alone_tools()).collect()
+        AloneWork(store.alone_tools()).collect(report)

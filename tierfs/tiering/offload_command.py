@@ -13,7 +13,7 @@ from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.parallel import OnProgress, Pool, Progress, caught
+from tierfs.parallel import Meter, OnProgress, Pool, caught
 from tierfs.tiering.candidates import (
     OffloadAction,
     PackAction,
@@ -68,10 +68,12 @@ class Upload:
         self._packs = packs
         self._packer = Packer(settings.pack_below_bytes)
         self._in_parallel = settings.objects_in_parallel
-        self._report = report
+        self._meter = Meter(report, total_bytes)
         self._total = total_bytes
         self._names: dict[SegmentId, str] = {}
         """Names of planned segments."""
+        self._waiting: dict[SegmentId, int] = {}
+        """Actions of planned segments that are left to do."""
         self._moved: dict[SegmentId, str] = {}
         self._uploaded: set[SegmentId] = set()
         self._error: TierfsError | None = None
@@ -83,6 +85,7 @@ class Upload:
         A concat may have moved the chunks to another segment, so `list_segments` is then called. Raises the first
         error after all uploads were attempted, Conflict if segments keep changing.
         """
+        self._meter.total_items = len(segments)
         with Pool(self._in_parallel, "tierfs-offload") as pool:
             for _ in range(_REPLANS):
                 actions = self._actions(segments)
@@ -125,14 +128,20 @@ class Upload:
         with self._metadata.read() as txn:
             cache = PolicyCache()
             for name, segment_id in segments:
-                self._names[segment_id] = name
+                planned: list[OffloadAction] = []
                 segment = directories.segment(txn, segment_id)
                 try:
                     if segment is not None:
-                        actions += list(objects_to_make(txn, segment, cache.of(txn, segment).values.object_bytes))
+                        planned += objects_to_make(txn, segment, cache.of(txn, segment).values.object_bytes)
                         self._refuse_suspect(txn, name, segment)
                 except DataLoss as exc:  # the other segments are still uploaded
                     self._error = self._error or exc
+                actions += planned
+                if segment_id not in self._names and segment is not None:
+                    left_bytes = sum(action.range.length_bytes for action in planned)
+                    self._meter(max(0, segment.local.bytes - left_bytes), name, not planned)
+                self._names[segment_id] = name
+                self._waiting[segment_id] = len(planned)
         return actions
 
     def _refuse_suspect(self, txn: ReadTransaction, name: str, segment: SegmentRecord) -> None:
@@ -168,4 +177,9 @@ class Upload:
             self._error = self._error or error
         if packed.segments:
             self.done = replace(self.done, objects=self.done.objects + 1, bytes=self.done.bytes + packed.bytes)
-            self._report(Progress(self.done.bytes, self._total, named[packed.segments[-1]]))
+            self._meter(packed.bytes, named[packed.segments[-1]], sum(map(self._is_last, packed.segments)))
+
+    def _is_last(self, segment_id: SegmentId) -> bool:
+        """Take one action of a segment for done; return whether none is left."""
+        self._waiting[segment_id] -= 1
+        return not self._waiting[segment_id]

@@ -12,7 +12,7 @@ import click
 from tierfs import names
 from tierfs.cli import errors, output
 from tierfs.cli.group import LazyGroup, command
-from tierfs.cli.output import progress_bar
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError
 from tierfs.names import printable
@@ -152,7 +152,7 @@ def _check_reach(places: Sequence[str], reach: Mapping[str, str | None]) -> None
 def _adopt(session: Session, adopter: Adopter, adoptions: Sequence[Adopted], jobs: int) -> TierfsError | None:
     """Adopt the planned segments; return the error of a failed publication."""
     total = sum(plan.object_bytes for adoption in adoptions for plan in adoption.plan.segments)
-    with progress_bar(session, "adopting") as show:
+    with progress_line(session) as show:
         meter = Meter(show, total)
         for adoption in adoptions:
             adopter.adopt(adoption, jobs, meter)

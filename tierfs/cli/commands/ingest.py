@@ -15,7 +15,7 @@ from tierfs.cli import errors, output
 from tierfs.cli.commands.ingest_files import FileIngest, IngestPlan, Item, Stopped, batches, ingest_batch, plan_ingest
 from tierfs.cli.group import command
 from tierfs.cli.options import Room
-from tierfs.cli.output import progress_bar
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, PermissionDenied, StorageFull, TierfsError
 from tierfs.parallel import Meter, OnProgress, Pool
@@ -53,7 +53,7 @@ def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs
     """
     with session.open_store() as store:
         plan = plan_ingest(paths, store.segment_of_path(into))
-        with progress_bar(session, "ingesting") as show:
+        with progress_line(session) as show:
             work = _Work(session, store, plan, show, seal=seal, jobs=jobs)
             work.run()
     _report(session, plan, work)

@@ -84,6 +84,7 @@ class Verifier:
                     chain_edits.set_state(self._metadata, segment_id, *mark) for mark in judged.to_mark()
                 )
                 self._scrubber.etags.adopt(ADOPTED_AT_ONCE)
+            self._meter(0, name, 1)
             yield result
         if self._marks:
             self._scrubber.etags.adopt()
@@ -151,6 +152,7 @@ class DeepCheck:
         self._scrubber = scrubber
         self._meter = meter
         self._unreadable: list[Finding] = []
+        self._named = (SegmentId(0), "")
         self.bytes = 0
 
     def run(self) -> Iterator[Finding]:
@@ -162,7 +164,7 @@ class DeepCheck:
                 continue
             size_bytes = checked.piece.range.length_bytes
             self.bytes += size_bytes
-            self._meter(size_bytes, f"segment {checked.piece.segment_id}")
+            self._meter(size_bytes, self._name(checked.piece.segment_id))
             yield from self._findings(checked)
         yield from self._unreadable
 
@@ -172,6 +174,16 @@ class DeepCheck:
         except DataLoss as exc:
             subject = f"segment {segment_id}"
             self._unreadable.append(Finding(Kind.RECORD, Severity.DAMAGE, subject, str(exc), remedy=RECOVER))
+        self._meter(0, self._name(segment_id), 1)
+
+    def _name(self, segment_id: SegmentId) -> str:
+        """Return a segment's name; the last one's is kept, as most have many pieces."""
+        if segment_id != self._named[0]:
+            with self._metadata.read() as txn:
+                record = message(txn, SEGMENTS, tables.u64(segment_id))
+                name = f"segment {segment_id}" if record is None else segment_name(txn, record)
+            self._named = segment_id, name
+        return self._named[1]
 
     def _findings(self, checked: Checked) -> Iterator[Finding]:
         piece = checked.piece

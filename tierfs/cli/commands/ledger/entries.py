@@ -19,7 +19,7 @@ from tierfs.checksum import Buffer
 from tierfs.cli import output
 from tierfs.cli.group import command
 from tierfs.cli.options import Size, read_priority_option
-from tierfs.cli.output import progress_bar
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.ledger.messages import decode
@@ -192,7 +192,7 @@ def export(
 
     how = LedgerExport(block_size, magic_words(first_form), transform is not None)
     outcomes: list[Exported] = []
-    with session.open_store() as store, progress_bar(session, "exporting") as show:
+    with session.open_store() as store, progress_line(session) as show:
         meter = Meter(show)
         exporter = Exporter(store, directory, how, meter)
         closed = exporter.find(store.segment_of_path(path))
@@ -256,7 +256,7 @@ def verify(session: Session, path: str) -> None:
     from tierfs.app.ledger_verify import LedgerVerifier
 
     damaged = warned = count = 0
-    with session.open_store() as store, progress_bar(session, "verifying") as show:
+    with session.open_store() as store, progress_line(session) as show:
         meter = Meter(show)
         verifier = LedgerVerifier(store, meter)
         cold = verifier.find(store.segment_of_path(path))

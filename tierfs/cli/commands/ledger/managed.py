@@ -13,7 +13,7 @@ from tierfs.cli import output
 from tierfs.cli.commands.rm_restore import now_option, removal_data, until
 from tierfs.cli.group import command
 from tierfs.cli.options import ask, yes_option
-from tierfs.cli.output import perform_shown
+from tierfs.cli.progress import perform_shown
 from tierfs.cli.session import Session
 from tierfs.names import printable
 from tierfs.segments import managed_ledger as trimming
@@ -43,7 +43,7 @@ def offload(session: Session, managed_ledger: str, before: str | None) -> None:
     options = {} if before is None else {BEFORE: str(Position.parse(before))}
     with session.open_store() as store:
         name = store.segment_of_path(managed_ledger)
-        done = perform_shown(session, store, OFFLOAD_PREFIX, name, options, "offloading")
+        done = perform_shown(session, store, OFFLOAD_PREFIX, name, options)
     session.done({"managed_ledger": name, **asdict(done)}, _offloaded(name, done))
 
 
