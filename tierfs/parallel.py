@@ -82,14 +82,13 @@ class Meter:
 
     def each(self, things: Iterable[T], name: Callable[[T], str] | str = str) -> Iterator[T]:
         """Yield things, and count them as items once the next ones are asked for, some at a time."""
-        shown, passed = name if isinstance(name, str) else "", 0
+        passed = 0
         for passed, thing in enumerate(things, 1):
             yield thing
             if passed % _COUNTED_TOGETHER == 0:
-                shown = name if isinstance(name, str) else name(thing)
-                self(0, shown, _COUNTED_TOGETHER)
+                self(0, name if isinstance(name, str) else name(thing), _COUNTED_TOGETHER)
         if passed % _COUNTED_TOGETHER:
-            self(0, shown, passed % _COUNTED_TOGETHER)
+            self(0, name if isinstance(name, str) else name(thing), passed % _COUNTED_TOGETHER)
 
     def _tell(self, item: str) -> None:
         total_bytes = max(self.total_bytes, self.done_bytes) if self.total_bytes else 0

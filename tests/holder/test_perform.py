@@ -114,8 +114,8 @@ def test_the_holder_does_it_and_its_answer_arrives(store: TestStore) -> None:
         assert eventually(lambda: rows(store) == 1)
         asked = server.next()
         assert asked is not None
-        requests.show_progress(store.metadata, asked.id, Progress(3, 8, "s"))
-        assert eventually(lambda: Progress(3, 8, "s") in command.seen)
+        requests.show_progress(store.metadata, asked.id, Progress(3, 8, "s", 1, 2, "ledger"))
+        assert eventually(lambda: Progress(3, 8, "s", 1, 2, "ledger") in command.seen)
         server.carry_out(asked)
         command.join(30)
     assert command.result == DONE
@@ -213,6 +213,35 @@ def test_the_holder_gives_the_same_typed_result(store: TestStore, verb: Verb[Any
     assert (asked.verb, asked.options) == (verb.name, options)
     assert command.result == perform(store, verb, "s", options)
     assert isinstance(command.result, (ConsolidateReport, EvictReport, Collected))
+
+
+@pytest.mark.parametrize(
+    ("verb", "noun"), [(OFFLOAD, "segment"), (EVICT, "segment"), (CONSOLIDATE, "segment"), (COLLECT, "cold object")]
+)
+def test_the_holder_tells_what_it_counted(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, verb: Verb[Any], noun: str
+) -> None:
+    if verb is not OFFLOAD:
+        store.offload()
+    options = {GRACE_S: "0"} if verb is COLLECT else {}
+    number = requests.submit(store.metadata, verb.name, "", options)
+    told: list[RequestRecord] = []
+    write = requests.show_progress
+
+    def note(*named: Any) -> None:
+        write(*named)
+        told.append(requests.get(store.metadata, number))
+
+    monkeypatch.setattr(requests, "_REPORT_EVERY_S", 0.0)
+    monkeypatch.setattr(requests, "show_progress", note)
+    server = VerbServer(store.metadata, store.cold_work())
+    with hold(store.paths.holder, store.clock):
+        asked = server.next()
+        assert asked is not None
+        server.carry_out(asked)
+    last = [row for row in told if row.noun == noun][-1]
+    assert (last.done_items, last.total_items) in ((1, 1), (1, 0))
+    assert last.item
 
 
 def test_rows_are_what_a_holder_of_another_version_reads() -> None:

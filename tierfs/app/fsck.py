@@ -319,7 +319,8 @@ def verify(store: Store, path: str, show: OnProgress) -> Iterator[Verified]:
     replica, or fenced). Raises NotFound, and Unavailable when a tier does not answer.
     """
     with store.metadata.read() as txn:
-        segments = list(directories.segments_at(txn, path))
+        listed = Meter(show, noun="listed segment")
+        segments = list(listed.each(directories.segments_at(txn, path), lambda named: named[0]))
         marks = not txn.store.replica and not txn.store.journal.fenced_by_epoch
     total = sum(segment.local.bytes + segment.cold.bytes for _, segment in segments)
     scrubber = Scrubber(store.metadata, store.files, store.storage_of)

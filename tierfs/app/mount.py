@@ -28,6 +28,7 @@ from tierfs.holder.status import advisory_fence_warning, samples_of
 from tierfs.holder.tasks import BackgroundThreads
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metrics import MetricName
+from tierfs.parallel import OnProgress, unseen
 from tierfs.reading.reader import Reader, run_loop
 from tierfs.reading.stats import CACHE_REPORT_NAME, report_of
 from tierfs.recovery.replica import Follower, Refreshed
@@ -54,12 +55,12 @@ def holder_task_of(store: Store, threads: BackgroundThreads) -> HolderTask:
     return WriterTask(tools, store.cold_work)
 
 
-def refresh(store: Store) -> Refreshed:
+def refresh(store: Store, report: OnProgress = unseen) -> Refreshed:
     """Bring a replica up to date now. Raises HeldElsewhere when another process does so by itself."""
     if not store.is_replica:
         raise InvalidRequest("this store is not a replica: it owns its bucket, and has nothing to fetch from there")
     with lock.hold(store.paths.holder, store.clock):
-        return follower_of(store).refresh()
+        return follower_of(store).refresh(report)
 
 
 def follower_of(store: Store) -> Follower:

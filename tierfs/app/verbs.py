@@ -55,35 +55,38 @@ class GarbageReport:
     """Removals that can be restored, the next one to end first."""
 
 
-def delete(store: Store, path: str, *, recursive: bool, now: bool = False) -> Deletion:
+def delete(store: Store, path: str, *, recursive: bool, now: bool = False, report: OnProgress = unseen) -> Deletion:
     """Remove a segment or directory: it stays in the trash for as long as its policy says, and can be restored.
 
     With `now`, or `trash_age` 0, it is deleted: local files at once, cold objects after the grace period and not before
     the journal says that they are gone.
     """
-    done = store.engine.delete(path, recursive=recursive, cold_due_ms=_cold_due_ms(store), to_trash=not now)
-    _collect_local(store)
+    due_ms = _cold_due_ms(store)
+    done = store.engine.delete(path, recursive=recursive, cold_due_ms=due_ms, to_trash=not now, report=report)
+    _collect_local(store, report)
     return done
 
 
-def truncate_head(store: Store, name: str, before_offset: int) -> Truncation:
+def truncate_head(store: Store, name: str, before_offset: int, report: OnProgress = unseen) -> Truncation:
     """Drop a segment's bytes below an offset; files and objects go as in `delete`.
 
     Raises NotFound, IsDirectory, or InvalidRequest naming the length.
     """
     done = store.engine.truncate(name, before_offset, cold_due_ms=_cold_due_ms(store))
-    _collect_local(store)
+    _collect_local(store, report)
     return done
 
 
-def trim_ledgers(store: Store, path: str, before: Position, *, now: bool = False) -> Deletion:
+def trim_ledgers(
+    store: Store, path: str, before: Position, *, now: bool = False, report: OnProgress = unseen
+) -> Deletion:
     """Remove the closed ledgers of a managed ledger before a position, each by itself, as `delete` does.
 
     Raises NotFound, or InvalidRequest for a segment or a position outside of the managed ledger.
     """
     remove = partial(store.engine.remove, cold_due_ms=_cold_due_ms(store), to_trash=not now)
     done = managed_ledger.trim(store.metadata, path, before, remove)
-    _collect_local(store)
+    _collect_local(store, report)
     return done
 
 
@@ -181,8 +184,8 @@ def _cold_due_ms(store: Store) -> int:
     return store.clock.now_ms() + store.settings.offload.grace_s * _MS_PER_S
 
 
-def _collect_local(store: Store) -> None:
-    Collector(store.metadata, store.files, store.storage_of).collect(tiers=(Tier.LOCAL,))
+def _collect_local(store: Store, report: OnProgress) -> None:
+    Collector(store.metadata, store.files, store.storage_of).collect(tiers=(Tier.LOCAL,), report=report)
 
 
 def _settle_alone(store: Store, report: OnProgress) -> None:

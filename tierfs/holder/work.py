@@ -123,7 +123,7 @@ class ColdWork:
 
     def _offload(self, path: str, report: OnProgress) -> OffloadReport:
         self.tools.publisher.require_ownership()  # else objects are made that no journal will ever name
-        segments_and_ledgers = self._segments(path)
+        segments_and_ledgers = self._segments(path, report)
         segments = [pair for pair in segments_and_ledgers if not _is_open_ledger(pair[1])]
         ledger_bytes = sum(segment.local.bytes for _, segment in segments_and_ledgers if _is_open_ledger(segment))
         active = [(name, segment.id) for name, segment in segments if segment.active]
@@ -177,7 +177,7 @@ class ColdWork:
         """
         if not dry_run:
             self.tools.publisher.require_ownership()
-        segments = [(name, segment.id) for name, segment in self._segments(path) if segment.cold.count]
+        segments = [(name, segment.id) for name, segment in self._segments(path, report) if segment.cold.count]
         tools = self.tools
         run = Consolidation(self._metadata, self.consolidator, tools.cold.location_id, tools.settings, report)
         if dry_run:
@@ -200,7 +200,7 @@ class ColdWork:
         if not dry_run:
             self.publish(report)
             self.tools.publisher.require_ownership()
-        segments, result = self._segments(path), EvictReport()
+        segments, result = self._segments(path, report), EvictReport()
         seen = Meter(report, sum(segment.local.bytes for _, segment in segments), len(segments))
         for name, segment in segments:
             dropped, reason = self._evict_by_command(segment, force=force, dry_run=dry_run)
@@ -310,7 +310,7 @@ class ColdWork:
         report(doing("looking for dead uploads"))
         return self._dead_uploads().find(grace_ms=grace_s * 1000)
 
-    def collect_all(self, *, grace_s: int, report: OnProgress) -> Collected:
+    def collect_all(self, *, grace_s: int, report: OnProgress = unseen) -> Collected:
         """Delete the garbage that is due or failed before, and orphans; abort dead uploads."""
         self.publish(report)
         self.tools.collector.retry_failed()
@@ -352,9 +352,10 @@ class ColdWork:
         except NotFound:
             return []
 
-    def _segments(self, path: str) -> list[tuple[str, SegmentRecord]]:
+    def _segments(self, path: str, report: OnProgress = unseen) -> list[tuple[str, SegmentRecord]]:
+        listed = Meter(report, noun="listed segment")
         with self._metadata.read() as txn:
-            return list(directories.segments_at(txn, path))
+            return list(listed.each(directories.segments_at(txn, path), lambda named: named[0]))
 
     def _evict_by_command(self, segment: SegmentRecord, *, force: bool, dry_run: bool) -> tuple[Evicted, str]:
         """Evict one segment; return what was dropped, and why the rest stays."""

@@ -201,6 +201,7 @@ def delete(
     recursive: bool,
     cold_due_ms: int,
     to_trash: bool = False,
+    report: OnProgress = unseen,
 ) -> Deletion:
     """Delete a segment, or a directory with everything below it. The name is gone in one commit.
 
@@ -215,7 +216,7 @@ def delete(
         again = expected.records <= BATCH_RECORDS or entry.kind is EntryKind.SEGMENT
         deletion = count(txn, entry, writer_locks) if again else expected
         deletion = _remove(txn, parent_id, entry, deletion, cold_due_ms, to_trash=to_trash)
-    dismantle_removed(metadata, cold_due_ms=cold_due_ms)
+    dismantle_removed(metadata, cold_due_ms=cold_due_ms, report=report)
     return deletion
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -72,8 +74,9 @@ class Upload:
         self._total = total_bytes
         self._names: dict[SegmentId, str] = {}
         """Names of planned segments."""
-        self._waiting: dict[SegmentId, int] = {}
+        self._waiting = Counter[SegmentId]()
         """Actions of planned segments that are left to do."""
+        self._counting = threading.Lock()
         self._moved: dict[SegmentId, str] = {}
         self._uploaded: set[SegmentId] = set()
         self._error: TierfsError | None = None
@@ -120,8 +123,10 @@ class Upload:
 
     def _carry_out(self, action: OffloadAction | PackAction) -> Packed:
         if isinstance(action, PackAction):
-            return self._packs.run(action)
-        return Packed(self._offload(action), (action.segment_id,))
+            return self._packs.run(action, self._linked)
+        packed = Packed(self._offload(action), (action.segment_id,))
+        self._linked(packed)
+        return packed
 
     def _plan(self, segments: Named) -> list[OffloadAction]:
         actions: list[OffloadAction] = []
@@ -177,9 +182,11 @@ class Upload:
             self._error = self._error or error
         if packed.segments:
             self.done = replace(self.done, objects=self.done.objects + 1, bytes=self.done.bytes + packed.bytes)
-            self._meter(packed.bytes, named[packed.segments[-1]], sum(map(self._is_last, packed.segments)))
 
-    def _is_last(self, segment_id: SegmentId) -> bool:
-        """Take one action of a segment for done; return whether none is left."""
-        self._waiting[segment_id] -= 1
-        return not self._waiting[segment_id]
+    def _linked(self, packed: Packed) -> None:
+        """Count what became cold; a segment once none of its actions is left. Any thread calls it."""
+        if packed.segments:
+            with self._counting:
+                self._waiting.subtract(packed.segments)
+                whole = sum(not self._waiting[segment_id] for segment_id in set(packed.segments))
+            self._meter(packed.bytes, self._names[packed.segments[-1]], whole)

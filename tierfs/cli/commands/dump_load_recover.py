@@ -265,7 +265,8 @@ def _refresh(session: Session) -> None:
     with session.open_store() as store:
         from tierfs.app.mount import refresh
 
-        report = refresh(store)
+        with progress_line(session) as show:
+            report = refresh(store, show)
     if report.started_over:
         text = f"started over from the newest checkpoint, up to slot {report.slot}"
     elif report.entries:

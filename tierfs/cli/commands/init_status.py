@@ -238,6 +238,8 @@ def _stuck(failure: FailureRecord) -> str:
 def _request(request: RequestRecord) -> str:
     state = RequestState(request.state).name.lower()
     done = f", {output.size(request.done_bytes)} of {output.size(request.total_bytes)}" if request.total_bytes else ""
+    if request.total_items:
+        done = f", {request.done_items:,} of {output.count(request.total_items, request.noun)}{done}"
     return f"{request.id}: {request.verb} {printable(request.path) or '/'}: {state}{done}"
 
 

@@ -50,6 +50,8 @@ class Tasks:
         self._show = show
         self._total_bytes = total_bytes
         self._done: Accumulator[int] = spark.sparkContext.accumulator(0)
+        self._finished: Accumulator[int] = spark.sparkContext.accumulator(0)
+        self._tasks = 0
 
     def run(self, work: Callable[[T, Accumulator[int]], R], wanted: Sequence[T]) -> list[R]:
         """Return the results of `work` for each item, in order; `work` adds its finished bytes to the accumulator.
@@ -58,7 +60,8 @@ class Tasks:
         """
         if not wanted:
             return []
-        done = self._done
+        done, finished = self._done, self._finished
+        self._tasks += len(wanted)
 
         def each(some: Iterable[T]) -> Iterator[R]:
             for one in some:
@@ -66,6 +69,7 @@ class Tasks:
                     yield work(one, done)
                 except TierfsError as exc:
                     raise TaskError(error_text(exc)) from None
+                finished.add(1)
 
         with self.watched(), explained():
             spread = self._spark.sparkContext.parallelize(wanted, len(wanted))
@@ -90,7 +94,8 @@ class Tasks:
             self._tell()
 
     def _tell(self) -> None:
-        self._show(Progress(min(self._done.value, self._total_bytes), self._total_bytes, ""))
+        done_bytes, done = min(self._done.value, self._total_bytes), min(self._finished.value, self._tasks)
+        self._show(Progress(done_bytes, self._total_bytes, "", done, self._tasks, "task"))
 
 
 @contextmanager
@@ -105,7 +110,7 @@ def stages_watched(spark: SparkSession, show: OnProgress, total_bytes: int) -> I
             tasks = sum(stage.numTasks for stage in stages if stage is not None)
             done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
             if tasks:
-                show(Progress(total_bytes * done // tasks, total_bytes, ""))
+                show(Progress(total_bytes * done // tasks, total_bytes, "", done, tasks, "task"))
 
     watcher = threading.Thread(target=look, name="tierfs-job-progress", daemon=True)
     watcher.start()

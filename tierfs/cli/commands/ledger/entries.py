@@ -193,12 +193,13 @@ def export(
     how = LedgerExport(block_size, magic_words(first_form), transform is not None)
     outcomes: list[Exported] = []
     with session.open_store() as store, progress_line(session) as show:
-        meter = Meter(show)
+        meter = Meter(show, noun="ledger")
         exporter = Exporter(store, directory, how, meter)
         closed = exporter.find(store.segment_of_path(path))
-        meter.total_bytes = sum(segment.length for _, segment in closed)
+        meter.total_bytes, meter.total_items = sum(segment.length for _, segment in closed), len(closed)
         for exported in exporter.export(closed):
             outcomes.append(exported)
+            meter(0, exported.segment, 1)
             if session.json or session.verbosity >= 0:
                 session.result(_exported_data(exported), _line(exported))
     if not session.json:
@@ -257,11 +258,12 @@ def verify(session: Session, path: str) -> None:
 
     damaged = warned = count = 0
     with session.open_store() as store, progress_line(session) as show:
-        meter = Meter(show)
+        meter = Meter(show, noun="ledger")
         verifier = LedgerVerifier(store, meter)
         cold = verifier.find(store.segment_of_path(path))
-        meter.total_bytes = sum(segment.length for _, segment in cold)
+        meter.total_bytes, meter.total_items = sum(segment.length for _, segment in cold), len(cold)
         for ledger in verifier.run(cold):
+            meter(0, ledger.name, 1)
             count, damaged = count + 1, damaged + (ledger.error is not None)
             warned += ledger.error is None and ledger.warnings.count > 0
             if session.json or ledger.error is not None or session.verbosity >= 0:
