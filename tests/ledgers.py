@@ -46,7 +46,7 @@ def new_ledger(
 def offloader(store: TestStore, block_bytes: int = BLOCK_BYTES) -> LedgerOffloader:
     """As a new process would make it."""
     publisher = Publisher(store.metadata, store.cold)
-    tier = ColdTier(LOCATION, store.cold, publisher.require_recent_ownership)
+    tier = ColdTier(LOCATION, store.cold, publisher.require_recent_ownership, publisher.require_place)
     return LedgerOffloader(store.metadata, store.files, tier, block_bytes)
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.clock import Clock, ManualClock
 from tierfs.config import OffloadSettings, WriteSettings
 from tierfs.garbage.collect import Collected, Collector
@@ -38,6 +39,13 @@ from tierfs.types import ROOT_DIRECTORY, LocationId, Tier
 LOCATION = LocationId(1)
 
 
+class KeptOpen(Wrapped):
+    """A storage that outlives its users."""
+
+    def close(self) -> None:
+        """Leave it open."""
+
+
 @dataclass(slots=True)
 class TestStore:
     """One store, opened piece by piece."""
@@ -53,6 +61,8 @@ class TestStore:
     settings: OffloadSettings
     server_time_ms: int | None = None
     """Time of a cold tier with a clock."""
+    elsewhere: ChunkStorage = field(default_factory=MemoryStorage)
+    """Any other place for the cold tier."""
     paths: StorePaths = field(init=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +76,7 @@ class TestStore:
     def cold_work(self, what: str = "a test") -> ColdWork:
         """Return the cold work of the holder, as a new process would make it."""
         publisher = Publisher(self.metadata, self.cold)
-        tier = ColdTier(LOCATION, self.cold, publisher.require_recent_ownership)
+        tier = ColdTier(LOCATION, self.cold, publisher.require_recent_ownership, publisher.require_place)
         return ColdWork(
             ColdTools(
                 engine=self.engine,
@@ -81,6 +91,7 @@ class TestStore:
                 retention=Retention(self.metadata, self.engine, grace_s=self.settings.grace_s),
                 clocks=ClockCheck(self.metadata, self.clock, lambda: self.server_time_ms),
                 metrics=NullMetrics(),
+                connect=lambda _: KeptOpen(self.elsewhere),
             )
         )
 

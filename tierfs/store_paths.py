@@ -63,6 +63,11 @@ class StorePaths:
         return self.locks / "holder"
 
     @property
+    def place_lock(self) -> Path:
+        """Lock of the process that changes the cold tier's place."""
+        return self.locks / "place"
+
+    @property
     def ballast(self) -> Path:
         """Room set aside for a full disk."""
         return self.root / "ballast"

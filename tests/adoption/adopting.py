@@ -36,7 +36,8 @@ def planned(theirs: ChunkStorage, magic: MagicWords | None = None) -> AdoptionPl
 def run(
     store: TestStore, theirs: ChunkStorage, plan: AdoptionPlan | None = None, **options: Any
 ) -> list[AdoptionOutcome]:
-    tier = ColdTier(LOCATION, store.cold, Publisher(store.metadata, store.cold).require_recent_ownership)
+    publisher = Publisher(store.metadata, store.cold)
+    tier = ColdTier(LOCATION, store.cold, publisher.require_recent_ownership, publisher.require_place)
     adoption = LedgerAdoption(store.metadata, ReadOnlyStorage(theirs), PLACE, 2, Meter(), cold=tier, **options)
     found = (plan or planned(theirs, options.get("magic"))).segments
     return adoption.run([one for one in found if isinstance(one, LedgerPlan)])

@@ -49,7 +49,7 @@ def refused(origin: str, call: str) -> TierfsError:
     ("subjects", "days", "trusted", "problem", "remedy"),
     [
         (LOOPBACK, EXPIRED_DAYS, True, "has expired", "renew it there, or set this machine's clock"),
-        (OTHER, VALID_DAYS, True, "is for other names", "name the server in --endpoint-url as it does"),
+        (OTHER, VALID_DAYS, True, "is for other names", "name the server in the endpoint URL as it does"),
         (
             LOOPBACK,
             VALID_DAYS,
@@ -86,7 +86,7 @@ def test_a_server_without_tls_is_named(call: str) -> None:
         error = refused(origin, call)
     assert type(error) is InvalidRequest
     assert f"{origin} does not speak TLS 1.2 or newer" in str(error)
-    assert error.remedy == "check --endpoint-url: is it http:// there?"
+    assert error.remedy == "check the endpoint URL: is it http:// there?"
 
 
 @pytest.mark.parametrize("wrapped", ["plain", "urllib3", "botocore"])

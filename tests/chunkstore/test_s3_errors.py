@@ -67,7 +67,7 @@ def test_wrong_bucket(bucket: Bucket, call: str) -> None:
     error = refused(location(bucket, bucket="no-such-bucket"), call)
     assert type(error) is (WrongColdTier if call == "read" else NotFound), "a read waits for the bucket"
     assert str(error) == f"bucket no-such-bucket does not exist at {bucket[0].endpoint_url}"
-    assert error.remedy == "create the bucket, or check its name and --endpoint-url"
+    assert error.remedy == "create the bucket, or check its name and the endpoint URL (cold.endpoint_url)"
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -76,7 +76,7 @@ def test_wrong_access_key(rgw_bucket: Bucket, call: str, monkeypatch: pytest.Mon
     error = refused(location(rgw_bucket), call)
     assert isinstance(error, PermissionDenied)
     assert str(error) == f"credentials refused by {rgw_bucket[0].endpoint_url} (InvalidAccessKeyId)"
-    assert error.remedy == "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --profile"
+    assert error.remedy == "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile (cold.profile)"
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -94,7 +94,7 @@ def test_no_credentials(moto_bucket: Bucket, call: str, monkeypatch: pytest.Monk
     error = refused(location(moto_bucket), call)
     assert isinstance(error, PermissionDenied)
     assert str(error) == f"no usable AWS credentials for {moto_bucket[0].endpoint_url}"
-    assert error.remedy == "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --profile"
+    assert error.remedy == "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile (cold.profile)"
 
 
 @pytest.mark.parametrize("call", CALLS)
@@ -103,7 +103,7 @@ def test_unreachable_endpoint(call: str) -> None:
     error = refused(S3Location("bucket", "", url), call)
     assert isinstance(error, Unavailable)
     assert str(error) == f"cannot reach {url}"
-    assert error.remedy == "check --endpoint-url and the network"
+    assert error.remedy == "check the endpoint URL (cold.endpoint_url) and the network"
 
 
 def test_unknown_profile(moto_bucket: Bucket) -> None:

@@ -14,7 +14,7 @@ from tierfs.app import store as app
 from tierfs.clock import ManualClock, SystemClock
 from tierfs.config import BackgroundSettings
 from tierfs.holder.alone import AloneTools, AloneWork
-from tierfs.holder.loop import AloneTask, HolderTools
+from tierfs.holder.loop import HolderTools, OwnerTask
 from tierfs.metadata import directories, policies
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ROOT_DIRECTORY
@@ -78,8 +78,8 @@ async def test_many_segments_are_looked_at_within_a_tick(
         assert not any(store.segment(f"s{number}").active for number in range(70))
 
 
-def holder_alone(store: TestStore) -> AloneTask:
+def holder_alone(store: TestStore) -> OwnerTask:
     tools = store.cold_work().tools
     alone = AloneTools(store.engine, tools.collector, tools.retention, tools.clocks)
     holder = HolderTools(store.paths.holder, store.metadata, lambda: BackgroundSettings(tick_s=2.0), InLine())
-    return AloneTask(holder, alone)
+    return OwnerTask(holder, lambda: alone)

@@ -16,7 +16,7 @@ from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Unavailable
 from tierfs.holder.lock import HeldElsewhere, current
-from tierfs.holder.loop import HolderTools, ReplicaTask, WriterTask
+from tierfs.holder.loop import HolderTools, OwnerTask, ReplicaTask
 from tierfs.holder.tasks import InThread, Step, TaskLoop, TaskOutcome
 from tierfs.holder.work import ColdWork
 
@@ -30,9 +30,9 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 def writer_task(
     store: TestStore, make_work: Callable[[], ColdWork] | None = None, in_thread: InThread | None = None
-) -> WriterTask:
+) -> OwnerTask:
     tools = HolderTools(store.paths.holder, store.metadata, BackgroundSettings, in_thread or InLine())
-    return WriterTask(tools, make_work or store.cold_work)
+    return OwnerTask(tools, make_work or store.cold_work)
 
 
 async def test_the_first_holds_and_the_next_waits_for_its_turn(store: TestStore, autojump_clock: MockClock) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -74,6 +75,17 @@ async def test_the_outcome_says_when_a_task_is_next(
     async with repeating(loop, Task(PERIOD_S, {"task": runs})):
         await trio.sleep(PERIOD_S + 1)
     assert runs.times[:2] == [0, second_s]
+
+
+async def test_a_long_look_leaves_more_of_the_core_to_a_busy_process(
+    loop: TaskLoop, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "process_time", trio.current_time)
+    runs = Runs(*[TaskOutcome.MORE] * 3)
+    async with repeating(loop, Task(PERIOD_S, {"task": runs})):
+        await trio.sleep(PERIOD_S)
+    assert runs.times[1] == pytest.approx(4 * PAUSE_S)
+    monkeypatch.undo()
 
 
 async def test_a_step_that_fails_is_listed_waits_and_keeps_no_other(

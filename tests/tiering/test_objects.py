@@ -140,7 +140,7 @@ def test_a_place_that_is_not_ours_gets_nothing(store: TestStore) -> None:
     def refuse() -> None:
         raise Unavailable("nobody can say whose it is")
 
-    cold = objects.ColdTier(store.cold_work().tools.cold.location_id, store.cold, refuse)
+    cold = objects.ColdTier(store.cold_work().tools.cold.location_id, store.cold, refuse, lambda _: None)
     recipe = Nothing(store)
     with pytest.raises(Unavailable):
         objects.make(store.metadata, cold, recipe)

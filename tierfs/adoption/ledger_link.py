@@ -199,6 +199,7 @@ class LedgerLinker:
             return
         self._cold.require_ours()
         with self._metadata.write() as txn:
+            self._cold.require_place(txn)
             segment_id = rows.put(txn)
             intent = _intent(txn, segment_id, self._cold.location_id)
             txn.put(INTENTS, intent.attempt.encode(), intent)

@@ -22,6 +22,7 @@ __all__ = [
     "ledger_export",
     "ledger_verify",
     "mount",
+    "move",
     "open_store",
     "report",
     "sources",

@@ -137,7 +137,8 @@ class Adopter:
         if location_id is None:
             return None
         storage = self._store.storage_of(location_id)
-        return ColdTier(location_id, storage, Publisher(self._store.metadata, storage).require_recent_ownership)
+        publisher = Publisher(self._store.metadata, storage)
+        return ColdTier(location_id, storage, publisher.require_recent_ownership, publisher.require_place)
 
     def _allow(self, place: LocationRecord) -> None:
         """Allow a place that a recovered journal named from now on, even if all of it was adopted."""

@@ -23,9 +23,11 @@ from tierfs.fuse.session import MountSession
 from tierfs.fuse.stats import BackgroundView, Observation, Sources
 from tierfs.garbage import ballast
 from tierfs.holder import lock
-from tierfs.holder.loop import AloneTask, HolderTask, HolderTools, ReplicaTask, WriterTask
+from tierfs.holder.alone import AloneTools
+from tierfs.holder.loop import HolderTask, HolderTools, OwnerTask, ReplicaTask
 from tierfs.holder.status import advisory_fence_warning, samples_of
 from tierfs.holder.tasks import BackgroundThreads
+from tierfs.holder.work import ColdWork
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metrics import MetricName
 from tierfs.parallel import OnProgress, unseen
@@ -43,16 +45,20 @@ log = logging.getLogger(__name__)
 def holder_task_of(store: Store, threads: BackgroundThreads) -> HolderTask:
     """Choose how an open store is held."""
     tools = HolderTools(store.paths.holder, store.metadata, lambda: store.settings.background, threads)
-    location = store.cold_location
-    if location is None:
-        return AloneTask(tools, store.alone_tools())
     if store.is_replica:
         return ReplicaTask(tools, lambda: follower_of(store).refresh)
+    return OwnerTask(tools, partial(_owner_work, store))
+
+
+def _owner_work(store: Store) -> ColdWork | AloneTools:
+    location = store.cold_location
+    if location is None:
+        return store.alone_tools()
     advisory = advisory_fence_warning(location)
     if advisory:
         log.warning("%s", advisory)
     ballast.restore(store.paths.ballast)
-    return WriterTask(tools, store.cold_work)
+    return store.cold_work()
 
 
 def refresh(store: Store, report: OnProgress = unseen) -> Refreshed:

@@ -67,6 +67,8 @@ class Store:
         self._storages: dict[LocationId, ChunkStorage] = {}
         self._providers: dict[LocationId, ChunkStorage] = {}
         """The same without their wrappers."""
+        self._places: dict[LocationId, LocationRecord] = {}
+        """The records by which they were connected."""
         processes.register(self)
 
     def forget(self) -> None:
@@ -117,6 +119,7 @@ class Store:
             storage = self._storages.get(location.id)
             if storage is None:
                 storage = self._storages[location.id] = self._connect(location)
+                self._places[location.id] = location
         return storage
 
     def _connector(self) -> Callable[[], ChunkStorage] | None:
@@ -187,6 +190,12 @@ class Store:
 
         return connect.wrapped(self._provide(location), location, self.settings.cold, self.metrics)
 
+    def connect_to(self, place: LocationRecord) -> ChunkStorage:
+        """Return a connection of its own to a place that is not the store's yet; the caller closes it."""
+        from tierfs.setup import connect
+
+        return connect.connect(place, self.path, self.settings.cold, self.metrics, sweeps=False)
+
     def _provide(self, location: LocationRecord) -> ChunkStorage:
         from tierfs.journal.cold_identity import wrong_cold_tier
         from tierfs.setup import connect
@@ -242,8 +251,8 @@ class Store:
         if location_id is None:
             raise Unavailable(f"{what} needs a cold tier, and this store has none (init --cold none)")
         storage = self.storage_of(location_id)
-        publisher = Publisher(self.metadata, storage)
-        cold = ColdTier(location_id, storage, publisher.require_recent_ownership)
+        publisher = Publisher(self.metadata, storage, self._places.get(location_id))
+        cold = ColdTier(location_id, storage, publisher.require_recent_ownership, publisher.require_place)
         every = self.settings.offload.checkpoint_entries
         grace_s = self.settings.offload.grace_s
         settings = self.settings.offload
@@ -264,6 +273,7 @@ class Store:
                 retention=Retention(self.metadata, self.engine, grace_s=grace_s),
                 clocks=ClockCheck(self.metadata, self.clock, lambda: self._server_time_ms(location_id)),
                 metrics=self.metrics,
+                connect=self.connect_to,
             )
         )
 

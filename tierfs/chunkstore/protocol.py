@@ -266,6 +266,19 @@ class Uploads(Protocol):
 
 
 @runtime_checkable
+class ServerCopies(Protocol):
+    """A storage whose server may copy objects of another place by itself."""
+
+    def copy_from(self, origin: ChunkStorage, stored: StoredObject) -> int | None:
+        """Copy an object of `origin` under its own name, as `put` would; return the bytes that passed through here.
+
+        Returns None, with nothing copied, where both are not places of one server. Raises AlreadyExists, NotFound and
+        EtagDiffers as `compose`.
+        """
+        ...
+
+
+@runtime_checkable
 class Renewable(Protocol):
     """A storage whose credentials may be replaced while it is used."""
 

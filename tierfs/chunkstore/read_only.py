@@ -10,6 +10,7 @@ from typing import TypeVar
 from tierfs.chunkstore.directory.read import FileReader, list_files
 from tierfs.chunkstore.directory.tree import RootDirectory
 from tierfs.chunkstore.protocol import (
+    ChunkStorage,
     ComposedObject,
     ObjectPiece,
     OnReceived,
@@ -46,6 +47,10 @@ class _ReadOnly:
     ) -> ComposedObject:
         """Raise PermissionDenied."""
         raise _refusal(self, name)
+
+    def copy_from(self, origin: ChunkStorage, stored: StoredObject) -> int | None:
+        """Raise PermissionDenied."""
+        raise _refusal(self, stored.name)
 
     def delete(self, name: str) -> None:
         """Raise PermissionDenied."""

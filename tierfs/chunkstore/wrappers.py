@@ -17,6 +17,7 @@ from tierfs.chunkstore.protocol import (
     RangeUrl,
     RangeUrls,
     Renewable,
+    ServerCopies,
     Source,
     StoredObject,
     Uploads,
@@ -30,7 +31,7 @@ _Result = TypeVar("_Result")
 
 
 class Wrapped:
-    """ChunkStorage, Uploads, Renewable and RangeUrls, forwarded to `inner`; no uploads or URLs if `inner` has none.
+    """ChunkStorage and its optional abilities, forwarded to `inner`; none that `inner` has not.
 
     A subclass overrides the members it changes. To treat all calls alike, override `_call`: every call but
     `range_url`, `renew_credentials` and `close` passes through it.
@@ -102,6 +103,12 @@ class Wrapped:
         if inner is not None:
             self._call("abort", upload.name, lambda: inner.abort_upload(upload))
 
+    def copy_from(self, origin: ChunkStorage, stored: StoredObject) -> int | None:
+        inner = self._inner
+        if not isinstance(inner, ServerCopies):
+            return None
+        return self._call("compose", stored.name, lambda: inner.copy_from(_provider(origin), stored))
+
     def range_url(self, name: str) -> RangeUrl | None:
         return self._range_url(name)
 
@@ -110,6 +117,12 @@ class Wrapped:
 
     def close(self) -> None:
         self._inner.close()
+
+
+def _provider(storage: ChunkStorage) -> ChunkStorage:
+    while isinstance(storage, Wrapped):
+        storage = storage._inner
+    return storage
 
 
 def _no_url(name: str) -> None:

@@ -253,6 +253,7 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         ),
     },
     "Move": {
+        "move": Line("tierfs.cli.commands.init_status:move", "Copy the cold tier to another place, and use that one."),
         "adopt": Line("tierfs.cli.commands.adopt:adopt", "Make segments of existing foreign objects, in place."),
         "replica": Line(
             "tierfs.cli.commands.dump_load_recover:replica", "Create a read-only store that follows another's bucket."

@@ -149,10 +149,11 @@ class HolderTask(ABC):
         return loop, begin(loop, settings)
 
 
-class WriterTask(HolderTask):
-    """Runs the background writer of a store."""
+class OwnerTask(HolderTask):
+    """Does the work of the store's owner: the background writer's, or what is left of it without a cold tier."""
 
-    def __init__(self, tools: HolderTools, make_work: Callable[[], ColdWork]) -> None:
+    def __init__(self, tools: HolderTools, make_work: Callable[[], ColdWork | AloneTools]) -> None:
+        """`make_work` is called each time the work begins: a store may get its cold tier meanwhile."""
         super().__init__(tools)
         self._make_work = make_work
         self._writer: BackgroundWriter | None = None
@@ -164,7 +165,10 @@ class WriterTask(HolderTask):
 
     def _connect(self) -> Begin:
         self._writer = None
-        return partial(self._resolve_and_begin, self._make_work())
+        work = self._make_work()
+        if isinstance(work, AloneTools):
+            return partial(self._begin_alone, work)
+        return partial(self._resolve_and_begin, work)
 
     def _resolve_and_begin(self, work: ColdWork, loop: TaskLoop, settings: BackgroundSettings) -> Sequence[Task]:
         """Resolve what the previous holder left."""
@@ -172,6 +176,25 @@ class WriterTask(HolderTask):
         self._tools.metadata.count_sums()
         self._writer = BackgroundWriter(work, loop, settings)
         return self._writer.tasks()
+
+    def _begin_alone(self, tools: AloneTools, loop: TaskLoop, settings: BackgroundSettings) -> Sequence[Task]:
+        work = AloneWork(tools)
+
+        async def look() -> TaskOutcome:
+            return TaskOutcome.DONE if await self._tools.in_thread(work.look) else TaskOutcome.MORE
+
+        async def strays() -> TaskOutcome:
+            return TaskOutcome.MORE if await self._tools.in_thread(work.collect_strays) else TaskOutcome.DONE
+
+        return [
+            Task(settings.tick_s, {"look": look}),
+            Task(STRAYS_EVERY_S, {"strays": strays}),
+            Task(settings.tick_s, {"collect": loop.blocking(work.collect)}),
+            Task(SUSPECTS_EVERY_S, {"suspects": loop.blocking(work.suspects.look)}),
+            Task(settings.lifetimes_every_s, {"lifetimes": loop.blocking(work.end_lifetimes)}),
+            # A reader that was killed keeps every page that was replaced since from being used again.
+            Task(settings.lifetimes_every_s, {"dead readers": loop.blocking(self._tools.metadata.clear_dead_readers)}),
+        ]
 
 
 class ReplicaTask(HolderTask):
@@ -194,33 +217,3 @@ class ReplicaTask(HolderTask):
             "refresh": loop.blocking(lambda: log.debug("refreshed: %s", refresh())),
         }
         return [Task(settings.replica_refresh_s, steps)]
-
-
-class AloneTask(HolderTask):
-    """Keeps a store without a cold tier."""
-
-    def __init__(self, tools: HolderTools, alone: AloneTools) -> None:
-        super().__init__(tools)
-        self._alone = alone
-
-    def _connect(self) -> Begin:
-        return self._list_tasks
-
-    def _list_tasks(self, loop: TaskLoop, settings: BackgroundSettings) -> Sequence[Task]:
-        work = AloneWork(self._alone)
-
-        async def look() -> TaskOutcome:
-            return TaskOutcome.DONE if await self._tools.in_thread(work.look) else TaskOutcome.MORE
-
-        async def strays() -> TaskOutcome:
-            return TaskOutcome.MORE if await self._tools.in_thread(work.collect_strays) else TaskOutcome.DONE
-
-        return [
-            Task(settings.tick_s, {"look": look}),
-            Task(STRAYS_EVERY_S, {"strays": strays}),
-            Task(settings.tick_s, {"collect": loop.blocking(work.collect)}),
-            Task(SUSPECTS_EVERY_S, {"suspects": loop.blocking(work.suspects.look)}),
-            Task(settings.lifetimes_every_s, {"lifetimes": loop.blocking(work.end_lifetimes)}),
-            # A reader that was killed keeps every page that was replaced since from being used again.
-            Task(settings.lifetimes_every_s, {"dead readers": loop.blocking(self._tools.metadata.clear_dead_readers)}),
-        ]

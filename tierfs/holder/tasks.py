@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -32,6 +33,13 @@ Step = Callable[[], Awaitable[object]]
 
 PAUSE_S = 2 * SLICE_S
 """Between two slices of a look that is too long for one: most of the interpreter is left to a mount's readers."""
+
+_MOST_PAUSES = 4
+"""Pauses in a row while the process is busy otherwise: then a long look, as a new mount's, takes one of nine parts of a
+core from its readers, and else a third."""
+
+_BUSY = 0.5
+"""Share of a core that others of the process use in a pause, from which one more follows."""
 
 STRAYS_EVERY_S = 60.0
 """Between two looks whether a walk over chunk files is due, which it is once an hour."""
@@ -112,7 +120,7 @@ class TaskLoop:
             if TaskOutcome.FAILED in outcomes:
                 await trio.sleep(task.period_s)
             elif TaskOutcome.MORE in outcomes:
-                await _pause(PAUSE_S, woken)
+                await _pause_for_others(woken)
             elif TaskOutcome.AT_ONCE not in outcomes:
                 await self._rest(task, newest, woken)
 
@@ -140,6 +148,14 @@ class TaskLoop:
             await self.in_thread(partial(self.failures.failed, name, exc, size_bytes=size_bytes))
             return TaskOutcome.FAILED
         return outcome if isinstance(outcome, TaskOutcome) else TaskOutcome.DONE
+
+
+async def _pause_for_others(woken: trio.Event) -> None:
+    for _ in range(_MOST_PAUSES):
+        used_s = time.process_time()
+        await _pause(PAUSE_S, woken)
+        if woken.is_set() or time.process_time() - used_s < _BUSY * PAUSE_S:
+            return
 
 
 async def _pause(longest_s: float, woken: trio.Event) -> None:

@@ -23,10 +23,11 @@ from tierfs.garbage.collect import Collected
 from tierfs.holder import lock, requests
 from tierfs.holder.lock import HeldElsewhere
 from tierfs.holder.requests import RequestServer
-from tierfs.holder.work import ColdWork, EvictReport
+from tierfs.holder.work import ColdWork, EvictReport, Switched
 from tierfs.metadata import directories
 from tierfs.metadata.records import RequestRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import LOCATIONS
 from tierfs.parallel import OnProgress, unseen
 from tierfs.segments.positions import Position
 from tierfs.store_paths import StorePaths
@@ -51,6 +52,9 @@ DRY_RUN = "dry_run"
 
 FORCE = "force"
 """Flag of evict."""
+
+PLACE = "place"
+"""Option of switch, required: the record of the place, encoded, in hexadecimal digits."""
 
 GRACE_S = "grace_s"
 """Option of gc, required: the age of an orphan in seconds."""
@@ -99,12 +103,19 @@ LOAD = Verb(
     SegmentRestored,
 )
 
+SWITCH = Verb(
+    "switch",
+    lambda work, _, options, report: work.switch(LOCATIONS.codec.decode(bytes.fromhex(options[PLACE])), report),
+    Switched,
+    uploads=True,
+)
+
 COLLECT = Verb(
     "gc", lambda work, _, options, report: work.collect_all(grace_s=int(options[GRACE_S]), report=report), Collected
 )
 
 VERBS: Mapping[str, Verb[Any]] = {
-    verb.name: verb for verb in (OFFLOAD, OFFLOAD_PREFIX, CONSOLIDATE, EVICT, LOAD, COLLECT)
+    verb.name: verb for verb in (OFFLOAD, OFFLOAD_PREFIX, CONSOLIDATE, EVICT, LOAD, SWITCH, COLLECT)
 }
 
 
@@ -195,7 +206,8 @@ class VerbServer(RequestServer):
         return request.verb in VERBS and VERBS[request.verb].uploads
 
     def _takes(self, request: RequestRecord) -> bool:
-        return request.verb != requests.WARM_UP
+        # With another address by now this holder is about to begin anew, and then carries out what waits.
+        return request.verb != requests.WARM_UP and self._work.tools.publisher.is_in_place()
 
     def _do(self, request: RequestRecord, report: OnProgress) -> Any:
         verb = VERBS.get(request.verb)

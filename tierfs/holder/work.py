@@ -7,24 +7,26 @@ store (lock.py).
 from __future__ import annotations
 
 import threading
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
 from tierfs.backup.segment import DumpSource, SegmentRestore, SegmentRestored
-from tierfs.chunkstore.protocol import StoredObject
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.config import OffloadSettings
-from tierfs.errors import NotFound, TierfsError
+from tierfs.errors import Conflict, NotFound, TierfsError
 from tierfs.garbage import ballast
 from tierfs.garbage.collect import Collected, Collector
 from tierfs.garbage.dead_uploads import DeadUpload, DeadUploads
 from tierfs.garbage.orphans import Orphan, OrphanFinder
 from tierfs.garbage.strays import StrayFiles
+from tierfs.journal import cold_identity
 from tierfs.journal.checkpoint import Checkpointer
-from tierfs.journal.publish import Publisher
+from tierfs.journal.publish import Publisher, look_for_other
 from tierfs.metadata import directories, policies, store
-from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.parallel import Meter, OnProgress, doing, unseen
 from tierfs.reading.suspects import Suspects
@@ -46,10 +48,14 @@ from tierfs.tiering.offload import Offload
 from tierfs.tiering.offload_command import Named, OffloadReport, Upload
 from tierfs.tiering.packing import Packed, PackOffload
 from tierfs.tiering.policy import missing_bytes
+from tierfs.tiering.relocate import TierCopy, TierVersion, record_place
 from tierfs.tiering.repack import Repack
 from tierfs.types import ReadPriority, SegmentId, SegmentKind, Tier
 
 _MS_PER_S = 1000
+
+_SWITCH_TRIES = 10
+"""Copies of what was made during the one before; each takes a few listings (a guess)."""
 
 _WHENEVER_MS = (1 << 63) - 1
 """Cold at any time, also at one that a wrong clock wrote: an explicit command waives the lag and goes by no clock."""
@@ -90,6 +96,15 @@ class ColdTools:
     retention: Retention
     clocks: ClockCheck
     metrics: MetricSink
+    connect: Callable[[LocationRecord], ChunkStorage]
+    """Connects to a place that is not the store's yet; the caller closes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """The objects that were copied last, when nothing was uploaded."""
+
+    objects: int = 0
 
 
 class ColdWork:
@@ -294,6 +309,34 @@ class ColdWork:
         EntryRows(self._metadata, tools.cold.storage, self._metadata.write).restore([segment_id])
         self.publish()
         return restored
+
+    def switch(self, place: LocationRecord, report: OnProgress) -> Switched:
+        """Copy what another place of the cold tier still lacks, and record it as the store's.
+
+        Nothing is published meanwhile, and the caller uploads nothing; where an object was linked all the same, it is
+        copied too. Raises WrongColdTier for a place that another owner has written to, Conflict where objects are made
+        faster than they are copied, and what the storages raise; then the place is the one before.
+        """
+        tools, copied = self.tools, 0
+        with self._publishing, closing(tools.connect(place)) as target:
+            for _ in range(_SWITCH_TRIES):
+                tools.publisher.publish()
+                tools.publisher.require_ownership()
+                with self._metadata.read() as txn:
+                    version = TierVersion.of(txn)
+                copied += TierCopy(tools.cold.storage, target, Meter(report, noun="object")).run(compares=False)
+                with self._metadata.read() as txn:
+                    record, current = txn.store, version.is_current(txn)
+                if not current:
+                    continue
+                cold_identity.examine(target, record)
+                if look_for_other(target, record) is not None:
+                    raise cold_identity.wrong_cold_tier(f"another owner has written to {target!r}")
+                with self._metadata.write() as txn:
+                    if version.is_current(txn):
+                        record_place(txn, place)
+                        return Switched(copied)
+        raise Conflict("objects are made faster than they are copied", remedy="run it again when less is written")
 
     def orphans(self, *, grace_s: int, report: OnProgress = unseen) -> list[Orphan]:
         """Return files and objects older than the grace period that no record names. Raises Fenced in a replica.

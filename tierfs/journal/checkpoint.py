@@ -128,6 +128,7 @@ class Checkpointer:
 
     def _confirm(self, intent: CheckpointIntent) -> None:
         with self._metadata.write() as txn:
+            self._publisher.require_place(txn)
             state = txn.store.journal
             moved = replace(
                 state,

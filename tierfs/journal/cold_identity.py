@@ -197,6 +197,14 @@ def examine(storage: ChunkStorage, ours: StoreRecord) -> None:
     require_mark(storage, ours, write=False)
 
 
+def examine_followed(storage: ChunkStorage, ours: StoreRecord) -> None:
+    """Raise WrongColdTier unless a replica's bucket is there, with a journal that is not behind what it has applied."""
+    newest = ours.journal.newest_slot
+    if not look(storage, newest).shown:  # its last slot may be superseded by now, but then there are later ones
+        raise wrong_cold_tier(f"{storage!r} {_what_it_holds(storage)}, and this replica has applied slot {newest}")
+    require_mark(storage, ours, write=False)
+
+
 def require_mark(storage: ChunkStorage, ours: StoreRecord, created: int = 0, *, write: bool = True) -> bool:
     """Raise WrongColdTier when the mark names another store; return whether the place is marked now.
 

@@ -22,9 +22,9 @@ from tierfs.metadata import batches, changes, store, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import Fencer, OwnerAsked, PublishIntent
 from tierfs.metadata.ledger_and_batch_records import BatchRecord
-from tierfs.metadata.records import StoreRecord
+from tierfs.metadata.records import LocationRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import OUTBOX_NAME
+from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
 
@@ -59,9 +59,11 @@ class _Entry:
 class Publisher:
     """Writes the journal of one store, and checks that it is still ours. Used by the holder only; thread-safe."""
 
-    def __init__(self, metadata: MetadataStore, storage: ChunkStorage) -> None:
+    def __init__(self, metadata: MetadataStore, storage: ChunkStorage, place: LocationRecord | None = None) -> None:
+        """`place`: the record by which `storage` was connected; None: the one of now."""
         self._metadata = metadata
         self._storage = storage
+        self._place = place or _place_in(metadata)
         self._one_at_a_time = threading.RLock()
         self._proven_s: float | None = None
         self._marked_s: float | None = None
@@ -89,6 +91,16 @@ class Publisher:
                 entries, claims = entries + 1, False
                 published(len(entry.data), "publishing to the journal", 1)
         return entries
+
+    def is_in_place(self) -> bool:
+        """Return whether the storage is still where the store's cold tier is."""
+        return self._place is None or _place_in(self._metadata) in (None, self._place)
+
+    def require_place(self, txn: ReadTransaction) -> None:
+        """Raise Conflict if the cold tier has another address by now: what was just written is not there."""
+        # An intent stays: under the new address the same entry is written again, or found if it is the same bucket.
+        if self._place is not None and _place_of(txn) not in (None, self._place):
+            raise Conflict("the cold tier has another address now", remedy="run the command again")
 
     def mark_batches(self, *, after_sequence: int) -> None:
         """Write the markers that an owner before this one may have left out, of commits after a change."""
@@ -194,6 +206,7 @@ class Publisher:
 
     def _confirm(self, intent: PublishIntent) -> None:
         with self._metadata.write() as txn:
+            self.require_place(txn)
             state = txn.store.journal
             if state.intent != intent:
                 raise Conflict("another process published meanwhile", remedy="run the command again")
@@ -277,6 +290,15 @@ def note_asked(metadata: MetadataStore, asked_s: float, wrong_place: str | None 
             writing.update_store(journal=replace(writing.store.journal, wrong_place=wrong_place, asked=asked))
     except TierfsError as exc:  # a full disk, most likely, where eviction must continue
         log.warning("cannot record whether the cold tier is ours: %s", exc)
+
+
+def _place_of(txn: ReadTransaction) -> LocationRecord | None:
+    return txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id))
+
+
+def _place_in(metadata: MetadataStore) -> LocationRecord | None:
+    with metadata.read() as txn:
+        return _place_of(txn)
 
 
 def _is_own(entry: pb.JournalEntry, intent: PublishIntent, store: StoreRecord) -> bool:

@@ -194,7 +194,7 @@ def _store_below(storage: ChunkStorage) -> str | None:
 MAX_PREFIX_BYTES = 80
 """With it, the longest name and the chunk's own part fill S3's 1024 bytes of a key."""
 
-_FIRST_LOCATION = LocationId(1)
+FIRST_LOCATION = LocationId(1)
 _DEFAULT_COLD = "cold"
 
 
@@ -236,7 +236,7 @@ def init_store(
     with new_directory(paths):
         if new_bucket and location is not None:
             create_bucket(location, Settings().cold)
-        storage = _claimable(location, paths, may_nest=may_nest) if location is not None else None
+        storage = claimable(location, paths, may_nest=may_nest) if location is not None else None
         if location is not None and storage is not None:
             location = probed(location, storage)
         store_id = _create(paths, location, storage, clock)
@@ -250,7 +250,7 @@ def locate(choice: ColdChoice) -> LocationRecord | None:
         return None
     if choice.bucket_url is None:
         cold = FILE_SCHEME + (_DEFAULT_COLD if choice.cold_dir is None else str(choice.cold_dir.absolute()))
-        return LocationRecord(id=_FIRST_LOCATION, url=cold)
+        return LocationRecord(id=FIRST_LOCATION, url=cold)
     parts = urlsplit(choice.bucket_url)
     if parts.scheme != S3_SCHEME or not parts.netloc or parts.query or parts.fragment:
         raise InvalidRequest(f"{choice.bucket_url} is not an S3 location", remedy="write it as s3://BUCKET/PREFIX")
@@ -258,12 +258,22 @@ def locate(choice: ColdChoice) -> LocationRecord | None:
     if len(prefix.encode()) > MAX_PREFIX_BYTES:
         raise InvalidRequest(f"the prefix {prefix} has more than {MAX_PREFIX_BYTES} bytes")
     return LocationRecord(
-        id=_FIRST_LOCATION,
+        id=FIRST_LOCATION,
         url=f"{S3_SCHEME}://{parts.netloc}/{prefix}".rstrip("/"),
-        endpoint_url=choice.endpoint_url or "",
+        endpoint_url=choice.endpoint_url or configured_endpoint(),
         region=choice.region or "",
         profile=choice.profile or "",
     )
+
+
+def configured_endpoint() -> str:
+    """Return the endpoint that the environment names for AWS' tools, "" for none.
+
+    It is recorded with the place: a mount that is started without that variable must not ask another server.
+    """
+    if os.environ.get("AWS_IGNORE_CONFIGURED_ENDPOINT_URLS", "").lower() == "true":
+        return ""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
 
 
 def probed(location: LocationRecord, storage: ChunkStorage) -> LocationRecord:
@@ -278,7 +288,7 @@ def probed(location: LocationRecord, storage: ChunkStorage) -> LocationRecord:
     )
 
 
-def _claimable(location: LocationRecord, paths: StorePaths, *, may_nest: bool) -> ChunkStorage:
+def claimable(location: LocationRecord, paths: StorePaths, *, may_nest: bool = False) -> ChunkStorage:
     """Connect to the cold tier; raise what is wrong with it, AlreadyExists if it holds a store."""
     if location.url == FILE_SCHEME + _DEFAULT_COLD:
         DirectoryStorage.create(paths.cold).close()
@@ -290,7 +300,7 @@ def _claimable(location: LocationRecord, paths: StorePaths, *, may_nest: bool) -
         raise NotFound(str(exc), remedy="make the directory, or mount its disk, first") from exc
     if next(storage.list(JOURNAL_PREFIX), None) is not None or cold_identity.is_there(storage):
         storage.close()
-        raise _holds_a_store(location)
+        raise holds_a_store(location)
     try:
         if not may_nest:
             refuse_nested(location, paths.root, storage, Settings().cold)
@@ -300,7 +310,7 @@ def _claimable(location: LocationRecord, paths: StorePaths, *, may_nest: bool) -
     return storage
 
 
-def _holds_a_store(location: LocationRecord) -> AlreadyExists:
+def holds_a_store(location: LocationRecord) -> AlreadyExists:
     return AlreadyExists(
         f"{location.url} holds a tierfs store already",
         remedy="choose another prefix; to own that store here: tierfs recover; to follow it: tierfs replica",
@@ -314,7 +324,7 @@ def _create(paths: StorePaths, location: LocationRecord | None, storage: ChunkSt
         _write_first_records(metadata, location)
         if location is not None and storage is not None:
             with closing(storage):
-                _claim(metadata, location, storage)
+                claim(metadata, location, storage)
         store_id = metadata.store_id
     write_settings(paths)
     return store_id
@@ -331,12 +341,12 @@ def _write_first_records(metadata: MetadataStore, location: LocationRecord | Non
             changes.location_changed(txn, location)
 
 
-def _claim(metadata: MetadataStore, location: LocationRecord, storage: ChunkStorage) -> None:
-    """Win the journal's first slot; from then on the bucket is ours, and marked."""
+def claim(metadata: MetadataStore, location: LocationRecord, storage: ChunkStorage) -> None:
+    """Win the journal's first slot, and publish everything; from then on the bucket is ours, and marked."""
     try:
         Publisher(metadata, storage).publish(claims=True)
     except (Fenced, WrongColdTier) as exc:
-        raise _holds_a_store(location) from exc
+        raise holds_a_store(location) from exc
 
 
 def warnings_of(paths: StorePaths, location: LocationRecord | None) -> tuple[str, ...]:

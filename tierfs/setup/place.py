@@ -1,39 +1,59 @@
 """The place of a store's cold tier, when it has another address: proved to be the store's before it is recorded.
 
 The objects stay as they are: a server that moved, a bucket or directory copied by other means, a NAS mounted elsewhere.
+A store without a cold tier gets one: the place is claimed first, as by `init`, and everything is published there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.config import ColdSettings
 from tierfs.errors import InvalidRequest, NotFound
+from tierfs.holder import lock
 from tierfs.journal import cold_identity
-from tierfs.metadata import changes, tables
+from tierfs.metadata import tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.names import printable
 from tierfs.setup.connect import FILE_SCHEME, connect_bare
-from tierfs.setup.create import ColdChoice, locate, probed
+from tierfs.setup.create import FIRST_LOCATION, ColdChoice, claim, claimable, configured_endpoint, locate, probed
+from tierfs.store_paths import StorePaths
+from tierfs.tiering.relocate import record_place
 
 KEYS = ("url", "endpoint_url", "region", "profile")
 """Parts of a place, by the names of the fields of its record. Empty text stands for the default."""
 
+GIVE_ONE = "give it one: tierfs config set cold.url=s3://BUCKET/PREFIX, or cold.url=/DIRECTORY"
+
 _S3_PREFIX = "s3://"
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceChange:
+    """A change of the cold tier's place."""
+
+    before: LocationRecord | None
+    after: LocationRecord
 
 
 def of_store(metadata: MetadataStore) -> LocationRecord:
     """Return the place of a store's cold tier. Raises InvalidRequest for a store without one."""
+    place = _now(metadata)
+    if place is None:
+        raise InvalidRequest("this store has no cold tier", remedy=GIVE_ONE)
+    return place
+
+
+def _now(metadata: MetadataStore) -> LocationRecord | None:
     with metadata.read() as txn:
         location_id = txn.store.cold_location_id
-        if not location_id:
-            raise InvalidRequest("this store has no cold tier", remedy="make a store with one: tierfs init")
-        return txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
+        return txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}") if location_id else None
 
 
 def parts(place: LocationRecord | None) -> dict[str, str]:
@@ -46,6 +66,11 @@ def lines(place: LocationRecord | None) -> list[str]:
     return [f"{name} = {printable(value) or 'not set'}  (store)" for name, value in parts(place).items()]
 
 
+def told(place: LocationRecord) -> str:
+    """Name a place in one line."""
+    return f"{printable(place.url)} at {place.endpoint_url}" if place.endpoint_url else printable(place.url)
+
+
 def moved(place: LocationRecord, wanted: Mapping[str, str]) -> LocationRecord:
     """Return a place with other values of KEYS. Raises InvalidRequest for a URL that is none."""
     wanted = dict(wanted)
@@ -56,32 +81,78 @@ def moved(place: LocationRecord, wanted: Mapping[str, str]) -> LocationRecord:
         directory = Path(url.removeprefix(FILE_SCHEME))
         if not directory.is_absolute():
             raise InvalidRequest(f"{printable(url)} is no place", remedy="write s3://BUCKET/PREFIX or a full path")
+        wanted = {**dict.fromkeys(KEYS[1:], ""), **wanted}  # a directory has none of a server's parts
         return replace(place, url=f"{FILE_SCHEME}{directory}", **wanted)  # type: ignore[arg-type]
     located = locate(ColdChoice(bucket_url=url))
     assert located is not None
     return replace(place, url=located.url, **wanted)  # type: ignore[arg-type]
 
 
-def change(metadata: MetadataStore, store: Path, settings: ColdSettings, wanted: Mapping[str, str]) -> LocationRecord:
-    """Record another address of the cold tier; return it. Idempotent; nothing is changed when it raises.
-
-    Raises WrongColdTier unless the store's mark and its newest slot of the journal are there, the errors of any request
-    to it, NotFound for a directory that is missing, and Fenced in a store that may not change.
-    """
-    before = of_store(metadata)
-    place = moved(before, wanted)
-    if place == before:
-        return place
+def connected(place: LocationRecord, store: Path, settings: ColdSettings) -> ChunkStorage:
+    """Connect to a place that a user named. Raises NotFound for a directory that is missing."""
     try:
-        storage = connect_bare(place, store, settings)
+        return connect_bare(place, store, settings)
     except NotFound as exc:
         raise NotFound(str(exc), remedy="mount it, or name where it is") from exc
+
+
+def change(
+    metadata: MetadataStore, paths: StorePaths, settings: ColdSettings, wanted: Mapping[str, str]
+) -> PlaceChange:
+    """Record another address of the cold tier, or the first one. Idempotent; nothing is changed when it raises.
+
+    Raises WrongColdTier unless the store's mark and its newest slot of the journal are there, the errors of any request
+    to it, NotFound for a directory that is missing, AlreadyExists for the first place if it holds a store, and Fenced
+    in a store that may not change.
+    """
+    with lock.hold(paths.place_lock, metadata.clock):  # of two first places only one can have the whole journal
+        before = _now(metadata)
+        if before is None:
+            return PlaceChange(
+                None,
+                _give(
+                    metadata,
+                    paths,
+                    settings,
+                    moved(LocationRecord(id=FIRST_LOCATION, url="", endpoint_url=configured_endpoint()), wanted),
+                ),
+            )
+        place = moved(before, wanted)
+        if place == before:
+            return PlaceChange(before, place)
+        with closing(connected(place, paths.root, settings)) as storage, metadata.read() as view:
+            record = view.store
+            if record.replica:
+                cold_identity.examine_followed(storage, record)
+            else:
+                cold_identity.examine(storage, record)
+                place = probed(place, storage)
+        if record.replica:
+            with metadata.write_replayed() as txn:  # its own address of the bucket, which no journal names
+                txn.put(LOCATIONS, tables.u32(place.id), place)
+        else:
+            with metadata.write() as txn:
+                record_place(txn, place)
+        return PlaceChange(before, place)
+
+
+def _give(metadata: MetadataStore, paths: StorePaths, settings: ColdSettings, place: LocationRecord) -> LocationRecord:
+    """Give a store its first cold tier."""
+    if not place.url:
+        raise InvalidRequest("this store has no cold tier, so its URL comes first", remedy=GIVE_ONE)
+    with metadata.read() as view:
+        record = view.store
+    # Crash order: the place claimed and everything published -> the place recorded. In between the place is marked as
+    # this store's, and a second try goes on from there.
+    if record.journal.newest_slot:
+        storage = connected(place, paths.root, settings)
+        cold_identity.examine(storage, record)
+    else:
+        storage = claimable(place, paths)
     with closing(storage):
-        with metadata.read() as txn:
-            ours = txn.store
-        cold_identity.examine(storage, ours)
         place = probed(place, storage)
+        claim(metadata, place, storage)
     with metadata.write() as txn:
-        txn.put(LOCATIONS, tables.u32(place.id), place)
-        changes.location_changed(txn, place)
+        txn.update_store(cold_location_id=place.id)
+        record_place(txn, place)
     return place

@@ -26,6 +26,7 @@ __all__ = [
     "packs",
     "planner",
     "policy",
+    "relocate",
     "repack",
     "snapshot",
 ]

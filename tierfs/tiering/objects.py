@@ -57,6 +57,8 @@ class ColdTier:
     storage: ChunkStorage
     require_ours: Callable[[], None]
     """Raises unless ownership of the bucket was confirmed recently (Publisher.require_recent_ownership)."""
+    require_place: Callable[[ReadTransaction], None]
+    """Raises Conflict once the store has another place than `storage` (Publisher.require_place)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +174,7 @@ def _intend(
     txn: WriteTransaction, cold: ColdTier, attempt: AttemptId, description: Description
 ) -> tuple[IntentRecord, ...]:
     """Write the intents of the object and of those beside it, before the objects are written."""
+    cold.require_place(txn)
     intents = [
         IntentRecord(
             attempt=attempt,
@@ -200,14 +203,19 @@ def _give_up(metadata: MetadataStore, intents: Sequence[IntentRecord], error: Ex
 def abandon_intent(metadata: MetadataStore, intent: IntentRecord) -> None:
     """Make the object of an intent garbage. Does nothing if the intent is gone: it was abandoned or linked."""
     with metadata.write() as txn:
-        if not txn.delete(INTENTS.name, intent.attempt.encode()):
-            return
-        for due_ms in (txn.now_ms, txn.now_ms + _SECOND_DELETE_MS):
-            length = intent.end_offset - intent.start_offset
-            garbage = GarbageRecord(
-                due_ms=due_ms, tier=Tier.COLD, location_id=intent.location_id, name=intent.name, length=length
-            )
-            chains.add_garbage(txn, garbage)
+        discard(txn, intent)
+
+
+def discard(txn: WriteTransaction, intent: IntentRecord) -> None:
+    """Do the same in a transaction. What a job uploaded, `gc` finds."""
+    if not txn.delete(INTENTS.name, intent.attempt.encode()) or is_job(intent):
+        return
+    for due_ms in (txn.now_ms, txn.now_ms + _SECOND_DELETE_MS):
+        length = intent.end_offset - intent.start_offset
+        garbage = GarbageRecord(
+            due_ms=due_ms, tier=Tier.COLD, location_id=intent.location_id, name=intent.name, length=length
+        )
+        chains.add_garbage(txn, garbage)
 
 
 def abandon_all(metadata: MetadataStore) -> int:

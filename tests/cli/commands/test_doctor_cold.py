@@ -84,7 +84,7 @@ def test_a_server_that_is_gone(tmp_path: Path) -> None:
     found = checks(store=path, code=1)
     assert (found["cold tier"]["level"], found["store"]["level"]) == ("FAIL", "OK")
     assert found["cold tier"]["found"] == f"cannot reach {endpoint.endpoint_url}"
-    assert found["cold tier"]["remedy"] == "check --endpoint-url and the network"
+    assert found["cold tier"]["remedy"] == "check the endpoint URL (cold.endpoint_url) and the network"
 
 
 def test_credentials_that_are_missing(moto_bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

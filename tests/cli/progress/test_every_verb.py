@@ -58,6 +58,7 @@ SHOWN = {
     "offload": Case(("offload",), "segment", before=LOCAL),
     "evict": Case(("evict",), "segment", before=COLD),
     "consolidate": Case(("consolidate",), "segment", before=COLD),
+    "move": Case(("move", "--to", "{tmp}/other"), "object", 0, COLD),
     "warmup": Case(("warmup", "d"), "range", before=(*COLD, ("evict",))),
     "verify": Case(("verify",), "segment", before=COLD),
     "fsck": Case(("fsck", "--deep"), "segment", before=COLD),
@@ -165,6 +166,7 @@ def places(tmp_path: Path) -> dict[str, str]:
     write_files(tmp_path / "rocketmq", {posix(0): b"mq" * 900})
     write_files(tmp_path / "pravega", {f"{S}$header": header((0, chunk(0))), chunk(0): b"hello"})
     (tmp_path / "cold").mkdir()
+    (tmp_path / "other").mkdir()
     places = {name: str(tmp_path / name) for name in ("files", "cold", "store")} | {"tmp": str(tmp_path)}
     run(places, "init", "--cold-dir", "{cold}")
     run(places, "config", "set", "read.cache_bytes=64MiB")

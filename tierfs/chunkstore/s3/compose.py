@@ -21,6 +21,7 @@ from typing import Any, Protocol
 from tierfs.chunkstore.protocol import Abilities, BufferSource, ObjectPiece, StoredObject
 from tierfs.chunkstore.s3.client import S3Connection
 from tierfs.chunkstore.s3.errors import map_s3_errors
+from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.upload import SINGLE_PUT_BYTES, PartJob, Uploader, UploadPart
 from tierfs.chunkstore.validate import check_etag, check_range
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest
@@ -214,10 +215,17 @@ class Composer:
     """Composes objects of one location. Thread-safe."""
 
     def __init__(
-        self, connection: S3Connection, uploader: Uploader, read: Read, stat: Callable[[str], StoredObject]
+        self,
+        connection: S3Connection,
+        uploader: Uploader,
+        read: Read,
+        stat: Callable[[str], StoredObject],
+        origin: S3Location | None = None,
     ) -> None:
+        """`origin` is the place of the pieces, which `read` and `stat` look at; None: the one of the connection."""
         self._client = connection.client
         self._location = connection.location
+        self._origin = origin or connection.location
         self._uploader = uploader
         self._read = read
         self._stat = stat
@@ -262,7 +270,7 @@ class Composer:
     def _copy(self, name: str, piece: ObjectPiece, one: Slice, upload_id: str, number: int) -> UploadPart:
         start = piece.offset + one.offset
         request: dict[str, Any] = {
-            "CopySource": {"Bucket": self._location.bucket, "Key": self._location.key(piece.name)},
+            "CopySource": {"Bucket": self._origin.bucket, "Key": self._origin.key(piece.name)},
             "CopySourceRange": f"bytes={start}-{start + one.length_bytes - 1}",
             "CopySourceIfMatch": f'"{piece.etag}"',
         }

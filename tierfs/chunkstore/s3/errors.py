@@ -142,7 +142,9 @@ def map_s3_errors(location: S3Location, action: str, name: str = "") -> Iterator
     except _TLS as exc:
         raise _insecure(location, action, name, exc) from exc
     except _UNREACHABLE as exc:
-        raise Unavailable(f"cannot reach {location.endpoint}", remedy="check --endpoint-url and the network") from exc
+        raise Unavailable(
+            f"cannot reach {location.endpoint}", remedy="check the endpoint URL (cold.endpoint_url) and the network"
+        ) from exc
     except _TIMEOUTS as exc:
         raise Unavailable(f"{location.endpoint} did not answer in time to {action} {location.url(name)}") from exc
     except _BROKEN as exc:
@@ -155,7 +157,7 @@ def map_s3_errors(location: S3Location, action: str, name: str = "") -> Iterator
     except _UNREADABLE as exc:
         message = f"{location.endpoint} was asked to {action} {location.url(name)}, and its answer is not one of S3"
         raise Unavailable(
-            f"{message} ({type(exc).__name__})", remedy="try again; if it stays: is --endpoint-url an S3 server?"
+            f"{message} ({type(exc).__name__})", remedy="try again; if it stays: is an S3 server at the endpoint URL?"
         ) from exc
 
 
@@ -175,7 +177,7 @@ def _insecure(location: S3Location, action: str, name: str, exc: Exception) -> T
     reason = str(getattr(cause, "reason", None) or type(exc).__name__)
     if reason in _NO_PEER:
         message = f"{location.endpoint} does not speak TLS 1.2 or newer ({reason})"
-        return InvalidRequest(message, remedy="check --endpoint-url: is it http:// there?")
+        return InvalidRequest(message, remedy="check the endpoint URL: is it http:// there?")
     return Unavailable(f"connection to {location.endpoint} broke: {action} {location.url(name)} ({reason})")
 
 
@@ -199,7 +201,7 @@ def _distrusted(endpoint: str, code: int) -> TierfsError:
     if code in _NOT_YET_VALID:
         return InvalidRequest(f"{whose} is not valid yet", remedy="set this machine's clock")
     if code in _OTHER_NAME:
-        return InvalidRequest(f"{whose} is for other names", remedy="name the server in --endpoint-url as it does")
+        return InvalidRequest(f"{whose} is for other names", remedy="name the server in the endpoint URL as it does")
     message = f"{whose} is signed by an authority that this machine does not trust"
     return InvalidRequest(message, remedy="set AWS_CA_BUNDLE to the file of its authority's certificate, in PEM")
 
@@ -209,7 +211,9 @@ def _no_credentials(location: S3Location, exc: Exception) -> TierfsError:
         message = f"the AWS profile {printable(str(location.profile))} does not exist"
     else:
         message = f"no usable AWS credentials for {location.endpoint}"
-    return PermissionDenied(message, remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --profile")
+    return PermissionDenied(
+        message, remedy="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile (cold.profile)"
+    )
 
 
 def _answered(location: S3Location, action: str, name: str, response: Mapping[str, Any]) -> TierfsError:
@@ -228,7 +232,7 @@ def error_of_answer(location: S3Location, action: str, name: str, code: str, sta
         kind = WrongColdTier if action == READ else NotFound
         return kind(
             f"bucket {location.bucket} does not exist at {endpoint}",
-            remedy="create the bucket, or check its name and --endpoint-url",
+            remedy="create the bucket, or check its name and the endpoint URL (cold.endpoint_url)",
         )
     if code in _MISSING:
         return NotFound(f"{url}: not found at {endpoint}")
@@ -246,7 +250,7 @@ def _refusal(location: S3Location, code: str) -> TierfsError | None:
     if code in _BAD_CREDENTIALS:
         return PermissionDenied(
             f"credentials refused by {location.endpoint} ({code})",
-            remedy="check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or --profile",
+            remedy="check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile (cold.profile)",
         )
     if code in _WRONG_CLOCK:
         return PermissionDenied(
@@ -255,7 +259,7 @@ def _refusal(location: S3Location, code: str) -> TierfsError | None:
     if code in _ELSEWHERE:
         return InvalidRequest(
             f"bucket {location.bucket} is not served by {location.endpoint} in region {location.region} ({code})",
-            remedy="set --region and --endpoint-url to the bucket's",
+            remedy="set cold.region and cold.endpoint_url to the bucket's",
         )
     return None
 

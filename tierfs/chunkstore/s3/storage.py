@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from tierfs.chunkstore.probe import BucketRules, ReadAbilities
 from tierfs.chunkstore.protocol import (
     Abilities,
+    ChunkStorage,
     ComposedObject,
     ObjectPiece,
     OnReceived,
@@ -116,6 +118,20 @@ class S3Storage:
         except AlreadyExists:
             return ComposedObject.of(self._own(name, length_bytes, metadata))
         return ComposedObject.of(self._stored(name, length_bytes, etag), client_bytes)
+
+    def copy_from(self, origin: ChunkStorage, stored: StoredObject) -> int | None:
+        """See ServerCopies.copy_from. The server copies with this storage's keys, which must know both places."""
+        if not isinstance(origin, S3Storage) or origin.location.endpoint != self.location.endpoint:
+            return None
+        if not stored.length_bytes:
+            return None
+        check_open(self._closed, self)
+        pieces = [ObjectPiece(stored.name, 0, stored.length_bytes, stored.etag)]
+        composer = Composer(self._connection, self._uploader, origin.read_into, origin.stat, origin.location)
+        with closing(composer):
+            etag, client_bytes = composer.compose(stored.name, pieces, stored.metadata, create_only=True)
+        self._stored(stored.name, stored.length_bytes, etag)
+        return client_bytes
 
     def _stored(self, name: str, length_bytes: int, etag: str) -> StoredObject:
         """Return a just stored object as the server reports it, checked against the bytes sent."""

@@ -17,6 +17,7 @@ import click
 from tierfs.cli import output
 from tierfs.cli.group import command
 from tierfs.cli.mount_stats import WaitingMount, waiting_at
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.names import printable
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, mounts, state_of
@@ -110,6 +111,48 @@ def init(
     data = {**asdict(report), "path": str(report.path)}
     place = _place(report.cold_url, report.path)
     session.done(data, f"created store {printable(str(report.path))} ({report.store_id}), cold tier: {place}")
+
+
+@command("move")
+@click.option("--to", "url", required=True, metavar="URL", help="The new place: s3://BUCKET/PREFIX or a directory.")
+@click.option("--endpoint-url", metavar="URL", help="URL of its S3 server; by default the present one's.")
+@click.option("--region", metavar="R", help="Region of the bucket.")
+@click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials.")
+def move(session: Session, **wanted: str | None) -> None:
+    """Move the cold tier: copy it to another place, prove every byte there, and switch.
+
+    Mounts and daemons go on meanwhile and use the new place afterwards; uploads rest for the last step. The server
+    copies by itself where both places are its own. Run it again if it was stopped: it continues. The place before is
+    left as it is.
+    """
+    from tierfs.app.move import move as move_store
+    from tierfs.setup.place import told
+
+    with session.open_store() as store, progress_line(session) as show:
+        done = move_store(store, {key: value for key, value in wanted.items() if value is not None}, show)
+    copied, before, after = done.copied, told(done.before), told(done.after)
+    data = {
+        "before": done.before.url,
+        "cold_url": done.after.url,
+        "endpoint_url": done.after.endpoint_url,
+        "objects": copied.objects,
+        "bytes": copied.bytes,
+        "server_bytes": copied.by_server_bytes,
+        "present": copied.present,
+        "damaged": [*done.damaged],
+        "left": copied.left,
+    }
+    parts = [f"{output.count(copied.objects, 'object')}, {output.size(copied.bytes)} copied"]
+    if copied.by_server_bytes:
+        parts.append(f"{output.size(copied.by_server_bytes)} of them by the server")
+    if copied.present:
+        parts.append(f"{output.count(copied.present, 'object')} there already")
+    session.done(data, f"cold tier: {after}; {', '.join(parts)}")
+    for name in done.damaged:
+        session.warn(f"{printable(name)} was damaged or missing before, and is so still; see: tierfs fsck")
+    for name in copied.left:
+        session.warn(f"{printable(name)} was left: no object of a store has such a name")
+    session.note(f"{before} is left as it is; replicas of it need: tierfs config set cold.url={done.after.url}")
 
 
 @command("status")

@@ -234,11 +234,13 @@ def _move(session: Session, wanted: dict[str, str]) -> None:
     from tierfs.setup import place
 
     with session.open_store() as store:
-        before = place.of_store(store.metadata)
-        after = place.change(store.metadata, store.path, store.settings.cold, wanted)
-    data = {"before": before.url, "cold_url": after.url, "endpoint_url": after.endpoint_url}
-    session.done(data, f"cold tier: {printable(after.url)}{f' at {after.endpoint_url}' if after.endpoint_url else ''}")
-    if after.url != before.url:
+        changed = place.change(store.metadata, store.paths, store.settings.cold, wanted)
+    before, after = changed.before, changed.after
+    data = {"before": None if before is None else before.url, "cold_url": after.url, "endpoint_url": after.endpoint_url}
+    session.done(data, f"cold tier: {place.told(after)}")
+    if before is None:
+        session.note("bytes that policies offload go there from now on; all of them at once: tierfs offload")
+    elif after.url != before.url:
         session.note(f"{printable(before.url)} is left as it is; see whether all was copied: tierfs fsck")
 
 

@@ -40,9 +40,12 @@ def store(tmp_path: Path) -> Path:
     tierfs("ledger", "append", NAME, "--lines", store=path, stdin=lines)
     tierfs("-q", "ledger", "close", NAME, store=path)
     with open_store(path) as opened:  # the command takes no blocks that small
-        publisher = Publisher(opened.metadata, opened.storage_of(LOCATION))
+        storage = opened.storage_of(LOCATION)
+        publisher = Publisher(opened.metadata, storage)
         publisher.publish()
-        tier = ColdTier(LOCATION, opened.storage_of(LOCATION), publisher.require_recent_ownership)
+        tier = ColdTier(
+            LOCATION, opened.storage_of(LOCATION), publisher.require_recent_ownership, publisher.require_place
+        )
         with opened.metadata.read() as txn:
             segment_id = directories.segment_by_name(txn, NAME).id
         LedgerOffloader(opened.metadata, opened.files, tier, BLOCK).offload(segment_id, uuid4())

@@ -1,0 +1,122 @@
+"""A store that was made without a cold tier gets one, under a mount too, and loses nothing when that fails."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tierfs
+from tests.conftest import Bucket
+from tests.mount.waiting import eventually
+
+TEXT = b"alone so far\n" * 1000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "store"
+    tierfs("-q", "init", "--cold", "none", store=path, check=False)
+    tierfs("-q", "append", "d/a", store=path, stdin=TEXT)
+    (tmp_path / "cold").mkdir()
+    return path
+
+
+def test_everything_is_there_after_the_disk_is_lost(store: Path, tmp_path: Path) -> None:
+    done = tierfs("config", "set", f"cold.url={tmp_path / 'cold'}", store=store, check=False)
+    assert (done.code, done.out) == (0, f"cold tier: file:{tmp_path / 'cold'}\n")
+    assert "all of them at once: tierfs offload" in done.err
+    tierfs("-q", "offload", store=store)
+    shutil.rmtree(store)
+    tierfs("-q", "recover", "--cold-dir", tmp_path / "cold", store=tmp_path / "again")
+    assert tierfs("cat", "d/a", store=tmp_path / "again").out.encode() == TEXT
+
+
+def test_a_mount_begins_to_offload(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "mnt").mkdir()
+    tierfs("mount", tmp_path / "mnt", store=store)
+    try:
+        tierfs("-q", "config", "set", f"cold.url={tmp_path / 'cold'}", store=store)
+        tierfs("-q", "seal", "d/a", store=store)
+        cold = tmp_path / "cold"
+        assert eventually(lambda: any((cold / "segments").rglob("*")) or any((cold / "packs").rglob("*")))
+        assert eventually(lambda: tierfs("evict", store=store, check=False).code == 0)
+        assert (tmp_path / "mnt/d/a").read_bytes() == TEXT
+    finally:
+        tierfs("umount", tmp_path / "mnt", store=store, check=False)
+
+
+@pytest.mark.parametrize(
+    ("pair", "told"),
+    [
+        ("cold.region=eu", "its URL comes first"),
+        ("cold.url=nowhere", "write s3://BUCKET/PREFIX or a full path"),
+        ("cold.url={}/missing", "make the directory, or mount its disk, first"),
+        ("cold.url={}/taken", "holds a tierfs store already"),
+        ("cold.url={}/taken/inside", "lies inside the cold tier of another store"),
+    ],
+)
+def test_what_is_refused_changes_nothing(store: Path, tmp_path: Path, pair: str, told: str) -> None:
+    (tmp_path / "taken").mkdir()
+    tierfs("-q", "init", "--cold-dir", tmp_path / "taken", store=tmp_path / "other")
+    (tmp_path / "taken/inside").mkdir()
+    done = tierfs("config", "set", pair.format(tmp_path), store=store, check=False)
+    assert (done.code in (2, 3, 5), told in done.err) == (True, True), done
+    assert "cold.url" not in tierfs("config", "show", store=store).out
+    tierfs("-q", "config", "set", f"cold.url={tmp_path / 'cold'}", store=store)
+
+
+def test_killed_between_the_claim_and_the_record_it_goes_on(store: Path, tmp_path: Path) -> None:
+    """The journal is there, and the store does not know yet."""
+    from tierfs.app.store import open_store
+    from tierfs.config import ColdSettings
+    from tierfs.metadata.records import LocationRecord
+    from tierfs.setup import create, place
+    from tierfs.types import LocationId
+
+    location = LocationRecord(id=LocationId(1), url=f"file:{tmp_path / 'cold'}")
+    with open_store(store) as opened:
+        storage = create.claimable(location, opened.paths)
+        create.claim(opened.metadata, location, storage)
+        storage.close()
+        other = tmp_path / "other"
+        other.mkdir()
+        with pytest.raises(Exception, match="published slot"):
+            place.change(opened.metadata, opened.paths, ColdSettings(), {"url": str(other)})
+        place.change(opened.metadata, opened.paths, ColdSettings(), {"url": str(tmp_path / "cold")})
+    tierfs("-q", "offload", store=store)
+    assert tierfs("fsck", store=store).out.endswith("clean\n")
+
+
+def test_a_replica_follows_its_bucket_to_another_address(store: Path, tmp_path: Path) -> None:
+    tierfs("-q", "config", "set", f"cold.url={tmp_path / 'cold'}", store=store)
+    tierfs("-q", "offload", store=store)
+    replica = tmp_path / "replica"
+    tierfs("-q", "replica", "--cold-dir", tmp_path / "cold", store=replica, check=False)
+    (tmp_path / "cold").rename(tmp_path / "nas")
+    tierfs("-q", "config", "set", f"cold.url={tmp_path / 'nas'}", store=store)
+    (tmp_path / "empty").mkdir()
+    refused = tierfs("config", "set", f"cold.url={tmp_path / 'empty'}", store=replica, check=False)
+    assert refused.code == 12
+    tierfs("-q", "config", "set", f"cold.url={tmp_path / 'nas'}", store=replica)
+    tierfs("-q", "append", "d/a", store=store, stdin=TEXT)
+    tierfs("-q", "offload", store=store)
+    tierfs("-q", "replica", "--refresh", store=replica)
+    assert tierfs("cat", "d/a", store=replica).out.encode() == 2 * TEXT
+
+
+def test_the_endpoint_of_the_environment_is_recorded(
+    tmp_path: Path, moto_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a mount that is started without it would ask another server."""
+    endpoint, bucket = moto_bucket[0].endpoint_url, moto_bucket[1]
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    tierfs("-q", "init", "--bucket", f"s3://{bucket}/a", store=tmp_path / "a")
+    tierfs("-q", "init", "--cold", "none", store=tmp_path / "b", check=False)
+    tierfs("-q", "config", "set", f"cold.url=s3://{bucket}/b", store=tmp_path / "b")
+    monkeypatch.delenv("AWS_ENDPOINT_URL")
+    for name in ("a", "b"):
+        assert f"at {endpoint}" in tierfs("status", store=tmp_path / name).out
+        tierfs("-q", "append", "s", store=tmp_path / name, stdin=TEXT)
+        tierfs("-q", "offload", store=tmp_path / name)

@@ -1,0 +1,140 @@
+"""tierfs move: the cold tier is copied, proved, and used at its new place; by commands, mounts and a real server."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.commands import new_store, tierfs
+from tests.conftest import Bucket
+from tests.mount.waiting import eventually
+
+NAMES = ("a", "d/b", "d/c")
+
+
+def text_of(name: str) -> bytes:
+    return name.encode() * 5000
+
+
+def filled(store: Path) -> Path:
+    for name in NAMES:
+        tierfs("-q", "append", name, store=store, stdin=text_of(name))
+    tierfs("-q", "offload", store=store)
+    tierfs("-q", "evict", store=store)
+    return store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return filled(new_store(tmp_path))
+
+
+def require_clean(store: Path) -> None:
+    for name in NAMES:
+        assert tierfs("cat", name, store=store).out.encode() == text_of(name)
+    assert tierfs("fsck", "--deep", store=store).out.endswith(("clean\n", "0 findings left, 0 mended, 1 note\n"))
+
+
+def test_a_mount_goes_on_and_the_place_before_is_not_needed(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "nas").mkdir()
+    (tmp_path / "mnt").mkdir()
+    tierfs("mount", tmp_path / "mnt", store=store)
+    try:
+        done = tierfs("move", "--to", tmp_path / "nas", store=store, check=False)
+        assert done.code == 0
+        assert done.out.startswith(f"cold tier: file:{tmp_path / 'nas'}; ")
+        assert f"file:{tmp_path / 'cold'} is left as it is" in done.err
+        shutil.rmtree(tmp_path / "cold")
+        for name in NAMES:
+            assert eventually(lambda name=name: (tmp_path / "mnt" / name).read_bytes() == text_of(name))
+        tierfs("-q", "append", "later", store=store, stdin=b"later\n")
+        assert eventually(lambda: tierfs("offload", store=store, check=False).code == 0)
+    finally:
+        tierfs("umount", tmp_path / "mnt", store=store, check=False)
+    require_clean(store)
+
+
+def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
+    nas = tmp_path / "nas"
+    shutil.copytree(tmp_path / "cold", nas)
+    objects = sorted(
+        path for path in nas.rglob("*") if path.is_file() and ("segments" in str(path) or "packs" in str(path))
+    )
+    objects[0].unlink()
+    done = tierfs("--json", "move", "--to", nas, store=store).json
+    assert (done["objects"], done["cold_url"], done["damaged"]) == (1, f"file:{nas}", [])
+    assert done["present"] > 0
+    require_clean(store)
+
+
+@pytest.mark.parametrize("where", ["packs", "journal"])
+def test_bytes_that_are_wrong_there_are_copied_again(store: Path, tmp_path: Path, where: str) -> None:
+    nas = tmp_path / "nas"
+    shutil.copytree(tmp_path / "cold", nas)
+    flip(next(path for path in sorted((nas / where).rglob("*")) if path.is_file()))
+    assert tierfs("--json", "move", "--to", nas, store=store).json["damaged"] == []
+    require_clean(store)
+
+
+def test_what_was_damaged_before_is_named(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "nas").mkdir()
+    damaged = next(path for path in sorted((tmp_path / "cold/packs").rglob("*")) if path.is_file())
+    flip(damaged)
+    done = tierfs("move", "--to", tmp_path / "nas", store=store, check=False)
+    assert done.code == 0
+    assert f"{damaged.relative_to(tmp_path / 'cold')} was damaged or missing before" in done.err
+
+
+def flip(file: Path) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3] ^= 1
+    status = file.stat()
+    file.chmod(0o600)
+    file.write_bytes(data)
+    file.chmod(status.st_mode)
+    os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_places_that_are_refused(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "cold/inside").mkdir()
+    tierfs("-q", "init", "--cold-dir", tmp_path / "other", store=tmp_path / "another")
+    for place, code, told in (
+        (tmp_path / "missing", 3, "mount it, or name where it is"),
+        (tmp_path / "other", 5, "holds a tierfs store already"),
+        (tmp_path / "cold", 2, "already"),
+        (tmp_path / "cold/inside", 5, "lies inside the cold tier of another store"),
+        ("here", 2, "write s3://BUCKET/PREFIX or a full path"),
+    ):
+        done = tierfs("move", "--to", place, store=store, check=False)
+        assert (done.code, told in done.err) == (code, True), done
+    require_clean(store)
+
+
+def test_a_store_without_a_cold_tier_and_a_replica_have_nothing_to_move(store: Path, tmp_path: Path) -> None:
+    (tmp_path / "nas").mkdir()
+    tierfs("init", "--cold", "none", store=tmp_path / "alone", check=False)
+    done = tierfs("move", "--to", tmp_path / "nas", store=tmp_path / "alone", check=False)
+    assert (done.code, "give it one: tierfs config set cold.url=" in done.err) == (2, True)
+    tierfs("-q", "replica", "--cold-dir", tmp_path / "cold", store=tmp_path / "replica", check=False)
+    assert tierfs("move", "--to", tmp_path / "nas", store=tmp_path / "replica", check=False).code == 6
+
+
+@pytest.mark.s3
+def test_a_server_copies_by_itself_between_its_buckets_and_prefixes(tmp_path: Path, rgw_bucket: Bucket) -> None:
+    store, (endpoint, bucket) = tmp_path / "s", rgw_bucket
+    tierfs("-q", "init", "--bucket", f"s3://{bucket}/old", "--endpoint-url", endpoint.endpoint_url, store=store)
+    large = os.urandom(6 << 20) * 2
+    tierfs("-q", "append", "large", store=store, stdin=large)
+    filled(store)
+    done = tierfs("--json", "move", "--to", f"s3://{bucket}/new", store=store).json
+    assert done["server_bytes"] >= len(large)
+    assert tierfs("status", "--json", store=store).json["cold_url"] == f"s3://{bucket}/new"
+    require_clean(store)
+    (tmp_path / "nas").mkdir()
+    done = tierfs("--json", "move", "--to", tmp_path / "nas", store=store).json
+    assert (done["server_bytes"], done["endpoint_url"]) == (0, "")
+    require_clean(store)

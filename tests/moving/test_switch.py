@@ -1,0 +1,207 @@
+"""The last step of a move, and of a change of address: nothing is linked or published that the new place lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage, When
+from tests.stores import LOCATION, KeptOpen, TestStore, open_test_store, quiet
+from tierfs.chunkstore.protocol import BufferSource
+from tierfs.errors import Conflict, Unavailable, WrongColdTier
+from tierfs.journal.names import slot_name
+from tierfs.journal.publish import Publisher
+from tierfs.metadata import changes, tables
+from tierfs.metadata.records import IntentRecord, LocationRecord
+from tierfs.metadata.tables import INTENTS, LOCATIONS
+from tierfs.tiering.objects import JOBS_PREFIX
+from tierfs.tiering.relocate import record_place
+from tierfs.types import AttemptId, SegmentId, Tier
+
+DATA = b"abcdefghijklmnop"
+AWAY = Unavailable("the server is away")
+
+
+@pytest.fixture
+def cold() -> ScriptedStorage:
+    return ScriptedStorage()
+
+
+@pytest.fixture
+def target() -> ScriptedStorage:
+    return ScriptedStorage()
+
+
+@pytest.fixture
+def store(tmp_path: Path, cold: ScriptedStorage, target: ScriptedStorage) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", cold=cold) as opened:
+        opened.elsewhere = target
+        opened.append("s", DATA, seal=True)
+        opened.offload()
+        yield opened
+
+
+def place_of(store: TestStore) -> LocationRecord:
+    with store.metadata.read() as txn:
+        return txn.must_get(LOCATIONS, tables.u32(LOCATION), "the cold tier")
+
+
+def switch(store: TestStore) -> int:
+    with store.holding() as work:
+        return work.switch(replace(place_of(store), url="memory:elsewhere"), quiet).objects
+
+
+def rename(store: TestStore) -> None:
+    """Record another address, as `config set` does."""
+    with store.metadata.write() as txn:
+        record_place(txn, replace(place_of(store), url="memory:elsewhere"))
+
+
+def require_all_there(store: TestStore, *names: str) -> None:
+    """The store works with the new place alone: it reads, publishes and offloads."""
+    assert place_of(store).url == "memory:elsewhere"
+    assert isinstance(store.elsewhere, ScriptedStorage)
+    store.cold = KeptOpen(store.elsewhere.inner)
+    store.append("later", DATA, seal=True)
+    store.offload()
+    assert store.evict(force=True).kept_bytes == 0
+    for name in (*names, "later"):
+        assert store.read(name, Tier.COLD) == DATA
+
+
+def test_everything_is_copied_and_the_place_recorded(store: TestStore) -> None:
+    assert switch(store) > 0
+    require_all_there(store, "s")
+
+
+def test_what_is_linked_during_the_copy_is_copied_too(store: TestStore, target: ScriptedStorage) -> None:
+    def offload_more() -> None:
+        store.append("s2", DATA, seal=True)
+        store.cold_work().offload("s2", quiet)
+
+    target.do("put", offload_more, when=When.AFTER)
+    switch(store)
+    require_all_there(store, "s", "s2")
+
+
+def test_objects_that_are_made_faster_than_they_are_copied(store: TestStore, target: ScriptedStorage) -> None:
+    numbers = iter(range(10_000))
+
+    def offload_more() -> None:
+        name = f"more{next(numbers)}"
+        store.append(name, DATA, seal=True)
+        store.cold_work().offload(name, quiet)
+
+    target.do("list", offload_more, on=ALWAYS)
+    with pytest.raises(Conflict, match="faster"):
+        switch(store)
+    assert place_of(store).url == "memory:"
+    store.offload()
+
+
+def test_appends_do_not_hold_it_up(store: TestStore, target: ScriptedStorage) -> None:
+    target.do("list", lambda: store.append("growing", b"abcdefgh"), on=ALWAYS)
+    switch(store)
+    require_all_there(store, "s")
+
+
+@pytest.mark.parametrize("verb", ["list", "put", "stat", "read"])
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("refuses", ["origin", "target"])
+def test_refused_at_any_step_it_stays_where_it_is_and_goes_on_later(
+    store: TestStore, cold: ScriptedStorage, target: ScriptedStorage, verb: str, number: int, refuses: str
+) -> None:
+    (cold if refuses == "origin" else target).fail(verb, AWAY, on=number)
+    try:
+        switch(store)
+    except Unavailable:
+        assert place_of(store).url == "memory:"
+        store.append("meanwhile", DATA, seal=True)
+        store.offload()
+        switch(store)
+    require_all_there(store, "s")
+
+
+def test_an_object_of_another_length_there_is_replaced(store: TestStore, target: ScriptedStorage) -> None:
+    target.put(next(store.cold.list("segments/")).name, BufferSource(b"short"))
+    switch(store)
+    require_all_there(store, "s")
+
+
+def test_an_upload_to_the_place_before_is_not_linked(store: TestStore, cold: ScriptedStorage) -> None:
+    store.append("s2", DATA[:8], seal=True)
+
+    cold.do("put", lambda: rename(store), when=When.AFTER, of="segments/s2")
+    with pytest.raises(Conflict, match="another address"):
+        store.offload("s2")
+    assert not store.layout("s2").chunks(Tier.COLD)
+    assert store.read("s2") == DATA[:8]
+
+
+def test_an_entry_for_the_place_before_is_written_to_the_new_one(
+    store: TestStore, cold: ScriptedStorage, target: ScriptedStorage
+) -> None:
+    for stored in cold.list(""):
+        buffer = bytearray(stored.length_bytes)
+        cold.read_into(stored.name, 0, memoryview(buffer))
+        target.put(stored.name, BufferSource(buffer))
+    store.append("s2", DATA, seal=True)
+
+    cold.do("put", lambda: rename(store), when=When.AFTER, of="journal/")
+    publisher = Publisher(store.metadata, cold)
+    with pytest.raises(Conflict, match="another address"):
+        publisher.publish()
+    with store.metadata.read() as txn:
+        before = txn.store.journal.next_slot
+    assert Publisher(store.metadata, target).publish() == 2
+    with store.metadata.read() as txn:
+        assert txn.store.journal.next_slot == before + 2
+    require_all_there(store, "s")
+
+
+def test_the_same_bucket_under_another_address_has_the_entry_already(store: TestStore, cold: ScriptedStorage) -> None:
+    store.append("s2", DATA, seal=True)
+
+    cold.do("put", lambda: rename(store), when=When.AFTER, of="journal/")
+    with pytest.raises(Conflict, match="another address"):
+        Publisher(store.metadata, cold).publish()
+    assert Publisher(store.metadata, cold).publish() == 2
+    store.elsewhere = cold
+    require_all_there(store, "s")
+
+
+def test_a_checkpoint_in_the_place_before_is_not_one(store: TestStore, cold: ScriptedStorage) -> None:
+    cold.do("put", lambda: rename(store), when=When.AFTER, of="journal/checkpoint")
+    with pytest.raises(Conflict, match="another address"):
+        store.cold_work().tools.checkpointer.checkpoint()
+    with store.metadata.read() as txn:
+        assert txn.store.journal.checkpoint_slot == 0
+
+
+def test_a_job_is_given_up(store: TestStore) -> None:
+    with store.metadata.write() as txn:
+        name = f"{JOBS_PREFIX}job/"
+        intent = IntentRecord(
+            attempt=AttemptId("job"),
+            location_id=LOCATION,
+            name=name,
+            segment_id=SegmentId(0),
+            start_offset=0,
+            end_offset=0,
+        )
+        txn.put(INTENTS, b"job", intent)
+    switch(store)
+    with store.metadata.read() as txn:
+        assert not txn.count(INTENTS.name)
+
+
+def test_a_place_that_another_owner_has_written_to(store: TestStore, target: ScriptedStorage) -> None:
+    with store.metadata.read() as txn:
+        taken = changes.takeover_entry(txn.store, txn.store.store_epoch + 1, "a" * 32, place_of(store), "host", 1)
+    target.put(slot_name(taken.slot + 1), BufferSource(changes.frame(taken)))
+    with pytest.raises(WrongColdTier, match="another owner"):
+        switch(store)
+    assert place_of(store).url == "memory:"

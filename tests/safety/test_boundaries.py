@@ -1,0 +1,128 @@
+"""Boundaries of records and plans: on the edge, one before it and one behind it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.errors import DataLoss
+from tierfs.metadata import chain
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, TierState
+from tierfs.metrics import NullMetrics
+from tierfs.reading.local import LocalReader
+from tierfs.tiering import packs
+from tierfs.tiering.candidates import evictable, offload_actions
+from tierfs.tiering.packs import PackIndex
+from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
+
+LENGTHS = st.integers(1, 3)
+SHIFTS = st.integers(-2, 2)
+
+
+def chunk(start: int, length: int, object_id: int = 1, object_offset: int | None = None) -> ChunkRecord:
+    at = start if object_offset is None else object_offset
+    return ChunkRecord(start_offset=start, length=length, object_id=ObjectId(object_id), object_offset=at)
+
+
+@given(before=LENGTHS, new=LENGTHS, after=LENGTHS, left=SHIFTS, right=SHIFTS)
+def test_a_chunk_is_linked_only_where_it_overlaps_neither_neighbour(
+    before: int, new: int, after: int, left: int, right: int
+) -> None:
+    previous = chunk(10, before, 1)
+    added = chunk(10 + before + left, new, 2)
+    following = chunk(added.end_offset + right, after, 3)
+    state = TierState(first_chunk=10, last_chunk=following.start_offset, count=2, bytes=before + after)
+    if left >= 0 and right >= 0:
+        linked = chain.insert(state, added, previous=previous, following=following)
+        assert [record.start_offset for record in linked.put] == [10, added.start_offset]
+        assert linked.put[1].next == following.start_offset
+    else:
+        with pytest.raises(DataLoss, match="overlap"):
+            chain.insert(state, added, previous=previous, following=following)
+
+
+@given(first=LENGTHS, second=LENGTHS, at=st.integers(0, 5), shift=SHIFTS, same=st.booleans(), gap=st.integers(0, 1))
+def test_chunks_are_one_only_if_their_bytes_follow_each_other_in_one_object(
+    first: int, second: int, at: int, shift: int, same: bool, gap: int
+) -> None:
+    left = chunk(10, first, 1, at)
+    right = chunk(10 + first + gap, second, 1 if same else 2, max(0, at + first + shift))
+    one = same and not gap and right.object_offset == at + first
+    assert chain.continues(left, right) is one
+    assert len(chain.joined([left, right])) == (1 if one else 2)
+
+
+def placed(record: ChunkRecord, *, linked: int, created_ms: int) -> PlacedChunk:
+    holder = ObjectRecord(
+        id=record.object_id,
+        tier=Tier.COLD,
+        location_id=LocationId(1),
+        name="o",
+        length=record.object_offset + record.length,
+        linked_sequence=linked,
+        created_ms=created_ms,
+    )
+    return PlacedChunk(record, holder)
+
+
+@pytest.mark.parametrize("state", list(ChunkState))
+@pytest.mark.parametrize("late", [-1, 0, 1])
+@pytest.mark.parametrize("unpublished", [-1, 0, 1])
+@pytest.mark.parametrize("short", [0, 1])
+def test_a_local_chunk_goes_only_if_a_good_published_and_old_copy_has_every_byte(
+    state: ChunkState, late: int, unpublished: int, short: int
+) -> None:
+    local = chunk(8, 4)
+    copy = placed(replace(chunk(8, 4 - short), state=state), linked=50 + unpublished, created_ms=1000 + late)
+    goes = list(evictable([local], [copy], published_sequence=50, cold_before_ms=1000))
+    may_go = state is ChunkState.GOOD and late <= 0 and unpublished <= 0 and not short
+    assert goes == ([local] if may_go else [])
+
+
+@given(lengths=st.lists(LENGTHS, min_size=1, max_size=8), object_bytes=st.integers(1, 8))
+def test_an_object_is_as_large_as_the_limit_at_most_or_one_chunk(lengths: list[int], object_bytes: int) -> None:
+    chunks, start = [], 0
+    for number, length in enumerate(lengths):
+        chunks.append(chunk(start, length, number + 1, 0))
+        start += length
+    actions = list(offload_actions(SegmentId(1), chunks, [], object_bytes))
+    assert [part for action in actions for part in action.chunks] == chunks
+    for action, following in zip(actions, [*actions[1:], None], strict=True):
+        assert len(action.chunks) == 1 or action.range.length_bytes <= object_bytes
+        if following is not None:
+            assert action.range.length_bytes + following.chunks[0].length > object_bytes
+
+
+@pytest.mark.parametrize("version", [RECORD_VERSION, RECORD_VERSION + 1])
+def test_a_pack_of_a_newer_format_is_refused(version: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(packs, "RECORD_VERSION", version)
+        data = packs.index_and_trailer(PackIndex("0" * 32, 1, AttemptId("1" * 32), 0, ()), 10)
+    if version == RECORD_VERSION:
+        assert packs.parse_trailer(data[-packs.TRAILER_BYTES :], 10 + len(data), "p").index.start == 10
+    else:
+        with pytest.raises(DataLoss, match="format version"):
+            packs.parse_trailer(data[-packs.TRAILER_BYTES :], 10 + len(data), "p")
+
+
+@given(start=st.integers(0, 3 * CRC_BLOCK_BYTES), length=st.integers(1, 3 * CRC_BLOCK_BYTES), shift=SHIFTS)
+def test_only_whole_blocks_count_as_checked(start: int, length: int, shift: int) -> None:
+    start = max(0, start - start % CRC_BLOCK_BYTES + shift)
+    end = start + length - length % CRC_BLOCK_BYTES + CRC_BLOCK_BYTES + shift
+    reader = LocalReader(cast(ChunkFiles, None), 1, 1, NullMetrics())
+    reader.mark_checked(ObjectId(1), ByteRange(start, end))
+    for block in range(end // CRC_BLOCK_BYTES + 2):
+        whole = ByteRange(block * CRC_BLOCK_BYTES, (block + 1) * CRC_BLOCK_BYTES)
+        inside = start <= whole.start and whole.end <= end
+        assert reader.is_checked(ObjectId(1), whole) is inside
+        assert reader.is_checked(ObjectId(1), ByteRange(whole.end - 1, whole.end)) is inside
+    first, last = -(-start // CRC_BLOCK_BYTES) * CRC_BLOCK_BYTES, end // CRC_BLOCK_BYTES * CRC_BLOCK_BYTES
+    if first < last:
+        assert reader.is_checked(ObjectId(1), ByteRange(first, last))
+        assert not reader.is_checked(ObjectId(1), ByteRange(first, last + 1))

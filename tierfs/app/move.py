@@ -1,0 +1,150 @@
+"""Move a store's cold tier: copy it to another place, prove every byte there, and switch. Part of the composition root.
+
+Steps: the place is marked as this store's -> everything is copied while the store is used -> everything that has
+checksums is read there and proved -> the holder, which uploads nothing meanwhile, copies what is newer and records the
+place. A move that was stopped continues when it is run again. The place before is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+
+from tierfs.app.store import Store
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import DataLoss, InvalidRequest, NotFound
+from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
+from tierfs.fsck.scrub.scrub import Scrubber
+from tierfs.holder import lock
+from tierfs.holder.verbs import PLACE, SWITCH, perform
+from tierfs.journal import cold_identity
+from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.metadata import store as fence
+from tierfs.metadata import tables
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.tables import LOCATIONS, SEGMENTS
+from tierfs.names import printable
+from tierfs.parallel import Meter, OnProgress
+from tierfs.setup import place
+from tierfs.setup.create import holds_a_store, probed, refuse_nested
+from tierfs.tiering.relocate import Copied, TierCopy
+from tierfs.types import LocationId, SegmentId, Tier
+
+
+@dataclass(frozen=True, slots=True)
+class TierMoved:
+    """The result of a move."""
+
+    before: LocationRecord
+    after: LocationRecord
+    copied: Copied
+    damaged: tuple[str, ...]
+    """Objects that were damaged or missing before, and are so still."""
+
+
+def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMoved:
+    """Move the cold tier to another place. Raises InvalidRequest for the present one, and in a replica.
+
+    Raises AlreadyExists for a place of another store, DataLoss for bytes that are not there what they are here, Fenced
+    in a store that may not change, and what the storages raise; then the cold tier is where it was.
+    """
+    before = place.of_store(store.metadata)
+    with store.metadata.read() as txn:
+        fence.require_owner(txn.store)
+    after = place.moved(before, wanted)
+    if (after.url, after.endpoint_url) == (before.url, before.endpoint_url):
+        raise InvalidRequest(f"the cold tier is at {place.told(before)} already")
+    with lock.hold(store.paths.place_lock, store.clock):
+        with closing(place.connected(after, store.path, store.settings.cold)) as bare:
+            _mark(store, after, bare)
+            after = probed(after, bare)
+        with closing(store.connect_to(after)) as target:
+            moving = _Moving(store, before, target, report)
+            moving.copy()
+            damaged = moving.prove()
+        perform(store, SWITCH, "", {PLACE: LOCATIONS.codec.encode(after).hex()}, report)
+    return TierMoved(before, after, moving.copied, tuple(damaged))
+
+
+def _mark(store: Store, after: LocationRecord, bare: ChunkStorage) -> None:
+    """Mark the new place as this store's. Raises AlreadyExists where another one is, or its parts."""
+    with store.metadata.read() as txn:
+        ours = txn.store
+    marked = cold_identity.read_store_id(bare)
+    if marked == ours.store_id:
+        return
+    if marked is not None or next(bare.list(JOURNAL_PREFIX), None) is not None:
+        raise holds_a_store(after)
+    refuse_nested(after, store.path, bare, store.settings.cold)
+    cold_identity.write_mark(bare, cold_identity.mark_of(ours))
+
+
+class _Moving:
+    """The copy of one cold tier, and its proof."""
+
+    def __init__(self, store: Store, before: LocationRecord, target: ChunkStorage, report: OnProgress) -> None:
+        self._store = store
+        self._origin = store.storage_of(before.id)
+        self._target = target
+        self._location_id = before.id
+        with store.metadata.read() as txn:
+            cold_bytes = 0 if txn.sums is None else txn.sums.cold_bytes
+        self._meter = Meter(report, 2 * cold_bytes, noun="object")  # copied, and read
+        self._copy = TierCopy(self._origin, target, self._meter)
+        self.copied = self._copy.done
+
+    def copy(self) -> None:
+        """Copy what is missing. Raises what the storages raise."""
+        self._copy.run(compares=True)
+
+    def prove(self) -> list[str]:
+        """Read all that has checksums in the new place; return the names of objects that were bad before.
+
+        What is wrong there and not in the place before is copied once more. Raises DataLoss if it stays wrong.
+        """
+        bad = self._bad(self._pieces(), self._there, shown=True)
+        for name in dict.fromkeys(_name(piece) for piece in bad):
+            try:
+                self._copy.again(name)
+            except NotFound:
+                continue
+        bad = self._bad(iter(bad), self._there)
+        before = self._bad(iter(bad), self._store.storage_of)
+        known = {(piece.segment_id, piece.range) for piece in before}
+        wrong = [_name(piece) for piece in bad if (piece.segment_id, piece.range) not in known]
+        if wrong:
+            raise DataLoss(
+                f"{printable(wrong[0])} is not in {self._target!r} what it is in {self._origin!r}",
+                remedy="check the disks or the server there, and run it again",
+            )
+        return sorted({_name(piece) for piece in bad})
+
+    def _bad(
+        self, wanted: Iterator[ScrubPiece], storage_of: Callable[[LocationId], ChunkStorage], *, shown: bool = False
+    ) -> list[ScrubPiece]:
+        bad: list[ScrubPiece] = []
+        for checked in Scrubber(self._store.metadata, self._store.files, storage_of).run(wanted):
+            if checked.bad:
+                bad.append(checked.piece)
+            if shown:
+                self._meter(checked.piece.range.length_bytes, _name(checked.piece))
+        return bad
+
+    def _there(self, location_id: LocationId) -> ChunkStorage:
+        return self._target if location_id == self._location_id else self._store.storage_of(location_id)
+
+    def _pieces(self) -> Iterator[ScrubPiece]:
+        """Yield all that is cold in the place before, and not recorded as lost."""
+        with self._store.metadata.read() as txn:
+            segment_ids = [SegmentId(tables.read_u64(key)) for key, _ in txn.scan_raw(SEGMENTS.name)]
+        for segment_id in segment_ids:
+            for piece in pieces(self._store.metadata, segment_id, tiers=(Tier.COLD,)):
+                placed = piece.placed
+                if placed and not placed.chunk.lost and placed.object.location_id == self._location_id:
+                    yield piece
+
+
+def _name(piece: ScrubPiece) -> str:
+    assert piece.placed is not None
+    return piece.placed.object.name

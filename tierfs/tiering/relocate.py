@@ -1,0 +1,200 @@
+"""Give a cold tier another place: copy what is missing there, and record it as the store's.
+
+Objects are immutable, and a storage shows an object whole or not at all: a name that is there with its length was
+copied, so that a copy that was stopped continues where it was. What has a checksum is proved afterwards by reading it
+there; everything else is small, and is compared.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tierfs.checksum import Buffer
+from tierfs.chunkstore.protocol import ChunkStorage, ServerCopies, StoredObject
+from tierfs.chunkstore.validate import MARK_NAME, check_name
+from tierfs.errors import InvalidRequest, NotFound, PermissionDenied
+from tierfs.metadata import changes, tables
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.tables import INTENTS, LOCATIONS, OBJECTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.names import printable
+from tierfs.parallel import Meter, Pool
+from tierfs.tiering.objects import discard
+from tierfs.types import MIB, Tier
+
+log = logging.getLogger(__name__)
+
+_AT_ONCE = 8
+"""Objects copied at once; a large one is copied in parts, several at once (a guess)."""
+
+_COMPARED_BYTES = 8 * MIB
+"""Largest object that is compared: the limit of one of the journal."""
+
+_WITH_CHECKSUMS = ("segments/", "packs/")
+"""Objects that are proved by their checksums instead."""
+
+
+def record_place(txn: WriteTransaction, place: LocationRecord) -> None:
+    """Record another place of the cold tier, or another address of the same; queue it for the journal.
+
+    Objects that are being made go to the place before: they are given up, so that none is linked that is not there.
+    """
+    for _, intent in list(txn.scan(INTENTS)):
+        discard(txn, intent)
+    txn.put(LOCATIONS, tables.u32(place.id), place)
+    changes.location_changed(txn, place)
+
+
+@dataclass(frozen=True, slots=True)
+class TierVersion:
+    """A moment of a cold tier: if it is the same later, no object was added meanwhile."""
+
+    next_slot: int
+    checkpoint_slot: int
+    next_id: int
+    """Of objects; those of the local tier take some too."""
+
+    @classmethod
+    def of(cls, txn: ReadTransaction) -> TierVersion:
+        """Return the present one."""
+        journal = txn.store.journal
+        return cls(journal.next_slot, journal.checkpoint_slot, txn.store.next_id)
+
+    def is_current(self, txn: ReadTransaction) -> bool:
+        """Return whether no cold object was linked since, and nothing published."""
+        journal = txn.store.journal
+        if (journal.next_slot, journal.checkpoint_slot) != (self.next_slot, self.checkpoint_slot):
+            return False
+        return all(record.tier is Tier.LOCAL for _, record in txn.scan(OBJECTS, tables.u64(self.next_id)))
+
+
+@dataclass(slots=True)
+class Copied:
+    """What copying did. Thread-safe."""
+
+    objects: int = 0
+    bytes: int = 0
+    by_server_bytes: int = 0
+    """Of those, the bytes that did not pass through this machine."""
+    present: int = 0
+    """Objects that were there."""
+    left: list[str] = field(default_factory=list)
+    """Names that no object of a store has, as other tools make them."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, length_bytes: int, client_bytes: int) -> None:
+        """Count one object that was copied."""
+        with self._lock:
+            self.objects += 1
+            self.bytes += length_bytes
+            self.by_server_bytes += length_bytes - client_bytes
+
+
+class TierCopy:
+    """Copies the objects of one place to another. Used by one thread, which starts others."""
+
+    def __init__(self, origin: ChunkStorage, target: ChunkStorage, meter: Meter) -> None:
+        self._origin = origin
+        self._target = target
+        self._meter = meter
+        self._server_copies = True
+        self.done = Copied()
+
+    def run(self, *, compares: bool) -> int:
+        """Copy every object that is missing, or has another length; return how many.
+
+        `compares`: compare those that are there and have no checksums, too. The mark is left out: it is written when
+        the copy begins. Raises what the storages raise; then a later call continues.
+        """
+        before = self.done.objects
+        self.done.present, self.done.left = 0, []
+        with Pool(_AT_ONCE, "tierfs-move") as pool:
+            for _ in pool.as_completed(self._copy, self._wanted(compares=compares)):
+                pass
+        return self.done.objects - before
+
+    def again(self, name: str) -> None:
+        """Copy an object over the one there, whose bytes are wrong. Raises NotFound if the origin lacks it."""
+        self._target.delete(name)
+        self._copy(self._origin.stat(name))
+
+    def _wanted(self, *, compares: bool) -> Iterator[StoredObject]:
+        """Yield the objects to copy, ascending: both listings are in the same order."""
+        there = self._target.list("")
+        other = next(there, None)
+        for stored in self._origin.list(""):
+            name = stored.name.encode()
+            while other is not None and other.name.encode() < name:
+                other = next(there, None)
+            if stored.name == MARK_NAME or not self._is_ours(stored.name):
+                continue
+            if other is not None and other.name == stored.name:
+                if other.length_bytes == stored.length_bytes and not (compares and self._differs(stored)):
+                    self.done.present += 1
+                    self._meter(stored.length_bytes, stored.name, 1)
+                    continue
+                self._target.delete(stored.name)
+            yield stored
+
+    def _is_ours(self, name: str) -> bool:
+        try:
+            check_name(name)
+        except InvalidRequest:
+            self.done.left.append(name)
+            return False
+        return True
+
+    def _differs(self, stored: StoredObject) -> bool:
+        """Compare an object that has no checksums at both places."""
+        if stored.length_bytes > _COMPARED_BYTES or stored.name.startswith(_WITH_CHECKSUMS):
+            return False
+        buffers = [memoryview(bytearray(stored.length_bytes)) for _ in range(2)]
+        for storage, buffer in zip((self._origin, self._target), buffers, strict=True):
+            storage.read_into(stored.name, 0, buffer)
+        return buffers[0] != buffers[1]
+
+    def _copy(self, listed: StoredObject) -> None:
+        try:
+            stored = self._origin.stat(listed.name)  # listings carry no metadata
+            made = self._by_server(stored)
+            client_bytes = stored.length_bytes if made is None else made
+            if made is None:
+                self._target.put(stored.name, _StoredSource(self._origin, stored), metadata=stored.metadata)
+        except NotFound:
+            log.info("%s was deleted while it was to be copied", printable(listed.name))
+            return
+        self.done.add(stored.length_bytes, client_bytes)
+        self._meter(stored.length_bytes, stored.name, 1)
+
+    def _by_server(self, stored: StoredObject) -> int | None:
+        """Let the server copy; return the bytes that passed through here all the same, None where it cannot."""
+        if not self._server_copies:
+            return None
+        try:
+            return self._target.copy_from(self._origin, stored) if isinstance(self._target, ServerCopies) else None
+        except (PermissionDenied, InvalidRequest) as exc:  # most often keys that know only one of the buckets
+            self._server_copies = False
+            log.info("the server does not copy, so the bytes pass through here: %s", exc)
+            return None
+
+
+class _StoredSource:
+    """A Source over one version of an object in another storage."""
+
+    def __init__(self, storage: ChunkStorage, stored: StoredObject) -> None:
+        self._storage = storage
+        self._stored = stored
+
+    @property
+    def length_bytes(self) -> int:
+        """Total number of bytes."""
+        return self._stored.length_bytes
+
+    def read(self, offset: int, length_bytes: int) -> Buffer:
+        """Return the bytes in a buffer of their own. Raises DataLoss when the object was replaced."""
+        view = memoryview(bytearray(length_bytes))
+        self._storage.read_into(self._stored.name, offset, view, if_match=self._stored.etag)
+        return view
