@@ -119,6 +119,7 @@ def stages_watched(spark: SparkSession, show: OnProgress, total_bytes: int) -> I
     finally:
         over.set()
         watcher.join()
+    show(Progress(total_bytes, total_bytes, "", noun="task"))
 
 
 @contextmanager
