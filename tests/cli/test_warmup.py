@@ -137,7 +137,7 @@ def test_nothing_is_fetched_twice_and_a_damaged_block_once_more(counted: tuple[a
     seen: list[Progress] = []
     warm_up(store, ["d/one"], seen.append)
     assert cold.read_bytes == SIZE
-    assert seen[-1] == Progress(SIZE, SIZE, "d/one")
+    assert seen[-1] == Progress(SIZE, SIZE, "d/one", 5, 5, "range")
     assert warm(store, "d/one").already_held_bytes == SIZE
     assert cold.read_bytes == SIZE
     assert warm(store, "").already_held_bytes == SIZE

@@ -115,8 +115,8 @@ def test_the_holder_does_it_and_its_answer_arrives(store: TestStore) -> None:
         assert eventually(lambda: rows(store) == 1)
         asked = server.next()
         assert asked is not None
-        requests.show_progress(store.metadata, asked.id, Progress(3, 8, "s"))
-        assert eventually(lambda: Progress(3, 8, "s") in command.seen)
+        requests.show_progress(store.metadata, asked.id, Progress(3, 8, "s", 1, 2, "ledger"))
+        assert eventually(lambda: Progress(3, 8, "s", 1, 2, "ledger") in command.seen)
         server.carry_out(asked)
         command.join(30)
     assert command.result == DONE
@@ -216,6 +216,35 @@ def test_the_holder_gives_the_same_typed_result(store: TestStore, verb: Verb[Any
     assert isinstance(command.result, (ConsolidateReport, EvictReport, Collected))
 
 
+@pytest.mark.parametrize(
+    ("verb", "noun"), [(OFFLOAD, "segment"), (EVICT, "segment"), (CONSOLIDATE, "segment"), (COLLECT, "cold object")]
+)
+def test_the_holder_tells_what_it_counted(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, verb: Verb[Any], noun: str
+) -> None:
+    if verb is not OFFLOAD:
+        store.offload()
+    options = {GRACE_S: "0"} if verb is COLLECT else {}
+    number = requests.submit(store.metadata, verb.name, "", options)
+    told: list[RequestRecord] = []
+    write = requests.show_progress
+
+    def note(*named: Any) -> None:
+        write(*named)
+        told.append(requests.get(store.metadata, number))
+
+    monkeypatch.setattr(requests, "_REPORT_EVERY_S", 0.0)
+    monkeypatch.setattr(requests, "show_progress", note)
+    server = VerbServer(store.metadata, store.cold_work())
+    with hold(store.paths.holder, store.clock):
+        asked = server.next()
+        assert asked is not None
+        server.carry_out(asked)
+    last = [row for row in told if row.noun == noun][-1]
+    assert (last.done_items, last.total_items) in ((1, 1), (1, 0))
+    assert last.item
+
+
 def test_rows_are_what_a_holder_of_another_version_reads() -> None:
     assert list(VERBS) == ["offload", "offload-prefix", "consolidate", "evict", "load", "switch", "gc"]
     assert (ACCEPT_LOSS, BEFORE, FORCE, GRACE_S, PLACE) == ("accept_loss", "before", "force", "grace_s", "place")
@@ -278,7 +307,7 @@ def report(_: Progress) -> None:
         (EVICT, {FORCE: "1"}, ("evict", ("p",), {"force": True, "dry_run": False, "report": report})),
         (LOAD, {}, ("load_segment", ("p",), {"accept_loss": False, "report": report})),
         (LOAD, {ACCEPT_LOSS: "1"}, ("load_segment", ("p",), {"accept_loss": True, "report": report})),
-        (COLLECT, {GRACE_S: "60"}, ("collect_all", (), {"grace_s": 60})),
+        (COLLECT, {GRACE_S: "60"}, ("collect_all", (), {"grace_s": 60, "report": report})),
     ],
 )
 def test_each_verb_passes_its_options_to_the_work(verb: Verb[Any], options: Options, call: object) -> None:

@@ -144,7 +144,7 @@ def test_a_dump_holds_no_sums_and_a_loaded_store_has_its_own(store: TestStore, t
         found = list(dump.parts(txn, 0))
         file = io.BytesIO()
         assert dump.write(txn, file, 0).rows["store"] == 1
-    dump.load(tmp_path / "loaded", store.clock, found, [])
+    dump.load(tmp_path / "loaded", store.clock, found, {})
     loaded = MetadataStore(tmp_path / "loaded", store.clock)
     with loaded.read() as txn:
         assert txn.sums == counted(loaded)

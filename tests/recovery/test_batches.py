@@ -299,6 +299,6 @@ def test_a_dump_holds_batches(store: TestStore, tmp_path: Path) -> None:
     with store.metadata.read() as txn:
         dump.write(txn, file, store.clock.now_ms())
     file.seek(0)
-    dump.load(tmp_path / "loaded", store.clock, (part for part, _ in dump.read(file, "dump")), [])
+    dump.load(tmp_path / "loaded", store.clock, (part for part, _ in dump.read(file, "dump")), {})
     with closing(MetadataStore(tmp_path / "loaded", store.clock)) as loaded, loaded.read() as txn:
         assert batches.is_committed(txn, APPLICATION, 1)

@@ -71,6 +71,7 @@ def test_files_become_cold_sealed_segments_of_their_names(spark: SparkSession, s
     assert held(store) == {f"in/here/{name}": sha(data) for name, data in DATA.items()}
     assert sorted(result.rows) == sorted((f"in/here/{name}", len(data)) for name, data in DATA.items())
     assert watcher.last == (sum(map(len, DATA.values())),) * 2
+    assert watcher.tasks[0] == watcher.tasks[1] > 0
     with store.metadata.read() as txn:
         segment = directories.segment_by_name(txn, "in/here/deep/er/b.bin")
     assert (segment.sealed, segment.readable_bytes(Tier.COLD), segment.local.count) == (True, 700_000, 0)

@@ -62,9 +62,11 @@ class Watcher:
 
     def __init__(self) -> None:
         self.last = (0, 0)
+        self.tasks = (0, 0)
 
     def __call__(self, progress: Progress) -> None:
         self.last = (progress.done_bytes, progress.total_bytes)
+        self.tasks = (progress.done_items, progress.total_items)
 
 
 def test_scrub_reads_all_copies_and_shows_how_far_it_is(spark: SparkSession, scrub_store: store.Store) -> None:
@@ -74,6 +76,7 @@ def test_scrub_reads_all_copies_and_shows_how_far_it_is(spark: SparkSession, scr
     assert result.rows == []
     assert (result.summary["local_bytes"], result.summary["cold_bytes"]) == (cold_bytes + 4, cold_bytes)
     assert watcher.last == (2 * cold_bytes + 4, 2 * cold_bytes + 4)
+    assert watcher.tasks[0] == watcher.tasks[1] > 0
 
 
 def test_scrub_names_what_is_wrong(spark: SparkSession, scrub_store: store.Store) -> None:
@@ -136,7 +139,9 @@ def test_exported_lines_are_those_of_the_segments(
 ) -> None:
     target = str(tmp_path / "table")
     how = Exporting(partition_by=("segment",), verify=True)
-    result = export(spark, str(scrub_store.path), ["text"], target, how)
+    watcher = Watcher()
+    result = export(spark, str(scrub_store.path), ["text"], target, how, show=watcher, total_bytes=1000)
+    assert watcher.last == (1000, 1000)
     found = spark.read.parquet(target).select("segment", "value").collect()
     assert sorted(map(tuple, found)) == lines
     assert result.rows[0][2:4] == (len(lines), sum(len(line.encode()) for _, line in lines))
@@ -248,7 +253,9 @@ def test_rows_of_entries_are_rebuilt_once(spark: SparkSession, scrub_store: stor
     before = rows(scrub_store)
     lose(scrub_store)
     (scrub_store.path / "cold" / holder_of(scrub_store, names[1], Tier.COLD, 0)[0].name).unlink()
-    result = rebuild(spark, scrub_store)
+    watcher = Watcher()
+    result = rebuild(spark, scrub_store, show=watcher)
+    assert watcher.tasks[0] == watcher.tasks[1] > 0
     assert [(row[0], row[4]) for row in result.rows] == [(names[0], True), (names[1], False)]
     assert rows(scrub_store)[names[0]] == before[names[0]]
     assert [row[0] for row in rebuild(spark, scrub_store).rows] == [names[1]]

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from io import StringIO
 
 import pytest
 
 from tests.stores import TestStore
 from tests.threads.case import THREADS, Case, Make, made
 from tierfs.app.store import Store
-from tierfs.clock import SystemClock
+from tierfs.cli.progress import ProgressLine
+from tierfs.clock import ManualClock, SystemClock
 from tierfs.config import BackgroundSettings, ColdSettings
 from tierfs.errors import Closed, Conflict, Unavailable
 from tierfs.holder.failures import Failures
@@ -19,7 +22,7 @@ from tierfs.metadata import environment
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import FAILURES
 from tierfs.metrics import MetricName, Metrics
-from tierfs.parallel import Meter, Pool
+from tierfs.parallel import Meter, Pool, Progress
 from tierfs.scan.extents import Place, PlaceConnections
 from tierfs.segments.create import WholeSegment
 from tierfs.segments.managed_ledger import ManagedLedger
@@ -187,6 +190,30 @@ def meter(_: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
     yield Case(work, check)
 
 
+def progress_line(_: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
+    """No line is drawn while something else is printed, and none stays."""
+    terminal, clock = StringIO(), ManualClock()
+    line = ProgressLine(terminal, clock)
+    clock.advance(10)
+
+    def work(number: int) -> None:
+        for turn in range(100):
+            line.show(Progress(turn, 0, "item"))
+            if number:
+                line.tick()
+                continue
+            with line.away():
+                terminal.write("printed\n")
+
+    def check() -> None:
+        with line.away():
+            text = terminal.getvalue()
+        assert text.endswith("\r\x1b[K")
+        assert re.findall("[^\n]*printed", text.replace("\r\x1b[K", "\n")) == ["printed"] * 100
+
+    yield Case(work, check)
+
+
 def pool(_: TestStore, patch: pytest.MonkeyPatch) -> Iterator[Case]:
     """Each caller has its own results, in order, or Closed."""
     workers = Pool(3, "test")
@@ -227,5 +254,6 @@ CASES: dict[str, Make] = {
     "OffloadRuns": offload_runs,
     "PlaceConnections": place_connections,
     "Pool": pool,
+    "ProgressLine": progress_line,
     "Store": app_store,
 }

@@ -337,7 +337,7 @@ def test_nothing_is_evicted_before_the_journal_names_the_whole_pack(
     from tierfs.tiering import evict
 
     fill(store, 4)
-    monkeypatch.setattr("tierfs.holder.work.ColdWork.publish", lambda self: 0)
+    monkeypatch.setattr("tierfs.holder.work.ColdWork.publish", lambda *_: 0)
     store.offload()
     for name in ("d0/s000", "d1/s001"):
         segment = store.segment(name)

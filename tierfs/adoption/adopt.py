@@ -154,11 +154,13 @@ class Adoption:
     def _end(self, segment: _Segment, state: State) -> None:
         self._unanswered = 0
         self._outcomes[segment.index] = AdoptionOutcome(segment.plan, state)
+        self._advance(0, segment.plan.name, 1)
 
     def _fail(self, segment: _Segment, error: TierfsError) -> None:
         log.info("%s is not adopted: %s", printable(segment.plan.name), error)
         segment.error = error
         self._outcomes[segment.index] = AdoptionOutcome(segment.plan, State.FAILED, error)
+        self._advance(0, segment.plan.name, 1)
         self._unanswered = self._unanswered + 1 if isinstance(error, Unavailable) else 0
         self._stop = self._stop or isinstance(error, OF_THE_STORE) or self._unanswered >= GIVE_UP_AFTER
 
@@ -196,8 +198,9 @@ class LedgerAdoption:
         outcomes: dict[int, AdoptionOutcome] = {}
         begun = takewhile(lambda _: not self._stop, enumerate(plans))
         with Pool(at_once, "tierfs-adopt") as pool, closing(pieces):
-            for (index, _), outcome in pool.as_completed(partial(self._adopt, reader), begun, ahead=at_once):
+            for (index, plan), outcome in pool.as_completed(partial(self._adopt, reader), begun, ahead=at_once):
                 outcomes[index] = outcome
+                self._advance(0, plan.name, 1)
                 self._note(outcome.error)
         return [outcomes.get(index) or AdoptionOutcome(plan, State.NOT_TRIED) for index, plan in enumerate(plans)]
 

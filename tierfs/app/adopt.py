@@ -23,7 +23,7 @@ from tierfs.journal.publish import Publisher
 from tierfs.ledger.single_object import MagicWords
 from tierfs.metadata import policies
 from tierfs.metadata.records import LocationRecord
-from tierfs.parallel import Meter
+from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME, connect, split_s3_url
 from tierfs.tiering.objects import ColdTier
 from tierfs.types import LocationId
@@ -96,12 +96,13 @@ class Adopter:
         self._into = names.join(names.split(into))
         self._reach = reach
 
-    def plan(self, text: str) -> Adopted:
+    def plan(self, text: str, report: OnProgress = unseen) -> Adopted:
         """Look at a place, changing nothing. Raises what is wrong with it, NotFound when nothing is there."""
         place = self._place(text)
         plan = AdoptionPlan()
         with self._connected(place.location) as storage:
-            objects = bounded(_objects(storage, place), names.printable(text))
+            listed = Meter(report, noun="listed object").each(_objects(storage, place), lambda stored: stored.name)
+            objects = bounded(listed, names.printable(text))
             with self._store.metadata.read() as txn:
                 own = own_names(txn, place.location)
             foreign = without_own(plan, objects, place.location, own)
@@ -148,9 +149,9 @@ class Adopter:
             with metadata.write() as txn:
                 policies.register_foreign(txn, place)
 
-    def settle(self) -> TierfsError | None:
+    def settle(self, report: OnProgress = unseen) -> TierfsError | None:
         """Publish what was adopted, if there is a bucket; return why not."""
-        return None if self._store.cold_location_id is None else verbs.settle(self._store)
+        return None if self._store.cold_location_id is None else verbs.settle(self._store, report)
 
     def _place(self, text: str) -> _Place:
         if text.startswith(_S3_URL):

@@ -28,6 +28,7 @@ from tierfs.metadata import store as fence
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import OBJECTS
 from tierfs.osio import map_os_errors
+from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.setup import create
 from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.types import LocationId, Tier
@@ -49,7 +50,7 @@ class LoadReport:
     """Chunk files with bytes that are later than the dump."""
 
 
-def dump_store(store: Store, target: str) -> DumpSummary:
+def dump_store(store: Store, target: str, report: OnProgress = unseen) -> DumpSummary:
     """Write all metadata to a file, which appears whole or not at all, or to standard output for `-`.
 
     One read transaction: the store's holder continues meanwhile.
@@ -57,14 +58,14 @@ def dump_store(store: Store, target: str) -> DumpSummary:
     now_ms = store.clock.now_ms()
     with store.metadata.read() as txn:
         if target == STDOUT:
-            summary = dump.write(txn, sys.stdout.buffer, now_ms)
+            summary = dump.write(txn, sys.stdout.buffer, now_ms, report)
             sys.stdout.buffer.flush()
             return summary
         with _appearing(Path(target)) as file:
-            return dump.write(txn, file, now_ms)
+            return dump.write(txn, file, now_ms, report)
 
 
-def load_store(directory: Path, source: Path, clock: Clock | None = None) -> LoadReport:
+def load_store(directory: Path, source: Path, clock: Clock | None = None, report: OnProgress = unseen) -> LoadReport:
     """Make the metadata of a store from a dump, in a directory that has none; chunk files may be there.
 
     Raises AlreadyExists, and DataLoss for a dump that is cut or damaged, with nothing written.
@@ -77,32 +78,34 @@ def load_store(directory: Path, source: Path, clock: Clock | None = None) -> Loa
     require_trusted(paths.root)
     clock = clock or SystemClock()
     with map_os_errors(str(source)), source.open("rb") as file:
-        summary = dump.verify(file, str(source))
+        summary = dump.verify(file, str(source), report)
         file.seek(0)
         with map_os_errors(str(paths.root)):
             osio.make_directories(paths.root, osio.OWNER_DIRECTORY)
         MetadataMark(paths.metadata).remove()  # first: newer chunk files are all that is left of their bytes
-        _make_metadata(paths, file, summary, str(source), clock)
+        _make_metadata(paths, file, summary, str(source), clock, report)
     _make_the_rest(paths)
-    return _compare_files(paths, summary, clock)
+    return _compare_files(paths, summary, clock, report)
 
 
-def dump_segment(store: Store, name: str) -> SegmentDumped:
+def dump_segment(store: Store, name: str, report: OnProgress = unseen) -> SegmentDumped:
     """Write a segment's metadata to its bucket; see backup.segment. Raises Fenced and WrongColdTier too."""
     with store.metadata.read() as txn:
         record = txn.store
     fence.require_owner(record)
     storage = store.cold_work("a dump to the bucket").tools.cold.storage
     cold_identity.examine(storage, record)
-    return segment.dump_segment(store.metadata, storage, name)
+    return segment.dump_segment(store.metadata, storage, name, report)
 
 
-def _make_metadata(paths: StorePaths, file: BinaryIO, summary: DumpSummary, name: str, clock: Clock) -> None:
+def _make_metadata(
+    paths: StorePaths, file: BinaryIO, summary: DumpSummary, name: str, clock: Clock, report: OnProgress
+) -> None:
     staging = paths.root / _STAGING
     if staging.exists():
         shutil.rmtree(staging)
     try:
-        dump.load(staging, clock, (part for part, _ in dump.read(file, name)), summary.rows)
+        dump.load(staging, clock, (part for part, _ in dump.read(file, name)), summary.rows, report)
         with closing(MetadataStore(staging, clock)) as metadata:  # raises for a version that this tierfs cannot read
             dump.end_active_chunks(metadata)
     except BaseException:
@@ -124,15 +127,16 @@ def _make_the_rest(paths: StorePaths) -> None:
         create.write_settings(paths)
 
 
-def _compare_files(paths: StorePaths, summary: DumpSummary, clock: Clock) -> LoadReport:
+def _compare_files(paths: StorePaths, summary: DumpSummary, clock: Clock, report: OnProgress) -> LoadReport:
     with closing(MetadataStore(paths.metadata, clock)) as metadata, closing(ChunkFiles(paths.chunks)) as files:
         missing = newer = 0
         with metadata.read() as txn:
-            for _, holder in txn.scan(OBJECTS):
+            recorded = Meter(report, total_items=txn.count(OBJECTS.name), noun="object")
+            for _, holder in recorded.each(txn.scan(OBJECTS), "comparing chunk files"):
                 if holder.tier is Tier.LOCAL:
                     difference = _length(files, holder.name) - holder.length
                     missing, newer = missing + (difference < 0), newer + (difference > 0)
-        newer += len(OrphanFinder(metadata, files, None, LocationId(0)).find(grace_ms=0))
+        newer += len(OrphanFinder(metadata, files, None, LocationId(0)).find(grace_ms=0, report=report))
         return LoadReport(summary, missing, newer)
 
 

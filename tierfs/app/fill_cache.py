@@ -113,7 +113,7 @@ class CacheFiller:
         self._check()
         plan = self._plan(targets)
         before = held_bytes(plan.wanted, self._cache.holds)
-        plan = self._follow(targets, plan, Meter(report))
+        plan = self._follow(targets, plan, Meter(report, noun="range"))
         held = held_bytes(plan.wanted, self._cache.holds)
         wanted = plan.wanted_bytes - self._uncached_bytes
         if held < wanted and not (plan.left_out_bytes and as_read):  # readers need room in a full cache
@@ -142,6 +142,7 @@ class CacheFiller:
         store, missing = self._store, plan.wanted
         for _ in range(_MOST_PLANS):
             meter.total_bytes += sum(one.held.length_bytes for one in missing)
+            meter.total_items += len(missing)
             threads = store.settings.read.streams
             prover = Prover(store.metadata, store.files, store.storage_of, Etags(store.metadata))
             warmer = Warmer(

@@ -30,7 +30,7 @@ from tierfs.journal.publish import PROOF_S
 from tierfs.metadata import changes, directories, tables
 from tierfs.metadata import store as fence
 from tierfs.metadata.tables import LOCATIONS
-from tierfs.parallel import Meter, OnProgress, Progress
+from tierfs.parallel import Meter, OnProgress, Progress, doing
 from tierfs.reading.etags import ADOPTED_AT_ONCE
 from tierfs.store_paths import StorePaths, require_trusted
 
@@ -199,7 +199,7 @@ class Checking:
             mender = Mender(tools(store, self._options.may_lose))
         table, totals = self._metadata(store, mender)
         with store.metadata.read() as txn:
-            check = FileCheck(store.metadata, store.files, table, totals.active)
+            check = FileCheck(store.metadata, store.files, table, totals.active, self._show)
             self._stage(store, "files", check.run(txn), mender)
         self._total(table, totals, check.totals)
         try:
@@ -217,7 +217,8 @@ class Checking:
             started = store.clock.monotonic_s()
             table, totals = ObjectTable(), Totals()
             with store.metadata.read() as txn:
-                findings = self._reported_or_kept(check_metadata(txn, table, totals), kept=mender is not None)
+                checked = check_metadata(txn, table, totals, self._show)
+                findings = self._reported_or_kept(checked, kept=mender is not None)
             self._add_seconds("metadata", store.clock.monotonic_s() - started)
             if last or mender is None or not any(finding.mend for finding in findings):
                 break
@@ -257,10 +258,12 @@ class Checking:
         if away is not None:
             yield unreachable(location_id, away)
             return
+        self._show(doing("checking the journal"))
         yield from JournalCheck(store.metadata, store.storage_of(location_id)).run()
         options = self._options
         changed = ChangedObjects(store.metadata, store.storage_of, adopts=options.repair, reads=not options.deep)
-        yield from BucketCheck(store.metadata, store.storage_of, location_id, table, changed, places).run()
+        check = BucketCheck(store.metadata, store.storage_of, location_id, table, changed, places, self._show)
+        yield from check.run()
 
     def _deep(self, store: Store, totals: Totals) -> Iterator[Finding]:
         scrubber = Scrubber(store.metadata, store.files, store.storage_of)
@@ -270,7 +273,7 @@ class Checking:
             if self._options.repair:
                 scrubber.etags.adopt(ADOPTED_AT_ONCE)
 
-        check = DeepCheck(store.metadata, scrubber, Meter(report, totals.bytes))
+        check = DeepCheck(store.metadata, scrubber, Meter(report, totals.bytes, totals.segments))
         yield from check.run()
         if self._options.repair:
             scrubber.etags.adopt()
@@ -282,8 +285,11 @@ class Checking:
             for finding in findings:
                 self._report(CheckOutcome(finding))
         else:
-            for finding, done in mender.run(list(findings)):
+            found = list(findings)
+            mended = Meter(self._show, total_items=len(found), noun="finding")
+            for finding, done in mender.run(found):
                 self._report(_outcome(finding, done))
+                mended(0, finding.subject, 1)
         self._add_seconds(name, store.clock.monotonic_s() - started)
 
     def _add_seconds(self, stage: str, seconds: float) -> None:
@@ -313,9 +319,10 @@ def verify(store: Store, path: str, show: OnProgress) -> Iterator[Verified]:
     replica, or fenced). Raises NotFound, and Unavailable when a tier does not answer.
     """
     with store.metadata.read() as txn:
-        segments = list(directories.segments_at(txn, path))
+        listed = Meter(show, noun="listed segment")
+        segments = list(listed.each(directories.segments_at(txn, path), lambda named: named[0]))
         marks = not txn.store.replica and not txn.store.journal.fenced_by_epoch
     total = sum(segment.local.bytes + segment.cold.bytes for _, segment in segments)
     scrubber = Scrubber(store.metadata, store.files, store.storage_of)
-    verifier = Verifier(store.metadata, scrubber, Meter(show, total), marks=marks)
+    verifier = Verifier(store.metadata, scrubber, Meter(show, total, len(segments)), marks=marks)
     yield from verifier.run((name, segment.id, segment.range) for name, segment in segments)

@@ -90,7 +90,7 @@ class _Moving:
         self._location_id = before.id
         with store.metadata.read() as txn:
             cold_bytes = 0 if txn.sums is None else txn.sums.cold_bytes
-        self._meter = Meter(report, 2 * cold_bytes)  # copied, and read
+        self._meter = Meter(report, 2 * cold_bytes, noun="object")  # copied, and read
         self._copy = TierCopy(self._origin, target, self._meter)
         self.copied = self._copy.done
 

@@ -19,6 +19,7 @@ from tierfs.errors import InvalidRequest, PermissionDenied
 from tierfs.holder import lock
 from tierfs.holder.lock import HeldElsewhere
 from tierfs.metadata.store import new_id
+from tierfs.parallel import OnProgress, unseen
 from tierfs.recovery.replica import Follower, Refreshed, create_replica
 from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME
 from tierfs.setup.create import ColdChoice
@@ -27,13 +28,13 @@ from tierfs.store_paths import StorePaths
 _KEY_DIGITS = 32
 
 
-def refresh(store: Store) -> Refreshed:
+def refresh(store: Store, report: OnProgress = unseen) -> Refreshed:
     """Bring a replica up to date now. Raises HeldElsewhere, saying so, when another process does it by itself."""
     if not store.is_replica:
         raise InvalidRequest("this store is not a replica: it owns its bucket, and has nothing to fetch from there")
     try:
         with lock.hold(store.paths.holder, store.clock):
-            return follower_of(store).refresh()
+            return follower_of(store).refresh(report)
     except HeldElsewhere as exc:
         every_s = store.settings.background.replica_refresh_s
         raise HeldElsewhere(

@@ -14,6 +14,7 @@ from tierfs.metadata import policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.policy import Policy
 from tierfs.scan.selection import Selection, select
 from tierfs.types import MIB, Tier
@@ -117,7 +118,9 @@ class Report:
         return self.objects.gets_to_read / 1000 * self.prices.thousand_gets
 
 
-def make_report(store: Store, path: str = "", *, depth: int = 1, prices: Prices | None = None) -> Report:
+def make_report(
+    store: Store, path: str = "", *, depth: int = 1, prices: Prices | None = None, show: OnProgress = unseen
+) -> Report:
     """Report the segments below `path`, by directories so many levels down. Objects and garbage are the whole store's.
 
     Raises NotFound.
@@ -129,7 +132,7 @@ def make_report(store: Store, path: str = "", *, depth: int = 1, prices: Prices 
     policy_cache = policies.PolicyCache()
     above = len([part for part in path.split("/") if part])
     with store.metadata.read() as txn:
-        for name, segment in select(txn, Selection((path,), recursive=True)):
+        for name, segment in Meter(show).each(select(txn, Selection((path,), recursive=True)), lambda pair: pair[0]):
             for sums in (
                 report.total,
                 ages[age_of(report.at_ms - (segment.modified_ms or segment.created_ms))],
@@ -137,7 +140,7 @@ def make_report(store: Store, path: str = "", *, depth: int = 1, prices: Prices 
                 by_directory[directory_of(name, above + depth)],
             ):
                 sums.add(segment)
-        report.objects = _objects(txn, report.at_ms)
+        report.objects = _objects(txn, report.at_ms, Meter(show, noun="object"))
     report.ages = {name: sums for name, sums in ages.items() if sums.segments}
     report.policies = _by_size(by_policy)
     report.directories = _by_size(by_directory)
@@ -178,9 +181,9 @@ def _time(seconds: int | None) -> str:
     return f"{seconds}s"
 
 
-def _objects(txn: ReadTransaction, at_ms: int) -> Objects:
+def _objects(txn: ReadTransaction, at_ms: int, meter: Meter) -> Objects:
     objects = Objects()
-    for _, holder in txn.scan(OBJECTS):
+    for _, holder in meter.each(txn.scan(OBJECTS), "summing up objects"):
         if holder.tier is not Tier.COLD or holder.foreign:
             continue
         objects.count += 1

@@ -16,6 +16,7 @@ from tierfs.garbage.collect import Collector
 from tierfs.holder import lock
 from tierfs.holder.lock import HeldElsewhere
 from tierfs.metadata.tables import GARBAGE, INTENTS
+from tierfs.parallel import OnProgress, unseen
 from tierfs.segments import managed_ledger, trash
 from tierfs.segments.delete import Deletion
 from tierfs.segments.trash import Removed
@@ -54,35 +55,38 @@ class GarbageReport:
     """Removals that can be restored, the next one to end first."""
 
 
-def delete(store: Store, path: str, *, recursive: bool, now: bool = False) -> Deletion:
+def delete(store: Store, path: str, *, recursive: bool, now: bool = False, report: OnProgress = unseen) -> Deletion:
     """Remove a segment or directory: it stays in the trash for as long as its policy says, and can be restored.
 
     With `now`, or `trash_age` 0, it is deleted: local files at once, cold objects after the grace period and not before
     the journal says that they are gone.
     """
-    done = store.engine.delete(path, recursive=recursive, cold_due_ms=_cold_due_ms(store), to_trash=not now)
-    _collect_local(store)
+    due_ms = _cold_due_ms(store)
+    done = store.engine.delete(path, recursive=recursive, cold_due_ms=due_ms, to_trash=not now, report=report)
+    _collect_local(store, report)
     return done
 
 
-def truncate_head(store: Store, name: str, before_offset: int) -> Truncation:
+def truncate_head(store: Store, name: str, before_offset: int, report: OnProgress = unseen) -> Truncation:
     """Drop a segment's bytes below an offset; files and objects go as in `delete`.
 
     Raises NotFound, IsDirectory, or InvalidRequest naming the length.
     """
     done = store.engine.truncate(name, before_offset, cold_due_ms=_cold_due_ms(store))
-    _collect_local(store)
+    _collect_local(store, report)
     return done
 
 
-def trim_ledgers(store: Store, path: str, before: Position, *, now: bool = False) -> Deletion:
+def trim_ledgers(
+    store: Store, path: str, before: Position, *, now: bool = False, report: OnProgress = unseen
+) -> Deletion:
     """Remove the closed ledgers of a managed ledger before a position, each by itself, as `delete` does.
 
     Raises NotFound, or InvalidRequest for a segment or a position outside of the managed ledger.
     """
     remove = partial(store.engine.remove, cold_due_ms=_cold_due_ms(store), to_trash=not now)
     done = managed_ledger.trim(store.metadata, path, before, remove)
-    _collect_local(store)
+    _collect_local(store, report)
     return done
 
 
@@ -96,20 +100,20 @@ def empty_trash(store: Store) -> int:
     return trash.end_due(store.metadata, all_of_them=True)
 
 
-def settle(store: Store) -> TierfsError | None:
+def settle(store: Store, report: OnProgress = unseen) -> TierfsError | None:
     """Publish and collect what is due, if that is possible now; return why not.
 
     The rest stays queued for the next command that writes to the bucket. A holder does it without being asked.
     """
     try:
         if store.cold_location_id is None:
-            _settle_alone(store)
+            _settle_alone(store, report)
         else:
             from tierfs.holder.verbs import holding
 
             with holding(store, "publishing") as work:
-                work.publish()
-                work.collect()
+                work.publish(report)
+                work.collect(report)
     except HeldElsewhere:
         return None
     except (Conflict, Unavailable) as exc:
@@ -145,10 +149,11 @@ def open_managed_ledger(store: Store, path: str, *, take_over: bool = False) -> 
     return ManagedLedger(store.engine, path, take_over=take_over, offloader=offload)
 
 
-def garbage(store: Store, *, grace_s: int) -> GarbageReport:
+def garbage(store: Store, *, grace_s: int, report: OnProgress = unseen) -> GarbageReport:
     """Return what waits to be deleted, and orphans and dead uploads older than the grace period."""
     work = store.cold_work("gc")
-    orphans, uploads = work.orphans(grace_s=grace_s), work.dead_uploads(grace_s=grace_s)
+    orphans = work.orphans(grace_s=grace_s, report=report)
+    uploads = work.dead_uploads(grace_s=grace_s, report=report)
     with store.metadata.read() as txn:
         rows = tuple(row for _, row in txn.scan(GARBAGE))
         intents = tuple(_dead_intents(txn, lock.current(store.paths.holder)))
@@ -178,12 +183,12 @@ def _cold_due_ms(store: Store) -> int:
     return store.clock.now_ms() + store.settings.offload.grace_s * _MS_PER_S
 
 
-def _collect_local(store: Store) -> None:
-    Collector(store.metadata, store.files, store.storage_of).collect(tiers=(Tier.LOCAL,))
+def _collect_local(store: Store, report: OnProgress) -> None:
+    Collector(store.metadata, store.files, store.storage_of).collect(tiers=(Tier.LOCAL,), report=report)
 
 
-def _settle_alone(store: Store) -> None:
+def _settle_alone(store: Store, report: OnProgress) -> None:
     from tierfs.holder.alone import AloneWork
 
     with lock.hold(store.paths.holder, store.clock):
-        AloneWork(store.alone_tools()).collect()
+        AloneWork(store.alone_tools()).collect(report)

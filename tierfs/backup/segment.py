@@ -33,7 +33,7 @@ from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, S
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import GARBAGE, OBJECTS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.parallel import OnProgress, Progress
+from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
 
 log = logging.getLogger(__name__)
@@ -73,15 +73,18 @@ class _Age:
     """These two of the segment: its local bytes may have changed since that change."""
 
 
-def dump_segment(metadata: MetadataStore, storage: ChunkStorage, name: str) -> SegmentDumped:
+def dump_segment(
+    metadata: MetadataStore, storage: ChunkStorage, name: str, report: OnProgress = unseen
+) -> SegmentDumped:
     """Write the metadata of a segment's cold bytes to the bucket. Raises NotFound, IsDirectory, and the storage's."""
-    path = names.join(names.split(name))
+    path, meter = names.join(names.split(name)), Meter(report, noun="record")
     with tempfile.TemporaryFile() as spool:
         written_ms = metadata.clock.now_ms()
         with metadata.read() as txn:
             segment = directories.segment_by_name(txn, path)
             for piece in _pieces(txn, segment, path, written_ms):
                 spool.write(changes.frame(piece))
+                meter(0, path, len(piece.changes))
         spool.flush()
         described = {
             "store": metadata.store_id,
@@ -279,12 +282,11 @@ class SegmentRestore:
 
     def _gone(self, dump: Contents, report: OnProgress) -> frozenset[int]:
         """Return the ids of objects that are not in the bucket any more, or have other bytes."""
-        gone, seen_bytes = set[int](), 0
+        gone, meter = set[int](), Meter(report, dump.segment.cold.bytes, len(dump.objects), "object")
         for holder in dump.objects.values():
             if holder.id not in dump.shared and not self._is_there(holder):
                 gone.add(holder.id)
-            seen_bytes += holder.length
-            report(Progress(seen_bytes, dump.segment.cold.bytes, holder.name))
+            meter(holder.length, holder.name, 1)
         return frozenset(gone)
 
     def _is_there(self, holder: ObjectRecord) -> bool:

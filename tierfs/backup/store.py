@@ -10,7 +10,7 @@ of the store: neither of a file, nor of an object to delete, nor of a segment. O
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -29,6 +29,7 @@ from tierfs.metadata.sums import SUMS_KEY
 from tierfs.metadata.tables import DIRECTORIES, DIRENTS, GARBAGE, INTENTS, OBJECTS, SEGMENTS, STORE, Table
 from tierfs.metadata.transaction import ReadTransaction, write_transaction
 from tierfs.names import printable
+from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.types import ROOT_DIRECTORY, Tier
 
 PART_BYTES = 4 * 1024 * 1024
@@ -62,12 +63,13 @@ class DumpSummary:
         self.crc32c = crc32c(framed, self.crc32c)
 
 
-def parts(txn: ReadTransaction, now_ms: int) -> Iterator[pb.DumpPart]:
+def parts(txn: ReadTransaction, now_ms: int, report: OnProgress = unseen) -> Iterator[pb.DumpPart]:
     """Yield the dump of what the transaction sees; the last part is marked."""
+    meter = Meter(report, total_items=sum(map(txn.count, txn.database_names)), noun="row")
     part = pb.DumpPart(version=RECORD_VERSION, store_id=txn.store.store_id, written_ms=now_ms)
     size_bytes = 0
     for name in sorted(txn.database_names):
-        for key, value in txn.scan_raw(name):
+        for key, value in meter.each(txn.scan_raw(name), name.decode("ascii", "replace")):
             if (name, key) == (STORE.name, SUMS_KEY):
                 continue  # void in any other environment, where the rows are counted on arrival
             row = pb.DumpRow(database=name, key=key, value=value)
@@ -83,10 +85,10 @@ def parts(txn: ReadTransaction, now_ms: int) -> Iterator[pb.DumpPart]:
     yield part
 
 
-def write(txn: ReadTransaction, file: BinaryIO, now_ms: int) -> DumpSummary:
+def write(txn: ReadTransaction, file: BinaryIO, now_ms: int, report: OnProgress = unseen) -> DumpSummary:
     """Write the dump of what the transaction sees."""
     summary = DumpSummary()
-    for part in parts(txn, now_ms):
+    for part in parts(txn, now_ms, report):
         framed = changes.frame(part)
         file.write(framed)
         summary.add(part, framed)
@@ -114,27 +116,36 @@ def read(file: BinaryIO, name: str) -> Iterator[tuple[pb.DumpPart, bytes]]:
         raise DataLoss(f"{name}: bytes follow the last part")
 
 
-def verify(file: BinaryIO, name: str) -> DumpSummary:
+def verify(file: BinaryIO, name: str, report: OnProgress = unseen) -> DumpSummary:
     """Read all of a dump; raises what `read` raises, and DataLoss when it holds no store."""
-    summary = DumpSummary()
+    summary, meter = DumpSummary(), Meter(report, noun="row")
     for part, framed in read(file, name):
         summary.add(part, framed)
+        meter(len(framed), f"checking {name}", len(part.rows))
     if summary.rows.get("store") != 1:
         raise DataLoss(f"{name} holds no store")
     return summary
 
 
-def load(path: Path, clock: Clock, parts: Iterable[pb.DumpPart], databases: Iterable[str]) -> None:
+def load(
+    path: Path,
+    clock: Clock,
+    parts: Iterable[pb.DumpPart],
+    databases: Mapping[str, int],
+    report: OnProgress = unseen,
+) -> None:
     """Fill a new environment in directory `path`, which must not exist, with the rows of verified parts."""
     lmdb_environment.create_directory(path)
     path = path.resolve()
     environment = lmdb_environment.open_environment(path, create=True)
+    meter = Meter(report, total_items=sum(databases.values()), noun="row")
     try:
         environment.add_databases(name.encode() for name in databases)
         for part in parts:
             with write_transaction(environment, clock) as txn:
                 for row in part.rows:
                     txn.put_raw(row.database, row.key, row.value)
+            meter(0, "writing metadata", len(part.rows))
     finally:
         lmdb_environment.close_environment(path)
 

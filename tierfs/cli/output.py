@@ -1,26 +1,14 @@
-"""Format numbers, times and tables for people and programs, and show progress on a terminal."""
+"""Format numbers, times and tables for people and programs."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar
 
 from tierfs import units
-from tierfs.app.store import Store
-from tierfs.cli.session import Session
-from tierfs.names import printable
-from tierfs.parallel import OnProgress, Progress, unseen
-
-if TYPE_CHECKING:
-    from rich.progress import ProgressColumn
-
-    from tierfs.holder.verbs import Options, Verb
-
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _STEP = 1024
@@ -93,67 +81,3 @@ def wrapped(line: str, indent: str) -> str:
 
 def _utc(time_ms: int) -> datetime:
     return datetime.fromtimestamp(time_ms / _MS_PER_S, UTC)
-
-
-R = TypeVar("R")
-
-_BAR_WIDTH = 20
-_SIZE_WIDTH = len(" 1,023.9/1,023.9 GiB")
-_TIMES_WIDTH = len(" 1,023.9 MB/s 12:34:56")
-_WIDE, _MEDIUM = 80, 60
-"""Least columns of a terminal to show everything, and to show everything but the bar."""
-
-
-@contextmanager
-def progress_bar(session: Session, verb: str) -> Iterator[OnProgress]:
-    """Show the progress of a command while the block runs, if the session shows progress."""
-    if not session.shows_progress:
-        yield unseen
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    console = Console(stderr=True)
-    columns, room = _layout(console.width)
-    with Bar(*columns, console=console, transient=True) as bar:
-        task = bar.add_task(verb, total=None)
-
-        def show(progress: Progress) -> None:
-            description = _cut(f"{verb} {printable(progress.item)}", room)
-            bar.update(task, completed=progress.done_bytes, total=progress.total_bytes, description=description)
-
-        yield show
-
-
-def _layout(width: int) -> tuple[list[ProgressColumn], int]:
-    """Return the columns that fit into a terminal of this width, and the width they leave for the name."""
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.table import Column
-
-    whole = Column(no_wrap=True)
-    name = TextColumn("{task.description}", markup=False, table_column=whole.copy())
-    bar = BarColumn(_BAR_WIDTH, table_column=whole.copy())
-    size = DownloadColumn(binary_units=True, table_column=whole.copy())
-    times = [TransferSpeedColumn(table_column=whole.copy()), TimeRemainingColumn(table_column=whole.copy())]
-    if width >= _WIDE:
-        return [name, bar, size, *times], width - _SIZE_WIDTH - _TIMES_WIDTH - _BAR_WIDTH - 1
-    if width >= _MEDIUM:
-        return [name, size, *times], width - _SIZE_WIDTH - _TIMES_WIDTH
-    return [name, size], max(0, width - _SIZE_WIDTH)
-
-
-def _cut(text: str, width: int) -> str:
-    """Cut a text to at most `width` columns: a line that wraps would stay on the screen at every step."""
-    from rich.text import Text
-
-    line = Text(text)
-    line.truncate(width, overflow="ellipsis")
-    return line.plain
-
-
-def perform_shown(session: Session, store: Store, verb: Verb[R], path: str, options: Options, title: str) -> R:
-    """Perform a cold verb below a path with a progress bar; see holder.verbs.perform."""
-    from tierfs.holder.verbs import perform
-
-    with progress_bar(session, title) as show:
-        return perform(store, verb, path, options, show)

@@ -14,7 +14,8 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -90,6 +91,8 @@ class Session:
     verbosity: int = NORMAL
     words: Sequence[str] = ()
     """The command line as it was typed, without the program's name."""
+    printing: Callable[[], AbstractContextManager[None]] = nullcontext
+    """Keeps the progress line away while a block prints or asks."""
 
     def command_with(self, option: str) -> str:
         """Return the command line as it was typed, with one more option, for a shell."""
@@ -117,7 +120,8 @@ class Session:
 
     def result(self, data: Mapping[str, Any], text: str) -> None:
         """Print a result: `data` with --json, else `text`, in which foreign names are already printable."""
-        click.echo(json.dumps(data) if self.json else text)
+        with self.printing():
+            click.echo(json.dumps(data) if self.json else text)
 
     def done(self, data: Mapping[str, Any], text: str) -> None:
         """Print a summary; --quiet and a closed output suppress it, as the exit code is enough then."""
@@ -132,7 +136,8 @@ class Session:
     def note(self, text: str) -> None:
         """Print a note to stderr; --quiet and --json suppress it."""
         if self.verbosity > QUIET and not self.json:
-            click.echo(printable(text), err=True)
+            with self.printing():
+                click.echo(printable(text), err=True)
 
     def note_unpublished(self, error: TierfsError | None) -> None:
         """Print why a change was not published to the bucket yet; nothing for None."""
@@ -143,15 +148,16 @@ class Session:
         """Print a warning to stderr; --quiet suppresses it."""
         if self.verbosity <= QUIET:
             return
-        if self.json:
-            click.echo(json.dumps({"warning": text}), err=True)
-        else:
-            click.echo(f"tierfs: warning: {printable(text)}", err=True)
+        with self.printing():
+            if self.json:
+                click.echo(json.dumps({"warning": text}), err=True)
+            else:
+                click.echo(f"tierfs: warning: {printable(text)}", err=True)
 
     @property
     def shows_progress(self) -> bool:
-        """Whether a progress bar is shown."""
-        return not self.json and self.verbosity > QUIET and sys.stderr.isatty()
+        """Whether a progress line is shown; a terminal without escape sequences could not erase it."""
+        return not self.json and self.verbosity > QUIET and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
 
     def start_logging(self) -> None:
         """Send log records to stderr: warnings, and with -v and -vv more."""

@@ -25,7 +25,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
 from tierfs.metadata.untrusted import message, messages
 from tierfs.names import printable
-from tierfs.parallel import Pool
+from tierfs.parallel import Meter, OnProgress, Pool, unseen
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import grid_of
 from tierfs.tiering.batch_job import is_about_job
@@ -176,6 +176,7 @@ class BucketCheck:
         table: ObjectTable,
         changed: ChangedObjects | None = None,
         places: Places | None = None,
+        report: OnProgress = unseen,
     ) -> None:
         """`changed` judges objects with other etags; by default some blocks are read and nothing is adopted."""
         self._metadata = metadata
@@ -187,6 +188,7 @@ class BucketCheck:
         self._bad: dict[int, _Bad] = {}
         self._silent: dict[LocationId, str] = {}
         self._changed = changed or ChangedObjects(metadata, storage_of)
+        self._report = report
         self._waiting: list[tuple[int, StoredObject]] = []
         """Ids of objects whose etag differs, not yet judged."""
         self.totals = BucketTotals()
@@ -198,7 +200,8 @@ class BucketCheck:
         with self._metadata.read() as txn:
             expected = has_ledgers(txn)
         listings = (chunk_objects(storage), ledger_objects(storage, expected=expected), storage.list(JOBS_PREFIX))
-        for batch in _batches(chain.from_iterable(listings)):
+        meter = Meter(self._report, total_items=len(self._table.names[Tier.COLD]), noun="cold object")
+        for batch in _batches(meter.each(chain.from_iterable(listings), lambda listed: listed.name)):
             for listed in batch:
                 beside.pop(listed.name, None)
             self._compare(batch, known)
@@ -265,14 +268,16 @@ class BucketCheck:
 
     def _look_at_the_rest(self) -> None:
         """Stat foreign objects and those the listing did not show: under other names, or gone."""
-        unseen = (number for number in self._table.names[Tier.COLD].numbers() if not self._seen[number])
+        left = [number for number in self._table.names[Tier.COLD].numbers() if not self._seen[number]]
+        looked_at = Meter(self._report, total_items=len(left), noun="unlisted object")
         with Pool(_LOOKS_IN_PARALLEL, "tierfs-fsck") as pool:
-            for batch in _batches(unseen):
+            for batch in _batches(iter(left)):
                 with self._metadata.read() as txn:
                     ids = (self._table.ids[number] for number in batch)
                     holders = [holder for one in ids if (holder := txn.get(OBJECTS, tables.u64(one))) is not None]
                 for holder, found in zip(holders, pool.in_order(self._look, holders), strict=True):
                     self.totals.looked_at += 1
+                    looked_at(0, holder.name, 1)
                     if isinstance(found, TierfsError):
                         self._silent[holder.location_id] = str(found)
                     else:

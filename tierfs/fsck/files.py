@@ -18,6 +18,7 @@ from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metadata.untrusted import messages
 from tierfs.names import printable
+from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.types import ObjectId, Tier
 from tierfs.units import count
 
@@ -41,8 +42,16 @@ class FileCheck:
     Appends and evictions continue meanwhile, so each suspicious file is checked again in a newer snapshot.
     """
 
-    def __init__(self, metadata: MetadataStore, files: ChunkFiles, table: ObjectTable, active: set[int]) -> None:
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        files: ChunkFiles,
+        table: ObjectTable,
+        active: set[int],
+        report: OnProgress = unseen,
+    ) -> None:
         self._metadata = metadata
+        self._report = report
         self._files = files
         self._table = table
         self._active = active
@@ -58,9 +67,10 @@ class FileCheck:
         waiting = {record.name for _, record in messages(txn, GARBAGE) if record is not None and not record.tier}
         short: dict[int, int] = {}
         writable: list[int] = []
-        for found in self._files.scan():
-            self._take(found, waiting, short, writable)
         names = self._table.names[Tier.LOCAL]
+        meter = Meter(self._report, total_items=len(names), noun="local file")
+        for found in meter.each(self._files.scan(), lambda file: file.name):
+            self._take(found, waiting, short, writable)
         missing = [number for number in names.numbers() if not self._seen[number]]
         for number in writable:
             yield from self._mode(number)

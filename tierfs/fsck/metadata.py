@@ -24,6 +24,7 @@ from tierfs.metadata.tables import CHUNKS, DIRECTORIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metadata.untrusted import MessageRow, message, messages
 from tierfs.names import printable
+from tierfs.parallel import Meter, OnProgress, doing, unseen
 from tierfs.types import ROOT_DIRECTORY, ByteRange, ChunkState, EntryKind, SegmentStatus, Tier
 
 _GOOD, _SUSPECT, _LOST = (int(state) for state in ChunkState)
@@ -136,10 +137,13 @@ class Totals:
     """Numbers of the objects that are active chunks."""
 
 
-def check_segments(txn: ReadTransaction, table: ObjectTable, totals: Totals) -> Iterator[Finding]:
+def check_segments(
+    txn: ReadTransaction, table: ObjectTable, totals: Totals, report: OnProgress = unseen
+) -> Iterator[Finding]:
     """Check every segment with both chains, and count references into the table."""
     rows = _Chunks(txn)
-    for key, record in messages(txn, SEGMENTS):
+    meter = Meter(report, total_items=txn.count(SEGMENTS.name))
+    for key, record in meter.each(messages(txn, SEGMENTS), "checking records of segments"):
         segment_id = tables.read_u64(key)
         totals.highest_id = max(totals.highest_id, segment_id)
         yield from _orphans(txn, rows, segment_id, table, totals)
@@ -305,7 +309,9 @@ _MAX_PARTS = 800
 """A name has at most 800 bytes."""
 
 
-def check_metadata(txn: ReadTransaction, table: ObjectTable, totals: Totals) -> Iterator[Finding]:
+def check_metadata(
+    txn: ReadTransaction, table: ObjectTable, totals: Totals, report: OnProgress = unseen
+) -> Iterator[Finding]:
     """Yield everything that is wrong with the records. Fills the table and the totals for the checks of bytes."""
     try:
         _ = txn.store
@@ -313,9 +319,11 @@ def check_metadata(txn: ReadTransaction, table: ObjectTable, totals: Totals) -> 
         yield Finding(Kind.RECORD, Severity.DAMAGE, "superblock", str(exc), remedy=RECOVER)
         return
     locations = rows.load_locations(txn)
+    report(doing("checking records of objects"))
     yield from objects.load_objects(txn, locations, table)
     yield from objects.check_checksums(txn, table)
-    yield from check_segments(txn, table, totals)
+    yield from check_segments(txn, table, totals, report)
+    report(doing("checking the other records"))
     yield from objects.unused_and_miscounted(table)
     yield from tree.check_dirents(txn)
     yield from tree.check_directories(txn, totals.inodes)

@@ -23,6 +23,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
+from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.tiering.batch_job import is_about_job
 from tierfs.tiering.objects import job_of
 from tierfs.types import LocationId, Tier
@@ -122,7 +123,7 @@ class Collector:
                     txn.delete(GARBAGE.name, key)
                     txn.put(GARBAGE, tables.pair(txn.now_ms, record.sequence), replace(record, due_ms=txn.now_ms))
 
-    def collect(self, *, tiers: tuple[Tier, ...] = tuple(Tier)) -> Collected:
+    def collect(self, *, tiers: tuple[Tier, ...] = tuple(Tier), report: OnProgress = unseen) -> Collected:
         """Delete what is due in these tiers. Failures are logged, counted and put off.
 
         Raises Fenced, with nothing of the batch deleted, when the bucket is another store's.
@@ -130,13 +131,16 @@ class Collector:
         with self._metadata.read() as txn:
             published, after = txn.store.journal.published_sequence, self._passed_over(txn, tiers)
         total, more = Collected(), True
+        tried = Meter(report, noun="deletion")
         while more:
             with self.deleting:
                 due, after, more = self._due(after, tiers)
                 cold = any(record.tier is Tier.COLD for _, record in due)
                 uncertain = self._uncertain() if cold else None
                 for first in range(0, len(due), _COMMITTED_TOGETHER):
-                    total = total.plus(self._delete_some(due[first : first + _COMMITTED_TOGETHER], uncertain))
+                    some = due[first : first + _COMMITTED_TOGETHER]
+                    total = total.plus(self._delete_some(some, uncertain))
+                    tried(sum(record.length for _, record in some), some[-1][1].name, len(some))
         # Only now, as an error above leaves rows that nobody looked at or deleted.
         self._left[tiers] = published, after, self._metadata.clock.now_ms()
         return total

@@ -27,6 +27,7 @@ from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, batches
+from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.tiering import packs
 from tierfs.tiering.ledgers.copies import companions, has_ledgers, is_of_ledger, is_ours, ledger_objects
 from tierfs.tiering.packs import PACKS_PREFIX, read_index
@@ -79,13 +80,18 @@ class OrphanFinder:
         self._storage = storage
         self._location_id = location_id
 
-    def find(self, *, grace_ms: int) -> list[Orphan]:
+    def find(self, *, grace_ms: int, report: OnProgress = unseen) -> list[Orphan]:
         """Return orphans older than `grace_ms`: by the disk's clock and the server's. Only what this store made."""
         before_ms = self._metadata.clock.now_ms() - grace_ms
-        candidates = [*self._local(self._files.names(), before_ms), *self._cold(before_ms)]
+        candidates = [
+            *self._local(Meter(report, noun="local file").each(self._files.names()), before_ms),
+            *Meter(report, noun="cold object").each(self._cold(before_ms), lambda candidate: candidate.name),
+        ]
+        compared = Meter(report, total_items=len(candidates), noun="file or object")
         with self._metadata.read() as txn:
             next_id = txn.store.next_id
-            unnamed = [candidate for candidate in candidates if not _is_chunk(txn, candidate)]
+            listed = compared.each(candidates, lambda candidate: candidate.name)
+            unnamed = [candidate for candidate in listed if not _is_chunk(txn, candidate)]
             named = _named(txn, {candidate.name for candidate in unnamed}) if unnamed else set()
             named |= self._adopted(txn) if unnamed else set()
         orphans = (
@@ -101,12 +107,13 @@ class OrphanFinder:
             return set()
         return policies.foreign_names_below(txn, policies.location(txn, self._location_id))
 
-    def discard(self, orphans: Iterable[Orphan]) -> Collected:
+    def discard(self, orphans: Iterable[Orphan], report: OnProgress = unseen) -> Collected:
         """Unlink the files among the orphans; make the objects garbage that is due now.
 
         Returns the result for the files.
         """
         files: list[Orphan] = []
+        discarded = Meter(report, noun="orphan")
         for orphan in orphans:
             if orphan.tier is Tier.LOCAL:
                 files.append(orphan)
@@ -120,9 +127,12 @@ class OrphanFinder:
                     length=orphan.length,
                 )
                 chains.add_garbage(txn, garbage)
+            discarded(orphan.length, orphan.name, 1)
         total = Collected()
         for at in range(0, len(files), _UNLINKED_TOGETHER):
-            total = self._unlink(files[at : at + _UNLINKED_TOGETHER], total)
+            some = files[at : at + _UNLINKED_TOGETHER]
+            total = self._unlink(some, total)
+            discarded(sum(orphan.length for orphan in some), some[-1].name, len(some))
         return total
 
     def _unlink(self, orphans: Sequence[Orphan], total: Collected) -> Collected:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tierfs.garbage.collect import Collector
 from tierfs.garbage.orphans import OrphanFinder
 from tierfs.garbage.strays import StrayFiles
+from tierfs.parallel import OnProgress, unseen
 from tierfs.reading.suspects import Suspects
 from tierfs.retention.clocks import ClockCheck
 from tierfs.retention.retention import Expired, Retention
@@ -64,14 +65,14 @@ class AloneWork:
             raise error
         return self._complete
 
-    def collect(self) -> None:
+    def collect(self, report: OnProgress = unseen) -> None:
         """End removals that are due if the clock is trusted, take apart what was removed, and delete its files."""
         with self._metadata.read() as txn:
             trash_is_due = trash.is_due(txn, self._metadata.clock.now_ms())
         if trash_is_due and self._tools.clocks.reason() is None:
             trash.end_due(self._metadata)
-        delete.dismantle_removed(self._metadata, cold_due_ms=self._metadata.clock.now_ms())
-        self._tools.collector.collect(tiers=(Tier.LOCAL,))
+        delete.dismantle_removed(self._metadata, cold_due_ms=self._metadata.clock.now_ms(), report=report)
+        self._tools.collector.collect(tiers=(Tier.LOCAL,), report=report)
 
     def collect_strays(self) -> bool:
         """Look at a few chunk files for those that killed writers left; return whether more are to be looked at."""

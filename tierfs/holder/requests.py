@@ -11,7 +11,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from typing import Any, TypeVar
 
 from tierfs import errors
@@ -99,7 +99,7 @@ def wait_for(
             if row.state is RequestState.DONE:
                 return result(**json.loads(row.result))
             if row.state is RequestState.RUNNING:
-                report(Progress(row.done_bytes, row.total_bytes, row.item))
+                report(_progress(row))
             time.sleep(_POLL_S)
             try:
                 return do_it_here()
@@ -161,7 +161,11 @@ def restart(metadata: MetadataStore, takes: Takes) -> int:
 
 def show_progress(metadata: MetadataStore, number: int, progress: Progress) -> None:
     """Write down the progress of a request."""
-    _change(metadata, number, done_bytes=progress.done_bytes, total_bytes=progress.total_bytes, item=progress.item)
+    _change(metadata, number, **{field.name: getattr(progress, field.name) for field in fields(Progress)})
+
+
+def _progress(row: RequestRecord) -> Progress:
+    return Progress(**{field.name: getattr(row, field.name) for field in fields(Progress)})
 
 
 def finish(metadata: MetadataStore, number: int, result: Mapping[str, Any]) -> None:

@@ -110,7 +110,9 @@ SWITCH = Verb(
     uploads=True,
 )
 
-COLLECT = Verb("gc", lambda work, _, options, __: work.collect_all(grace_s=int(options[GRACE_S])), Collected)
+COLLECT = Verb(
+    "gc", lambda work, _, options, report: work.collect_all(grace_s=int(options[GRACE_S]), report=report), Collected
+)
 
 VERBS: Mapping[str, Verb[Any]] = {
     verb.name: verb for verb in (OFFLOAD, OFFLOAD_PREFIX, CONSOLIDATE, EVICT, LOAD, SWITCH, COLLECT)

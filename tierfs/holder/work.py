@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from tierfs.backup.segment import DumpSource, SegmentRestore, SegmentRestored
@@ -27,7 +28,7 @@ from tierfs.journal.publish import Publisher, look_for_other
 from tierfs.metadata import directories, policies, store
 from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metrics import MetricName, MetricSink
-from tierfs.parallel import Meter, OnProgress, Progress
+from tierfs.parallel import Meter, OnProgress, doing, unseen
 from tierfs.reading.suspects import Suspects
 from tierfs.retention.clocks import ClockCheck
 from tierfs.retention.retention import Expired, Retention
@@ -137,18 +138,20 @@ class ColdWork:
 
     def _offload(self, path: str, report: OnProgress) -> OffloadReport:
         self.tools.publisher.require_ownership()  # else objects are made that no journal will ever name
-        segments_and_ledgers = self._segments(path)
+        segments_and_ledgers = self._segments(path, report)
         segments = [pair for pair in segments_and_ledgers if not _is_open_ledger(pair[1])]
         ledger_bytes = sum(segment.local.bytes for _, segment in segments_and_ledgers if _is_open_ledger(segment))
-        for _, segment in segments:
-            if segment.active:
-                self.tools.engine.roll(segment.id)
+        active = [(name, segment.id) for name, segment in segments if segment.active]
+        rolled = Meter(report, total_items=len(active), noun="active chunk")
+        for name, segment_id in active:
+            self.tools.engine.roll(segment_id)
+            rolled(0, name, 1)
         total = sum(segment.local.bytes for _, segment in segments)
         tools = self.tools
         upload = Upload(self._metadata, self._make, self.packs, tools.settings, report, total)
         done = upload.run([(name, segment.id) for name, segment in segments], lambda: self._named(path))
-        entries = self.publish()
-        self.collect()
+        entries = self.publish(report)
+        self.collect(report)
         return replace(done, journal_entries=entries, ledger_bytes=ledger_bytes)
 
     def upload(self, action: OffloadAction) -> None:
@@ -174,8 +177,8 @@ class ColdWork:
             with suppress(TierfsError):  # other ledgers may have become cold
                 self.publish()
             raise
-        entries = self.publish()
-        self.collect()
+        entries = self.publish(report)
+        self.collect(report)
         return replace(done, journal_entries=entries)
 
     def pack(self, action: PackAction) -> Packed:
@@ -189,15 +192,19 @@ class ColdWork:
         """
         if not dry_run:
             self.tools.publisher.require_ownership()
-        segments = [(name, segment.id) for name, segment in self._segments(path) if segment.cold.count]
+        segments = [(name, segment.id) for name, segment in self._segments(path, report) if segment.cold.count]
         tools = self.tools
         run = Consolidation(self._metadata, self.consolidator, tools.cold.location_id, tools.settings, report)
         if dry_run:
             return run.would_do(segments)
-        done = run.run(segments, self.publish)
-        while self.repacker.step() is not None:
+        done = run.run(segments, partial(self.publish, report))
+        report(doing("looking for packs that are mostly dead"))
+        repacked = Meter(report, noun="pack")
+        while (live_bytes := self.repacker.step()) is not None:
+            if live_bytes:
+                repacked(live_bytes, "repacking", 1)
             self.publish()
-        self.collect()
+        self.collect(report)
         return done
 
     def evict(self, path: str, *, force: bool, dry_run: bool, report: OnProgress) -> EvictReport:
@@ -206,18 +213,16 @@ class ColdWork:
         Segments under an effective `local-only` priority are kept unless `force`.
         """
         if not dry_run:
-            self.publish()
+            self.publish(report)
             self.tools.publisher.require_ownership()
-        segments = self._segments(path)
-        total = sum(segment.local.bytes for _, segment in segments)
-        seen, result = 0, EvictReport()
+        segments, result = self._segments(path, report), EvictReport()
+        seen = Meter(report, sum(segment.local.bytes for _, segment in segments), len(segments))
         for name, segment in segments:
             dropped, reason = self._evict_by_command(segment, force=force, dry_run=dry_run)
             result = result.plus(segment, dropped, reason)
-            seen += segment.local.bytes
-            report(Progress(seen, total, name))
+            seen(segment.local.bytes, name, 1)
         if not dry_run:
-            self.collect()
+            self.collect(report)
         return result
 
     def evict_segment(self, segment_id: SegmentId, *, cold_before_ms: int) -> Evicted:
@@ -252,17 +257,17 @@ class ColdWork:
                 self.collect()
         return freed
 
-    def publish(self) -> int:
+    def publish(self, report: OnProgress = unseen) -> int:
         """Publish what is queued, with a checkpoint when one is due; return the number of entries written."""
-        return ballast.with_half(self.tools.ballast_path, self._publish)
+        return ballast.with_half(self.tools.ballast_path, lambda: self._publish(report))
 
-    def _publish(self) -> int:
+    def _publish(self, report: OnProgress) -> int:
         with self._publishing:
-            entries = self.tools.publisher.publish()
-            self.tools.checkpointer.checkpoint_if_due()
+            entries = self.tools.publisher.publish(report=report)
+            self.tools.checkpointer.checkpoint_if_due(report)
             return entries
 
-    def collect(self) -> Collected:
+    def collect(self, report: OnProgress = unseen) -> Collected:
         """End removals that are due, take apart what was removed, and delete the garbage that is due.
 
         The trash and objects only if the clock is trusted, as people and readers may still need them.
@@ -274,9 +279,10 @@ class ColdWork:
         trusted = self.tools.clocks.reason() is None
         if trash_is_due and trusted:
             trash.end_due(self._metadata)
-        self._dismantle()
+        self._dismantle(report)
         tiers = tuple(Tier) if trusted else (Tier.LOCAL,)
-        return ballast.with_room(self.tools.ballast_path, lambda: self.tools.collector.collect(tiers=tiers))
+        collect = partial(self.tools.collector.collect, tiers=tiers, report=report)
+        return ballast.with_room(self.tools.ballast_path, collect)
 
     def tell_clocks(self) -> None:
         """Set the metric on whether timed deletions pause."""
@@ -318,7 +324,7 @@ class ColdWork:
                 tools.publisher.require_ownership()
                 with self._metadata.read() as txn:
                     version = TierVersion.of(txn)
-                copied += TierCopy(tools.cold.storage, target, Meter(report)).run(compares=False)
+                copied += TierCopy(tools.cold.storage, target, Meter(report, noun="object")).run(compares=False)
                 with self._metadata.read() as txn:
                     record, current = txn.store, version.is_current(txn)
                 if not current:
@@ -332,7 +338,7 @@ class ColdWork:
                         return Switched(copied)
         raise Conflict("objects are made faster than they are copied", remedy="run it again when less is written")
 
-    def orphans(self, *, grace_s: int) -> list[Orphan]:
+    def orphans(self, *, grace_s: int, report: OnProgress = unseen) -> list[Orphan]:
         """Return files and objects older than the grace period that no record names. Raises Fenced in a replica.
 
         A replica cannot tell: they may be in the records of its owner.
@@ -340,19 +346,20 @@ class ColdWork:
         with self._metadata.read() as txn:
             if txn.store.replica:
                 store.require_owner(txn.store)
-        return self._orphan_finder().find(grace_ms=grace_s * 1000)
+        return self._orphan_finder().find(grace_ms=grace_s * 1000, report=report)
 
-    def dead_uploads(self, *, grace_s: int) -> list[DeadUpload]:
+    def dead_uploads(self, *, grace_s: int, report: OnProgress = unseen) -> list[DeadUpload]:
         """Return uploads older than the grace period that will not be finished."""
+        report(doing("looking for dead uploads"))
         return self._dead_uploads().find(grace_ms=grace_s * 1000)
 
-    def collect_all(self, *, grace_s: int) -> Collected:
+    def collect_all(self, *, grace_s: int, report: OnProgress = unseen) -> Collected:
         """Delete the garbage that is due or failed before, and orphans; abort dead uploads."""
-        self.publish()
+        self.publish(report)
         self.tools.collector.retry_failed()
-        unlinked = self._orphan_finder().discard(self.orphans(grace_s=grace_s))
-        aborted = self._dead_uploads().abort(self.dead_uploads(grace_s=grace_s))
-        return self.collect().plus(unlinked).plus(aborted).plus(self._delete_superseded())
+        unlinked = self._orphan_finder().discard(self.orphans(grace_s=grace_s, report=report), report)
+        aborted = self._dead_uploads().abort(self.dead_uploads(grace_s=grace_s, report=report))
+        return self.collect(report).plus(unlinked).plus(aborted).plus(self._delete_superseded())
 
     def collect_strays(self) -> bool:
         """Look at a few chunk files for those that killed writers left; return whether more are to be looked at."""
@@ -372,10 +379,10 @@ class ColdWork:
         cold = self.tools.cold
         return DeadUploads(self._metadata, cold.storage, cold.location_id)
 
-    def _dismantle(self) -> None:
+    def _dismantle(self, report: OnProgress = unseen) -> None:
         """Continue what a crashed `rm` left."""
         due_ms = self._metadata.clock.now_ms() + self.tools.settings.grace_s * _MS_PER_S
-        delete.dismantle_removed(self._metadata, cold_due_ms=due_ms)
+        delete.dismantle_removed(self._metadata, cold_due_ms=due_ms, report=report)
 
     def _orphan_finder(self) -> OrphanFinder:
         tools = self.tools
@@ -388,9 +395,10 @@ class ColdWork:
         except NotFound:
             return []
 
-    def _segments(self, path: str) -> list[tuple[str, SegmentRecord]]:
+    def _segments(self, path: str, report: OnProgress = unseen) -> list[tuple[str, SegmentRecord]]:
+        listed = Meter(report, noun="listed segment")
         with self._metadata.read() as txn:
-            return list(directories.segments_at(txn, path))
+            return list(listed.each(directories.segments_at(txn, path), lambda named: named[0]))
 
     def _evict_by_command(self, segment: SegmentRecord, *, force: bool, dry_run: bool) -> tuple[Evicted, str]:
         """Evict one segment; return what was dropped, and why the rest stays."""

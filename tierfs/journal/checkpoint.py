@@ -23,6 +23,7 @@ from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import CheckpointIntent, JournalState
 from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.parallel import Meter, OnProgress, unseen
 
 log = logging.getLogger(__name__)
 
@@ -41,15 +42,15 @@ class Checkpointer:
         self._publisher = publisher
         self._every_entries = every_entries
 
-    def checkpoint_if_due(self) -> bool:
+    def checkpoint_if_due(self, report: OnProgress = unseen) -> bool:
         """Write a checkpoint when enough entries were published since the last; return whether one was written."""
         state = self._state()
         if state.next_slot - 1 - state.checkpoint_slot < self._every_entries:
             return False
-        self.checkpoint()
+        self.checkpoint(report)
         return True
 
-    def checkpoint(self) -> int:
+    def checkpoint(self, report: OnProgress = unseen) -> int:
         """Write a checkpoint now; return its slot. Raises Fenced and what the storage raises."""
         self._publisher.publish()
         self._publisher.require_ownership()
@@ -57,7 +58,7 @@ class Checkpointer:
         intent = self._intend()
         if intent is None:
             return self._state().checkpoint_slot
-        manifest = self._write_parts(intent)
+        manifest = self._write_parts(intent, Meter(report, noun="checkpoint part"))
         self._publisher.publish()  # the journal first names changes in the parts that are newer than the slot
         self._publisher.require_ownership()  # readers start at a manifest, so only the owner may write one
         self._put_manifest(intent, manifest)
@@ -104,7 +105,7 @@ class Checkpointer:
             txn.update_store(journal=replace(state, checkpoint=intent))
         return intent
 
-    def _write_parts(self, intent: CheckpointIntent) -> pb.CheckpointManifest:
+    def _write_parts(self, intent: CheckpointIntent, written: Meter) -> pb.CheckpointManifest:
         with self._metadata.read() as txn:
             manifest = pb.CheckpointManifest(
                 version=RECORD_VERSION,
@@ -121,6 +122,7 @@ class Checkpointer:
                 name = part_name(intent.slot, intent.attempt, index)
                 self._storage.put(name, BufferSource(data), metadata={ATTEMPT_KEY: intent.attempt})
                 manifest.part_crc32c.append(crc32c(data))
+                written(len(data), "writing a checkpoint", 1)
             manifest.parts = len(manifest.part_crc32c)
         return manifest
 

@@ -26,6 +26,7 @@ from tierfs.metadata.records import LocationRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.parallel import Meter, OnProgress, unseen
 
 __all__ = ["PROOF_S", "OtherOwner", "Publisher", "fenced_by", "look_for_other", "note_asked", "read_small"]
 
@@ -68,14 +69,14 @@ class Publisher:
         self._marked_s: float | None = None
         """Time since boot at which the place, and its mark, were last seen to be ours."""
 
-    def publish(self, *, claims: bool = False) -> int:
+    def publish(self, *, claims: bool = False, report: OnProgress = unseen) -> int:
         """Publish until the outbox is empty; return the number of entries written. Idempotent.
 
         `claims`: a new owner wins its first slot, before anything of its own is there to identify the place. Raises
         Fenced when another owner's entries are found (the store is read-only from then on), WrongColdTier, and what the
         storage raises: then nothing is lost, and the next call continues.
         """
-        entries = 0
+        entries, published = 0, Meter(report, noun="journal entry")
         with self._one_at_a_time:
             while self._is_queued() and (entry := self._next_entry()) is not None:
                 if not claims and not self._is_proven():
@@ -88,6 +89,7 @@ class Publisher:
                     batch_markers.put(self._metadata, self._storage, record)
                 self._confirm(entry.intent)
                 entries, claims = entries + 1, False
+                published(len(entry.data), "publishing to the journal", 1)
         return entries
 
     def is_in_place(self) -> bool:

@@ -209,10 +209,7 @@ class ChunkRecord(Record):
 
     @property
     def lost(self) -> bool:
-        """Whether every copy of these bytes failed verification (invariants 3 and 13).
-
-        The extent keeps the object it was lost from, for when the bytes come back; a recovery's gap has none.
-        """
+        """Whether no copy verified (invariants 3, 13); the object stays, for when bytes return: a gap has none."""
         return self.state is ChunkState.LOST
 
     @property
@@ -434,6 +431,9 @@ class RequestRecord(Record):
     result: str = ""
     created_ms: int = 0
     item: str = ""
+    done_items: int = 0
+    total_items: int = 0
+    noun: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -502,7 +502,7 @@ class EntriesPart(_message.Message):
     def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., segment_id: _Optional[int] = ..., runs: _Optional[_Iterable[_Union[EntryRun, _Mapping]]] = ..., path: _Optional[str] = ...) -> None: ...
 
 class RequestRecord(_message.Message):
-    __slots__ = ("version", "id", "verb", "path", "state", "done_bytes", "total_bytes", "error_kind", "error", "options", "result", "created_ms", "item", "remedy")
+    __slots__ = ("version", "id", "verb", "path", "state", "done_bytes", "total_bytes", "error_kind", "error", "options", "result", "created_ms", "item", "remedy", "done_items", "total_items", "noun")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -524,6 +524,9 @@ class RequestRecord(_message.Message):
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     ITEM_FIELD_NUMBER: _ClassVar[int]
     REMEDY_FIELD_NUMBER: _ClassVar[int]
+    DONE_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NOUN_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     verb: str
@@ -538,7 +541,10 @@ class RequestRecord(_message.Message):
     created_ms: int
     item: str
     remedy: str
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., verb: _Optional[str] = ..., path: _Optional[str] = ..., state: _Optional[int] = ..., done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., error_kind: _Optional[str] = ..., error: _Optional[str] = ..., options: _Optional[_Mapping[str, str]] = ..., result: _Optional[str] = ..., created_ms: _Optional[int] = ..., item: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
+    done_items: int
+    total_items: int
+    noun: str
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., verb: _Optional[str] = ..., path: _Optional[str] = ..., state: _Optional[int] = ..., done_bytes: _Optional[int] = ..., total_bytes: _Optional[int] = ..., error_kind: _Optional[str] = ..., error: _Optional[str] = ..., options: _Optional[_Mapping[str, str]] = ..., result: _Optional[str] = ..., created_ms: _Optional[int] = ..., item: _Optional[str] = ..., remedy: _Optional[str] = ..., done_items: _Optional[int] = ..., total_items: _Optional[int] = ..., noun: _Optional[str] = ...) -> None: ...
 
 class FailureRecord(_message.Message):
     __slots__ = ("version", "what", "name", "bytes", "attempts", "since_ms", "next_try_ms", "error_kind", "error")

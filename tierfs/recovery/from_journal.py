@@ -32,11 +32,11 @@ from tierfs.metadata import changes, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import LOCATIONS
+from tierfs.metadata.tables import LOCATIONS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.metrics import Metrics
 from tierfs.names import printable
-from tierfs.parallel import Meter, OnProgress, Pool
+from tierfs.parallel import Meter, OnProgress, Pool, unseen
 from tierfs.recovery import loss
 from tierfs.recovery.loss import SegmentLoss
 from tierfs.recovery.takeover import SupersededError, Takeover
@@ -163,7 +163,7 @@ class Rebuilder:
             for item, part in zip(items, parts, strict=True):
                 with metadata.write() as txn:
                     replay.apply_state(txn, part.changes, item.name)
-                self.advance(item.length_bytes, item.name)
+                self.advance(item.length_bytes, item.name, 1)
         with metadata.write() as txn:
             replay.finish_checkpoint(txn, manifest)
 
@@ -173,7 +173,7 @@ class Rebuilder:
             for item, entry in zip(items, entries, strict=True):
                 with metadata.write() as txn:
                     replay.apply_entry(txn, entry)
-                self.advance(item.length_bytes, item.name)
+                self.advance(item.length_bytes, item.name, 1)
 
 
 def _way_out(error: DataLoss) -> str:
@@ -238,10 +238,10 @@ def recover_store(path: Path, choice: ColdChoice, report: OnProgress, clock: Clo
         rebuilt = owned(paths.metadata, storage, location, clock, report)
         with closing(rebuilt.metadata) as metadata:
             publisher = Publisher(metadata, storage)
-            losses = settle(metadata, publisher, rebuilt.checkpoint_sequence)
-            unknown = EntryRows(metadata, storage, metadata.write).restore_all()
+            losses = settle(metadata, publisher, rebuilt.checkpoint_sequence, report)
+            unknown = EntryRows(metadata, storage, metadata.write).restore_all(report)
             if rebuilt.warnings:  # spare the next recovery the longer replay
-                Checkpointer(metadata, storage, publisher, 1).checkpoint()
+                Checkpointer(metadata, storage, publisher, 1).checkpoint(report)
             with metadata.read() as txn:
                 epoch = txn.store.store_epoch
         create.write_settings(paths)
@@ -303,15 +303,19 @@ def _owned(path: Path, storage: ChunkStorage, location: LocationRecord, clock: C
     return rebuilt
 
 
-def settle(metadata: MetadataStore, publisher: Publisher, checkpoint_sequence: int = 0) -> Losses:
+def settle(
+    metadata: MetadataStore, publisher: Publisher, checkpoint_sequence: int = 0, report: OnProgress = unseen
+) -> Losses:
     """Settle the losses and publish them to the journal; mark the batches that its entries after a checkpoint name."""
     losses = Losses()
     grace_ms = Settings().offload.grace_s * 1000
     loss.drop_false_garbage(metadata)
     loss.drop_unlinked_checksums(metadata)
     loss.undo_batches(metadata, grace_ms=grace_ms)
-    losses.add(loss.settle(metadata, grace_ms=grace_ms))
-    publisher.publish()
+    with metadata.read() as txn:
+        settled = Meter(report, total_items=txn.count(SEGMENTS.name))
+    losses.add(settled.each(loss.settle(metadata, grace_ms=grace_ms), lambda each: each.segment))
+    publisher.publish(report=report)
     publisher.mark_batches(after_sequence=checkpoint_sequence)
     return losses
 
@@ -321,4 +325,4 @@ def meter_of(report: OnProgress, listing: reader.JournalListing) -> Meter:
     newest = max(listing.checkpoints, default=0)
     read = [item.length_bytes for slot, item in listing.slots.items() if slot > newest]
     parts = [item.length_bytes for name, item in listing.parts.items() if f"checkpoint-{newest:020d}." in name]
-    return Meter(report, sum(read) + sum(parts))
+    return Meter(report, sum(read) + sum(parts), len(read) + len(parts), "journal object")

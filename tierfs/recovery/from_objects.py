@@ -30,7 +30,7 @@ from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import WriteTransaction
-from tierfs.parallel import Meter, OnProgress
+from tierfs.parallel import Meter, OnProgress, doing, unseen
 from tierfs.recovery import inventory, ledgers
 from tierfs.recovery.from_journal import reached
 from tierfs.recovery.inventory import Group, Inventory
@@ -112,7 +112,7 @@ def recover_from_objects(
         listing = reader.list_journal(storage)
         if listing.last_slot:
             confirm(_ignored(listing))
-        found = inventory.take(storage, paths.root / _INVENTORY_NAME)
+        found = inventory.take(storage, paths.root / _INVENTORY_NAME, report)
         offloaded = ledgers.find(storage, found.store_id, found.left)
         past = _past(storage, listing, found, offloaded)
         with closing(MetadataStore.create(paths.metadata, clock, found.store_id)) as metadata:
@@ -121,8 +121,9 @@ def recover_from_objects(
             found.path.unlink()
             create.create_files(paths)
             create.prepare_settings(paths)
-            epoch = rebuilding.own()
+            epoch = rebuilding.own(report)
         create.write_settings(paths)
+        report(doing("listing the objects again"))
         changed = _changed_meanwhile(storage, found)
     return FromObjectsReport(
         path=paths.root,
@@ -175,6 +176,7 @@ class Rebuilding:
     def rebuild(self, found: Inventory, past: _Past) -> list[RebuiltStore]:
         """Link every segment, on this disk alone, without a change in the bucket."""
         self._begin(found, past)
+        self._meter.total_items = found.segments
         rebuilt = [made for group in found.groups() if (made := self._segment(found, group)) is not None]
         self._batches(found)
         found.left += found.foreign()
@@ -193,7 +195,7 @@ class Rebuilding:
         self._unshared += len(made)
         return made
 
-    def own(self) -> int:
+    def own(self, report: OnProgress = unseen) -> int:
         """Win the bucket and write a self-contained checkpoint; return the epoch.
 
         Raises Fenced when another recovery was faster.
@@ -210,7 +212,7 @@ class Rebuilding:
             changes.owner_begins(txn, socket.gethostname())
         epochs.begin(self._storage, epoch, self._metadata.store_id, self._metadata.clock.now_ms())
         publisher.publish(claims=True)
-        Checkpointer(self._metadata, self._storage, publisher, 1).checkpoint()
+        Checkpointer(self._metadata, self._storage, publisher, 1).checkpoint(report)
         return epoch
 
     def _begin(self, found: Inventory, past: _Past) -> None:
@@ -236,6 +238,7 @@ class Rebuilding:
 
     def _segment(self, found: Inventory, group: Group) -> RebuiltStore | None:
         cover, grids, damaged = verified_cover(self._storage, group.objects, self._packs, self._metered(found))
+        self._meter(0, group.path, 1)
         found.left += damaged
         found.left += [LeftOver(omitted.label, "a newer or larger object has its bytes") for omitted in cover.left]
         if not cover.chosen:

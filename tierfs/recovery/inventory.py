@@ -27,7 +27,7 @@ from tierfs.journal import cold_identity, reader
 from tierfs.metadata import untrusted
 from tierfs.metadata.store import new_id
 from tierfs.names import printable
-from tierfs.parallel import Pool
+from tierfs.parallel import Meter, OnProgress, Pool, unseen
 from tierfs.recovery.batches import FoundVersions, batch_objects
 from tierfs.recovery.rebuild_segment import FoundObject, LeftOver, checked_path
 from tierfs.tiering.ledgers.copies import ledger_objects
@@ -121,6 +121,12 @@ class Inventory:
             )
         return self.stores.most_common(1)[0][0]
 
+    @property
+    def segments(self) -> int:
+        """Number of segments that `groups` yields."""
+        store_id = self.store_id
+        return sum(store_id in run.epochs for run in self._runs.values())
+
     def settle(self, store_id: str) -> None:
         """Assign the objects that do not name their store to this one."""
         self._settled = store_id
@@ -208,7 +214,7 @@ def names_now(storage: ChunkStorage) -> str:
     return names.digest
 
 
-def take(storage: ChunkStorage, path: Path) -> Inventory:
+def take(storage: ChunkStorage, path: Path, report: OnProgress = unseen) -> Inventory:
     """List and identify every object below packs/, segments/ and uploads/; write the inventory's file to `path`."""
     inventory = Inventory(path, _marked(storage) or "")
 
@@ -223,7 +229,8 @@ def take(storage: ChunkStorage, path: Path) -> Inventory:
     names = _Names()
     items, offset = names.passing(chunk_objects(storage)), 0
     with path.open("wb") as file, Pool(HEADS_AT_ONCE, "tierfs-recover") as pool:
-        looked = pool.in_order(look, items)
+        listed = Meter(report, noun="listed object").each(items, lambda item: item.name)
+        looked = pool.in_order(look, listed)
         written = batch_objects(storage, names.passing(storage.list(JOBS_PREFIX)), path, inventory.batches)
         for found in chain(chain.from_iterable(looked), written):
             if isinstance(found, LeftOver):

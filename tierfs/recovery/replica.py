@@ -45,7 +45,7 @@ from tierfs.metadata.tables import (
 )
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction, batches
 from tierfs.metrics import Metrics
-from tierfs.parallel import Meter, OnProgress
+from tierfs.parallel import Meter, OnProgress, doing, unseen
 from tierfs.recovery.from_journal import Rebuilder, meter_of
 from tierfs.setup import create
 from tierfs.setup.connect import connect
@@ -71,18 +71,20 @@ def clamp_to_cold(txn: WriteTransaction, entry: pb.JournalEntry) -> None:
             _clamp(txn, segment)
 
 
-def become_replica(metadata: MetadataStore) -> None:
+def become_replica(metadata: MetadataStore, report: OnProgress = unseen) -> None:
     """Make a rebuilt store a replica: clamp every segment to its cold bytes, and drop garbage, which is the owner's."""
 
     def clamp(txn: WriteTransaction, rows: list[tuple[bytes, SegmentRecord]]) -> None:
         txn.update_store(replica=True)
-        for _, segment in rows:
+        for _, segment in clamped.each(rows, "ending segments at their cold bytes"):
             _clamp(txn, segment)
 
     def forget(txn: WriteTransaction, rows: list[tuple[bytes, GarbageRecord]]) -> None:
         for key, _ in rows:
             txn.delete(GARBAGE.name, key)
 
+    with metadata.read() as view:
+        clamped = Meter(report, total_items=view.count(SEGMENTS.name))
     for _ in chain(
         batches(metadata.write_replayed, SEGMENTS, _BATCH_ROWS, clamp),
         batches(metadata.write_replayed, GARBAGE, _BATCH_ROWS, forget),
@@ -261,7 +263,7 @@ class Follower:
         self._location = location
         self._rows = EntryRows(metadata, storage, metadata.write_replayed)
 
-    def refresh(self) -> Refreshed:
+    def refresh(self, report: OnProgress = unseen) -> Refreshed:
         """Apply the new slots of the journal. Costs one listing when there are none.
 
         Raises DataLoss for a damaged journal, Unavailable while a recovery from objects has not written its
@@ -269,12 +271,12 @@ class Follower:
         """
         for _ in range(_ATTEMPTS):
             try:
-                return self._refresh()
+                return self._refresh(report)
             except NotFound:
                 continue  # deleted since it was listed
         raise Unavailable("the journal changes faster than it can be read", remedy="try again")
 
-    def _refresh(self) -> Refreshed:
+    def _refresh(self, report: OnProgress) -> Refreshed:
         applied = self._applied()
         listing = reader.list_journal(self._storage, after_slot=applied)
         if listing.epoch > journal_state.epoch_of(applied) and not listing.checkpoints:
@@ -283,43 +285,47 @@ class Follower:
                 remedy="wait until it has written its checkpoint",
             )
         if reader.must_start_over(listing, applied):
-            self._start_over()
+            self._start_over(report)
             return Refreshed(started_over=True, slot=self._applied())
-        entries = self._apply(listing, applied)
+        entries = self._apply(listing, applied, report)
         return Refreshed(entries=entries, slot=applied + entries)
 
     def _applied(self) -> int:
         with self._metadata.read() as txn:
             return txn.store.journal.next_slot - 1
 
-    def _apply(self, listing: JournalListing, applied: int) -> int:
+    def _apply(self, listing: JournalListing, applied: int, report: OnProgress) -> int:
         """Apply every slot after `applied`, each in one transaction; return their number."""
         with self._metadata.read() as txn:
             epoch = txn.store.store_epoch
         items = reader.entries_behind(self._storage, listing, applied, epoch)
         if not items:
             return 0
+        meter = Meter(report, sum(item.length_bytes for item in items), len(items), "journal object")
         with closing(reader.read_entries(self._storage, items)) as entries:
-            for entry in entries:
+            for item, entry in zip(items, entries, strict=True):
                 self._rows.prepare(entry)
                 with self._metadata.write_replayed() as txn:
                     replay.apply_entry(txn, entry)
                     clamp_to_cold(txn, entry)
                 self._rows.restore(dict.fromkeys(_ledgers_of(entry)))
+                meter(item.length_bytes, item.name, 1)
         return len(items)
 
-    def _start_over(self) -> None:
+    def _start_over(self, report: OnProgress) -> None:
         path = self._metadata.path.with_name(_STAGING)
         if path.exists():
             shutil.rmtree(path)
         try:
-            rebuilder = Rebuilder(path, self._storage, self._location, self._metadata.clock, Meter())
-            rebuilt = rebuilder.rebuild(reader.list_journal(self._storage))
+            listing = reader.list_journal(self._storage)
+            meter = meter_of(report, listing)
+            rebuilt = Rebuilder(path, self._storage, self._location, self._metadata.clock, meter).rebuild(listing)
             with closing(rebuilt.metadata) as fresh:
                 if fresh.store_id != self._metadata.store_id:
                     raise DataLoss(f"the journal is another store's, {fresh.store_id}", remedy="make a new replica")
-                become_replica(fresh)
-                EntryRows(fresh, self._storage, fresh.write_replayed).restore_all()
+                become_replica(fresh, report)
+                EntryRows(fresh, self._storage, fresh.write_replayed).restore_all(report)
+                report(doing("copying the rows that differ"))
                 replace_rows(self._metadata, fresh)
         finally:
             shutil.rmtree(path, ignore_errors=True)
@@ -346,8 +352,8 @@ def create_replica(path: Path, choice: ColdChoice, report: OnProgress, clock: Cl
         listing = reader.list_journal(storage)
         rebuilt = Rebuilder(paths.metadata, storage, location, clock, meter_of(report, listing)).rebuild(listing)
         with closing(rebuilt.metadata) as metadata:
-            become_replica(metadata)
-            unknown = EntryRows(metadata, storage, metadata.write_replayed).restore_all()
+            become_replica(metadata, report)
+            unknown = EntryRows(metadata, storage, metadata.write_replayed).restore_all(report)
             with metadata.read() as txn:
                 store = txn.store
         create.create_files(paths)

@@ -21,6 +21,7 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import DIRECTORIES, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.segments import ledgers as ledger_attempts
 from tierfs.segments import ownership, streams, trash
 from tierfs.segments.ownership import WriterLocks
@@ -30,17 +31,18 @@ BATCH_RECORDS = 1000
 """Segments, directories and chunks removed per commit: some 100 ms, the longest wait of an append."""
 
 
-def dismantle_removed(metadata: MetadataStore, *, cold_due_ms: int) -> int:
+def dismantle_removed(metadata: MetadataStore, *, cold_due_ms: int, report: OnProgress = unseen) -> int:
     """Remove the rows of all queued entries; return the number of commits. Idempotent, and may crash anywhere.
 
     Cold objects are due at `cold_due_ms` and not before the journal says that they are gone. A read-only store is
     left as it is.
     """
-    commits = 0
+    commits, taken = 0, Meter(report, noun="record")
     while _is_queued(metadata):
         with metadata.write() as txn:
-            RemovalBatch(txn, cold_due_ms, BATCH_RECORDS).take_queued()
+            records = RemovalBatch(txn, cold_due_ms, BATCH_RECORDS).take_queued()
         commits += 1
+        taken(0, "taking apart what was removed", records)
     return commits
 
 
@@ -57,12 +59,13 @@ class RemovalBatch:
     def __init__(self, txn: WriteTransaction, cold_due_ms: int, records: int) -> None:
         self._txn = txn
         self._cold_due_ms = cold_due_ms
-        self._left = records
+        self._records = self._left = records
 
-    def take_queued(self) -> None:
-        """Remove queued entries until the batch is full or the queue is empty."""
+    def take_queued(self) -> int:
+        """Remove queued entries until the batch is full or the queue is empty; return the number of records."""
         while self._left > 0 and (entry := directories.next_queued(self._txn)) is not None:
             self.remove(ROOT_DIRECTORY, entry)
+        return self._records - self._left
 
     def remove(self, parent_id: DirectoryId, entry: Entry) -> bool:
         """Remove an entry and everything below it, children first; False when the batch is full before that."""
@@ -198,6 +201,7 @@ def delete(
     recursive: bool,
     cold_due_ms: int,
     to_trash: bool = False,
+    report: OnProgress = unseen,
 ) -> Deletion:
     """Delete a segment, or a directory with everything below it. The name is gone in one commit.
 
@@ -212,7 +216,7 @@ def delete(
         again = expected.records <= BATCH_RECORDS or entry.kind is EntryKind.SEGMENT
         deletion = count(txn, entry, writer_locks) if again else expected
         deletion = _remove(txn, parent_id, entry, deletion, cold_due_ms, to_trash=to_trash)
-    dismantle_removed(metadata, cold_due_ms=cold_due_ms)
+    dismantle_removed(metadata, cold_due_ms=cold_due_ms, report=report)
     return deletion
 
 

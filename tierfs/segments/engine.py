@@ -18,6 +18,7 @@ from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import WriteTransaction
+from tierfs.parallel import OnProgress, unseen
 from tierfs.policy import Policy
 from tierfs.segments import active_chunk, create, ownership, seal, streams
 from tierfs.segments.active_chunk import ChunkDescriptors
@@ -218,12 +219,20 @@ class Engine:
             raise ownership.live_writer_conflict(segment)
         return delete.remove_segment(txn, self._locks, segment, cold_due_ms=cold_due_ms, to_trash=to_trash)
 
-    def delete(self, path: str, *, recursive: bool, cold_due_ms: int, to_trash: bool = False) -> Deletion:
+    def delete(
+        self, path: str, *, recursive: bool, cold_due_ms: int, to_trash: bool = False, report: OnProgress = unseen
+    ) -> Deletion:
         """Delete a segment or, with `recursive`, a directory; see delete.delete."""
         from tierfs.segments import delete
 
         return delete.delete(
-            self.metadata, self._locks, path, recursive=recursive, cold_due_ms=cold_due_ms, to_trash=to_trash
+            self.metadata,
+            self._locks,
+            path,
+            recursive=recursive,
+            cold_due_ms=cold_due_ms,
+            to_trash=to_trash,
+            report=report,
         )
 
     def close(self) -> None:

@@ -21,6 +21,7 @@ from tierfs.metadata.records import ChunkRecord, DirectoryRecord, LocationRecord
 from tierfs.metadata.sums import Sums
 from tierfs.metadata.tables import DIRECTORIES, LOCATIONS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.precedence import Effective
 from tierfs.segments import streams
 from tierfs.types import ByteRange, ChunkState, DirectoryId, EntryKind, LocationId, ReadPriority, Tier
@@ -168,7 +169,7 @@ class Usage:
         )
 
 
-def usage(txn: ReadTransaction, path: str) -> Iterator[Usage]:
+def usage(txn: ReadTransaction, path: str, report: OnProgress = unseen) -> Iterator[Usage]:
     """Yield the sums of every directory below `path`, children before parents and `path` itself last.
 
     Raises NotFound or NotDirectory.
@@ -178,18 +179,18 @@ def usage(txn: ReadTransaction, path: str) -> Iterator[Usage]:
     if entry.kind is EntryKind.SEGMENT:
         yield _of_segment(txn, entry, name)
     else:
-        yield from _of_directory(txn, entry, name)
+        yield from _of_directory(txn, entry, name, Meter(report, noun="name"))
 
 
-def _of_directory(txn: ReadTransaction, entry: Entry, name: str) -> Iterator[Usage]:
+def _of_directory(txn: ReadTransaction, entry: Entry, name: str, meter: Meter) -> Iterator[Usage]:
     total = Usage(name, EntryKind.DIRECTORY)
-    for child in directories.entries(txn, DirectoryId(entry.id)):
+    for child in meter.each(directories.entries(txn, DirectoryId(entry.id)), lambda child: f"{name}/{child.name}"):
         path = f"{name}/{child.name}" if name else child.name
         if child.kind is EntryKind.SEGMENT:
             total = total.plus(_of_segment(txn, child, path))
             continue
         inner = Usage(path, EntryKind.DIRECTORY)
-        for inner in _of_directory(txn, child, path):
+        for inner in _of_directory(txn, child, path, meter):
             yield inner
         total = total.plus(inner)  # the last one is the child's own
     yield total

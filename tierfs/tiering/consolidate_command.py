@@ -121,10 +121,12 @@ class Consolidation:
 
     def would_do(self, segments: Sequence[tuple[str, SegmentId]]) -> ConsolidateReport:
         """Report the first pass of `run` and change nothing. `client_bytes` stays 0: only a run can measure it."""
-        for _, segment_id in segments:
+        self._meter.total_items = len(segments)
+        for name, segment_id in segments:
             for actions in self._windows(segment_id):
                 for action in actions:
                     self._count(action, Consolidated(0 if action.merges else action.range.length_bytes))
+            self._meter(0, name, 1)
         return replace(self.done, segments=len(self._changed))
 
     def run(self, segments: Sequence[tuple[str, SegmentId]], publish: Callable[[], int]) -> ConsolidateReport:
@@ -134,6 +136,7 @@ class Consolidation:
         """
         entries = publish()
         for _ in range(_PASSES):
+            self._meter.total_items += len(segments)
             with Pool(self._settings.objects_in_parallel, "tierfs-consolidate") as pool:
                 segments = [named for named in segments if self._run_segment(pool, *named)]
             entries += publish()
@@ -147,7 +150,9 @@ class Consolidation:
 
     def _run_segment(self, pool: Pool, name: str, segment_id: SegmentId) -> bool:
         """Carry out a segment's actions; return whether there may be more to do."""
-        return any([self._run_actions(pool, name, actions) for actions in self._windows(segment_id)])
+        again = any([self._run_actions(pool, name, actions) for actions in self._windows(segment_id)])
+        self._meter(0, name, 1)
+        return again
 
     def _run_actions(self, pool: Pool, name: str, actions: Sequence[ConsolidateAction]) -> bool:
         """Carry out the actions of one window; return whether the segment is worth planning again."""

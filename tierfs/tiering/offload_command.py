@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
@@ -13,7 +15,7 @@ from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.parallel import OnProgress, Pool, Progress, caught
+from tierfs.parallel import Meter, OnProgress, Pool, caught
 from tierfs.tiering.candidates import (
     OffloadAction,
     PackAction,
@@ -68,10 +70,13 @@ class Upload:
         self._packs = packs
         self._packer = Packer(settings.pack_below_bytes)
         self._in_parallel = settings.objects_in_parallel
-        self._report = report
+        self._meter = Meter(report, total_bytes)
         self._total = total_bytes
         self._names: dict[SegmentId, str] = {}
         """Names of planned segments."""
+        self._waiting = Counter[SegmentId]()
+        """Actions of planned segments that are left to do."""
+        self._counting = threading.Lock()
         self._moved: dict[SegmentId, str] = {}
         self._uploaded: set[SegmentId] = set()
         self._error: TierfsError | None = None
@@ -83,6 +88,7 @@ class Upload:
         A concat may have moved the chunks to another segment, so `list_segments` is then called. Raises the first
         error after all uploads were attempted, Conflict if segments keep changing.
         """
+        self._meter.total_items = len(segments)
         with Pool(self._in_parallel, "tierfs-offload") as pool:
             for _ in range(_REPLANS):
                 actions = self._actions(segments)
@@ -117,22 +123,30 @@ class Upload:
 
     def _carry_out(self, action: OffloadAction | PackAction) -> Packed:
         if isinstance(action, PackAction):
-            return self._packs.run(action)
-        return Packed(self._offload(action), (action.segment_id,))
+            return self._packs.run(action, self._linked)
+        packed = Packed(self._offload(action), (action.segment_id,))
+        self._linked(packed)
+        return packed
 
     def _plan(self, segments: Named) -> list[OffloadAction]:
         actions: list[OffloadAction] = []
         with self._metadata.read() as txn:
             cache = PolicyCache()
             for name, segment_id in segments:
-                self._names[segment_id] = name
+                planned: list[OffloadAction] = []
                 segment = directories.segment(txn, segment_id)
                 try:
                     if segment is not None:
-                        actions += list(objects_to_make(txn, segment, cache.of(txn, segment).values.object_bytes))
+                        planned += objects_to_make(txn, segment, cache.of(txn, segment).values.object_bytes)
                         self._refuse_suspect(txn, name, segment)
                 except DataLoss as exc:  # the other segments are still uploaded
                     self._error = self._error or exc
+                actions += planned
+                if segment_id not in self._names and segment is not None:
+                    left_bytes = sum(action.range.length_bytes for action in planned)
+                    self._meter(max(0, segment.local.bytes - left_bytes), name, not planned)
+                self._names[segment_id] = name
+                self._waiting[segment_id] = len(planned)
         return actions
 
     def _refuse_suspect(self, txn: ReadTransaction, name: str, segment: SegmentRecord) -> None:
@@ -168,4 +182,11 @@ class Upload:
             self._error = self._error or error
         if packed.segments:
             self.done = replace(self.done, objects=self.done.objects + 1, bytes=self.done.bytes + packed.bytes)
-            self._report(Progress(self.done.bytes, self._total, named[packed.segments[-1]]))
+
+    def _linked(self, packed: Packed) -> None:
+        """Count what became cold; a segment once none of its actions is left. Any thread calls it."""
+        if packed.segments:
+            with self._counting:
+                self._waiting.subtract(packed.segments)
+                whole = sum(not self._waiting[segment_id] for segment_id in set(packed.segments))
+            self._meter(packed.bytes, self._names[packed.segments[-1]], whole)

@@ -9,7 +9,7 @@ be damaged are left out; their bytes in the object are dead.
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TypeVar
@@ -102,8 +102,10 @@ class PackOffload:
         self._cold = cold
         self._accuser = Accuser(Prover(metadata, files, lambda _: cold.storage, Etags(metadata)))
 
-    def run(self, action: PackAction) -> Packed:
+    def run(self, action: PackAction, linked: Callable[[Packed], object] = lambda _: None) -> Packed:
         """Make the action's bytes cold, except moved and damaged ones. Idempotent, as Offload.run.
+
+        `linked` is called with each part of the result that is committed.
 
         A damaged chunk becomes suspect, and the others are packed without it. Raises Unavailable when a file was read
         wrongly and proves right, Fenced, WrongColdTier and storage errors; the local bytes stay in every case.
@@ -114,7 +116,7 @@ class PackOffload:
         while parts:
             with closing(ChunkSource(self._files, [chunk for part in parts for chunk in part.sources])) as source:
                 try:
-                    return self._make(parts, source).plus(omitted)
+                    return self._make(parts, source, linked).plus(omitted)
                 except DamagedChunk as exc:
                     parts, failed = self._without_damaged(parts, source, exc)
                     omitted = omitted.plus(Packed(failed=failed))
@@ -153,10 +155,10 @@ class PackOffload:
                         failed.append((action, exc))
         return parts, Packed(moved=tuple(moved), failed=tuple(failed))
 
-    def _make(self, parts: Sequence[_PackPart], source: ChunkSource) -> Packed:
+    def _make(self, parts: Sequence[_PackPart], source: ChunkSource, linked: Callable[[Packed], object]) -> Packed:
         with self._metadata.read() as view:
             store = view.store
-        recipe = PackRecipe(self._metadata, store, parts, source)
+        recipe = PackRecipe(self._metadata, store, parts, source, linked)
         return objects.make(self._metadata, self._cold, recipe)
 
 
@@ -164,13 +166,19 @@ class PackRecipe(objects.Recipe[Packed]):
     """Recipe for the pack of some parts."""
 
     def __init__(
-        self, metadata: MetadataStore, store: StoreRecord, parts: Sequence[_PackPart], source: ChunkSource
+        self,
+        metadata: MetadataStore,
+        store: StoreRecord,
+        parts: Sequence[_PackPart],
+        source: ChunkSource,
+        linked: Callable[[Packed], object],
     ) -> None:
         """Add the index to the source. Raises DamagedChunk."""
         super().__init__(0)
         self._metadata = metadata
         self._store = store
         self._source = source
+        self._linked = linked
         self._parts = tuple(zip(parts, _entries(parts, source.chunk_crcs()), strict=True))
         self._object_id = ObjectId(0)
         entries = tuple(entry for _, entry in self._parts)
@@ -223,7 +231,9 @@ class PackRecipe(objects.Recipe[Packed]):
         linked = tuple(part.action.segment_id for part in unmoved)
         unmoved_ids = set(linked)
         moved = (part.action.segment_id for part, _ in batch if part.action.segment_id not in unmoved_ids)
-        return Packed(sum(part.action.range.length_bytes for part in unmoved), linked, tuple(moved))
+        packed = Packed(sum(part.action.range.length_bytes for part in unmoved), linked, tuple(moved))
+        self._linked(packed)
+        return packed
 
 
 def _part(txn: ReadTransaction, action: OffloadAction, directory_paths: dict[DirectoryId, str]) -> _PackPart:

@@ -134,7 +134,7 @@ class TierCopy:
             if other is not None and other.name == stored.name:
                 if other.length_bytes == stored.length_bytes and not (compares and self._differs(stored)):
                     self.done.present += 1
-                    self._meter(stored.length_bytes, stored.name)
+                    self._meter(stored.length_bytes, stored.name, 1)
                     continue
                 self._target.delete(stored.name)
             yield stored
@@ -167,7 +167,7 @@ class TierCopy:
             log.info("%s was deleted while it was to be copied", printable(listed.name))
             return
         self.done.add(stored.length_bytes, client_bytes)
-        self._meter(stored.length_bytes, stored.name)
+        self._meter(stored.length_bytes, stored.name, 1)
 
     def _by_server(self, stored: StoredObject) -> int | None:
         """Let the server copy; return the bytes that passed through here all the same, None where it cannot."""

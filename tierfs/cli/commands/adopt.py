@@ -12,11 +12,11 @@ import click
 from tierfs import names
 from tierfs.cli import errors, output
 from tierfs.cli.group import LazyGroup, command
-from tierfs.cli.output import progress_bar
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError
 from tierfs.names import printable
-from tierfs.parallel import Meter
+from tierfs.parallel import Meter, OnProgress
 
 if TYPE_CHECKING:
     from tierfs.adoption.ledger_read import FoundLedger
@@ -133,10 +133,10 @@ def _run(
     from tierfs.app.adopt import Adopter, ForeignReach, LedgerOptions
 
     _check_reach(places, reach)
-    with session.open_store() as store:
+    with session.open_store() as store, progress_line(session) as show:
         adopter = Adopter(store, kind, store.segment_of_path(into), ForeignReach(**reach), ledgers or LedgerOptions())
-        adoptions = [adopter.plan(place) for place in places]
-        unpublished = None if dry_run else _adopt(session, adopter, adoptions, jobs)
+        adoptions = [adopter.plan(place, show) for place in places]
+        unpublished = None if dry_run else _adopt(adopter, adoptions, jobs, show)
     session.note_unpublished(unpublished)
     _report(session, adoptions, dry_run=dry_run)
 
@@ -149,14 +149,13 @@ def _check_reach(places: Sequence[str], reach: Mapping[str, str | None]) -> None
         raise click.UsageError(f"{given} is for places in S3, and {printable(directory)} is a directory")
 
 
-def _adopt(session: Session, adopter: Adopter, adoptions: Sequence[Adopted], jobs: int) -> TierfsError | None:
+def _adopt(adopter: Adopter, adoptions: Sequence[Adopted], jobs: int, show: OnProgress) -> TierfsError | None:
     """Adopt the planned segments; return the error of a failed publication."""
-    total = sum(plan.object_bytes for adoption in adoptions for plan in adoption.plan.segments)
-    with progress_bar(session, "adopting") as show:
-        meter = Meter(show, total)
-        for adoption in adoptions:
-            adopter.adopt(adoption, jobs, meter)
-    return adopter.settle()
+    plans = [plan for adoption in adoptions for plan in adoption.plan.segments]
+    meter = Meter(show, sum(plan.object_bytes for plan in plans), len(plans))
+    for adoption in adoptions:
+        adopter.adopt(adoption, jobs, meter)
+    return adopter.settle(show)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,10 @@ from tierfs.app.store import Store
 from tierfs.cli.errors import Partial
 from tierfs.cli.group import command
 from tierfs.cli.options import HOLDER_WAIT_S, Room, Size, wait_option
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest, IsDirectory, NotFound, OffsetMismatch, PermissionDenied, TierfsError
+from tierfs.parallel import Meter
 from tierfs.segments.writer import SegmentWriter
 from tierfs.system import processes
 from tierfs.types import MIB
@@ -234,7 +236,7 @@ def append(
     session.require_output()
     paths = files or (STDIN,)
     check_readable(paths)
-    with session.open_store() as store, InputSource(paths) as stream:
+    with session.open_store() as store, InputSource(paths) as stream, _progress(session, paths, skip) as meter:
         name = store.segment_of_path(segment)
         _skip(stream, skip)
         room = Room(store, session, wait_s=wait, holder_wait_s=HOLDER_WAIT_S)
@@ -244,9 +246,20 @@ def append(
         with closing_writer(store, writer):
             done = Acknowledged(writer.name, writer.length, writer.length)
             with resumable(done, Call(session.store_words, segment, files, seal, skip), stream):
-                copy(stream, writer, done, room, seal=seal)
+                copy(stream, writer, done, room, meter, seal=seal)
     _warn_of_name(session, done)
     session.done(asdict(done), f"{names.printable(done.segment)} {done.start} {done.end}")
+
+
+@contextmanager
+def _progress(session: Session, paths: Sequence[str], skip_bytes: int) -> Iterator[Meter]:
+    """Show the bytes of regular files; how long a pipe takes is known to its writer alone, which may show it."""
+    files = [os.stat(_STDIN_FD if path == STDIN else path) for path in paths]
+    if not all(stat.S_ISREG(file.st_mode) for file in files):
+        yield Meter()
+        return
+    with progress_line(session) as show:
+        yield Meter(show, max(0, sum(file.st_size for file in files) - skip_bytes))
 
 
 def _skip(stream: InputSource, size_bytes: int) -> None:
@@ -286,11 +299,14 @@ def closing_writer(store: Store, writer: SegmentWriter) -> Iterator[SegmentWrite
     store.engine.close_writer(writer)
 
 
-def copy(stream: InputSource, writer: SegmentWriter, done: Acknowledged, room: Room, *, seal: bool) -> None:
+def copy(
+    stream: InputSource, writer: SegmentWriter, done: Acknowledged, room: Room, meter: Meter, *, seal: bool
+) -> None:
     """Append all of a stream; `done` grows with every acknowledged block."""
     ended = False
     for block in blocks(stream):
         room.make(writer.name, partial(_append, writer, block, done, seal=seal))
+        meter(len(block.data), writer.name)
         ended = block.last
     if not ended and (seal or done.start == done.end):
         writer.append(b"", last=True, seal=seal)

@@ -16,10 +16,12 @@ from tierfs.chunkstore.link_limit import described
 from tierfs.cli import output
 from tierfs.cli.group import command
 from tierfs.cli.options import Size
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import VERBOSE, Session
 from tierfs.doctor.findings import DoctorFinding, FindingLevel
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.names import printable
+from tierfs.parallel import doing
 from tierfs.store_paths import StorePaths
 from tierfs.system.mounts import mount_of
 from tierfs.types import MIB
@@ -65,7 +67,9 @@ def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[s
     cluster = None if master is None else Cluster(master, tuple(os.path.abspath(path) for path in mounts))
     if cluster is not None:
         session.note(f"asking the executors of {master}, which takes about half a minute")
-    findings = examine(session.store_path, spark=spark, cluster=cluster, link=link)
+    with progress_line(session) as show:
+        show(doing("checking the machine, the store and its cold tier"))
+        findings = examine(session.store_path, spark=spark, cluster=cluster, link=link)
     session.result(_doctor_data(session, findings), _text(findings, every=session.verbosity >= VERBOSE))
     if any(finding.level == "FAIL" for finding in findings):
         raise click.exceptions.Exit(_EXIT_FAILED)

@@ -14,7 +14,7 @@ import click
 
 from tierfs.cli import output
 from tierfs.cli.group import command
-from tierfs.cli.output import perform_shown, progress_bar
+from tierfs.cli.progress import perform_shown, progress_line
 from tierfs.cli.session import VERBOSE, Session
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
@@ -64,7 +64,7 @@ def recover(
     from tierfs.setup.create import ColdChoice
 
     choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=False, **where)
-    with progress_bar(session, "recover") as show:
+    with progress_line(session) as show:
         if from_objects:
             _from_objects(session, path, choice, show, yes=yes)
         else:
@@ -252,7 +252,7 @@ def replica(session: Session, bucket: str | None, cold_dir: Path | None, refresh
     from tierfs.setup.create import ColdChoice
 
     choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=False, **where)
-    with progress_bar(session, "replica") as show:
+    with progress_line(session) as show:
         report = create_replica(path, choice, show)
     if not session.json:
         for warning in report.warnings:
@@ -268,7 +268,8 @@ def _refresh(session: Session) -> None:
     with session.open_store() as store:
         from tierfs.app.replica import refresh
 
-        report = refresh(store)
+        with progress_line(session) as show:
+            report = refresh(store, show)
     if report.started_over:
         text = f"started over from the newest checkpoint, up to slot {report.slot}"
     elif report.entries:
@@ -293,13 +294,15 @@ def dump(session: Session, target: str, to_bucket: bool) -> None:
 
     with session.open_store(looks=True) as store:
         if to_bucket:
-            dumped = dump.dump_segment(store, store.segment_of_path(target))
+            with progress_line(session) as show:
+                dumped = dump.dump_segment(store, store.segment_of_path(target), show)
             kept = f"{output.size(dumped.cold_bytes)} of {printable(dumped.segment)}"
             session.done(asdict(dumped), f"wrote {dumped.object} ({output.size(dumped.bytes)}), which restores {kept}")
             if dumped.only_local_bytes:
                 session.note(f"{output.size(dumped.only_local_bytes)} are not cold, so it does not restore them")
             return
-        summary = dump.dump_store(store, target)
+        with progress_line(session) as show:
+            summary = dump.dump_store(store, target, show)
     if target != _STDOUT:
         session.done(_data(summary), f"wrote {printable(target)}: {_text(summary)}")
 
@@ -320,7 +323,8 @@ def load(session: Session, source: str, yes: bool) -> None:
 
     path = session.require_store_path()
     if Path(source).is_file():
-        report = dump.load_store(path, Path(source))
+        with progress_line(session) as show:
+            report = dump.load_store(path, Path(source), report=show)
         files = {"missing_files": report.missing_files, "newer_files": report.newer_files}
         session.done({**_data(report.summary), **files}, f"loaded {printable(source)}: {_text(report.summary)}")
         if report.missing_files:
@@ -332,7 +336,7 @@ def load(session: Session, source: str, yes: bool) -> None:
         )
         return
     with session.open_store() as store:
-        loaded = perform_shown(session, store, LOAD, source, flags({ACCEPT_LOSS: yes}), "load")
+        loaded = perform_shown(session, store, LOAD, source, flags({ACCEPT_LOSS: yes}))
     lost = f", {output.size(loaded.lost_bytes)} are lost" if loaded.lost_bytes else ""
     size = f"{output.size(loaded.cold_bytes)} in {output.count(loaded.objects, 'object')}"
     session.done(asdict(loaded), f"restored {printable(loaded.segment)}: {size}{lost}")

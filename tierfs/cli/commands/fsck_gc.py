@@ -16,7 +16,7 @@ from tierfs.cli import output
 from tierfs.cli.commands.rm_restore import removed_data, shown_name
 from tierfs.cli.group import command
 from tierfs.cli.options import Duration, ask, is_terminal, yes_option
-from tierfs.cli.output import progress_bar
+from tierfs.cli.progress import perform_shown, progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
@@ -66,13 +66,13 @@ def fsck(session: Session, deep: bool, repair: bool, yes: bool) -> None:
         raise click.UsageError("--yes needs --repair: only a repair asks")
     from tierfs.app.fsck import Checking, Options
 
-    with progress_bar(session, "checking") as show:
+    with progress_line(session) as show:
 
         def tell(outcome: CheckOutcome) -> None:
             if session.json or session.verbosity >= 0 or outcome.finding.severity:
                 session.result(_data(outcome), _text(outcome))
 
-        options = Options(deep=deep, repair=repair, may_lose=MayLose(yes=yes))
+        options = Options(deep=deep, repair=repair, may_lose=MayLose(session, yes=yes))
         checking = Checking(session.require_store_path(), options, tell, show)
         summary = checking.run()
     session.done({"kind": "summary", **asdict(summary)}, _summary(summary))
@@ -82,7 +82,8 @@ def fsck(session: Session, deep: bool, repair: bool, yes: bool) -> None:
 class MayLose:
     """Ask once, before the first bytes are recorded as lost; the answer holds for the run."""
 
-    def __init__(self, *, yes: bool) -> None:
+    def __init__(self, session: Session, *, yes: bool) -> None:
+        self._session = session
         self._answer: bool | None = True if yes else None
 
     def __call__(self, segment: str, lost_bytes: int) -> bool:
@@ -92,7 +93,8 @@ class MayLose:
                 f"{printable(segment)}: no copy has {output.size(lost_bytes)} of it. Record them as lost, "
                 "and all further bytes without a copy in this run?"
             )
-            self._answer = is_terminal() and click.confirm(question, err=True)
+            with self._session.printing():
+                self._answer = is_terminal() and click.confirm(question, err=True)
         return self._answer
 
 
@@ -191,7 +193,7 @@ def gc(session: Session, delete: bool, trash: bool, grace: float | None, accept_
     the current time, and deletions that paused because of them continue.
     """
     from tierfs.app import verbs
-    from tierfs.holder.verbs import COLLECT, GRACE_S, perform
+    from tierfs.holder.verbs import COLLECT, GRACE_S
 
     grace_s = None if grace is None else round(grace)
     if accept_clock and delete:
@@ -208,14 +210,15 @@ def gc(session: Session, delete: bool, trash: bool, grace: float | None, accept_
         if delete:
             if trash:
                 _empty_trash(store, yes=yes)
-            done = perform(store, COLLECT, "", {GRACE_S: str(grace_s)})
+            done = perform_shown(session, store, COLLECT, "", {GRACE_S: str(grace_s)})
             deleted = f"deleted {output.count(done.deleted, 'object')}, {output.size(done.bytes)}"
             if done.aborted:
                 deleted += f"; aborted {output.count(done.aborted, 'dead upload')}"
             session.done(asdict(done), deleted)
             _raise_failed(done)
             return
-        report = verbs.garbage(store, grace_s=grace_s)
+        with progress_line(session) as show:
+            report = verbs.garbage(store, grace_s=grace_s, report=show)
     for line in _json_lines(report) if session.json else _text_lines(report):
         click.echo(line)
 

@@ -15,7 +15,7 @@ from tierfs.cli import errors, output
 from tierfs.cli.commands.ingest_files import FileIngest, IngestPlan, Item, Stopped, batches, ingest_batch, plan_ingest
 from tierfs.cli.group import command
 from tierfs.cli.options import Room
-from tierfs.cli.output import progress_bar
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, PermissionDenied, StorageFull, TierfsError
 from tierfs.parallel import Meter, OnProgress, Pool
@@ -52,11 +52,10 @@ def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs
     file is continued. Links below a directory are not followed. Modes and times of files and modes of directories are
     kept; DIR itself has the mode of the directory whose files it gets.
     """
-    with session.open_store() as store:
-        plan = plan_ingest(paths, store.segment_of_path(into))
-        with progress_bar(session, "ingesting") as show:
-            work = _Work(session, store, plan, show, seal=seal, jobs=jobs)
-            work.run()
+    with session.open_store() as store, progress_line(session) as show:
+        plan = plan_ingest(paths, store.segment_of_path(into), show)
+        work = _Work(session, store, plan, show, seal=seal, jobs=jobs)
+        work.run()
     _report(session, plan, work)
 
 
@@ -84,7 +83,7 @@ class _Work:
         self._room = Room(store, session)
         self._store = store
         self._seal = seal
-        self._meter = Meter(show, plan.total_bytes)
+        self._meter = Meter(show, plan.total_bytes, len(plan.items), "file")
         self._jobs = jobs
         self._items = plan.items
         self._directories = plan.directories
@@ -119,7 +118,7 @@ class _Work:
         """Create the small new files in one commit; return the other files, to be ingested one by one."""
         created = ingest_batch(self._store, bulk, batch, seal=self._seal)
         for item, size_bytes in created:
-            self._meter(size_bytes, item.segment)
+            self._meter(size_bytes, item.segment, 1)
             self._note(size_bytes)
         done = {item.segment for item, _ in created}
         return [item for item in batch if item.segment not in done]
@@ -142,6 +141,7 @@ class _Work:
                 self._end(error)
         else:
             self._note(file.written_bytes, skipped=not changed)
+        self._meter(0, item.segment, 1)
 
     def _note(self, written_bytes: int, *, skipped: bool = False) -> None:
         with self._lock:

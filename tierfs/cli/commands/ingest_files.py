@@ -28,7 +28,7 @@ from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import IngestedFile, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
-from tierfs.parallel import Meter
+from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.segments import create
 from tierfs.segments.create import BulkCreator, CopiedDirectories, WholeSegment, name_of_copy
 from tierfs.segments.writer import SegmentWriter
@@ -70,19 +70,19 @@ class IngestPlan:
         return [warning for item in self.items if (warning := names.hadoop_warning(item.segment))]
 
 
-def plan_ingest(paths: Sequence[str], into: str) -> IngestPlan:
+def plan_ingest(paths: Sequence[str], into: str, report: OnProgress = unseen) -> IngestPlan:
     """Plan the ingest of files and directories, and change nothing.
 
     A directory beside other paths keeps its name, as with `cp -r`; one that is given alone becomes `into`. Raises
     NotFound for a path that does not exist, InvalidRequest for a bad `into` and for two files that would become one
     segment. A path may be a link; links below a directory are left out.
     """
-    plan = IngestPlan(CopiedDirectories(into))
+    plan, listed = IngestPlan(CopiedDirectories(into)), Meter(report, noun="listed file")
     for path in paths:
         if not os.path.exists(path):
             raise NotFound(f"{path} does not exist")
         if os.path.isdir(path):
-            _add_directory(plan, path, into, "" if len(paths) == 1 else name_of_copy(path))
+            _add_directory(plan, path, into, "" if len(paths) == 1 else name_of_copy(path), listed)
         elif os.path.isfile(path):
             _add(plan, path, f"{into}/{os.path.basename(path)}")
         else:
@@ -91,8 +91,8 @@ def plan_ingest(paths: Sequence[str], into: str) -> IngestPlan:
     return plan
 
 
-def _add_directory(plan: IngestPlan, directory: str, into: str, name: str) -> None:
-    for path, mode in _files_below(plan, directory):
+def _add_directory(plan: IngestPlan, directory: str, into: str, name: str, listed: Meter) -> None:
+    for path, mode in listed.each(_files_below(plan, directory), lambda file: file[0]):
         if stat.S_ISREG(mode):
             inner = os.path.relpath(path, directory)
             if _add(plan, path, f"{into}/{name}/{inner}" if name else f"{into}/{inner}"):

@@ -17,7 +17,7 @@ import click
 from tierfs.cli import output
 from tierfs.cli.group import command
 from tierfs.cli.mount_stats import WaitingMount, waiting_at
-from tierfs.cli.output import progress_bar
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.names import printable
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, mounts, state_of
@@ -129,7 +129,7 @@ def move(session: Session, **wanted: str | None) -> None:
     from tierfs.app.move import move as move_store
     from tierfs.setup.place import told
 
-    with session.open_store() as store, progress_bar(session, "move") as show:
+    with session.open_store() as store, progress_line(session) as show:
         done = move_store(store, {key: value for key, value in wanted.items() if value is not None}, show)
     copied, before, after = done.copied, told(done.before), told(done.after)
     data = {
@@ -287,6 +287,8 @@ def _stuck(failure: FailureRecord) -> str:
 def _request(request: RequestRecord) -> str:
     state = RequestState(request.state).name.lower()
     done = f", {output.size(request.done_bytes)} of {output.size(request.total_bytes)}" if request.total_bytes else ""
+    if request.total_items:
+        done = f", {request.done_items:,} of {output.count(request.total_items, request.noun)}{done}"
     return f"{request.id}: {request.verb} {printable(request.path) or '/'}: {state}{done}"
 
 

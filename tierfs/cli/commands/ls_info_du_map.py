@@ -17,11 +17,13 @@ from tierfs.app.store import Store
 from tierfs.cli import output
 from tierfs.cli.drawing.map import BarRun, Mark, Row, draw, offset
 from tierfs.cli.group import command
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import QUIET, Session
 from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.records import ChunkRecord, IngestedFile, SegmentRecord, TierState
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import join, printable, split
+from tierfs.parallel import Meter
 from tierfs.segments import stat
 from tierfs.segments.ownership import WriterLocks
 from tierfs.segments.stat import Listed, SegmentStat, UnreachablePlace, Usage, unreachable_of, usage
@@ -59,9 +61,9 @@ def ls(session: Session, path: str, long: bool, removed: bool) -> None:
             _list_removed(session, store, join(split(name)))
             return
         if session.json or not long:
-            lines = _listing(store, name, _json_line if session.json else _short_line)
+            lines = _listing(session, store, name, _json_line if session.json else _short_line)
         else:
-            rows = _listing(store, name, _cells)
+            rows = _listing(session, store, name, _cells)
             header = [_HEADER] if rows and session.verbosity > QUIET else []
             lines = output.lines([*header, *rows], *_COLUMNS)
     # Print after releasing the snapshot: a pager may be slow.
@@ -84,13 +86,13 @@ def _list_removed(session: Session, store: Store, path: str) -> None:
         click.echo(line)
 
 
-def _listing(store: Store, path: str, show: Callable[[str, Listed], L]) -> list[L]:
-    with store.metadata.read() as txn:
+def _listing(session: Session, store: Store, path: str, line: Callable[[str, Listed], L]) -> list[L]:
+    with progress_line(session) as show, store.metadata.read() as txn:
         entry = directories.find(txn, path)
         is_segment = entry is not None and entry.kind is EntryKind.SEGMENT
         parent = join(split(path))
-        listed = stat.listing(txn, path)
-        return [show(parent if is_segment else item.name, item) for item in listed]
+        listed = Meter(show, noun="name").each(stat.listing(txn, path), lambda item: item.name)
+        return [line(parent if is_segment else item.name, item) for item in listed]
 
 
 def _short_line(name: str, item: Listed) -> str:
@@ -297,8 +299,8 @@ def du(session: Session, path: str, summarize: bool) -> None:
     """
     with session.open_store(looks=True) as store:
         name = store.segment_of_path(path)
-        with store.metadata.read() as txn:
-            rows = deque(usage(txn, name), maxlen=1 if summarize else None)
+        with progress_line(session) as show, store.metadata.read() as txn:
+            rows = deque(usage(txn, name, show), maxlen=1 if summarize else None)
     # Print after releasing the snapshot: a pager may be slow.
     if not session.json:
         click.echo(output.table([_USAGE_HEADER, *map(_usage_cells, rows)], *_USAGE_COLUMNS))

@@ -12,7 +12,7 @@ import click
 
 from tierfs.cli import output
 from tierfs.cli.group import command
-from tierfs.cli.output import perform_shown
+from tierfs.cli.progress import perform_shown
 from tierfs.cli.session import Session
 from tierfs.names import printable
 
@@ -39,7 +39,7 @@ def offload(session: Session, path: str, no_wait: bool) -> None:
             number = request(store, OFFLOAD, name)
             session.done({"path": name, "request": number}, f"request {number}; see its progress: tierfs status")
             return
-        done = perform_shown(session, store, OFFLOAD, name, {}, "offloading")
+        done = perform_shown(session, store, OFFLOAD, name, {})
     if done.ledger_bytes:
         session.warn(f"{output.size(done.ledger_bytes)} of open ledgers stay on this disk alone until they are closed")
     session.done({"path": name, **asdict(done)}, _offloaded(name, done))
@@ -66,7 +66,7 @@ def evict(session: Session, path: str, force: bool, dry_run: bool) -> None:
 
     with session.open_store() as store:
         name = store.segment_of_path(path)
-        done = perform_shown(session, store, EVICT, name, flags({FORCE: force, DRY_RUN: dry_run}), "evicting")
+        done = perform_shown(session, store, EVICT, name, flags({FORCE: force, DRY_RUN: dry_run}))
     session.done({"path": name, "dry_run": dry_run, **asdict(done)}, _evicted(name, done, dry_run=dry_run))
 
 
@@ -92,7 +92,7 @@ def consolidate(session: Session, path: str, dry_run: bool) -> None:
 
     with session.open_store() as store:
         name = store.segment_of_path(path)
-        done = perform_shown(session, store, CONSOLIDATE, name, flags({DRY_RUN: dry_run}), "consolidating")
+        done = perform_shown(session, store, CONSOLIDATE, name, flags({DRY_RUN: dry_run}))
     session.done({"path": name, "dry_run": dry_run, **asdict(done)}, _consolidated(name, done, dry_run=dry_run))
 
 

@@ -11,9 +11,11 @@ import click
 from tierfs.cli import output
 from tierfs.cli.group import command
 from tierfs.cli.options import ask, yes_option
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
 from tierfs.names import join, printable, split
+from tierfs.parallel import doing
 from tierfs.types import EntryKind
 
 if TYPE_CHECKING:
@@ -46,14 +48,18 @@ def rm(session: Session, path: str, recursive: bool, now: bool, dry_run: bool, y
 
     with session.open_store() as store:
         name = join(split(store.segment_of_path(path)))
-        plan = _plan(store, name, recursive=recursive, now=now)
+        with progress_line(session) as show:
+            show(doing("counting what is below"))
+            plan = _plan(store, name, recursive=recursive, now=now)
         if dry_run:
             session.result(_data(name, plan, removed=False), f"would remove {_describe(name, plan)}")
             return
         if not yes:
             ask("rm", f"remove {_describe(name, plan)}?")
-        deletion = verbs.delete(store, name, recursive=recursive, now=now)
-        unpublished = verbs.settle(store)
+        with progress_line(session) as show:
+            show(doing("removing"))
+            deletion = verbs.delete(store, name, recursive=recursive, now=now, report=show)
+            unpublished = verbs.settle(store, show)
     session.note_unpublished(unpublished)
     way = f" with: tierfs restore {printable(name)}" if deletion.trash_due_ms else ""
     session.done(_data(name, deletion, removed=True), f"removed {_describe(name, deletion)}{way}")
@@ -105,12 +111,13 @@ def restore(session: Session, paths: tuple[str, ...], to: str | None, removal_id
 
     if len(paths) > 1 and (to is not None or removal_id is not None):
         raise InvalidRequest("--as and --id are for one name", remedy="restore one after the other")
-    with session.open_store() as store:
+    with session.open_store() as store, progress_line(session) as show:
+        show(doing("restoring"))
         done = [
             verbs.restore(store, join(split(store.segment_of_path(path))), to=to or "", removal_id=removal_id)
             for path in paths
         ]
-        unpublished = verbs.settle(store)
+        unpublished = verbs.settle(store, show)
     session.note_unpublished(unpublished)
     data = [{"restored_as": name, **removed_data(removed)} for name, removed in done]
     lines = [f"restored {printable(name)}: {_content(removed)}" for name, removed in done]

@@ -10,8 +10,10 @@ import click
 from tierfs.cli import output
 from tierfs.cli.group import command
 from tierfs.cli.options import Size, ask, yes_option
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.names import join, printable, split
+from tierfs.parallel import doing
 
 if TYPE_CHECKING:
     from tierfs.segments.concat import Concatenation
@@ -72,8 +74,10 @@ def concat(session: Session, target: str, source: str, yes: bool) -> None:
                 "concat",
                 f"append {size} of {printable(source)} to {printable(target)}, and remove {printable(source)}?",
             )
-        done = store.engine.concat(target, source)
-        unpublished = verbs.settle(store)
+        with progress_line(session) as show:
+            show(doing("joining chunks"))
+            done = store.engine.concat(target, source)
+            unpublished = verbs.settle(store, show)
     session.note_unpublished(unpublished)
     session.done(_concat_data(target, source, done), _describe_concat(target, source, done))
 
@@ -119,8 +123,10 @@ def truncate(session: Session, segment: str, before: int, dry_run: bool, yes: bo
             return
         if not yes:
             ask("truncate", _describe_truncate("drop", name, plan) + "?")
-        done = verbs.truncate_head(store, name, before)
-        unpublished = verbs.settle(store)
+        with progress_line(session) as show:
+            show(doing("dropping chunks"))
+            done = verbs.truncate_head(store, name, before, show)
+            unpublished = verbs.settle(store, show)
     session.note_unpublished(unpublished)
     session.done(_truncate_data(name, done, done=True), _describe_truncate("dropped", name, done))
 

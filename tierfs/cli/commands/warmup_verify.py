@@ -12,7 +12,7 @@ from tierfs import ranges
 from tierfs.cli import output
 from tierfs.cli.errors import Partial
 from tierfs.cli.group import command
-from tierfs.cli.output import progress_bar
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError
 from tierfs.names import printable
@@ -35,7 +35,7 @@ def warmup(session: Session, paths: tuple[str, ...]) -> None:
     from tierfs.app.fill_cache import warm_up
 
     done_bytes = 0
-    with session.open_store() as store, progress_bar(session, "warming up") as show:
+    with session.open_store() as store, progress_line(session) as show:
 
         def report(progress: Progress) -> None:
             nonlocal done_bytes
@@ -96,7 +96,7 @@ def verify(session: Session, path: str) -> None:
     from tierfs.app.fsck import verify as verify_below
 
     segments = damaged = read_bytes = 0
-    with session.open_store(looks=True) as store, progress_bar(session, "verifying") as show:
+    with session.open_store(looks=True) as store, progress_line(session) as show:
         for verified in verify_below(store, store.segment_of_path(path), show):
             segments, damaged, read_bytes = segments + 1, damaged + (not verified.ok), read_bytes + verified.bytes
             if session.json or not verified.ok or session.verbosity >= 0:

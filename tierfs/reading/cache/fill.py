@@ -52,6 +52,8 @@ class _FillPart:
     """The segment's offset of the first byte."""
     holder: ObjectRecord
     range: ByteRange
+    ends: bool
+    """Whether it is the last one of the wanted range."""
 
 
 class _Replaced(Exception):
@@ -136,7 +138,7 @@ class Warmer:
             while (part := self._next()) is not None:
                 with suppress(_Replaced):
                     self._fill(part, memory)
-                self._advance(part.range.length_bytes, part.name)
+                self._advance(part.range.length_bytes, part.name, part.ends)
                 self._start_workers()
         except _Stopped:
             return
@@ -237,5 +239,6 @@ def _parts(wanted: Iterable[WantedBytes]) -> Iterator[_FillPart]:
         at = one.held.start
         while at < one.held.end:
             end = min(one.held.end, at - at % PART_BYTES + PART_BYTES)
-            yield _FillPart(one.name, one.segment_id, one.start + at - one.held.start, one.holder, ByteRange(at, end))
+            start, span = one.start + at - one.held.start, ByteRange(at, end)
+            yield _FillPart(one.name, one.segment_id, start, one.holder, span, ends=end == one.held.end)
             at = end

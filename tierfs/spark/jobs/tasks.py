@@ -81,7 +81,10 @@ class Tasks:
         self._spark = spark
         self._show = show
         self._total_bytes = total_bytes
-        self._done: Accumulator[int] | None = spark.sparkContext.accumulator(0) if is_classic(spark) else None
+        classic = is_classic(spark)
+        self._done: Accumulator[int] | None = spark.sparkContext.accumulator(0) if classic else None
+        self._finished: Accumulator[int] | None = spark.sparkContext.accumulator(0) if classic else None
+        self._tasks = 0
 
     def run(self, work: Callable[[T, Counter], R], wanted: Sequence[T]) -> list[R]:
         """Return the results of `work` for each item, in order; `work` adds its finished bytes to the counter.
@@ -90,11 +93,12 @@ class Tasks:
         """
         if not wanted:
             return []
+        self._tasks += len(wanted)
         with self.watched(), explained():
-            if self._done is None:
+            if self._done is None or self._finished is None:
                 return self._run_rows(work, wanted)
             spread = self._spark.sparkContext.parallelize(wanted, len(wanted))
-            return list(spread.mapPartitions(partial(_each, work, self._done)).collect())
+            return list(spread.mapPartitions(partial(_each, work, self._done, self._finished)).collect())
 
     def _run_rows(self, work: Callable[[T, Counter], R], wanted: Sequence[T]) -> list[R]:
         """Run each task as the only row of a partition. Every executor gets all items, and unpickles its own."""
@@ -122,22 +126,25 @@ class Tasks:
             self._tell()
 
     def _tell(self) -> None:
-        if self._done is not None:
-            self._show(Progress(min(self._done.value, self._total_bytes), self._total_bytes, ""))
+        if self._done is not None and self._finished is not None:
+            done_bytes, done = min(self._done.value, self._total_bytes), min(self._finished.value, self._tasks)
+            self._show(Progress(done_bytes, self._total_bytes, "", done, self._tasks, "task"))
 
 
-def _each(work: Callable[[T, Counter], R], done: Counter, some: Iterable[T]) -> Iterator[R]:
+def _each(work: Callable[[T, Counter], R], done: Counter, finished: Counter, some: Iterable[T]) -> Iterator[R]:
     for one in some:
         try:
             yield work(one, done)
         except TierfsError as exc:
             raise TaskError(error_text(exc)) from None
+        finished.add(1)
 
 
 def _each_row(work: Callable[[T, Counter], R], wanted: Sequence[bytes], batches: Iterable[Any]) -> Iterator[Any]:
     for batch in batches:
         numbers = batch.column(0).to_pylist()
-        done = _each(work, _Uncounted(), (pickle.loads(wanted[number]) for number in numbers))
+        uncounted = _Uncounted()
+        done = _each(work, uncounted, uncounted, (pickle.loads(wanted[number]) for number in numbers))
         results = pa.array([pickle.dumps(one) for one in done], pa.binary())
         yield pa.RecordBatch.from_arrays([batch.column(0), results], ["number", "result"])
 
@@ -154,7 +161,7 @@ def stages_watched(spark: SparkSession, show: OnProgress, total_bytes: int) -> I
             tasks = sum(stage.numTasks for stage in stages if stage is not None)
             done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
             if tasks:
-                show(Progress(total_bytes * done // tasks, total_bytes, ""))
+                show(Progress(total_bytes * done // tasks, total_bytes, "", done, tasks, "task"))
 
     watcher = threading.Thread(target=look, name="tierfs-job-progress", daemon=True)
     watcher.start()
@@ -163,6 +170,7 @@ def stages_watched(spark: SparkSession, show: OnProgress, total_bytes: int) -> I
     finally:
         over.set()
         watcher.join()
+    show(Progress(total_bytes, total_bytes, "", noun="task"))
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
-from itertools import islice
+from itertools import chain, islice
 from uuid import UUID
 
 from tierfs import names, object_names, units
@@ -40,6 +40,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LEDGERS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction, batches
 from tierfs.names import printable
+from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.reading.entries import scan
 from tierfs.types import PayloadEncoding, SegmentId, SegmentKind, Tier
 
@@ -230,14 +231,16 @@ class EntryRows:
         self._storage = storage
         self._write = write
 
-    def restore_all(self) -> list[str]:
+    def restore_all(self, report: OnProgress = unseen) -> list[str]:
         """Restore the rows of every ledger that lacks them; return a line per ledger that failed."""
+        with self._metadata.read() as txn:
+            meter = Meter(report, total_items=txn.count(LEDGERS.name), noun="ledger")
 
         def ids(_: ReadTransaction, rows: list[tuple[bytes, LedgerRecord]]) -> list[SegmentId]:
             return [SegmentId(record.segment_id) for _, record in rows]
 
         some = batches(self._metadata.read, LEDGERS, _LEDGERS_TOGETHER, ids)
-        return [line for segment_ids in some for line in self.restore(segment_ids)]
+        return self.restore(meter.each(chain.from_iterable(some), "restoring rows of entries"))
 
     def restore(self, segment_ids: Iterable[SegmentId]) -> list[str]:
         """Restore the rows of some segments, as `restore_all`; skip those that are not ledgers or have all rows.

@@ -19,7 +19,7 @@ from tierfs.errors import Conflict, Fenced, NotFound, TierfsError
 from tierfs.metadata import directories
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
-from tierfs.parallel import OnProgress, Progress
+from tierfs.parallel import Meter, OnProgress
 from tierfs.segments import positions
 from tierfs.segments.positions import MemberLedger, Position
 from tierfs.tiering.ledgers.offload import LedgerOffloader
@@ -125,9 +125,10 @@ class ManagedOffload:
 
     def _carry_out(self, path: str, plan: _Plan, report: OnProgress) -> PrefixOffloaded:
         done = PrefixOffloaded(plan.first_unoffloaded, already_cold=plan.already_cold)
-        total, first_error = sum(member.segment.length for member in plan.ledgers), None
+        meter = Meter(report, sum(member.segment.length for member in plan.ledgers), len(plan.ledgers), "ledger")
+        first_error = None
         for member in plan.ledgers:
-            name = names.join((*names.split(path), member.segment.name))
+            name, size = names.join((*names.split(path), member.segment.name)), 0
             try:
                 size = self._offload(member.segment.id)
             except Fenced:
@@ -138,8 +139,9 @@ class ManagedOffload:
             except TierfsError as exc:
                 first_error = first_error or exc
                 continue
+            finally:
+                meter(size, name, 1)
             done = replace(done, ledgers=done.ledgers + 1, bytes=done.bytes + size)
-            report(Progress(done.bytes, total, name))
         if first_error is not None:
             raise first_error
         return done

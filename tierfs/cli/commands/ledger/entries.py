@@ -19,7 +19,7 @@ from tierfs.checksum import Buffer
 from tierfs.cli import output
 from tierfs.cli.group import command
 from tierfs.cli.options import Size, read_priority_option
-from tierfs.cli.output import progress_bar
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.ledger.messages import decode
@@ -192,13 +192,14 @@ def export(
 
     how = LedgerExport(block_size, magic_words(first_form), transform is not None)
     outcomes: list[Exported] = []
-    with session.open_store() as store, progress_bar(session, "exporting") as show:
-        meter = Meter(show)
+    with session.open_store() as store, progress_line(session) as show:
+        meter = Meter(show, noun="ledger")
         exporter = Exporter(store, directory, how, meter)
         closed = exporter.find(store.segment_of_path(path))
-        meter.total_bytes = sum(segment.length for _, segment in closed)
+        meter.total_bytes, meter.total_items = sum(segment.length for _, segment in closed), len(closed)
         for exported in exporter.export(closed):
             outcomes.append(exported)
+            meter(0, exported.segment, 1)
             if session.json or session.verbosity >= 0:
                 session.result(_exported_data(exported), _line(exported))
     if not session.json:
@@ -256,12 +257,13 @@ def verify(session: Session, path: str) -> None:
     from tierfs.app.ledger_verify import LedgerVerifier
 
     damaged = warned = count = 0
-    with session.open_store() as store, progress_bar(session, "verifying") as show:
-        meter = Meter(show)
+    with session.open_store() as store, progress_line(session) as show:
+        meter = Meter(show, noun="ledger")
         verifier = LedgerVerifier(store, meter)
         cold = verifier.find(store.segment_of_path(path))
-        meter.total_bytes = sum(segment.length for _, segment in cold)
+        meter.total_bytes, meter.total_items = sum(segment.length for _, segment in cold), len(cold)
         for ledger in verifier.run(cold):
+            meter(0, ledger.name, 1)
             count, damaged = count + 1, damaged + (ledger.error is not None)
             warned += ledger.error is None and ledger.warnings.count > 0
             if session.json or ledger.error is not None or session.verbosity >= 0:

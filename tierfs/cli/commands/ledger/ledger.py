@@ -14,12 +14,14 @@ from tierfs.cli import output
 from tierfs.cli.commands.rm_restore import now_option, removal_data, until
 from tierfs.cli.group import LazyGroup, command
 from tierfs.cli.options import ask, yes_option
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import entries as metadata_ledgers
 from tierfs.metadata.ledger_and_batch_records import OffloadProgress
 from tierfs.metadata.records import SegmentRecord
 from tierfs.names import printable
+from tierfs.parallel import Meter
 from tierfs.segments import ledgers
 from tierfs.segments.delete import Deletion
 from tierfs.segments.ledgers import Ledger
@@ -91,8 +93,9 @@ def ls(session: Session, path: str) -> None:
     """
     with session.open_store() as store:
         name = store.segment_of_path(path)
-        with store.metadata.read() as txn:
-            rows = list(ledgers.below(txn, name, held=store.is_held))
+        with progress_line(session) as show, store.metadata.read() as txn:
+            listed = ledgers.below(txn, name, held=store.is_held)
+            rows = list(Meter(show, noun="ledger").each(listed, lambda ledger: ledger.segment))
     # Print after releasing the snapshot: a pager may be slow.
     lines = [json.dumps(asdict(row)) for row in rows] if session.json else output.lines(map(_cells, rows), *_COLUMNS)
     for line in lines:
@@ -132,10 +135,13 @@ def delete(session: Session, segments: tuple[str, ...], now: bool, dry_run: bool
             return
         if not yes:
             ask("ledger delete", f"delete {_size_of(plan)}?")
-        for name in names:
-            due_ms = verbs.delete(store, name, recursive=False, now=now).trash_due_ms
-            plan = replace(plan, trash_due_ms=due_ms)
-        unpublished = verbs.settle(store)
+        with progress_line(session) as show:
+            meter = Meter(show, total_items=len(names), noun="ledger")
+            for name in names:
+                due_ms = verbs.delete(store, name, recursive=False, now=now).trash_due_ms
+                plan = replace(plan, trash_due_ms=due_ms)
+                meter(0, name, 1)
+            unpublished = verbs.settle(store, show)
     session.note_unpublished(unpublished)
     session.done(_removal(names, plan, removed=True), f"deleted {_size_of(plan)}{until(plan)}")
 

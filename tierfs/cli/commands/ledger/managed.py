@@ -13,9 +13,10 @@ from tierfs.cli import output
 from tierfs.cli.commands.rm_restore import now_option, removal_data, until
 from tierfs.cli.group import command
 from tierfs.cli.options import ask, yes_option
-from tierfs.cli.output import perform_shown
+from tierfs.cli.progress import perform_shown, progress_line
 from tierfs.cli.session import Session
 from tierfs.names import printable
+from tierfs.parallel import doing
 from tierfs.segments import managed_ledger as trimming
 from tierfs.segments import positions
 from tierfs.segments.delete import Deletion
@@ -43,7 +44,7 @@ def offload(session: Session, managed_ledger: str, before: str | None) -> None:
     options = {} if before is None else {BEFORE: str(Position.parse(before))}
     with session.open_store() as store:
         name = store.segment_of_path(managed_ledger)
-        done = perform_shown(session, store, OFFLOAD_PREFIX, name, options, "offloading")
+        done = perform_shown(session, store, OFFLOAD_PREFIX, name, options)
     session.done({"managed_ledger": name, **asdict(done)}, _offloaded(name, done))
 
 
@@ -131,8 +132,10 @@ def trim(session: Session, managed_ledger: str, before: str, now: bool, dry_run:
             return
         if plan.segments and not yes:
             ask("ledger trim", f"delete {_described(name, plan)}?")
-        done = verbs.trim_ledgers(store, name, position, now=now)
-        unpublished = verbs.settle(store)
+        with progress_line(session) as show:
+            show(doing("deleting ledgers"))
+            done = verbs.trim_ledgers(store, name, position, now=now, report=show)
+            unpublished = verbs.settle(store, show)
     session.note_unpublished(unpublished)
     session.done(_trimmed(name, done, removed=True), f"deleted {_described(name, done)}{until(done)}")
 

@@ -20,6 +20,7 @@ from tierfs.cli.commands.pipeline.pipeline import (
     running,
 )
 from tierfs.cli.group import command
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
@@ -273,8 +274,8 @@ def report(
     from tierfs.spark.jobs.report import html, result_of
 
     prices = Prices(gib_month, thousand_gets, thousand_puts)
-    with session.open_store() as store:
-        facts = make_report(store, store.segment_of_path(path), depth=depth, prices=prices)
+    with session.open_store() as store, progress_line(session) as show:
+        facts = make_report(store, store.segment_of_path(path), depth=depth, prices=prices, show=show)
     result = result_of(facts)
     if output is not None and output.suffix == _HTML:
         output.write_text(html(facts, format.clock_time(facts.at_ms)))

@@ -14,10 +14,10 @@ import click
 from tierfs.app.store import Store
 from tierfs.cli import output
 from tierfs.cli.group import LazyGroup
-from tierfs.cli.output import progress_bar
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import NORMAL, Session
 from tierfs.errors import InvalidRequest, NotFound
-from tierfs.parallel import OnProgress, Progress
+from tierfs.parallel import OnProgress, doing
 
 if TYPE_CHECKING:
     from tierfs.spark.jobs.session import JobSession
@@ -110,8 +110,8 @@ def running(session: Session, name: str, options: JobOptions) -> Iterator[tuple[
     require_spark()
     from tierfs.spark.jobs.session import job_session
 
-    with session.open_store() as store, progress_bar(session, name) as show:
-        show(Progress(0, 0, "starting Spark"))
+    with session.open_store() as store, progress_line(session) as show:
+        show(doing("starting Spark"))
         quiet = session.verbosity <= NORMAL
         with job_session(name, options.master, options.settings, quiet=quiet) as spark:
             yield spark, store, show
