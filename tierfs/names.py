@@ -37,7 +37,7 @@ TRASH_PREFIX = ".tierfs-trash-"
 
 _HIDDEN_PREFIXES = (REMOVED_PREFIX, TRASH_PREFIX)
 
-_HADOOP_HIDDEN = ("_", ".")
+_HADOOP_UNFINISHED = "._COPYING_"
 _HADOOP_SPECIAL = frozenset(":*?{}[]\\")
 _BIDIRECTIONAL = frozenset("\u200e\u200f\u061c" + "".join(map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A)])))
 _FORBIDDEN = re.compile(f"[/\x00-\x1f\x7f-\x9f{''.join(sorted(_BIDIRECTIONAL))}]")
@@ -108,11 +108,21 @@ def join(parts: tuple[str, ...]) -> str:
     return "/".join(parts)
 
 
+def is_hadoop_hidden(part: str) -> bool:
+    """Return whether Hadoop and Spark leave out a component of a name when they list files."""
+    begins = part.startswith(".") or (part.startswith("_") and "=" not in part)  # _a=1 is a partition's directory
+    return begins or part.endswith(_HADOOP_UNFINISHED)
+
+
+def _hiding(part: str) -> str:
+    return f"ends with {_HADOOP_UNFINISHED!r}" if part.endswith(_HADOOP_UNFINISHED) else f"begins with {part[0]!r}"
+
+
 def hadoop_warning(name: str) -> str | None:
     """Return why Hadoop and Spark cannot read a segment of this name by path, or None when they can."""
     for part in name.split("/"):
-        if part.startswith(_HADOOP_HIDDEN):
-            return f"Hadoop and Spark skip {printable(part)}: it begins with {part[0]!r}"
+        if is_hadoop_hidden(part):
+            return f"Hadoop and Spark skip {printable(part)}: it {_hiding(part)}"
         special = sorted(_HADOOP_SPECIAL.intersection(part))
         if special:
             return f"Hadoop and Spark cannot name {printable(part)}: it holds {special[0]!r}"

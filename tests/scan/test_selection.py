@@ -11,15 +11,31 @@ from tests.mount.conftest import append
 from tests.scan.scanning import store_of
 from tierfs.app import store as app
 from tierfs.errors import InvalidRequest, NotDirectory, NotFound
-from tierfs.scan.selection import Selection, select
+from tierfs.metadata import directories
+from tierfs.metadata.directories import Entry
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.scan import globs
+from tierfs.scan.partition_directories import parse_conditions
+from tierfs.scan.selection import Selection, explain_nothing, select
+from tierfs.types import DirectoryId
 
+PARTS = (
+    "part/day=2031-01-30/hour=7/a",
+    "part/day=2031-01-30/hour=10/b",
+    "part/day=2031-01-31/hour=7/sub/c",
+    "part/day=__HIVE_DEFAULT_PARTITION__/hour=8/d",
+    "part/other/e",
+    "part/top",
+)
+ODD = ("odd/[a]*", "odd/[b]x", "odd/a,b", "odd/a\\b", "odd/{x}")
+HIDDEN = ("hidden/.x", "hidden/_d/x", "hidden/_e=1/x", "hidden/_x", "hidden/x", "hidden/x._COPYING_")
 NAMES = ("logs/2031-01-30", "logs/2031-01-31", "logs/2031-02-01", "logs/old/2030", "logs/old/_x", "top")
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[app.Store]:
     with store_of(tmp_path_factory.mktemp("selection") / "store") as opened:
-        for name in NAMES:
+        for name in (*NAMES, *PARTS, *ODD, *HIDDEN):
             append(opened, name, b"x")
         yield opened
 
@@ -33,7 +49,7 @@ def test_segments_and_directories(store: app.Store) -> None:
     assert selected(store, "top") == ["top"]
     assert selected(store, "/logs/") == list(NAMES[:3])
     assert selected(store, "") == ["top"]
-    assert selected(store, "", recursive=True) == list(NAMES)
+    assert selected(store, "", recursive=True) == sorted((*NAMES, *PARTS, *ODD, *HIDDEN))
     assert selected(store, "logs", "logs/2031-01-30") == list(NAMES[:3]), "each once"
 
 
@@ -76,6 +92,120 @@ def test_what_leads_nowhere_is_an_error(store: app.Store) -> None:
         selected(store, "logs/{a")
     with pytest.raises(InvalidRequest, match="stands for more than 1000 patterns"):
         selected(store, "{a,b,c,d}" * 6)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("odd/\\[a\\]\\*", ODD[:1]),
+        ("odd/\\[*", ODD[:2]),
+        ("odd/[\\[]b\\]*", ODD[1:2]),
+        ("odd/{a\\,b,\\[b]x}", ODD[1:3]),
+        ("odd/a\\\\b", ODD[3:4]),
+        ("odd/\\{x\\}", ODD[4:]),
+        ("\\o\\dd/a,b", ODD[2:3]),
+    ],
+)
+def test_a_backslash_takes_the_next_character_as_it_is(store: app.Store, path: str, found: tuple[str, ...]) -> None:
+    assert sorted(selected(store, path)) == list(found)
+    assert all(Selection((path,)).selects(name) == (name in found) for name in ODD)
+
+
+def test_an_escaped_name_means_itself(store: app.Store) -> None:
+    for name in ODD:
+        assert selected(store, globs.escaped(name)) == [name]
+        assert selected(store, "odd", name_glob=globs.escaped(name[4:])) == [name]
+    with pytest.raises(InvalidRequest, match="ends with a backslash that escapes nothing"):
+        selected(store, "odd/a\\")
+
+
+def test_directories_of_partitions_are_read_with_their_table(store: app.Store) -> None:
+    assert selected(store, "part") == [*PARTS[1::-1], *PARTS[2:4], PARTS[5]]
+    assert selected(store, "part/day=2031-01-30") == list(PARTS[1::-1])
+    for name in PARTS:
+        assert Selection(("part",)).selects(name) == (name != "part/other/e"), name
+
+
+@pytest.mark.parametrize(
+    ("conditions", "found"),
+    [
+        ("day >= '2031-01-31'", PARTS[2:3]),
+        ("day < '2031-01-31' AND hour > 8", PARTS[1:2]),
+        ("hour > '8'", PARTS[1:2]),
+        ("HOUR = 07", (PARTS[0], PARTS[2])),
+        ("hour in (8, '10')", (PARTS[1], PARTS[3])),
+        ("hour not in (7, 10)", PARTS[3:4]),
+        ("`hour` BETWEEN 8 AND 10 and day is not null", PARTS[1:2]),
+        ("day IS NULL and hour = 8", PARTS[3:4]),
+        ("day is null", (PARTS[3], PARTS[5])),
+        ("day <> '2031-01-30'", PARTS[2:3]),
+        ("day == 'it''s'", ()),
+    ],
+)
+def test_conditions_choose_directories(store: app.Store, conditions: str, found: tuple[str, ...]) -> None:
+    chosen = parse_conditions(conditions)
+    assert sorted(selected(store, "part", conditions=chosen)) == sorted(found)
+    assert sorted(selected(store, "part/*", recursive=True, conditions=chosen)) == sorted(
+        found if "is null" not in conditions.lower() or "hour" in conditions.lower() else (*found, "part/other/e")
+    )
+    assert sorted(name for name in PARTS if Selection(("part",), conditions=chosen).selects(name)) == sorted(found)
+
+
+@pytest.mark.parametrize(
+    "conditions", ["", " ", "day", "day =", "day = x", "day = 1 OR day = 2", "day ~ 1", "day in ()"]
+)
+def test_conditions_that_are_none(conditions: str) -> None:
+    with pytest.raises(InvalidRequest, match="the option partitionFilter is"):
+        parse_conditions(conditions)
+
+
+def test_directories_that_conditions_exclude_are_not_listed(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    listed: list[int] = []
+    entries = directories.entries
+
+    def listing(txn: ReadTransaction, parent_id: DirectoryId) -> Iterator[Entry]:
+        listed.append(parent_id)
+        return entries(txn, parent_id)
+
+    monkeypatch.setattr(directories, "entries", listing)
+    selected(store, "part")
+    everything = len(listed)
+    listed.clear()
+    selected(store, "part", conditions=parse_conditions("day = '2031-01-31'"))
+    assert (everything, len(listed)) == (9, 4), "part, the day, its hour, and the directory below it"
+
+
+def test_hidden_names_are_read_unless_they_are_to_be_skipped(store: app.Store) -> None:
+    assert selected(store, "hidden", recursive=True) == list(HIDDEN)
+    assert selected(store, "hidden", recursive=True, skips_hidden=True) == ["hidden/_e=1/x", "hidden/x"]
+    assert selected(store, "hidden/_x", skips_hidden=True) == []
+    kept = Selection(("hidden",), recursive=True, skips_hidden=True)
+    assert [name for name in HIDDEN if kept.selects(name)] == ["hidden/_e=1/x", "hidden/x"]
+
+
+@pytest.mark.parametrize(
+    ("path", "conditions", "message"),
+    [
+        ("", "", "/ holds no segments"),
+        ("log*", "dya = 1", ""),
+        ("part", "dya = '2031-01-30'", "no directory is named dya=…, as partitionFilter wants"),
+        ("part", "day = '2032-01-30'", ""),
+    ],
+)
+def test_nothing_is_explained(tmp_path: Path, store: app.Store, path: str, conditions: str, message: str) -> None:
+    selection = Selection((path,), conditions=parse_conditions(conditions) if conditions else ())
+    if path == "":
+        with store_of(tmp_path / "store") as only_directories:
+            append(only_directories, "d/s", b"x")
+            with only_directories.metadata.read() as txn, pytest.raises(InvalidRequest, match=message):
+                explain_nothing(txn, selection)
+        return
+    with store.metadata.read() as txn:
+        if message:
+            with pytest.raises(InvalidRequest, match=message):
+                explain_nothing(txn, selection)
+        else:
+            explain_nothing(txn, selection)
 
 
 def test_an_empty_directory_is_empty(tmp_path: Path) -> None:

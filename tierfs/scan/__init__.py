@@ -12,6 +12,7 @@ __all__ = [
     "fetching",
     "line_format",
     "lines",
+    "partition_directories",
     "planning",
     "scrubbing",
     "selection",

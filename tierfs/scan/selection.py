@@ -1,6 +1,7 @@
 """Selects the segments of a scan: paths, directories and globs of names, and filters by name and time.
 
-Names follow Spark's options: a directory means the segments in it, with `recursive` all below it.
+Names follow Spark's options: a directory means the segments in it and those below its directories `column=value`, with
+`recursive` all below it.
 
 A pinned snapshot: the segments of a scan as one transaction sees them, each with its end and its extents.
 
@@ -9,11 +10,9 @@ Bytes appended later are not read, however often the scan runs; so retries and l
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from fnmatch import translate
 
 from tierfs import names
 from tierfs.config import ColdSettings
@@ -26,14 +25,18 @@ from tierfs.metadata.tables import LOCATIONS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.precedence import Effective
+from tierfs.scan import globs
 from tierfs.scan.extents import Extent, Place, extents_of
 from tierfs.scan.fetching import ScannedLedger
+from tierfs.scan.partition_directories import (
+    PartitionCondition,
+    admits,
+    partition_value,
+    partition_values,
+    value_of,
+)
 from tierfs.setup.connect import require_allowed
-from tierfs.types import ROOT_DIRECTORY, ByteRange, DirectoryId, EntryKind, ReadPriority, SegmentId, SegmentKind
-
-_GLOB = frozenset("*?[{")
-_BRACES = re.compile(r"\{([^{}]*)\}")
-_MOST_BRACES = 1000
+from tierfs.types import ROOT_DIRECTORY, ByteRange, DirectoryId, EntryKind, ReadPriority, SegmentKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,26 +49,48 @@ class Selection:
     """Of the last component, like Spark's pathGlobFilter."""
     modified_after_ms: int | None = None
     modified_before_ms: int | None = None
+    conditions: tuple[PartitionCondition, ...] = ()
+    """On the columns of directories."""
+    skips_hidden: bool = False
+    """Whether names that Hadoop hides are left out."""
 
     def selects(self, name: str) -> bool:
         """Return whether a segment of this full name would be selected, whether or not it exists."""
         parts = names.split(name)
-        for pattern in (pattern for path in self.paths for pattern in _expanded(path)):
+        for pattern in (pattern for path in self.paths for pattern in globs.expanded(globs.masked(path))):
             wanted = [part for part in pattern.split("/") if part]
-            below = len(parts) - len(wanted)
-            if below < 0 or (below > 1 and not self.recursive):
+            below = parts[len(wanted) : -1]
+            if len(parts) < len(wanted) or not (self.recursive or not below or partition_value(below[0])):
                 continue
-            if all(_matcher(glob).match(part) for glob, part in zip(wanted, parts, strict=False)):
-                return self.name_glob is None or _matcher(self.name_glob).match(parts[-1]) is not None
+            if all(globs.matcher(glob).match(part) for glob, part in zip(wanted, parts, strict=False)):
+                return self.takes(name) and not any(map(self._hides, below))
         return False
 
-    def accepts(self, path: str, segment: SegmentRecord) -> bool:
-        """Return whether the filters accept a segment."""
-        if self.name_glob is not None and not _matcher(self.name_glob).match(path.rpartition("/")[2]):
+    def takes(self, name: str) -> bool:
+        """Return whether the filters accept a segment's full name."""
+        directory, _, last = name.rpartition("/")
+        if self._hides(last):
             return False
+        if self.name_glob is not None and not globs.matcher(globs.masked(self.name_glob)).match(last):
+            return False
+        return all(condition.holds(value_of(directory, condition.column)) for condition in self.conditions)
+
+    def takes_record(self, segment: SegmentRecord) -> bool:
+        """Return whether the filters by time accept a segment."""
         if self.modified_after_ms is not None and segment.modified_ms <= self.modified_after_ms:
             return False
         return self.modified_before_ms is None or segment.modified_ms < self.modified_before_ms
+
+    def enters(self, directory: str, *, deep: bool) -> bool:
+        """Return whether segments in a directory of this name are read along with those around it.
+
+        `deep`: it lies below a directory that was entered. One named `column=value` is part of its table.
+        """
+        wanted = deep or self.recursive or partition_value(directory) is not None
+        return wanted and not self._hides(directory) and admits(self.conditions, directory)
+
+    def _hides(self, component: str) -> bool:
+        return self.skips_hidden and names.is_hadoop_hidden(component)
 
 
 def select(txn: ReadTransaction, selection: Selection) -> Iterator[tuple[str, SegmentRecord]]:
@@ -73,24 +98,90 @@ def select(txn: ReadTransaction, selection: Selection) -> Iterator[tuple[str, Se
 
     Raises NotFound for a path that leads nowhere, and for a glob that matches nothing.
     """
+    for name, entry in selected_names(txn, selection):
+        segment = txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {printable(name)}")
+        if selection.takes_record(segment):
+            yield name, segment
+
+
+def selected_names(txn: ReadTransaction, selection: Selection) -> Iterator[tuple[str, Entry]]:
+    """Return full names and entries of the segments that `select` chooses from by time, without reading them."""
     seen: set[int] = set()
     for path in selection.paths:
-        for name, entry in _matches(txn, path):
-            for full_name, segment in _below(txn, entry, name, recursive=selection.recursive):
-                if segment.id not in seen and selection.accepts(full_name, segment):
+        for root, entry in _matches(txn, path):
+            for name, segment in _below(txn, selection, entry, root):
+                if segment.id not in seen and selection.takes(name):
                     seen.add(segment.id)
-                    yield full_name, segment
+                    yield name, segment
+
+
+def table_directories(txn: ReadTransaction, selection: Selection, base: str | None) -> set[str]:
+    """Return the directories of the segments that `selected_names` has, by their names below `base`.
+
+    Without `base` names are below each path: a path of a segment has no directory then. Raises InvalidRequest if a path
+    is not below `base`, and what `select` raises.
+    """
+    found: set[str] = set()
+    for path in selection.paths:
+        for root, entry in _matches(txn, path):
+            top = root if base is None else base
+            if base and root != base and not root.startswith(f"{base}/"):
+                raise InvalidRequest(
+                    f"basePath is {printable(base)}, and {printable(root) or '/'} is not below it",
+                    remedy="name the directory that holds the table's first column=value directories",
+                )
+            for name, _ in _below(txn, selection, entry, root):
+                if selection.takes(name):
+                    found.add(name.rpartition("/")[0][len(top) :].lstrip("/"))
+    return found
+
+
+def explain_nothing(txn: ReadTransaction, selection: Selection) -> None:
+    """Raise InvalidRequest if a selection has no segments for a reason that its user hardly wants.
+
+    Conditions name a column that no directory has, or the paths hold only directories that are not entered.
+    """
+    everything = selected_names(txn, replace(selection, conditions=()))
+    columns = {column for name, _ in everything for column, _ in partition_values(name.rpartition("/")[0])}
+    known = {column.lower() for column in columns}
+    unknown = next((one.column for one in selection.conditions if one.column not in known), None)
+    if unknown is not None and known:
+        raise InvalidRequest(
+            f"no directory is named {printable(unknown)}=…, as partitionFilter wants",
+            remedy=f"the columns of directories are {', '.join(map(printable, sorted(columns)))}",
+        )
+    roots = [match for path in selection.paths for match in _matches(txn, path)]
+    below = [_only_directories(txn, entry) for _, entry in roots]
+    if all(below) and not selection.recursive:
+        raise InvalidRequest(
+            f"{printable(roots[0][0]) or '/'} holds no segments, only directories such as {printable(below[0])}",
+            remedy="set recursiveFileLookup to true, or name the directories, also by a glob: DIRECTORY/*",
+        )
+
+
+def _only_directories(txn: ReadTransaction, entry: Entry) -> str:
+    """Return the first name in a directory that holds directories, and nothing else that a read takes; else nothing."""
+    if entry.kind is EntryKind.SEGMENT:
+        return ""
+    first = ""
+    for child in directories.entries(txn, DirectoryId(entry.id)):
+        if child.kind is EntryKind.SEGMENT or partition_value(child.name) is not None:
+            return ""
+        first = first or child.name
+    return first
 
 
 def _matches(txn: ReadTransaction, path: str) -> list[tuple[str, Entry]]:
-    if not _GLOB.intersection(path):
-        entry = directories.find(txn, path)
+    pattern = globs.masked(path)
+    if not globs.is_glob(pattern):
+        name = globs.unmasked(pattern)
+        entry = directories.find(txn, name)
         if entry is None:
-            raise NotFound(f"{names.printable(path)} does not exist in the store", remedy="look with: tierfs ls")
-        return [(names.join(names.split(path)), entry)]
-    found = [match for pattern in _expanded(path) for match in _walk(txn, pattern)]
+            raise NotFound(f"{printable(name)} does not exist in the store", remedy="look with: tierfs ls")
+        return [(names.join(names.split(name)), entry)]
+    found = [match for one in globs.expanded(pattern) for match in _walk(txn, one)]
     if not found:
-        raise NotFound(f"nothing in the store matches {names.printable(path)}", remedy="look with: tierfs ls")
+        raise NotFound(f"nothing in the store matches {printable(path)}", remedy="look with: tierfs ls")
     return found
 
 
@@ -105,49 +196,30 @@ def _walk(txn: ReadTransaction, pattern: str) -> Iterator[tuple[str, Entry]]:
 def _children(txn: ReadTransaction, path: str, entry: Entry, part: str) -> Iterator[tuple[str, Entry]]:
     if entry.kind is not EntryKind.DIRECTORY:
         return
-    if not _GLOB.intersection(part):
-        child = directories.lookup(txn, DirectoryId(entry.id), part)
-        if child is not None and not directories.is_removed(entry.id, part):
-            yield _joined(path, part), child
+    if not globs.is_glob(part):
+        name = globs.unmasked(part)
+        child = directories.lookup(txn, DirectoryId(entry.id), name)
+        if child is not None and not directories.is_removed(entry.id, name):
+            yield _joined(path, name), child
         return
-    matcher = _matcher(part)
+    matcher = globs.matcher(part)
     for child in directories.entries(txn, DirectoryId(entry.id)):
         if matcher.match(child.name):
             yield _joined(path, child.name), child
 
 
-def _below(txn: ReadTransaction, entry: Entry, path: str, *, recursive: bool) -> Iterator[tuple[str, SegmentRecord]]:
-    if entry.kind is EntryKind.SEGMENT or recursive:
-        yield from directories.segments_below(txn, entry, path)
+def _below(
+    txn: ReadTransaction, selection: Selection, entry: Entry, path: str, *, deep: bool = False
+) -> Iterator[tuple[str, Entry]]:
+    """Yield a segment, or those in a directory and in the directories below that the selection enters."""
+    if entry.kind is EntryKind.SEGMENT:
+        yield path, entry
         return
     for child in directories.entries(txn, DirectoryId(entry.id)):
         if child.kind is EntryKind.SEGMENT:
-            record = txn.must_get(SEGMENTS, tables.u64(SegmentId(child.id)), f"segment {names.printable(child.name)}")
-            yield _joined(path, child.name), record
-
-
-def _expanded(pattern: str) -> list[str]:
-    """Return a pattern without braces for each alternative. Raises InvalidRequest for too many."""
-    patterns = [pattern]
-    while any("{" in pattern_ for pattern_ in patterns):
-        grown: list[str] = []
-        for pattern_ in patterns:
-            braces = _BRACES.search(pattern_)
-            if braces is None:
-                if "{" in pattern_:
-                    raise InvalidRequest(f"{names.printable(pattern)}: a brace is not closed")
-                grown.append(pattern_)
-                continue
-            grown += [pattern_[: braces.start()] + part + pattern_[braces.end() :] for part in braces[1].split(",")]
-        if len(grown) > _MOST_BRACES:
-            raise InvalidRequest(f"{names.printable(pattern)} stands for more than {_MOST_BRACES} patterns")
-        patterns = grown
-    return patterns
-
-
-def _matcher(pattern: str) -> re.Pattern[str]:
-    """Return the matcher of a glob of one component; `[!a]` and Hadoop's `[^a]` mean the same."""
-    return re.compile("|".join(translate(one.replace("[^", "[!")) for one in _expanded(pattern)))
+            yield _joined(path, child.name), child
+        elif selection.enters(child.name, deep=deep):
+            yield from _below(txn, selection, child, _joined(path, child.name), deep=True)
 
 
 def _joined(path: str, name: str) -> str:
@@ -181,6 +253,8 @@ class PinnedSegment:
     ledger: ScannedLedger | None = None
     part: ByteRange | None = None
     """Stretch whose records are read; None for the whole range."""
+    facts: tuple[object, ...] = ()
+    """Values of the record that rows have."""
 
     @property
     def owned(self) -> ByteRange:
