@@ -206,6 +206,20 @@ def test_segments_that_appeared_first_come_first() -> None:
     assert len(one.open) == 2, "only the one that the limit ends in has begun besides"
 
 
+@pytest.mark.parametrize(("limit", "batches"), [(1, [1, 1, 1]), (2, [2, 1]), (3, [3]), (4, [3])])
+def test_a_batch_has_bytes_of_so_many_segments(limit: int, batches: list[int]) -> None:
+    world = World()
+    for data in (b"", b"half a line", b"a\n", b"b\n", b"c\n"):
+        world.create()
+        world.data[1000 - world.ticks] = data
+    world.seal(0)
+    offset, counts = START, []
+    while (end := advance(offset, world.listed(), world.cutter(), None, limit)) != offset:
+        counts.append(len(world.between(offset, end)))
+        offset = end
+    assert [count for count in counts if count] == batches
+
+
 def test_empty_segments_make_no_batch() -> None:
     world = World()
     world.create()

@@ -257,8 +257,10 @@ class Stream:
         with self._metadata.read() as txn:
             self._frozen = {one.segment_id: one for one in self._listing.at(txn, self.earliest())}
 
-    def next_offset(self, start: StreamOffset, limit_bytes: int | None) -> StreamOffset:
-        """Return the offset after the next batch, of at most `limit_bytes` or one record; `start` if there is none.
+    def next_offset(
+        self, start: StreamOffset, limit_bytes: int | None, limit_segments: int | None = None
+    ) -> StreamOffset:
+        """Return the offset after the next batch, within the limits or of one record; `start` if there is none.
 
         Raises DataLoss if something not yet read is gone, and what reading raises.
         """
@@ -272,7 +274,7 @@ class Stream:
             self._report(lost)
             if self._frozen is not None:
                 listed = tuple(self._as_frozen(listed, self._frozen))
-            end = advance(begin, listed, self._cutter(txn, reader), limit_bytes)
+            end = advance(begin, listed, self._cutter(txn, reader), limit_bytes, limit_segments)
             self._idle = (txn.id, start) if end == start else None
             return end
 

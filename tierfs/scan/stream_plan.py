@@ -169,16 +169,21 @@ class StreamStretch:
 
 
 def advance(
-    start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cutter, limit_bytes: int | None
+    start: StreamOffset,
+    listed: Sequence[ListedSegment],
+    cutter: Cutter,
+    limit_bytes: int | None,
+    limit_segments: int | None = None,
 ) -> StreamOffset:
     """Return the offset after the next batch; `start` itself if there is nothing to read and nothing ended.
 
     The segments that appeared first are first. A limit smaller than a record still lets one through.
+    `limit_segments`: segments of which a batch has bytes.
     """
     step = _Step(start)
     for one in sorted(unfinished(start, listed), key=lambda one: one.birth):
         budget = None if limit_bytes is None else limit_bytes - step.size_bytes
-        if budget is not None and budget <= 0:
+        if (budget is not None and budget <= 0) or step.segments == limit_segments:
             break
         position = start.open.get(one.segment_id, one.start)
         has_more = one.end > position
@@ -348,12 +353,15 @@ class _Step:
         self._done = start.done
         self._sealed_ms = start.sealed_ms
         self.size_bytes = 0
+        self.segments = 0
+        """Those of which something was read."""
         self.changed = False
         """Whether something was read, or ended: empty segments alone are no reason for a batch."""
 
     def take(self, one: ListedSegment, position: int, cut: Cut) -> None:
         """Advance through a segment up to a cut."""
         self.size_bytes += cut.size_bytes
+        self.segments += cut.end > position
         self._done = max(self._done, one.birth)
         self.changed = self.changed or cut.end > position or one.complete
         if one.complete and cut.end >= one.length:
