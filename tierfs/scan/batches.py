@@ -73,6 +73,15 @@ def _lengths(strings: Any) -> Any:
     return np.frombuffer(lengths.buffers()[1], np.int32, len(lengths), 4 * lengths.offset).astype(np.int64)
 
 
+def one_line(data: bytes, offset: int) -> Lines:
+    """Return all of `data` as one line, which begins at an offset of its segment."""
+    return Lines(_one_string(memoryview(data)), int64s([offset]))
+
+
+def _one_string(data: memoryview) -> Any:
+    return pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(data)], np.int32)), pa.py_buffer(data))
+
+
 def _pattern(data: bytes, separator: Separator) -> tuple[bytes, bytes]:
     """Return the pattern and the bytes to split, with a single kind of separator if `data` has several."""
     if separator.text is not None:
@@ -88,8 +97,7 @@ def _pattern(data: bytes, separator: Separator) -> tuple[bytes, bytes]:
 def _split(text: bytes, pattern: bytes, *, ended: bool) -> Any:
     """Return all lines; no line follows a pattern at the end."""
     whole = memoryview(text)[: -len(pattern)] if ended else memoryview(text)
-    one = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, len(whole)], np.int32)), pa.py_buffer(whole))
-    return pc.split_pattern(one, pattern).flatten()
+    return pc.split_pattern(_one_string(whole), pattern).flatten()
 
 
 def _starts_of_any(data: bytes, *, ended: bool) -> Any:

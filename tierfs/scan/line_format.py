@@ -119,9 +119,13 @@ class LineFormat:
     encoding: str = UTF_8
     mode: Mode = Mode.PERMISSIVE
     max_line_bytes: int = 16 * MIB
+    whole: bool = False
+    """Whether a segment is one line, whatever ends it holds."""
 
     @property
     def reach(self) -> Reach:
         """The bytes a part needs beside its own."""
+        if self.whole:
+            return Reach(splits=False)
         before = self.separator.before_bytes
         return Reach(before, self.max_line_bytes + BLOCK_BYTES, self.separator.may_be_split)

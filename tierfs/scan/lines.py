@@ -14,7 +14,7 @@ from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.names import printable
 from tierfs.scan import batches
 from tierfs.scan.batches import Lines
-from tierfs.scan.extents import clip
+from tierfs.scan.extents import Extent, clip
 from tierfs.scan.fetching import ScanFetcher, WantedRequest
 from tierfs.scan.line_format import BLOCK_BYTES, UTF_8, LineFormat, Mode
 from tierfs.scan.planning import Part, Partition
@@ -49,6 +49,16 @@ def read_lines(
         yield from ((number, lines) for lines in _behind(fetcher, number, reader))
 
 
+def read_whole(fetcher: ScanFetcher, partition: Partition, form: LineFormat) -> Iterator[tuple[int, Lines]]:
+    """Yield each segment of a partition as one line. Raises what `read_lines` raises."""
+    readers = [_PartReader(part, form, with_offsets=True) for part in partition.parts]
+    wanted = (
+        WantedRequest(number, extent) for number, reader in enumerate(readers) for extent in reader.whole_extents()
+    )
+    for number, pieces in groupby(fetcher.pieces(wanted), key=attrgetter("owner")):
+        yield number, readers[number].whole(b"".join(bytes(piece.view) for piece in pieces))
+
+
 def _behind(fetcher: ScanFetcher, number: int, reader: _PartReader) -> Iterator[Lines]:
     """Yield the rest of the last line."""
     size_bytes = _FIRST_BEHIND_BYTES
@@ -81,6 +91,15 @@ class _PartReader:
     def behind(self, size_bytes: int) -> ByteRange:
         """Return the range of the next bytes that are needed."""
         return ByteRange(self._read, min(self._read + size_bytes, self.part.pinned.end))
+
+    def whole_extents(self) -> tuple[Extent, ...]:
+        """Return the extents of the part, which is no longer than a line may be."""
+        self._require_short(self.part.owned.length_bytes, self.part.owned.start)
+        return clip(self.part.extents, self.part.owned)
+
+    def whole(self, data: bytes) -> Lines:
+        """Return all bytes of the part as one line."""
+        return self._in_encoding(batches.one_line(data, self.part.owned.start))
 
     def feed(self, view: bytes | memoryview) -> Iterator[Lines]:
         """Take the next bytes and yield the lines that are now complete. Keeps nothing of `view`."""
