@@ -170,7 +170,7 @@ def test_ten_thousand_small_segments(store: store.Store, cluster_spark: SparkSes
 
 
 def test_an_empty_store(store: store.Store, cluster_spark: SparkSession) -> None:
-    assert frame(cluster_spark, store.path, "").count() == 0
+    assert frame(cluster_spark, store.path, "/").count() == 0
     append(store, "empty", b"", seal=True)
     assert frame(cluster_spark, store.path, "empty").collect() == []
 
@@ -195,7 +195,7 @@ ERRORS: dict[str, tuple[dict[str, str], str]] = {
 def test_bad_input_is_one_clear_line(name: str, filled: store.Store, cluster_spark: SparkSession) -> None:
     options, message = ERRORS[name]
     with pytest.raises(PySparkException) as caught:
-        frame(cluster_spark, **{"store": str(filled.path), **options}).count()  # type: ignore[arg-type]
+        frame(cluster_spark, **{"store": str(filled.path), "path": "/", **options}).count()  # type: ignore[arg-type]
     lines = [line for line in str(caught.value).splitlines() if "TierfsException: " in line]
     assert len(lines) == 1, str(caught.value)
     assert re.search(message, lines[0])

@@ -27,8 +27,9 @@ from tierfs.app import store as app
 from tierfs.errors import InvalidRequest
 from tierfs.segments import ledgers
 from tierfs.setup.create import ColdChoice, init_store
+from tierfs.spark.columns import full_schema
 from tierfs.spark.options import StreamOptions
-from tierfs.spark.row_types import RowType, default_schema
+from tierfs.spark.row_types import RowType
 from tierfs.spark.stream_reader import TierfsStreamReader
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420, method="thread")]
@@ -216,7 +217,7 @@ def test_tasks_need_no_store(store: app.Store) -> None:
     append(store, "logs/a", b"one\ntwo\n", seal=True)
     verbs.offload(store)
     options = {"path": f"tierfs://{store.path}/logs", "tail": "cold-only"}
-    reader = TierfsStreamReader(options, default_schema(RowType.LINES))
+    reader = TierfsStreamReader(options, full_schema(RowType.LINES, {}))
     offset = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
     sent = pickle.dumps((reader, reader.partitions(reader.initialOffset(), offset)))
     reader.stop()
@@ -228,7 +229,9 @@ def test_tasks_need_no_store(store: app.Store) -> None:
 
 def test_a_stream_option_in_a_batch(spark: SparkSession, store: app.Store) -> None:
     with pytest.raises(PySparkException, match="tierfs has no option"):
-        spark.read.format("tierfs").option("store", str(store.path)).option("startingOffsets", "latest").load().count()
+        spark.read.format("tierfs").option("store", str(store.path)).option("startingOffsets", "latest").load(
+            "/"
+        ).count()
 
 
 DRIVER = """

@@ -110,6 +110,8 @@ class ScanSource:
     name: str
     priority: ReadPriority
     ledger: ScannedLedger | None = None
+    facts: tuple[object, ...] = ()
+    """Values of its record that the reader's rows have."""
 
 
 @dataclass(frozen=True, slots=True)

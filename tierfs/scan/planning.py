@@ -69,7 +69,8 @@ class Part:
 
     def flat(self) -> tuple[Any, ...]:
         """Return the argument of `_part_from_flat`."""
-        source = (self.source.segment_id, self.source.name, self.source.priority.value, self.source.ledger)
+        one = self.source
+        source = (one.segment_id, one.name, one.priority.value, one.ledger, one.facts)
         ranges = (self.owned.start, self.owned.end, self.pinned.start, self.pinned.end)
         return source, ranges, [extent.flat() for extent in self.extents]
 
@@ -94,9 +95,9 @@ def _from_flat_parts(parts: Iterable[tuple[Any, ...]]) -> Partition:
 
 
 def _part_from_flat(source: tuple[Any, ...], ranges: tuple[int, int, int, int], extents: Iterable[Flat]) -> Part:
-    segment_id, name, priority, ledger = source
+    segment_id, name, priority, ledger, facts = source
     start, end, first, last = ranges
-    read = ScanSource(segment_id, name, ReadPriority(priority), ledger)
+    read = ScanSource(segment_id, name, ReadPriority(priority), ledger, facts)
     return Part(read, ByteRange(start, end), ByteRange(first, last), tuple(map(from_flat, extents)))
 
 
@@ -119,7 +120,7 @@ def _parts(pinned: PinnedSegment, split_bytes: int, reach: Reach) -> Iterator[Pa
         owned = ByteRange(start, end)
         needed = ByteRange(max(whole.start, start - reach.before_bytes), min(whole.end, end + reach.behind_bytes))
         ledger = None if pinned.ledger is None else _clipped(pinned.ledger, needed)
-        source = ScanSource(pinned.segment.id, pinned.path, pinned.priority.value, ledger)
+        source = ScanSource(pinned.segment.id, pinned.path, pinned.priority.value, ledger, pinned.facts)
         yield Part(source, owned, whole, _touching(pinned.extents, starts, needed))
         start = end
 

@@ -10,15 +10,17 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import TypeVar
+from zoneinfo import ZoneInfo
 
-from tierfs import units
+from tierfs import names, units
 from tierfs.app.sources import split_url
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 from tierfs.scan.line_format import LineFormat, Mode, Separator, require_encoding
+from tierfs.scan.partition_directories import parse_conditions
 from tierfs.scan.planning import Sizes
 from tierfs.scan.selection import Selection, Tail
 from tierfs.scan.stream import Records, StreamRead
@@ -34,7 +36,8 @@ STORE_OPTIONS = ("store", "endpointUrl", "region", "profile")
 _READ_OPTIONS = (
     *STORE_OPTIONS,
     *("path", "paths", "type", "recursiveFileLookup", "pathGlobFilter", "modifiedBefore", "modifiedAfter"),
-    *("lineSep", "encoding", "mode", "maxLineBytes", "blockBytes", "readPriority", "tail"),
+    *("basePath", "partitionFilter", "hiddenFiles", "timeZone"),
+    *("lineSep", "wholetext", "encoding", "mode", "maxLineBytes", "blockBytes", "readPriority", "tail"),
     *("maxPartitionBytes", "openCostInBytes", "minPartitions"),
     *("startOffset", "endOffset", "startEntry", "endEntry"),
 )
@@ -50,6 +53,13 @@ class StoreOptions:
     endpoint_url: str | None
     region: str | None
     profile: str | None
+
+
+class HiddenFiles(StrEnum):
+    """Treatment of names that Spark hides when it reads by path."""
+
+    READ = "read"
+    SKIP = "skip"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +85,26 @@ class ReadOptions:
     priority: ReadPriority | None
     tail: Tail
     bounds: Bounds
+    base: str | None = None
+    """The directory below which names hold columns; None: the paths themselves."""
+    zone: tzinfo = UTC
+    """Of times that name none."""
 
     @classmethod
     def of(cls, options: Mapping[str, str], more: Iterable[str] = ()) -> ReadOptions:
         """Parse Spark's options except `more`, which belong to others. Raises InvalidRequest naming the wrong one."""
+        _require_kept(options)
         given = Given(options, (*_READ_OPTIONS, *more))
-        where, paths = _paths(given)
+        where, paths, base = _paths(given)
+        zone, conditions = given.zone("timeZone"), given.text("partitionFilter")
         selection = Selection(
             paths,
             recursive=given.flag("recursiveFileLookup"),
             name_glob=given.text("pathGlobFilter"),
-            modified_after_ms=given.time_ms("modifiedAfter"),
-            modified_before_ms=given.time_ms("modifiedBefore"),
+            modified_after_ms=given.time_ms("modifiedAfter", zone),
+            modified_before_ms=given.time_ms("modifiedBefore", zone),
+            conditions=() if conditions is None else parse_conditions(conditions),
+            skips_hidden=given.choice("hiddenFiles", HiddenFiles, HiddenFiles.READ) is HiddenFiles.SKIP,
         )
         sizes = Sizes(
             max_partition_bytes=given.size("maxPartitionBytes", 128 * MIB),
@@ -107,12 +125,14 @@ class ReadOptions:
             priority=_priority(given.text("readPriority")),
             tail=given.choice("tail", Tail, Tail.LOCAL),
             bounds=bounds,
+            base=base,
+            zone=zone,
         )
 
     @property
     def form(self) -> RowForm:
         """The options that a task needs."""
-        return RowForm(self.row_type, self.lines, self.block_bytes)
+        return RowForm(self.row_type, self.lines, self.block_bytes, self.zone)
 
 
 class Given:
@@ -173,8 +193,15 @@ class Given:
         except ValueError as exc:
             raise self._wrong(name, "a size, like 128MiB") from exc
 
-    def time_ms(self, name: str) -> int | None:
-        """Return a time in Spark's form, 2031-01-30T12:00:00; UTC unless stated otherwise."""
+    def zone(self, name: str) -> tzinfo:
+        """Return a time zone; UTC if not given."""
+        try:
+            return ZoneInfo(self.text(name) or "UTC")
+        except (KeyError, ValueError, OSError) as exc:  # unknown, no name of a file, a directory
+            raise self._wrong(name, "a time zone, like Europe/Paris") from exc
+
+    def time_ms(self, name: str, zone: tzinfo) -> int | None:
+        """Return a time in Spark's form, 2031-01-30T12:00:00, in `zone` unless it names another."""
         value = self.text(name)
         if value is None:
             return None
@@ -182,7 +209,7 @@ class Given:
             found = datetime.fromisoformat(value)
         except ValueError as exc:
             raise self._wrong(name, "a time, like 2031-01-30T12:00:00") from exc
-        return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+        return int((found if found.tzinfo else found.replace(tzinfo=zone)).timestamp() * 1000)
 
     def choice(self, name: str, kind: type[E], default: E) -> E:
         """Return one of several words, independent of case."""
@@ -208,15 +235,37 @@ def store_options(given: Given, store: str | None = None) -> StoreOptions:
     return StoreOptions(named or store, given.text("endpointUrl"), given.text("region"), given.text("profile"))
 
 
-def _paths(given: Given) -> tuple[StoreOptions, tuple[str, ...]]:
+def _require_kept(options: Mapping[str, str]) -> None:
+    """Raise InvalidRequest for a table of a catalog: Spark gives its options when it is made, and never again."""
+    given = {name.lower() for name in options}
+    if "provider" in given or any(name.startswith("option.") for name in given):
+        raise InvalidRequest(
+            "Spark's catalog keeps no options of a tierfs table, so no read of it would find its path",
+            remedy="CREATE TEMPORARY VIEW … USING tierfs OPTIONS (…), or name its columns and query it WITH (path = …)",
+        )
+
+
+def _paths(given: Given) -> tuple[StoreOptions, tuple[str, ...], str | None]:
+    """Return the store, the names in it, and the name of basePath."""
     several = given.text("paths")
     single = given.text("path")
     paths = json.loads(several) if several is not None else [] if single is None else [single]
-    split = [split_url(path) for path in paths]
+    if not paths or not all(paths):
+        raise InvalidRequest(
+            "no path is named to read",
+            remedy="write load(PATH), OPTIONS (path 'PATH') of a view, WITH (path = 'PATH') of a table; / is the root",
+        )
+    base = given.text("basePath")
+    split = [split_url(path) for path in (*paths, *(() if base is None else (base,)))]
     stores = {store for store, _ in split if store is not None}
     if len(stores) > 1:
         raise InvalidRequest("the paths are of several stores", remedy="read each by itself, and use union")
-    return store_options(given, next(iter(stores), None)), tuple(name for _, name in split) or ("",)
+    found = [name for _, name in split]
+    return (
+        store_options(given, next(iter(stores), None)),
+        tuple(found[: len(paths)]),
+        None if base is None else names.join(names.split(found[-1])),
+    )
 
 
 def _line_format(given: Given) -> LineFormat:
@@ -226,6 +275,7 @@ def _line_format(given: Given) -> LineFormat:
         encoding=encoding,
         mode=given.choice("mode", Mode, Mode.PERMISSIVE),
         max_line_bytes=given.size("maxLineBytes", 16 * MIB),
+        whole=given.flag("wholetext"),
     )
 
 
@@ -248,7 +298,7 @@ def _binary(text: str) -> str:
     return text
 
 
-STREAM_OPTIONS = ("startingOffsets", "maxBytesPerTrigger", "failOnDataLoss")
+STREAM_OPTIONS = ("startingOffsets", "maxBytesPerTrigger", "maxFilesPerTrigger", "failOnDataLoss")
 
 _RECORDS = {
     RowType.LINES: Records.LINES,
@@ -275,16 +325,18 @@ class Pace:
     starting: Starting
     max_bytes: int | None
     """Per trigger."""
+    max_segments: int | None
     fail_on_data_loss: bool
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> Pace:
         """Parse those among the options of Spark. Raises InvalidRequest naming the wrong one."""
         given = Given(options, options)
-        limit = given.text("maxBytesPerTrigger")
+        limit, segments = given.text("maxBytesPerTrigger"), given.text("maxFilesPerTrigger")
         return cls(
             starting=given.choice("startingOffsets", Starting, Starting.EARLIEST),
             max_bytes=None if limit is None else max(1, given.size("maxBytesPerTrigger", 1)),
+            max_segments=None if segments is None else given.number("maxFilesPerTrigger", 1),
             fail_on_data_loss=given.text("failOnDataLoss") is None or given.flag("failOnDataLoss"),
         )
 
@@ -331,6 +383,10 @@ def _require_endless(read: ReadOptions) -> None:
             "a stream cannot choose segments by modifiedAfter or modifiedBefore: it would pass those that change later",
             remedy="leave them out, and filter rows",
         )
+    if read.lines.whole:
+        raise InvalidRequest(
+            "a stream cannot read segments as one line: they grow", remedy="leave wholetext out, or read a batch"
+        )
     if read.tail is Tail.ERROR:
         raise InvalidRequest(
             "a stream cannot refuse bytes that are not cold yet", remedy="set tail to cold-only, offload or local"
@@ -341,7 +397,8 @@ def _name(read: ReadOptions) -> str:
     """Return the kind of rows, the paths, and a mark of everything else that positions depend on."""
     selection, separator = read.selection, read.lines.separator.text
     paths = ", ".join(sorted(selection.paths))
-    more = (paths, selection.recursive, selection.name_glob, separator if read.row_type is RowType.LINES else None)
+    more: tuple[object, ...] = (paths, selection.recursive, selection.name_glob)
+    more += (separator if read.row_type is RowType.LINES else None, selection.conditions, selection.skips_hidden)
     mark = hashlib.sha256(repr(more).encode()).hexdigest()[:_DIGITS]
     shown = paths if len(paths) <= _SHOWN else f"{paths[:_SHOWN]}…"
     return f"{_RECORDS[read.row_type]} of {shown or '/'} ({mark})"

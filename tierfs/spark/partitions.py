@@ -5,8 +5,10 @@ Batches have only the requested columns of their type of row. Rows of type `segm
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +18,16 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from tierfs.metadata.records import SegmentRecord
 from tierfs.scan.batches import Block, EntryBatch, Lines, int64s, read_blocks, read_entries
 from tierfs.scan.extents import Place, PlaceConnections
-from tierfs.scan.fetching import ScanFetcher
+from tierfs.scan.fetching import ScanFetcher, ScanSource
 from tierfs.scan.line_format import LineFormat
-from tierfs.scan.lines import read_lines
-from tierfs.scan.planning import Partition
+from tierfs.scan.lines import read_lines, read_whole
+from tierfs.scan.planning import Part, Partition
+from tierfs.spark.columns import RECORD_VALUES, SegmentColumns
 from tierfs.spark.errors import SPARK, explained
 from tierfs.spark.row_types import RowForm, RowType, SegmentRow
-from tierfs.types import MIB, Tier
+from tierfs.types import MIB
 
 if TYPE_CHECKING:
     from tierfs.ledger.messages import MessageRecord
@@ -37,6 +39,11 @@ _JOINED_ROWS = 8192
 _JOINED_BYTES = MIB
 
 Column = Callable[[], Any]
+Runs = Sequence[tuple[ScanSource, int]]
+"""The rows of a batch by the segment that they are of."""
+OfSource = Callable[[ScanSource], object]
+ByName = Mapping[str, Callable[[str], object]]
+"""By column of directories, in lower case: makes its value of a segment's full name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,63 +52,68 @@ class RowReader:
 
     schema: Any
     """The Arrow schema."""
+    of_segment: Mapping[str, OfSource]
+    """By column in lower case: its value in all rows of a segment."""
 
     def lines(self, fetcher: ScanFetcher, partition: Partition, form: LineFormat) -> Iterator[Any]:
-        """Yield lines, a megabyte at a time."""
-        wanted = set(self.schema.names)
-        found = read_lines(fetcher, partition, form, with_offsets="offset" in wanted)
-        names = [part.source.name for part in partition.parts]
+        """Yield lines, a megabyte at a time; whole segments as one line each, if that is their form."""
+        if form.whole:
+            found = read_whole(fetcher, partition, form)
+        else:
+            wanted = {name.lower() for name in self.schema.names}
+            found = read_lines(fetcher, partition, form, with_offsets="offset" in wanted)
         for group in _joined(found):
-            yield self._lines(group, names)
+            yield self._lines(group, partition.parts)
 
     def bytes(self, fetcher: ScanFetcher, partition: Partition, block_bytes: int) -> Iterator[Any]:
         """Yield blocks of bytes, one a row."""
         for block in read_blocks(fetcher, partition, block_bytes):
-            yield self._block(block, partition.parts[block.part].source.name)
+            yield self._block(block, partition.parts[block.part].source)
 
     def entries(self, fetcher: ScanFetcher, partition: Partition) -> Iterator[Any]:
         """Yield entries of ledgers."""
         for batch in read_entries(fetcher, partition):
-            yield self._entries(batch, partition.parts[batch.part].source.name)
+            yield self._entries(batch, partition.parts[batch.part].source)
 
     def messages(self, fetcher: ScanFetcher, partition: Partition) -> Iterator[Any]:
         """Yield messages of Pulsar in the entries of ledgers. Raises DataLoss for an entry that is damaged."""
         for batch in read_entries(fetcher, partition):
             found = list(_messages(batch))
             if found:
-                yield self._messages(found, partition.parts[batch.part].source.name)
+                yield self._messages(found, partition.parts[batch.part].source)
 
-    def _lines(self, group: list[tuple[int, Lines]], names: list[str]) -> Any:
+    def _lines(self, group: list[tuple[int, Lines]], parts: Sequence[Part]) -> Any:
         return self._batch(
+            [(parts[part].source, len(lines.values)) for part, lines in group],
             value=lambda: _concatenated([lines.values for _, lines in group]),
             offset=lambda: _concatenated([lines.offsets for _, lines in group]),
-            segment=lambda: _repeated((names[part], len(lines.values)) for part, lines in group),
         )
 
-    def _block(self, block: Block, name: str) -> Any:
+    def _block(self, block: Block, source: ScanSource) -> Any:
         return self._batch(
-            segment=lambda: _repeated([(name, 1)]),
+            [(source, 1)],
             offset=lambda: int64s([block.offset]),
             length=lambda: int64s([len(block.content)]),
             content=lambda: _joined_values(pa.binary(), [block.content]),
         )
 
-    def _entries(self, batch: EntryBatch, name: str) -> Any:
+    def _entries(self, batch: EntryBatch, source: ScanSource) -> Any:
         count = len(batch.lengths)
         starts = np.fromiter(accumulate(batch.lengths, initial=0), np.int64, count + 1)
         first = batch.first_entry_id
         return self._batch(
+            [(source, count)],
             ledger_id=lambda: _ids(batch.ledger_id, count),
             entry_id=lambda: int64s(np.arange(first, first + count)),
             offset=lambda: int64s(starts[:-1] + batch.start_offset),
             payload=lambda: pa.Array.from_buffers(
                 pa.binary(), count, [None, pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(batch.payloads)]
             ),
-            segment=lambda: _repeated([(name, count)]),
         )
 
-    def _messages(self, found: list[MessageRecord], name: str) -> Any:
+    def _messages(self, found: list[MessageRecord], source: ScanSource) -> Any:
         return self._batch(
+            [(source, len(found))],
             ledger_id=lambda: pa.array([one.ledger_id for one in found], pa.int64()),
             entry_id=lambda: pa.array([one.entry_id for one in found], pa.int64()),
             batch_index=lambda: pa.array([one.batch_index for one in found], pa.int32()),
@@ -111,15 +123,24 @@ class RowReader:
             event_time=lambda: _times([one.event_time_ms for one in found]),
             producer_name=lambda: pa.array([one.producer_name for one in found], pa.string()),
             sequence_id=lambda: pa.array([one.sequence_id for one in found], pa.int64()),
-            properties=lambda: pa.array(
-                [list(one.properties.items()) for one in found], self.schema.field("properties").type
-            ),
-            segment=lambda: _repeated([(name, len(found))]),
+            properties=lambda: pa.array([list(one.properties.items()) for one in found], self._kinds()["properties"]),
         )
 
-    def _batch(self, **columns: Column) -> Any:
-        arrays = [columns[name]() for name in self.schema.names]
+    def _kinds(self) -> dict[str, Any]:
+        return {field.name.lower(): field.type for field in self.schema}
+
+    def _batch(self, runs: Runs, **columns: Column) -> Any:
+        arrays = [self._array(field, runs, columns) for field in self.schema]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+
+    def _array(self, field: Any, runs: Runs, columns: Mapping[str, Column]) -> Any:
+        name = field.name.lower()
+        if name in columns:
+            return columns[name]()
+        if name == "segment":
+            return _repeated(((source.name, count) for source, count in runs), field.type)
+        value = self.of_segment[name]
+        return _repeated(((value(source), count) for source, count in runs), field.type)
 
 
 def _joined(found: Iterable[tuple[int, Lines]]) -> Iterator[list[tuple[int, Lines]]]:
@@ -151,11 +172,23 @@ def _messages(batch: EntryBatch) -> Iterator[MessageRecord]:
         at += length
 
 
-def _repeated(runs: Iterable[tuple[str, int]]) -> Any:
-    """Return each name as often as stated; without pandas, as `int64s`."""
-    names, counts = zip(*runs, strict=True)
-    values = _joined_values(pa.string(), [name.encode() for name in names])
-    return values.take(int64s(np.repeat(np.arange(len(names)), counts)))
+def _repeated(runs: Iterable[tuple[object, int]], kind: Any) -> Any:
+    """Return each value as often as stated; without pandas, as `int64s`."""
+    values, counts = zip(*runs, strict=True)
+    texts = _joined_values(pa.string(), [_text(value).encode() for value in values])
+    if None in values:
+        there = pa.py_buffer(np.packbits([value is not None for value in values], bitorder="little"))
+        texts = pa.Array.from_buffers(pa.string(), len(values), [there, *texts.buffers()[1:]])
+    if pa.types.is_timestamp(kind):
+        texts = texts.cast(pa.timestamp(kind.unit))  # Arrow parses times with a zone only if the text names one
+    return texts.cast(kind).take(int64s(np.repeat(np.arange(len(values)), counts)))
+
+
+def _text(value: object) -> str:
+    """Return a value as Arrow parses it."""
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).replace(tzinfo=None).isoformat(" ")
+    return "" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _joined_values(kind: Any, values: Sequence[bytes]) -> Any:
@@ -173,31 +206,16 @@ def _times(times_ms: list[int | None]) -> Any:
     return pa.array(micros, pa.timestamp("us", tz="UTC"))
 
 
-_VALUES: dict[str, Callable[[SegmentRecord], object]] = {
-    "kind": lambda record: record.kind.name.lower(),
-    "start_offset": lambda record: record.start_offset,
-    "length": lambda record: record.length,
-    "sealed": lambda record: record.sealed,
-    "local_bytes": lambda record: record.readable_bytes(Tier.LOCAL),
-    "cold_bytes": lambda record: record.readable_bytes(Tier.COLD),
-    "local_chunks": lambda record: record.local.count,
-    "cold_chunks": lambda record: record.cold.count,
-    "created": lambda record: record.created_ms * 1000,
-    "modified": lambda record: record.modified_ms * 1000,
-    "generation": lambda record: record.generation,
-    "segment_id": lambda record: record.id,
-}
-"""By column; times in microseconds, as Arrow has them."""
-
-
-def segments_batch(rows: Sequence[SegmentRow], schema: Any) -> Any:
+def segments_batch(rows: Sequence[SegmentRow], schema: Any, by_name: ByName) -> Any:
     """Return one batch of the columns in `schema`."""
-    columns = [
-        [row.path for row in rows] if field.name == "segment" else [_VALUES[field.name](row.record) for row in rows]
-        for field in schema
-    ]
-    arrays = [pa.array(values, field.type) for values, field in zip(columns, schema, strict=True)]
+    arrays = [pa.array(_values(rows, field.name.lower(), by_name), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _values(rows: Sequence[SegmentRow], column: str, by_name: ByName) -> list[object]:
+    if column in RECORD_VALUES:
+        return [RECORD_VALUES[column](row.record) for row in rows]
+    return [by_name[column](row.path) for row in rows] if column in by_name else [row.path for row in rows]
 
 
 def arrow_schema(schema: StructType) -> Any:
@@ -255,10 +273,12 @@ def read_partition(
 ) -> Iterator[Any]:
     """Yield Arrow batches of one partition, on an executor."""
     arrow = arrow_schema(schema)
+    columns = SegmentColumns.of(form.row_type, schema)
+    by_name = _by_name(form, schema) if columns.of_directories else {}
     if not isinstance(value, Partition):
-        yield segments_batch(value, arrow)
+        yield segments_batch(value, arrow, by_name)
         return
-    rows = RowReader(arrow)
+    rows = RowReader(arrow, _of_sources(columns, by_name))
     sources = tuple(part.source for part in value.parts)
     with ScanFetcher(place, connections(), sources) as fetcher:
         if form.row_type is RowType.LINES:
@@ -269,6 +289,26 @@ def read_partition(
             yield from rows.entries(fetcher, value)
         else:
             yield from rows.messages(fetcher, value)
+
+
+def _by_name(form: RowForm, schema: StructType) -> ByName:
+    from tierfs.spark.partition_columns import values_by_name  # most reads have no such columns
+
+    return values_by_name(form.row_type, schema, form.zone)
+
+
+def _of_sources(columns: SegmentColumns, by_name: ByName) -> dict[str, OfSource]:
+    """Return what makes the value of each column, of the record or of directories, of a task's source."""
+    of_record = {name: partial(_fact, index) for index, name in enumerate(columns.of_record)}
+    return {**of_record, **{name: partial(_of_name, make) for name, make in by_name.items()}}
+
+
+def _fact(index: int, source: ScanSource) -> object:
+    return source.facts[index]
+
+
+def _of_name(make: Callable[[str], object], source: ScanSource) -> object:
+    return make(source.name)
 
 
 _connections = PlaceConnections()

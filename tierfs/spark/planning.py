@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 
+from pyspark.sql.types import StructType
+
 from tierfs.app.sources import open_source
 from tierfs.app.store import Store
 from tierfs.errors import InvalidRequest
@@ -17,8 +19,19 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.scan.extents import Place
 from tierfs.scan.planning import Partition, Reach, plan
-from tierfs.scan.selection import PinnedSegment, Pinner, Tail, place_of, select
+from tierfs.scan.selection import (
+    PinnedSegment,
+    Pinner,
+    Tail,
+    explain_nothing,
+    place_of,
+    select,
+    selected_names,
+    table_directories,
+)
+from tierfs.spark.columns import SegmentColumns, full_schema, require_columns
 from tierfs.spark.options import Bounds, ReadOptions, StoreOptions
+from tierfs.spark.partition_columns import PartitionTexts, inferred, require_values, texts_in, texts_of
 from tierfs.spark.row_types import RowType, SegmentRow
 from tierfs.types import ByteRange, SegmentKind
 
@@ -39,23 +52,51 @@ def open_store(where: StoreOptions) -> Store:
     return open_source(where.store, endpoint_url=where.endpoint_url, region=where.region, profile=where.profile)
 
 
-def check(options: ReadOptions) -> None:
-    """Raise the error of the store, or of a path, if there is one."""
+def schema_of(options: ReadOptions) -> StructType:
+    """Return all columns of a read. Raises the error of the store, of a path, or of the directories' names."""
     with open_store(options.where) as store, store.metadata.read() as txn:
-        for _ in select(txn, options.selection):
-            pass
+        texts = directory_texts(txn, options)
+    return full_schema(options.row_type, {column: inferred(found) for column, found in texts.items()})
 
 
-def plan_read(options: ReadOptions) -> ReadPlan:
+def directory_texts(txn: ReadTransaction, options: ReadOptions) -> PartitionTexts:
+    """Return the columns of the directories in the names of all segments selected, with their different values."""
+    directories = table_directories(txn, options.selection, options.base)
+    return {} if options.selection.recursive else texts_of(directories)
+
+
+def require_schema(txn: ReadTransaction, options: ReadOptions, schema: StructType) -> SegmentColumns:
+    """Return the columns of segments in a schema. Raises InvalidRequest for one that is not there, or of another type.
+
+    Every column may be one of directories while there are none.
+    """
+    require_columns(options.row_type, schema)
+    columns = SegmentColumns.of(options.row_type, schema)
+    if columns.of_directories:
+        names = [name for name, _ in selected_names(txn, options.selection)]
+        if names:
+            require_values(options.row_type, schema, texts_in(names), options.zone)
+    return columns
+
+
+def plan_read(options: ReadOptions, schema: StructType | None = None) -> ReadPlan:
     """Plan partitions of everything selected, as the store is now. With tail=offload bytes are uploaded first."""
+    schema = full_schema(options.row_type, {}) if schema is None else schema
     with open_store(options.where) as store, _no_cycles():
+        with store.metadata.read() as txn:
+            columns = require_schema(txn, options, schema)
         if options.tail is Tail.OFFLOAD and options.row_type is not RowType.SEGMENTS and not store.is_replica:
             offload_tails(store, options)
         with store.metadata.read() as txn:
             place = place_of(txn, str(store.path), store.settings.cold)
+            partitions: list[Partition] | list[tuple[SegmentRow, ...]]
             if options.row_type is RowType.SEGMENTS:
-                return ReadPlan(place, list(_segment_rows(txn, options)))
-            return ReadPlan(place, plan(list(_pinned(txn, options)), options.sizes, reach_of(options)))
+                partitions = list(_segment_rows(txn, options))
+            else:
+                partitions = plan(list(_pinned(txn, options, columns)), options.sizes, reach_of(options))
+            if not partitions:
+                explain_nothing(txn, options.selection)
+            return ReadPlan(place, partitions)
 
 
 def offload_tails(store: Store, options: ReadOptions) -> None:
@@ -94,14 +135,15 @@ def _offset_of(txn: ReadTransaction, segment: SegmentRecord, entry_id: int) -> i
     return segment.length if placed is None else placed.range.start
 
 
-def _pinned(txn: ReadTransaction, options: ReadOptions) -> Iterator[PinnedSegment]:
+def _pinned(txn: ReadTransaction, options: ReadOptions, columns: SegmentColumns) -> Iterator[PinnedSegment]:
     pinner = Pinner(txn, options.priority, options.tail)
     for path, segment in select(txn, options.selection):
         if options.row_type in (RowType.ENTRIES, RowType.MESSAGES) and segment.kind is not SegmentKind.LEDGER:
             raise InvalidRequest(
                 f"segment {printable(path)} is not a ledger", remedy="read type lines or bytes, or name ledgers only"
             )
-        yield _pin(txn, pinner, path, segment, options)
+        pinned = _pin(txn, pinner, path, segment, options)
+        yield replace(pinned, facts=columns.facts(segment)) if columns.of_record else pinned
 
 
 def _pin(

@@ -1,4 +1,4 @@
-"""The types of rows, their columns as Spark's schemas, and what a task knows of the rows it makes.
+"""The types of rows, their columns, and what a task knows of the rows it makes.
 
 Each Python process of Spark imports this: those that plan make no batches, and those that make batches do not plan. So
 it needs no Arrow, whose import takes longer than a plan.
@@ -7,6 +7,7 @@ it needs no Arrow, whose import takes longer than a plan.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from enum import StrEnum
 
 from pyspark.sql.types import (
@@ -17,14 +18,10 @@ from pyspark.sql.types import (
     LongType,
     MapType,
     StringType,
-    StructField,
-    StructType,
     TimestampType,
 )
 
-from tierfs.errors import InvalidRequest
 from tierfs.metadata.records import SegmentRecord
-from tierfs.names import printable
 from tierfs.scan.line_format import LineFormat
 
 
@@ -45,6 +42,8 @@ class RowForm:
     row_type: RowType
     lines: LineFormat
     block_bytes: int
+    zone: tzinfo = UTC
+    """Of times in directories' names that name none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +61,7 @@ _ENTRY: dict[str, DataType] = {
     "payload": BinaryType(),
 }
 
-_COLUMNS: dict[RowType, dict[str, DataType]] = {
+ROW_COLUMNS: dict[RowType, dict[str, DataType]] = {
     RowType.LINES: {"value": StringType(), "segment": StringType(), "offset": LongType()},
     RowType.BYTES: {"segment": StringType(), "offset": LongType(), "length": LongType(), "content": BinaryType()},
     RowType.ENTRIES: {**_ENTRY, "segment": StringType()},
@@ -95,26 +94,3 @@ _COLUMNS: dict[RowType, dict[str, DataType]] = {
         "segment_id": LongType(),
     },
 }
-
-
-def default_schema(row_type: RowType) -> StructType:
-    """Return all columns of a type."""
-    return StructType([StructField(name, kind) for name, kind in _COLUMNS[row_type].items()])
-
-
-def require_columns(row_type: RowType, schema: StructType) -> None:
-    """Raise InvalidRequest for a column that rows of this type do not have, or have as another type."""
-    known = _COLUMNS[row_type]
-    for field in schema.fields:
-        if field.name not in known:
-            raise InvalidRequest(
-                f"rows of type {row_type} have no column {printable(field.name)}",
-                remedy=f"they have {', '.join(known)}",
-            )
-        if field.dataType != known[field.name]:
-            wanted = known[field.name].simpleString()
-            raise InvalidRequest(
-                f"the column {field.name} is {wanted}, not {field.dataType.simpleString()}", remedy="cast it afterwards"
-            )
-    if not schema.fields:
-        raise InvalidRequest("the schema has no column", remedy=f"rows of type {row_type} have {', '.join(known)}")

@@ -33,16 +33,14 @@ class TierfsDataSource(DataSource):
         return NAME
 
     def schema(self) -> StructType:
-        """Return all columns of the requested type of row. Fails here for a store or path that does not exist."""
+        """Return all columns of rows and of directories. Fails here for a store or path that does not exist."""
         with explained():
             from tierfs.spark.options import STREAM_OPTIONS, Pace, ReadOptions
-            from tierfs.spark.planning import check
-            from tierfs.spark.row_types import default_schema
+            from tierfs.spark.planning import schema_of
 
             options = ReadOptions.of(self.options, STREAM_OPTIONS)  # Spark does not say here which kind of read it is
             Pace.of(self.options)
-            check(options)
-            return default_schema(options.row_type)
+            return schema_of(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return a batch read, planned now: running it again reads the same bytes."""
@@ -50,11 +48,9 @@ class TierfsDataSource(DataSource):
             from tierfs.spark.options import ReadOptions
             from tierfs.spark.partitions import TierfsReader
             from tierfs.spark.planning import plan_read
-            from tierfs.spark.row_types import require_columns
 
             options = ReadOptions.of(self.options)
-            require_columns(options.row_type, schema)
-            return TierfsReader(options.form, schema, plan_read(options))
+            return TierfsReader(options.form, schema, plan_read(options, schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return a stream of existing and future segments."""

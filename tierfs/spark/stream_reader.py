@@ -8,10 +8,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxFiles,
+    SupportsTriggerAvailableNow,
+)
 from pyspark.sql.types import StructType
 
 from tierfs.app.store import Store
@@ -23,8 +30,7 @@ from tierfs.scan.stream_plan import StreamOffset
 from tierfs.spark.errors import explained
 from tierfs.spark.options import Starting, StreamOptions
 from tierfs.spark.partitions import StretchReader, TierfsPartition, connections
-from tierfs.spark.planning import offload_tails, open_store, reach_of
-from tierfs.spark.row_types import require_columns
+from tierfs.spark.planning import offload_tails, open_store, reach_of, require_schema
 
 log = logging.getLogger(__name__)
 
@@ -57,18 +63,22 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return opened.stream.earliest().as_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit of maxBytesPerTrigger."""
+        """Return the limit of maxBytesPerTrigger or maxFilesPerTrigger."""
         with explained():
-            limit = StreamOptions.of(self._given).pace.max_bytes
-            return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
+            pace = StreamOptions.of(self._given).pace
+            if pace.max_bytes is not None:
+                return ReadMaxBytes(pace.max_bytes)
+            return ReadAllAvailable() if pace.max_segments is None else ReadMaxFiles(pace.max_segments)
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """Return the offset after the next batch; `start` if there is nothing to read."""
         with explained():
             opened = self._open()
             opened.refresh()
-            limit_bytes = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-            return opened.stream.next_offset(StreamOffset.of(start), limit_bytes).as_json()
+            # A limit of Spark is one of bytes or of files; the options may have both, unless Spark wants everything.
+            pace = None if isinstance(limit, ReadAllAvailable) else opened.options.pace
+            limits = (None, None) if pace is None else (pace.max_bytes, pace.max_segments)
+            return opened.stream.next_offset(StreamOffset.of(start), *limits).as_json()
 
     def reportLatestOffset(self) -> Offset:
         """Return the store's present end, for the query's progress."""
@@ -88,6 +98,8 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             opened = self._open()
             place, pinned = opened.stream.pinned(StreamOffset.of(start), StreamOffset.of(end))
             read = opened.options.read
+            if opened.columns.of_record:
+                pinned = [replace(one, facts=opened.columns.facts(one.segment)) for one in pinned]
             return [TierfsPartition((read.form, place, one)) for one in plan(pinned, read.sizes, reach_of(read))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -103,16 +115,23 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _open(self) -> _Opened:
         if self._opened is None:
             options = StreamOptions.of(self._given)
-            require_columns(options.read.row_type, self._schema)
-            self._opened = _Opened(options, open_store(options.read.where))
+            store = open_store(options.read.where)
+            try:
+                self._opened = _Opened(options, store, self._schema)
+            except BaseException:
+                store.close()
+                raise
         return self._opened
 
 
 class _Opened:
     """The store of a running query."""
 
-    def __init__(self, options: StreamOptions, store: Store) -> None:
+    def __init__(self, options: StreamOptions, store: Store, schema: StructType) -> None:
+        """Raises InvalidRequest for a column that is not there."""
         self.options = options
+        with store.metadata.read() as txn:
+            self.columns = require_schema(txn, options.read, schema)
         self._store = store
         settings, read = store.settings.cold, options.stream_read()
         self.stream = Stream(store.metadata, str(store.path), settings, connections(), read)

@@ -20,7 +20,7 @@ from tierfs.spark import register
 from tierfs.spark.jobs.table_run import UNNAMED, TableRun
 from tierfs.spark.jobs.tasks import Result, explained, stages_watched
 from tierfs.spark.options import ReadOptions
-from tierfs.spark.planning import check
+from tierfs.spark.planning import schema_of
 from tierfs.spark.row_types import RowType
 
 COLUMNS = {
@@ -127,7 +127,7 @@ def _write(
 ) -> dict[str, Any]:
     """Write the table aside, and read it back if that is wanted; return its sums."""
     options = {"store": store, "type": str(how.row_type), "recursiveFileLookup": "true"}
-    check(ReadOptions.of({**options, "paths": json.dumps(list(paths))}))
+    schema_of(ReadOptions.of({**options, "paths": json.dumps(list(paths))}))
     if how.if_there is IfThere.REFUSE:
         run.require_room()
     register(spark)

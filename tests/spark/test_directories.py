@@ -1,0 +1,203 @@
+"""Directories `column=value` by name: the rows, columns and types that Spark makes of files in such directories."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from tests import verbs
+from tests.mount.conftest import append
+from tests.scan.scanning import store_of
+from tests.spark.reading import frame
+from tierfs.app import store as app
+from tierfs.spark.options import ReadOptions
+from tierfs.spark.planning import plan_read
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
+
+NULL = "__HIVE_DEFAULT_PARTITION__"
+
+VALUES = {
+    "ints": ("1", "+2", "007"),
+    "longs": ("1", "3000000000", "-9223372036854775808"),
+    "decimals": ("99999999999999999999", "1"),
+    "powers": ("1e3",),
+    "doubles": ("1", "1.5", ".5", "NaN", "1.0d"),
+    "long-and-double": ("3000000000", "1.5"),
+    "dates": ("2031-01-30", "0001-01-01", NULL),
+    "no-dates": ("2031-02-30",),
+    "months": ("2031-01",),
+    "times": ("2031-01-30 10%3A00%3A00", "2031-01-30"),
+    "no-times": ("2031-01-30T10%3A00%3A00", "2031-01-30 10"),
+    "texts": ("a%20b", "c%2Fd", "größe", "a=b", "%"),
+    "mixed": ("1", "x", "2031-01-30"),
+    "nulls": (NULL, "1"),
+    "booleans": ("true",),
+}
+
+
+@pytest.fixture(scope="module")
+def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[app.Store, Path]]:
+    """The same names and lines in a store and in a directory."""
+    files = tmp_path_factory.mktemp("files")
+    with store_of(tmp_path_factory.mktemp("directories") / "store", chunk_bytes=1 << 20) as store:
+        for table, values in VALUES.items():
+            for number, value in enumerate(values):
+                put(store, files, f"{table}/k={value}/segment", number)
+        for number, name in enumerate(("a=1/b=x/s", "a=1/b=y/deep/s", "a=2/b=x/_hidden", "a=2/b=x/s", "a=3/_b=z/s")):
+            put(store, files, f"two/{name}", number)
+        put(store, files, "differ/a=1/s", 0)
+        put(store, files, "differ/a=2/b=1/s", 1)
+        put(store, files, "same/value=1/s", 0)
+        for number, name in enumerate(("_x", ".y", "z._COPYING_", "plain", "_e=1")):
+            put(store, files, f"names/{name}", number)
+        yield store, files
+
+
+def put(store: app.Store, files: Path, name: str, number: int) -> None:
+    text = f"{name} {number}\nsecond"
+    append(store, name, text.encode(), seal=True)
+    (files / name).parent.mkdir(parents=True, exist_ok=True)
+    (files / name).write_text(text)
+
+
+def rows(table: DataFrame) -> list[tuple[object, ...]]:
+    """Of all columns but those that only tierfs has, in order of the lines."""
+    return sorted((tuple(row) for row in table.drop("segment", "offset").collect()), key=repr)
+
+
+@pytest.mark.parametrize("table", VALUES)
+def test_values_have_the_types_of_the_path(table: str, places: tuple[app.Store, Path], spark: SparkSession) -> None:
+    store, files = places
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
+    by_name, by_path = frame(spark, store.path, table), spark.read.text(str(files / table))
+    assert by_name.drop("segment", "offset").schema == by_path.schema
+    assert rows(by_name) == rows(by_path)
+
+
+def test_a_time_is_in_the_zone_that_is_set(places: tuple[app.Store, Path], spark: SparkSession) -> None:
+    store, files = places
+    zone = "America/New_York"
+    by_name = frame(spark, store.path, "times", timeZone=zone)
+    assert rows(by_name) == rows(spark.read.option("timeZone", zone).text(str(files / "times")))
+
+
+def test_two_levels_are_the_rows_of_the_path(places: tuple[app.Store, Path], spark: SparkSession) -> None:
+    store, files = places
+    base, skipping = str(files / "two"), {"hiddenFiles": "skip"}
+    with pytest.raises(PySparkException, match="directories name different columns: "):
+        frame(spark, store.path, "two")
+    by_path = spark.read.option("basePath", base).text(f"{base}/a=[12]")
+    assert rows(frame(spark, store.path, "two/a=[12]", basePath="two", **skipping)) == rows(by_path)
+    assert frame(spark, store.path, "two/a=[12]", basePath="two").count() == by_path.count() + 2, "also _hidden"
+    leaf = frame(spark, store.path, "two/a=1/b=x")
+    assert leaf.columns == ["value", "segment", "offset"]
+    assert rows(leaf) == rows(spark.read.text(f"{base}/a=1/b=x"))
+    below = frame(spark, store.path, "two", recursiveFileLookup="true", **skipping)
+    assert rows(below) == rows(spark.read.option("recursiveFileLookup", "true").text(base))
+
+
+def test_hidden_names_are_rows_of_the_name_and_not_of_the_path(
+    places: tuple[app.Store, Path], spark: SparkSession
+) -> None:
+    store, files = places
+    by_path = rows(spark.read.text(str(files / "names")))
+    assert rows(frame(spark, store.path, "names", hiddenFiles="skip")) == by_path
+    assert frame(spark, store.path, "names").count() == 10 > len(by_path)
+
+
+def test_a_schema_decides(places: tuple[app.Store, Path], spark: SparkSession) -> None:
+    store, _ = places
+    text = frame(spark, store.path, "ints", schema="K string, VALUE string")
+    assert {row.K for row in text.collect()} == set(VALUES["ints"])
+    fixed = frame(spark, store.path, "ints", schema="k decimal(5,1), segment_length long, segment_sealed boolean")
+    assert {(str(row.k), row.segment_length > 10, row.segment_sealed) for row in fixed.collect()} == {
+        ("1.0", True, True),
+        ("2.0", True, True),
+        ("7.0", True, True),
+    }
+    own = frame(spark, store.path, "same", schema="value string")
+    assert own.count() == 2, "the column of the rows, not of the directories"
+
+
+ERRORS = {
+    "type": ("mixed", "k int", "the directory k=x is no int; name the columns by a schema in which k is a string"),
+    "column": ("mixed", "j int", "rows of type lines have no column j; they have value, segment, offset, k, of their"),
+    "kind": ("mixed", "k array<int>", "a directory's value cannot be array<int>; read it as string"),
+    "clash": ("same", None, "directories value=… make a column that rows of type lines have themselves"),
+    "differ": ("differ", None, "directories name different columns: a=1 and a=2/b=1"),
+    "directories": ("/", None, "/ holds no segments, only directories such as booleans; set recursiveFileLookup"),
+}
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_what_cannot_be_columns_is_one_clear_line(
+    name: str, places: tuple[app.Store, Path], spark: SparkSession
+) -> None:
+    path, schema, message = ERRORS[name]
+    with pytest.raises(PySparkException) as caught:
+        frame(spark, places[0].path, path, schema=schema).count()
+    assert [message in line for line in str(caught.value).splitlines() if "TierfsException: " in line] == [True]
+
+
+def test_segments_of_other_directories_are_neither_planned_nor_read(
+    places: tuple[app.Store, Path], spark: SparkSession
+) -> None:
+    store, _ = places
+    options = {"store": str(store.path), "path": "dates", "maxPartitionBytes": "1", "openCostInBytes": "1"}
+    everything = plan_read(ReadOptions.of(options))
+    pruned = plan_read(ReadOptions.of({**options, "partitionFilter": "k >= '2031-01-01'"}))
+    names = {part.source.name for one in pruned.partitions for part in one.parts}  # type: ignore[union-attr]
+    assert (names, len(everything.partitions)) == ({"dates/k=2031-01-30/segment"}, 3 * len(pruned.partitions))
+    for damaged in ("dates/k=0001-01-01/segment", f"dates/k={NULL}/segment"):
+        verbs.offload(store, damaged)
+        verbs.evict(store, damaged, force=True)
+    for chunk in (path for path in store.paths.cold.rglob("chunk-*") if path.is_file()):
+        chunk.chmod(0o600)
+        chunk.write_bytes(b"")
+    left = frame(spark, store.path, "dates", partitionFilter="k >= '2031-01-01'")
+    assert left.count() == 2, "the segments whose objects are gone are not looked at"
+    with pytest.raises(PySparkException):
+        frame(spark, store.path, "dates").where("k >= '2031-01-01'").count()
+
+
+def test_whole_segments_are_rows(places: tuple[app.Store, Path], spark: SparkSession) -> None:
+    store, files = places
+    append(store, "whole/empty", b"", seal=True)
+    append(store, "whole/ends", b"a\r\nb\n", seal=True)
+    (files / "whole").mkdir()
+    (files / "whole/empty").touch()
+    (files / "whole/ends").write_bytes(b"a\r\nb\n")
+    by_path = spark.read.option("wholetext", "true").text(str(files / "whole"))
+    assert rows(frame(spark, store.path, "whole", wholetext="true")) == rows(by_path) == [("a\r\nb\n",)]
+    with pytest.raises(PySparkException, match="segment whole/ends: a line at or after byte 0 has more than 4 bytes"):
+        frame(spark, store.path, "whole", wholetext="true", maxLineBytes="4").count()
+    assert frame(spark, store.path, "whole", wholetext="true", maxLineBytes="5").count() == 1
+
+
+def test_a_stream_reads_directories_that_appear(
+    places: tuple[app.Store, Path], spark: SparkSession, tmp_path: Path
+) -> None:
+    store, _ = places
+    append(store, "stream/day=1/s", b"one\n", seal=True)
+    source = spark.readStream.format("tierfs").option("store", str(store.path)).option("maxFilesPerTrigger", "1")
+    table = source.schema("value string, day int, segment_sealed boolean").load("stream")
+
+    def run() -> list[tuple[object, ...]]:
+        sink = table.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        sink.option("path", str(tmp_path / "out")).trigger(availableNow=True).start().awaitTermination()
+        return sorted(tuple(row) for row in spark.read.parquet(str(tmp_path / "out")).collect())
+
+    assert run() == [("one", 1, True)]
+    append(store, "stream/day=2/s", b"two\n")
+    append(store, "stream/day=2/t", b"three\n")
+    assert run() == [("one", 1, True), ("three", 2, False), ("two", 2, False)]
+    progress = len(list((tmp_path / "checkpoint/commits").glob("[0-9]*")))
+    assert progress == 3, "a segment a batch"
+    append(store, "stream/day=x/s", b"four\n")
+    with pytest.raises(PySparkException, match="the directory day=x is no int"):
+        run()
