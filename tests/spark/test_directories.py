@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -177,6 +179,26 @@ def test_whole_segments_are_rows(places: tuple[app.Store, Path], spark: SparkSes
     with pytest.raises(PySparkException, match="segment whole/ends: a line at or after byte 0 has more than 4 bytes"):
         frame(spark, store.path, "whole", wholetext="true", maxLineBytes="4").count()
     assert frame(spark, store.path, "whole", wholetext="true", maxLineBytes="5").count() == 1
+
+
+def test_compressed_segments_are_the_rows_of_the_path(places: tuple[app.Store, Path], spark: SparkSession) -> None:
+    store, files = places
+    text = b"".join(b"line %d of many\n" % number for number in range(50_000))
+    (files / "packed").mkdir()
+    for name, data in (("a.gz", gzip.compress(text)), ("b.bz2", bz2.compress(text)), ("plain", text)):
+        append(store, f"packed/{name}", data, seal=True)
+        (files / "packed" / name).write_bytes(data)
+    by_path, by_name = (
+        spark.read.text(str(files / "packed")),
+        frame(spark, store.path, "packed", maxPartitionBytes="9k"),
+    )
+    sums = "count(*)", "sum(crc32(value))"
+    assert by_name.selectExpr(*sums).collect() == by_path.selectExpr(*sums).collect()
+    assert by_name.count() == 150_000
+    assert frame(spark, store.path, "packed/plain", compression="none").count() == 50_000
+    assert frame(spark, store.path, "packed/a.gz", compression="none").count() < 50_000, "lines of compressed bytes"
+    with pytest.raises(PySparkException, match=r"segment packed/a.gz is compressed by its name, and read from its"):
+        frame(spark, store.path, "packed", startOffset="1").count()
 
 
 def test_a_stream_reads_directories_that_appear(

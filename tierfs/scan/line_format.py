@@ -111,6 +111,10 @@ class Mode(StrEnum):
     FAILFAST = "FAILFAST"
 
 
+CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+"""Arrow's names of codecs, by the ends of names by which Hadoop knows them too."""
+
+
 @dataclass(frozen=True, slots=True)
 class LineFormat:
     """The separator, encoding and limits of lines."""
@@ -121,11 +125,17 @@ class LineFormat:
     max_line_bytes: int = 16 * MIB
     whole: bool = False
     """Whether a segment is one line, whatever ends it holds."""
+    decompresses: bool = False
+    """Whether the end of a segment's name tells how it is compressed."""
+
+    def codec_of(self, name: str) -> str | None:
+        """Return how a segment of this name is compressed."""
+        return CODECS.get(name[name.rfind(".") :]) if self.decompresses and "." in name else None
 
     @property
     def reach(self) -> Reach:
         """The bytes a part needs beside its own."""
         if self.whole:
             return Reach(splits=False)
-        before = self.separator.before_bytes
-        return Reach(before, self.max_line_bytes + BLOCK_BYTES, self.separator.may_be_split)
+        before, uncut = self.separator.before_bytes, tuple(CODECS) if self.decompresses else ()
+        return Reach(before, self.max_line_bytes + BLOCK_BYTES, self.separator.may_be_split, uncut=uncut)

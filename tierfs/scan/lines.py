@@ -6,7 +6,8 @@ so neighbouring parts yield every line once, without knowing of each other.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import groupby
 from operator import attrgetter
 
@@ -18,10 +19,13 @@ from tierfs.scan.extents import Extent, clip
 from tierfs.scan.fetching import ScanFetcher, WantedRequest
 from tierfs.scan.line_format import BLOCK_BYTES, UTF_8, LineFormat, Mode
 from tierfs.scan.planning import Part, Partition
+from tierfs.scan.unpacking import unpacked
 from tierfs.types import ByteRange
 
 _FIRST_BEHIND_BYTES = 64 * 1024
 """First read past a part's end, for the rest of its last line; each further one is four times as long."""
+
+_ENDLESS = 1 << 62
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -36,9 +40,11 @@ def read_lines(
     """
     with_offsets = with_offsets or form.mode is Mode.FAILFAST
     readers = [_PartReader(part, form, with_offsets=with_offsets) for part in partition.parts]
+    packed = [number for number, reader in enumerate(readers) if reader.codec is not None]
     wanted = (
         WantedRequest(number, extent)
         for number, reader in enumerate(readers)
+        if reader.codec is None
         for extent in clip(reader.part.extents, reader.first)
     )
     # One walk over all parts: those of small segments arrive in the same requests.
@@ -47,16 +53,42 @@ def read_lines(
         for piece in pieces:
             yield from ((number, lines) for lines in reader.feed(piece.view))
         yield from ((number, lines) for lines in _behind(fetcher, number, reader))
+    for number in packed:
+        yield from ((number, lines) for lines in _unpacked_lines(fetcher, number, readers[number]))
+
+
+def _unpacked_lines(fetcher: ScanFetcher, number: int, reader: _PartReader) -> Iterator[Lines]:
+    """Yield the lines of a compressed segment. Their offsets are of the decompressed bytes."""
+    waiting = b""
+    reader.read_until(_ENDLESS)
+    for block in _blocks(fetcher, number, reader):
+        yield from reader.feed(waiting)
+        waiting = block
+    reader.read_until(reader.position + len(waiting))
+    yield from reader.feed(waiting)
+
+
+def _blocks(fetcher: ScanFetcher, number: int, reader: _PartReader) -> Iterator[bytes]:
+    part = reader.part
+    assert reader.codec is not None
+    pieces = fetcher.pieces(WantedRequest(number, extent) for extent in clip(part.extents, reader.first))
+    return unpacked(pieces, reader.codec, part.source.name, BLOCK_BYTES)
 
 
 def read_whole(fetcher: ScanFetcher, partition: Partition, form: LineFormat) -> Iterator[tuple[int, Lines]]:
     """Yield each segment of a partition as one line. Raises what `read_lines` raises."""
     readers = [_PartReader(part, form, with_offsets=True) for part in partition.parts]
+    packed = [number for number, reader in enumerate(readers) if reader.codec is not None]
     wanted = (
-        WantedRequest(number, extent) for number, reader in enumerate(readers) for extent in reader.whole_extents()
+        WantedRequest(number, extent)
+        for number, reader in enumerate(readers)
+        if reader.codec is None
+        for extent in reader.whole_extents()
     )
     for number, pieces in groupby(fetcher.pieces(wanted), key=attrgetter("owner")):
-        yield number, readers[number].whole(b"".join(bytes(piece.view) for piece in pieces))
+        yield number, readers[number].whole(bytes(piece.view) for piece in pieces)
+    for number in packed:
+        yield number, readers[number].whole(_blocks(fetcher, number, readers[number]))
 
 
 def _behind(fetcher: ScanFetcher, number: int, reader: _PartReader) -> Iterator[Lines]:
@@ -73,6 +105,7 @@ class _PartReader:
 
     def __init__(self, part: Part, form: LineFormat, *, with_offsets: bool) -> None:
         self.part = part
+        self.codec = form.codec_of(part.source.name)
         self._form = form
         self._separator = form.separator
         self._with_offsets = with_offsets
@@ -92,14 +125,28 @@ class _PartReader:
         """Return the range of the next bytes that are needed."""
         return ByteRange(self._read, min(self._read + size_bytes, self.part.pinned.end))
 
+    @property
+    def position(self) -> int:
+        """The offset after the bytes that were fed."""
+        return self._read
+
+    def read_until(self, end: int) -> None:
+        """Own all bytes of a compressed segment up to an end, which is known only when all are decompressed."""
+        self.part = replace(self.part, owned=ByteRange(0, end), pinned=ByteRange(0, end))
+        self.done = not end
+
     def whole_extents(self) -> tuple[Extent, ...]:
         """Return the extents of the part, which is no longer than a line may be."""
         self._require_short(self.part.owned.length_bytes, self.part.owned.start)
         return clip(self.part.extents, self.part.owned)
 
-    def whole(self, data: bytes) -> Lines:
+    def whole(self, blocks: Iterable[bytes]) -> Lines:
         """Return all bytes of the part as one line."""
-        return self._in_encoding(batches.one_line(data, self.part.owned.start))
+        data = bytearray()
+        for block in blocks:
+            data += block
+            self._require_short(len(data), self.part.owned.start)
+        return self._in_encoding(batches.one_line(bytes(data), self.part.owned.start))
 
     def feed(self, view: bytes | memoryview) -> Iterator[Lines]:
         """Take the next bytes and yield the lines that are now complete. Keeps nothing of `view`."""

@@ -53,6 +53,8 @@ class Reach:
     """Whether segments may be cut at all."""
     cuts_at_entries: bool = False
     """Whether ledgers are cut only at the beginning of an entry."""
+    uncut: tuple[str, ...] = ()
+    """Ends of the names of segments that are read from their beginning only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,8 @@ def plan(pinned: Sequence[PinnedSegment], sizes: Sizes, reach: Reach) -> list[Pa
 
 def _parts(pinned: PinnedSegment, split_bytes: int, reach: Reach) -> Iterator[Part]:
     whole, mine = pinned.range, pinned.owned
-    cuts = list(_cuts(pinned, split_bytes)) if reach.splits else []
+    splits = reach.splits and not pinned.path.endswith(reach.uncut)
+    cuts = list(_cuts(pinned, split_bytes)) if splits else []
     if reach.cuts_at_entries and pinned.ledger is not None:
         cuts = sorted({_entry_start(pinned.ledger, one) for one in cuts} - {mine.start})
     starts = [one.range.start for one in pinned.extents]

@@ -58,6 +58,11 @@ class LineEnds(ByteEnds):
 
     def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
         """See Cutter.cut. Raises InvalidRequest for a line over the limit, and what reading raises."""
+        if self._form.codec_of(listed.path) is not None:
+            raise InvalidRequest(
+                f"segment {printable(listed.path)} is compressed by its name, and a stream reads it as it grows",
+                remedy="set compression to none to read its bytes as lines, or leave it out by pathGlobFilter",
+            )
         stop = listed.end if budget_bytes is None else min(listed.end, position + budget_bytes)
         if stop == listed.end and listed.complete:
             return Cut(stop, stop - position)

@@ -37,7 +37,7 @@ _READ_OPTIONS = (
     *STORE_OPTIONS,
     *("path", "paths", "type", "recursiveFileLookup", "pathGlobFilter", "modifiedBefore", "modifiedAfter"),
     *("basePath", "partitionFilter", "hiddenFiles", "timeZone"),
-    *("lineSep", "wholetext", "encoding", "mode", "maxLineBytes", "blockBytes", "readPriority", "tail"),
+    *("lineSep", "wholetext", "compression", "encoding", "mode", "maxLineBytes", "blockBytes", "readPriority", "tail"),
     *("maxPartitionBytes", "openCostInBytes", "minPartitions"),
     *("startOffset", "endOffset", "startEntry", "endEntry"),
 )
@@ -60,6 +60,13 @@ class HiddenFiles(StrEnum):
 
     READ = "read"
     SKIP = "skip"
+
+
+class Compression(StrEnum):
+    """Treatment of lines in segments whose names end with .gz, .bz2 or .zst."""
+
+    AUTO = "auto"
+    NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +283,7 @@ def _line_format(given: Given) -> LineFormat:
         mode=given.choice("mode", Mode, Mode.PERMISSIVE),
         max_line_bytes=given.size("maxLineBytes", 16 * MIB),
         whole=given.flag("wholetext"),
+        decompresses=given.choice("compression", Compression, Compression.AUTO) is Compression.AUTO,
     )
 
 

@@ -142,6 +142,12 @@ def _pinned(txn: ReadTransaction, options: ReadOptions, columns: SegmentColumns)
             raise InvalidRequest(
                 f"segment {printable(path)} is not a ledger", remedy="read type lines or bytes, or name ledgers only"
             )
+        compressed = options.row_type is RowType.LINES and options.lines.codec_of(path) is not None
+        if compressed and (options.bounds.start_offset is not None or options.bounds.end_offset is not None):
+            raise InvalidRequest(
+                f"segment {printable(path)} is compressed by its name, and read from its beginning only",
+                remedy="leave startOffset and endOffset out, or set compression to none",
+            )
         pinned = _pin(txn, pinner, path, segment, options)
         yield replace(pinned, facts=columns.facts(segment)) if columns.of_record else pinned
 
