@@ -187,6 +187,20 @@ ERRORS: dict[str, tuple[dict[str, str], str]] = {
         "segment t/lf: [0-9]+ bytes are only in the store's directory; set the",
     ),
     "priority": ({"path": "t/lf", "readPriority": "offloaded-only"}, "are not in the cold tier, and the read priority"),
+    "missing": (
+        {"path": "t/lf", "ignoreMissingFiles": "true"},
+        "a read cannot pass over missing bytes: a table that is",
+    ),
+    "no path": ({"path": ""}, "no path is named to read; write load.PATH., OPTIONS .path 'PATH'. of a view, WITH"),
+    "zone": (
+        {"path": "t/lf", "timeZone": "Mars"},
+        "the option timeZone is 'Mars'; it must be a time zone, like Europe",
+    ),
+    "filter": (
+        {"path": "t/lf", "partitionFilter": "day"},
+        "the option partitionFilter is 'day'; it must be conditions",
+    ),
+    "base": ({"path": "t/lf", "basePath": "u"}, "basePath is u, and t/lf is not below it; name the directory that"),
     "kind": ({"path": "t/lf", "type": "entries"}, "segment t/lf is not a ledger; read type lines or bytes"),
 }
 

@@ -36,7 +36,7 @@ STORE_OPTIONS = ("store", "endpointUrl", "region", "profile")
 _READ_OPTIONS = (
     *STORE_OPTIONS,
     *("path", "paths", "type", "recursiveFileLookup", "pathGlobFilter", "modifiedBefore", "modifiedAfter"),
-    *("basePath", "partitionFilter", "hiddenFiles", "timeZone"),
+    *("basePath", "partitionFilter", "hiddenFiles", "timeZone", "ignoreMissingFiles"),
     *("lineSep", "wholetext", "compression", "encoding", "mode", "maxLineBytes", "blockBytes", "readPriority", "tail"),
     *("maxPartitionBytes", "openCostInBytes", "minPartitions"),
     *("startOffset", "endOffset", "startEntry", "endEntry"),
@@ -103,6 +103,11 @@ class ReadOptions:
         _require_kept(options)
         given = Given(options, (*_READ_OPTIONS, *more))
         where, paths, base = _paths(given)
+        if given.flag("ignoreMissingFiles"):
+            raise InvalidRequest(
+                "a read cannot pass over missing bytes: a table that is shorter than its segments would look whole",
+                remedy="leave ignoreMissingFiles out, and read again what was deleted meanwhile, or stream it",
+            )
         zone, conditions = given.zone("timeZone"), given.text("partitionFilter")
         selection = Selection(
             paths,
