@@ -23,6 +23,7 @@ from tests import verbs
 from tests.mount.conftest import append
 from tests.mount.waiting import eventually
 from tests.servers.spark_cluster import ROOT
+from tests.spark.reading import frame
 from tierfs.app import store as app
 from tierfs.errors import InvalidRequest
 from tierfs.segments import ledgers
@@ -49,7 +50,7 @@ def temporary(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 class Stream:
     """One query at a time over a store, with a checkpoint; its rows by batch."""
 
-    def __init__(self, spark: SparkSession, store: str | Path, checkpoint: Path, path: str = "", **options: object):
+    def __init__(self, spark: SparkSession, store: str | Path, checkpoint: Path, path: str = "/", **options: object):
         self.spark, self.checkpoint, self.path = spark, checkpoint, path
         self.options = {"store": str(store), "recursiveFileLookup": "true"} | {
             name: str(value) for name, value in options.items()
@@ -58,7 +59,7 @@ class Stream:
 
     def frame(self) -> DataFrame:
         reader = self.spark.readStream.format("tierfs").options(**self.options)
-        return reader.load(self.path) if self.path else reader.load()
+        return reader.load(self.path)
 
     def start(self, **trigger: Any) -> Any:
         def keep(rows: DataFrame, batch_id: int) -> None:
@@ -204,11 +205,13 @@ def test_options_that_are_wrong(spark: SparkSession, store: app.Store, tmp_path:
         ("startOffset", "3", "a stream has no startOffset"),
         ("modifiedAfter", "2031-01-01T00:00:00", "a stream cannot choose segments by modifiedAfter"),
         ("type", "segments", "rows of type segments cannot be streamed"),
+        ("wholetext", "true", "a stream cannot read segments as one line: they grow"),
+        ("path", "", "no path is named to read"),
     ],
 )
 def test_what_a_stream_refuses(option: str, value: str, text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        StreamOptions.of({"store": "s", option: value})
+        StreamOptions.of({"store": "s", "path": "/", option: value})
     assert text in f"{caught.value} {caught.value.remedy}"
 
 
@@ -229,9 +232,7 @@ def test_tasks_need_no_store(store: app.Store) -> None:
 
 def test_a_stream_option_in_a_batch(spark: SparkSession, store: app.Store) -> None:
     with pytest.raises(PySparkException, match="tierfs has no option"):
-        spark.read.format("tierfs").option("store", str(store.path)).option("startingOffsets", "latest").load(
-            "/"
-        ).count()
+        frame(spark, store.path, "/", startingOffsets="latest").count()
 
 
 DRIVER = """

@@ -20,7 +20,7 @@ from tierfs import names
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.scan.extents import clip
-from tierfs.scan.fetching import ScanFetcher, WantedRequest
+from tierfs.scan.fetching import FetchedPiece, ScanFetcher, WantedRequest
 from tierfs.scan.line_format import Separator
 from tierfs.scan.planning import Part, Partition
 from tierfs.types import MIB, ByteRange
@@ -271,3 +271,40 @@ def _byte_spans(part: Part, block_bytes: int) -> Iterator[ByteRange]:
         end = min(part.owned.end, at + block_bytes - at % block_bytes)
         yield ByteRange(at, end)
         at = end
+
+
+def unpacked(pieces: Iterator[FetchedPiece], codec: str, name: str, block_bytes: int) -> Iterator[bytes]:
+    """Yield the decompressed bytes in blocks. Raises DataLoss for other bytes, and what fetching raises."""
+    with pa.CompressedInputStream(pa.PythonFile(_Pieces(pieces), mode="r"), codec) as stream:
+        while True:
+            try:
+                block = stream.read(block_bytes)
+            except OSError as exc:
+                raise DataLoss(
+                    f"segment {names.printable(name)} is not whole, or no {codec}: {exc}",
+                    remedy="set the option compression to none to read its bytes as lines",
+                ) from exc
+            if not block:
+                return
+            yield block
+
+
+class _Pieces:
+    """Fetched pieces as a file that Arrow reads."""
+
+    def __init__(self, pieces: Iterator[FetchedPiece]) -> None:
+        self._pieces = pieces
+        self._rest = b""
+        self.closed = False
+
+    def read(self, size_bytes: int) -> bytes:
+        """Return up to so many bytes, none at the end."""
+        if not self._rest:
+            piece = next(self._pieces, None)
+            self._rest = b"" if piece is None else bytes(piece.view)
+        data, self._rest = self._rest[:size_bytes], self._rest[size_bytes:]
+        return data
+
+    def close(self) -> None:
+        """Arrow closes what it has read."""
+        self.closed = True

@@ -14,12 +14,11 @@ from operator import attrgetter
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.names import printable
 from tierfs.scan import batches
-from tierfs.scan.batches import Lines
+from tierfs.scan.batches import Lines, unpacked
 from tierfs.scan.extents import Extent, clip
 from tierfs.scan.fetching import ScanFetcher, WantedRequest
 from tierfs.scan.line_format import BLOCK_BYTES, UTF_8, LineFormat, Mode
 from tierfs.scan.planning import Part, Partition
-from tierfs.scan.unpacking import unpacked
 from tierfs.types import ByteRange
 
 _FIRST_BEHIND_BYTES = 64 * 1024

@@ -62,7 +62,7 @@ class HiddenFiles(StrEnum):
     SKIP = "skip"
 
 
-class Compression(StrEnum):
+class LineCompression(StrEnum):
     """Treatment of lines in segments whose names end with .gz, .bz2 or .zst."""
 
     AUTO = "auto"
@@ -288,7 +288,7 @@ def _line_format(given: Given) -> LineFormat:
         mode=given.choice("mode", Mode, Mode.PERMISSIVE),
         max_line_bytes=given.size("maxLineBytes", 16 * MIB),
         whole=given.flag("wholetext"),
-        decompresses=given.choice("compression", Compression, Compression.AUTO) is Compression.AUTO,
+        decompresses=given.choice("compression", LineCompression, LineCompression.AUTO) is LineCompression.AUTO,
     )
 
 

@@ -127,12 +127,13 @@ def _write(
 ) -> dict[str, Any]:
     """Write the table aside, and read it back if that is wanted; return its sums."""
     options = {"store": store, "type": str(how.row_type), "recursiveFileLookup": "true"}
-    schema_of(ReadOptions.of({**options, "paths": json.dumps(list(paths))}))
+    below = [path or "/" for path in paths]  # the format refuses an empty path, which is the root's name
+    schema_of(ReadOptions.of({**options, "paths": json.dumps(below)}))
     if how.if_there is IfThere.REFUSE:
         run.require_room()
     register(spark)
     with explained():
-        frame = _unbatched(spark.read.format("tierfs").options(**options).load(list(paths)), how)
+        frame = _unbatched(spark.read.format("tierfs").options(**options).load(below), how)
         _require_columns(frame, how.partition_by)
         run.begin()
         seen = Observation()
