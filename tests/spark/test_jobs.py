@@ -142,6 +142,8 @@ def test_exported_lines_are_those_of_the_segments(
     assert result.rows[0][2:4] == (len(lines), sum(len(line.encode()) for _, line in lines))
     again = export(spark, str(scrub_store.path), ["text"], str(tmp_path / "other"), Exporting(compression="gzip"))
     assert again.rows[0][4] == result.rows[0][4]  # the checksum knows no order of rows
+    export(spark, str(scrub_store.path), [""], str(tmp_path / "root"), Exporting())
+    assert spark.read.parquet(str(tmp_path / "root")).where("segment LIKE 'text/%'").count() == len(lines)
 
 
 def test_a_target_that_holds_something_is_kept(
