@@ -23,7 +23,8 @@ from tierfs.metadata import batches
 from tierfs.metadata.tables import INTENTS
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.spark import errors, writer
-from tierfs.spark.row_types import RowType, default_schema
+from tierfs.spark.columns import full_schema
+from tierfs.spark.row_types import RowType
 from tierfs.spark.source import TierfsDataSource
 from tierfs.spark.write_options import WriteOptions
 from tierfs.spark.writer import Columns, TaskResult, begin, write_batches
@@ -225,5 +226,5 @@ def test_an_older_spark_is_told_what_a_stream_needs(
         source.streamReader if refused.startswith("reading") else partial(source.streamWriter, overwrite=False)
     )
     with pytest.raises(errors.TierfsException, match=refused) as told:
-        begin_stream(default_schema(RowType.LINES))
+        begin_stream(full_schema(RowType.LINES, {}))
     assert "\n" not in str(told.value)
