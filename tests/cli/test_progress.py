@@ -131,11 +131,11 @@ def test_a_line_comes_after_a_second_and_goes_for_other_text(monkeypatch: pytest
         terminal.write("a result\n")
     shown.show(Progress(0, 0, "b", 2, 4))
     shown.tick()
-    assert terminal.visible == "[0:01] 50.0%  2 / 4 segments, 1/s, 0:02 left, b"
+    assert terminal.visible == "[0:01] 50.0%  2 / 4 segments, b"
     shown.show(Progress(0, 0, "c", 3, 4))
     time.advance(1)
     shown.tick()
-    assert terminal.visible == "[0:02] 75.0%  3 / 4 segments, 1/s, 0:01 left, c"
+    assert terminal.visible == "[0:02] 75.0%  3 / 4 segments, 2/s, 0:01 left, c"
 
 
 def test_a_line_that_is_over_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,16 +57,16 @@ class ProgressLine:
 
     def tick(self) -> None:
         """Draw the line anew, once the command has taken AFTER_S."""
-        # Loaded by the first tick: a short command need not pay 20 ms for the widths of characters.
-        from tierfs.cli.drawing.progress import WorkRate, line
-
         now_s, progress = self._clock.monotonic_s(), self._newest
-        if self._rate is None:
-            self._rate = WorkRate()
-        self._rate.add(now_s, progress)
         elapsed_s = now_s - self._began_s
         if elapsed_s < AFTER_S:
             return
+        # Loaded by the first line: a short command need not pay 20 ms for the widths of characters.
+        from tierfs.cli.drawing.progress import WorkRate, line
+
+        if self._rate is None:
+            self._rate = WorkRate()
+        self._rate.add(now_s, progress)
         with self._printing:
             if not self._over.is_set():
                 # One column less: a terminal may wrap once its last column is written.
