@@ -54,6 +54,12 @@ def test_quickstart(s3: Machine) -> None:
     s3.read("docs/quickstart.md")
 
 
+def test_readme(s3: Machine) -> None:
+    s3.file("app.log", "an ERROR line\n")
+    s3.replace["s3://logs/prod"] = s3.replace["s3://BUCKET/PREFIX"]
+    s3.read("README.md")
+
+
 def test_adopt(s3: Machine, rgw_bucket: Bucket) -> None:
     theirs = ForeignBucket(rgw_bucket)
     s3.replace["s3://bucket/"] = theirs.url()
@@ -133,7 +139,10 @@ def test_a_mount_that_is_not_there_is_not_copied_and_nothing_is_said_to_be(machi
 RUN_ELSEWHERE = {"docs/dataframes.md", "docs/spark.md", "docs/tutorial.md"}
 """test_dataframes, test_spark"""
 
-NOT_TYPED = {("docs/operations.md", "tierfs config set cold.endpoint_url=https://s3.new.example")}
+NOT_TYPED = {
+    ("docs/operations.md", "tierfs config set cold.endpoint_url=https://s3.new.example"),
+    ("docs/operations.md", "tierfs move --to s3://new-bucket/logs --profile archive"),
+}
 """First lines of blocks that need a store in several places, which tests of that command have."""
 
 MARKERS = 12
@@ -144,7 +153,7 @@ COMMAND = re.compile(r"(\$ )?(tierfs|make|pip|git|export|mkdir|rm|cat|tail|echo)
 
 def test_every_page_with_commands_is_run_and_few_blocks_are_not() -> None:
     own = set(re.findall(r"\.read\(\"(.+?)\"", Path(__file__).read_text()))
-    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs/design").glob("*.md")]
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "docs/design").glob("*.md")]
     markers = 0
     for path in pages:
         page = str(path.relative_to(ROOT))

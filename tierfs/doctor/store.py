@@ -34,7 +34,7 @@ from tierfs.tiering.policy import disk_view
 _BYTES = b"tierfs doctor\n"
 _NO_SUCH_READ = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
-_SAME_DISK = "make the store again: tierfs --store DIR init --cold-dir DIR-ON-ANOTHER-DISK"
+_SAME_DISK = "move it: tierfs move --to DIR-ON-ANOTHER-DISK"
 _NO_PLACE = "give it one: tierfs config set cold.url=URL"
 _LOCAL_DISK = "put the store on ext4, xfs or btrfs"
 

@@ -8,9 +8,9 @@ there; everything else is small, and is compared.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tierfs.checksum import Buffer
 from tierfs.chunkstore.protocol import ChunkStorage, ServerCopies, StoredObject
@@ -20,7 +20,6 @@ from tierfs.metadata import changes, tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import INTENTS, LOCATIONS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.names import printable
 from tierfs.parallel import Meter, Pool
 from tierfs.tiering.objects import discard
 from tierfs.types import MIB, Tier
@@ -73,7 +72,7 @@ class TierVersion:
 
 @dataclass(slots=True)
 class Copied:
-    """What copying did. Thread-safe."""
+    """What copying did."""
 
     objects: int = 0
     bytes: int = 0
@@ -83,14 +82,12 @@ class Copied:
     """Objects that were there."""
     left: list[str] = field(default_factory=list)
     """Names that no object of a store has, as other tools make them."""
-    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, length_bytes: int, client_bytes: int) -> None:
         """Count one object that was copied."""
-        with self._lock:
-            self.objects += 1
-            self.bytes += length_bytes
-            self.by_server_bytes += length_bytes - client_bytes
+        self.objects += 1
+        self.bytes += length_bytes
+        self.by_server_bytes += length_bytes - client_bytes
 
 
 class TierCopy:
@@ -112,8 +109,10 @@ class TierCopy:
         before = self.done.objects
         self.done.present, self.done.left = 0, []
         with Pool(_AT_ONCE, "tierfs-move") as pool:
-            for _ in pool.as_completed(self._copy, self._wanted(compares=compares)):
-                pass
+            for stored, client_bytes in pool.as_completed(self._copy, self._wanted(compares=compares)):
+                if client_bytes is not None:
+                    self.done.add(stored.length_bytes, client_bytes)
+                    self._meter(stored.length_bytes, stored.name, 1)
         return self.done.objects - before
 
     def again(self, name: str) -> None:
@@ -156,18 +155,22 @@ class TierCopy:
             storage.read_into(stored.name, 0, buffer)
         return buffers[0] != buffers[1]
 
-    def _copy(self, listed: StoredObject) -> None:
+    def _copy(self, listed: StoredObject) -> int | None:
+        """Copy one object; return the bytes that passed through here, None if it was deleted meanwhile."""
         try:
             stored = self._origin.stat(listed.name)  # listings carry no metadata
-            made = self._by_server(stored)
-            client_bytes = stored.length_bytes if made is None else made
-            if made is None:
-                self._target.put(stored.name, _StoredSource(self._origin, stored), metadata=stored.metadata)
         except NotFound:
-            log.info("%s was deleted while it was to be copied", printable(listed.name))
-            return
-        self.done.add(stored.length_bytes, client_bytes)
-        self._meter(stored.length_bytes, stored.name, 1)
+            return None
+        try:
+            client_bytes = self._by_server(stored)
+            if client_bytes is None:
+                self._target.put(stored.name, _StoredSource(self._origin, stored), metadata=stored.metadata)
+                client_bytes = stored.length_bytes
+        except NotFound:
+            if any(each.name == stored.name for each in islice(self._origin.list(stored.name), 1)):
+                raise  # it is the other place that is missing
+            return None
+        return client_bytes
 
     def _by_server(self, stored: StoredObject) -> int | None:
         """Let the server copy; return the bytes that passed through here all the same, None where it cannot."""
