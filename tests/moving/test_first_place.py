@@ -27,6 +27,8 @@ def test_everything_is_there_after_the_disk_is_lost(store: Path, tmp_path: Path)
     done = tierfs("config", "set", f"cold.url={tmp_path / 'cold'}", store=store, check=False)
     assert (done.code, done.out) == (0, f"cold tier: file:{tmp_path / 'cold'}\n")
     assert "all of them at once: tierfs offload" in done.err
+    shown = tierfs("config", "show", store=store).out.splitlines()[:4]  # and can be set again
+    tierfs("-q", "config", "set", *(line.rpartition("  (")[0].replace(" = ", "=", 1) for line in shown), store=store)
     tierfs("-q", "offload", store=store)
     shutil.rmtree(store)
     tierfs("-q", "recover", "--cold-dir", tmp_path / "cold", store=tmp_path / "again")

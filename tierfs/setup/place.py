@@ -21,6 +21,7 @@ from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.names import printable
+from tierfs.settings import as_toml
 from tierfs.setup.connect import FILE_SCHEME, connect_bare
 from tierfs.setup.create import FIRST_LOCATION, ColdChoice, claim, claimable, configured_endpoint, locate, probed
 from tierfs.store_paths import StorePaths
@@ -63,7 +64,7 @@ def parts(place: LocationRecord | None) -> dict[str, str]:
 
 def lines(place: LocationRecord | None) -> list[str]:
     """Format the parts of a place as settings are shown."""
-    return [f"{name} = {printable(value) or 'not set'}  (store)" for name, value in parts(place).items()]
+    return [f"{name} = {printable(as_toml(str, value))}  (store)" for name, value in parts(place).items()]
 
 
 def told(place: LocationRecord) -> str:
