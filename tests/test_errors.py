@@ -169,7 +169,7 @@ async def test_a_fault_of_ours_in_a_read_falls_back_to_the_other_tier(
         assert handle.served_from is Tier.LOCAL
         handle.close()
     assert "half a value" in caplog.text
-    assert "Traceback" in caplog.text
+    assert any(record.exc_info for record in caplog.records)
     assert {placed.chunk.state for placed in faulty.layout("s").cold} == {ChunkState.GOOD}
 
 

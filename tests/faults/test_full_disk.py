@@ -217,7 +217,7 @@ def test_another_full_disk_does_not_cost_the_ballast(store: Path) -> None:
 def test_a_holder_gives_a_store_without_ballast_one(store: Path) -> None:
     (store / "ballast").unlink()
     with open_store(store) as opened:
-        assert holder_task_of(opened, BackgroundThreads()) is not None
+        holder_task_of(opened, BackgroundThreads())._connect()
     assert (store / "ballast").stat().st_size
 
 

@@ -246,7 +246,7 @@ async def test_a_failure_of_ours_is_listed_with_its_traceback_backs_off_and_leav
         with store.metadata.read() as txn:
             assert txn.count(INTENTS.name) == 0
             assert txn.count(GARBAGE.name) <= row.attempts, "the second deletions of an hour"
-        assert caplog.text.count("Traceback") == 1
+        assert sum(record.exc_info is not None for record in caplog.records) == 1
         monkeypatch.setattr(ChunkSource, "read", read)
         await trio.sleep(5 * MINUTE_S + SETTLED_S)
         assert failures(store) == []

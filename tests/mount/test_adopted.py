@@ -25,7 +25,7 @@ def test_adopted_objects_read_through_a_mount(store: store.Store, mount: Mount, 
     theirs.put({"logs/a": DATA, "logs/b": DATA[::-1], "logs/empty": b""})
     adopter = Adopter(store, OBJECTS, "in", ForeignReach(moto_bucket[0].endpoint_url, moto_bucket[0].region))
     planned = adopter.plan(theirs.url("logs"))
-    adopter.adopt(planned, 2, lambda size, name: None)
+    adopter.adopt(planned, 2, lambda *_: None)
     assert adopter.settle() is None
     mounted = mount("xattr")
     directory = mounted.path / "in"

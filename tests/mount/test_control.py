@@ -25,7 +25,7 @@ def test_the_settings_can_be_read_but_are_not_listed(store: store.Store, mount: 
     append(store, "s", b"x")
     mnt = mount().path
     assert os.listdir(mnt) == ["s"]
-    assert os.listdir(mnt / ".tierfs") == ["config", "cache", "metrics", "stats", "accesslog"]
+    assert os.listdir(mnt / ".tierfs") == ["config", "cache", "metrics", "stats", "backlog", "accesslog"]
     listed = subprocess.run(["ls", "-a", mnt / ".tierfs"], capture_output=True, check=True, text=True).stdout.split()
     assert listed[:2] == [".", ".."]
     text = (mnt / ".tierfs/config").read_text()

@@ -10,7 +10,7 @@ import pytest
 from tests.stores import TestStore, open_test_store
 from tierfs.clock import ManualClock
 from tierfs.config import WriteSettings
-from tierfs.errors import Closed, Conflict, Fenced, InvalidRequest, NotFound, Sealed, Unavailable
+from tierfs.errors import Closed, Conflict, Fenced, InvalidRequest, NoColdTier, NotFound, Sealed
 from tierfs.metadata import changes as journal
 from tierfs.metadata import directories, policies
 from tierfs.metadata import records_pb2 as pb
@@ -155,7 +155,7 @@ def test_a_closed_one_takes_nothing(store: TestStore) -> None:
 def test_without_an_offloader_every_offload_is_unavailable(store: TestStore) -> None:
     managed = opened(store)
     managed.add_entries([b"a"] * 11)
-    with pytest.raises(Unavailable, match="no cold tier"):
+    with pytest.raises(NoColdTier, match="needs a cold tier"):
         managed.offload_prefix(Position(ids(store)[1], 0))
     managed = ManagedLedger(store.engine, "u", offloader=lambda path, before: Position(before.ledger_id, 0))
     assert managed.offload_prefix(Position(7, 3)) == Position(7, 0)

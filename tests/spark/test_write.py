@@ -260,9 +260,10 @@ def test_the_examples(spark: SparkSession, store: store.Store, tmp_path: Path) -
         "/var/log/incoming": str(tmp_path / "incoming"),
     }
     names = {"spark": spark, "lines": lines(spark, ["x", "y"], 1)}
-    assert Reader(tmp_path / "spark.md", tmp_path, replace=replace, names=names).run() == 4
+    assert Reader(tmp_path / "spark.md", tmp_path, replace=replace, names=names).run() == 5
     found = {re.sub(r"part-0000\d-\w{12}", "part", name): data for name, data in segments(store).items()}
     assert found == {
+        "by-day/day=3/part": b"one\ntwo\n",
         "by-name/app/part": b"two\n",
         "by-name/web/part": b"one\n",
         "copies/web/part": b"x\ny\n",

@@ -146,7 +146,7 @@ def test_many_open_segments_share_one_limit_of_memory(
         ("value", {"txnVersion": "1"}, "txnAppId is missing"),
         ("value", {"txnAppId": "a", "txnVersion": "-1"}, "txnVersion is '-1'"),
         ("value", {"txnAppId": "", "txnVersion": "1"}, "txnAppId has 0 bytes"),
-        ("value", {"seal": "yes"}, "the option seal is 'yes'"),
+        ("value", {"seal": "perhaps"}, "the option seal is 'perhaps'"),
         ("value", {"linesep2": "x"}, "no option linesep2"),
     ],
 )
