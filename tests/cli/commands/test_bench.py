@@ -203,5 +203,5 @@ def cached_bytes(path: Path) -> int:
 def test_the_null_filesystem(tmp_path: Path, words: tuple[str, ...]) -> None:
     with null(tmp_path / "mnt", *words) as file:
         assert file.read_bytes() == bytes(3 * MIB + 1)
-        assert (cached_bytes(file) > 3 * MIB) is bool(words)
+        assert (cached_bytes(file) > MIB) is bool(words)  # the kernel may drop a page, such as the last, at any time
         assert os.listdir(file.parent / "..") == ["mnt"]
