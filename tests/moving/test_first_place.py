@@ -52,7 +52,7 @@ def test_a_mount_begins_to_offload(store: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pair", "told"),
     [
-        ("cold.region=eu", "its URL comes first"),
+        ("cold.region=eu", "a part of its address needs a cold tier"),
         ("cold.url=nowhere", "write s3://BUCKET/PREFIX or a full path"),
         ("cold.url={}/missing", "make the directory, or mount its disk, first"),
         ("cold.url={}/taken", "holds a tierfs store already"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -70,32 +71,81 @@ def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
     require_clean(store)
 
 
-@pytest.mark.parametrize("where", ["packs", "journal"])
-def test_bytes_that_are_wrong_there_are_copied_again(store: Path, tmp_path: Path, where: str) -> None:
+def pack_in(directory: Path) -> Path:
+    return next(path for path in sorted((directory / "packs").rglob("*")) if path.is_file())
+
+
+@pytest.mark.parametrize("spoil", ["flip", "cut", "empty"])
+def test_bytes_that_are_wrong_there_are_copied_again(store: Path, tmp_path: Path, spoil: str) -> None:
     nas = tmp_path / "nas"
     shutil.copytree(tmp_path / "cold", nas)
-    flip(next(path for path in sorted((nas / where).rglob("*")) if path.is_file()))
+    SPOIL[spoil](pack_in(nas))
+    assert tierfs("--json", "move", "--to", nas, store=store).json["damaged"] == []
+    require_clean(store)
+
+
+@pytest.mark.parametrize("spoil", ["flip", "cut", "empty"])
+def test_a_good_copy_there_is_not_replaced_by_bytes_that_were_damaged(store: Path, tmp_path: Path, spoil: str) -> None:
+    nas = tmp_path / "nas"
+    shutil.copytree(tmp_path / "cold", nas)
+    SPOIL[spoil](pack_in(tmp_path / "cold"))
     assert tierfs("--json", "move", "--to", nas, store=store).json["damaged"] == []
     require_clean(store)
 
 
 def test_what_was_damaged_before_is_named(store: Path, tmp_path: Path) -> None:
     (tmp_path / "nas").mkdir()
-    damaged = next(path for path in sorted((tmp_path / "cold/packs").rglob("*")) if path.is_file())
+    damaged = pack_in(tmp_path / "cold")
     flip(damaged)
     done = tierfs("move", "--to", tmp_path / "nas", store=store, check=False)
     assert done.code == 0
     assert f"{damaged.relative_to(tmp_path / 'cold')} was damaged or missing before" in done.err
 
 
-def flip(file: Path) -> None:
-    data = bytearray(file.read_bytes())
-    data[len(data) // 3] ^= 1
+def test_two_copies_that_are_damaged_in_other_places_stay_where_they_are(store: Path, tmp_path: Path) -> None:
+    tierfs("-q", "append", "large", store=store, stdin=os.urandom(300_000))
+    tierfs("-q", "offload", store=store)
+    nas = tmp_path / "nas"
+    shutil.copytree(tmp_path / "cold", nas)
+    name = max((path for path in nas.rglob("*") if path.is_file()), key=lambda path: path.stat().st_size)
+    flip(name, at=0)
+    flip(tmp_path / "cold" / name.relative_to(nas), at=-40_000)
+    done = tierfs("move", "--to", nas, store=store, check=False)
+    assert (done.code, "is not in directory" in done.err) == (74, True), done
+    assert tierfs("config", "show", "--json", store=store).json["cold.url"]["value"] == f"file:{tmp_path / 'cold'}"
+
+
+def test_an_object_of_the_journal_that_is_another_there_is_refused(store: Path, tmp_path: Path) -> None:
+    nas = tmp_path / "nas"
+    shutil.copytree(tmp_path / "cold", nas)
+    slot = next(path for path in sorted((nas / "journal").rglob("*")) if path.is_file())
+    flip(slot)
+    done = tierfs("move", "--to", nas, store=store, check=False)
+    assert (done.code, f"{slot.relative_to(nas)} has other bytes in" in done.err) == (74, True), done
+    slot.unlink()
+    tierfs("-q", "move", "--to", nas, store=store)
+    require_clean(store)
+
+
+def rewrite(file: Path, data: bytes) -> None:
     status = file.stat()
     file.chmod(0o600)
     file.write_bytes(data)
     file.chmod(status.st_mode)
     os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def flip(file: Path, at: int | None = None) -> None:
+    data = bytearray(file.read_bytes())
+    data[len(data) // 3 if at is None else at] ^= 1
+    rewrite(file, data)
+
+
+SPOIL: dict[str, Callable[[Path], None]] = {
+    "flip": flip,
+    "cut": lambda file: rewrite(file, file.read_bytes()[:-1]),
+    "empty": lambda file: rewrite(file, b""),
+}
 
 
 def test_places_that_are_refused(store: Path, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage, When
 from tests.stores import LOCATION, KeptOpen, TestStore, open_test_store, quiet
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.errors import Conflict, Unavailable, WrongColdTier
+from tierfs.errors import Conflict, DataLoss, Unavailable, WrongColdTier
 from tierfs.journal.names import slot_name
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import changes, tables
@@ -125,10 +125,29 @@ def test_refused_at_any_step_it_stays_where_it_is_and_goes_on_later(
     require_all_there(store, "s")
 
 
-def test_an_object_of_another_length_there_is_replaced(store: TestStore, target: ScriptedStorage) -> None:
-    target.put(next(store.cold.list("segments/")).name, BufferSource(b"short"))
+@pytest.mark.parametrize("there", [b"", b"other"])
+def test_an_object_of_the_journal_that_is_another_there_is_not_replaced(
+    store: TestStore, target: ScriptedStorage, there: bytes
+) -> None:
+    name = next(store.cold.list("journal/")).name
+    target.put(name, BufferSource(there))
+    with pytest.raises(DataLoss, match="has other bytes in"):
+        switch(store)
+    assert target.stat(name).length_bytes == len(there)
+    assert place_of(store).url == "memory:"
+    target.delete(name)
     switch(store)
     require_all_there(store, "s")
+
+
+def test_a_request_that_a_dead_holder_had_carried_out_is_done(store: TestStore, target: ScriptedStorage) -> None:
+    switch(store)
+    place = place_of(store)
+    store.cold = KeptOpen(target)
+    with store.holding() as work:
+        work.publish()
+        assert work.switch(place, quiet).objects == 0
+        assert work.publish() == 0  # it is not recorded again
 
 
 def test_an_upload_to_the_place_before_is_not_linked(store: TestStore, cold: ScriptedStorage) -> None:

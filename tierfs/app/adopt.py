@@ -19,7 +19,6 @@ from tierfs.app.store import Store
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import is_relative
 from tierfs.errors import InvalidRequest, NotFound, TierfsError
-from tierfs.journal.publish import Publisher
 from tierfs.ledger.single_object import MagicWords
 from tierfs.metadata import policies
 from tierfs.metadata.records import LocationRecord
@@ -136,9 +135,7 @@ class Adopter:
         location_id = self._store.cold_location_id
         if location_id is None:
             return None
-        storage = self._store.storage_of(location_id)
-        publisher = Publisher(self._store.metadata, storage)
-        return ColdTier(location_id, storage, publisher.require_recent_ownership, publisher.require_place)
+        return self._store.cold_tier(location_id)[1]
 
     def _allow(self, place: LocationRecord) -> None:
         """Allow a place that a recovered journal named from now on, even if all of it was adopted."""

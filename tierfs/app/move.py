@@ -7,16 +7,16 @@ place. A move that was stopped continues when it is run again. The place before 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
 from tierfs.app.store import Store
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss, InvalidRequest, NotFound
+from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
 from tierfs.fsck.scrub.scrub import Scrubber
-from tierfs.holder import lock
 from tierfs.holder.verbs import PLACE, SWITCH, perform
 from tierfs.journal import cold_identity
 from tierfs.journal.names import JOURNAL_PREFIX
@@ -29,7 +29,7 @@ from tierfs.parallel import Meter, OnProgress
 from tierfs.setup import place
 from tierfs.setup.create import holds_a_store, probed, refuse_nested
 from tierfs.tiering.relocate import Copied, TierCopy
-from tierfs.types import LocationId, SegmentId, Tier
+from tierfs.types import ByteRange, LocationId, SegmentId, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMov
     after = place.moved(before, wanted)
     if (after.url, after.endpoint_url) == (before.url, before.endpoint_url):
         raise InvalidRequest(f"the cold tier is at {place.told(before)} already")
-    with lock.hold(store.paths.place_lock, store.clock):
+    with place.changing(store.paths, store.clock):
         with closing(place.connected(after, store.path, store.settings.cold)) as bare:
             _mark(store, after, bare)
             after = probed(after, bare)
@@ -101,27 +101,28 @@ class _Moving:
     def prove(self) -> list[str]:
         """Read all that has checksums in the new place; return the names of objects that were bad before.
 
-        What is wrong there and not in the place before is copied once more. Raises DataLoss if it stays wrong.
+        An object that is wrong there and right in the place before is copied once more; nothing else there is replaced.
+        Raises DataLoss unless the new place then has every byte that the place before has.
         """
         bad = self._bad(self._pieces(), self._there, shown=True)
-        for name in dict.fromkeys(_name(piece) for piece in bad):
-            try:
-                self._copy.again(name)
-            except NotFound:
-                continue
-        bad = self._bad(iter(bad), self._there)
-        before = self._bad(iter(bad), self._store.storage_of)
-        known = {(piece.segment_id, piece.range) for piece in before}
-        wrong = [_name(piece) for piece in bad if (piece.segment_id, piece.range) not in known]
-        if wrong:
+        names = {_name(piece) for piece in bad}
+        whole = [piece for piece in self._pieces() if _name(piece) in names] if names else []
+        bad_before = self._bad(whole, self._store.storage_of)
+        kept = {_name(piece) for piece in bad_before}
+        for name in sorted(names - kept):
+            self._copy.again(name)
+        copied = self._bad((piece for piece in whole if _name(piece) not in kept), self._there)
+        before = set(map(_key, bad_before))
+        worse = [*copied, *(piece for piece in bad if _name(piece) in kept and _key(piece) not in before)]
+        if worse:
             raise DataLoss(
-                f"{printable(wrong[0])} is not in {self._target!r} what it is in {self._origin!r}",
-                remedy="check the disks or the server there, and run it again",
+                f"{printable(_name(worse[0]))} is not in {self._target!r} what it is in {self._origin!r}",
+                remedy="check both places, mend the present one (tierfs fsck --deep --repair), and run it again",
             )
-        return sorted({_name(piece) for piece in bad})
+        return sorted(kept)
 
     def _bad(
-        self, wanted: Iterator[ScrubPiece], storage_of: Callable[[LocationId], ChunkStorage], *, shown: bool = False
+        self, wanted: Iterable[ScrubPiece], storage_of: Callable[[LocationId], ChunkStorage], *, shown: bool = False
     ) -> list[ScrubPiece]:
         bad: list[ScrubPiece] = []
         for checked in Scrubber(self._store.metadata, self._store.files, storage_of).run(wanted):
@@ -137,12 +138,16 @@ class _Moving:
     def _pieces(self) -> Iterator[ScrubPiece]:
         """Yield all that is cold in the place before, and not recorded as lost."""
         with self._store.metadata.read() as txn:
-            segment_ids = [SegmentId(tables.read_u64(key)) for key, _ in txn.scan_raw(SEGMENTS.name)]
-        for segment_id in segment_ids:
-            for piece in pieces(self._store.metadata, segment_id, tiers=(Tier.COLD,)):
+            ids = array("Q", (tables.read_u64(key) for key, _ in txn.scan_raw(SEGMENTS.name)))
+        for number in ids:
+            for piece in pieces(self._store.metadata, SegmentId(number), tiers=(Tier.COLD,)):
                 placed = piece.placed
                 if placed and not placed.chunk.lost and placed.object.location_id == self._location_id:
                     yield piece
+
+
+def _key(piece: ScrubPiece) -> tuple[int, ByteRange]:
+    return piece.segment_id, piece.range
 
 
 def _name(piece: ScrubPiece) -> str:

@@ -38,9 +38,11 @@ if TYPE_CHECKING:
     from tierfs.chunkstore.protocol import ChunkStorage
     from tierfs.holder.alone import AloneTools
     from tierfs.holder.work import ColdWork
+    from tierfs.journal.publish import Publisher
     from tierfs.metrics import Metrics
     from tierfs.reading.reader import Reader
     from tierfs.segments.engine import Engine
+    from tierfs.tiering.objects import ColdTier
 
 
 class Store:
@@ -235,24 +237,29 @@ class Store:
         with self.metadata.read() as txn:
             return txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id))
 
+    def cold_tier(self, location_id: LocationId) -> tuple[Publisher, ColdTier]:
+        """Return the cold tier, and what publishes to it: both only as long as it has the present address."""
+        from tierfs.journal.publish import Publisher
+        from tierfs.tiering.objects import ColdTier
+
+        storage = self.storage_of(location_id)
+        publisher = Publisher(self.metadata, storage, self._places[location_id])
+        return publisher, ColdTier(location_id, storage, publisher.require_recent_ownership, publisher.require_place)
+
     def cold_work(self, what: str = "background work") -> ColdWork:
         """Return the cold work of the store's holder. Raises NoColdTier, naming `what`."""
         from tierfs.garbage.collect import Collector
         from tierfs.holder.work import ColdTools, ColdWork
         from tierfs.journal.checkpoint import Checkpointer
-        from tierfs.journal.publish import Publisher
         from tierfs.retention.clocks import ClockCheck
         from tierfs.retention.retention import Retention
         from tierfs.tiering.ledgers.offload import LedgerOffloader
-        from tierfs.tiering.objects import ColdTier
         from tierfs.tiering.offload import Offload
 
         location_id = self.cold_location_id
         if location_id is None:
             raise no_cold_tier(what)
-        storage = self.storage_of(location_id)
-        publisher = Publisher(self.metadata, storage, self._places.get(location_id))
-        cold = ColdTier(location_id, storage, publisher.require_recent_ownership, publisher.require_place)
+        publisher, cold = self.cold_tier(location_id)
         every = self.settings.offload.checkpoint_entries
         grace_s = self.settings.offload.grace_s
         settings = self.settings.offload

@@ -323,7 +323,9 @@ class ColdWork:
                 tools.publisher.publish()
                 tools.publisher.require_ownership()
                 with self._metadata.read() as txn:
-                    version = TierVersion.of(txn)
+                    version, present = TierVersion.of(txn), policies.location(txn, place.id)
+                if present == place:  # a holder that died had recorded it
+                    return Switched(copied)
                 copied += TierCopy(tools.cold.storage, target, Meter(report, noun="object")).run(compares=False)
                 with self._metadata.read() as txn:
                     record, current = txn.store, version.is_current(txn)

@@ -6,15 +6,16 @@ A store without a cold tier gets one: the place is claimed first, as by `init`, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.clock import Clock
 from tierfs.config import ColdSettings
-from tierfs.errors import InvalidRequest, NotFound, no_cold_tier
-from tierfs.holder import lock
+from tierfs.errors import Conflict, InvalidRequest, NotFound, no_cold_tier
+from tierfs.holder.lock import HeldElsewhere, Hold
 from tierfs.journal import cold_identity
 from tierfs.metadata import tables
 from tierfs.metadata.records import LocationRecord
@@ -29,8 +30,6 @@ from tierfs.tiering.relocate import record_place
 
 KEYS = ("url", "endpoint_url", "region", "profile")
 """Parts of a place, by the names of the fields of its record. Empty text stands for the default."""
-
-GIVE_ONE = "give it one: tierfs config set cold.url=s3://BUCKET/PREFIX, or cold.url=/DIRECTORY"
 
 _S3_PREFIX = "s3://"
 
@@ -97,6 +96,22 @@ def connected(place: LocationRecord, store: Path, settings: ColdSettings) -> Chu
         raise NotFound(str(exc), remedy="mount it, or name where it is") from exc
 
 
+@contextmanager
+def changing(paths: StorePaths, clock: Clock) -> Iterator[None]:
+    """Let no other process change the place inside the block: of two first ones only one can have the whole journal.
+
+    Raises Conflict.
+    """
+    try:
+        held = Hold(paths.place_lock, clock)
+    except HeldElsewhere as exc:
+        raise Conflict("another process changes the cold tier's place", remedy="wait until it ends") from exc
+    try:
+        yield
+    finally:
+        held.release()
+
+
 def change(
     metadata: MetadataStore, paths: StorePaths, settings: ColdSettings, wanted: Mapping[str, str]
 ) -> PlaceChange:
@@ -106,7 +121,7 @@ def change(
     to it, NotFound for a directory that is missing, AlreadyExists for the first place if it holds a store, and Fenced
     in a store that may not change.
     """
-    with lock.hold(paths.place_lock, metadata.clock):  # of two first places only one can have the whole journal
+    with changing(paths, metadata.clock):
         before = _now(metadata)
         if before is None:
             return PlaceChange(
@@ -140,7 +155,7 @@ def change(
 def _give(metadata: MetadataStore, paths: StorePaths, settings: ColdSettings, place: LocationRecord) -> LocationRecord:
     """Give a store its first cold tier."""
     if not place.url:
-        raise InvalidRequest("this store has no cold tier, so its URL comes first", remedy=GIVE_ONE)
+        raise no_cold_tier("a part of its address")
     with metadata.read() as view:
         record = view.store
     # Crash order: the place claimed and everything published -> the place recorded. In between the place is marked as

@@ -1,8 +1,8 @@
 """Give a cold tier another place: copy what is missing there, and record it as the store's.
 
-Objects are immutable, and a storage shows an object whole or not at all: a name that is there with its length was
-copied, so that a copy that was stopped continues where it was. What has a checksum is proved afterwards by reading it
-there; everything else is small, and is compared.
+Objects are immutable, and a storage shows an object whole or not at all: a name that is there was copied, so that a
+copy that was stopped continues where it was. What has checksums is proved afterwards by reading it there. Everything
+else is compared. Nothing that is there is replaced: it may be the only good copy, in a place that other tools filled.
 """
 
 from __future__ import annotations
@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tierfs.checksum import Buffer
-from tierfs.chunkstore.protocol import ChunkStorage, ServerCopies, StoredObject
+from tierfs.chunkstore.probe import PROBE_DIRECTORY
+from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, ServerCopies, StoredObject
 from tierfs.chunkstore.validate import MARK_NAME, check_name
-from tierfs.errors import InvalidRequest, NotFound, PermissionDenied
+from tierfs.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied
 from tierfs.metadata import changes, tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import INTENTS, LOCATIONS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.names import printable
 from tierfs.parallel import Meter, Pool
 from tierfs.tiering.objects import discard
 from tierfs.types import MIB, Tier
@@ -83,11 +85,11 @@ class Copied:
     left: list[str] = field(default_factory=list)
     """Names that no object of a store has, as other tools make them."""
 
-    def add(self, length_bytes: int, client_bytes: int) -> None:
+    def add(self, copied: ComposedObject) -> None:
         """Count one object that was copied."""
         self.objects += 1
-        self.bytes += length_bytes
-        self.by_server_bytes += length_bytes - client_bytes
+        self.bytes += copied.length_bytes
+        self.by_server_bytes += copied.length_bytes - copied.client_bytes
 
 
 class TierCopy:
@@ -101,24 +103,25 @@ class TierCopy:
         self.done = Copied()
 
     def run(self, *, compares: bool) -> int:
-        """Copy every object that is missing, or has another length; return how many.
+        """Copy every object that is missing; return how many.
 
-        `compares`: compare those that are there and have no checksums, too. The mark is left out: it is written when
-        the copy begins. Raises what the storages raise; then a later call continues.
+        `compares`: compare those that are there and have no checksums. The mark is left out: it is written when the
+        copy begins. Raises DataLoss for one that differs, and what the storages raise; then a later call continues.
         """
         before = self.done.objects
         self.done.present, self.done.left = 0, []
+        names = (stored.name for stored in self._wanted(compares=compares))
         with Pool(_AT_ONCE, "tierfs-move") as pool:
-            for stored, client_bytes in pool.as_completed(self._copy, self._wanted(compares=compares)):
-                if client_bytes is not None:
-                    self.done.add(stored.length_bytes, client_bytes)
-                    self._meter(stored.length_bytes, stored.name, 1)
+            for name, copied in pool.as_completed(self._copy, names):
+                if copied is not None:
+                    self.done.add(copied)
+                    self._meter(copied.length_bytes, name, 1)
         return self.done.objects - before
 
     def again(self, name: str) -> None:
-        """Copy an object over the one there, whose bytes are wrong. Raises NotFound if the origin lacks it."""
+        """Copy an object over the one there, whose bytes are wrong; the caller proved those of the origin."""
         self._target.delete(name)
-        self._copy(self._origin.stat(name))
+        self._copy(name)
 
     def _wanted(self, *, compares: bool) -> Iterator[StoredObject]:
         """Yield the objects to copy, ascending: both listings are in the same order."""
@@ -128,15 +131,18 @@ class TierCopy:
             name = stored.name.encode()
             while other is not None and other.name.encode() < name:
                 other = next(there, None)
-            if stored.name == MARK_NAME or not self._is_ours(stored.name):
+            if stored.name == MARK_NAME or stored.name.startswith(PROBE_DIRECTORY) or not self._is_ours(stored.name):
                 continue
-            if other is not None and other.name == stored.name:
-                if other.length_bytes == stored.length_bytes and not (compares and self._differs(stored)):
-                    self.done.present += 1
-                    self._meter(stored.length_bytes, stored.name, 1)
-                    continue
-                self._target.delete(stored.name)
-            yield stored
+            if other is None or other.name != stored.name:
+                yield stored
+                continue
+            if not stored.name.startswith(_WITH_CHECKSUMS) and self._differs(stored, other, compares=compares):
+                raise DataLoss(
+                    f"{printable(stored.name)} has other bytes in {self._target!r} than in {self._origin!r}",
+                    remedy="if the one there is wrong, remove it, and run it again",
+                )
+            self.done.present += 1
+            self._meter(stored.length_bytes, stored.name, 1)
 
     def _is_ours(self, name: str) -> bool:
         try:
@@ -146,31 +152,31 @@ class TierCopy:
             return False
         return True
 
-    def _differs(self, stored: StoredObject) -> bool:
+    def _differs(self, stored: StoredObject, other: StoredObject, *, compares: bool) -> bool:
         """Compare an object that has no checksums at both places."""
-        if stored.length_bytes > _COMPARED_BYTES or stored.name.startswith(_WITH_CHECKSUMS):
-            return False
+        if stored.length_bytes != other.length_bytes or not compares or stored.length_bytes > _COMPARED_BYTES:
+            return stored.length_bytes != other.length_bytes
         buffers = [memoryview(bytearray(stored.length_bytes)) for _ in range(2)]
         for storage, buffer in zip((self._origin, self._target), buffers, strict=True):
             storage.read_into(stored.name, 0, buffer)
         return buffers[0] != buffers[1]
 
-    def _copy(self, listed: StoredObject) -> int | None:
-        """Copy one object; return the bytes that passed through here, None if it was deleted meanwhile."""
+    def _copy(self, name: str) -> ComposedObject | None:
+        """Copy one object; return it with its cost, or None if it was deleted meanwhile."""
         try:
-            stored = self._origin.stat(listed.name)  # listings carry no metadata
+            stored = self._origin.stat(name)  # listings carry no metadata
         except NotFound:
             return None
         try:
             client_bytes = self._by_server(stored)
             if client_bytes is None:
-                self._target.put(stored.name, _StoredSource(self._origin, stored), metadata=stored.metadata)
+                self._target.put(name, _StoredSource(self._origin, stored), metadata=stored.metadata)
                 client_bytes = stored.length_bytes
         except NotFound:
-            if any(each.name == stored.name for each in islice(self._origin.list(stored.name), 1)):
+            if any(each.name == name for each in islice(self._origin.list(name), 1)):
                 raise  # it is the other place that is missing
             return None
-        return client_bytes
+        return ComposedObject.of(stored, client_bytes)
 
     def _by_server(self, stored: StoredObject) -> int | None:
         """Let the server copy; return the bytes that passed through here all the same, None where it cannot."""

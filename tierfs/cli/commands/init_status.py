@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 20
-"""Ranges in the text output; --json has all."""
+"""Ranges, and names of objects, in the text output; --json has all."""
 
 
 def print_fenced(
@@ -149,10 +149,12 @@ def move(session: Session, **wanted: str | None) -> None:
     if copied.present:
         parts.append(f"{output.count(copied.present, 'object')} there already")
     session.done(data, f"cold tier: {after}; {', '.join(parts)}")
-    for name in done.damaged:
-        session.warn(f"{printable(name)} was damaged or missing before, and is so still; see: tierfs fsck")
-    for name in copied.left:
+    for name in done.damaged[:_SHOWN]:
+        session.warn(f"{printable(name)} was damaged or missing before, and is so still; see: tierfs fsck --deep")
+    for name in copied.left[:_SHOWN]:
         session.warn(f"{printable(name)} was left: no object of a store has such a name")
+    if more := len(done.damaged[_SHOWN:]) + len(copied.left[_SHOWN:]):
+        session.warn(f"and {more} more of these, which --json lists")
     session.note(f"{before} is left as it is; replicas of it need: tierfs config set cold.url={done.after.url}")
 
 
