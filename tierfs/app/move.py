@@ -11,7 +11,9 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from tierfs import ranges
 from tierfs.app.store import Store
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, InvalidRequest
@@ -105,31 +107,33 @@ class _Moving:
         Raises DataLoss unless the new place then has every byte that the place before has.
         """
         bad = self._bad(self._pieces(), self._there, shown=True)
-        names = {_name(piece) for piece in bad}
-        whole = [piece for piece in self._pieces() if _name(piece) in names] if names else []
+        names = {part.object_name for part in bad}
+        whole = [piece for piece in self._pieces() if _part(piece).object_name in names] if names else []
         bad_before = self._bad(whole, self._store.storage_of)
-        kept = {_name(piece) for piece in bad_before}
+        kept = {part.object_name for part in bad_before}
         for name in sorted(names - kept):
             self._copy.again(name)
-        copied = self._bad((piece for piece in whole if _name(piece) not in kept), self._there)
-        before = set(map(_key, bad_before))
-        worse = [*copied, *(piece for piece in bad if _name(piece) in kept and _key(piece) not in before)]
-        if worse:
+        copied = self._bad((piece for piece in whole if _part(piece).object_name not in kept), self._there)
+        still = (part for part in bad if part.object_name in kept)
+        worse = [part for part in still if any(ranges.subtract(bad[part], bad_before.get(part, ())))]
+        if lost := [*copied, *worse]:
             raise DataLoss(
-                f"{printable(_name(worse[0]))} is not in {self._target!r} what it is in {self._origin!r}",
+                f"{printable(lost[0].object_name)} is not in {self._target!r} what it is in {self._origin!r}",
                 remedy="check both places, mend the present one (tierfs fsck --deep --repair), and run it again",
             )
         return sorted(kept)
 
     def _bad(
         self, wanted: Iterable[ScrubPiece], storage_of: Callable[[LocationId], ChunkStorage], *, shown: bool = False
-    ) -> list[ScrubPiece]:
-        bad: list[ScrubPiece] = []
+    ) -> dict[_Part, list[ByteRange]]:
+        """Return the bytes that are bad or missing in a place."""
+        bad: dict[_Part, list[ByteRange]] = {}
         for checked in Scrubber(self._store.metadata, self._store.files, storage_of).run(wanted):
+            part = _part(checked.piece)
             if checked.bad:
-                bad.append(checked.piece)
+                bad.setdefault(part, []).extend(checked.bad)
             if shown:
-                self._meter(checked.piece.range.length_bytes, _name(checked.piece))
+                self._meter(checked.piece.range.length_bytes, part.object_name)
         return bad
 
     def _there(self, location_id: LocationId) -> ChunkStorage:
@@ -146,10 +150,13 @@ class _Moving:
                     yield piece
 
 
-def _key(piece: ScrubPiece) -> tuple[int, ByteRange]:
-    return piece.segment_id, piece.range
+class _Part(NamedTuple):
+    """The bytes of one segment in one object."""
+
+    segment_id: SegmentId
+    object_name: str
 
 
-def _name(piece: ScrubPiece) -> str:
+def _part(piece: ScrubPiece) -> _Part:
     assert piece.placed is not None
-    return piece.placed.object.name
+    return _Part(piece.segment_id, piece.placed.object.name)
