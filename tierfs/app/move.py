@@ -92,8 +92,8 @@ class _Moving:
         self._location_id = before.id
         with store.metadata.read() as txn:
             cold_bytes = 0 if txn.sums is None else txn.sums.cold_bytes
-        self._meter = Meter(report, 2 * cold_bytes, noun="object")  # copied, and read
-        self._copy = TierCopy(self._origin, target, self._meter)
+        self._copy = TierCopy(self._origin, target, Meter(report, cold_bytes, noun="object"))
+        self._proved = Meter(report, cold_bytes, noun="proof")
         self.copied = self._copy.done
 
     def copy(self) -> None:
@@ -133,7 +133,7 @@ class _Moving:
             if checked.bad:
                 bad.setdefault(part, []).extend(checked.bad)
             if shown:
-                self._meter(checked.piece.range.length_bytes, part.object_name)
+                self._proved(checked.piece.range.length_bytes, f"proving {part.object_name}")
         return bad
 
     def _there(self, location_id: LocationId) -> ChunkStorage:

@@ -35,7 +35,7 @@ PAUSE_S = 2 * SLICE_S
 """Between two slices of a look that is too long for one: most of the interpreter is left to a mount's readers."""
 
 _MOST_PAUSES = 4
-"""Pauses in a row while the process is busy otherwise: then a long look, as a new mount's, takes one of nine parts of a
+"""Pauses in a row while the process is busy otherwise: a long look, as a new mount's, then takes at most a ninth of a
 core from its readers, and else a third."""
 
 _BUSY = 0.5
