@@ -64,10 +64,10 @@ class ProgressLine:
         # Loaded by the first line: a short command need not pay 20 ms for the widths of characters.
         from tierfs.cli.drawing.progress import WorkRate, line
 
-        if self._rate is None:
-            self._rate = WorkRate()
-        self._rate.add(now_s, progress)
         with self._printing:
+            if self._rate is None:
+                self._rate = WorkRate()
+            self._rate.add(now_s, progress)
             if not self._over.is_set():
                 # One column less: a terminal may wrap once its last column is written.
                 self._write(_ERASE + line(progress, self._rate, elapsed_s, columns_of(self._stream) - 1))
