@@ -207,8 +207,11 @@ class Given:
 
     def zone(self, name: str) -> tzinfo:
         """Return a time zone; UTC if not given."""
+        value = self.text(name)
+        if value is None:
+            return UTC  # also on a machine without a database of time zones
         try:
-            return ZoneInfo(self.text(name) or "UTC")
+            return ZoneInfo(value)
         except (KeyError, ValueError, OSError) as exc:  # unknown, no name of a file, a directory
             raise self._wrong(name, "a time zone, like Europe/Paris") from exc
 
