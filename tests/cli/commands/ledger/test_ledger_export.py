@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.adoption.foreign import directory_state
 from tests.commands import Done, new_store, tierfs
 from tests.ledger import independent
 from tests.ledger.message_entries import batch, entry, in_batch, metadata
@@ -107,19 +106,6 @@ def test_a_local_ledger_is_encoded_as_offload_does(store: Path, tmp_path: Path) 
     assert local["index"].read_bytes() == cold["index"].read_bytes()
 
 
-def test_again_changes_nothing_and_nothing_is_overwritten(store: Path, tmp_path: Path) -> None:
-    name, out = ledger(store), tmp_path / "out"
-    export(store, name, out)
-    before = directory_state(out)
-    assert told(export(store, name, out)) == [(name, "already exported", False)]
-    assert directory_state(out) == before
-    cut = keys(out)["data"].read_bytes()[:-1]
-    keys(out)["data"].write_bytes(cut)
-    refused = export(store, name, out, check=False)
-    assert (refused.code, "exists with other contents" in refused.err) == (5, True)
-    assert keys(out)["data"].read_bytes() == cut
-
-
 def test_the_first_form_is_one_object(store: Path, tmp_path: Path) -> None:
     name, out = ledger(store), tmp_path / "out"
     export(store, name, out, "--first-form", MAGIC, "--block-size", 400)
@@ -154,16 +140,6 @@ def test_batches_become_entries(store: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_open_ledgers_are_left_out_and_empty_ones_come_back(store: Path, tmp_path: Path) -> None:
-    hollow, empty, opened = ledger(store, [b"", b""]), ledger(store, [], 8), ledger(store, [b"x"], 9, close=False)
-    assert told(export(store, "a topic", tmp_path / "out")) == [
-        (hollow, "exported", False),
-        (empty, "exported", False),
-        (opened, "left out", False),
-    ]
-    assert [len(read(store, back)) for back in adopted(store, tmp_path / "out")] == [2, 0]
-
-
 @pytest.mark.parametrize("directory", ["whole", "streaming"])
 def test_what_pulsar_wrote_is_exported_as_it_is(store: Path, tmp_path: Path, directory: str) -> None:
     adopted(store, PULSAR / directory)
@@ -178,12 +154,3 @@ def test_what_pulsar_wrote_is_exported_as_it_is(store: Path, tmp_path: Path, dir
             assert json.loads(path.read_bytes()) == json.loads(theirs[path.name].read_bytes())["metadata"]
         else:
             assert path.read_bytes() == theirs[path.name].read_bytes()
-
-
-def test_what_is_no_ledger_is_refused(store: Path, tmp_path: Path) -> None:
-    tierfs("-q", "append", "plain", store=store, stdin=b"x")
-    assert export(store, "plain", tmp_path / "out", check=False).code == 2
-    assert export(store, "nothing", tmp_path / "out", check=False).code == 3
-    name = ledger(store)
-    refused = export(store, name, tmp_path / "out", "--block-size", 300, check=False)
-    assert (refused.code, "does not fit into a block" in refused.err) == (2, True)
