@@ -53,6 +53,7 @@ _MASKS = [
     (r"\b(process |pid\"?: )\d+", r"\1PID"),
     (r"(local_free_bytes\": )\d+", r"\1FREE"),
     (r"\b\d+\.\d (m?s)\b", r"N \1"),
+    (r"\b\d+ s behind", "N s behind"),
     (r"watermark [\d,]+ MiB", "watermark SIZE"),
     (r"\b[\d.]+ [KMGT]?i?B (free|available)", r"SIZE \1"),
     (rf"\b{re.escape(socket.gethostname())}\b", "HOST"),

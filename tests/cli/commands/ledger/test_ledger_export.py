@@ -63,37 +63,28 @@ def adopted(store: Path, directory: Path, *words: object) -> list[str]:
     return [one["segment"] for one in done.json["segments"]]
 
 
-def test_a_local_ledger_comes_back_entry_by_entry(store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("cold", "words", "copied"),
+    [(False, ("--block-size", 500), False), (True, (), True), (True, ("--block-size", 500), False)],
+    ids=["local", "cold and copied", "cold and encoded anew"],
+)
+def test_a_ledger_comes_back_entry_by_entry(
+    store: Path, tmp_path: Path, cold: bool, words: tuple[object, ...], copied: bool
+) -> None:
     name, out = ledger(store), tmp_path / "new" / "out"
-    assert told(export(store, name, out, "--block-size", 500)) == [(name, "exported", False)]
+    if cold:
+        tierfs("-q", "offload", store=store)
+        tierfs("-q", "evict", "--force", store=store)
+    assert told(export(store, "a topic", out, *words)) == [(name, "exported", copied)]
     files = keys(out)
     assert independent.decode_ledger(files["index"].read_bytes(), files["data"].read_bytes()) == ENTRIES
     said = json.loads(files["json"].read_bytes())
-    assert said["managedledgername"] == "a%20topic/%C3%A4"
+    assert (said["managedledgername"], said["role"]) == ("a%20topic/%C3%A4", "data")
+    for path in (files["data"], files["index"]) if copied else ():
+        assert path.read_bytes() == (tmp_path / "cold" / path.name).read_bytes(), "byte for byte"
     (back,) = adopted(store, out)
     assert back == f"back/{name}"
     assert read(store, back) == read(store, name)
-
-
-def test_a_cold_ledger_is_copied_byte_for_byte(store: Path, tmp_path: Path) -> None:
-    name, out, cold = ledger(store), tmp_path / "out", tmp_path / "cold"
-    tierfs("-q", "offload", store=store)
-    tierfs("-q", "evict", "--force", store=store)
-    assert told(export(store, "a topic", out)) == [(name, "exported", True)]
-    for path in (keys(out)["data"], keys(out)["index"]):
-        assert path.read_bytes() == (cold / path.name).read_bytes()
-    assert json.loads(keys(out)["json"].read_bytes())["role"] == "data"
-    (back,) = adopted(store, out)
-    assert read(store, back) == read(store, name)
-
-
-def test_a_cold_ledger_is_encoded_anew_where_that_is_asked(store: Path, tmp_path: Path) -> None:
-    name = ledger(store)
-    tierfs("-q", "offload", store=store)
-    tierfs("-q", "evict", "--force", store=store)
-    assert told(export(store, name, tmp_path / "out", "--block-size", 500)) == [(name, "exported", False)]
-    files = keys(tmp_path / "out")
-    assert independent.decode_ledger(files["index"].read_bytes(), files["data"].read_bytes()) == ENTRIES
 
 
 def test_a_local_ledger_is_encoded_as_offload_does(store: Path, tmp_path: Path) -> None:
