@@ -181,7 +181,7 @@ def test_what_config_and_policy_show_is_pasted_back(tmp_path: Path) -> None:
     }
 
 
-PARSED = {
+PARSED: dict[Any, Any] = {
     units.parse_duration: {"4h": 14400, "1.5 s": 1.5, "250ms": 0.25, 3: 3, "1w": 604800, "4h30m": 16200},
     units.parse_size: {"0": 0, 7: 7, "64MiB": 1 << 26, "1 KB": 1000, "4 KiB": 4096, "17 B": 17, "2k": 2048},
 }
@@ -203,16 +203,18 @@ NO_DURATIONS = [
     f"{MANY}d",
 ]
 NO_SIZES = ["", "-1", "1e3", "1.5", "1.5B", "1KiBit", "1\u212aiB", "x", True, -1, "9EiB", None, "\u0663", f"{MANY}GiB"]
-REFUSED = {
+REFUSED: dict[Any, Any] = {
     units.parse_duration: [*NO_DURATIONS, f"{MANY}d", "9" * 5000],
     units.parse_size: [*NO_SIZES, "\u0663KiB", "9" * 5000],
 }
 
 
-@pytest.mark.parametrize("parse", PARSED)
-def test_what_is_a_value_and_what_is_none(parse: Callable[[object], float]) -> None:
-    assert {text: parse(text) for text in PARSED[parse]} == PARSED[parse]  # type: ignore[index]
-    for text in REFUSED[parse]:  # type: ignore[index]
+@pytest.mark.parametrize(("parse", "values", "refused"), [(parse, PARSED[parse], REFUSED[parse]) for parse in PARSED])
+def test_what_is_a_value_and_what_is_none(
+    parse: Callable[[object], float], values: dict[object, float], refused: list[object]
+) -> None:
+    assert {text: parse(text) for text in values} == values
+    for text in refused:
         with pytest.raises(ValueError, match=r"is not a (size|time)|out of range|is too long"):
             parse(text)
 

@@ -78,8 +78,8 @@ def test_a_pipe_is_durable_before_it_ends_and_its_writer_is_fenced_on_request(st
 
 
 def test_ctrl_c_during_an_append_says_what_is_acknowledged(store: Path) -> None:
-    streams = {"stdin": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with started("--store", store, "append", "t", **streams, bufsize=0) as process:
+    words = ("--store", store, "append", "t")
+    with started(*words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
         assert process.stdin is not None
         process.stdin.write(b"hello")
         assert eventually(lambda: tierfs("cat", "t", store=store, check=False).out == "hello")
@@ -92,8 +92,8 @@ def test_ctrl_c_during_an_append_says_what_is_acknowledged(store: Path) -> None:
         "  to append the rest, give the same input again, from its beginning, to: "
         f"tierfs --store {store} append --expect-offset 5 --skip 5 -- t\n"
     )
-    words = ("append", "--expect-offset", "5", "--skip", "5", "--seal", "--", "t")
-    assert tierfs(*words, store=store, stdin=b"hello!").out == "t 5 6\n"
+    again = ("append", "--expect-offset", "5", "--skip", "5", "--seal", "--", "t")
+    assert tierfs(*again, store=store, stdin=b"hello!").out == "t 5 6\n"
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, "s\n"), ("y", 0, "")])
