@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +44,22 @@ def tierfs(
     if check:
         assert (result.code, result.err) == (0, ""), result
     return result
+
+
+@contextmanager
+def started(*words: object, store: Path | None = None, **streams: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """Run `tierfs` as a process of its own that a signal may end; it is killed at the end.
+
+    A test run in the background inherits an ignored SIGINT; a user's command does not.
+    """
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "tierfs", *map(str, words)]
+    environment = {**os.environ, "COLUMNS": "", "LINES": "", **({} if store is None else {"TIERFS_STORE": str(store)})}
+    process = subprocess.Popen(command, env=environment, **streams)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def new_store(directory: Path) -> Path:

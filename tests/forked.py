@@ -28,6 +28,9 @@ from tempfile import TemporaryFile
 
 import click
 
+from tests.servers import fork_request
+from tests.servers.fork_request import ANSWER_BYTES
+
 IMPORTED = (
     "awscrt.checksums",
     "boto3",
@@ -44,7 +47,6 @@ IMPORTED = (
 )
 _REQUEST_BYTES = 1 << 20
 _STREAMS = 3
-_ANSWER_BYTES = 64
 _END_S = 30.0
 
 
@@ -54,14 +56,14 @@ class Child:
     def __init__(self, answers: socket.socket) -> None:
         self._answers = answers
         self._code: int | None = None
-        self.pid = int(answers.recv(_ANSWER_BYTES))
+        self.pid = int(answers.recv(ANSWER_BYTES))
 
     def wait(self, timeout_s: float | None = None) -> int:
         """Return its exit code, negative for a signal. Raises TimeoutExpired when it takes longer."""
         if self._code is None:
             self._answers.settimeout(timeout_s)
             try:
-                self._code = int(self._answers.recv(_ANSWER_BYTES))
+                self._code = int(self._answers.recv(ANSWER_BYTES))
             except (TimeoutError, BlockingIOError):
                 raise subprocess.TimeoutExpired(f"forked process {self.pid}", timeout_s or 0) from None
             self._answers.close()
@@ -127,12 +129,7 @@ class Talking:
 
 def start(module: str, words: Sequence[str], env: Mapping[str, str], streams: Sequence[int]) -> Child:
     """Run `python -m MODULE WORDS` with these descriptors as standard streams, in the directory of now."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    request = json.dumps([module, list(words), dict(env), os.getcwd()]).encode()
-    with theirs:
-        descriptors = array.array("i", [*streams, theirs.fileno()])
-        _server().sendmsg([request], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-    return Child(ours)
+    return Child(fork_request.send(server(), module, words, env, streams))
 
 
 def run(
@@ -174,7 +171,8 @@ def _read(fd: int, found: dict[int, bytes]) -> None:
 
 
 @cache
-def _server() -> socket.socket:
+def server() -> socket.socket:
+    """Return the socket that takes requests, see fork_request.send."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with theirs:
         process = subprocess.Popen(

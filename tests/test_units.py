@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +179,49 @@ def test_what_config_and_policy_show_is_pasted_back(tmp_path: Path) -> None:
     assert {key: one["value"] for key, one in kept["policy"].items()} == {
         key: one["value"] for key, one in policies["policy"].items()
     }
+
+
+PARSED: dict[Any, Any] = {
+    units.parse_duration: {"4h": 14400, "1.5 s": 1.5, "250ms": 0.25, 3: 3, "1w": 604800, "4h30m": 16200},
+    units.parse_size: {"0": 0, 7: 7, "64MiB": 1 << 26, "1 KB": 1000, "4 KiB": 4096, "17 B": 17, "2k": 2048},
+}
+MANY = "9" * 400
+NO_DURATIONS = [
+    "",
+    "h",
+    "-1s",
+    "1y",
+    "1 month",
+    "4h30",
+    "30m4h",
+    "1h1h",
+    "\u0664h",
+    ".5s",
+    True,
+    None,
+    MANY,
+    f"{MANY}d",
+]
+NO_SIZES = ["", "-1", "1e3", "1.5", "1.5B", "1KiBit", "1\u212aiB", "x", True, -1, "9EiB", None, "\u0663", f"{MANY}GiB"]
+REFUSED: dict[Any, Any] = {
+    units.parse_duration: [*NO_DURATIONS, f"{MANY}d", "9" * 5000],
+    units.parse_size: [*NO_SIZES, "\u0663KiB", "9" * 5000],
+}
+
+
+@pytest.mark.parametrize(("parse", "values", "refused"), [(parse, PARSED[parse], REFUSED[parse]) for parse in PARSED])
+def test_what_is_a_value_and_what_is_none(
+    parse: Callable[[object], float], values: dict[object, float], refused: list[object]
+) -> None:
+    assert {text: parse(text) for text in values} == values
+    for text in refused:
+        with pytest.raises(ValueError, match=r"is not a (size|time)|out of range|is too long"):
+            parse(text)
+
+
+@pytest.mark.parametrize(("most", "accepted"), [(0, [0]), (1, [0, 1]), (2**63 - 1, [0, 1, 2**63 - 1])])
+def test_whole_numbers_are_ascii_and_end_at_their_limit(most: int, accepted: list[int]) -> None:
+    numbers = (0, 1, 2**63 - 1, 2**63, 10**20)
+    assert [number for number in numbers if units.decimal(str(number), most) is not None] == accepted
+    assert units.decimal("0" * 19 + "1", 1) == 1
+    assert {units.decimal(text) for text in ("\u0663", "9" * 5000, "+1", "1_0", "-1", "")} == {None}

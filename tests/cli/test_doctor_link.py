@@ -48,36 +48,7 @@ def test_a_setting_that_holds_a_far_link_back(moto_bucket: Bucket, tmp_path: Pat
     assert found["figures"]["read_bytes"] <= 32 * MIB
 
 
-def test_a_directory(tmp_path: Path) -> None:
-    tierfs("-q", "init", store=tmp_path / "store")
-    found = link(offloaded(tmp_path / "store"))
-    assert found["level"] == "OK"
-    assert "; limit: " in found["found"]
-    assert found["figures"]["streams"] == 4
-
-
 def test_small_objects_tell_the_first_byte_only(tmp_path: Path) -> None:
     tierfs("-q", "init", store=tmp_path / "store")
     found = link(offloaded(tmp_path / "store", b"abc"))
     assert (found["level"], "no object is large enough" in found["found"]) == ("OK", True)
-
-
-def test_a_store_without_cold_objects(tmp_path: Path) -> None:
-    tierfs("-q", "init", store=tmp_path / "store")
-    found = link(tmp_path / "store")
-    assert (found["level"], found["figures"]) == ("OK", None)
-    assert found["found"] == "not measured: the store has no cold object to read"
-
-
-def test_an_object_that_is_gone_is_a_finding_and_the_others_stay(tmp_path: Path) -> None:
-    tierfs("-q", "init", store=tmp_path / "store")
-    path = offloaded(tmp_path / "store")
-    large = max((path / "cold").rglob("*"), key=lambda one: one.stat().st_size)
-    large.unlink()
-    found = checks(store=path, code=1)
-    assert (found["link"]["level"], found["delete"]["level"]) == ("FAIL", "OK")
-
-
-def test_nothing_is_read_unless_wanted(tmp_path: Path) -> None:
-    tierfs("-q", "init", store=tmp_path / "store")
-    assert "link" not in checks("--no-link", store=offloaded(tmp_path / "store"))

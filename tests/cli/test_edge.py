@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
-import os
-import pty
 import re
-import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.commands import tierfs
 from tierfs import errors
 from tierfs.cli import errors as edge
 from tierfs.cli.commands.seal_concat_truncate import seal as seal_command
@@ -28,13 +22,6 @@ from tierfs.segments.writer import SegmentWriter
 
 def run(*words: object) -> Result:
     return CliRunner().invoke(cli, [str(word) for word in words])
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    path = tmp_path / "store"
-    tierfs("-q", "init", store=path)
-    return path
 
 
 @pytest.mark.parametrize(
@@ -94,18 +81,6 @@ def test_a_bug_shows_its_traceback_only_when_asked(store: Path, monkeypatch: pyt
     assert "Traceback" in run("--store", store, "seal", "s", "-v").stderr
 
 
-@pytest.mark.parametrize("words", [["--json", "info", "no"], ["info", "--json", "no"], ["info", "no", "--json"]])
-def test_global_options_work_before_and_after_the_command(store: Path, words: list[str]) -> None:
-    assert json.loads(run("--store", store, *words).stderr)["kind"] == "NotFound"
-    assert json.loads(run(*words, "--store", store).stderr)["kind"] == "NotFound"
-
-
-def test_usage_errors_as_json_even_before_the_option_was_parsed() -> None:
-    for words in (["--frob", "--json"], ["frob", "--json"], ["info", "--json"], ["--json", "info", "s"]):
-        result = run(*words)
-        assert (result.exit_code, json.loads(result.stderr)["kind"]) == (2, "UsageError")
-
-
 def test_an_append_that_fails_half_way_says_what_is_acknowledged(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,64 +103,3 @@ def test_an_append_that_fails_half_way_says_what_is_acknowledged(
     ]
     data = json.loads(run("--json", "--store", store, "append", "s", tmp_path / "big").stderr)
     assert data["acknowledged"] == {"segment": "s", "start": 8388608, "end": 8388608}
-
-
-def test_ctrl_c_during_an_append_says_what_is_acknowledged(store: Path) -> None:
-    # A test run in the background inherits an ignored SIGINT; a user's command does not.
-    process = subprocess.Popen(
-        ["env", "--default-signal=INT", sys.executable, "-m", "tierfs", "--store", str(store), "append", "s"],
-        stdin=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdin is not None
-    process.stdin.write("hello")
-    process.stdin.flush()
-    while tierfs("cat", "s", store=store, check=False).out != "hello":
-        assert process.poll() is None
-    process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=30)
-    assert process.returncode == 130
-    assert said == (
-        "tierfs: interrupted; 5 bytes are acknowledged: s 0 5; "
-        "5 were read from standard input (Interrupted, exit 130)\n"
-        "  to append the rest, give the same input again, from its beginning, to: "
-        f"tierfs --store {store} append --expect-offset 5 --skip 5 -- s\n"
-    )
-    words = ("append", "--expect-offset", "5", "--skip", "5", "--seal", "--", "s")
-    assert tierfs(*words, store=store, stdin=b"hello!").out == "s 5 6\n"
-
-
-@pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, "s\n"), ("y", 0, "")])
-def test_rm_asks_on_a_terminal(store: Path, answer: str, code: int, left: str) -> None:
-    tierfs("append", "s", store=store, stdin=b"abc")
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tierfs", "--store", str(store), "rm", "s"], stdin=theirs, stdout=theirs, stderr=theirs
-    )
-    os.close(theirs)
-    os.write(ours, f"{answer}\n".encode())
-    assert process.wait(30) == code
-    assert b"remove s: 1 segment, 3 B local" in os.read(ours, 4096)
-    os.close(ours)
-    assert tierfs("ls", store=store).out == left
-
-
-def test_rm_dry_run_removes_nothing(store: Path) -> None:
-    tierfs("append", "d/s", store=store, stdin=b"abc")
-    assert tierfs("rm", "-r", "d", "--dry-run", store=store).out.startswith("would remove d: 1 segment, 3 B local")
-    assert tierfs("ls", store=store).out == "d/\n"
-
-
-def test_a_full_stdout_is_an_error(store: Path) -> None:
-    tierfs("append", "s", store=store, stdin=b"abc")
-    for words in (["ls"], ["cat", "s"], ["info", "s"]):
-        with open("/dev/full", "wb") as full:
-            done = subprocess.run(
-                [sys.executable, "-m", "tierfs", "--store", str(store), *words],
-                stdout=full,
-                stderr=subprocess.PIPE,
-                check=False,
-            )
-        assert done.returncode == 28
-        assert done.stderr == b"tierfs: No space left on device (StorageFull, exit 28)\n"

@@ -1,4 +1,4 @@
-"""A fenced store on the command line: refused commands, working ones, and the rescue of its last bytes."""
+"""Two stores on one bucket: a server that cannot keep them apart, and one that does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import tierfs
+from tests.commands import started, tierfs
 from tests.conftest import Bucket
 from tests.faults.two_owners import become_owner
 from tests.mount.waiting import eventually
@@ -24,22 +23,8 @@ from tierfs.config import Settings
 from tierfs.metadata import tables
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.setup.connect import connect_bare
-from tierfs.setup.create import ColdChoice, init_store
 
-SHOWN = 20
 _ADVISORY = "two owners of one bucket are not kept apart"
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    """Return a store that offloaded some bytes, then lost its bucket to another store."""
-    (tmp_path / "cold").mkdir()
-    init_store(tmp_path / "first", ColdChoice(cold_dir=tmp_path / "cold"))
-    tierfs("append", "a b/s", store=tmp_path / "first", stdin=b"cold bytes")
-    tierfs("offload", "", store=tmp_path / "first")
-    tierfs("append", "a b/s", store=tmp_path / "first", stdin=b", local bytes")
-    take_over(tmp_path / "first", tmp_path / "second")
-    return tmp_path / "first"
 
 
 def take_over(first: Path, second: Path) -> None:
@@ -53,72 +38,17 @@ def take_over(first: Path, second: Path) -> None:
         storage.close()
 
 
-MUTATIONS = [
-    ("append", "a b/s"),
-    ("append", "new"),
-    ("seal", "a b/s"),
-    ("rm", "a b/s", "--yes"),
-    ("policy", "set", "", "chunk_bytes=1MiB"),
-    ("policy", "unset", "", "read_priority"),
-    ("offload", "a b"),
-    ("evict", "a b"),
-    ("gc", "--delete"),
-]
-
-
-def test_every_mutating_verb_is_refused_in_one_line(path: Path) -> None:
-    first = tierfs("offload", "", store=path, check=False)  # it learns
-    assert first.code == 6
-    for words in MUTATIONS:
-        refused = tierfs(*words, store=path, stdin=b"x", check=False)
-        assert (refused.code, refused.out) == (6, ""), words
-        line, remedy = refused.err.splitlines()
-        assert "another store owns the bucket since epoch 2; this one may only be read" in line, words
-        assert "tierfs status" in remedy, words
-    for words in (("ls", ""), ("info", "a b/s"), ("map", "a b/s"), ("du", ""), ("gc",), ("evict", "", "--dry-run")):
-        tierfs(*words, store=path)
-    assert tierfs("cat", "a b/s", store=path).out == "cold bytes, local bytes"
-
-
-def test_status_names_the_owner_and_every_range_that_only_this_disk_holds(path: Path) -> None:
-    tierfs("offload", "", store=path, check=False)
-    text = tierfs("status", store=path).out
-    assert "fenced by epoch 2 on another-host since 20" in text
-    (line,) = [line for line in text.splitlines() if "--read-priority local-only" in line]
-    assert line.endswith("cat 'a b/s' --read-priority local-only --from 10 --to 23")
-    exported = subprocess.run(f"{sys.executable} -m {line.strip()}", shell=True, capture_output=True, check=True)
-    assert exported.stdout == b", local bytes"
-    found = tierfs("status", "--json", store=path).json
-    assert [(run["segment"], run["start"], run["end"]) for run in found["only_here"]] == [("a b/s", 10, 23)]
-    assert found["journal"]["fencer"]["host"] == "another-host"
-
-
-def test_status_shows_twenty_ranges_and_counts_the_rest(path: Path) -> None:
-    for number in range(30):
-        tierfs("append", f"many/{number:02}", store=path, stdin=b"x")
-    tierfs("offload", "", store=path, check=False)
-    text = tierfs("status", store=path).out
-    assert text.count("--read-priority local-only") == SHOWN
-    assert "and 11 ranges more" in text
-    assert text.endswith("only on this disk: 43 B in 31 ranges\n")
-    assert len(tierfs("status", "--json", store=path).json["only_here"]) == 31
-
-
-def test_a_server_without_create_only_is_told_of_everywhere(path: Path) -> None:
-    with app.open_store(path) as store, store.metadata.write() as txn:
-        location = store.cold_location
+def test_a_server_without_create_only_is_told_of_everywhere(store: Path) -> None:
+    with app.open_store(store) as opened, opened.metadata.write() as txn:
+        location = opened.cold_location
         assert location is not None
         txn.put(LOCATIONS, tables.u32(location.id), replace(location, create_only_put=False))
-    assert _ADVISORY in tierfs("status", store=path).out
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tierfs", "--store", str(path), "daemon", "-f"], stderr=subprocess.PIPE, text=True
-    )
-    try:
+    assert _ADVISORY in tierfs("status", store=store).out
+    with started("daemon", "-f", store=store, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
-        assert _ADVISORY in process.stderr.readline()
-    finally:
-        process.terminate()
-        process.communicate(timeout=30)
+        assert _ADVISORY in process.stderr.readline().decode()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
 
 
 @contextmanager

@@ -2,40 +2,32 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tierfs.cli import output
 
+SIZES = {0: "0 B", 17: "17 B", 1023: "1023 B", 4096: "4 KiB", 1536: "1.5 KiB", 64 << 20: "64 MiB"}
+LARGE = {(1 << 20) - 1: "1 MiB", 3_328_599_654: "3.1 GiB", 1 << 62: "4 EiB"}
+DURATIONS = {0: "0 s", 0.9: "0 s", 59: "59 s", 61: "1 min 1 s", 3600: "1 h 0 min", 273_600.5: "3 d 4 h"}
+
 
 @pytest.mark.parametrize(
-    ("number", "text"),
+    ("form", "rows"),
     [
-        (0, "0 B"),
-        (17, "17 B"),
-        (1023, "1023 B"),
-        (4096, "4 KiB"),
-        (1536, "1.5 KiB"),
-        (64 << 20, "64 MiB"),
-        ((1 << 20) - 1, "1 MiB"),
-        (3_328_599_654, "3.1 GiB"),
-        (1 << 62, "4 EiB"),
+        (output.size, SIZES | LARGE),
+        (output.duration, DURATIONS),
+        (output.timestamp, {1_700_000_000_123: "2023-11-14T22:13:20.123Z", 0: None}),
+        (output.clock_time, {1_700_000_000_999: "2023-11-14T22:13:20Z", 0: "-"}),
+        (
+            lambda count: output.count(count, "directory"),
+            {1: "1 directory", 0: "0 directories", 1200: "1,200 directories"},
+        ),
     ],
 )
-def test_sizes(number: int, text: str) -> None:
-    assert output.size(number) == text
-
-
-def test_counts() -> None:
-    assert output.count(1, "directory") == "1 directory"
-    assert output.count(1200, "directory") == "1,200 directories"
-    assert output.count(0, "chunk") == "0 chunks"
-
-
-def test_times() -> None:
-    assert output.timestamp(1_700_000_000_123) == "2023-11-14T22:13:20.123Z"
-    assert output.timestamp(0) is None
-    assert output.clock_time(1_700_000_000_999) == "2023-11-14T22:13:20Z"
-    assert output.clock_time(0) == "-"
+def test_numbers(form: Any, rows: dict[float, str | None]) -> None:
+    assert {number: form(number) for number in rows} == rows
 
 
 def test_tables_line_up() -> None:

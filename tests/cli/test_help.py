@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from importlib import import_module
 
 import click
@@ -35,18 +33,3 @@ def test_a_command_is_where_the_table_says(name: str, entry: Line) -> None:
     command = getattr(import_module(module), attribute)
     assert isinstance(command, click.Command)
     assert command.name == name
-
-
-def test_help_imports_no_command() -> None:
-    program = """
-import sys
-from tierfs.cli.main import cli
-try:
-    cli.main(["--help"])
-except SystemExit:
-    print(sorted(sys.modules), file=sys.stderr)
-"""
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    modules = {entry.target.partition(":")[0] for entry in ENTRIES.values()}
-    assert "tierfs.cli.main" in done.stderr
-    assert [one for one in modules if f"'{one}'" in done.stderr] == []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +12,7 @@ import pytest
 
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
-from tierfs import contradictions, settings, units
+from tierfs import contradictions, settings
 from tierfs.config import Settings, Unit
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.settings import LoadedSettings, Origin
@@ -130,77 +128,6 @@ def test_a_mistake_in_the_environment_names_the_variable(file: Path) -> None:
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(NotFound):
         settings.load(tmp_path / "none", {})
-
-
-def test_defaults_do_not_need_pydantic(file: Path) -> None:
-    code = f"""if 1:
-        import sys, pathlib
-        from tierfs import contradictions, settings
-        settings.load(pathlib.Path({str(file)!r}), {{}})
-        assert "pydantic" not in sys.modules
-    """
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [
-        ("4h", 14400),
-        ("10min", 600),
-        ("1.5 s", 1.5),
-        ("250ms", 0.25),
-        ("2", 2),
-        (3, 3),
-        ("1w", 604800),
-        ("4h30m", 16200),
-        ("1d 2 h", 93600),
-    ],
-)
-def test_durations(text: str | int, seconds: float) -> None:
-    assert units.parse_duration(text) == seconds
-
-
-@pytest.mark.parametrize(
-    "text", ["", "h", "-1s", "1y", "1 month", "4h30", "30m4h", "1h1h", "\u0664h", ".5s", True, None]
-)
-def test_no_durations(text: str) -> None:
-    with pytest.raises(ValueError, match="is not a time"):
-        units.parse_duration(text)
-
-
-@pytest.mark.parametrize("text", ["9" * 400, "9" * 5000, "9" * 400 + "d"])
-def test_a_duration_beyond_every_number_is_none(text: str) -> None:
-    with pytest.raises(ValueError, match="is too long"):
-        units.parse_duration(text)
-
-
-@pytest.mark.parametrize("text", ["\u0663", "\u0663KiB", "9" * 400 + "GiB", "9" * 5000, "+1", "1_0", "-1"])
-def test_no_whole_numbers_in_ascii(text: str) -> None:
-    assert units.decimal(text) is None
-    if text not in ("+1", "1_0"):
-        with pytest.raises(ValueError, match=r"not a size|out of range"):
-            units.parse_size(text)
-
-
-@pytest.mark.parametrize(("most", "accepted"), [(0, [0]), (1, [0, 1]), (2**63 - 1, [0, 1, 2**63 - 1])])
-def test_whole_numbers_end_at_their_limit(most: int, accepted: list[int]) -> None:
-    numbers = (0, 1, 2**63 - 1, 2**63, 10**20)
-    assert [number for number in numbers if units.decimal(str(number), most) is not None] == accepted
-    assert units.decimal("0" * 19 + "1", 1) == 1
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
-    [("0", 0), (7, 7), ("64MiB", 1 << 26), ("1 KB", 1000), ("4 KiB", 4096), ("17 B", 17), ("2k", 2048)],
-)
-def test_sizes(text: str | int, size: int) -> None:
-    assert units.parse_size(text) == size
-
-
-@pytest.mark.parametrize("text", ["", "-1", "1e3", "1.5", "1.5B", "1KiBit", "1\u212aiB", "x", True, -1, "9EiB", None])
-def test_no_sizes(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is not a size|out of range"):
-        units.parse_size(text)
 
 
 Range = tuple[float, float]

@@ -17,7 +17,6 @@ import pytest
 from tests import verbs
 from tests.cli.test_bad_input import fails, refused
 from tests.commands import tierfs
-from tests.conftest import Bucket
 from tests.faults.worker import reference
 from tests.mount.conftest import append
 from tests.reading.cache.cache_blocks import BLOCK, size_for
@@ -99,28 +98,6 @@ def warm(store: app.Store, *paths: str) -> WarmReport:
     return warm_up(store, paths, unseen)
 
 
-def cold_tier_gone(store: Path) -> Path:
-    return (store / "cold").rename(store / "gone")
-
-
-def test_a_directory_is_warmed_up_and_read_without_the_cold_tier(store: Path) -> None:
-    done = tierfs("warmup", "d/one", "d", "--json", store=store).json
-    assert done == {
-        "paths": ["d/one", "d"],
-        "segments": 2,
-        "cold_bytes": 2 * SIZE,
-        "held_bytes": 2 * SIZE,
-        "already_held_bytes": 0,
-        "local_bytes": 0,
-        "left_out_bytes": 0,
-        "lost_bytes": 0,
-        "mountpoint": None,
-    }
-    cold_tier_gone(store)
-    again = tierfs("warmup", "d", store=store)
-    assert again.out == "the disk cache holds 9.5 MiB of d, 9.5 MiB of it from before; skipped 0 B on the local disk\n"
-
-
 def test_reads_are_served_from_what_was_warmed_up(counted: tuple[app.Store, Counted]) -> None:
     store, cold = counted
     warm(store, "d")
@@ -149,31 +126,6 @@ def test_nothing_is_fetched_twice_and_a_damaged_block_once_more(counted: tuple[a
     assert (report.held_bytes, cold.read_bytes) == (2 * SIZE, 2 * SIZE + BLOCK)
 
 
-def test_nothing_is_fetched_twice_from_s3(tmp_path: Path, moto_bucket: Bucket) -> None:
-    endpoint, bucket = moto_bucket
-    path = tmp_path / "store"
-    init_store(path, ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url))
-    switch_on(path)
-    with app.open_store(path) as store:
-        append(store, "s", reference(0, SIZE), seal=True)
-        verbs.offload(store)
-        location_id = store.cold_location_id
-        assert location_id is not None
-        cold = store._storages[location_id] = Counted(store.storage_of(location_id))
-        assert warm(store, "s").already_held_bytes == 0
-        assert warm(store, "s").already_held_bytes == SIZE
-        assert cold.read_bytes == SIZE
-
-
-def test_local_bytes_are_skipped(store: Path) -> None:
-    done = tierfs("warmup", "local", store=store)
-    assert done.out == "nothing to warm up at local: no cold bytes, 1000 B on the local disk\n"
-    assert not (store / "cache").exists()
-    tierfs("append", "d/one", store=store, stdin=b"y" * 500)
-    done = tierfs("warmup", "/", "--json", store=store)
-    assert (done.json["held_bytes"], done.json["local_bytes"]) == (2 * SIZE, 1500)
-
-
 @pytest.mark.parametrize("slots", [1, 12, 38])
 def test_more_than_fits_warms_the_beginning(store: Path, slots: int) -> None:
     switch_on(store, slots)
@@ -186,19 +138,6 @@ def test_more_than_fits_warms_the_beginning(store: Path, slots: int) -> None:
         cold = opened._storages[opened.cold_location_id] = Counted(opened.storage_of(opened.cold_location_id))
         assert warm(opened, "d/one").already_held_bytes == slots * BLOCK
         assert cold.read_bytes == 0
-
-
-def test_what_is_wrong_is_one_line(store: Path) -> None:
-    refused(fails("warmup", "d", "none", store=store), 3, "none does not exist")
-    refused(fails("warmup", store=store), 2, "PATH...")
-    cold_tier_gone(store)
-    refused(fails("warmup", "d", store=store), 12, "not the store's cold tier")
-    (store / "store.toml").write_text("[read]\ncache_bytes = 1000\n")
-    refused(fails("warmup", "d", store=store), 2, "1000")
-    (store / "store.toml").write_text("")
-    refused(fails("warmup", "d", store=store), 2, "read.cache_bytes is 0", "tierfs config set read.cache_bytes=100GiB")
-    (store / "store.toml").write_text(f'[read]\ncache_bytes = "1GiB"\ncache_directory = "{store}/none/cache"\n')
-    refused(fails("warmup", "d", store=store), 11, "none/cache", "read.cache_directory")
 
 
 def replace_objects(store: app.Store, *, collect: bool) -> None:

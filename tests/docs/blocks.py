@@ -139,7 +139,7 @@ def prompted(block: Block) -> Iterator[Typed]:
             if command:
                 yield Typed(command, line, expected)
             command, expected, line = text[2:], "", number
-        elif command.endswith("\\\n") and not expected:
+        elif not expected and (command.endswith("\\\n") or (command and text.startswith("> "))):
             command += text.removeprefix("> ")
         else:
             expected += text

@@ -213,12 +213,12 @@ async def test_the_holder_offloads_a_prefix_on_request(store: TestStore, autojum
     set_policy(store, offload_after=str(HOUR_S))
     for number in (1, 2, 3):
         write(store, f"t/{number}", b"abcd")
-    some = requests.submit(store.metadata, "offload-prefix", "t", {"before": "3:0"})
-    wrong = requests.submit(store.metadata, "offload-prefix", "t", {"before": "4:0"})
+    some = requests.submit(store.metadata, "ledger offload", "t", {"before": "3:0"})
+    wrong = requests.submit(store.metadata, "ledger offload", "t", {"before": "4:0"})
     async with working(store):
         await trio.sleep(SETTLED_S)
         assert [store.segment(f"t/{number}").cold.count for number in (1, 2, 3)] == [1, 1, 0]
-        everything = requests.submit(store.metadata, "offload-prefix", "t", {})
+        everything = requests.submit(store.metadata, "ledger offload", "t", {})
         await trio.sleep(SETTLED_S)
     assert '"first_unoffloaded": "3:0"' in requests.get(store.metadata, some).result
     assert requests.get(store.metadata, wrong).error_kind == "InvalidRequest"

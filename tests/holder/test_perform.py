@@ -246,9 +246,9 @@ def test_the_holder_tells_what_it_counted(
 
 
 def test_rows_are_what_a_holder_of_another_version_reads() -> None:
-    assert list(VERBS) == ["offload", "offload-prefix", "consolidate", "evict", "load", "switch", "gc"]
+    assert list(VERBS) == ["offload", "ledger offload", "consolidate", "evict", "load", "switch", "gc"]
     assert (ACCEPT_LOSS, BEFORE, FORCE, GRACE_S, PLACE) == ("accept_loss", "before", "force", "grace_s", "place")
-    assert [verb.name for verb in VERBS.values() if verb.uploads] == ["offload", "offload-prefix", "switch"]
+    assert [verb.name for verb in VERBS.values() if verb.uploads] == ["offload", "ledger offload", "switch"]
 
 
 @pytest.mark.parametrize("verb", [CONSOLIDATE, EVICT], ids=lambda verb: verb.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -23,18 +22,6 @@ def store(tmp_path: Path) -> Path:
     return path
 
 
-def test_everything_is_there_after_the_disk_is_lost(store: Path, tmp_path: Path) -> None:
-    done = tierfs("config", "set", f"cold.url={tmp_path / 'cold'}", store=store, check=False)
-    assert (done.code, done.out) == (0, f"cold tier: file:{tmp_path / 'cold'}\n")
-    assert "all of them at once: tierfs offload" in done.err
-    shown = tierfs("config", "show", store=store).out.splitlines()[:4]  # and can be set again
-    tierfs("-q", "config", "set", *(line.rpartition("  (")[0].replace(" = ", "=", 1) for line in shown), store=store)
-    tierfs("-q", "offload", store=store)
-    shutil.rmtree(store)
-    tierfs("-q", "recover", "--cold-dir", tmp_path / "cold", store=tmp_path / "again")
-    assert tierfs("cat", "d/a", store=tmp_path / "again").out.encode() == TEXT
-
-
 def test_a_mount_begins_to_offload(store: Path, tmp_path: Path) -> None:
     (tmp_path / "mnt").mkdir()
     tierfs("mount", tmp_path / "mnt", store=store)
@@ -47,26 +34,6 @@ def test_a_mount_begins_to_offload(store: Path, tmp_path: Path) -> None:
         assert (tmp_path / "mnt/d/a").read_bytes() == TEXT
     finally:
         tierfs("umount", tmp_path / "mnt", store=store, check=False)
-
-
-@pytest.mark.parametrize(
-    ("pair", "told"),
-    [
-        ("cold.region=eu", "a part of its address needs a cold tier"),
-        ("cold.url=nowhere", "write s3://BUCKET/PREFIX or a full path"),
-        ("cold.url={}/missing", "make the directory, or mount its disk, first"),
-        ("cold.url={}/taken", "holds a tierfs store already"),
-        ("cold.url={}/taken/inside", "lies inside the cold tier of another store"),
-    ],
-)
-def test_what_is_refused_changes_nothing(store: Path, tmp_path: Path, pair: str, told: str) -> None:
-    (tmp_path / "taken").mkdir()
-    tierfs("-q", "init", "--cold-dir", tmp_path / "taken", store=tmp_path / "other")
-    (tmp_path / "taken/inside").mkdir()
-    done = tierfs("config", "set", pair.format(tmp_path), store=store, check=False)
-    assert (done.code in (2, 3, 5), told in done.err) == (True, True), done
-    assert "cold.url" not in tierfs("config", "show", store=store).out
-    tierfs("-q", "config", "set", f"cold.url={tmp_path / 'cold'}", store=store)
 
 
 def test_killed_between_the_claim_and_the_record_it_goes_on(store: Path, tmp_path: Path) -> None:
@@ -89,23 +56,6 @@ def test_killed_between_the_claim_and_the_record_it_goes_on(store: Path, tmp_pat
         place.change(opened.metadata, opened.paths, ColdSettings(), {"url": str(tmp_path / "cold")})
     tierfs("-q", "offload", store=store)
     assert tierfs("fsck", store=store).out.endswith("clean\n")
-
-
-def test_a_replica_follows_its_bucket_to_another_address(store: Path, tmp_path: Path) -> None:
-    tierfs("-q", "config", "set", f"cold.url={tmp_path / 'cold'}", store=store)
-    tierfs("-q", "offload", store=store)
-    replica = tmp_path / "replica"
-    tierfs("-q", "replica", "--cold-dir", tmp_path / "cold", store=replica, check=False)
-    (tmp_path / "cold").rename(tmp_path / "nas")
-    tierfs("-q", "config", "set", f"cold.url={tmp_path / 'nas'}", store=store)
-    (tmp_path / "empty").mkdir()
-    refused = tierfs("config", "set", f"cold.url={tmp_path / 'empty'}", store=replica, check=False)
-    assert refused.code == 12
-    tierfs("-q", "config", "set", f"cold.url={tmp_path / 'nas'}", store=replica)
-    tierfs("-q", "append", "d/a", store=store, stdin=TEXT)
-    tierfs("-q", "offload", store=store)
-    tierfs("-q", "replica", "--refresh", store=replica)
-    assert tierfs("cat", "d/a", store=replica).out.encode() == 2 * TEXT
 
 
 def test_the_endpoint_of_the_environment_is_recorded(

@@ -58,19 +58,6 @@ def test_a_mount_goes_on_and_the_place_before_is_not_needed(store: Path, tmp_pat
     require_clean(store)
 
 
-def test_it_goes_on_where_it_was_stopped(store: Path, tmp_path: Path) -> None:
-    nas = tmp_path / "nas"
-    shutil.copytree(tmp_path / "cold", nas)
-    objects = sorted(
-        path for path in nas.rglob("*") if path.is_file() and ("segments" in str(path) or "packs" in str(path))
-    )
-    objects[0].unlink()
-    done = tierfs("--json", "move", "--to", nas, store=store).json
-    assert (done["objects"], done["cold_url"], done["damaged"]) == (1, f"file:{nas}", [])
-    assert done["present"] > 0
-    require_clean(store)
-
-
 def pack_in(directory: Path) -> Path:
     return next(path for path in sorted((directory / "packs").rglob("*")) if path.is_file())
 
@@ -91,15 +78,6 @@ def test_a_good_copy_there_is_not_replaced_by_bytes_that_were_damaged(store: Pat
     SPOIL[spoil](pack_in(tmp_path / "cold"))
     assert tierfs("--json", "move", "--to", nas, store=store).json["damaged"] == []
     require_clean(store)
-
-
-def test_what_was_damaged_before_is_named(store: Path, tmp_path: Path) -> None:
-    (tmp_path / "nas").mkdir()
-    damaged = pack_in(tmp_path / "cold")
-    flip(damaged)
-    done = tierfs("move", "--to", tmp_path / "nas", store=store, check=False)
-    assert done.code == 0
-    assert f"{damaged.relative_to(tmp_path / 'cold')} was damaged or missing before" in done.err
 
 
 def test_two_copies_that_are_damaged_in_other_places_stay_where_they_are(store: Path, tmp_path: Path) -> None:
@@ -146,31 +124,6 @@ SPOIL: dict[str, Callable[[Path], None]] = {
     "cut": lambda file: rewrite(file, file.read_bytes()[:-1]),
     "empty": lambda file: rewrite(file, b""),
 }
-
-
-def test_places_that_are_refused(store: Path, tmp_path: Path) -> None:
-    (tmp_path / "other").mkdir()
-    (tmp_path / "cold/inside").mkdir()
-    tierfs("-q", "init", "--cold-dir", tmp_path / "other", store=tmp_path / "another")
-    for place, code, told in (
-        (tmp_path / "missing", 3, "mount it, or name where it is"),
-        (tmp_path / "other", 5, "holds a tierfs store already"),
-        (tmp_path / "cold", 2, "already"),
-        (tmp_path / "cold/inside", 5, "lies inside the cold tier of another store"),
-        ("here", 2, "write s3://BUCKET/PREFIX or a full path"),
-    ):
-        done = tierfs("move", "--to", place, store=store, check=False)
-        assert (done.code, told in done.err) == (code, True), done
-    require_clean(store)
-
-
-def test_a_store_without_a_cold_tier_and_a_replica_have_nothing_to_move(store: Path, tmp_path: Path) -> None:
-    (tmp_path / "nas").mkdir()
-    tierfs("init", "--cold", "none", store=tmp_path / "alone", check=False)
-    done = tierfs("move", "--to", tmp_path / "nas", store=tmp_path / "alone", check=False)
-    assert (done.code, "give it one: tierfs config set cold.url=" in done.err) == (2, True)
-    tierfs("-q", "replica", "--cold-dir", tmp_path / "cold", store=tmp_path / "replica", check=False)
-    assert tierfs("move", "--to", tmp_path / "nas", store=tmp_path / "replica", check=False).code == 6
 
 
 @pytest.mark.s3

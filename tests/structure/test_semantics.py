@@ -10,11 +10,11 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PAGES = {"docs/semantics.md": 30, "docs/security.md": 10}
 """Each with a number of tests that it names at least."""
-_NAMED = re.compile(r"`(tests/[\w/]+\.py)?(?:::(test_\w+))?`")
+_NAMED = re.compile(r"`(tests/[\w/]+\.(?:py|txt))?(?:::(test_\w+))?`")
 
 
 def named_tests(page: str) -> list[tuple[str, str]]:
-    """File and function of each test a page names; a name without a file is in the one before."""
+    """File and function of each test a page names, or a transcript; a name without a file is in the one before."""
     found, file = [], ""
     for match in _NAMED.finditer((ROOT / page).read_text()):
         file = match[1] or file
@@ -27,7 +27,8 @@ def named_tests(page: str) -> list[tuple[str, str]]:
 def test_the_tests_are_there(page: str) -> None:
     named = named_tests(page)
     assert len(named) > PAGES[page]
-    missing = [f"{file}::{name}" for file, name in named if f"def {name}(" not in (ROOT / file).read_text() and name]
+    missing = [f"{file}::{name}" for file, name in named if name and f"def {name}(" not in (ROOT / file).read_text()]
+    missing += [file for file, _ in named if not (ROOT / file).is_file()]
     assert missing == []
 
 

@@ -45,7 +45,7 @@ ACCEPT_LOSS = "accept_loss"
 """Flag of load."""
 
 BEFORE = "before"
-"""Option of offload-prefix: a position; without it every closed ledger."""
+"""Option of a ledger's offload: a position; without it every closed ledger."""
 
 DRY_RUN = "dry_run"
 """Flag of consolidate and evict. It changes nothing and needs no lock, so no request has it."""
@@ -77,7 +77,7 @@ class Verb(Generic[R]):
 OFFLOAD = Verb("offload", lambda work, path, _, report: work.offload(path, report), OffloadReport, uploads=True)
 
 OFFLOAD_PREFIX = Verb(
-    "offload-prefix",
+    "ledger offload",
     lambda work, path, options, report: work.offload_prefix(path, _position(options.get(BEFORE)), report),
     PrefixOffloaded,
     uploads=True,

@@ -289,9 +289,8 @@ class Engine:
         following = streams.go_on(txn, segment) if segment.status is SegmentStatus.SEALED_BY_POLICY else None
         if following is None:
             shown = names.printable(name)
-            raise Sealed(
-                f"cannot append to {shown}: it is sealed", remedy=f"tierfs unseal {shown}, or append elsewhere"
-            )
+            remedy = "append to its managed ledger" if ledger else f"tierfs unseal {shown}, or append elsewhere"
+            raise Sealed(f"cannot append to {shown}: it is {'closed' if ledger else 'sealed'}", remedy=remedy)
         return following
 
     def _move(self, writer: SegmentWriter) -> Moved | None:

@@ -70,12 +70,6 @@ def test_ctrl_c_inside_a_commit_names_the_bytes_of_that_commit_too(
     assert CliRunner().invoke(cli, ["--store", str(store), "cat", "s"]).stdout_bytes == BEFORE + data
 
 
-def test_another_offset_is_no_reason_to_append_what_was_skipped_over(store: Path) -> None:
-    refused = tierfs("append", "s", "--expect-offset", "4", "--skip", "1", store=store, stdin=b"xyz", check=False)
-    assert refused.code == 8
-    assert "--expect-offset 6 --skip 3" in refused.err
-
-
 def interrupted(store: Path, words: list[str], code: int = 28) -> list[str]:
     """Run a command that fails; return the words of the command in its error."""
     result = CliRunner().invoke(cli, ["--json", "--store", str(store), *words])
@@ -93,13 +87,3 @@ def fail_at(length: int) -> Any:
         return append(self, data, **named)
 
     return fails
-
-
-def test_input_shorter_than_what_is_skipped_is_refused_and_creates_nothing(store: Path) -> None:
-    refused = tierfs("append", "new", "--skip", "4", store=store, stdin=b"abc", check=False)
-    assert (refused.code, refused.err) == (
-        2,
-        "tierfs: the input has 3 bytes, fewer than --skip 4 (InvalidRequest, exit 2)\n",
-    )
-    assert tierfs("ls", store=store).out == "s\n"
-    assert tierfs("append", "new", "--skip", "2", store=store, stdin=b"abc").out == "new 0 1\n"

@@ -23,13 +23,6 @@ from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    path = tmp_path / "store"
-    tierfs("-q", "init", store=path)
-    return path
-
-
 def cold_pieces(path: Path, *sizes: int, name: str = "logs/s") -> bytes:
     """Append one cold object of each size, with nothing kept local; return the bytes."""
     data = b""
@@ -43,39 +36,6 @@ def cold_pieces(path: Path, *sizes: int, name: str = "logs/s") -> bytes:
             data += part
         verbs.evict(store, name, force=True)
     return data
-
-
-def test_it_says_what_it_did_and_then_that_there_is_nothing_to_do(store: Path) -> None:
-    data = cold_pieces(store, 1000, 2000, 3000)
-    assert "would make 1 object of 3 chunks" in tierfs("consolidate", "--dry-run", store=store).out
-    assert tierfs("info", "logs/s", "--json", store=store, check=False)
-    said = tierfs("consolidate", "logs", store=store).out
-    assert "made 1 object of 3 chunks in 1 segment" in said
-    assert "copied by the server" in said
-    assert tierfs("consolidate", store=store).out == "nothing to consolidate below /\n"
-    with app.open_store(store) as opened:
-        found = bytearray()
-        verbs.cat(opened, "logs/s", None, None, None, found.extend)
-    assert bytes(found) == data
-
-
-def test_as_json(store: Path) -> None:
-    cold_pieces(store, 10, 20)
-    report = tierfs("--json", "consolidate", "logs/s", store=store).json
-    assert report["path"] == "logs/s"
-    assert (report["objects_before"], report["objects_after"], report["bytes"]) == (2, 1, 30)
-    assert report["client_bytes"] == 0  # the kernel copies
-
-
-def test_a_path_that_is_missing(store: Path) -> None:
-    done = tierfs("consolidate", "nope", store=store, check=False)
-    assert (done.code, "does not exist" in done.err) == (3, True)
-
-
-def test_without_a_cold_tier(tmp_path: Path) -> None:
-    tierfs("-q", "init", "--cold", "none", store=tmp_path / "s")
-    done = tierfs("consolidate", store=tmp_path / "s", check=False)
-    assert (done.code, "needs a cold tier" in done.err) == (2, True)
 
 
 @pytest.fixture

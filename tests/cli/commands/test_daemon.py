@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -69,17 +68,6 @@ def test_a_daemon_offloads_by_itself_and_ends_when_told(path: Path) -> None:
     assert "SIGTERM: ending" in (path / "log" / "daemon.log").read_text()
 
 
-def test_a_daemon_in_the_foreground(path: Path) -> None:
-    process = subprocess.Popen([sys.executable, "-m", "tierfs", "--store", str(path), "daemon", "-f"])
-    try:
-        assert eventually(lambda: tierfs("status", "--json", store=path).json["holder"] is not None)
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
-    finally:
-        process.kill()
-        process.wait(30)
-
-
 def test_a_store_without_a_cold_tier_is_held_too(tmp_path: Path) -> None:
     path = tmp_path / "store"
     init_store(path, ColdChoice(none=True))
@@ -91,7 +79,11 @@ def test_a_store_without_a_cold_tier_is_held_too(tmp_path: Path) -> None:
 
 def test_commands_are_done_by_the_holder_and_answer_the_same(path: Path) -> None:
     append(path, "a/s", b"abcdef")
+    orphan = path / "chunks" / "01" / "1-63-ffffffffffffffff"
+    orphan.write_bytes(b"never acknowledged")
     with daemon(path):
+        assert tierfs("gc", "--delete", "--grace", "0", "--json", store=path).json["deleted"] == 1
+        assert not orphan.exists()
         done = tierfs("offload", "a", "--json", store=path).json
         assert (done["bytes"], done["objects"]) == (6, 1)
         assert tierfs("evict", "a", "--json", store=path).json["bytes"] == 6
@@ -102,25 +94,6 @@ def test_commands_are_done_by_the_holder_and_answer_the_same(path: Path) -> None
         assert number > 0
         assert eventually(lambda: cold_bytes(path, "a/t") == 3)
         assert tierfs("cat", "a/s", store=path).out == "abcdef"
-
-
-def test_no_wait_needs_somebody_who_does_it(path: Path) -> None:
-    append(path, "s", b"x")
-    assert tierfs("offload", "--no-wait", store=path, check=False).code == 5
-
-
-def test_gc_lists_and_deletes_orphans(path: Path) -> None:
-    append(path, "s", b"abc", "--seal")
-    orphan = path / "chunks" / "01" / "1-63-ffffffffffffffff"
-    orphan.write_bytes(b"never acknowledged")
-    assert "0 orphans" in tierfs("gc", store=path).out
-    lines = [json.loads(line) for line in tierfs("gc", "--grace", "0", "--json", store=path).out.splitlines()]
-    assert [line["name"] for line in lines if line["kind"] == "orphan"] == ["01/1-63-ffffffffffffffff"]
-    with daemon(path):
-        assert tierfs("gc", "--delete", "--grace", "0", "--json", store=path).json["deleted"] == 1
-    assert not orphan.exists()
-    assert tierfs("cat", "s", store=path).out == "abc"
-    assert tierfs("gc", "--grace", "soon", store=path, check=False).code == 2
 
 
 def test_a_cold_tier_that_is_away_is_named_by_status_info_and_map(tmp_path: Path) -> None:

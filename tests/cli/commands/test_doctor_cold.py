@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,6 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.servers.endpoint import S3Endpoint
 from tests.servers.moto_server import MotoServer
-from tierfs.chunkstore.probe import ReadAbilities
-from tierfs.chunkstore.protocol import Abilities
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.clock import ManualClock
@@ -62,21 +59,6 @@ def test_ceph_honours_what_tierfs_relies_on_and_nothing_is_left_there(rgw_bucket
     assert keys_of(rgw_bucket) == before
 
 
-def test_a_directory(tmp_path: Path) -> None:
-    tierfs("-q", "init", store=tmp_path / "store")
-    found = checks(store=tmp_path / "store")
-    assert list(found)[-6:] == [*NAMES[1:6], "link"]
-    assert [found[name]["level"] for name in NAMES[1:6]] == ["OK"] * 5
-    assert list((tmp_path / "store" / "cold").glob("probe*")) == []
-
-
-def test_a_store_without_a_cold_tier(tmp_path: Path) -> None:
-    tierfs("-q", "init", "--cold", "none", store=tmp_path / "store")
-    found = checks(store=tmp_path / "store")
-    assert found["cold tier's place"]["found"] == "there is no cold tier: this disk holds the only copy"
-    assert not set(NAMES) & set(found)
-
-
 def test_a_server_that_is_gone(tmp_path: Path) -> None:
     with MotoServer() as server:
         endpoint = server.endpoint
@@ -92,24 +74,6 @@ def test_credentials_that_are_missing(moto_bucket: Bucket, tmp_path: Path, monke
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     found = checks(store=path, code=1)["cold tier"]
     assert (found["level"], "credentials" in found["found"]) == ("FAIL", True)
-
-
-def test_a_cold_directory_that_is_gone(tmp_path: Path) -> None:
-    (tmp_path / "cold").mkdir()
-    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=tmp_path / "store")
-    (tmp_path / "cold").rename(tmp_path / "moved")
-    found = checks(store=tmp_path / "store", code=1)["cold tier"]
-    assert found["found"] == f"this is not the store's cold tier: {tmp_path}/cold: No such file or directory"
-
-
-def test_a_directory_that_holds_no_journal(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    tierfs("-q", "init", store=path)
-    for file in (path / "cold" / "journal").iterdir():
-        file.unlink()
-    found = checks(store=path, code=1)["cold tier"]
-    said = f"directory {path}/cold holds no journal, and this store published slot 1"
-    assert (found["level"], found["found"]) == ("FAIL", f"this is not the store's cold tier: {said}")
 
 
 @pytest.mark.parametrize(
@@ -146,24 +110,6 @@ def test_presigned_reads_that_are_turned_off(moto_bucket: Bucket) -> None:
         assert list(storage.list("")) == []
 
 
-def test_a_server_that_stopped_honouring_what_was_recorded() -> None:
-    all_of_it = Abilities(create_only_put=True, create_only_multipart=True, verifies_crc32c=True)
-    nothing = Abilities(create_only_put=False, create_only_multipart=False, verifies_crc32c=False)
-
-    def levels(recorded: Abilities, found: Abilities) -> list[FindingLevel]:
-        return [one.level for one in check_cold.abilities(recorded, found)]
-
-    assert levels(all_of_it, all_of_it) == [FindingLevel.OK, FindingLevel.OK, FindingLevel.OK, FindingLevel.OK]
-    assert levels(all_of_it, nothing) == [FindingLevel.FAIL, FindingLevel.OK, FindingLevel.FAIL, FindingLevel.OK]
-    assert levels(nothing, nothing) == [FindingLevel.WARN, FindingLevel.OK, FindingLevel.OK, FindingLevel.OK]
-    assert levels(nothing, replace(nothing, deletes=False)) == [
-        FindingLevel.WARN,
-        FindingLevel.OK,
-        FindingLevel.OK,
-        FindingLevel.WARN,
-    ]
-
-
 def test_a_bucket_that_keeps_what_is_deleted_is_named(moto_s3: S3Endpoint, tmp_path: Path) -> None:
     plain, locked, kept = moto_s3.create_bucket(), "with-object-lock", "kept-by-object-lock"
     rule = {"DefaultRetention": {"Mode": "COMPLIANCE", "Days": 30}}
@@ -179,16 +125,3 @@ def test_a_bucket_that_keeps_what_is_deleted_is_named(moto_s3: S3Endpoint, tmp_p
     assert "expire noncurrent versions" in found["versions"]["remedy"]
     found = checks(store=store_over((moto_s3, plain), tmp_path / "plain"))
     assert (found["versions"]["found"], found["object lock"]["found"]) == ("not kept", "no default retention")
-
-
-def test_reads_without_signed_urls_cost_more() -> None:
-    assert [one.level for one in check_cold.reads(ReadAbilities(presigned_ranges=False, if_match=False))] == [
-        FindingLevel.WARN,
-        FindingLevel.OK,
-    ]
-
-
-def test_latency() -> None:
-    assert check_cold.latency("s3://b", 0.2).level is FindingLevel.OK
-    slow = check_cold.latency("s3://b", 0.25)
-    assert (slow.level, slow.found) == (FindingLevel.WARN, "s3://b: a small request takes 250.0 ms (median of 5)")

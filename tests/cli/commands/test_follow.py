@@ -6,15 +6,13 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
-from tests.commands import tierfs
+from tests.commands import started, tierfs
 from tierfs.app.store import Store, open_store
 
 SOON_S = 0.5
@@ -38,19 +36,8 @@ def following(store: Path, *words: object) -> AbstractContextManager[subprocess.
     return running(store, "cat", "-f", *words)
 
 
-@contextmanager
-def running(store: Path, *words: object) -> Iterator[subprocess.Popen[bytes]]:
-    # A test run in the background inherits an ignored SIGINT; a user's command does not.
-    process = subprocess.Popen(
-        ["env", "--default-signal=INT", sys.executable, "-m", "tierfs", "--store", str(store), *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
+def running(store: Path, *words: object) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    return started(*words, store=store, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 
 def receive(process: subprocess.Popen[bytes], expected: bytes) -> None:
@@ -110,12 +97,6 @@ def test_a_stream_is_followed_into_the_successor(store: Path) -> None:
     assert tierfs("info", "s.5", "--json", store=store).json["successor"] == "s.13"
     assert tierfs("info", "s.13", "--json", store=store).json["status"] == "sealed"
     assert tierfs("append", "s", store=store, stdin=b"x", check=False).code == 7
-
-
-def test_a_sealed_segment_ends_at_once(store: Path) -> None:
-    tierfs("seal", "s", store=store)
-    assert tierfs("cat", "s", "-f", store=store).out == "hello"
-    assert tierfs("cat", "s", "-f", "--from", 5, store=store).out == ""
 
 
 def test_bytes_that_move_to_the_cold_tier_meanwhile(store: Path) -> None:
@@ -180,18 +161,3 @@ def cpu_s(pid: int) -> float:
     """Return the processor time of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        (["s", "--to", "3"], 2, "mutually exclusive"),
-        (["s", "--from", "6"], 2, "s holds bytes 0 to 5"),
-        (["none"], 3, "none does not exist"),
-        (["/"], 2, "is a directory"),
-    ],
-)
-def test_what_cannot_be_followed(store: Path, words: list[str], code: int, said: str) -> None:
-    done = tierfs("cat", "-f", *words, store=store, check=False)
-    assert (done.code, done.out) == (code, "")
-    assert said in done.err

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
@@ -48,21 +47,6 @@ def test_nested_prefixes(moto_bucket: Bucket, tmp_path: Path, first: str, second
 def test_neighbours_are_no_nests(moto_bucket: Bucket, tmp_path: Path) -> None:
     for prefix in ("a", "a-b", "ab", "b/a", "journal/x"):
         init_store(tmp_path / prefix.replace("/", "+"), choice(moto_bucket, prefix))
-
-
-def test_nested_directories(tmp_path: Path) -> None:
-    for name in ("cold", "cold/below", "above", "above/a", "above/a/cold"):
-        (tmp_path / name).mkdir()
-    tierfs("-q", "init", "--cold-dir", tmp_path / "cold", store=tmp_path / "first")
-    refused = tierfs("init", "--cold-dir", tmp_path / "cold" / "below", store=tmp_path / "second", check=False)
-    assert refused.code == 5
-    assert f"lies inside the cold tier of another store, file:{tmp_path}/cold" in refused.err
-    assert not (tmp_path / "second").exists()
-    tierfs("-q", "init", "--cold-dir", tmp_path / "above" / "a" / "cold", store=tmp_path / "third")
-    refused = tierfs("init", "--cold-dir", tmp_path / "above", store=tmp_path / "second", check=False)
-    assert "has the cold tier of another store below it, in a/cold/" in refused.err
-    inside = tierfs("init", store=tmp_path / "cold" / "store", check=False)  # its own cold tier would be below
-    assert (inside.code, (tmp_path / "cold" / "store").exists()) == (5, False)
 
 
 def test_many_objects_cost_few_listings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

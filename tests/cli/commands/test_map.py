@@ -20,13 +20,6 @@ from tierfs.types import MIB, ByteRange
 PIPE_COLUMNS = 72
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    path = tmp_path / "store"
-    tierfs("-q", "init", store=path)
-    return path
-
-
 def row(label: str, noun: str, *runs: BarRun) -> Row:
     return Row(label, noun, len(runs), runs)
 
@@ -119,57 +112,6 @@ def test_many_chunks_are_read_one_by_one() -> None:
     finally:
         tracemalloc.stop()
     assert "█" * 10 in line
-
-
-def test_a_segment_in_both_tiers(store: Path) -> None:
-    tierfs("append", "logs/web", store=store, stdin=b"x" * 3000)
-    tierfs("offload", store=store)
-    tierfs("append", "logs/web", store=store, stdin=b"y" * 1000)
-    found = tierfs("map", "logs/web", "--json", store=store).json
-    assert {key: found[key] for key in ("segment", "start_offset", "length", "sealed")} == {
-        "segment": "logs/web",
-        "start_offset": 0,
-        "length": 4000,
-        "sealed": False,
-    }
-    keys = ("tier", "start", "end", "object_offset", "state", "active")
-    assert [tuple(chunk[key] for key in keys) for chunk in found["chunks"]] == [
-        ("local", 0, 3000, 0, "good", False),
-        ("local", 3000, 4000, 0, "good", True),
-        ("cold", 0, 3000, 0, "good", False),
-    ]
-    assert found["chunks"][2]["object"].startswith("segments/logs/web/")
-    header, labels, ruler, local, cold, *told = tierfs("map", "logs/web", store=store).out.splitlines()
-    assert header == "bytes 0 … 3.9 KiB, unsealed, reads local-first"
-    assert (labels.split()[0], ruler.strip()[0]) == ("0", "├")
-    assert local.endswith("▒  2 chunks (▒ active)")
-    assert cold.endswith("█             1 object")
-    assert max(map(len, (labels, ruler, local, cold))) <= PIPE_COLUMNS
-    assert [line.partition(": ")[0] for line in told] == [
-        "local copy  bytes 0 … 3000 (2.9 KiB)",
-        "not cold    bytes 3000 … 4000 (1000 B)",
-    ]
-    kept = [(row["start"], row["end"], row["cold"], row["kind"]) for row in found["local_because"]]
-    assert kept == [(0, 3000, True, "later"), (3000, 4000, False, "growing")]
-    assert found["local_because"] == tierfs("info", "logs/web", "--json", store=store).json["local_because"]
-
-
-def test_evicted_bytes_are_blank(store: Path) -> None:
-    tierfs("append", "s", "--seal", store=store, stdin=b"x" * 3000)
-    tierfs("offload", store=store)
-    tierfs("evict", store=store)
-    header, _, _, local, cold = tierfs("map", "s", store=store).out.splitlines()
-    assert header == "bytes 0 … 2.9 KiB, sealed, reads local-first"
-    assert local.split() == ["local", "0", "chunks"]
-    assert "█" in cold
-
-
-def test_no_bytes_no_segment_and_a_directory(store: Path) -> None:
-    tierfs("append", "d/empty", store=store)
-    assert tierfs("map", "d/empty", store=store).out.startswith("bytes 0 … 0, unsealed")
-    assert tierfs("map", "d/empty", "--json", store=store).json["chunks"] == []
-    for name, code in (("none", 3), ("d", 2)):
-        assert tierfs("map", name, store=store, check=False).code == code
 
 
 def test_a_terminal_is_used_as_wide_as_it_is(store: Path) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from tests.adoption.foreign import directory_state
 from tests.commands import Done, new_store, tierfs
 from tests.ledger import independent
 from tests.ledger.message_entries import batch, entry, in_batch, metadata
@@ -64,37 +63,28 @@ def adopted(store: Path, directory: Path, *words: object) -> list[str]:
     return [one["segment"] for one in done.json["segments"]]
 
 
-def test_a_local_ledger_comes_back_entry_by_entry(store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("cold", "words", "copied"),
+    [(False, ("--block-size", 500), False), (True, (), True), (True, ("--block-size", 500), False)],
+    ids=["local", "cold and copied", "cold and encoded anew"],
+)
+def test_a_ledger_comes_back_entry_by_entry(
+    store: Path, tmp_path: Path, cold: bool, words: tuple[object, ...], copied: bool
+) -> None:
     name, out = ledger(store), tmp_path / "new" / "out"
-    assert told(export(store, name, out, "--block-size", 500)) == [(name, "exported", False)]
+    if cold:
+        tierfs("-q", "offload", store=store)
+        tierfs("-q", "evict", "--force", store=store)
+    assert told(export(store, "a topic", out, *words)) == [(name, "exported", copied)]
     files = keys(out)
     assert independent.decode_ledger(files["index"].read_bytes(), files["data"].read_bytes()) == ENTRIES
     said = json.loads(files["json"].read_bytes())
-    assert said["managedledgername"] == "a%20topic/%C3%A4"
+    assert (said["managedledgername"], said["role"]) == ("a%20topic/%C3%A4", "data")
+    for path in (files["data"], files["index"]) if copied else ():
+        assert path.read_bytes() == (tmp_path / "cold" / path.name).read_bytes(), "byte for byte"
     (back,) = adopted(store, out)
     assert back == f"back/{name}"
     assert read(store, back) == read(store, name)
-
-
-def test_a_cold_ledger_is_copied_byte_for_byte(store: Path, tmp_path: Path) -> None:
-    name, out, cold = ledger(store), tmp_path / "out", tmp_path / "cold"
-    tierfs("-q", "offload", store=store)
-    tierfs("-q", "evict", "--force", store=store)
-    assert told(export(store, "a topic", out)) == [(name, "exported", True)]
-    for path in (keys(out)["data"], keys(out)["index"]):
-        assert path.read_bytes() == (cold / path.name).read_bytes()
-    assert json.loads(keys(out)["json"].read_bytes())["role"] == "data"
-    (back,) = adopted(store, out)
-    assert read(store, back) == read(store, name)
-
-
-def test_a_cold_ledger_is_encoded_anew_where_that_is_asked(store: Path, tmp_path: Path) -> None:
-    name = ledger(store)
-    tierfs("-q", "offload", store=store)
-    tierfs("-q", "evict", "--force", store=store)
-    assert told(export(store, name, tmp_path / "out", "--block-size", 500)) == [(name, "exported", False)]
-    files = keys(tmp_path / "out")
-    assert independent.decode_ledger(files["index"].read_bytes(), files["data"].read_bytes()) == ENTRIES
 
 
 def test_a_local_ledger_is_encoded_as_offload_does(store: Path, tmp_path: Path) -> None:
@@ -105,19 +95,6 @@ def test_a_local_ledger_is_encoded_as_offload_does(store: Path, tmp_path: Path) 
     local, cold = keys(tmp_path / "local"), keys(tmp_path / "cold-form")
     assert local["data"].read_bytes() == cold["data"].read_bytes()
     assert local["index"].read_bytes() == cold["index"].read_bytes()
-
-
-def test_again_changes_nothing_and_nothing_is_overwritten(store: Path, tmp_path: Path) -> None:
-    name, out = ledger(store), tmp_path / "out"
-    export(store, name, out)
-    before = directory_state(out)
-    assert told(export(store, name, out)) == [(name, "already exported", False)]
-    assert directory_state(out) == before
-    cut = keys(out)["data"].read_bytes()[:-1]
-    keys(out)["data"].write_bytes(cut)
-    refused = export(store, name, out, check=False)
-    assert (refused.code, "exists with other contents" in refused.err) == (5, True)
-    assert keys(out)["data"].read_bytes() == cut
 
 
 def test_the_first_form_is_one_object(store: Path, tmp_path: Path) -> None:
@@ -154,16 +131,6 @@ def test_batches_become_entries(store: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_open_ledgers_are_left_out_and_empty_ones_come_back(store: Path, tmp_path: Path) -> None:
-    hollow, empty, opened = ledger(store, [b"", b""]), ledger(store, [], 8), ledger(store, [b"x"], 9, close=False)
-    assert told(export(store, "a topic", tmp_path / "out")) == [
-        (hollow, "exported", False),
-        (empty, "exported", False),
-        (opened, "left out", False),
-    ]
-    assert [len(read(store, back)) for back in adopted(store, tmp_path / "out")] == [2, 0]
-
-
 @pytest.mark.parametrize("directory", ["whole", "streaming"])
 def test_what_pulsar_wrote_is_exported_as_it_is(store: Path, tmp_path: Path, directory: str) -> None:
     adopted(store, PULSAR / directory)
@@ -178,12 +145,3 @@ def test_what_pulsar_wrote_is_exported_as_it_is(store: Path, tmp_path: Path, dir
             assert json.loads(path.read_bytes()) == json.loads(theirs[path.name].read_bytes())["metadata"]
         else:
             assert path.read_bytes() == theirs[path.name].read_bytes()
-
-
-def test_what_is_no_ledger_is_refused(store: Path, tmp_path: Path) -> None:
-    tierfs("-q", "append", "plain", store=store, stdin=b"x")
-    assert export(store, "plain", tmp_path / "out", check=False).code == 2
-    assert export(store, "nothing", tmp_path / "out", check=False).code == 3
-    name = ledger(store)
-    refused = export(store, name, tmp_path / "out", "--block-size", 300, check=False)
-    assert (refused.code, "does not fit into a block" in refused.err) == (2, True)

@@ -1,20 +1,34 @@
-"""Modes of the directories that ingest copies: kept everywhere, shown by mounts, and set before a file is in one."""
+"""Modes and times of what ingest copies: kept everywhere, shown by mounts, and set before a file is in a directory."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.commands import new_store, tierfs
+from tests.metadata.test_codec import SEGMENT
 from tests.mount.other_user import require_root, seen
 from tests.mount.waiting import eventually
 from tierfs.app.store import open_store
+from tierfs.cli.commands.ingest_files import _SMALL_FILE_BYTES
 from tierfs.metadata import directories
+from tierfs.metadata.records import IngestedFile
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.segments.stat import modified_ns
 
 MODES = {"": 0o755, "private": 0o700, "private/deep": 0o755, "shared": 0o2775, "odd": 0o111}
 SHOWN = {"": 0o555, "private": 0o500, "private/deep": 0o555, "shared": 0o555, "odd": 0o511}
+FILES = {"a": (1, 0o640), "b": (2, 0o755), "empty": (0, 0o600), "long": (_SMALL_FILE_BYTES + 1, 0o644)}
+"""Length and mode; small files are committed together, a long one alone."""
+SHOWN_FILES = {"a": 0o440, "b": 0o444, "empty": 0o400, "long": 0o444}
+MODIFIED_NS = 1_234_567_890_123_456_789
 
 
 @pytest.fixture
@@ -29,6 +43,10 @@ def files(tmp_path: Path) -> Path:
         (path / name).mkdir(exist_ok=True)
         (path / name / "file").write_bytes(b"secret")
         (path / name / "file").chmod(0o644)
+    for name, (length, mode) in FILES.items():
+        (path / name).write_bytes(b"x" * length)
+        (path / name).chmod(mode)
+        os.utime(path / name, ns=(1, MODIFIED_NS))
     for name, mode in MODES.items():
         (path / name).chmod(mode)
     return path
@@ -44,18 +62,26 @@ def modes(store: Path) -> dict[str, int]:
     return found
 
 
-def test_ingest_keeps_them(store: Path, files: Path) -> None:
-    tierfs("ingest", files, "--into", "in", store=store)
-    assert modes(store) == MODES
+def files_of(store: Path) -> dict[str, tuple[int, int, int]]:
+    """The mode, time and length of each of FILES."""
+    with open_store(store) as opened, opened.metadata.read() as txn:
+        records = {name: directories.segment_by_name(txn, f"in/{name}").file for name in FILES}
+    return {name: (stat.S_IMODE(file.mode), file.modified_ns, file.length) for name, file in records.items()}
+
+
+KEPT = {name: (mode, MODIFIED_NS, length) for name, (length, mode) in FILES.items()}
 
 
 def test_a_repeated_ingest_takes_what_changed_and_writes_nothing_else(store: Path, files: Path) -> None:
     tierfs("append", "in/private/older", store=store, stdin=b"x")
     tierfs("ingest", files, "--into", "in", store=store)
-    assert modes(store) == MODES
+    assert (modes(store), files_of(store)) == (MODES, KEPT)
     (files / "shared").chmod(0o700)
+    (files / "a").chmod(0o444)
+    os.utime(files / "long", ns=(1, 7))
     tierfs("ingest", files, "--into", "in", store=store)
     assert modes(store) == MODES | {"shared": 0o700}
+    assert files_of(store) == KEPT | {"a": (0o444, MODIFIED_NS, 1), "long": (0o644, 7, _SMALL_FILE_BYTES + 1)}
     with open_store(store) as opened:
         before = opened.metadata.last_transaction_id()
     tierfs("ingest", files, "--into", "in", store=store)
@@ -79,31 +105,25 @@ def test_directories_that_keep_their_names_keep_their_modes(store: Path, files: 
 def test_a_segment_in_the_place_of_a_directory_is_an_error_of_its_files(store: Path, files: Path) -> None:
     tierfs("append", "in/shared", store=store, stdin=b"x")
     done = tierfs("ingest", files, "--into", "in", store=store, check=False)
-    assert done.code == 2
-    assert "shared is a segment, not a directory" in done.err
+    assert (done.code, "shared is a segment, not a directory" in done.err) == (2, True)
     tierfs("rm", "in/shared", "--yes", store=store)
     tierfs("ingest", files, "--into", "in", store=store)
     assert modes(store) == MODES
 
 
 def test_recovery_replicas_and_dumps_keep_them(store: Path, files: Path, tmp_path: Path) -> None:
+    files.chmod(0o750)
+    tierfs("ingest", files, "--into", "/", "--seal", store=store)
     tierfs("ingest", files, "--into", "in", "--seal", store=store)
     tierfs("offload", store=store)
     tierfs("dump", tmp_path / "all", store=store)
     tierfs("-q", "replica", "--cold-dir", tmp_path / "cold", store=tmp_path / "replica")
     tierfs("-q", "load", tmp_path / "all", store=tmp_path / "loaded")
     tierfs("-q", "recover", "--cold-dir", tmp_path / "cold", "--yes", store=tmp_path / "recovered", check=False)
-    assert [modes(tmp_path / name) for name in ("replica", "loaded", "recovered")] == [MODES] * 3
-
-
-def test_the_roots_mode_is_kept_too(store: Path, files: Path, tmp_path: Path) -> None:
-    files.chmod(0o750)
-    tierfs("ingest", files, "--into", "/", "--seal", store=store)
-    tierfs("offload", store=store)
-    tierfs("-q", "recover", "--cold-dir", tmp_path / "cold", "--yes", store=tmp_path / "recovered", check=False)
-    for path in (store, tmp_path / "recovered"):
+    for path in (store, tmp_path / "replica", tmp_path / "loaded", tmp_path / "recovered"):
+        assert (modes(path), files_of(path)) == (MODES | {"": 0o750}, KEPT)
         with open_store(path) as opened, opened.metadata.read() as txn:
-            assert stat.S_IMODE(directories.directory(txn, 1).mode) == 0o750
+            assert stat.S_IMODE(directories.directory(txn, 1).mode) == 0o750, "the root's mode too"
 
 
 @pytest.mark.mount
@@ -119,10 +139,25 @@ def test_a_mount_shows_them_and_other_users_read_what_the_originals_let_them(
         for name, mode in SHOWN.items():
             assert stat.S_IMODE((mnt / "in" / name).stat().st_mode) == mode, name
             assert (mnt / "in" / name / "file").read_bytes() == b"secret"
+        for name, mode in SHOWN_FILES.items():
+            found = (mnt / "in" / name).stat()
+            assert (stat.S_IMODE(found.st_mode), found.st_mtime_ns) == (mode, MODIFIED_NS)
         readable = [name for name in MODES if seen(mnt, f"in/{name}/file") == b"secret"]
         assert readable == ["", "shared", "odd"]
+        shutil.copy2(mnt / "in/long", tmp_path / "copy")
+        assert (tmp_path / "copy").stat().st_mtime_ns == MODIFIED_NS
         (files / "shared").chmod(0o700)
         tierfs("ingest", files, "--into", "in", store=store)
         assert eventually(lambda: seen(mnt, "in/shared/file") is None)
     finally:
         tierfs("-q", "umount", mnt, store=store)
+
+
+@given(st.integers(0, (1 << 16) - 1), st.integers(-(1 << 63), (1 << 63) - 1), st.integers(0, 30))
+def test_any_of_them_is_read_back_and_counts_for_that_length_only(mode: int, time_ns: int, length: int) -> None:
+    record = replace(SEGMENT, file=IngestedFile(mode=mode, modified_ns=time_ns, length=length))
+    without = replace(record, file=IngestedFile())
+    for one in (record, without):
+        assert SEGMENTS.codec.decode(SEGMENTS.codec.encode(one)) == one
+    own = mode and length == record.length
+    assert modified_ns(record) == (time_ns if own else record.modified_ms * 1_000_000)

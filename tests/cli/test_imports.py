@@ -1,0 +1,61 @@
+"""Commands import little: nothing heavy that they do not need, and of tierfs the rooms that they work in."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import tierfs
+from tierfs.cli.group import SECTIONS
+
+HEAVY = ("boto3", "botocore", "pyfuse3", "pyspark", "pyarrow", "trio", "rich", "pydantic")
+TO_LOOK = (*HEAVY, "prometheus_client")
+WITHOUT_BYTES = (*TO_LOOK, "awscrt")
+WORKS = ("tiering", "holder", "garbage", "recovery", "adoption", "segments.delete", "setup.create")
+COMMANDS = [entry.target.partition(":")[0] for section in SECTIONS.values() for entry in section.values()]
+
+
+def imported(program: str, *words: object) -> list[str]:
+    """Return the modules that a new process has imported at the end of a program."""
+    tell = "import atexit, json, sys\natexit.register(lambda: print(json.dumps(list(sys.modules)), file=sys.stderr))\n"
+    command = [sys.executable, "-c", tell + program, *map(str, words)]
+    done = subprocess.run(command, input="x", capture_output=True, text=True, check=True)
+    names: list[str] = json.loads(done.stderr)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("words", "heavy", "most"),
+    [
+        ("--help", (*HEAVY, *COMMANDS), 30),
+        ("pipeline --help", ("pyspark", "pyarrow"), 60),
+        ("pipeline scrub --help", ("pyspark", "pyarrow"), 60),
+        ("info s", TO_LOOK, 68),  # it explains the plan
+        ("ls -l", WITHOUT_BYTES, 60),
+        ("du", WITHOUT_BYTES, 60),
+        ("map s", HEAVY, 68),
+        ("status", WITHOUT_BYTES, 90),  # it asks the bucket whose it is
+        ("append s", HEAVY, 66),
+        ("cat s", (), 86),
+    ],
+)
+def test_a_command_imports_what_it_needs(store: Path, words: str, heavy: tuple[str, ...], most: int) -> None:
+    tierfs("append", "s", store=store, stdin=b"x")
+    found = imported("from tierfs.cli.main import cli\ncli.main(sys.argv[1:])", "--store", store, *words.split())
+    assert [name for name in heavy if name in found] == []
+    own = [name for name in found if name.partition(".")[0] == "tierfs"]
+    assert len(own) < most
+    works = [name for name in own if name.startswith(tuple(f"tierfs.{room}" for room in WORKS))]
+    assert not works or words.split(maxsplit=1)[0] in ("status", "info", "map")
+    assert "tierfs.holder.work" not in own
+
+
+def test_default_settings_need_no_pydantic(store: Path) -> None:
+    program = (
+        "import pathlib\nfrom tierfs import contradictions, settings\nsettings.load(pathlib.Path(sys.argv[1]), {})"
+    )
+    assert "pydantic" not in imported(program, store / "store.toml")

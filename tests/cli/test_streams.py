@@ -1,0 +1,108 @@
+"""Commands at a pipe, a terminal, a full disk and a closed stream, and at Ctrl-C: processes of their own."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.commands import started, tierfs
+from tests.mount.waiting import eventually
+
+CLOSED = "tierfs: standard output: closed (InvalidRequest, exit 2)\n"
+
+
+@pytest.fixture(autouse=True)
+def abc(store: Path) -> None:
+    tierfs("append", "s", store=store, stdin=b"abc")
+
+
+def in_shell(redirection: str, store: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a shell that redirects or closes one of its streams."""
+    environment = {**os.environ, "TIERFS_STORE": str(store), "PYTHONWARNINGS": "error"}
+    command = ["sh", "-c", f'exec "$@" {redirection}', "sh", sys.executable, "-m", "tierfs", *words]
+    return subprocess.run(
+        command, check=False, stdin=subprocess.DEVNULL, capture_output=True, text=True, env=environment, timeout=60
+    )
+
+
+@pytest.mark.parametrize(
+    ("redirection", "words", "code", "out", "error"),
+    [
+        (">&-", "cat s", 2, "", CLOSED),
+        (">&-", "info s --json", 2, "", '{"error": "standard output: closed", "kind": "InvalidRequest", "exit": 2, '),
+        (">&- <<X\nmore\nX", "append s", 2, "", CLOSED),
+        (">&-", "seal s", 0, "", ""),
+        ("2>&-", "cat no", 3, "", ""),
+        ("2>&-", "cat s -vv", 0, "abc", ""),
+        ("<&-", "append s", 2, "", "tierfs: standard input: Bad file descriptor"),
+        ("<&-", "cat s", 0, "abc", ""),
+        (">/dev/full", "ls", 28, "", "tierfs: No space left on device (StorageFull, exit 28)\n"),
+        (">/dev/full", "cat s", 28, "", "tierfs: No space left on device (StorageFull, exit 28)\n"),
+        (">/dev/full", "info s", 28, "", "tierfs: No space left on device (StorageFull, exit 28)\n"),
+    ],
+)
+def test_a_stream_that_takes_or_gives_nothing(
+    store: Path, redirection: str, words: str, code: int, out: str, error: str
+) -> None:
+    done = in_shell(redirection, store, *words.split())
+    assert (done.returncode, done.stdout, done.stderr[: len(error)]) == (code, out, error)
+    assert error or not done.stderr or redirection == "<&-"  # the null file in its place is never closed
+    assert tierfs("cat", "s", store=store).out == "abc", "what could not be acknowledged was not appended"
+
+
+def test_an_interrupted_reader_of_our_output_is_no_error(store: Path) -> None:
+    tierfs("append", "s", store=store, stdin=b"x" * 5_000_000)
+    done = in_shell("| head -c 10", store, "cat", "s")
+    assert (done.stdout, done.stderr) == ("abc" + "x" * 7, "")
+
+
+def test_a_pipe_is_durable_before_it_ends_and_its_writer_is_fenced_on_request(store: Path) -> None:
+    with started("append", "live", store=store, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one line\n")
+        assert eventually(lambda: tierfs("cat", "live", store=store, check=False).out == "one line\n")
+        refused = tierfs("append", "live", store=store, stdin=b"x", check=False)
+        assert (refused.code, f"process {process.pid}" in refused.err) == (5, True)
+        tierfs("append", "live", "--take-over", store=store, stdin=b"mine\n")
+        process.stdin.write(b"lost\n")
+        process.stdin.close()
+        assert process.wait(30) == 6
+        process.stdin = None
+    assert tierfs("cat", "live", store=store).out == "one line\nmine\n"
+
+
+def test_ctrl_c_during_an_append_says_what_is_acknowledged(store: Path) -> None:
+    words = ("--store", store, "append", "t")
+    with started(*words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"hello")
+        assert eventually(lambda: tierfs("cat", "t", store=store, check=False).out == "hello")
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert said.decode() == (
+        "tierfs: interrupted; 5 bytes are acknowledged: t 0 5; "
+        "5 were read from standard input (Interrupted, exit 130)\n"
+        "  to append the rest, give the same input again, from its beginning, to: "
+        f"tierfs --store {store} append --expect-offset 5 --skip 5 -- t\n"
+    )
+    again = ("append", "--expect-offset", "5", "--skip", "5", "--seal", "--", "t")
+    assert tierfs(*again, store=store, stdin=b"hello!").out == "t 5 6\n"
+
+
+@pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, "s\n"), ("y", 0, "")])
+def test_rm_asks_on_a_terminal(store: Path, answer: str, code: int, left: str) -> None:
+    ours, theirs = pty.openpty()
+    with started("rm", "s", store=store, stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        os.write(ours, f"{answer}\n".encode())
+        assert process.wait(30) == code
+        assert b"remove s: 1 segment, 3 B local" in os.read(ours, 4096)
+        os.close(ours)
+    assert tierfs("ls", store=store).out == left

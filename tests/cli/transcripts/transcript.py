@@ -1,0 +1,110 @@
+"""A transcript: what a user types, and beneath it what is printed, byte by byte but for what varies.
+
+    # A comment, for readers.
+    $ printf abc | tierfs append s
+    s 0 3
+    $ tierfs info no
+    ! tierfs: segment no does not exist (NotFound, exit 3)
+    [3]
+
+bash runs each command in one empty directory of the transcript, whose `store` is the store; lines behind `> ` continue
+a command, as a here-document does. Lines of standard error are behind `! `, an exit code that is not 0 stands below in
+brackets, and `(no-eol)` ends output without a line feed. Ids, times, sizes of the disk and the like are masked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from tests import forked
+from tests.commands import TIMEOUT_S
+from tests.docs.blocks import Block, prompted
+from tests.servers import fork_request
+from tierfs import __version__
+
+FOLDER = Path(__file__).parent
+NAMES = sorted(path.stem for path in FOLDER.glob("*.txt"))
+
+_STUB = shlex.join([sys.executable, "-ISE", fork_request.__file__])
+_PLAIN = re.compile(r"tierfs [\w ./:=,@%+-]+\n")
+"""A command that needs no shell."""
+
+_GAP = re.compile(r"(?:^|(?<=\n))(?:\n|# [^\n]*\n)*\Z")
+"""Blank lines and comments between the output of a command and the next command."""
+
+_CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]")
+
+_MASKS = [
+    (r"\b20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", "TIME"),
+    (r"\b1[6-9]\d{17}\b", "NANOSECONDS"),
+    (r"\b1[6-9]\d{11}\b", "MILLISECONDS"),
+    (r"\b[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}\b", "UUID"),
+    (r"(-e\d+-[0-9a-f]{32})-c[0-9a-f]{8}\b", r"\1-CRC"),
+    (r"\b([0-9a-f]{32}|[0-9a-f]{16})\b", "ID"),
+    (r"\b(process |pid\"?: )\d+", r"\1PID"),
+    (r"(local_free_bytes\": )\d+", r"\1FREE"),
+    (r"\b\d+\.\d (m?s)\b", r"N \1"),
+    (r"\b\d+ s behind", "N s behind"),
+    (r"watermark [\d,]+ MiB", "watermark SIZE"),
+    (r"\b[\d.]+ [KMGT]?i?B (free|available)", r"SIZE \1"),
+    (rf"\b{re.escape(socket.gethostname())}\b", "HOST"),
+    (rf"\b{re.escape(__version__)}\b", "VERSION"),
+    (rf"\buser {re.escape(pwd.getpwuid(os.geteuid()).pw_name)}\b", "user USER"),
+]
+
+
+def play(text: str, directory: Path) -> str:
+    """Return the transcript with what its commands print now."""
+    directory = directory.resolve()
+    env = {key: value for key, value in os.environ.items() if not key.startswith(("TIERFS_", "COLUMNS", "LC_"))}
+    env |= {"TIERFS_STORE": f"{directory}/store", "HOME": str(directory), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
+    head, dollar, rest = text.partition("$ ")
+    played = [head]
+    for typed in prompted(Block("console", dollar + rest, 1)):
+        gap = _GAP.search(typed.prints)
+        assert gap is not None
+        lines = typed.text.replace("\n", "\n> ").removesuffix("> ")
+        played += [f"$ {lines}", _run(typed.text, directory, env), gap[0]]
+    return "".join(played)
+
+
+def _run(command: str, directory: Path, env: Mapping[str, str]) -> str:
+    """Run a command; return what it prints, in the form of a transcript."""
+    if _PLAIN.fullmatch(command):
+        with contextlib.chdir(directory):
+            done = forked.run("tierfs", shlex.split(command)[1:], env, b"", TIMEOUT_S)
+    else:
+        fd = forked.server().fileno()
+        script = f'tierfs() {{ {_STUB} "$@"; }}\n{command}'
+        done = subprocess.run(
+            ["bash", "-uc", script],
+            cwd=directory,
+            env={**env, fork_request.SERVER_FD: str(fd)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            pass_fds=[fd],
+            timeout=TIMEOUT_S,
+        )
+    errors = "".join(f"! {line}".rstrip() + "\n" for line in _shown(done.stderr, directory).splitlines())
+    return _shown(done.stdout, directory) + errors + (f"[{done.returncode}]\n" if done.returncode else "")
+
+
+def _shown(data: bytes, directory: Path) -> str:
+    text = _CONTROL.sub(lambda match: repr(match[0])[1:-1], data.decode(errors="backslashreplace")).rstrip("\n")
+    if not data:
+        return ""
+    for pattern, mask in _MASKS:
+        text = re.sub(pattern, mask, text)
+    # What follows a path in a table is aligned by the length of the path here.
+    lines = [re.sub("  +", "  ", line) if str(directory) in line else line for line in text.splitlines()]
+    return "\n".join(lines).replace(str(directory), "/TMP") + ("\n" if data.endswith(b"\n") else " (no-eol)\n")
