@@ -21,7 +21,7 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.chunkstore.read_only import ReadOnlyStorage
 from tierfs.errors import AlreadyExists, Fenced, InvalidRequest, PermissionDenied, Unavailable
-from tierfs.metadata import chains, changes, checksums, directories, policies, tables
+from tierfs.metadata import chains, changes, checksums, directories, policies
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import GarbageRecord, LocationRecord, ObjectRecord
 from tierfs.metadata.tables import GARBAGE, LOCATIONS, OBJECTS, OUTBOX_NAME, SEGMENTS
@@ -173,22 +173,14 @@ def test_deleting_makes_no_garbage_of_theirs(store: TestStore, theirs: ScriptedS
     store.offload()
     store.evict(force=True)
     assert_layout(store, "d/s", local=[], cold=[4, 2])
+    store.engine.truncate("d/s", 4, cold_due_ms=0)
+    assert [one.name for one in holders(store)] == ["d/s-1"]
     store.engine.delete("d", recursive=True, cold_due_ms=0)
+    store.settle()
     with store.metadata.read() as txn:
+        assert list(changes.outbox(txn, 0)) == []
         assert txn.count(GARBAGE.name) == txn.count(OBJECTS.name) == 0
     assert [one.name for one in theirs.inner.list("")] == ["d/s-0", "d/s-1"]
-
-
-def test_a_cut_head_makes_no_garbage_of_theirs(store: TestStore, theirs: ScriptedStorage) -> None:
-    run(store, theirs, planned(theirs, "s", b"abcd", b"ef"))
-    with store.metadata.write() as txn:
-        segment = directories.segment_by_name(txn, "s")
-        first = list(chains.chunks(txn, segment.id, Tier.COLD))[:1]
-        segment = chains.remove(txn, segment, Tier.COLD, first, due_ms=0, after_sequence=0)
-        txn.put(SEGMENTS, tables.u64(segment.id), segment)
-    with store.metadata.read() as txn:
-        assert txn.count(GARBAGE.name) == 0
-    assert [one.name for one in holders(store)] == ["s-1"]
 
 
 def test_the_collector_refuses_a_place_of_others_whatever_the_garbage_says(
@@ -236,13 +228,6 @@ def test_a_listing_without_end_is_refused(monkeypatch: pytest.MonkeyPatch) -> No
     assert list(bounded(iter("abc"), "x")) == ["a", "b", "c"]
     with pytest.raises(InvalidRequest, match="more than 3"):
         list(bounded(iter("abcd"), "x"))
-
-
-def test_the_outbox_is_published(store: TestStore, theirs: ScriptedStorage) -> None:
-    run(store, theirs, planned(theirs, "s", b"abcd"))
-    store.settle()
-    with store.metadata.read() as txn:
-        assert list(changes.outbox(txn, 0)) == []
 
 
 def test_a_place_that_does_not_answer_is_named(theirs: ScriptedStorage) -> None:

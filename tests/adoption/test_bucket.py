@@ -32,12 +32,6 @@ def theirs(request: pytest.FixtureRequest) -> ForeignBucket:
     return found
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    tierfs("-q", "init", store=tmp_path / "store")
-    return tmp_path / "store"
-
-
 def adopt(store: Path, theirs: ForeignBucket, *places: str, check: bool = True) -> Done:
     return tierfs(
         "-q", "adopt", "objects", *places, "--into", "in", *theirs.options, "--json", store=store, check=check

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -24,12 +26,6 @@ FILES = {
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    tierfs("-q", "init", store=tmp_path / "store")
-    return tmp_path / "store"
-
-
-@pytest.fixture
 def theirs(tmp_path: Path) -> Path:
     return write_files(tmp_path / "theirs", FILES)
 
@@ -48,16 +44,17 @@ def counts(store: Path) -> dict[bytes, int]:
 
 
 def cat(store: Path, name: str) -> bytes:
-    import subprocess
-    import sys
-
     command = [sys.executable, "-m", "tierfs", "--store", str(store), "cat", name]
     return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
 
 
 def test_every_file_is_a_segment_with_its_bytes(store: Path, theirs: Path) -> None:
-    before = directory_state(theirs)
+    before, rows = directory_state(theirs), counts(store)
+    assert states(adopt(store, theirs, "--dry-run")) == {f"in/{name}": "would be adopted" for name in FILES}
+    assert (counts(store), directory_state(theirs)) == (rows, before)
     assert states(adopt(store, theirs)) == {f"in/{name}": "adopted" for name in FILES}
+    assert states(adopt(store, theirs / "web/2026/b.log", into="one")) == {"one/b.log": "adopted"}
+    assert cat(store, "one/b.log") == FILES["web/2026/b.log"]
     for name, data in FILES.items():
         assert sha256(cat(store, f"in/{name}")).digest() == sha256(data).digest()
         info = tierfs("info", f"in/{name}", "--json", store=store).json
@@ -114,13 +111,6 @@ def test_adopting_again_changes_nothing_and_reads_nothing(store: Path, theirs: P
     }
 
 
-def test_a_dry_run_changes_nothing(store: Path, theirs: Path) -> None:
-    before, files = counts(store), directory_state(theirs)
-    done = adopt(store, theirs, "--dry-run")
-    assert set(states(done).values()) == {"would be adopted"}
-    assert (counts(store), directory_state(theirs)) == (before, files)
-
-
 def test_a_segment_of_other_bytes_is_in_the_way_and_others_go_on(store: Path, theirs: Path) -> None:
     tierfs("-q", "append", "in/web/2026/a.log", store=store, stdin=b"mine")
     done = tierfs("adopt", "objects", theirs, "--into", "in", "--json", store=store, check=False)
@@ -137,6 +127,10 @@ def test_a_file_that_changed_after_adoption_is_never_read_as_other_bytes(store: 
     adopt(store, theirs)
     path = theirs / "web/2026/b.log"
     status = path.stat()
+    with path.open("r+b") as file:
+        file.write(b"x")
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert_data_loss(store, "in/web/2026/b.log")  # by its checksum: name, size and time are as they were
     path.write_bytes(b"c" * status.st_size)
     assert_data_loss(store, "in/web/2026/b.log")
     replacement = theirs / "replacement"
@@ -146,18 +140,6 @@ def test_a_file_that_changed_after_adoption_is_never_read_as_other_bytes(store: 
     assert_data_loss(store, "in/web/2026/b.log")
     again = tierfs("adopt", "objects", theirs, "--into", "in", "--json", store=store, check=False)
     assert (again.code, states(again)["in/web/2026/b.log"]) == (5, "failed")
-
-
-def test_a_byte_that_changed_under_the_same_name_size_and_time_is_found_by_its_checksum(
-    store: Path, theirs: Path
-) -> None:
-    adopt(store, theirs)
-    path = theirs / "web/2026/b.log"
-    status = path.stat()
-    with path.open("r+b") as file:
-        file.write(b"x")
-    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
-    assert_data_loss(store, "in/web/2026/b.log")
 
 
 def assert_data_loss(store: Path, name: str) -> None:
@@ -173,11 +155,6 @@ def test_a_directory_that_is_gone_is_not_available_and_its_name_is_said(store: P
     assert (done.code, done.out) == (11, "")
     assert str(theirs) in done.err
     tierfs("-q", "rm", "-r", "in", "--now", "--yes", store=store)
-
-
-def test_one_file_is_adopted_by_its_own_name(store: Path, theirs: Path) -> None:
-    assert states(adopt(store, theirs / "web/2026/b.log")) == {"in/b.log": "adopted"}
-    assert cat(store, "in/b.log") == FILES["web/2026/b.log"]
 
 
 def test_links_devices_and_names_nobody_can_have_are_not_taken(store: Path, tmp_path: Path) -> None:
@@ -201,6 +178,7 @@ def test_files_of_the_store_are_not_foreign(store: Path, tmp_path: Path) -> None
     ("place", "code", "says"),
     [
         ("/nowhere", 3, "does not exist"),
+        ("/", 2, "--region is for places in S3"),
         ("http://host/x", 2, "expected s3://BUCKET/PREFIX or a directory"),
         ("s3://", 2, "not an S3 location"),
         ("s3://bucket/a//b", 2, "empty or dotted"),
@@ -208,13 +186,9 @@ def test_files_of_the_store_are_not_foreign(store: Path, tmp_path: Path) -> None
     ],
 )
 def test_places_that_are_none(store: Path, place: str, code: int, says: str) -> None:
-    done = tierfs("adopt", "objects", place, "--into", "in", store=store, check=False)
+    region = ("--region", "r") if place == "/" else ()
+    done = tierfs("adopt", "objects", place, "--into", "in", *region, store=store, check=False)
     assert (done.code, says in done.err) == (code, True), done
-
-
-def test_a_directory_has_no_endpoint(store: Path, theirs: Path) -> None:
-    done = tierfs("adopt", "objects", theirs, "--into", "in", "--region", "r", store=store, check=False)
-    assert (done.code, "--region is for places in S3" in done.err) == (2, True)
 
 
 def test_after_a_recovery_adopting_again_is_what_it_takes(tmp_path: Path, theirs: Path) -> None:

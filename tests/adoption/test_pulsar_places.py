@@ -18,12 +18,6 @@ NAME = f"in/{TOPIC}/00000000000000000007"
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Path:
-    tierfs("-q", "init", store=tmp_path / "store")
-    return tmp_path / "store"
-
-
-@pytest.fixture
 def theirs(tmp_path: Path) -> Path:
     return write_files(tmp_path / "theirs", in_files(offloaded(PAYLOADS), offloaded([b"other"], 8)))
 

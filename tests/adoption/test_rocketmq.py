@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.adoption.foreign import ForeignBucket, directory_state, write_files
-from tests.adoption.planned import Picture, left_out, listed, picture, refused
+from tests.adoption.planned import Picture, listed, picture, refused
 from tests.adoption.test_directory import cat, states
 from tests.commands import tierfs
 from tests.conftest import Bucket
@@ -133,50 +133,63 @@ def test_chunks_and_sealed_segments_join_at_their_base_offsets() -> None:
     assert picture(plan) == expected
 
 
-def test_behind_a_hole_begins_another_segment() -> None:
-    plan = planned({posix(0): 10, posix(10): 10, posix(BEYOND_32_BITS): 7})
+COMMIT_LOG, INDEX = f"in/{Q}/COMMIT_LOG", f"in/{Q}/INDEX"
+BASE = f"{C}/{Q}/COMMIT_LOG/seg-0"
+OTHER = posix(0).replace("orders", "other")
+
+QUEUES: dict[str, tuple[dict[str, int], Picture, dict[str, str], dict[str, str]]] = {
+    "the sealed object wins over chunks left behind": (
+        {f"{BASE}/segment": 10, f"{BASE}/chunk-0": 10, f"{BASE}/chunk-10": 3},
+        {COMMIT_LOG: (0, [(f"{BASE}/segment", 10)])},
+        {f"{BASE}/chunk-0": "that", f"{BASE}/chunk-10": "beyond"},
+        {},
+    ),
+    "two objects for one byte refuse the whole queue and no other": (
+        {posix(0): 11, posix(10): 10, OTHER: 1, "readme": 3},
+        {"in/broker-a/other/3/COMMIT_LOG": (0, [(OTHER, 1)])},
+        {"readme": ""},
+        {COMMIT_LOG: "InvalidRequest"},
+    ),
+    "two clusters of the same queues are told apart by the user": (
+        {f"one/{Q}/INDEX/seg-0/segment": 1, f"two/{Q}/INDEX/seg-0/segment": 1},
+        {INDEX: (0, [(f"one/{Q}/INDEX/seg-0/segment", 1)])},
+        {},
+        {INDEX: "InvalidRequest"},
+    ),
+    "a place may be a part of the tree": (
+        {"COMMIT_LOG/seg-0/chunk/chunk-0": 4, "INDEX-0/chunk-0": 2},
+        {
+            "in/COMMIT_LOG": (0, [("COMMIT_LOG/seg-0/chunk/chunk-0", 4)]),
+            "in/INDEX": (0, [("INDEX-0/chunk-0", 2)]),
+        },
+        {},
+        {},
+    ),
+}
+
+
+@pytest.mark.parametrize(("lengths", "segments", "left", "wrong"), QUEUES.values(), ids=QUEUES)
+def test_which_objects_make_a_queue(
+    lengths: dict[str, int], segments: Picture, left: dict[str, str], wrong: dict[str, str]
+) -> None:
+    plan = planned(lengths)
+    assert (picture(plan), refused(plan)) == (segments, wrong)
+    assert {one.what for one in plan.left_out} >= left.keys()
+    assert all(left[one.what] in one.why for one in plan.left_out if one.what in left)
+    assert not plan.warnings
+
+
+@pytest.mark.parametrize("hole", [1, BEYOND_32_BITS - 20])
+def test_behind_a_hole_begins_another_segment(hole: int) -> None:
+    behind = 20 + hole
+    plan = planned({posix(0): 10, posix(10): 10, posix(behind): 7})
     assert picture(plan) == {
-        f"in/{Q}/COMMIT_LOG": (0, [(posix(0), 10), (posix(10), 10)]),
-        f"in/{Q}/COMMIT_LOG.{BEYOND_32_BITS}": (BEYOND_32_BITS, [(posix(BEYOND_32_BITS), 7)]),
+        COMMIT_LOG: (0, [(posix(0), 10), (posix(10), 10)]),
+        f"{COMMIT_LOG}.{behind}": (behind, [(posix(behind), 7)]),
     }
     assert plan.warnings == [
-        f"{Q}/COMMIT_LOG: bytes 20 to {BEYOND_32_BITS} are nowhere; what follows becomes a segment of its own"
+        f"{Q}/COMMIT_LOG: bytes 20 to {behind} are nowhere; what follows becomes a segment of its own"
     ]
-
-
-def test_the_sealed_object_wins_over_chunks_left_behind() -> None:
-    base = f"{C}/{Q}/COMMIT_LOG"
-    plan = planned({f"{base}/seg-0/segment": 10, f"{base}/seg-0/chunk-0": 10, f"{base}/seg-0/chunk-10": 3})
-    assert picture(plan) == {f"in/{Q}/COMMIT_LOG": (0, [(f"{base}/seg-0/segment", 10)])}
-    assert {one.what: one.why.split()[2] for one in plan.left_out} == {
-        f"{base}/seg-0/chunk-0": "that",
-        f"{base}/seg-0/chunk-10": "beyond",
-    }
-
-
-def test_two_objects_for_one_byte_refuse_the_whole_queue_and_no_other() -> None:
-    other = posix(0).replace("orders", "other")
-    plan = planned({posix(0): 11, posix(10): 10, other: 1, "readme": 3})
-    assert set(picture(plan)) == {"in/broker-a/other/3/COMMIT_LOG"}
-    assert refused(plan) == {f"in/{Q}/COMMIT_LOG": "InvalidRequest"}
-    assert left_out(plan) == {"readme"}
-
-
-def test_two_clusters_of_the_same_queues_are_told_apart_by_the_user() -> None:
-    plan = planned({f"one/{Q}/INDEX/seg-0/segment": 1, f"two/{Q}/INDEX/seg-0/segment": 1})
-    assert picture(plan) == {f"in/{Q}/INDEX": (0, [(f"one/{Q}/INDEX/seg-0/segment", 1)])}
-    assert refused(plan) == {f"in/{Q}/INDEX": "InvalidRequest"}
-
-
-def test_a_place_may_be_a_part_of_the_tree() -> None:
-    plan = planned({"COMMIT_LOG/seg-0/chunk/chunk-0": 4, "INDEX-0/chunk-0": 2})
-    assert set(picture(plan)) == {"in/COMMIT_LOG", "in/INDEX"}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    tierfs("-q", "init", store=tmp_path / "store")
-    return tmp_path / "store"
 
 
 def test_a_posix_tree_reads_as_one_file(store: Path, tmp_path: Path) -> None:

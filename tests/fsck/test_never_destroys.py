@@ -95,38 +95,49 @@ def lose_one_object(path: Path) -> Callable[[], object]:
     return lambda: away.rename(where)
 
 
-def test_an_object_that_comes_back_is_taken_back_by_fsck(path: Path) -> None:
-    put_back = lose_one_object(path)
+def by_fsck(path: Path) -> None:
     assert fsck(path)[1].lost == 0, "recorded once"
-    put_back()
+
+
+def taken_back_by_fsck(path: Path) -> None:
     said, summary = fsck(path)
     assert [(one.finding.kind, one.mended) for one in said] == [(Kind.LOST, True)]
     assert (summary.mended, summary.damaged) == (1, 0)
-    assert fsck(path, deep=True)[0] == []
-    assert everything(path) == CONTENT
-    with open_store(path) as store:
-        assert verbs.collect(store, grace_s=0).deleted == 0
-    assert everything(path) == CONTENT
 
 
-def test_an_object_that_comes_back_is_taken_back_by_verify(path: Path) -> None:
-    put_back = lose_one_object(path)
+def by_verify(path: Path) -> None:
     with open_store(path) as store:
         (found,) = verify(store, "a", unseen)
-        assert (found.lost, found.bad, found.marked) == ([ByteRange(0, 3 * BLOCK)], [], 0)
-        put_back()
+    assert (found.lost, found.bad, found.marked) == ([ByteRange(0, 3 * BLOCK)], [], 0)
+
+
+def taken_back_by_verify(path: Path) -> None:
+    with open_store(path) as store:
         (found,) = verify(store, "a", unseen)
-        assert (found.ok, found.marked) == (True, 1)
-        assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.GOOD)]
+    assert (found.ok, found.marked) == (True, 1)
 
 
-def test_an_object_that_comes_back_can_be_read_at_once_and_is_taken_back_by_that(path: Path) -> None:
+def taken_back_by_a_read(path: Path) -> None:
+    assert everything(path) == CONTENT
+
+
+@pytest.mark.parametrize(
+    ("look", "take_back"),
+    [(by_fsck, taken_back_by_fsck), (by_verify, taken_back_by_verify), (by_fsck, taken_back_by_a_read)],
+    ids=["fsck", "verify", "a read"],
+)
+def test_an_object_that_comes_back_is_taken_back(
+    path: Path, look: Callable[[Path], None], take_back: Callable[[Path], None]
+) -> None:
     put_back = lose_one_object(path)
+    look(path)
     put_back()
-    assert everything(path) == CONTENT
+    take_back(path)
     with open_store(path) as store:
         assert extents(store, "a", Tier.COLD) == [(3 * BLOCK, ChunkState.GOOD)]
+        assert verbs.collect(store, grace_s=0).deleted == 0
     assert fsck(path, deep=True)[0] == []
+    assert everything(path) == CONTENT
 
 
 def test_a_read_takes_nothing_back_of_a_chunk_that_is_not_all_right(path: Path) -> None:
@@ -153,40 +164,26 @@ def test_what_was_lost_is_taken_back_after_a_recovery_from_the_journal(path: Pat
     assert fsck(other, deep=True)[0] == []
 
 
-def test_own_objects_all_away_are_one_finding_and_nothing_is_lost(path: Path) -> None:
+@pytest.mark.parametrize(
+    ("away", "cold", "empty"),
+    [("cold/segments", True, False), ("cold", True, False), ("chunks", False, True)],
+    ids=["own objects all away", "a cold directory is missing", "a chunk directory is not mounted"],
+)
+def test_what_is_not_reachable_is_one_finding_and_nothing_is_lost(
+    path: Path, away: str, cold: bool, empty: bool
+) -> None:
     with open_store(path) as store:
-        fill(store, cold=True)
-    segments, away = path / "cold" / "segments", path / "away"
-    segments.rename(away)
+        fill(store, cold=cold)
+    (path / away).rename(path / "away")
+    if empty:
+        (path / away).mkdir(mode=0o700)
     said, summary = fsck(path, deep=True)
     assert [one.finding.kind for one in said] == [Kind.UNREACHABLE]
     assert (summary.lost, summary.mended, summary.damaged) == (0, 0, 1)
-    away.rename(segments)
+    if empty:
+        (path / away).rmdir()
+    (path / "away").rename(path / away)
     assert fsck(path, deep=True)[0] == []
-    assert everything(path) == CONTENT
-
-
-def test_a_cold_directory_that_is_missing_is_one_finding(path: Path) -> None:
-    with open_store(path) as store:
-        fill(store, cold=True)
-    (path / "cold").rename(path / "away")
-    said, summary = fsck(path, deep=True)
-    assert [one.finding.kind for one in said] == [Kind.UNREACHABLE]
-    assert summary.lost == 0
-    (path / "away").rename(path / "cold")
-    assert everything(path) == CONTENT
-
-
-def test_a_chunk_directory_that_is_not_mounted_is_one_finding(path: Path) -> None:
-    with open_store(path) as store:
-        fill(store, cold=False)
-    (path / "chunks").rename(path / "away")
-    (path / "chunks").mkdir(mode=0o700)
-    said, summary = fsck(path, deep=True)
-    assert [one.finding.kind for one in said] == [Kind.UNREACHABLE]
-    assert (summary.lost, summary.mended) == (0, 0)
-    (path / "chunks").rmdir()
-    (path / "away").rename(path / "chunks")
     assert everything(path) == CONTENT
 
 

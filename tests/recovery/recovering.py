@@ -13,6 +13,7 @@ from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import ManualClock
 from tierfs.config import OffloadSettings, WriteSettings
+from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.journal.publish import Publisher
 from tierfs.metadata.records import LocationRecord
 from tierfs.recovery import from_journal
@@ -50,3 +51,9 @@ def recovered(path: Path, cold: ChunkStorage) -> Iterator[Recovered]:
         yield Recovered(store, (*rebuilt.warnings, *unknown), rebuilt.checkpoint_slot, said)
     finally:
         store.close()
+
+
+def lose_journal(cold: ChunkStorage) -> None:
+    """Delete the journal and its checkpoints."""
+    for item in list(cold.list(JOURNAL_PREFIX)):
+        cold.delete(item.name)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.holder.holding import set_policy
-from tests.recovery.recovering import recovered
+from tests.recovery.recovering import lose_journal, recovered
 from tests.recovery.test_follow import follower, following
 from tests.recovery.test_from_objects import rebuilt
 from tests.recovery.test_recover import checkpoint, copy_of, damage
@@ -32,12 +32,6 @@ from tierfs.segments import batch_commit
 BATCH = {f"out/{number}": b"%d" % number * 10 for number in range(5)}
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store") as opened:
-        yield opened
-
-
 def prefixes(cold: MemoryStorage) -> Iterator[MemoryStorage]:
     """The bucket as it was after each entry of its journal, all uploads being there."""
     slots = [one.name for one in cold.list(JOURNAL_PREFIX)]
@@ -48,22 +42,17 @@ def prefixes(cold: MemoryStorage) -> Iterator[MemoryStorage]:
         yield copy
 
 
-def test_a_batch_comes_back(store: TestStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("from_checkpoint", [False, True])
+def test_a_batch_comes_back(store: TestStore, tmp_path: Path, from_checkpoint: bool) -> None:
     Driver(store).write(BATCH)
     store.settle()
+    if from_checkpoint:
+        checkpoint(store)
     with recovered(tmp_path / "new", store.cold) as found:
+        assert (found.checkpoint_slot > 0) is from_checkpoint
         assert contents(found.store) == BATCH
         assert committed(found.store) == [(APPLICATION, "1", BatchState.COMMITTED)]
         assert Driver(found.store).write(BATCH).repeated
-
-
-def test_a_checkpoint_holds_batches(store: TestStore, tmp_path: Path) -> None:
-    Driver(store).write(BATCH)
-    checkpoint(store)
-    with recovered(tmp_path / "new", store.cold) as found:
-        assert found.checkpoint_slot > 0
-        assert Driver(found.store).write(BATCH).repeated
-        assert contents(found.store) == BATCH
 
 
 @pytest.mark.parametrize("changes", [1, 4])
@@ -98,29 +87,38 @@ def test_objects_of_a_batch_that_was_taken_away_are_collected(
     slots = [one.name for one in store.cold.list(JOURNAL_PREFIX)]
     store.cold.delete(slots[-1])
     with recovered(tmp_path / "new", store.cold) as found:
-        found.store.clock.advance(24 * 3600)  # type: ignore[attr-defined]
+        found.store.clock.advance(24 * 3600)
         found.store.cold_work().collect_all(grace_s=0)
-        found.store.clock.advance(24 * 3600)  # type: ignore[attr-defined]
+        found.store.clock.advance(24 * 3600)
         found.store.cold_work().collect_all(grace_s=0)
         assert uploads(found.store) == set()
 
 
 def without_journal(store: TestStore) -> MemoryStorage:
     cold = copy_of(store.cold)
-    for one in list(cold.list(JOURNAL_PREFIX)):
-        cold.delete(one.name)
+    lose_journal(cold)
     return cold
 
 
-def test_manifests_tell_batches_when_the_journal_is_lost_too(store: TestStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("consolidated", [False, True])
+def test_manifests_tell_batches_when_the_journal_is_lost_too(
+    store: TestStore, tmp_path: Path, consolidated: bool
+) -> None:
     driver = Driver(store)
-    driver.write({"out/a": b"0123456789", "out/b": b"xyz"})
+    driver.write({"out/a": b"0123456789" * 4, "out/b": b"xyz"})
     driver.write({"out/c": b"later"}, version=2)
     ids = {name: store.segment(name).id for name in contents(store)}
+    if consolidated:
+        set_policy(store, object_bytes="1000")
+        store.consolidate()
+        store.settle()
+        store.clock.advance(24 * 3600)
+        store.settle()
+        assert len(uploads(store)) == 2 + 2, "one object is below segments/ by now; two, and the manifests, are not"
     store.settle()
     late = upload(store, driver.begin(), 0, "out/d", b"never committed")
     with rebuilt(tmp_path / "new", without_journal(store)) as found:
-        assert contents(found.store) == {"out/a": b"0123456789", "out/b": b"xyz", "out/c": b"later"}
+        assert contents(found.store) == {"out/a": b"0123456789" * 4, "out/b": b"xyz", "out/c": b"later"}
         assert {name: found.store.segment(name).id for name in ids} == ids
         assert found.left == {one.name: "no commit that is known names it" for one in late.objects}
         assert Driver(found.store).write({"out/e": b"again"}, version=2).repeated
@@ -136,7 +134,7 @@ def uncommitted(store: TestStore, segments: dict[str, bytes], version: int) -> s
         patch.setattr(batch_commit, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             driver.commit(plan, uploaded, version)
-    store.clock.advance(3600)  # type: ignore[attr-defined]
+    store.clock.advance(3600)
     return {made.name for segment in uploaded for made in segment.objects}
 
 
@@ -151,7 +149,7 @@ def test_a_job_that_was_never_committed_is_listed_and_not_linked(
     if consolidated:
         set_policy(store, object_bytes="1000")
         store.consolidate()
-        store.clock.advance(3600)  # type: ignore[attr-defined]
+        store.clock.advance(3600)
     store.settle()
     store.settle()
     with rebuilt(tmp_path / "new", without_journal(store)) as found:
@@ -253,18 +251,6 @@ def test_a_recovery_that_dies_before_its_markers_leaves_them_to_the_next(
             pass
     with recovered(tmp_path / "next", cold) as found:
         assert (contents(found.store), marked(found.store)) == (BATCH, [1])
-
-
-def test_what_was_consolidated_joins_what_was_not(store: TestStore, tmp_path: Path) -> None:
-    Driver(store).write({"out/a": b"0123456789" * 4, "out/b": b"xyz"})
-    set_policy(store, object_bytes="1000")
-    store.consolidate()
-    store.settle()
-    store.clock.advance(24 * 3600)  # type: ignore[attr-defined]
-    store.settle()
-    assert not any(name.startswith("00000000") for name in uploads(store)), "one object below segments/ by now"
-    with rebuilt(tmp_path / "new", without_journal(store)) as found:
-        assert contents(found.store) == {"out/a": b"0123456789" * 4, "out/b": b"xyz"}
 
 
 def test_a_damaged_manifest_leaves_its_objects_aside(store: TestStore, tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tests.commands import tierfs
 from tests.journal.replaying import apply_all, check_store, empty_copy, entries_of, view
 from tests.recovery.recovering import recovered
 from tests.recovery.test_follow import follower, following
-from tests.stores import LOCATION, TestStore, open_test_store
+from tests.stores import LOCATION, TestStore
 from tierfs import policy
 from tierfs.backup import store as dump
 from tierfs.backup.segment import dump_segment, find_dump, read_dump
@@ -32,12 +31,10 @@ LENGTH = 400 * GIB
 """Its checksums are 12.5 MiB, of which one object of the journal holds 8."""
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store") as opened:
-        opened.append("large", b"x")
-        opened.cold_work().publish()
-        yield opened
+@pytest.fixture(autouse=True)
+def large(store: TestStore) -> None:
+    store.append("large", b"x")
+    store.cold_work().publish()
 
 
 def put_object(txn: WriteTransaction, segment: SegmentRecord, start: int, length: int) -> tuple[SegmentRecord, int]:
@@ -73,6 +70,11 @@ def object_id(store: TestStore) -> int:
 
 
 def test_its_entries_can_be_read_and_say_the_same(store: TestStore, object_id: int, tmp_path: Path) -> None:
+    """Local bytes wait for the change that links it, and a journal that ends before that has nothing of it."""
+    with store.metadata.read() as txn:
+        holder = txn.must_get(OBJECTS, tables.u64(object_id), "the object")
+        rows = dict(changes.outbox(txn, 0))
+        assert pb.Change.FromString(rows[holder.linked_sequence]).HasField("cold_link")
     store.cold_work().publish()
     sizes = [item.length_bytes for item in store.cold.list(JOURNAL_PREFIX)]
     assert max(sizes) <= changes.MAX_OBJECT_BYTES
@@ -82,21 +84,7 @@ def test_its_entries_can_be_read_and_say_the_same(store: TestStore, object_id: i
             check_store(txn)
             assert view(txn) == view(own)
             assert txn.count(CHECKSUMS.name) == LENGTH // checksums.RUN_BYTES
-
-
-def test_local_bytes_wait_for_the_change_that_links_it(store: TestStore, object_id: int) -> None:
-    with store.metadata.read() as txn:
-        holder = txn.must_get(OBJECTS, tables.u64(object_id), "the object")
-        rows = dict(changes.outbox(txn, 0))
-        assert pb.Change.FromString(rows[holder.linked_sequence]).HasField("cold_link")
-
-
-def test_a_journal_that_ends_before_the_link_has_nothing_of_it(
-    store: TestStore, object_id: int, tmp_path: Path
-) -> None:
-    store.cold_work().publish()
-    newest = max(reader.list_journal(store.cold).slots)
-    store.cold.delete(slot_name(newest))
+    store.cold.delete(slot_name(max(reader.list_journal(store.cold).slots)))  # that of the link
     with recovered(tmp_path / "new", store.cold) as found:
         assert found.store.segment("large").cold.count == 0
         with found.store.metadata.read() as txn:
@@ -153,7 +141,5 @@ def test_sizes_are_bounded(tmp_path: Path, key: str) -> None:
     refused = tierfs("policy", "set", "", f"{key}=1TiB", store=tmp_path / "s", check=False)
     assert (refused.code, f"policy {key} cannot be '1TiB'" in refused.err, "64GiB" in refused.err) == (2, True, True)
     tierfs("policy", "set", "", f"{key}=64GiB", store=tmp_path / "s")
-
-
-def test_a_size_that_an_older_version_accepted_is_the_largest_now() -> None:
-    assert policy.from_stored("chunk_bytes", str(1 << 40)) == policy.MAX_OBJECT_BYTES
+    # One that an older version accepted is the largest now.
+    assert policy.from_stored(key, str(1 << 40)) == policy.MAX_OBJECT_BYTES

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,11 +12,11 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.fsck.looking import cold_findings, findings
 from tests.journal.replaying import forge
 from tests.ledgers import ROOMY, cold_bytes, cold_entries, ledger_names, new_ledger, offload, record, written
-from tests.recovery.recovering import recovered
+from tests.recovery.recovering import lose_journal, recovered
 from tests.recovery.test_follow import HERE, following
 from tests.recovery.test_from_objects import rebuilt
 from tests.recovery.test_recover import checkpoint, copy_of, damage
-from tests.stores import TestStore, assert_layout, open_test_store
+from tests.stores import TestStore
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.fsck.findings import Kind, Mend
@@ -34,10 +33,7 @@ from tierfs.types import SegmentId
 PAYLOADS = [bytes([index % 251]) * (index % 300) for index in range(100)]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=ROOMY) as opened:
-        yield opened
+POLICY = ROOMY
 
 
 def mended(store: TestStore, kind: Kind) -> list[Mended]:
@@ -65,12 +61,16 @@ def test_a_lost_host(store: TestStore, tmp_path: Path, from_checkpoint: bool) ->
 
 
 def test_a_ledger_of_empty_entries_comes_back_without_an_object(store: TestStore, tmp_path: Path) -> None:
-    name = new_ledger(store, [b""] * 5000)
-    store.settle()
-    with recovered(tmp_path / "new", store.cold) as found:
-        with found.store.metadata.read() as txn:
-            assert entries.count(txn, found.store.segment(name).id) == 5000
-        assert findings(found.store) == []
+    store.cold_work().publish()
+    with following(store, tmp_path / "replica") as replica:
+        name = new_ledger(store, [b""] * 5000)
+        store.settle()
+        Follower(replica.metadata, store.cold, HERE).refresh()
+        with recovered(tmp_path / "new", store.cold) as found:
+            for reader in (replica, found.store):
+                with reader.metadata.read() as txn:
+                    assert entries.count(txn, reader.segment(name).id) == 5000
+                assert findings(reader) == []
 
 
 @pytest.mark.parametrize("count", [0, 1, 4095, 4096, 4097, 1 << 24, entries.MOST_EMPTY_ENTRIES])
@@ -148,18 +148,6 @@ def test_a_replica_shows_no_ledger_without_its_entries(store: TestStore, tmp_pat
             assert directories.find(txn, name) is None or not replica.segment(name).length
         follower.refresh()
         assert cold_entries(replica, name) == PAYLOADS
-
-
-def test_a_replica_knows_entries_without_bytes(store: TestStore, tmp_path: Path) -> None:
-    store.cold_work().publish()
-    with following(store, tmp_path / "replica") as replica:
-        follower = Follower(replica.metadata, store.cold, HERE)
-        name = new_ledger(store, [b""] * 5000)
-        store.cold_work().publish()
-        follower.refresh()
-        with replica.metadata.read() as txn:
-            assert entries.count(txn, replica.segment(name).id) == 5000
-        assert findings(replica) == []
 
 
 def test_a_replica_that_starts_over_has_all_entries(store: TestStore, tmp_path: Path) -> None:
@@ -258,28 +246,14 @@ def test_orphans_of_ours_are_found_and_those_of_a_pulsar_are_not(store: TestStor
     ours, theirs = f"{'a' * 8}{key[8:]}", f"{'b' * 8}{key[8:]}"
     for orphan, said in ((ours, dict(store.cold.stat(key).metadata)), (theirs, {})):
         store.cold.put(orphan, BufferSource(b"x"), metadata=said)
-    store.clock.advance(2 * 3600)  # type: ignore[attr-defined]
+    store.clock.advance(2 * 3600)
     found = store.cold_work().orphans(grace_s=3600)
     assert [one.name for one in found] == [ours]
-
-
-def test_entry_rows_are_left_alone_where_they_are(store: TestStore) -> None:
-    name = new_ledger(store, PAYLOADS)
-    offload(store, name)
-    (copy,) = (one.name for one in store.cold.list("ledgers/"))
-    store.cold.delete(copy)
-    assert EntryRows(store.metadata, store.cold, store.metadata.write).restore_all() == []
-    assert_layout(store, name, local=[sum(map(len, PAYLOADS))], cold=[sum(map(len, PAYLOADS))])
 
 
 def mark(store: TestStore) -> None:
     with store.metadata.read() as txn:
         cold_identity.write_mark(store.cold, cold_identity.mark_of(txn.store))
-
-
-def without_journal(store: TestStore) -> None:
-    for found in list(store.cold.list("journal/")):
-        store.cold.delete(found.name)
 
 
 @pytest.mark.parametrize("others", [False, True])
@@ -290,7 +264,7 @@ def test_ledgers_come_back_from_their_objects_alone(store: TestStore, tmp_path: 
     if others:
         store.append("s", b"bytes", seal=True)
         store.offload("s")
-    without_journal(store)
+    lose_journal(store.cold)
     with rebuilt(tmp_path / "new", store.cold) as found:
         assert cold_entries(found.store, name) == PAYLOADS
         assert record(found.store, name).offload.uuid == uuid
@@ -305,7 +279,7 @@ def test_ledgers_come_back_where_a_copy_of_the_bucket_dropped_user_metadata(stor
     uuid = offload(store, name)
     offload(store, second)
     mark(store)
-    without_journal(store)
+    lose_journal(store.cold)
     copy_tier(store.cold)
     with rebuilt(tmp_path / "new", store.cold) as found:
         assert found.left == {}
@@ -320,7 +294,7 @@ def test_a_ledger_that_nothing_proves_to_be_ours_is_listed(store: TestStore, tmp
     name = new_ledger(store, PAYLOADS)
     offload(store, name)
     mark(store)
-    without_journal(store)
+    lose_journal(store.cold)
     (copy,) = (item.name for item in store.cold.list("ledgers/"))
     part = entries.first_part(io.BytesIO(read_small(store.cold, copy)), copy)
     if harm == "copy of another store":
@@ -344,7 +318,7 @@ def test_of_two_attempts_the_whole_one_comes_back(store: TestStore, tmp_path: Pa
     data, _ = ledger_names(store)
     half = f"{'a' * 8}{data[8:]}"
     store.cold.put(half, BufferSource(b"x"), metadata=dict(store.cold.stat(data).metadata))
-    without_journal(store)
+    lose_journal(store.cold)
     with rebuilt(tmp_path / "new", store.cold) as found:
         assert cold_entries(found.store, name) == PAYLOADS
         assert found.left == {half: "not offloaded: its index object is missing"}
@@ -357,7 +331,7 @@ def test_a_pulsars_ledgers_are_left_alone(store: TestStore, tmp_path: Path) -> N
         data, said = read_small(store.cold, key), dict(store.cold.stat(key).metadata)
         theirs = {word: value for word, value in said.items() if word not in ("store", "epoch", "attempt", "name")}
         store.cold.put(f"{'b' * 8}{key[8:]}", BufferSource(data), metadata=theirs)
-    without_journal(store)
+    lose_journal(store.cold)
     with rebuilt(tmp_path / "new", store.cold) as found:
         assert set(found.rebuilt) == {name}
         theirs = [key for key in ledger_names(store) if key.startswith("b" * 8) and not key.endswith("-index")]

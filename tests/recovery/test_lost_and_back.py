@@ -93,31 +93,37 @@ def bucket(txn: ReadTransaction) -> dict[str, object]:
     return found
 
 
-def test_a_block_that_came_back_is_one_chunk_with_its_neighbours(store: TestStore) -> None:
-    lose_and_restore(store, 4, 8)
-    assert_layout(store, "s", local=[], cold=[12, 12])
-    lose(store, 4, 8)
-    lose(store, 0, 4)
-    assert [(one.start_offset, one.length, one.lost) for one in cold_chunks(store)][:2] == [(0, 8, True), (8, 4, False)]
+GOOD, SUSPECT, LOST = ChunkState.GOOD, ChunkState.SUSPECT, ChunkState.LOST
 
 
-def test_a_block_that_came_back_beside_a_suspect_chunk_is_one_with_it(store: TestStore) -> None:
-    lose(store, 4, 8)
-    set_state(store, 0, ChunkState.SUSPECT)
-    set_state(store, 4, ChunkState.GOOD)
-    assert [(one.length, one.state) for one in cold_chunks(store)] == [
-        (12, ChunkState.SUSPECT),
-        (12, ChunkState.GOOD),
-    ]
-
-
-def test_a_proof_of_one_block_says_nothing_of_what_it_was_joined_to(store: TestStore) -> None:
-    lose(store, 0, 4)
+@pytest.mark.parametrize(
+    ("steps", "chunks"),
+    [
+        ([(4, 8)], [(0, 4, GOOD), (4, 4, LOST), (8, 4, GOOD)]),
+        ([(4, 8), (4, GOOD)], [(0, 12, GOOD)]),
+        ([(4, 8), (4, GOOD), (4, 8), (0, 4)], [(0, 8, LOST), (8, 4, GOOD)]),
+        ([(4, 8), (0, SUSPECT), (4, GOOD)], [(0, 12, SUSPECT)]),
+        ([(0, 4), (4, SUSPECT), (0, GOOD)], [(0, 12, SUSPECT)]),
+    ],
+    ids=["lost", "back", "lost again, and its neighbour", "beside a suspect chunk", "before a suspect chunk"],
+)
+def test_a_block_that_came_back_is_one_chunk_with_its_neighbours(
+    store: TestStore, steps: list[tuple[int, int | ChunkState]], chunks: list[tuple[int, int, ChunkState]]
+) -> None:
+    """And a proof of the block says nothing of what it was joined to."""
     seen = cold_chunks(store)[0]
-    set_state(store, 4, ChunkState.SUSPECT)
-    set_state(store, 0, ChunkState.GOOD)
-    assert not chain_edits.set_state(store.metadata, store.segment("s").id, Tier.COLD, seen, ChunkState.GOOD)
-    assert cold_chunks(store)[0].state is ChunkState.SUSPECT
+    for start, then in steps:
+        seen = cold_chunks(store)[0]
+        if isinstance(then, ChunkState):
+            set_state(store, start, then)
+        else:
+            lose(store, start, then)
+    rows = [(one.start_offset, one.length, ChunkState.LOST if one.lost else one.state) for one in cold_chunks(store)]
+    assert rows == [*chunks, (12, 12, GOOD)]
+    segment_id = store.segment("s").id
+    assert seen != cold_chunks(store)[0]
+    assert not chain_edits.set_state(store.metadata, segment_id, Tier.COLD, seen, GOOD)
+    assert cold_chunks(store)[0].state is not GOOD or chunks[0][2] is GOOD
 
 
 def test_what_comes_back_is_one_link_and_no_unlink(store: TestStore) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.conformance.storages import opened
 from tests.faults.two_owners import bucket as objects
-from tests.recovery.recovering import recovered
+from tests.recovery.recovering import lose_journal, recovered
 from tests.recovery.test_follow import cold_bytes, follower, following, shown
 from tests.recovery.test_from_objects import rebuilt
 from tests.stores import TestStore, open_test_store
@@ -45,11 +45,6 @@ def old(tmp_path: Path, storage: ChunkStorage) -> Iterator[TestStore]:
         yield store
 
 
-def lose_all(storage: ChunkStorage) -> None:
-    for item in list(storage.list(JOURNAL_PREFIX)):
-        storage.delete(item.name)
-
-
 def ask(store: TestStore) -> None:
     store.cold_work().tools.publisher.require_ownership()
 
@@ -77,8 +72,11 @@ RETURNS: dict[str, Callable[[TestStore], object]] = {
 def test_an_owner_that_comes_back_is_fenced_and_fences_nobody(
     old: TestStore, storage: ChunkStorage, tmp_path: Path
 ) -> None:
-    lose_all(storage)
+    lose_journal(storage)
     with rebuilt(tmp_path / "new", storage) as new:
+        with new.store.metadata.read() as txn:
+            slots = [slot for item in storage.list(JOURNAL_PREFIX) if (slot := entry_slot(item.name)) is not None]
+            assert min(slots) == journal_state.first_of(txn.store.store_epoch), "where no older owner can come"
         segments = {name: data for name, data in objects(storage).items() if name.startswith("segments/")}
         with pytest.raises(Fenced, match="another store owns the bucket"):
             RETURNS["gc --delete"](old)
@@ -91,23 +89,6 @@ def test_an_owner_that_comes_back_is_fenced_and_fences_nobody(
     with recovered(tmp_path / "again", storage) as again:
         assert again.warnings == ()
         assert again.store.read("a") == b"abcdefghijkl"
-
-
-@pytest.mark.parametrize("verb", RETURNS)
-def test_whatever_it_does_first_fences_it(old: TestStore, storage: ChunkStorage, tmp_path: Path, verb: str) -> None:
-    lose_all(storage)
-    with rebuilt(tmp_path / "new", storage) as new:
-        with pytest.raises(Fenced, match="another store owns the bucket"):
-            RETURNS[verb](old)
-        new.store.append("a", b"ijkl")
-        new.store.offload()
-
-
-def test_a_recovery_begins_where_no_older_owner_can_come(old: TestStore, storage: ChunkStorage, tmp_path: Path) -> None:
-    lose_all(storage)
-    with rebuilt(tmp_path / "new", storage) as new, new.store.metadata.read() as txn:
-        slots = [slot for item in storage.list(JOURNAL_PREFIX) if (slot := entry_slot(item.name)) is not None]
-        assert min(slots) == journal_state.first_of(txn.store.store_epoch)
 
 
 def test_entries_and_checkpoints_that_are_left_are_void(old: TestStore, storage: ChunkStorage, tmp_path: Path) -> None:
@@ -128,7 +109,7 @@ def test_replicas_follow_a_recovery_from_objects_by_themselves(
     old: TestStore, storage: ChunkStorage, tmp_path: Path
 ) -> None:
     with following(old, tmp_path / "replica") as replica:
-        lose_all(storage)
+        lose_journal(storage)
         assert follower(replica).refresh().entries == 0
         with rebuilt(tmp_path / "new", storage) as new:
             with pytest.raises(Fenced):
@@ -186,14 +167,13 @@ def test_what_an_older_owner_wrote_behind_us_is_void(old: TestStore, storage: Ch
         assert set(found.losses) == set("ab")
 
 
-@pytest.mark.parametrize("storage", KINDS, indirect=True)
 @pytest.mark.parametrize("verb", RETURNS)
 def test_two_recoveries_with_no_object_between_them_have_epochs_of_their_own(
     old: TestStore, storage: ChunkStorage, tmp_path: Path, verb: str
 ) -> None:
-    lose_all(storage)
+    lose_journal(storage)
     with rebuilt(tmp_path / "first", storage) as first:
-        lose_all(storage)
+        lose_journal(storage)
         with rebuilt(tmp_path / "second", storage) as second:
             assert epoch_of(second.store) > epoch_of(first.store) > epoch_of(old)
             with pytest.raises(Fenced, match=f"another store owns the bucket since epoch {epoch_of(second.store)}"):
@@ -211,7 +191,7 @@ def test_an_owner_without_objects_is_not_forgotten_with_its_journal(
         owners = [old]
         for number in range(20):
             owners.append(stack.enter_context(recovered(tmp_path / str(number), storage)).store)
-        lose_all(storage)
+        lose_journal(storage)
         new = stack.enter_context(rebuilt(tmp_path / "new", storage)).store
         assert epoch_of(new) > max(map(epoch_of, owners))
         with pytest.raises(Fenced, match="another store owns the bucket"):

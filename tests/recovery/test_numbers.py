@@ -9,22 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage
-from tests.recovery.recovering import recovered
-from tests.recovery.test_from_objects import put, rebuilt
+from tests.recovery.recovering import lose_journal, recovered
+from tests.recovery.test_from_objects import rebuilt
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import Unavailable
-from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.segments.create import WholeSegment
 from tierfs.segments.ownership import WriterLocks
 from tierfs.types import SegmentId, Tier
-
-OTHER = "6" * 32
-
-
-@pytest.fixture
-def cold() -> MemoryStorage:
-    return MemoryStorage()
 
 
 @pytest.fixture
@@ -43,11 +35,6 @@ def die_between_put_and_publish(store: TestStore, name: str, data: bytes) -> Non
     flaky.fail("put", Unavailable("the host is gone"), on=2)
     with pytest.raises(Unavailable, match="the host is gone"):
         store.offload()
-
-
-def lose_journal(cold: MemoryStorage) -> None:
-    for item in list(cold.list(JOURNAL_PREFIX)):
-        cold.delete(item.name)
 
 
 def test_ids_of_a_lost_owner_are_not_used_again(owner: TestStore, cold: MemoryStorage, tmp_path: Path) -> None:
@@ -80,38 +67,6 @@ def test_ids_of_owners_that_left_no_trace_are_not_used_again(
                 assert one.store.next_id < other.store.next_id
                 assert one.store.store_epoch < other.store.store_epoch
             assert second.store.segment("of the second").id != third.store.segment("of the third").id
-
-
-def test_of_one_id_in_two_names_the_newer_segment_keeps_it(cold: MemoryStorage, tmp_path: Path) -> None:
-    """Owners before ids jumped with every epoch could do that."""
-    put(cold, "a/unpublished", 0, b"dead", epoch=1)
-    put(cold, "b/acknowledged", 0, b"live", epoch=2)
-    put(cold, "b/acknowledged", 4, b"more", epoch=1)
-    with rebuilt(tmp_path / "new", cold) as found:
-        assert found.store.read("b/acknowledged", Tier.COLD) == b"livemore"
-        assert found.store.read("a/unpublished", Tier.COLD) == b"dead"
-        assert found.store.segment("b/acknowledged").id == 10
-        assert found.left == {}
-
-
-def test_of_one_name_the_newest_owners_segment_has_it(cold: MemoryStorage, tmp_path: Path) -> None:
-    put(cold, "s", 0, b"old", number=12, epoch=1)
-    put(cold, "s", 0, b"new", number=11, epoch=2)
-    with rebuilt(tmp_path / "new", cold) as found:
-        assert found.store.read("s", Tier.COLD) == b"new"
-        assert found.store.read("s.12", Tier.COLD) == b"old"
-
-
-def test_objects_of_another_store_between_those_of_a_segment_do_not_split_it(
-    cold: MemoryStorage, tmp_path: Path
-) -> None:
-    put(cold, "s", 0, b"abcd")
-    theirs = put(cold, "s", 2, b"xxxx", {"store": OTHER}, epoch=7)
-    put(cold, "s", 4, b"efgh")
-    with rebuilt(tmp_path / "new", cold) as found:
-        assert found.store.read("s", Tier.COLD) == b"abcdefgh"
-        assert "another store" in found.left.pop(theirs)
-        assert found.left == {}
 
 
 def test_writers_of_ids_of_late_epochs_have_locks_of_their_own(tmp_path: Path) -> None:

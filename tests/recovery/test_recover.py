@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.journal.replaying import apply_all, empty_copy, entries_of
 from tests.recovery.recovering import recovered
 from tests.recovery.verbs import VERBS, Content, Life
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.errors import DataLoss, Fenced, NotFound, OffsetMismatch
+from tierfs.errors import DataLoss, Fenced, OffsetMismatch
 from tierfs.journal import publish
 from tierfs.journal.names import checkpoint_name, part_of, slot_name
 from tierfs.journal.publish import Publisher, read_small
@@ -23,12 +23,6 @@ from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS
 from tierfs.recovery.takeover import Takeover
 from tierfs.segments import stat
 from tierfs.types import ROOT_DIRECTORY, ByteRange, EntryKind, Tier
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store") as opened:
-        yield opened
 
 
 def checkpoint(store: TestStore) -> int:
@@ -54,9 +48,11 @@ def copy_of(cold: ChunkStorage, *, without: str = "") -> MemoryStorage:
 
 
 def test_cold_bytes_come_back_and_the_rest_is_told(store: TestStore, tmp_path: Path) -> None:
+    """A recovered segment is another file, and goes on at its end; the owner before is fenced."""
     store.append("a/sealed", b"abcdefgh" * 3, seal=True)
     store.append("a/open", b"0123456789")
     store.offload()
+    before = store.segment("a/open")
     store.append("a/open", b"never cold")
     store.append("local", b"never cold either")
     store.settle()
@@ -66,30 +62,17 @@ def test_cold_bytes_come_back_and_the_rest_is_told(store: TestStore, tmp_path: P
         assert found.store.segment("local").length == 0
         assert found.store.segment("a/sealed").sealed
         assert set(found.losses) == {"a/open", "local"}
-
-
-def test_a_recovered_segment_is_another_file_and_goes_on_at_its_end(store: TestStore, tmp_path: Path) -> None:
-    store.append("s", b"abcdefgh")
-    store.offload()
-    before = store.segment("s")
-    with recovered(tmp_path / "new", store.cold) as found:
-        after = found.store.segment("s")
+        after = found.store.segment("a/open")
         assert after.inode != before.inode
         assert after.writer_epoch > before.writer_epoch
         assert after.recovered_ms == found.store.clock.now_ms()
-        writer = found.store.engine.open_writer("s")
+        writer = found.store.engine.open_writer("a/open")
         with pytest.raises(OffsetMismatch):
-            writer.append(b"x", expected_offset=9)
-        assert writer.append(b"ijkl", expected_offset=8) == ByteRange(8, 12)
+            writer.append(b"x", expected_offset=20)
+        assert writer.append(b"ijkl", expected_offset=10) == ByteRange(10, 14)
         found.store.engine.close_writer(writer)
         found.store.offload()
-        assert found.store.read("s", Tier.COLD) == b"abcdefghijkl"
-
-
-def test_the_owner_before_is_fenced(store: TestStore, tmp_path: Path) -> None:
-    store.append("s", b"abcdefgh")
-    store.offload()
-    with recovered(tmp_path / "new", store.cold):
+        assert found.store.read("a/open", Tier.COLD) == b"0123456789ijkl"
         store.append("s", b"late")
         with pytest.raises(Fenced):
             store.offload()
@@ -221,29 +204,22 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(store: TestStore, tmp
         assert found.store.read("t") == b"ijkl"
 
 
-def test_a_missing_or_damaged_slot_is_refused_naming_the_way_out(store: TestStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("harm", ["missing", "damaged"])
+def test_a_missing_or_damaged_slot_is_refused_naming_the_way_out(store: TestStore, tmp_path: Path, harm: str) -> None:
     for name in ("s", "t", "u"):
         store.append(name, b"abcdefgh", seal=True)
         store.offload()
-    for harm in ("missing", "damaged"):
-        cold = copy_of(store.cold, without=slot_name(2) if harm == "missing" else "")
-        if harm == "damaged":
-            damage(cold, slot_name(2))
-        with pytest.raises(DataLoss, match=r"slot 2|0002") as refused, recovered(tmp_path / harm, cold):
-            pass
-        assert "--from-objects" in (refused.value.remedy or "")
-
-
-def test_an_empty_bucket_has_nothing_to_recover(tmp_path: Path) -> None:
-    with pytest.raises(NotFound), recovered(tmp_path / "new", MemoryStorage()):
+    cold = copy_of(store.cold, without=slot_name(2) if harm == "missing" else "")
+    if harm == "damaged":
+        damage(cold, slot_name(2))
+    with pytest.raises(DataLoss, match=r"slot 2|0002") as refused, recovered(tmp_path / harm, cold):
         pass
+    assert "--from-objects" in (refused.value.remedy or "")
 
 
 def test_a_lost_race_is_fenced_and_changes_nothing(store: TestStore, tmp_path: Path) -> None:
     store.append("s", b"abcdefgh", seal=True)
     store.offload()
-    from tests.journal.replaying import apply_all, empty_copy, entries_of
-
     with empty_copy(tmp_path / "slow", store.metadata.store_id) as slow:
         apply_all(slow, entries_of(store.cold))
         with recovered(tmp_path / "fast", store.cold):

@@ -35,11 +35,6 @@ def racing(inner: MemoryStorage, act: Callable[[], None], times: int) -> Scripte
 
 
 @pytest.fixture
-def cold() -> MemoryStorage:
-    return MemoryStorage()
-
-
-@pytest.fixture
 def owner(tmp_path: Path, cold: MemoryStorage) -> Iterator[TestStore]:
     with open_test_store(tmp_path / "owner", cold=cold) as store:
         store.append("s", b"abcd")

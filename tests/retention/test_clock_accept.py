@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.commands import tierfs
-from tests.stores import TestStore, assert_layout, open_test_store
+from tests.stores import TestStore, assert_layout
 from tierfs.clock import ManualClock, SystemClock
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Unavailable
@@ -26,16 +25,7 @@ DAY_S = 24 * HOUR_S
 YEAR_S = 365 * DAY_S
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: ManualClock) -> Iterator[TestStore]:
-    policy = {"chunk_bytes": "4", "object_bytes": "8", "retention_age": str(DAY_S), "deletion_lag": str(HOUR_S)}
-    with open_test_store(tmp_path / "store", policy=policy, clock=clock) as opened:
-        yield opened
+POLICY = {"chunk_bytes": "4", "object_bytes": "8", "retention_age": str(DAY_S), "deletion_lag": str(HOUR_S)}
 
 
 def write_in_the_future(store: TestStore, clock: ManualClock) -> None:

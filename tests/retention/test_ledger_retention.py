@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from tests.ledgers import ROOMY, ledger_names, new_ledger, record
-from tests.stores import TestStore, open_test_store, quiet
+from tests.stores import TestStore, quiet
 from tierfs.clock import ManualClock
 from tierfs.config import BackgroundSettings, Settings
 from tierfs.holder.status import store_status
@@ -32,15 +30,7 @@ SIZE = 70
 ENOUGH = DiskView(0, 0, high_used_bytes=1 << 50, high_local_bytes=1 << 50, high_unoffloaded_bytes=1 << 50)
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: ManualClock) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=ROOMY, clock=clock) as opened:
-        yield opened
+POLICY = ROOMY
 
 
 def set_policy(store: TestStore, **settings: int) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.segments.test_streams import members
-from tests.stores import TestStore, assert_layout, open_test_store
+from tests.stores import TestStore, assert_layout
 from tierfs.clock import ManualClock
 from tierfs.holder.status import store_status
 from tierfs.metadata import chains, directories, policies, tables
@@ -24,15 +22,7 @@ HOUR_S = 3600
 BASE = {"chunk_bytes": "4", "object_bytes": "8"}
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: ManualClock) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=BASE | {"retention_age": str(DAY_S)}, clock=clock) as opened:
-        yield opened
+POLICY = BASE | {"retention_age": str(DAY_S)}
 
 
 def expire(store: TestStore) -> Expired:
@@ -136,24 +126,29 @@ def test_a_stream_loses_its_oldest_members_and_keeps_its_name(store: TestStore, 
     assert members(store) == {}
 
 
-def test_size_counts_a_stream_as_one(store: TestStore) -> None:
-    set_policy(store, seal_bytes="8", retention_bytes="12")
-    store.append("s", *[b"abcdefgh"] * 4)
+@pytest.mark.parametrize(
+    ("settings", "parts", "kept", "expired"),
+    [
+        ({"seal_bytes": "8"}, [8] * 4, 12, Expired(removed=1, bytes=16)),
+        ({"seal_bytes": "8"}, [8] * 4, 16, Expired(removed=1, bytes=16)),
+        ({"seal_bytes": "8"}, [8] * 4, 17, Expired(bytes=8)),
+        ({"object_bytes": "4"}, [19], 9, Expired(bytes=8)),
+        ({"object_bytes": "4"}, [19], 11, Expired(bytes=8)),
+        ({"object_bytes": "4"}, [19], 12, Expired(bytes=4)),
+        ({"object_bytes": "4"}, [19], 19, Expired()),
+    ],
+)
+def test_size_counts_a_stream_as_one_and_keeps_at_least_so_much(
+    store: TestStore, settings: dict[str, str], parts: list[int], kept: int, expired: Expired
+) -> None:
+    set_policy(store, retention_bytes=str(kept), **settings)
+    store.append("s", *(bytes(length) for length in parts))
     store.offload()
-    assert expire(store) == Expired(removed=1, bytes=16)
-    assert sorted(members(store).values()) == [
-        (8, 8, "SEALED_BY_POLICY"),
-        (16, 24, "SEALED_BY_POLICY"),
-        (24, 32, "OPEN"),
-    ]
-
-
-def test_size_within_one_segment(store: TestStore) -> None:
-    set_policy(store, object_bytes="4", retention_bytes="9")
-    store.append("s", b"abcdefghijklmnopqrs")
-    store.offload()
-    assert expire(store) == Expired(bytes=8)
-    assert store.segment("s").start_offset == 8
+    assert expire(store) == expired
+    whole = sorted(members(store).values())
+    assert whole[0][0] == min(expired.bytes, 8)
+    assert whole[-1][1] - expired.bytes >= kept
+    assert whole[-1][2] == "OPEN"
 
 
 def test_what_is_switched_off_below_stays(store: TestStore, clock: ManualClock) -> None:

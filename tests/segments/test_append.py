@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.checksum import crc32c
 from tierfs.errors import (
     Closed,
+    DataLoss,
     Fenced,
     InvalidRequest,
     IsDirectory,
@@ -24,6 +26,7 @@ from tierfs.errors import (
     OffsetMismatch,
     Sealed,
     StorageFull,
+    TierfsError,
 )
 from tierfs.metadata import checksums, directories, tables
 from tierfs.metadata.store import MetadataStore
@@ -35,33 +38,37 @@ from tierfs.segments.group_commit import GroupCommit
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange
 
 
-@pytest.fixture
-def store(tmp_path: Path):
-    with open_test_store(tmp_path / "store") as opened:
-        yield opened
-
-
-def test_data_splits_exactly_at_the_chunk_limit(store: TestStore) -> None:
-    store.append("logs/s", b"abcdefghij")
-    assert_layout(store, "logs/s", local=[4, 4, 2], cold=[])
-    assert store.read("logs/s") == b"abcdefghij"
-
-
-def test_the_next_append_fills_the_active_chunk_first(store: TestStore) -> None:
-    store.append("s", b"abc", b"defgh", b"i")
-    assert_layout(store, "s", local=[4, 4, 1], cold=[])
-    assert store.read("s") == b"abcdefghi"
-
-
-def test_an_append_says_where_its_bytes_lie(store: TestStore) -> None:
-    writer = store.engine.open_writer("s")
-    assert writer.append(b"abcde") == ByteRange(0, 5)
-    assert writer.append(b"f", expected_offset=5) == ByteRange(5, 6)
-
-
-def test_an_empty_append_creates_the_segment_and_nothing_else(store: TestStore) -> None:
-    store.append("s", b"")
-    assert_layout(store, "s", local=[], cold=[])
+@pytest.mark.parametrize(
+    ("parts", "local"),
+    [
+        ([0], []),
+        ([1], [1]),
+        ([3], [3]),
+        ([4], [4]),
+        ([5], [4, 1]),
+        ([8], [4, 4]),
+        ([10], [4, 4, 2]),
+        ([3, 1], [4]),
+        ([3, 5, 1], [4, 4, 1]),
+        ([4, 0, 4, 1], [4, 4, 1]),
+    ],
+)
+@pytest.mark.parametrize("by", ["one writer", "a writer each", "a process each"])
+def test_data_splits_at_the_chunk_limit_and_fills_the_active_chunk_first(
+    store: TestStore, parts: list[int], local: list[int], by: str
+) -> None:
+    data, at = b"abcdefghij", 0
+    writer = store.engine.open_writer("logs/s")
+    for length in parts:
+        assert writer.append(data[at : at + length], expected_offset=at) == ByteRange(at, at + length)
+        at += length
+        if by != "one writer":
+            store.engine.close_writer(writer)
+            if by == "a process each":
+                store.reopen()
+            writer = store.engine.open_writer("logs/s")
+    assert_layout(store, "logs/s", local=local, cold=[])
+    assert store.read("logs/s") == data[:at]
 
 
 def test_a_wrong_offset_names_the_true_length_and_creates_nothing(store: TestStore) -> None:
@@ -109,13 +116,6 @@ def test_a_writer_learns_that_its_segment_was_sealed_or_deleted(store: TestStore
     store.engine.delete("t", recursive=False, cold_due_ms=0)
     with pytest.raises(NotFound):
         other.append(b"d")
-
-
-def test_a_clean_close_lets_the_next_process_go_on_with_the_file(store: TestStore) -> None:
-    store.append("s", b"a")
-    store.reopen()
-    store.append("s", b"b")
-    assert_layout(store, "s", local=[2], cold=[])
 
 
 def test_a_dead_writers_chunk_ends_at_the_committed_length(store: TestStore) -> None:
@@ -197,18 +197,27 @@ def test_threads_share_a_writer_and_every_append_is_whole(store: TestStore) -> N
         assert data[span.start : span.end] == bytes([key // 100]) * 3
 
 
-def test_a_failed_sync_spoils_the_file_and_loses_nothing(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("number", "error"), [(errno.ENOSPC, StorageFull), (errno.EIO, DataLoss)])
+@pytest.mark.parametrize("by", ["the same writer", "another process"])
+def test_a_failed_sync_spoils_the_file_and_loses_nothing(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, number: int, error: type[TierfsError], by: str
+) -> None:
     writer = store.engine.open_writer("s")
     writer.append(b"ab")
 
     def refuse(fd: int) -> None:
-        raise OSError(28, "No space left on device")
+        raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fdatasync", refuse)
-        with pytest.raises(StorageFull):
+        with pytest.raises(error):
             writer.append(b"c")
     assert store.segment("s").length == 2
+    if by == "another process":
+        store.engine.close_writer(writer)
+        assert not store.segment("s").resumable
+        store.reopen()
+        writer = store.engine.open_writer("s")
     assert writer.append(b"d") == ByteRange(2, 3)
     assert_layout(store, "s", local=[2, 1], cold=[])
     assert store.read("s") == b"abd"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from tests.fsck.looking import findings
 from tests.journal.replaying import check_every_step, check_store
 from tests.recovery.recovering import recovered
 from tests.segments.changes import journaled
-from tests.stores import TestStore, open_test_store
+from tests.stores import TestStore
 from tierfs import names
 from tierfs.errors import Conflict, InvalidRequest, NotFound
 from tierfs.metadata import directories, policies
@@ -25,11 +24,9 @@ from tierfs.types import SegmentStatus
 SEGMENTS_BELOW = ["d/a", "d/b/c", "d/b/d", "d/e", "d/f/g/h"]
 
 
-@pytest.fixture
-def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestStore]:
+@pytest.fixture(autouse=True)
+def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(delete, "BATCH_RECORDS", 4)
-    with open_test_store(tmp_path / "store") as opened:
-        yield opened
 
 
 def fill(store: TestStore) -> None:
@@ -57,26 +54,25 @@ def assert_only_kept(store: TestStore) -> None:
     assert store.read("kept") == b"kept"
 
 
-def test_a_large_directory_goes_in_small_commits(store: TestStore) -> None:
+@pytest.mark.parametrize("batch", [1, 4, 1000])
+def test_a_large_directory_goes_in_small_commits(store: TestStore, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
     fill(store)
+    with store.metadata.write() as txn:
+        for path in ("d", "d/b", "d/a"):
+            policies.change(txn, path, put_settings={"chunk_bytes": "9"})
+    monkeypatch.setattr(delete, "BATCH_RECORDS", batch)
     before = store.metadata.last_transaction_id()
     done = store.engine.delete("d", recursive=True, cold_due_ms=store.clock.now_ms())
     assert (done.segments, done.directories) == (5, 4)
-    assert store.metadata.last_transaction_id() - before > done.records / 4
+    commits = store.metadata.last_transaction_id() - before
+    assert commits == 1 if batch > done.records else commits > done.records / batch
     assert_only_kept(store)
+    with store.metadata.read() as txn:
+        assert txn.count(POLICIES.name) == 1
     store.clock.advance(10)
     store.settle()
     assert [found.length_bytes for found in store.cold.list("segments/")] == [4]
     assert len(list(store.files.names())) == 1
-
-
-def test_a_small_directory_goes_in_one(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(store)
-    monkeypatch.setattr(delete, "BATCH_RECORDS", 1000)
-    before = store.metadata.last_transaction_id()
-    store.engine.delete("d", recursive=True, cold_due_ms=store.clock.now_ms())
-    assert store.metadata.last_transaction_id() - before == 1
-    assert_only_kept(store)
 
 
 def test_no_commit_takes_more_than_a_batch(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,17 +120,13 @@ def test_after_a_crash_the_name_is_gone_and_free_and_the_next_command_goes_on(
     assert_only_kept(store)
 
 
-def test_the_next_delete_takes_leftovers_along(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    fill(store)
-    unlink_only(store, monkeypatch, "d")
-    store.append("x", b"1")
-    store.engine.delete("x", recursive=False, cold_due_ms=store.clock.now_ms())
-    assert_only_kept(store)
-
-
-def test_a_segment_of_many_chunks(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("then", ["settle", "delete"])
+def test_whatever_comes_next_takes_leftovers_along(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, then: str
+) -> None:
     store.append("kept", b"kept")
     store.append("s", b"x" * 50, seal=True)
+    store.append("t", b"1")
     store.offload()
     before = store.segment("s")
     unlink_only(store, monkeypatch, "s")
@@ -142,7 +134,9 @@ def test_a_segment_of_many_chunks(store: TestStore, monkeypatch: pytest.MonkeyPa
         buried = directories.segment(txn, before.id)
     assert buried is not None
     assert (buried.status, buried.start_offset) == (SegmentStatus.DELETED, 50)
-    store.settle()
+    if then == "settle":
+        store.settle()
+    store.engine.delete("t", recursive=False, cold_due_ms=store.clock.now_ms())
     assert_only_kept(store)
 
 

@@ -6,25 +6,18 @@ import errno
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.stores import TestStore, assert_layout, open_test_store
+from tests.stores import TestStore
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import DataLoss, StorageFull, TierfsError
 from tierfs.metadata.store import MetadataStore
 from tierfs.segments.group_commit import AppendCall, GroupCommit
 from tierfs.segments.ownership import WriterLocks
 from tierfs.types import ByteRange
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store") as opened:
-        yield opened
 
 
 def failing(number: int) -> Callable[..., Any]:
@@ -68,15 +61,10 @@ def test_a_verb_that_is_committed_does_not_fail_for_a_mode(
     assert not store.segment("s").active
 
 
-def test_closing_on_a_full_disk_succeeds(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = store.engine.open_writer("s")
-    writer.append(b"ab")
-    monkeypatch.setattr(ChunkFiles, "free_bytes", lambda self: 0)
-    store.engine.close_writer(writer)
-    assert store.segment("s").resumable
-
-
-def test_closing_where_nothing_can_be_committed_succeeds(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("full", ["disk", "metadata"])
+def test_closing_where_nothing_can_be_written_succeeds(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, full: str
+) -> None:
     writer = store.engine.open_writer("s")
     writer.append(b"ab")
 
@@ -84,26 +72,14 @@ def test_closing_where_nothing_can_be_committed_succeeds(store: TestStore, monke
         raise StorageFull("the disk of the metadata is full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(MetadataStore, "write", refuse)
+        patch.setattr(ChunkFiles, "free_bytes", lambda self: 0)
+        if full == "metadata":
+            patch.setattr(MetadataStore, "write", refuse)
         store.engine.close_writer(writer)
+    assert store.segment("s").resumable is (full == "disk")
     store.reopen()
     store.append("s", b"cd")
     assert store.read("s") == b"abcd"
-
-
-def test_a_file_whose_sync_failed_is_never_continued(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = store.engine.open_writer("s")
-    writer.append(b"a")
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fdatasync", failing(errno.EIO))
-        with pytest.raises(DataLoss):
-            writer.append(b"b")
-    store.engine.close_writer(writer)
-    assert not store.segment("s").resumable
-    store.reopen()
-    store.append("s", b"c")
-    assert_layout(store, "s", local=[1, 1], cold=[])
-    assert store.read("s") == b"ac"
 
 
 def test_a_writer_that_could_not_be_opened_keeps_no_lock(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -121,29 +97,22 @@ def test_a_writer_that_could_not_be_opened_keeps_no_lock(store: TestStore, monke
     assert store.read("s") == b"abcd"
 
 
-def test_a_refused_writer_keeps_no_lock_of_the_epoch_before(store: TestStore) -> None:
-    store.append("s", b"ab")
+@pytest.mark.parametrize("held", [False, True], ids=["after a closed writer", "beside a writer"])
+def test_a_refused_writer_leaves_the_lock_of_the_epoch_before_as_it_was(store: TestStore, held: bool) -> None:
+    writer = store.engine.open_writer("s")
+    writer.append(b"ab")
     segment = store.segment("s")
+    if not held:
+        store.engine.close_writer(writer)
     other = WriterLocks(store.path / "writers")
     assert other.try_lock(segment.id, segment.writer_epoch + 1)  # a process that is about to become the writer
     with pytest.raises(TierfsError):
         store.engine.open_writer("s")
     other.unlock(segment.id, segment.writer_epoch + 1)
-    assert not other.is_alive_elsewhere(segment.id, segment.writer_epoch)
+    assert other.is_alive_elsewhere(segment.id, segment.writer_epoch) is held
     other.close()
-
-
-def test_a_refused_second_writer_leaves_the_lock_of_the_first(
-    store: TestStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = store.engine.open_writer("s")
-    other = WriterLocks(store.path / "writers")
-    assert other.try_lock(writer.segment_id, writer.epoch + 1)
-    with pytest.raises(TierfsError):
-        store.engine.open_writer("s")
-    assert other.is_alive_elsewhere(writer.segment_id, writer.epoch)
-    other.close()
-    writer.append(b"ab")
+    if held:
+        writer.append(b"ab")
 
 
 @pytest.mark.parametrize("clean", [True, False])

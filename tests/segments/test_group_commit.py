@@ -5,20 +5,23 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.errors import Closed, DataLoss, OffsetMismatch, Sealed, StorageFull
+from tierfs.errors import Closed, DataLoss, OffsetMismatch, StorageFull
 from tierfs.metadata import entries
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments import group_commit
 from tierfs.segments.group_commit import GroupCommit
 from tierfs.types import ByteRange
+
+Together = Callable[..., list[object]]
 
 TIMEOUT_S = 60
 """Longest wait for a thread of a test."""
@@ -30,13 +33,7 @@ def large_bytes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store") as opened:
-        yield opened
-
-
-@pytest.fixture
-def together(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[object]]:
+def together(monkeypatch: pytest.MonkeyPatch) -> Together:
     """Run calls in threads, in one group and in this order; return their results and errors."""
 
     def run(*calls: Callable[[], object]) -> list[object]:
@@ -69,7 +66,7 @@ def _result(call: Callable[[], object]) -> object:
         return exc
 
 
-def test_calls_of_a_group_lie_behind_each_other(store: TestStore, together: Callable[..., list[object]]) -> None:
+def test_calls_of_a_group_lie_behind_each_other(store: TestStore, together: Together) -> None:
     writer = store.engine.open_writer("s")
     writer.append(b"ab")
     found = together(*(partial(writer.append, data) for data in (b"cde", b"", b"f", b"ghijkl")))
@@ -79,7 +76,7 @@ def test_calls_of_a_group_lie_behind_each_other(store: TestStore, together: Call
 
 
 def test_every_file_is_synced_before_the_commit(
-    store: TestStore, together: Callable[..., list[object]], monkeypatch: pytest.MonkeyPatch
+    store: TestStore, together: Together, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writers = [store.engine.open_writer(f"s{number}") for number in range(20)]
     happened: list[str] = []
@@ -104,7 +101,7 @@ def test_every_file_is_synced_before_the_commit(
 
 
 def test_a_file_that_cannot_be_synced_fails_its_segment_alone(
-    store: TestStore, together: Callable[..., list[object]], monkeypatch: pytest.MonkeyPatch
+    store: TestStore, together: Together, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, bad = store.engine.open_writer("good"), store.engine.open_writer("bad")
     bad.append(b"a")
@@ -129,7 +126,7 @@ def test_a_file_that_cannot_be_synced_fails_its_segment_alone(
 
 
 def test_a_write_that_fails_fails_its_segment_alone(
-    store: TestStore, together: Callable[..., list[object]], monkeypatch: pytest.MonkeyPatch
+    store: TestStore, together: Together, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     good, bad = store.engine.open_writer("good"), store.engine.open_writer("bad")
     write = os.pwrite
@@ -149,28 +146,28 @@ def test_a_write_that_fails_fails_its_segment_alone(
     assert bad.append(b"y") == ByteRange(0, 1)
 
 
-def test_one_of_the_conditional_appends_of_a_group_meets_its_offset(
-    store: TestStore, together: Callable[..., list[object]]
+@pytest.mark.parametrize(
+    ("calls", "expected", "data"),
+    [
+        (
+            [{"data": data, "expected_offset": 0} for data in (b"a", b"b", b"c")],
+            [ByteRange, OffsetMismatch, OffsetMismatch],
+            b"a",
+        ),
+        ([{"data": b"ab"}, {"data": b"c", "seal": True}, {"data": b"d"}], [ByteRange, ByteRange, Closed], b"abc"),
+    ],
+    ids=["one of conditional ones meets its offset", "those behind a seal are refused"],
+)
+def test_calls_of_a_group_are_judged_in_their_order(
+    store: TestStore, together: Together, calls: list[dict[str, Any]], expected: list[type], data: bytes
 ) -> None:
     writer = store.engine.open_writer("s")
-    found = together(*(partial(writer.append, data, expected_offset=0) for data in (b"a", b"b", b"c")))
-    assert [type(result) for result in found] == [ByteRange, OffsetMismatch, OffsetMismatch]
-    assert store.read("s") == b"a"
+    found = together(*(partial(writer.append, **call) for call in calls))
+    assert [type(result) for result in found] == expected
+    assert store.read("s") == data
 
 
-def test_calls_behind_a_seal_are_refused(store: TestStore, together: Callable[..., list[object]]) -> None:
-    writer = store.engine.open_writer("s")
-    found = together(
-        partial(writer.append, b"ab"), partial(writer.append, b"c", seal=True), partial(writer.append, b"d")
-    )
-    assert found[:2] == [ByteRange(0, 2), ByteRange(2, 3)]
-    assert isinstance(found[2], Closed | Sealed)
-    assert store.read("s") == b"abc"
-
-
-def test_a_group_goes_on_in_the_successor_where_policy_ends_the_segment(
-    tmp_path: Path, together: Callable[..., list[object]]
-) -> None:
+def test_a_group_goes_on_in_the_successor_where_policy_ends_the_segment(tmp_path: Path, together: Together) -> None:
     with open_test_store(tmp_path / "s", policy={"seal_bytes": "5"}) as store:
         writer = store.engine.open_writer("s")
         found = together(*(partial(writer.append, data) for data in (b"abc", b"def", b"ghi", b"jkl", b"mno")))
@@ -180,9 +177,7 @@ def test_a_group_goes_on_in_the_successor_where_policy_ends_the_segment(
         assert store.read("s.12")[12:] == b"mno"
 
 
-def test_entries_of_a_group_have_the_ids_of_their_payloads(
-    store: TestStore, together: Callable[..., list[object]]
-) -> None:
+def test_entries_of_a_group_have_the_ids_of_their_payloads(store: TestStore, together: Together) -> None:
     store.engine.create_ledger("l")
     writer = store.engine.open_ledger("l")
     groups = ([b"ab"], [b"", b"c"], [b"def"])

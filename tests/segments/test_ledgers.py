@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
 from tests.fsck.looking import findings
-from tests.stores import TestStore, assert_layout, open_test_store
+from tests.stores import TestStore, assert_layout
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound, Sealed, StorageFull
 from tierfs.fsck.findings import Kind, Mend
 from tierfs.metadata import entries, tables
@@ -18,11 +17,9 @@ from tierfs.metadata.tables import ENTRIES
 NAME = "topic/00000000000000000007"
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store") as opened:
-        opened.engine.create_ledger(NAME)
-        yield opened
+@pytest.fixture(autouse=True)
+def ledger(store: TestStore) -> None:
+    store.engine.create_ledger(NAME)
 
 
 def append(store: TestStore, *payloads: bytes) -> range:
@@ -45,29 +42,39 @@ def wrong(store: TestStore) -> list[tuple[Kind, Mend | None]]:
     return [(one.kind, one.mend) for one in findings(store) if one.kind is Kind.ENTRIES]
 
 
-def test_entries_cross_chunks_and_may_be_empty(store: TestStore) -> None:
-    assert append(store, b"abc", b"", b"defghi") == range(3)
-    assert append(store, b"") == range(3, 4)
-    assert append(store, b"j") == range(4, 5)
-    assert_layout(store, NAME, local=[4, 4, 2], cold=[])
-    assert found(store) == [b"abc", b"", b"defghi", b"", b"j"]
-    assert found(store, 2, 4) == [b"defghi", b""]
+@pytest.mark.parametrize(
+    ("groups", "local"),
+    [
+        ([[b""]], []),
+        ([[b"", b""], [b""]], []),
+        ([[b"abcd"], [b"e"]], [4, 1]),
+        ([[b"abc", b"", b"defghi"], [b""], [b"j"]], [4, 4, 2]),
+    ],
+    ids=["one empty", "all empty", "a chunk each", "across chunks"],
+)
+@pytest.mark.parametrize("crash", [False, True])
+def test_entries_cross_chunks_and_may_be_empty(
+    store: TestStore, groups: list[list[bytes]], local: list[int], crash: bool
+) -> None:
+    held: list[bytes] = []
+    for group in groups:
+        assert append(store, *group) == range(len(held), len(held) + len(group))
+        held += group
+    if crash:
+        writer = store.engine.open_ledger(NAME)
+        writer.append_entries([b"abcdef", b"g"])
+        store.reopen()  # whole entries stay, and the next writer goes on
+        held += [b"abcdef", b"g", b"hi"]
+        assert append(store, b"hi").stop == len(held)
+    else:
+        assert_layout(store, NAME, local=local, cold=[])
+    assert found(store) == held
+    for start in range(len(held)):
+        assert found(store, start, start + 2) == held[start : start + 2]
     assert wrong(store) == []
-
-
-def test_a_ledger_of_empty_entries_has_no_byte(store: TestStore) -> None:
-    assert append(store, b"", b"") == range(2)
-    assert_layout(store, NAME, local=[], cold=[])
-    assert found(store) == [b"", b""]
-
-
-def test_a_crash_leaves_whole_entries_and_the_next_writer_goes_on(store: TestStore) -> None:
-    writer = store.engine.open_ledger(NAME)
-    writer.append_entries([b"abcdef", b"g"])
-    store.reopen()
-    assert append(store, b"hi") == range(2, 3)
-    assert found(store) == [b"abcdef", b"g", b"hi"]
-    assert wrong(store) == []
+    store.engine.delete("topic", recursive=True, cold_due_ms=0)
+    with store.metadata.read() as txn:
+        assert txn.count(ENTRIES.name) == 0
 
 
 def test_a_full_disk_leaves_no_entry(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +111,20 @@ def test_threads_append_whole_batches(store: TestStore) -> None:
     assert wrong(store) == []
 
 
-def test_a_closed_ledger_takes_no_entry_and_is_not_opened_again(store: TestStore) -> None:
+def test_bytes_and_entries_do_not_mix_and_a_closed_ledger_takes_neither(store: TestStore) -> None:
+    store.append("s", b"abc")
+    ledger, writer = store.engine.open_ledger(NAME), store.engine.open_writer("s")
+    for act, error, words in (
+        (lambda: store.engine.open_writer(NAME), InvalidRequest, f"{NAME} is a ledger"),
+        (lambda: store.engine.open_ledger("s"), InvalidRequest, "s is not a ledger"),
+        (lambda: ledger.append(b"abc"), InvalidRequest, "is a ledger: it takes entries"),
+        (lambda: writer.append_entries([b"abc"]), InvalidRequest, "s takes bytes"),
+        (lambda: store.engine.create_ledger(NAME), AlreadyExists, "already exists"),
+        (lambda: store.engine.open_ledger("topic/8"), NotFound, "topic/8"),
+    ):
+        with pytest.raises(error, match=words):
+            act()
+    store.engine.close_writer(ledger)
     append(store, b"abc")
     store.engine.seal(NAME)
     with pytest.raises(Sealed):
@@ -112,32 +132,6 @@ def test_a_closed_ledger_takes_no_entry_and_is_not_opened_again(store: TestStore
     with pytest.raises(InvalidRequest):
         store.engine.unseal(NAME)
     assert found(store) == [b"abc"]
-
-
-def test_bytes_and_entries_do_not_mix(store: TestStore) -> None:
-    store.append("s", b"abc")
-    with pytest.raises(InvalidRequest, match=f"{NAME} is a ledger"):
-        store.engine.open_writer(NAME)
-    with pytest.raises(InvalidRequest, match="s is not a ledger"):
-        store.engine.open_ledger("s")
-    with pytest.raises(InvalidRequest, match="is a ledger: it takes entries"):
-        store.engine.open_ledger(NAME).append(b"abc")
-    with pytest.raises(InvalidRequest, match="s takes bytes"):
-        store.engine.open_writer("s").append_entries([b"abc"])
-
-
-def test_a_ledger_is_made_once_and_opened_only_then(store: TestStore) -> None:
-    with pytest.raises(AlreadyExists):
-        store.engine.create_ledger(NAME)
-    with pytest.raises(NotFound):
-        store.engine.open_ledger("topic/8")
-
-
-def test_entries_go_with_their_ledger(store: TestStore) -> None:
-    append(store, b"abc", b"d")
-    store.engine.delete("topic", recursive=True, cold_due_ms=0)
-    with store.metadata.read() as txn:
-        assert txn.count(ENTRIES.name) == 0
 
 
 def test_offload_makes_closed_ledgers_cold_and_leaves_open_ones(store: TestStore) -> None:

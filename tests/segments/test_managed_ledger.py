@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.stores import TestStore, open_test_store
+from tests.stores import TestStore
 from tierfs.clock import ManualClock
 from tierfs.config import WriteSettings
 from tierfs.errors import Closed, Conflict, Fenced, InvalidRequest, NoColdTier, NotFound, Sealed
@@ -22,19 +19,8 @@ from tierfs.segments.positions import Position
 from tierfs.types import ROOT_DIRECTORY
 
 BASE = {"chunk_bytes": "65536", "object_bytes": "65536"}
-TEN = {"ledger_entries": "10"}
+POLICY = BASE | {"ledger_entries": "10"}
 HOUR_S = 3600
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: ManualClock) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=BASE | TEN, clock=clock) as opened:
-        yield opened
 
 
 def set_policy(store: TestStore, **settings: str) -> None:
@@ -87,7 +73,12 @@ def test_bytes_and_age_close_a_ledger_too(store: TestStore, clock: ManualClock) 
     assert picture(store) == [(3, "closed"), (1, "closed"), (1, "open")]
 
 
-def test_the_open_ledger_goes_on_in_the_next_process(store: TestStore) -> None:
+def test_the_open_ledger_goes_on_in_the_next_process_and_opening_makes_nothing(store: TestStore) -> None:
+    opened(store).close()
+    with store.metadata.read() as txn:
+        assert directories.find(txn, "t") is None
+    with pytest.raises(InvalidRequest):
+        opened(store).add([])
     opened(store).add_entries([b"a"] * 4)
     store.reopen()
     managed = opened(store)
@@ -95,15 +86,6 @@ def test_the_open_ledger_goes_on_in_the_next_process(store: TestStore) -> None:
     managed.close()
     opened(store).add_entries([b"c"])
     assert picture(store) == [(10, "closed"), (2, "open")]
-
-
-def test_opening_makes_nothing(store: TestStore) -> None:
-    managed = opened(store)
-    managed.close()
-    with store.metadata.read() as txn:
-        assert directories.find(txn, "t") is None
-    with pytest.raises(InvalidRequest):
-        opened(store).add([])
 
 
 def test_a_roll_closes_the_open_ledger(store: TestStore) -> None:
@@ -165,6 +147,9 @@ def test_a_terminated_one_takes_nothing_for_good(store: TestStore) -> None:
     managed = opened(store)
     managed.add_entries([b"a"] * 13)
     assert managed.terminate() == Position(ids(store)[1], 2)
+    with store.metadata.read() as txn:
+        changes = [pb.Change.FromString(data) for _, data in journal.outbox(txn, 0)]
+    assert [change.directory.name for change in changes if change.directory.terminated] == ["t"]
     assert picture(store) == [(10, "closed"), (3, "closed")]
     with pytest.raises(Closed):
         managed.add([b"b"])
@@ -177,22 +162,12 @@ def test_a_terminated_one_takes_nothing_for_good(store: TestStore) -> None:
         store.engine.terminate_managed_ledger("nowhere")
 
 
-def test_the_journal_tells_of_a_termination(store: TestStore) -> None:
-    opened(store).add_entries([b"a"])
-    store.engine.close()
-    store.reopen()
-    store.engine.terminate_managed_ledger("t")
-    with store.metadata.read() as txn:
-        changes = [pb.Change.FromString(data) for _, data in journal.outbox(txn, 0)]
-    assert [change.directory.name for change in changes if change.directory.terminated] == ["t"]
-
-
 def test_a_ledger_that_the_holder_closed_or_trimmed_is_left_for_the_next(store: TestStore, clock: ManualClock) -> None:
     set_policy(store, seal_age=str(HOUR_S))
     managed = opened(store)
     managed.add_entries([b"a"])
     clock.advance(HOUR_S)
-    assert retention(store).seal() == 1
+    assert Retention(store.metadata, store.engine, grace_s=0).seal() == 1
     assert picture(store) == [(1, "closed")]
     managed.add_entries([b"b"])
     assert picture(store) == [(1, "closed"), (1, "open")]
@@ -203,10 +178,6 @@ def test_a_ledger_that_the_holder_closed_or_trimmed_is_left_for_the_next(store: 
     assert picture(store) == [(1, "open")]
 
 
-def retention(store: TestStore) -> Retention:
-    return Retention(store.metadata, store.engine, grace_s=0)
-
-
 def test_the_holder_closes_what_no_writer_will(store: TestStore) -> None:
     set_policy(store)
     managed = opened(store)
@@ -215,7 +186,7 @@ def test_the_holder_closes_what_no_writer_will(store: TestStore) -> None:
     other = open_engine(store)
     assert Retention(store.metadata, other, grace_s=0).seal() == 0  # its writer will
     managed.close()
-    assert retention(store).seal() == 1
+    assert Retention(store.metadata, store.engine, grace_s=0).seal() == 1
     assert picture(store) == [(12, "closed")]
     other.close()
 

@@ -6,12 +6,10 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.stores import TestStore, assert_layout, open_test_store
+from tests.stores import TestStore, assert_layout
 from tierfs.clock import ManualClock
 from tierfs.errors import Conflict, Fenced, NotFound, OffsetMismatch, Sealed
 from tierfs.metadata import changes as journal
@@ -22,17 +20,6 @@ from tierfs.types import ROOT_DIRECTORY, ByteRange, SegmentStatus
 
 POLICY = {"chunk_bytes": "4", "object_bytes": "8", "seal_bytes": "10"}
 DAY_S = 86_400
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: ManualClock) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=POLICY, clock=clock) as opened:
-        yield opened
 
 
 def members(store: TestStore, directory: str = "") -> dict[str, tuple[int, int, str]]:
@@ -49,25 +36,34 @@ def set_policy(store: TestStore, **settings: str) -> None:
         policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4", "object_bytes": "8", **settings})
 
 
-def test_a_stream_goes_on_in_successors_at_append_boundaries(store: TestStore) -> None:
-    writer = store.engine.open_writer("d/s")
-    ranges = [writer.append(b"abcdefg") for _ in range(5)]
-    assert ranges == [ByteRange(at, at + 7) for at in range(0, 35, 7)]  # offsets are the stream's
-    assert members(store) == {
-        "d/s": (0, 14, "SEALED_BY_POLICY"),
-        "d/s.14": (14, 28, "SEALED_BY_POLICY"),
-        "d/s.28": (28, 35, "OPEN"),
-    }
-    assert_layout(store, "d/s", local=[4, 4, 4, 2], cold=[])
-    assert store.segment("d/s").successor_id == store.segment("d/s.14").id
-    assert store.segment("d/s.28").predecessor_id == store.segment("d/s.14").id
-    assert store.read("d/s.28")[28:] == b"abcdefg"
+@pytest.mark.parametrize(
+    ("parts", "ends"),
+    [
+        ([9, 1], []),
+        ([10, 1], [10]),
+        ([11, 1], [11]),
+        ([9, 2, 1], [11]),
+        ([25, 1], [25]),
+        ([7] * 5, [14, 28]),
+    ],
+)
+def test_a_stream_goes_on_in_successors_at_append_boundaries(
+    store: TestStore, parts: list[int], ends: list[int]
+) -> None:
+    writer, at = store.engine.open_writer("d/s"), 0
+    for length in parts:
+        assert writer.append(b"abcdefghijklmnopqrstuvwxy"[:length]) == ByteRange(at, at + length)
+        at += length  # offsets are the stream's
+    starts = [0, *ends]
+    names = [f"d/s.{start}" if start else "d/s" for start in starts]
+    statuses = ["SEALED_BY_POLICY"] * len(ends) + ["OPEN"]
+    spans = zip(starts, [*ends, at], statuses, strict=True)
+    assert members(store) == dict(zip(names, spans, strict=True))
+    records = [store.segment(name) for name in names]
+    assert [one.successor_id for one in records] == [*(one.id for one in records[1:]), 0]
+    assert [one.predecessor_id for one in records] == [0, *(one.id for one in records[:-1])]
+    assert whole(store, "d/s") == b"".join(b"abcdefghijklmnopqrstuvwxy"[:length] for length in parts)
     store.engine.close_writer(writer)
-
-
-def test_one_long_append_is_not_torn(store: TestStore) -> None:
-    store.append("s", b"x" * 25, b"y")
-    assert members(store) == {"s": (0, 25, "SEALED_BY_POLICY"), "s.25": (25, 26, "OPEN")}
 
 
 def test_any_name_of_the_stream_appends_to_its_newest_segment(store: TestStore) -> None:
@@ -114,30 +110,27 @@ def test_a_segment_whose_successor_would_have_too_long_a_name_stays_open(store: 
     assert members(store) == {name: (0, 50, "OPEN")}
 
 
-def test_age_counts_from_the_first_byte(store: TestStore, clock: ManualClock) -> None:
-    set_policy(store, seal_age=str(DAY_S))
+def test_age_counts_from_the_first_byte_and_the_holder_ends_what_no_writer_does(
+    store: TestStore, clock: ManualClock
+) -> None:
+    set_policy(store, seal_age=str(DAY_S), seal_bytes="100")
+    store.append("empty")
     writer = store.engine.open_writer("s")
     clock.advance(3 * DAY_S)
     writer.append(b"a")
     clock.advance(DAY_S - 1)
     writer.append(b"b")
+    assert not store.engine.end_if_due(writer.segment_id)
     clock.advance(1)
     writer.append(b"c")
-    assert members(store) == {"s": (0, 2, "SEALED_BY_POLICY"), "s.2": (2, 3, "OPEN")}
-
-
-def test_without_a_writer_the_holder_ends_what_is_old_or_long(store: TestStore, clock: ManualClock) -> None:
-    set_policy(store, seal_age=str(DAY_S), seal_bytes="100")
-    store.append("s", b"abc")
-    store.append("empty")
-    segment_id, empty_id = store.segment("s").id, store.segment("empty").id
-    assert not store.engine.end_if_due(segment_id)
+    assert members(store) == {"empty": (0, 0, "OPEN"), "s": (0, 2, "SEALED_BY_POLICY"), "s.2": (2, 3, "OPEN")}
+    store.engine.close_writer(writer)
     clock.advance(DAY_S)
-    assert store.engine.end_if_due(segment_id)
-    assert not store.engine.end_if_due(segment_id)
-    assert not store.engine.end_if_due(empty_id)
-    assert members(store) == {"empty": (0, 0, "OPEN"), "s": (0, 3, "SEALED_BY_POLICY"), "s.3": (3, 3, "OPEN")}
-    assert store.files.root.joinpath(next(iter(store.files.names()))).stat().st_mode & 0o777 == 0o440
+    ids = {name: store.segment(name).id for name in members(store)}
+    assert [name for name in ids if store.engine.end_if_due(ids[name])] == ["s.2"]
+    assert not store.engine.end_if_due(ids["s.2"])
+    assert members(store)["s.3"] == (3, 3, "OPEN")
+    assert {store.files.length_and_mode(name)[1] & 0o777 for name in store.files.names()} == {0o440}
 
 
 def test_a_living_writer_follows_what_the_holder_sealed(store: TestStore, clock: ManualClock) -> None:
@@ -188,18 +181,13 @@ def test_neighbours_of_a_deleted_member_are_linked(store: TestStore) -> None:
     store.append("s", b"b")
     assert store.read("s.30")[30:] == b"ab"
     assert store.segment("s.20").predecessor_id == store.segment("s").id
+    writer = store.engine.open_writer("s")
     store.engine.delete("s.30", recursive=False, cold_due_ms=0)
+    with pytest.raises(NotFound):
+        writer.append(b"x")
     store.append("s", b"c")  # what was behind s.20 is gone: it is made anew
     assert members(store)["s.30"] == (30, 31, "OPEN")
     assert store.read("s.30")[30:] == b"c"
-
-
-def test_a_writer_whose_segments_were_deleted_is_told(store: TestStore) -> None:
-    writer = store.engine.open_writer("s")
-    writer.append(b"0123456789")
-    store.engine.delete("s", recursive=False, cold_due_ms=0)
-    with pytest.raises(NotFound):
-        writer.append(b"x")
 
 
 def test_threads_share_a_writer_over_many_successors(store: TestStore) -> None:
@@ -224,7 +212,10 @@ def test_threads_share_a_writer_over_many_successors(store: TestStore) -> None:
 
 def whole(store: TestStore, name: str) -> bytes:
     """All of a stream's bytes, each member from where it starts."""
-    found = sorted((start, one) for one, (start, _, _) in members(store).items() if one.split(".")[0] == name)
+    directory = name.rpartition("/")[0]
+    found = sorted(
+        (start, one) for one, (start, _, _) in members(store, directory).items() if one.split(".")[0] == name
+    )
     out = b""
     for start, one in found:
         assert start == len(out)

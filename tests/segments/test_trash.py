@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,8 +12,8 @@ import pytest
 from tests.fsck.looking import findings
 from tests.journal.replaying import check_every_step, check_store
 from tests.recovery.recovering import recovered
-from tests.stores import TestStore, open_test_store
-from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound
+from tests.stores import TestStore
+from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotDirectory, NotFound, TierfsError
 from tierfs.fsck.findings import Kind, Severity
 from tierfs.holder.status import StoreStatus, local_only, store_status
 from tierfs.metadata import directories, policies, untrusted
@@ -31,13 +31,12 @@ from tierfs.tiering.snapshot import Snapshots
 DAY_S = 86_400
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store") as opened:
-        yield opened
-        # A recovery of the bucket by a test takes it over, and a fenced writer leaves bytes that nothing names.
-        found = [one for one in findings(opened) if one.severity is not Severity.NOTE and one.kind is not Kind.JOURNAL]
-        assert found == []
+@pytest.fixture(autouse=True)
+def sound(store: TestStore) -> Iterator[None]:
+    yield
+    # A recovery of the bucket by a test takes it over, and a fenced writer leaves bytes that nothing names.
+    found = [one for one in findings(store) if one.severity is not Severity.NOTE and one.kind is not Kind.JOURNAL]
+    assert found == []
 
 
 def remove(store: TestStore, path: str, *, recursive: bool = False) -> Deletion:
@@ -64,25 +63,83 @@ def set_policy(store: TestStore, path: str, **settings: str) -> None:
         policies.change(txn, path, put_settings=settings)
 
 
-def test_a_removed_segment_comes_back_with_both_tiers(store: TestStore) -> None:
+def local(store: TestStore) -> None:
+    store.append("d/a", b"local")
+
+
+def cold(store: TestStore) -> None:
+    store.append("d/a", b"cold", seal=True)
+    store.offload()
+    store.evict()
+
+
+def both(store: TestStore) -> None:
     store.append("d/a", b"cold")
     store.offload()
     store.append("d/a", b"local")
-    files = set(store.files.names())
-    done = remove(store, "d/a")
-    assert (done.segments, done.bytes, done.uncovered_bytes) == (1, 9, 5)
+
+
+def packed(store: TestStore) -> None:
+    for name in "abcd":
+        store.append(f"d/{name}", name.encode() * 3, seal=True)
+    store.offload()
+    store.evict()
+    store.engine.delete("d/b", recursive=False, cold_due_ms=store.clock.now_ms())
+
+
+def reshaped(store: TestStore) -> None:
+    store.append("d/a", b"12345")
+    store.append("b", b"67890", seal=True)
+    store.offload()
+    store.engine.concat("d/a", "b")
+    store.engine.truncate("d/a", 3, cold_due_ms=store.clock.now_ms())
+
+
+def many(store: TestStore) -> None:
+    for number in range(30):
+        store.append(f"d/{number % 3}/{number}", b"x")
+    store.append("d/a", b"")
+    set_policy(store, "d/1", chunk_bytes="3")
+
+
+@pytest.mark.parametrize("path", ["d/a", "d"])
+@pytest.mark.parametrize("make", [local, cold, both, packed, reshaped, many])
+def test_a_removed_segment_comes_back_with_both_tiers(
+    store: TestStore, make: Callable[[TestStore], None], path: str
+) -> None:
+    make(store)
+    held = listed(store)
+    before = {name: (store.segment(name).start_offset, store.read(name)) for name in held}
+    uncovered = sum(store.segment(name).uncovered_bytes for name in gone_of(held, path))
+    files, commits = set(store.files.names()), store.metadata.last_transaction_id()
+    done = remove(store, path, recursive=path == "d")
+    assert store.metadata.last_transaction_id() == commits + 1
+    gone = gone_of(held, path)
+    assert (done.segments, done.uncovered_bytes) == (len(gone), uncovered)
+    assert done.bytes == sum(len(data) - start for start, data in (before[name] for name in gone))
     assert done.trash_due_ms == store.clock.now_ms() + DAY_S * 1000
     store.settle()
-    assert listed(store) == []
+    store.consolidate()
+    assert listed(store) == [name for name in held if name not in gone]
     with pytest.raises(NotFound):
         store.read("d/a")
-    assert in_trash(store) == ["d/a"]
+    assert in_trash(store) == [path]
     assert set(store.files.names()) == files
-    assert restore(store, "d/a") == "d/a"
+    commits = store.metadata.last_transaction_id()
+    assert restore(store, path) == path
+    assert store.metadata.last_transaction_id() == commits + 1
     assert in_trash(store) == []
-    assert store.read("d/a") == b"coldlocal"
+    assert {name: (store.segment(name).start_offset, store.read(name)) for name in listed(store)} == before
+    with store.metadata.read() as txn:
+        chunk_bytes = policies.effective(txn, directories.segment_by_name(txn, held[-1])).chunk_bytes
+    assert chunk_bytes == (3 if make is many and held[-1].startswith("d/1") else 4)
+    store.engine.unseal("d/a")
     store.append("d/a", b"!")
-    assert store.read("d/a") == b"coldlocal!"
+    assert store.read("d/a")[before["d/a"][0] :] == before["d/a"][1][before["d/a"][0] :] + b"!"
+
+
+def gone_of(names: list[str], path: str) -> list[str]:
+    return [name for name in names if name == path or name.startswith(f"{path}/")]
 
 
 def test_a_removal_ends_when_it_is_due_and_not_before(store: TestStore) -> None:
@@ -110,7 +167,6 @@ def test_a_removal_ends_when_it_is_due_and_not_before(store: TestStore) -> None:
 def test_the_trash_outlives_a_clock_that_jumps(store: TestStore, expected_warnings: list[str], clock_s: int) -> None:
     expected_warnings.append("the wall clock is not trusted")
     store.append("a", b"1")
-    store.offload()
     store.server_time_ms = store.clock.now_ms()
     remove(store, "a")
     store.clock.jump(clock_s)
@@ -142,59 +198,45 @@ def test_the_nearest_policy_at_the_removal_sets_the_time(store: TestStore, age: 
     assert in_trash(store) == {"0": ["d/b"], "1": ["d/e", "d/b"], "3600": ["d/b", "d/e"]}[age]
 
 
-def test_a_directory_goes_and_comes_back_in_one_commit_each(store: TestStore) -> None:
-    for number in range(30):
-        store.append(f"d/{number % 3}/{number}", b"x")
-    set_policy(store, "d/1", chunk_bytes="3")
-    before = store.metadata.last_transaction_id()
-    remove(store, "d", recursive=True)
-    assert store.metadata.last_transaction_id() - before == 1
-    assert listed(store) == []
-    restore(store, "d")
-    assert store.metadata.last_transaction_id() - before == 2
-    assert len(listed(store)) == 30
-    with store.metadata.read() as txn:
-        assert policies.effective(txn, directories.segment_by_name(txn, "d/1/1")).chunk_bytes == 3
-
-
 def test_a_taken_name_needs_another_one_and_of_several_removals_the_newest_comes_first(store: TestStore) -> None:
     for data in (b"1", b"2"):
-        store.append("a", data)
-        remove(store, "a")
+        store.append("d/a", data)
+        remove(store, "d/a")
         store.clock.advance(1)
-    store.append("a", b"3")
+    store.append("d/a", b"3", seal=True)
+    store.offload()
+    store.evict()
     with pytest.raises(AlreadyExists) as refused:
-        restore(store, "a")
+        restore(store, "d/a")
     assert "--as" in str(refused.value.remedy)
     with store.metadata.read() as txn:
         oldest = min(each.id for each in trash.removed(txn))
     with pytest.raises(NotFound):
-        restore(store, "a", removal_id=oldest + 100)
-    assert restore(store, "a", to="x/new") == "x/new"
-    assert store.read("x/new") == b"2"
-    assert restore(store, "a", to="old", removal_id=oldest) == "old"
-    assert store.read("old") == b"1"
-    assert store.read("a") == b"3"
+        restore(store, "d/a", removal_id=oldest + 100)
+    assert restore(store, "d/a", to="x/new") == "x/new"
+    assert restore(store, "d/a", to="old", removal_id=oldest) == "old"
+    assert [store.read(name) for name in ("old", "x/new", "d/a")] == [b"1", b"2", b"3"]
 
 
-def test_what_lay_below_a_removed_directory_is_not_restored_alone(store: TestStore) -> None:
-    store.append("d/e/a", b"1")
+@pytest.mark.parametrize(
+    ("path", "to", "error"),
+    [
+        ("d/e/a", "", InvalidRequest),
+        ("dd", "", NotFound),
+        ("b", ".tierfs-trash-000000000000001-1", InvalidRequest),
+        ("b", ".tierfs-removed-1", InvalidRequest),
+        ("b", "f/a/below", NotDirectory),
+    ],
+)
+def test_what_cannot_be_restored_stays(store: TestStore, path: str, to: str, error: type[TierfsError]) -> None:
+    for name in ("d/e/a", "b", "f/a"):
+        store.append(name, b"1")
     remove(store, "d", recursive=True)
-    with pytest.raises(InvalidRequest) as refused:
-        restore(store, "d/e/a")
-    assert refused.value.remedy == "tierfs restore d"
-    with pytest.raises(NotFound):
-        restore(store, "dd")
-
-
-@pytest.mark.parametrize("to", [".tierfs-trash-000000000000001-1", ".tierfs-removed-1", "d/e/a/below"])
-def test_a_hidden_or_impossible_new_name_is_refused(store: TestStore, to: str) -> None:
-    store.append("d/e/a", b"1")
-    store.append("b", b"1")
     remove(store, "b")
-    with pytest.raises(InvalidRequest):
-        restore(store, "b", to=to)
-    assert in_trash(store) == ["b"]
+    with pytest.raises(error) as refused:
+        restore(store, path, to=to)
+    assert refused.value.remedy == ("tierfs restore d" if path == "d/e/a" else refused.value.remedy)
+    assert sorted(in_trash(store)) == ["b", "d"]
 
 
 def test_a_longer_name_of_a_directory_keeps_every_name_below_it_possible(store: TestStore) -> None:
@@ -233,17 +275,6 @@ def test_a_live_writer_elsewhere_keeps_all_of_it(store: TestStore) -> None:
     finally:
         other.close()
     assert listed(store) == ["d/a"]
-
-
-def test_a_name_made_anew_lives_beside_its_removal(store: TestStore) -> None:
-    store.append("d/a", b"old", seal=True)
-    remove(store, "d", recursive=True)
-    store.append("d/a", b"new")
-    store.offload()
-    store.evict()
-    assert store.read("d/a") == b"new"
-    assert restore(store, "d", to="back") == "back"
-    assert (store.read("back/a"), store.read("d/a")) == (b"old", b"new")
 
 
 def test_what_is_in_the_trash_is_not_offloaded_nor_sealed_nor_expired(store: TestStore) -> None:
@@ -308,31 +339,6 @@ def test_status_counts_the_trash_apart(store: TestStore) -> None:
     restore(store, "d")
     assert status(store).trash.removals == 0
     assert status(store).not_offloaded_bytes == 5
-
-
-def test_a_pack_keeps_the_bytes_of_a_removed_segment(store: TestStore) -> None:
-    for name in "abcd":
-        store.append(f"d/{name}", name.encode() * 3, seal=True)
-    store.offload()
-    store.evict()
-    remove(store, "d/a")
-    store.engine.delete("d/b", recursive=False, cold_due_ms=store.clock.now_ms())
-    store.settle()
-    store.consolidate()
-    restore(store, "d/a")
-    assert store.read("d/a") == b"aaa"
-
-
-def test_concatenated_and_truncated_bytes_come_back(store: TestStore) -> None:
-    store.append("a", b"12345")
-    store.append("b", b"67890", seal=True)
-    store.offload()
-    store.engine.concat("a", "b")
-    store.engine.truncate("a", 3, cold_due_ms=store.clock.now_ms())
-    remove(store, "a")
-    store.settle()
-    restore(store, "a")
-    assert store.read("a")[3:] == b"4567890"
 
 
 def test_a_trimmed_ledger_comes_back_with_its_entries(store: TestStore) -> None:
@@ -448,8 +454,9 @@ def test_a_crash_at_any_commit_leaves_a_removal_whole(
         assert [txn.count(table.name) for table in (SEGMENTS, DIRECTORIES, DIRENTS, CHUNKS)] == [0, 1, 0, 0]
 
 
+@pytest.mark.parametrize("checkpoint", [False, True])
 def test_every_step_of_the_journal_is_a_sound_store_and_the_trash_can_be_recovered(
-    store: TestStore, tmp_path: Path
+    store: TestStore, tmp_path: Path, checkpoint: bool
 ) -> None:
     for name in ("a", "d/b", "d/e/c", "f"):
         store.append(name, name.encode(), seal=True)
@@ -462,27 +469,19 @@ def test_every_step_of_the_journal_is_a_sound_store_and_the_trash_can_be_recover
     store.append("a", b"new")
     store.offload("a")
     store.settle()
-    check_every_step(store, tmp_path / "copy")
+    if checkpoint:
+        with store.holding() as work:
+            work.tools.checkpointer.checkpoint()
+    else:
+        check_every_step(store, tmp_path / "copy")
     with recovered(tmp_path / "recovered", store.cold) as found:
+        assert bool(found.checkpoint_slot) is checkpoint
         assert sorted(in_trash(found.store)) == ["a", "d"]
         assert restore(found.store, "a", to="old") == "old"
         restore(found.store, "d")
         contents = {name: found.store.read(name) for name in listed(found.store)}
         assert contents == {"a": b"new", "old": b"a", "d/b": b"d/b", "d/e/c": b"d/e/c", "d/local": b"", "g": b"f"}
         assert findings(found.store) == []
-
-
-def test_a_checkpoint_holds_the_trash(store: TestStore, tmp_path: Path) -> None:
-    store.append("d/b", b"1", seal=True)
-    store.offload()
-    remove(store, "d", recursive=True)
-    with store.holding() as work:
-        work.publish()
-        work.tools.checkpointer.checkpoint()
-    with recovered(tmp_path / "recovered", store.cold) as found:
-        assert found.checkpoint_slot
-        restore(found.store, "d")
-        assert found.store.read("d/b") == b"1"
 
 
 @pytest.mark.parametrize("wrong", ["due_ms", "path", "name", "bytes"])

@@ -26,16 +26,18 @@ AN_HOUR_S = 3600
 A_DAY_S = 24 * AN_HOUR_S
 
 
+@pytest.fixture(autouse=True)
+def sound(store: TestStore) -> Iterator[None]:
+    yield
+    assert (findings(store), cold_findings(store)) == ([], [])
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store") as opened:
-        opened.cold._clock = opened.clock  # type: ignore[attr-defined]
-        yield opened
-        assert (findings(opened), cold_findings(opened)) == ([], [])
+def driver(store: TestStore) -> Driver:
+    return Driver(store)
 
 
-def test_all_segments_of_a_batch_appear_at_once(store: TestStore) -> None:
-    driver = Driver(store)
+def test_all_segments_of_a_batch_appear_at_once(store: TestStore, driver: Driver) -> None:
     plan = driver.begin()
     uploaded = driver.upload(plan, {"out/a": b"0123456789abcdefghij", "out/k=1/b": b"xyz", "out/empty": b""})
     assert contents(store) == {}
@@ -50,9 +52,12 @@ def test_all_segments_of_a_batch_appear_at_once(store: TestStore) -> None:
         assert all(row.references == 1 and row.crc32c is not None for _, row in txn.scan(OBJECTS))
 
 
-def test_a_repeated_version_changes_nothing_and_its_objects_go(store: TestStore) -> None:
-    driver = Driver(store)
-    driver.write({"out/a": b"first"})
+def test_a_repeated_version_changes_nothing_and_its_objects_go(store: TestStore, driver: Driver) -> None:
+    plan = driver.begin()
+    uploaded = driver.upload(plan, {"out/a": b"first"})
+    driver.commit(plan, uploaded)
+    assert driver.commit(plan, uploaded).repeated, "an answer that was lost is asked for again"
+    assert driver.jobs.abort(plan.job) == 0, "an abort after the commit must not take what was committed"
     before = uploads(store)
     assert driver.write({"out/b": b"again"}).repeated
     assert contents(store) == {"out/a": b"first"}
@@ -62,9 +67,8 @@ def test_a_repeated_version_changes_nothing_and_its_objects_go(store: TestStore)
     assert contents(store) == {"out/a": b"first", "out/b": b"next"}
 
 
-def test_the_last_version_is_repeated_by_its_own_query_alone(store: TestStore) -> None:
+def test_the_last_version_is_repeated_by_its_own_query_alone(store: TestStore, driver: Driver) -> None:
     """A new checkpoint counts from 0 too: its first batch would pass for a repeat, and be lost."""
-    driver = Driver(store)
 
     def write(query: str) -> bool:
         plan = driver.begin()
@@ -78,19 +82,7 @@ def test_the_last_version_is_repeated_by_its_own_query_alone(store: TestStore) -
     assert write(""), "a write that is no stream"
 
 
-def test_an_answer_that_was_lost_is_asked_for_again(store: TestStore) -> None:
-    driver = Driver(store)
-    plan = driver.begin()
-    uploaded = driver.upload(plan, {"out/a": b"first"})
-    driver.commit(plan, uploaded)
-    assert driver.commit(plan, uploaded).repeated
-    assert driver.jobs.abort(plan.job) == 0, "an abort after the commit must not take what was committed"
-    store.settle()
-    assert contents(store) == {"out/a": b"first"}
-
-
-def test_objects_of_attempts_that_lost_become_garbage(store: TestStore) -> None:
-    driver = Driver(store)
+def test_objects_of_attempts_that_lost_become_garbage(store: TestStore, driver: Driver) -> None:
     plan = driver.begin()
     lost = upload(store, plan, 0, "out/a", b"slow")
     uploaded = [upload(store, plan, 0, "out/a", b"fast")]
@@ -101,8 +93,7 @@ def test_objects_of_attempts_that_lost_become_garbage(store: TestStore) -> None:
     assert len(uploads(store)) == 2, "the object and the manifest"
 
 
-def test_an_aborted_job_leaves_nothing_and_cannot_be_committed(store: TestStore) -> None:
-    driver = Driver(store)
+def test_an_aborted_job_leaves_nothing_and_cannot_be_committed(store: TestStore, driver: Driver) -> None:
     plan = driver.begin()
     uploaded = driver.upload(plan, {"out/a": b"first", "out/b": b"second-longer"})
     assert driver.jobs.abort(plan.job) == 3
@@ -116,8 +107,7 @@ def test_an_aborted_job_leaves_nothing_and_cannot_be_committed(store: TestStore)
     assert (contents(store), committed(store)) == ({}, [])
 
 
-def test_a_name_that_is_taken_commits_nothing(store: TestStore) -> None:
-    driver = Driver(store)
+def test_a_name_that_is_taken_commits_nothing(store: TestStore, driver: Driver) -> None:
     store.append("out/b", b"here")
     plan = driver.begin()
     uploaded = driver.upload(plan, {"out/a": b"1", "out/b": b"2"})
@@ -128,8 +118,7 @@ def test_a_name_that_is_taken_commits_nothing(store: TestStore) -> None:
     assert driver.commit(plan, uploaded).segments == 2, "the same call succeeds later"
 
 
-def test_names_of_a_batch_are_checked(store: TestStore) -> None:
-    driver = Driver(store)
+def test_names_of_a_batch_are_checked(store: TestStore, driver: Driver) -> None:
     store.append("out/file", b"here")
     for names, error in (
         (["out/a", "out/a"], InvalidRequest),
@@ -156,8 +145,7 @@ def test_a_directory_that_is_read_from_the_disk_only_takes_no_write(store: TestS
         assert txn.count(INTENTS.name) == 0
 
 
-def test_an_object_that_is_missing_or_short_commits_nothing(store: TestStore) -> None:
-    driver = Driver(store)
+def test_an_object_that_is_missing_or_short_commits_nothing(store: TestStore, driver: Driver) -> None:
     plan = driver.begin()
     uploaded = driver.upload(plan, {"out/a": b"first", "out/b": b"second"})
     name = uploaded[1].objects[0].name
@@ -171,51 +159,41 @@ def test_an_object_that_is_missing_or_short_commits_nothing(store: TestStore) ->
     driver.jobs.abort(plan.job)
 
 
-def test_unsealed_segments_of_a_batch_take_appends(store: TestStore) -> None:
-    driver = Driver(store)
-    plan = driver.begin()
-    driver.commit(plan, driver.upload(plan, {"out/a": b"0123456789"}), seal=False)
-    store.append("out/a", b"more")
-    assert contents(store) == {"out/a": b"0123456789more"}
-    assert_layout(store, "out/a", local=[4], cold=[8, 2])
-
-
-def test_segments_of_a_batch_are_truncated_offloaded_and_evicted_like_others(store: TestStore) -> None:
-    driver = Driver(store)
+def test_unsealed_segments_of_a_batch_are_like_others(store: TestStore, driver: Driver) -> None:
     plan = driver.begin()
     driver.commit(plan, driver.upload(plan, {"out/a": b"0123456789abcdefghij"}), seal=False)
+    store.append("out/a", b"more")
+    assert contents(store) == {"out/a": b"0123456789abcdefghijmore"}
+    assert_layout(store, "out/a", local=[4], cold=[8, 8, 4])
     store.engine.truncate("out/a", 9, cold_due_ms=0)
-    store.append("out/a", b"KLMNOP")
     store.offload()
     store.evict(force=True)
-    assert store.read("out/a")[9:] == b"9abcdefghijKLMNOP"
+    assert store.read("out/a")[9:] == b"9abcdefghijmore"
     assert store.segment("out/a").local.count == 0
     store.settle()
     assert len(uploads(store)) == 3, "the first object went with the head"
 
 
 def test_a_multipart_upload_of_a_living_job_is_left_alone(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "store", cold=UploadingStorage()) as store:
+    with open_test_store(tmp_path / "uploading", cold=UploadingStorage()) as store:
         assert isinstance(store.cold, UploadingStorage)
-        driver = Driver(store)
-        plan, dead = driver.begin(), f"uploads/{'f' * 32}/"
+        plan, dead = Driver(store).begin(), f"uploads/{'f' * 32}/"
         for number, where in enumerate((plan.prefix, dead)):
             store.cold.pending.append(PendingUpload(f"{where}0", f"id{number}", store.clock.now_ms()))
-        store.clock.advance(AN_HOUR_S)  # type: ignore[attr-defined]
+        store.clock.advance(AN_HOUR_S)
         assert [one.name for one in store.cold_work().dead_uploads(grace_s=AN_HOUR_S)] == [f"{dead}0"]
-        store.clock.advance(A_DAY_S)  # type: ignore[attr-defined]
+        store.clock.advance(A_DAY_S)
         found = [one.name for one in store.cold_work().dead_uploads(grace_s=AN_HOUR_S)]
         assert found == [plan.prefix, f"{plan.prefix}0", f"{dead}0"]
 
 
-def test_a_segment_of_a_batch_is_deleted_with_its_objects(store: TestStore) -> None:
-    driver = Driver(store)
+def test_a_segment_of_a_batch_is_deleted_with_its_objects(store: TestStore, driver: Driver) -> None:
     driver.write({"out/a": b"0123456789", "out/b": b"kept"})
     store.engine.delete("out/a", recursive=False, cold_due_ms=0)
     store.settle()
     assert contents(store) == {"out/b": b"kept"}
     assert {name[:8] for name in uploads(store)} == {"00000001", "manifest"}
-    store.clock.advance(AN_HOUR_S)  # type: ignore[attr-defined]
+    store.clock.advance(AN_HOUR_S)
     store.cold_work().collect_all(grace_s=AN_HOUR_S)
     assert len(uploads(store)) == 2, "gc leaves what is in use, and the manifest beside it"
     store.engine.delete("out/b", recursive=False, cold_due_ms=0)
@@ -224,24 +202,20 @@ def test_a_segment_of_a_batch_is_deleted_with_its_objects(store: TestStore) -> N
     assert uploads(store) == set()
 
 
-@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
-def test_an_upload_that_fails_leaves_nothing(tmp_path: Path, when: When) -> None:
-    cold = ScriptedStorage()
-    cold.fail("put", Unavailable("no answer"), on=2, when=when)
-    with open_test_store(tmp_path / "store", cold=cold) as store:
-        plan = Driver(store).begin()
-        with SegmentUpload(store.cold, plan, 0, "out/a") as segment, pytest.raises(Unavailable):
-            segment.write(b"0123456789abcdefghij")
-        assert uploads(store) == set()
-
-
-def test_a_task_that_fails_leaves_nothing(store: TestStore) -> None:
-    plan = Driver(store).begin()
-    with suppress(ZeroDivisionError), SegmentUpload(store.cold, plan, 0, "out/a") as segment:
+@pytest.mark.parametrize("fails", [When.BEFORE, When.AFTER, None], ids=["before", "after", "in the task"])
+def test_an_upload_that_fails_leaves_nothing(
+    store: TestStore, storage: ScriptedStorage, driver: Driver, fails: When | None
+) -> None:
+    plan = driver.begin()
+    if fails:
+        storage.fail("put", Unavailable("no answer"), on=2, when=fails)
+    with suppress(Unavailable, ZeroDivisionError), SegmentUpload(store.cold, plan, 0, "out/a") as segment:
         segment.write(b"0123456789")
         assert len(uploads(store)) == 1
+        segment.write(b"abcdefghij" * (fails is not None))
         raise ZeroDivisionError
     assert uploads(store) == set()
+    driver.jobs.abort(plan.job)
 
 
 def test_an_upload_holds_one_object_in_memory(store: TestStore) -> None:
@@ -253,24 +227,22 @@ def test_an_upload_holds_one_object_in_memory(store: TestStore) -> None:
         assert segment.length == 50
 
 
-def test_a_new_holder_and_gc_leave_a_living_job_alone(store: TestStore) -> None:
-    driver = Driver(store)
+def test_a_new_holder_and_gc_leave_a_living_job_alone(store: TestStore, driver: Driver) -> None:
     plan = driver.begin()
     uploaded = driver.upload(plan, {"out/a": b"first"})
     store.cold_work().resolve_crashed()
-    store.clock.advance(A_DAY_S - 1)  # type: ignore[attr-defined]
+    store.clock.advance(A_DAY_S - 1)
     uploaded.append(upload(store, plan, 1, "out/b", b"second"))
-    store.clock.advance(A_DAY_S - 1)  # type: ignore[attr-defined]
+    store.clock.advance(A_DAY_S - 1)
     store.cold_work().collect_all(grace_s=0)
     driver.commit(plan, uploaded)
     assert contents(store) == {"out/a": b"first", "out/b": b"second"}
 
 
-def test_gc_ends_the_job_of_a_driver_that_died(store: TestStore) -> None:
-    driver = Driver(store)
+def test_gc_ends_the_job_of_a_driver_that_died(store: TestStore, driver: Driver) -> None:
     silent, plan = driver.begin(), driver.begin()
     uploaded = driver.upload(plan, {"out/a": b"first"})
-    store.clock.advance(A_DAY_S)  # type: ignore[attr-defined]
+    store.clock.advance(A_DAY_S)
     found = {one.name for one in store.cold_work().dead_uploads(grace_s=AN_HOUR_S)}
     assert found == {silent.prefix, plan.prefix, uploaded[0].objects[0].name}
     store.cold_work().collect_all(grace_s=AN_HOUR_S)
@@ -281,11 +253,10 @@ def test_gc_ends_the_job_of_a_driver_that_died(store: TestStore) -> None:
         driver.commit(plan, uploaded)
 
 
-def test_gc_does_not_end_a_job_that_is_committed_meanwhile(store: TestStore) -> None:
-    driver = Driver(store)
+def test_gc_does_not_end_a_job_that_is_committed_meanwhile(store: TestStore, driver: Driver) -> None:
     plan = driver.begin()
     uploaded = driver.upload(plan, {"out/a": b"first"})
-    store.clock.advance(A_DAY_S)  # type: ignore[attr-defined]
+    store.clock.advance(A_DAY_S)
     dead = store.cold_work().dead_uploads(grace_s=AN_HOUR_S)
     driver.commit(plan, uploaded)
     store.cold_work()._dead_uploads().abort(dead)
@@ -293,16 +264,15 @@ def test_gc_does_not_end_a_job_that_is_committed_meanwhile(store: TestStore) -> 
     assert contents(store) == {"out/a": b"first"}
 
 
-def test_fsck_knows_what_lies_below_uploads(store: TestStore) -> None:
-    driver = Driver(store)
+def test_fsck_knows_what_lies_below_uploads(store: TestStore, driver: Driver) -> None:
     driver.write({"out/a": b"0123456789"})
     running = driver.begin()
     driver.upload(running, {"out/b": b"not committed yet"})
-    store.clock.advance(2 * AN_HOUR_S)  # type: ignore[attr-defined]
+    store.clock.advance(2 * AN_HOUR_S)
     assert (findings(store), cold_findings(store)) == ([], [])
     name = f"uploads/{'f' * 32}/{0:08d}-{'a' * 32}-{0:020d}-{9:020d}-e1-c00000000"
     store.cold.put(name, BufferSource(b"of nobody"))
-    store.clock.advance(2 * AN_HOUR_S)  # type: ignore[attr-defined]
+    store.clock.advance(2 * AN_HOUR_S)
     assert [(one.kind, one.message) for one in cold_findings(store)] == [
         (Kind.OBJECT_ORPHANS, "1 object of 9 bytes, named by nothing")
     ]
@@ -313,21 +283,19 @@ def test_fsck_knows_what_lies_below_uploads(store: TestStore) -> None:
     store.engine.delete("out/a", recursive=False, cold_due_ms=0)
 
 
-def test_what_a_late_attempt_uploads_is_collected(store: TestStore) -> None:
-    driver = Driver(store)
+def test_what_a_late_attempt_uploads_is_collected(store: TestStore, driver: Driver) -> None:
     plan = driver.begin()
     driver.commit(plan, driver.upload(plan, {"out/a": b"first"}))
     store.settle()
     late = upload(store, plan, 0, "out/a", b"late")
-    store.clock.advance(AN_HOUR_S)  # type: ignore[attr-defined]
+    store.clock.advance(AN_HOUR_S)
     store.cold_work().collect_all(grace_s=AN_HOUR_S)
     assert late.objects[0].name.split("/")[2] not in uploads(store)
     assert contents(store) == {"out/a": b"first"}
 
 
-def test_a_manifest_and_its_marker_go_with_the_last_object_of_their_job(store: TestStore) -> None:
+def test_a_manifest_and_its_marker_go_with_the_last_object_of_their_job(store: TestStore, driver: Driver) -> None:
     """The marker of an application's last commit stays, as it tells the versions of all."""
-    driver = Driver(store)
     for version in (1, 2, 3):
         driver.write({f"out/{version}a": b"0123456789", f"out/{version}b": b"xyz"}, version)
     store.settle()
@@ -340,7 +308,7 @@ def test_a_manifest_and_its_marker_go_with_the_last_object_of_their_job(store: T
     driver.write({"out/4": b"4"}, 4)
     store.settle()
     assert marked(store) == [1, 3, 4]
-    store.clock.advance(A_DAY_S)  # type: ignore[attr-defined]
+    store.clock.advance(A_DAY_S)
     store.settle()
     assert marked(store) == [1, 4]
     store.collect()
@@ -356,8 +324,7 @@ def test_versions_without_objects_leave_one_marker(store: TestStore) -> None:
     assert Driver(store).write({"out/a": b"1"}, 7).repeated
 
 
-def test_a_write_without_an_application_leaves_nothing_behind_its_data(store: TestStore) -> None:
-    driver = Driver(store)
+def test_a_write_without_an_application_leaves_nothing_behind_its_data(store: TestStore, driver: Driver) -> None:
     plan = driver.begin()
     uploaded = driver.upload(plan, {"out/a": b"0123456789"})
     driver.jobs.commit(plan.job, f"job {plan.job}", 0, uploaded, seal=True)
@@ -369,19 +336,19 @@ def test_a_write_without_an_application_leaves_nothing_behind_its_data(store: Te
     assert (marked(store), uploads(store)) == ([], set())
 
 
-def test_a_bucket_that_cannot_be_listed_keeps_the_last_object_in_the_queue(tmp_path: Path) -> None:
+def test_a_bucket_that_cannot_be_listed_keeps_the_last_object_in_the_queue(
+    store: TestStore, storage: ScriptedStorage, driver: Driver
+) -> None:
     """Else nothing would lead to the manifest any more."""
-    cold = ScriptedStorage()
-    with open_test_store(tmp_path / "store", cold=cold) as store:
-        Driver(store).write({"out/a": b"01234"})
-        Driver(store).write({"out/b": b"01234"}, 2)
-        store.settle()
-        store.engine.delete("out/a", recursive=False, cold_due_ms=0)
-        with store.holding() as work:
-            work.publish()
-            cold.fail("list", Unavailable("no answer"), of="uploads/")
-            assert work.collect().failed == 1
-        store.clock.advance(AN_HOUR_S)  # type: ignore[attr-defined]
-        store.settle()
-        store.settle()
-        assert (marked(store), len(uploads(store))) == ([2], 2)
+    driver.write({"out/a": b"01234"})
+    driver.write({"out/b": b"01234"}, 2)
+    store.settle()
+    store.engine.delete("out/a", recursive=False, cold_due_ms=0)
+    with store.holding() as work:
+        work.publish()
+        storage.fail("list", Unavailable("no answer"), of="uploads/")
+        assert work.collect().failed == 1
+    store.clock.advance(AN_HOUR_S)
+    store.settle()
+    store.settle()
+    assert (marked(store), len(uploads(store))) == ([2], 2)

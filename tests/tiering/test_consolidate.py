@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,26 +13,32 @@ from tests.tiering.cold_pieces import BLOCK, GRACE_S, POLICY, actions, assert_gr
 from tierfs.checksum import block_crcs
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.config import OffloadSettings
-from tierfs.metadata import chains, changes, checksums, directories, tables
+from tierfs.errors import Fenced
+from tierfs.metadata import chain, chains, changes, checksums, directories, tables
 from tierfs.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.tiering import consolidate_command
 from tierfs.types import ChunkState, ObjectId, Tier
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=POLICY) as opened:
-        yield opened
-
-
-def test_small_neighbours_become_one_object(store: TestStore) -> None:
+@pytest.mark.parametrize("copied", [False, True], ids=["ours", "a copied tier"])
+@pytest.mark.parametrize("start", [0, 1, 50_000, BLOCK, 299_999])
+def test_small_neighbours_become_one_object(store: TestStore, start: int, copied: bool) -> None:
+    """Without the bytes before the segment's start. A block that is cut is read from the old object, by its etag."""
     data = cold_pieces(store, 300_000, 2, BLOCK, 500_001)
-    report = store.consolidate()
-    assert (report.segments, report.objects_before, report.objects_after, report.bytes) == (1, 4, 1, len(data))
-    assert_layout(store, "s", local=[], cold=[len(data)])
-    assert store.read("s", Tier.COLD) == data
+    cut_head(store, "s", start)
+    if copied:
+        copy_tier(store.cold)
+    report = store.cold_work().consolidate("", dry_run=True, report=quiet)
+    assert_layout(store, "s", local=[], cold=[300_000, 2, BLOCK, 500_001])
+    for told in (report, store.consolidate()):
+        assert (told.segments, told.objects_before, told.objects_after) == (1, 4, 1)
+        assert told.bytes == len(data) - start
+    assert_layout(store, "s", local=[], cold=[len(data) - start])
+    assert store.read("s", Tier.COLD)[start:] == data[start:]
     assert_grids(store, "s", data)
+    report = store.consolidate()
+    assert (report.objects_before, report.objects_after, report.merged_chunks, report.journal_entries) == (0, 0, 0, 0)
 
 
 def test_a_long_chain_is_planned_in_windows(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,23 +51,6 @@ def test_a_long_chain_is_planned_in_windows(store: TestStore, monkeypatch: pytes
     store.consolidate()
     assert_layout(store, "s", local=[], cold=[len(data)])
     assert store.read("s", Tier.COLD) == data
-
-
-def test_it_is_repeated_with_nothing_to_do(store: TestStore) -> None:
-    cold_pieces(store, 100, 100, 100)
-    store.consolidate()
-    report = store.consolidate()
-    assert (report.objects_before, report.objects_after, report.merged_chunks, report.journal_entries) == (0, 0, 0, 0)
-
-
-def test_objects_of_a_copied_tier_are_consolidated(store: TestStore) -> None:
-    """Within a block as well: such a block is read from the old object, under the etag that it has now."""
-    data = cold_pieces(store, 300_000, 2, BLOCK, 500_001)
-    cut_head(store, "s", 1000)
-    copy_tier(store.cold)
-    report = store.consolidate()
-    assert (report.objects_before, report.objects_after) == (4, 1)
-    assert store.read("s", Tier.COLD)[1000:] == data[1000:]
 
 
 def test_a_thousand_tiny_objects_become_one(store: TestStore) -> None:
@@ -127,16 +115,6 @@ def test_copying_does_not_make_bytes_new(store: TestStore) -> None:
     store.clock.advance(500)
     store.consolidate()
     assert store.layout("s").cold[0].object.created_ms == made_ms
-
-
-@pytest.mark.parametrize("start", [1, 50_000, BLOCK, 299_999])
-def test_bytes_before_the_start_offset_are_left_behind(store: TestStore, start: int) -> None:
-    data = cold_pieces(store, 300_000, 200_000)
-    cut_head(store, "s", start)
-    store.consolidate()
-    assert_layout(store, "s", local=[], cold=[500_000 - start])
-    assert store.read("s", Tier.COLD)[start:] == data[start:]
-    assert_grids(store, "s", data)
 
 
 def test_a_mostly_dead_object_is_copied_without_its_head(tmp_path: Path) -> None:
@@ -232,8 +210,6 @@ def test_a_lost_extent_is_never_inside_a_run(store: TestStore) -> None:
         segment = chains.remove(txn, segment, Tier.COLD, [lost], due_ms=txn.now_ms, after_sequence=0)
         txn.put(SEGMENTS, tables.u64(segment.id), segment)
         extent = replace(lost, object_id=ObjectId(0), state=ChunkState.LOST)
-        from tierfs.metadata import chain
-
         previous = chains.chunk_at(txn, segment.id, Tier.COLD, lost.start_offset - 1)
         following = next(chains.chunks(txn, segment.id, Tier.COLD, lost.end_offset))
         edit = chain.insert(segment.cold, extent, previous=previous, following=following)
@@ -264,16 +240,7 @@ def test_the_journal_names_the_new_chunk_in_one_change(store: TestStore) -> None
         assert {row.after_sequence for _, row in txn.scan(GARBAGE) if row.due_ms > store.clock.now_ms()} == {first}
 
 
-def test_a_dry_run_says_what_would_be_done(store: TestStore) -> None:
-    cold_pieces(store, 100, 200)
-    report = store.cold_work().consolidate("", dry_run=True, report=quiet)
-    assert (report.objects_before, report.objects_after, report.bytes) == (2, 1, 300)
-    assert_layout(store, "s", local=[], cold=[100, 200])
-
-
 def test_a_second_store_owner_stops_it(store: TestStore) -> None:
-    from tierfs.errors import Fenced
-
     cold_pieces(store, 100, 200)
     (action,) = actions(store)
     with store.metadata.write() as txn:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from uuid import UUID
 
 import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.ledgers import ROOMY, ledger_names, new_ledger, record, written
-from tests.stores import TestStore, open_test_store, quiet
-from tierfs.chunkstore.memory import MemoryStorage
+from tests.stores import TestStore, quiet
 from tierfs.errors import Conflict, DataLoss, Fenced, InvalidRequest, NotFound, Unavailable
 from tierfs.metadata import entries
 from tierfs.metadata.ledger_and_batch_records import OffloadProgress
@@ -28,15 +26,7 @@ from tierfs.types import Tier
 TEN = [b"entry %d" % number for number in range(10)]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=ROOMY, cold=ScriptedStorage(MemoryStorage())) as opened:
-        yield opened
-
-
-def flaky(store: TestStore) -> ScriptedStorage:
-    assert isinstance(store.cold, ScriptedStorage)
-    return store.cold
+POLICY = ROOMY
 
 
 def topic(store: TestStore, closed: int, last: int | None = None) -> list[str]:
@@ -73,44 +63,45 @@ def test_ledgers_before_the_position_become_cold_and_the_first_other_one_is_told
     assert (context.timestamp_ms, context.local_deleted) == (store.clock.now_ms(), False)
 
 
-def test_without_a_position_every_closed_ledger_becomes_cold(store: TestStore) -> None:
-    names = topic(store, 3)
-    assert prefix(store).first_unoffloaded == f"{number(names[2])}:10"
-    assert offloaded(store, names) == [True, True, True]
-
-
-def test_the_same_position_twice_does_nothing(store: TestStore) -> None:
-    names = topic(store, 1, last=5)
-    first, before = prefix(store, names[1]), ledger_names(store)
-    second = prefix(store, names[1])
-    assert (second.first_unoffloaded, second.ledgers, second.already_cold) == (first.first_unoffloaded, 0, 1)
+@pytest.mark.parametrize(
+    ("closed", "last", "ledger", "entry", "first_other", "cold"),
+    [
+        (3, None, None, 0, (2, 10), [True, True, True]),
+        (1, 5, 1, 0, (1, 0), [True, False]),
+        (2, 1, 1, 9, (1, 0), [True, False, False]),  # its last entry is not before it
+        (2, 1, 2, 0, (2, 0), [True, True, False]),
+        (2, None, 0, 10, (1, 0), [True, False]),
+        (1, 0, 1, 0, (1, 0), [True, False]),
+        (0, 1, 0, 0, (0, 0), [False]),
+    ],
+    ids=[
+        "none: every closed one",
+        "in the open one",
+        "in the last entry",
+        "between two",
+        "behind the last entry",
+        "in an empty last one",
+        "in the only one",
+    ],
+)
+def test_a_position_at_every_edge(
+    store: TestStore,
+    closed: int,
+    last: int | None,
+    ledger: int | None,
+    entry: int,
+    first_other: tuple[int, int],
+    cold: list[bool],
+) -> None:
+    names = topic(store, closed, last)
+    where = None if ledger is None else names[ledger]
+    done = prefix(store, where, entry)
+    assert done.first_unoffloaded == f"{number(names[first_other[0]])}:{first_other[1]}"
+    assert (done.ledgers, offloaded(store, names)) == (sum(cold), cold)
+    before = ledger_names(store)
+    again = prefix(store, where, entry)
+    assert (again.first_unoffloaded, again.ledgers, again.already_cold) == (done.first_unoffloaded, 0, sum(cold))
     assert ledger_names(store) == before
-
-
-def test_a_position_on_the_edge_of_a_ledger(store: TestStore) -> None:
-    names = topic(store, 2, last=1)
-    assert prefix(store, names[1], 9).first_unoffloaded == f"{number(names[1])}:0"  # its last entry is not before it
-    assert offloaded(store, names) == [True, False, False]
-    assert prefix(store, names[2], 0).first_unoffloaded == f"{number(names[2])}:0"
-    assert offloaded(store, names) == [True, True, False]
-
-
-def test_a_position_behind_the_last_entry_of_a_ledger(store: TestStore) -> None:
-    names = topic(store, 2)
-    assert prefix(store, names[0], 10).first_unoffloaded == f"{number(names[1])}:0"
-    assert offloaded(store, names) == [True, False]
-
-
-def test_a_position_in_an_empty_last_ledger(store: TestStore) -> None:
-    names = topic(store, 1, last=0)
-    assert prefix(store, names[1], 0).ledgers == 1
-
-
-def test_one_entry_in_the_open_ledger_is_no_prefix(store: TestStore) -> None:
-    names = topic(store, 0, last=1)
-    done = prefix(store, names[0])
-    assert (done.first_unoffloaded, done.ledgers) == (f"{number(names[0])}:0", 0)
-    assert offloaded(store, names) == [False]
 
 
 @pytest.mark.parametrize("position", [EARLIEST, LATEST, Position(0, 11), Position(0, -1), Position(77, 0)])
@@ -138,31 +129,23 @@ def test_what_is_no_managed_ledger_is_refused(store: TestStore) -> None:
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])
-def test_one_of_three_fails_and_the_others_are_complete(store: TestStore, failing: int) -> None:
+@pytest.mark.parametrize("put", [1, 3])
+def test_one_of_three_fails_and_the_others_are_complete(
+    store: TestStore, storage: ScriptedStorage, failing: int, put: int
+) -> None:
     names = topic(store, 3, last=5)
     store.cold_work().publish()
-    first_put = 3 * failing + 1
-    flaky(store).fail("put", Unavailable("away"), on=first_put)
+    storage.fail("put", Unavailable("away"), on=3 * failing + put)
     with pytest.raises(Unavailable):
         prefix(store, names[3])
     assert offloaded(store, names) == [at != failing for at in range(3)] + [False]
+    failed = record(store, names[failing]).offload
+    assert (failed.uuid is None, failed.complete) == (False, False)
     prefix(store, names[3])
     assert offloaded(store, names) == [True, True, True, False]
-
-
-def test_a_failed_attempt_is_cleaned_by_the_next_which_is_another(store: TestStore) -> None:
-    (name,) = topic(store, 1)
-    store.cold_work().publish()
-    flaky(store).fail("put", Unavailable("away"), on=3)
-    with pytest.raises(Unavailable):
-        prefix(store)
-    failed = record(store, name).offload
-    assert (failed.uuid is None, failed.complete) == (False, False)
-    prefix(store)
-    context = record(store, name).offload
-    assert context.complete
-    assert context.uuid != failed.uuid
-    assert {key[:36] for key in ledger_names(store)} == {str(context.uuid)}
+    attempts = [record(store, name).offload.uuid for name in names[:3]]
+    assert attempts[failing] != failed.uuid
+    assert {key[:36] for key in ledger_names(store)} == set(map(str, attempts)), "the failed one left nothing"
 
 
 def interrupted(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) -> None:
@@ -194,12 +177,12 @@ def states(store: TestStore) -> list[str]:
 
 
 def test_status_tells_of_an_attempt_from_its_begin_to_its_end(
-    store: TestStore, monkeypatch: pytest.MonkeyPatch
+    store: TestStore, storage: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic(store, 2, last=1)
     store.cold_work().publish()
     assert states(store) == ["none", "none", "none"]
-    flaky(store).fail("put", Unavailable("away"), on=2)
+    storage.fail("put", Unavailable("away"), on=2)
     with pytest.raises(Unavailable):
         prefix(store)
     assert states(store) == ["failed", "complete", "none"]
@@ -210,23 +193,19 @@ def test_status_tells_of_an_attempt_from_its_begin_to_its_end(
     assert states(store) == ["complete", "complete", "none"]
 
 
-def test_a_ledger_trimmed_during_the_offload_stops_no_other(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("gone", [0, 1], ids=["at its turn", "before its turn"])
+def test_a_ledger_trimmed_during_the_offload_stops_no_other(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, gone: int
+) -> None:
     names = topic(store, 2)
     work = store.cold_work()
-    interrupted(monkeypatch, lambda: store.engine.delete(names[0], recursive=False, cold_due_ms=0))
+    interrupted(monkeypatch, lambda: store.engine.delete(names[gone], recursive=False, cold_due_ms=0))
     assert work.offload_prefix("t", None, quiet).ledgers == 1
-    assert offloaded(store, names[1:]) == [True]
-    assert {key[:36] for key in ledger_names(store)} == {str(record(store, names[1]).offload.uuid)}
+    kept = names[1 - gone]
+    assert offloaded(store, [kept]) == [True]
+    assert {key[:36] for key in ledger_names(store)} == {str(record(store, kept).offload.uuid)}
     with store.metadata.read() as txn:
         assert txn.count(INTENTS.name) == 0
-
-
-def test_a_ledger_deleted_before_its_turn_is_no_error(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = topic(store, 2)
-    work = store.cold_work()
-    interrupted(monkeypatch, lambda: store.engine.delete(names[1], recursive=False, cold_due_ms=0))
-    assert work.offload_prefix("t", None, quiet).ledgers == 1
-    assert offloaded(store, names[:1]) == [True]
 
 
 def test_a_fenced_store_completes_nothing_and_keeps_the_data(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,10 +242,10 @@ def test_a_metadata_store_that_dies_at_completion_keeps_the_data(
     assert len(ledger_names(store)) == 2
 
 
-def test_removing_a_ledger_removes_what_an_attempt_left(store: TestStore) -> None:
+def test_removing_a_ledger_removes_what_an_attempt_left(store: TestStore, storage: ScriptedStorage) -> None:
     (name,) = topic(store, 1)
     store.cold_work().publish()
-    flaky(store).fail("put", KeyboardInterrupt(), on=3)
+    storage.fail("put", KeyboardInterrupt(), on=3)
     with pytest.raises(KeyboardInterrupt):
         prefix(store)
     with store.metadata.write() as txn:  # as if its intents were lost
@@ -287,18 +266,12 @@ def test_a_damaged_ledger_is_told_and_the_others_are_complete(store: TestStore) 
     assert sorted(offloaded(store, names)) == [False, True]
 
 
-@pytest.fixture
-def gated(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "gated", policy=ROOMY, cold=ScriptedStorage()) as opened:
-        yield opened
-
-
-def test_a_run_by_hand_is_refused_while_one_by_policy_is_at_work(gated: TestStore) -> None:
-    names = topic(gated, 2)
-    other = new_ledger(gated, TEN, "other")
-    work = gated.cold_work()
-    put = flaky(gated).hold("put", of="-ledger-")
-    by_itself = threading.Thread(target=work.managed.offload_one, args=(gated.segment(names[0]).id,))
+def test_a_run_by_hand_is_refused_while_one_by_policy_is_at_work(store: TestStore, storage: ScriptedStorage) -> None:
+    names = topic(store, 2)
+    other = new_ledger(store, TEN, "other")
+    work = store.cold_work()
+    put = storage.hold("put", of="-ledger-")
+    by_itself = threading.Thread(target=work.managed.offload_one, args=(store.segment(names[0]).id,))
     by_itself.start()
     put.wait_begun()
     with pytest.raises(Conflict, match="an offload of t is in progress"):
@@ -307,24 +280,24 @@ def test_a_run_by_hand_is_refused_while_one_by_policy_is_at_work(gated: TestStor
     put.go_on()
     by_itself.join()
     assert work.offload_prefix("t", None, quiet).ledgers == 1
-    assert offloaded(gated, [*names, other]) == [True, True, True]
+    assert offloaded(store, [*names, other]) == [True, True, True]
 
 
-def test_two_runs_by_hand_are_one_and_runs_by_policy_wait_for_it(gated: TestStore) -> None:
-    names = topic(gated, 2)
-    work = gated.cold_work()
-    put = flaky(gated).hold("put", of="-ledger-")
+def test_two_runs_by_hand_are_one_and_runs_by_policy_wait_for_it(store: TestStore, storage: ScriptedStorage) -> None:
+    names = topic(store, 2)
+    work = store.cold_work()
+    put = storage.hold("put", of="-ledger-")
     done: set[tuple[str, int]] = set()
     by_hand = threading.Thread(target=lambda: done.add(("hand", work.offload_prefix("t", None, quiet).ledgers)))
     by_hand.start()
     put.wait_begun()
     with pytest.raises(Conflict, match="an offload of t is in progress"):
         work.offload_prefix("t", None, quiet)
-    first = gated.segment(names[0]).id
+    first = store.segment(names[0]).id
     waiting = threading.Thread(target=lambda: done.add(("itself", work.managed.offload_one(first))))
     waiting.start()
     put.go_on()
     by_hand.join()
     waiting.join()
     assert done == {("hand", 2), ("itself", 0)}
-    assert offloaded(gated, names) == [True, True]
+    assert offloaded(store, names) == [True, True]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import pytest
 
-from tests.stores import TestStore, open_test_store
+from tests.stores import TestStore
 from tierfs.checksum import block_crcs, crc32c
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, TierfsError, Unavailable
@@ -68,12 +67,6 @@ class Doubtful(Nothing):
     """Of an error of its commit nobody knows whether it came."""
 
     not_linked = (ChunksMoved,)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "t") as opened:
-        yield opened
 
 
 def rows(store: TestStore) -> tuple[int, int]:

@@ -211,122 +211,98 @@ def one_change(store: TestStore, change: str) -> None:
         store.append("d/new", b"abcd", seal=True)
 
 
-def test_a_first_look_goes_in_slices_and_ends_complete(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "store") as store:
-        for number in range(50):
-            store.append(f"d/s{number}", b"abcd", seal=True)
-        planner, looks = Planner(), 1
-        snapshots = Snapshots(store.metadata, planner)
-        while not snapshots.refresh(slice_s=0.0):
-            looks += 1
-            if looks == 2:
-                store.append("d/new", b"abcd", seal=True)
-                store.evict("d", force=True)
-        assert looks > 2
-        assert len(planner.views) == 51
+@pytest.fixture
+def many(store: TestStore) -> TestStore:
+    for number in range(50):
+        store.append(f"d/s{number}", b"abcd", seal=True)
+    return store
 
 
-def test_what_comes_first_goes_in_slices_too(tmp_path: Path) -> None:
+@pytest.fixture
+def planner() -> Planner:
+    return Planner()
+
+
+def seen(store: TestStore, planner: Planner) -> Snapshots:
+    """Snapshots that saw all there is."""
+    snapshots = Snapshots(store.metadata, planner)
+    assert snapshots.refresh()
+    return snapshots
+
+
+def test_a_first_look_goes_in_slices_and_ends_complete(many: TestStore, planner: Planner) -> None:
+    looks = 1
+    snapshots = Snapshots(many.metadata, planner)
+    while not snapshots.refresh(slice_s=0.0):
+        looks += 1
+        if looks == 2:
+            many.append("d/new", b"abcd", seal=True)
+            many.evict("d", force=True)
+    assert looks > 2
+    assert len(planner.views) == 51
+
+
+def test_what_comes_first_goes_in_slices_too(many: TestStore, planner: Planner) -> None:
     """As after a pack of thousands: their order is kept, and what changed comes behind them."""
-    with open_test_store(tmp_path / "store") as store:
-        for number in range(50):
-            store.append(f"d/s{number}", b"abcd", seal=True)
-        planner = Planner()
-        snapshots = Snapshots(store.metadata, planner)
-        snapshots.refresh()
-        ended = [view.id for view in planner.views]
-        store.append("d/new", b"abcd", seal=True)
-        awaited = []
-        while not snapshots.refresh(ended, slice_s=0.0):
-            ended = [segment_id for segment_id in ended if snapshots.is_awaited(segment_id)]
-            awaited.append((len(ended), store.segment("d/new").id in planner))
-        assert awaited == [(30, False), (10, False), (0, False)]
-        assert store.segment("d/new").id in planner
+    snapshots = seen(many, planner)
+    ended = [view.id for view in planner.views]
+    many.append("d/new", b"abcd", seal=True)
+    awaited = []
+    while not snapshots.refresh(ended, slice_s=0.0):
+        ended = [segment_id for segment_id in ended if snapshots.is_awaited(segment_id)]
+        awaited.append((len(ended), many.segment("d/new").id in planner))
+    assert awaited == [(30, False), (10, False), (0, False)]
+    assert many.segment("d/new").id in planner
 
 
-def test_a_new_policy_is_seen_without_forgetting_what_is_known(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "store") as store:
-        for number in range(50):
-            store.append(f"d/s{number}", b"abcd", seal=True)
-        planner = Planner()
-        snapshots = Snapshots(store.metadata, planner)
-        snapshots.refresh()
-        with store.metadata.write() as txn:
-            policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4", "object_bytes": "8", "offload_after": "7200"})
-        assert not snapshots.refresh(slice_s=0.0)
-        assert len(planner.views) == 50
-        while not snapshots.refresh(slice_s=0.0):
-            pass
-        assert {view.policy.offload_after_s for view in planner.views} == {7200}
+def test_a_new_policy_is_seen_without_forgetting_what_is_known(many: TestStore, planner: Planner) -> None:
+    snapshots = seen(many, planner)
+    many.append("d/new", b"abcd", seal=True)
+    set_offload_after(many, ROOT_DIRECTORY, 7200)
+    assert not snapshots.refresh(slice_s=0.0)
+    assert many.segment("d/new").id in planner, "what changes along with it is seen first"
+    assert len(planner.views) == 51
+    while not snapshots.refresh(slice_s=0.0):
+        pass
+    assert {view.policy.offload_after_s for view in planner.views} == {7200}
 
 
-def test_a_pass_ends_however_often_policies_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_pass_ends_however_often_policies_change(
+    many: TestStore, planner: Planner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tierfs.tiering.snapshot._SCAN_ROWS", 20)
-    with open_test_store(tmp_path / "store") as store:
-        for number in range(70):
-            store.append(f"d/s{number}", b"abcd", seal=True)
-        planner = Planner()
-        snapshots = Snapshots(store.metadata, planner)
-        for looks in range(10):
-            set_offload_after(store, ROOT_DIRECTORY, looks)
-            assert not snapshots.refresh(slice_s=0.0)
-        assert len(planner.views) == 70
-        while not snapshots.refresh(slice_s=0.0):
-            pass
-        assert {view.policy.offload_after_s for view in planner.views} == {9}
-
-
-def test_what_changes_along_with_a_policy_is_seen_first(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "store") as store:
-        for number in range(50):
-            store.append(f"d/s{number}", b"abcd", seal=True)
-        planner = Planner()
-        snapshots = Snapshots(store.metadata, planner)
-        snapshots.refresh()
-        store.append("d/new", b"abcd", seal=True)
-        set_offload_after(store, ROOT_DIRECTORY, 7200)
+    snapshots = Snapshots(many.metadata, planner)
+    for looks in range(10):
+        set_offload_after(many, ROOT_DIRECTORY, looks)
         assert not snapshots.refresh(slice_s=0.0)
-        assert store.segment("d/new").id in planner
+    assert len(planner.views) == 50
+    while not snapshots.refresh(slice_s=0.0):
+        pass
+    assert {view.policy.offload_after_s for view in planner.views} == {9}
 
 
-def test_the_policy_of_one_segment_concerns_no_other(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "store") as store:
-        for number in range(50):
-            store.append(f"d/s{number}", b"abcd", seal=True)
-        planner = Planner()
-        snapshots = Snapshots(store.metadata, planner)
-        snapshots.refresh()
-        changed = store.segment("d/s7").id
-        set_offload_after(store, changed, 7200)
-        assert snapshots.refresh(slice_s=0.0)
-        assert {view.id for view in planner.views if view.policy.offload_after_s == 7200} == {changed}
+def test_the_policy_of_one_segment_concerns_no_other(many: TestStore, planner: Planner) -> None:
+    """Nor does a stream that has one of its own look at everything as it goes on."""
+    snapshots = seen(many, planner)
+    changed = many.segment("d/s7").id
+    set_offload_after(many, changed, 7200)
+    assert snapshots.refresh(slice_s=0.0)
+    assert {view.id for view in planner.views if view.policy.offload_after_s == 7200} == {changed}
+    with many.metadata.write() as txn:
+        streams.go_on(txn, replace(many.segment("d/s7"), status=SegmentStatus.SEALED_BY_POLICY))
+    assert snapshots.refresh(slice_s=0.0)
 
 
-def test_a_stream_with_a_policy_of_its_own_goes_on_without_a_look_at_everything(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "store") as store:
-        for number in range(50):
-            store.append(f"d/s{number}", b"abcd", seal=True)
-        set_offload_after(store, store.segment("d/s7").id, 7200)
-        snapshots = Snapshots(store.metadata, Planner())
-        snapshots.refresh()
-        with store.metadata.write() as txn:
-            streams.go_on(txn, replace(store.segment("d/s7"), status=SegmentStatus.SEALED_BY_POLICY))
-        assert snapshots.refresh(slice_s=0.0)
-
-
-def test_a_damaged_row_of_the_changes_looks_at_everything(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "store") as store:
-        planner = Planner()
-        snapshots = Snapshots(store.metadata, planner)
-        snapshots.refresh()
-        with store.metadata.write() as txn:
-            changes = txn.store.next_change
-        store.append("s", b"abcd", seal=True)
-        with store.metadata.write() as txn:
-            for sequence in range(changes, txn.store.next_change):
-                txn.put_raw(TOUCHES.name, tables.u64(sequence), b"\xff")
-        assert snapshots.refresh()
-        assert len(planner.views) == 1
+def test_a_damaged_row_of_the_changes_looks_at_everything(store: TestStore, planner: Planner) -> None:
+    snapshots = seen(store, planner)
+    with store.metadata.write() as txn:
+        changes = txn.store.next_change
+    store.append("s", b"abcd", seal=True)
+    with store.metadata.write() as txn:
+        for sequence in range(changes, txn.store.next_change):
+            txn.put_raw(TOUCHES.name, tables.u64(sequence), b"\xff")
+    assert snapshots.refresh()
+    assert len(planner.views) == 1
 
 
 def set_offload_after(store: TestStore, target_id: int, seconds: int) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.copied import copy_tier
 from tests.faults.two_owners import bucket, fast
-from tests.stores import TestStore, open_test_store
+from tests.stores import TestStore
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.config import OffloadSettings
@@ -25,15 +23,9 @@ from tierfs.tiering.repack import Repack
 from tierfs.types import ROOT_DIRECTORY, Tier
 
 POLICY = {"chunk_bytes": "1048576", "object_bytes": "1600000"}
+SETTINGS = OffloadSettings(relocate_min_bytes=1000)
 
 KEPT = ("d/s00", "e/s01")
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    settings = OffloadSettings(relocate_min_bytes=1000)
-    with open_test_store(tmp_path / "store", policy=POLICY, settings=settings) as opened:
-        yield opened
 
 
 def packs(store: TestStore) -> list[str]:
