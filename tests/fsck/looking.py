@@ -67,12 +67,13 @@ def flip_local(store: TestStore, name: str, offset: int) -> None:
 
 def flip_cold(store: TestStore, name: str, offset: int) -> None:
     """Flip a bit of one byte in its object, whose etag stays: rot, not a replacement."""
-    assert isinstance(store.cold, MemoryStorage)
+    memory = getattr(store.cold, "inner", store.cold)
+    assert isinstance(memory, MemoryStorage)
     holder, at = holder_at(store, name, Tier.COLD, offset)
-    held = store.cold._objects[holder.name]
+    held = memory._objects[holder.name]
     data = bytearray(held.data)
     data[at] ^= 0x10
-    store.cold._objects[holder.name] = replace(held, data=bytes(data))
+    memory._objects[holder.name] = replace(held, data=bytes(data))
 
 
 def deep_findings(store: TestStore) -> list[Finding]:
