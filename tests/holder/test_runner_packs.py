@@ -9,14 +9,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.holder.holding import HOUR_S, MINUTE_S, SETTLED_S, FlakyStorage, TrioClock, failures, storage, store, working
+from tests.holder.holding import HOUR_S, MINUTE_S, SETTLED_S, FlakyStorage, TrioClock, failures, working
 from tests.stores import assert_layout, open_test_store
 from tierfs.holder import writer
 from tierfs.tiering.packing import PackOffload
 from tierfs.tiering.packs import read_index
 from tierfs.tiering.snapshot import Snapshots
-
-__all__ = ["storage", "store"]
 
 PACKING = {"chunk_bytes": "4096", "object_bytes": "65536"}
 """Objects below 4096 bytes are packed."""
