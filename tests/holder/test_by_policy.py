@@ -71,18 +71,18 @@ ROWS = {
         "policy offload_after=1h; ledger t/1 4; +1h; seal t/1; +59m; t/1 4 |; +2m; t/1 4 | 4",
     ),
     "a new policy counts at the next tick": (
-        "",
+        "slowly",
         """policy offload_after=2h deletion_lag=0; append s 4 sealed
            +1h;   s 4 |
            policy deletion_lag=0
-           +6s;   s | 4""",
+           +1m;   s | 4""",
     ),
     "a policy that was off counts when it is on": (
-        "",
+        "slowly",
         """policy offload_after=off; ledger t/1 4; seal t/1; append s 4 sealed
            +1h;   s 4 |; t/1 4 |
            policy
-           +3s;   s 4 | 4; t/1 4 | 4""",
+           +1m;   s 4 | 4; t/1 4 | 4""",
     ),
     "lag off": ("", "policy deletion_lag=off; append s 4 sealed; ledger t/1 4; seal t/1; +66s; s 4 | 4; t/1 4 | 4"),
     "lag 0": (
@@ -146,11 +146,11 @@ ROWS = {
         "policy chunk_bytes=1000 object_bytes=1000; ledger t/1 150; append s 1; +3s; s 1 |; t/1 150 |",
     ),
     "what fails is listed, tried again and never dropped": (
-        "",
+        "slowly",
         """down; append s 4
            +1h;   s 4 |; failing offload:s owner publish
            up
-           +303s; s 4 | 4; failing""",
+           +6m;  s 4 | 4; failing""",
     ),
     "a cold tier that fails every call costs no local byte": (
         "slowly",
@@ -162,7 +162,7 @@ ROWS = {
            +6m;   s | 8; failing""",
     ),
     "a damaged chunk stays listed and holds up nobody": (
-        "",
+        "slowly",
         """append bad 4 sealed; append good 4 sealed; flip bad 1
            ledger t/1 4 4; ledger t/2 4; seal t/1; seal t/2; flip t/1 5
            +1h;   good 4 | 4; bad 4 |; t/1 4 4 |; t/2 4 | 4; failing offload:bad offload:t/1""",
