@@ -13,7 +13,7 @@ SUFFIX = "-copied"
 
 
 def copy_tier(storage: object, suffix: str = SUFFIX) -> None:
-    """Make a copy of a storage in memory; `suffix` is appended to each etag."""
+    """Make a copy of a storage in memory, or of one within a double; `suffix` is appended to each etag."""
     storage = getattr(storage, "inner", storage)
     assert isinstance(storage, MemoryStorage)
     for name, held in list(storage._objects.items()):

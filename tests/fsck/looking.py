@@ -67,13 +67,13 @@ def flip_local(store: TestStore, name: str, offset: int) -> None:
 
 def flip_cold(store: TestStore, name: str, offset: int) -> None:
     """Flip a bit of one byte in its object, whose etag stays: rot, not a replacement."""
-    memory = getattr(store.cold, "inner", store.cold)
-    assert isinstance(memory, MemoryStorage)
+    storage = getattr(store.cold, "inner", store.cold)
+    assert isinstance(storage, MemoryStorage)
     holder, at = holder_at(store, name, Tier.COLD, offset)
-    held = memory._objects[holder.name]
+    held = storage._objects[holder.name]
     data = bytearray(held.data)
     data[at] ^= 0x10
-    memory._objects[holder.name] = replace(held, data=bytes(data))
+    storage._objects[holder.name] = replace(held, data=bytes(data))
 
 
 def deep_findings(store: TestStore) -> list[Finding]:
