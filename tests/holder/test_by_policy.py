@@ -167,6 +167,20 @@ ROWS = {
            ledger t/1 4 4; ledger t/2 4; seal t/1; seal t/2; flip t/1 5
            +1h;   good 4 | 4; bad 4 |; t/1 4 4 |; t/2 4 | 4; failing offload:bad offload:t/1""",
     ),
+    "packs that fail are one failure and go on when it is over": (
+        "slowly",
+        """policy chunk_bytes=4096 object_bytes=65536
+           down; append s 100 sealed; append t 200 sealed; append u 0 sealed
+           +5m;   s 100 |; t 200 |; failing owner pack publish
+           up
+           +6m;   s 100 | 100; t 200 | 200; u |; failing""",
+    ),
+    "a damaged chunk of a pack is listed and the others are cold": (
+        "slowly",
+        """policy chunk_bytes=4096 object_bytes=65536
+           append s 100 sealed; append t 100 sealed; append u 100 sealed; flip t 99
+           +1h;   s 100 | 100; t 100 |; u 100 | 100; failing offload:t""",
+    ),
     "a jump of the clock stops timed deletions": (
         "by the minute",
         """policy retention_age=365d; append s 4 sealed
