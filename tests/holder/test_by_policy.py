@@ -30,6 +30,7 @@ from tierfs import policy
 from tierfs.config import BackgroundSettings
 from tierfs.holder import requests
 from tierfs.segments import ledgers
+from tierfs.segments.writer import SegmentWriter
 
 DAY_S = 24 * HOUR_S
 UNITS_S = {"s": 1, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
@@ -45,14 +46,14 @@ BY_SIZE = "policy object_bytes=4 offload_after=off chunk_age=12d offload_above_b
 ROWS = {
     "a segment goes its way by itself": (
         "slowly",
-        """append s 8 2; s 4 4 2 |
+        """write s 8 2; s 4 4 2 |
            +1m;   s 4 4 2 | 8
            +8m;   s 4 4 2 | 8
            +2m;   s 4 4 2 | 8 2
-           append s 1
+           write s 1
            +3h;   s 4 4 2 1 | 8 2 1
            +2h;   s | 8 2 1; nothing left
-           append s 1
+           write s 1
            +11m;  s 1 | 8 2 1 1""",
     ),
     "a ledger goes its way by itself, as a whole": (
@@ -213,6 +214,7 @@ class Play:
         self.store = store
         self.storage = storage
         self.asked: list[int] = []
+        self.writers: dict[str, SegmentWriter] = {}
 
     async def step(self, text: str) -> None:
         """Do one step, or compare what it expects."""
@@ -232,6 +234,13 @@ class Play:
 
     def append(self, name: str, *sizes: str) -> None:
         self.store.append(name, *(bytes(int(size)) for size in sizes if size != "sealed"), seal=sizes[-1] == "sealed")
+
+    def write(self, name: str, *sizes: str) -> None:
+        """Append by a writer that stays open."""
+        writer = self.writers.get(name) or self.store.engine.open_writer(name)
+        self.writers[name] = writer
+        for size in sizes:
+            writer.append(bytes(int(size)))
 
     def ledger(self, name: str, *sizes: str) -> None:
         with self.store.metadata.read() as txn:
