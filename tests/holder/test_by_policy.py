@@ -29,8 +29,10 @@ from tests.stores import TestStore, assert_layout
 from tierfs import policy
 from tierfs.config import BackgroundSettings
 from tierfs.holder import requests
+from tierfs.metadata import chain_edits, chains
 from tierfs.segments import ledgers
 from tierfs.segments.writer import SegmentWriter
+from tierfs.types import ChunkState, Tier
 
 DAY_S = 24 * HOUR_S
 UNITS_S = {"s": 1, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
@@ -165,7 +167,7 @@ ROWS = {
     "a damaged chunk stays listed and holds up nobody": (
         "slowly",
         """append bad 4 sealed; append good 4 sealed; flip bad 1
-           ledger t/1 4 4; ledger t/2 4; seal t/1; seal t/2; flip t/1 5
+           ledger t/1 4 4; ledger t/2 4; seal t/1; seal t/2; flip t/1 5; accuse t/1 5
            +1h;   good 4 | 4; bad 4 |; t/1 4 4 |; t/2 4 | 4; failing offload:bad offload:t/1""",
     ),
     "packs that fail are one failure and go on when it is over": (
@@ -263,6 +265,13 @@ class Play:
 
     def flip(self, name: str, offset: str) -> None:
         flip_local(self.store, name, int(offset))
+
+    def accuse(self, name: str, offset: str) -> None:
+        """Mark the local chunk suspect, as a reader does that it failed."""
+        with self.store.metadata.read() as txn:
+            chunk = chains.chunk_at(txn, self.store.segment(name).id, Tier.LOCAL, int(offset))
+        assert chunk is not None
+        chain_edits.set_state(self.store.metadata, self.store.segment(name).id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
 
     def ask(self, verb: str, path: str, *options: str) -> None:
         given = dict(option.split("=") for option in options)
