@@ -9,7 +9,7 @@ import pytest
 import trio
 
 from tests import verbs
-from tests.reading.test_reader import reader_of
+from tests.reading.readers import reader_of
 from tests.scan.scanning import fill, scan_lines, store_of
 from tests.stores import TestStore, open_test_store
 from tierfs import errors

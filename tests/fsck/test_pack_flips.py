@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fsck.looking import deep_findings, flip_cold, holder_at, scrubber
-from tests.reading.test_reader import reader_of
+from tests.reading.readers import reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.errors import DataLoss
 from tierfs.fsck.scrub.verify import Verifier

@@ -140,25 +140,51 @@ def test_a_key_stands_for_the_bytes(store: app.Store, fs: TierfsFileSystem) -> N
     assert fs.checksum("logs/web") != before[1]
 
 
+def in_a_transaction(fs: TierfsFileSystem) -> None:
+    with fs.transaction:
+        fs.open("new", "wb")
+
+
+APPEND_ONLY = "append-only; append to it with mode ab, or remove it first"
+REFUSALS: list[tuple[Callable[[TierfsFileSystem], object], type[Exception], str | None]] = [
+    (lambda fs: fs.open("nope"), FileNotFoundError, "segment nope does not exist"),
+    (lambda fs: fs.ls("nope"), FileNotFoundError, "nope does not exist"),
+    (lambda fs: fs.rm("nope"), FileNotFoundError, "nope"),
+    (lambda fs: fs.cat_file("nope"), FileNotFoundError, "nope does not exist"),
+    (lambda fs: fs.cat_ranges(["nope"], 0, 1, on_error="raise"), FileNotFoundError, "nope does not exist"),
+    (lambda fs: fs.mkdir("x/y", create_parents=False), FileNotFoundError, "x"),
+    (lambda fs: fs.open("logs"), IsADirectoryError, "logs is a directory"),
+    (lambda fs: fs.open("", "ab"), IsADirectoryError, None),
+    (lambda fs: fs.rm("logs"), IsADirectoryError, None),
+    (lambda fs: fs.rmdir("logs"), OSError, "is not empty; remove it with"),
+    (lambda fs: fs.open("top/x"), NotADirectoryError, "top is a segment"),
+    (lambda fs: fs.open("top/x", "wb"), NotADirectoryError, None),
+    (lambda fs: fs.open("new/../s", "wb"), OSError, "cannot be part"),
+    (lambda fs: fs.open("top", "wb"), FileExistsError, APPEND_ONLY),
+    (lambda fs: fs.open("top", "xb"), FileExistsError, None),
+    (lambda fs: fs.open("logs/app/1", "xb"), FileExistsError, None),
+    (lambda fs: fs.pipe_file("top", b"new"), FileExistsError, APPEND_ONLY),
+    (lambda fs: fs.touch("top"), FileExistsError, None),
+    (lambda fs: fs.mkdir("empty"), FileExistsError, None),
+    (lambda fs: fs.makedirs("empty"), FileExistsError, None),
+    (lambda fs: fs.open("logs/app/1", "ab"), PermissionError, "logs/app/1: it is sealed; tierfs unseal"),
+    (in_a_transaction, OSError, "cannot be taken back"),
+    (lambda fs: fs.open("top", "r+b"), ValueError, "'r\\+b': a segment is opened with rb, ab, wb, xb"),
+    (lambda fs: TierfsFileSystem(seel=True), TypeError, "no storage option seel; it has store, seal"),
+    (lambda fs: TierfsFileSystem(read_priority="x"), ValueError, "'x' is none of local-only"),
+]
+
+
 @pytest.mark.parametrize(
-    ("work", "error", "message"),
-    [
-        (lambda fs: fs.open("nope"), FileNotFoundError, "segment nope does not exist"),
-        (lambda fs: fs.ls("nope"), FileNotFoundError, "nope does not exist"),
-        (lambda fs: fs.cat_file("nope"), FileNotFoundError, "nope does not exist"),
-        (lambda fs: fs.cat_ranges(["nope"], 0, 1, on_error="raise"), FileNotFoundError, "nope does not exist"),
-        (lambda fs: fs.open("logs"), IsADirectoryError, "logs is a directory"),
-        (lambda fs: fs.open("top/x"), NotADirectoryError, "top is a segment"),
-        (lambda fs: fs.open("top", "r+b"), ValueError, "'r\\+b': a segment is opened with rb, ab, wb, xb"),
-        (lambda fs: TierfsFileSystem(seel=True), TypeError, "no storage option seel; it has store, seal"),
-        (lambda fs: TierfsFileSystem(read_priority="x"), ValueError, "'x' is none of local-only"),
-    ],
+    ("work", "error", "message"), REFUSALS, ids=lambda value: getattr(value, "__name__", str(value))
 )
-def test_errors(
-    fs: TierfsFileSystem, work: Callable[[TierfsFileSystem], object], error: type[Exception], message: str
+def test_a_refusal_names_its_reason_and_changes_nothing(
+    fs: TierfsFileSystem, work: Callable[[TierfsFileSystem], object], error: type[Exception], message: str | None
 ) -> None:
+    before = fs.find("", withdirs=True), fs.cat(["logs/web", "logs/app/1", "top"])
     with pytest.raises(error, match=message):
         work(fs)
+    assert (fs.find("", withdirs=True), fs.cat(["logs/web", "logs/app/1", "top"])) == before
 
 
 def test_one_missing_segment_leaves_the_other_ranges(fs: TierfsFileSystem) -> None:

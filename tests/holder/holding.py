@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import TypeVar
 
-import pytest
 import trio
 
-from tests.stores import TestStore, open_test_store
+from tests.stores import TestStore
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import Source, StoredObject
-from tierfs.clock import ManualClock
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Unavailable
 from tierfs.holder.failures import Failures
@@ -88,17 +85,6 @@ class InLine:
 
     async def idle(self) -> None:
         await trio.lowlevel.checkpoint()
-
-
-@pytest.fixture
-def storage() -> FlakyStorage:
-    return FlakyStorage(ManualClock())
-
-
-@pytest.fixture
-def store(tmp_path: Path, storage: FlakyStorage) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", clock=TrioClock(), cold=storage) as opened:
-        yield opened
 
 
 @asynccontextmanager

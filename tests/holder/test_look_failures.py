@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 
@@ -29,12 +29,6 @@ from tierfs.tiering.snapshot import Snapshots
 from tierfs.types import ROOT_DIRECTORY, Tier
 
 NAMES = [f"d/s{number:02}" for number in range(30)]
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", clock=TrioClock()) as opened:
-        yield opened
 
 
 def lose_object(metadata: MetadataStore, name: str) -> ObjectRecord:

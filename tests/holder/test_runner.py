@@ -21,8 +21,6 @@ from tests.holder.holding import (
     failures,
     nothing_left,
     set_policy,
-    storage,
-    store,
     working,
 )
 from tests.stores import TestStore, assert_layout
@@ -34,33 +32,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.segments import streams
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.snapshot import Snapshots
-from tierfs.types import ROOT_DIRECTORY, RequestState
-
-__all__ = ["storage", "store"]
-
-
-async def test_a_segment_goes_its_way_by_itself(store: TestStore, autojump_clock: MockClock) -> None:
-    async with working(store, SLOWLY):
-        writer = store.engine.open_writer("s")
-        writer.append(b"abcdefgh" + b"ij")
-        assert_layout(store, "s", local=[4, 4, 2], cold=[])
-        await trio.sleep(MINUTE_S)
-        assert_layout(store, "s", local=[4, 4, 2], cold=[8])
-        await trio.sleep(8 * MINUTE_S)
-        assert_layout(store, "s", local=[4, 4, 2], cold=[8])
-        await trio.sleep(2 * MINUTE_S)
-        assert_layout(store, "s", local=[4, 4, 2], cold=[8, 2])
-        writer.append(b"k")
-        await trio.sleep(3 * HOUR_S)
-        assert_layout(store, "s", local=[4, 4, 2, 1], cold=[8, 2, 1])
-        await trio.sleep(2 * HOUR_S)
-        assert_layout(store, "s", local=[], cold=[8, 2, 1])
-        assert nothing_left(store)
-        assert list(store.files.names()) == []
-        writer.append(b"l")
-        await trio.sleep(11 * MINUTE_S)
-        assert_layout(store, "s", local=[1], cold=[8, 2, 1, 1])
-    assert store.read("s", None)[-1:] == b"l"
+from tierfs.types import ROOT_DIRECTORY
 
 
 async def test_the_slot_of_a_killed_reader_is_freed(store: TestStore, autojump_clock: MockClock) -> None:
@@ -115,22 +87,6 @@ async def test_the_high_watermark_holds_whatever_the_lag(store: TestStore, autoj
     assert store.segment("s").cold.bytes == 80
 
 
-async def test_chunks_that_grow_too_large_together_end_before_their_time(
-    store: TestStore, autojump_clock: MockClock
-) -> None:
-    set_policy(store, chunk_bytes="1000", object_bytes="1000")
-    async with working(store, BackgroundSettings(high_watermark_bytes=200)):
-        writers = {name: store.engine.open_writer(name) for name in "abc"}
-        for writer in writers.values():
-            writer.append(b"x")
-        await trio.sleep(SETTLED_S)
-        assert_layout(store, "b", local=[1], cold=[])
-        writers["b"].append(bytes(120))
-        await trio.sleep(SETTLED_S)
-        assert_layout(store, "b", local=[121], cold=[121])
-        assert_layout(store, "a", local=[1], cold=[])
-
-
 async def test_status_tells_since_when_the_oldest_byte_is_here_alone(
     store: TestStore, autojump_clock: MockClock
 ) -> None:
@@ -144,33 +100,6 @@ async def test_status_tells_since_when_the_oldest_byte_is_here_alone(
         assert_layout(store, "old", local=[4], cold=[4])
         with store.metadata.read() as txn:
             assert txn.oldest_local_only_ms == began_ms
-
-
-async def test_a_new_policy_counts_at_the_next_tick(store: TestStore, autojump_clock: MockClock) -> None:
-    set_policy(store, offload_after="7200", deletion_lag="0")
-    store.append("s", b"abcd", seal=True)
-    async with working(store):
-        await trio.sleep(HOUR_S)
-        assert_layout(store, "s", local=[4], cold=[])
-        set_policy(store, deletion_lag="0")
-        await trio.sleep(2 * SETTLED_S)
-        assert_layout(store, "s", local=[], cold=[4])
-
-
-async def test_requests_are_done_in_order_and_answered(store: TestStore, autojump_clock: MockClock) -> None:
-    store.append("a/s", b"abcdef")
-    first = requests.submit(store.metadata, "offload", "a", {})
-    second = requests.submit(store.metadata, "evict", "a", {})
-    wrong = requests.submit(store.metadata, "offload", "nowhere", {})
-    unknown = requests.submit(store.metadata, "dance", "", {})
-    async with working(store):
-        await trio.sleep(SETTLED_S)
-    assert requests.get(store.metadata, first).state is RequestState.DONE
-    assert '"bytes": 6' in requests.get(store.metadata, second).result
-    assert requests.get(store.metadata, wrong).error_kind == "NotFound"
-    assert requests.get(store.metadata, unknown).error_kind == "InvalidRequest"
-    segment = store.segment("a/s")
-    assert (segment.local.bytes, segment.cold.bytes) == (0, 6)
 
 
 def test_snapshots_by_changes_equal_a_look_at_everything(store: TestStore) -> None:

@@ -16,65 +16,18 @@ from tests.holder.holding import (
     SETTLED_S,
     SLOWLY,
     FlakyStorage,
-    TrioClock,
     failures,
-    nothing_left,
     set_policy,
-    storage,
-    store,
     working,
 )
 from tests.stores import TestStore, assert_layout
 from tierfs.chunkstore.protocol import StoredObject
-from tierfs.config import BackgroundSettings
 from tierfs.errors import DataLoss, Fenced, PermissionDenied
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, INTENTS
 from tierfs.tiering import evict
 from tierfs.tiering.offload_source import ChunkSource
 from tierfs.types import ChunkState, SegmentId
-
-__all__ = ["storage", "store"]
-
-
-async def test_what_fails_is_listed_tried_again_and_never_dropped(
-    store: TestStore, storage: FlakyStorage, autojump_clock: MockClock, expected_warnings: list[str]
-) -> None:
-    expected_warnings.append("does not answer")
-    storage.down = True
-    store.append("s", b"abcd")
-    async with working(store):
-        await trio.sleep(HOUR_S)
-        found = {row.what.split()[0]: row for row in failures(store)}
-        assert set(found) == {"offload", "publish", "owner"}
-        assert found["offload"].attempts in range(15, 30)  # doubling from 1 s, then every 5 minutes
-        assert (found["offload"].bytes, found["offload"].error_kind) == (4, "Unavailable")
-        assert "does not answer" in found["offload"].error
-        assert found["offload"].name == "s"
-        assert_layout(store, "s", local=[4], cold=[])
-        storage.down = False
-        await trio.sleep(5 * MINUTE_S + SETTLED_S)
-        assert failures(store) == []
-        assert_layout(store, "s", local=[4], cold=[4])
-        assert nothing_left(store) or store.cold.stat(next(iter(store.cold.list("segments/"))).name)
-
-
-async def test_a_cold_tier_that_fails_every_call_costs_no_local_byte(
-    store: TestStore, storage: FlakyStorage, autojump_clock: MockClock, expected_warnings: list[str]
-) -> None:
-    expected_warnings += ["does not answer"]
-    store.append("s", b"abcdefgh", seal=True)
-    async with working(store, SLOWLY):
-        await trio.sleep(HOUR_S)
-        assert_layout(store, "s", local=[4, 4], cold=[8])
-        storage.gone = True
-        await trio.sleep(5 * HOUR_S)
-        assert_layout(store, "s", local=[4, 4], cold=[8])
-        assert {"owner", "evict"} <= {row.what for row in failures(store)}
-        storage.gone = False
-        await trio.sleep(6 * MINUTE_S)
-        assert_layout(store, "s", local=[], cold=[8])
-        assert failures(store) == []
 
 
 async def test_a_place_that_is_not_ours_is_one_row_of_trouble(
@@ -121,24 +74,6 @@ async def test_a_segment_that_cannot_be_evicted_is_listed_and_keeps_no_other(
         assert_layout(store, "a", local=[], cold=[4])
 
 
-async def test_a_damaged_chunk_stays_listed_and_holds_nobody_up(
-    store: TestStore, autojump_clock: MockClock, expected_warnings: list[str]
-) -> None:
-    expected_warnings.append("offload .* failed")
-    store.append("bad", b"abcd", seal=True)
-    (name,) = store.files.names()
-    path = store.files.root / name
-    path.chmod(0o600)
-    path.write_bytes(b"abXd")
-    store.append("good", b"efgh", seal=True)
-    async with working(store):
-        await trio.sleep(HOUR_S)
-    assert_layout(store, "good", local=[4], cold=[4])
-    assert_layout(store, "bad", local=[4], cold=[])
-    (row,) = failures(store)
-    assert row.error_kind == "DataLoss"
-
-
 async def test_a_bug_in_one_task_ends_no_other(
     store: TestStore, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
 ) -> None:
@@ -168,28 +103,6 @@ async def test_a_fenced_store_stops_and_says_so(store: TestStore, autojump_clock
             await trio.sleep(MINUTE_S)
     assert caught.group_contains(Fenced)
     assert list(store.cold.list("segments/")) == []
-
-
-async def test_a_jump_of_the_clock_stops_evictions_and_is_listed(
-    store: TestStore, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
-) -> None:
-    expected_warnings += ["not trusted", "timed deletions failed"]
-    set_policy(store, retention_age=str(365 * 24 * HOUR_S))
-    store.append("s", b"abcd", seal=True)
-    slow = BackgroundSettings(tick_s=MINUTE_S, request_poll_s=MINUTE_S)
-    async with working(store, slow):
-        await trio.sleep(5 * MINUTE_S)
-        monkeypatch.setattr(TrioClock, "ahead_s", 2 * 365 * 24 * HOUR_S)
-        await trio.sleep(HOUR_S)
-        assert_layout(store, "s", local=[4], cold=[4])
-        (row,) = failures(store)
-        assert row.what == "timed deletions"
-        assert "ahead of the time since this machine's boot" in row.error
-        monkeypatch.setattr(TrioClock, "ahead_s", 0)
-        await trio.sleep(10 * MINUTE_S)
-        assert_layout(store, "s", local=[4], cold=[4])
-        await trio.sleep(4 * HOUR_S)
-        assert_layout(store, "s", local=[], cold=[4])
 
 
 async def test_why_nothing_can_be_evicted_is_one_row(

@@ -9,14 +9,12 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.holder.holding import HOUR_S, MINUTE_S, SETTLED_S, FlakyStorage, TrioClock, failures, storage, store, working
+from tests.holder.holding import MINUTE_S, SETTLED_S, TrioClock, working
 from tests.stores import assert_layout, open_test_store
 from tierfs.holder import writer
 from tierfs.tiering.packing import PackOffload
 from tierfs.tiering.packs import read_index
 from tierfs.tiering.snapshot import Snapshots
-
-__all__ = ["storage", "store"]
 
 PACKING = {"chunk_bytes": "4096", "object_bytes": "65536"}
 """Objects below 4096 bytes are packed."""
@@ -80,40 +78,3 @@ def counted(monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> list[tup
 
     monkeypatch.setattr(owner, name, call)
     return found
-
-
-async def test_packs_that_fail_are_one_trouble_and_go_on_when_it_is_over(
-    tmp_path: Path, autojump_clock: MockClock, expected_warnings: list[str]
-) -> None:
-    expected_warnings += ["pack failed", "publish failed", "owner failed"]
-    cold = FlakyStorage()
-    with open_test_store(tmp_path / "packs", policy=PACKING, clock=TrioClock(), cold=cold) as store:
-        for number in range(30):
-            store.append(f"s{number}", bytes([number]) * 100, seal=True)
-        cold.down = True
-        async with working(store):
-            await trio.sleep(MINUTE_S)
-            (row,) = [row for row in failures(store) if row.what == "pack"]
-            assert row.attempts < 10
-            cold.down = False
-            await trio.sleep(HOUR_S)
-        assert failures(store) == []
-        assert len(list(store.cold.list("packs/"))) == 1
-
-
-async def test_a_damaged_chunk_of_a_pack_is_listed_and_the_others_are_cold(
-    tmp_path: Path, autojump_clock: MockClock, expected_warnings: list[str]
-) -> None:
-    expected_warnings.append("offload .* failed")
-    with open_test_store(tmp_path / "packs", policy=PACKING, clock=TrioClock()) as store:
-        for number in range(5):
-            store.append(f"s{number}", bytes([number]) * 100, seal=True)
-        path = store.files.root / store.layout("s3").local[0].object.name
-        path.chmod(0o600)
-        path.write_bytes(b"x" * 100)
-        async with working(store):
-            await trio.sleep(HOUR_S)
-        (row,) = failures(store)
-        assert (row.name, row.error_kind) == ("s3", "DataLoss")
-        for name in ("s0", "s1", "s2", "s4"):
-            assert_layout(store, name, local=[100], cold=[100])

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock
 
-from tests.holder.holding import InLine, TrioClock, failures
-from tests.stores import TestStore, open_test_store
+from tests.holder.holding import InLine, failures
+from tests.stores import TestStore
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Fenced, Unavailable
 from tierfs.holder.failures import Failures, of_segment
@@ -20,12 +19,6 @@ from tierfs.holder.tasks import PAUSE_S, Step, Task, TaskLoop, TaskOutcome
 from tierfs.tiering.objects import ChunksMoved
 
 PERIOD_S = 10.0
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", clock=TrioClock()) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -46,6 +46,97 @@ def put(store: TestStore, path: str = "d", **settings: str) -> None:
         policies.change(txn, path, put_settings={key: policy.parse(key, text) for key, text in settings.items()})
 
 
+def uploading(store: TestStore) -> None:
+    segment_id = store.segment("d/s").id
+    intent = IntentRecord(
+        attempt=AttemptId("a"), location_id=LOCATION, name="n", segment_id=segment_id, start_offset=0, end_offset=CHUNK
+    )
+    with store.metadata.write() as txn:
+        txn.put(INTENTS, b"a", intent)
+
+
+def unpublished(store: TestStore) -> None:
+    store.offload("d/s")
+    with store.metadata.write() as txn:
+        txn.update_store(journal=replace(txn.store.journal, published_sequence=0))
+
+
+def without_cold_tier(store: TestStore) -> None:
+    with store.metadata.write() as txn:
+        txn.update_store(cold_location_id=0)
+
+
+STATES: dict[str, Callable[[TestStore], object]] = {
+    "complete": lambda store: None,
+    "uploading": uploading,
+    "copied": lambda store: store.offload("d/s"),
+    "unpublished": unpublished,
+    "alone": without_cold_tier,
+}
+DUE = "it is due: the holder does it next"
+FAILED = "it failed, 3 so far: no answer"
+OF_D = r"\(directory d\)"
+ROOM = "until the disk needs room"
+SIZE = "offload_after=off offload_above_bytes=1GiB"
+UNPUBLISHED = "the bucket's journal does not name the cold copy yet"
+NOBODY = "it is due, and nobody does it: tierfs mount, or tierfs daemon"
+REASONS = [
+    # state, policies and failures; time that has passed; the kind, the words, and until when
+    ("complete", "", 0, Wait.DUE, DUE, 0),
+    ("complete", "nobody", 0, Wait.NOBODY, NOBODY, 0),
+    ("complete", "offload_after=1d", 0, Wait.LATER, f"offload_after = 1d {OF_D}", DAY_MS),
+    ("complete", "offload_after=1d", DAY_MS, Wait.DUE, DUE, 0),
+    ("complete", "offload_after=off", DAY_MS, Wait.OFF, f"offload_after = off {OF_D}: {ROOM}, or tierfs offload", 0),
+    (
+        "complete",
+        SIZE,
+        DAY_MS,
+        Wait.SIZE,
+        f"offload_after = off {OF_D}: {ROOM}, offload_above_bytes = 1GiB {OF_D}, or tierfs offload",
+        0,
+    ),
+    ("complete", f"!{PACK}", 0, Wait.FAILED, f"small objects wait, which {FAILED[3:]}", 77),
+    ("complete", "!offload {id} 0", 0, Wait.FAILED, FAILED, 77),
+    ("complete", f"!{OWNER}", 0, Wait.AWAY, "it is due, but the cold tier cannot be used: no answer", 77),
+    ("uploading", "", 0, Wait.UPLOADING, "it is being uploaded", 0),
+    ("alone", "", 0, Wait.NO_COLD_TIER, "the store has no cold tier", 0),
+    ("copied", "", 0, Wait.LATER, r"deletion_lag = 4h \(.*\)", 4 * 3_600_000),
+    ("copied", "", DAY_MS, Wait.DUE, DUE, 0),
+    ("copied", "nobody", DAY_MS, Wait.NOBODY, NOBODY, 0),
+    ("copied", "deletion_lag=off", DAY_MS, Wait.OFF, f"deletion_lag = off {OF_D}: {ROOM}, or tierfs evict", 0),
+    ("copied", "read_priority=local-only", DAY_MS, Wait.PINNED, f"read_priority = local-only {OF_D}", 0),
+    ("copied", f"!{EVICT}", DAY_MS, Wait.FAILED, FAILED, 77),
+    ("copied", f"!{CLOCKS}", DAY_MS, Wait.FAILED, FAILED, 77),
+    ("copied", "!evict {id}", DAY_MS, Wait.FAILED, FAILED, 77),
+    ("unpublished", "", 0, Wait.UNPUBLISHED, UNPUBLISHED, 0),
+    ("unpublished", f"!{PUBLISH}", 0, Wait.UNPUBLISHED, f"{UNPUBLISHED}: no answer", 77),
+]
+
+
+@pytest.mark.parametrize(
+    ("state", "given", "later_ms", "kind", "words", "until_ms"),
+    REASONS,
+    ids=[f"{row[0]} {row[1]} {row[3]}" for row in REASONS],
+)
+def test_each_reason(
+    store: TestStore, state: str, given: str, later_ms: int, kind: Wait, words: str, until_ms: int
+) -> None:
+    store.append("d/s", b"x" * CHUNK, seal=True)
+    STATES[state](store)
+    if given.startswith("!"):
+        fail(store, given[1:].format(id=store.segment("d/s").id))
+    elif "=" in given:
+        put(store, **dict(setting.split("=") for setting in given.split()))
+    (reason,) = told(store, later_ms=later_ms, held=given != "nobody")
+    assert (reason.kind, reason.range) == (kind, ByteRange(0, CHUNK))
+    assert re.fullmatch(words, reason.why), reason.why
+    assert reason.cold is (state in ("copied", "unpublished"))
+    if until_ms > DAY_MS // 24:
+        assert 0 <= store.clock.now_ms() + until_ms - reason.until_ms <= 60_000
+    else:
+        assert reason.until_ms == until_ms
+
+
 def test_a_chunk_that_is_appended_to_ends_by_size_or_age(store: TestStore) -> None:
     store.append("d/s", b"x" * 300)
     (reason,) = told(store)
@@ -53,22 +144,6 @@ def test_a_chunk_that_is_appended_to_ends_by_size_or_age(store: TestStore) -> No
     assert "chunk_bytes = 1000" in reason.why
     assert "chunk_age = 10min" in reason.why
     assert reason.until_ms == store.clock.now_ms() + 600_000
-
-
-def test_what_is_complete_names_the_policy_its_origin_and_its_time(store: TestStore) -> None:
-    store.append("d/s", b"x" * 2 * CHUNK, seal=True)
-    (reason,) = told(store)
-    assert (reason.range, reason.why) == (ByteRange(0, 2 * CHUNK), "it is due: the holder does it next")
-    assert "nobody does it: tierfs mount" in told(store, held=False)[0].why
-    put(store, offload_after="1d")
-    (reason,) = told(store)
-    assert (reason.range, reason.why) == (ByteRange(0, 2 * CHUNK), "offload_after = 1d (directory d)")
-    assert reason.until_ms - store.clock.now_ms() in range(DAY_MS - 60_000, DAY_MS + 1)
-    assert told(store, later_ms=DAY_MS)[0].why == "it is due: the holder does it next"
-    put(store, offload_after="off", offload_above_bytes="1GiB")
-    (reason,) = told(store)
-    assert "offload_after = off (directory d): until the disk needs room, offload_above_bytes = 1GiB" in reason.why
-    assert reason.until_ms == 0
 
 
 @pytest.mark.parametrize(
@@ -111,20 +186,6 @@ def test_a_million_chunks_are_not_read(store: TestStore) -> None:
     assert (reason.cold, reason.range) == (True, ByteRange(0, 64 * CHUNK))
 
 
-def test_a_local_copy_stays_for_its_lag_or_by_its_priority(store: TestStore) -> None:
-    store.append("d/s", b"x" * 2 * CHUNK, seal=True)
-    store.offload("d/s")
-    (reason,) = told(store)
-    assert (reason.range, reason.cold) == (ByteRange(0, 2 * CHUNK), True)
-    assert reason.why.startswith("deletion_lag = 4h (")
-    assert reason.until_ms == pytest.approx(store.clock.now_ms() + 4 * 3_600_000, abs=60_000)
-    assert told(store, later_ms=DAY_MS)[0].why == "it is due: the holder does it next"
-    put(store, deletion_lag="off")
-    assert "until the disk needs room, or tierfs evict" in told(store)[0].why
-    put(store, read_priority="local-only")
-    assert told(store)[0].why == "read_priority = local-only (directory d)"
-
-
 def test_nothing_is_told_of_what_is_cold_only_or_empty(store: TestStore) -> None:
     store.append("d/s", b"x" * CHUNK, seal=True)
     store.offload("d/s")
@@ -139,44 +200,6 @@ def fail(store: TestStore, what: str, error: str = "no answer") -> None:
         txn.put(FAILURES, what.encode(), FailureRecord(what=what, attempts=3, next_try_ms=77, error=error))
 
 
-def test_every_condition_reads_differently(store: TestStore) -> None:
-    store.append("d/s", b"x" * CHUNK, seal=True)
-    seen: dict[Wait, str] = {}
-
-    def note(kind: Wait, name: str = "d/s", **how: Any) -> None:
-        first = told(store, name, **how)[0]
-        assert first.kind is kind
-        assert first.why not in seen.values()
-        seen[kind] = first.why
-
-    note(Wait.DUE)
-    note(Wait.NOBODY, held=False)
-    put(store, offload_after="1d")
-    note(Wait.LATER)
-    put(store, offload_after="off")
-    note(Wait.OFF)
-    put(store, offload_above_bytes="1GiB")
-    note(Wait.SIZE)
-    put(store, offload_after="0")
-    fail(store, PACK)
-    note(Wait.FAILED)
-    fail(store, OWNER)
-    note(Wait.AWAY)
-    uploaded = store.segment("d/s").id
-    intent = IntentRecord(
-        attempt=AttemptId("a"), location_id=LOCATION, name="n", segment_id=uploaded, start_offset=0, end_offset=CHUNK
-    )
-    with store.metadata.write() as txn:
-        txn.put(INTENTS, b"a", intent)
-    note(Wait.UPLOADING)
-    store.append("d/grows", b"x" * 10)
-    note(Wait.GROWING, "d/grows")
-    with store.metadata.write() as txn:
-        txn.update_store(cold_location_id=0)
-    note(Wait.NO_COLD_TIER)
-    assert len(seen) == 10
-
-
 def test_a_writer_that_lives_is_named_and_an_old_chunk_waits_for_nobody(store: TestStore) -> None:
     store.append("d/s", b"x" * 300)
     with store.metadata.read() as txn:
@@ -186,34 +209,6 @@ def test_a_writer_that_lives_is_named_and_an_old_chunk_waits_for_nobody(store: T
     assert told(store, later_ms=600_001, held=False)[0].kind is Wait.NOBODY
     put(store, offload_after="off")
     assert told(store)[0].kind is Wait.OFF
-
-
-@pytest.mark.parametrize(
-    ("what", "kind"), [("", Wait.DUE), (EVICT, Wait.FAILED), (CLOCKS, Wait.FAILED), ("evict {id}", Wait.FAILED)]
-)
-def test_a_local_copy_that_is_due_tells_what_keeps_it(store: TestStore, what: str, kind: Wait) -> None:
-    store.append("d/s", b"x" * CHUNK, seal=True)
-    store.offload("d/s")
-    fail(store, what.format(id=store.segment("d/s").id)) if what else None
-    (reason,) = told(store, later_ms=DAY_MS)
-    assert (reason.kind, reason.cold, "no answer" in reason.why) == (kind, True, bool(what))
-    assert told(store, later_ms=DAY_MS, held=False)[0].kind is Wait.NOBODY
-    put(store, deletion_lag="off")
-    assert told(store)[0].kind is Wait.OFF
-    put(store, read_priority="local-only")
-    assert told(store)[0].kind is Wait.PINNED
-
-
-def test_a_copy_that_the_journal_does_not_name_tells_why_it_cannot_be_published(store: TestStore) -> None:
-    store.append("d/s", b"x" * CHUNK, seal=True)
-    store.offload("d/s")
-    with store.metadata.write() as txn:
-        txn.update_store(journal=replace(txn.store.journal, published_sequence=0))
-    assert [(reason.kind, reason.why) for reason in told(store)] == [
-        (Wait.UNPUBLISHED, "the bucket's journal does not name the cold copy yet")
-    ]
-    fail(store, PUBLISH)
-    assert "yet: no answer" in told(store)[0].why
 
 
 def summed(store: TestStore, *, later_ms: int = 0, held: bool = True) -> BacklogStatus:

@@ -1,4 +1,4 @@
-"""Disk caches for the tests of this folder, and a disk small enough to fill."""
+"""Stores, disk caches for the tests of this folder, and a disk small enough to fill."""
 
 from __future__ import annotations
 
@@ -8,9 +8,23 @@ from pathlib import Path
 import pytest
 
 from tests.disks import disk
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.cache.cache_blocks import STORE_ID, Open, size_for
+from tests.reading.readers import POLICY
+from tests.stores import TestStore, open_test_store
 from tierfs.metrics import Metrics
 from tierfs.reading.cache.cache import DiskCache
+
+
+@pytest.fixture
+def storage() -> ScriptedStorage:
+    return ScriptedStorage()
+
+
+@pytest.fixture
+def store(tmp_path: Path, storage: ScriptedStorage) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", policy=POLICY, cold=storage) as opened:
+        yield opened
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.fetch.chaotic_http import serving
-from tests.reading.test_reader import make_cold, read_all
+from tests.reading.readers import make_cold, read_all
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.config import ReadSettings
@@ -35,11 +35,6 @@ CACHE_BYTES = 64 * MIB
 BUDGET_BYTES = 4 * MIB
 PATIENCE_S = 20.0
 PLACES = random.Random(5).sample(range(LENGTH // BLOCK), 20)
-
-
-@pytest.fixture
-def storage() -> ScriptedStorage:
-    return ScriptedStorage()
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import trio
 
-from tests.fsck.looking import flip_cold, flip_local, holder_at
+from tests.fsck.looking import flip_cold, holder_at
+from tests.reading.readers import reader_of, states
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, NotFound, StorageFull
 from tierfs.metadata import chain_edits, chains, directories
@@ -39,47 +39,18 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
         yield opened
 
 
-def states(store: TestStore, tier: Tier) -> list[ChunkState]:
-    with store.metadata.read() as txn:
-        return [chunk.state for chunk in chains.chunks(txn, store.segment("s").id, tier)]
-
-
-async def read(store: TestStore, offset: int, priority: ReadPriority) -> bytes | None:
-    """One read by a reader of its own, as of a process that ends then; None for EIO."""
-    settings = ReadSettings()
-    async with Reader(store.metadata, store.files, lambda _: store.cold, settings, NullMetrics()) as reader:
-        handle = reader.open(store.segment("s").id, priority=priority)
-        try:
-            return bytes(await handle.read(offset, 100))
-        except DataLoss:
-            return None
-        finally:
-            handle.close()
-
-
-async def test_a_missing_object_becomes_suspect(store: TestStore) -> None:
-    assert isinstance(store.cold, MemoryStorage)
-    with store.metadata.read() as txn:
-        second = list(chains.chunks(txn, store.segment("s").id, Tier.COLD))[1]
-        name = chains.object_of(txn, second).name
+async def test_a_missing_object_is_marked_once(store: TestStore) -> None:
+    name = missing(store, MIB)[1].object.name
     store.cold.delete(name)
-    assert await read(store, MIB + 5, ReadPriority.OFFLOADED_ONLY) is None
-    assert states(store, Tier.COLD) == [GOOD, SUSPECT, GOOD]
-    before = store.metadata.last_transaction_id()
-    assert await read(store, MIB + 5, ReadPriority.OFFLOADED_ONLY) is None
-    assert store.metadata.last_transaction_id() == before, "it is suspect already: no commit for each read"
-
-
-async def test_a_damaged_copy_becomes_suspect_though_the_other_tier_served_the_read(
-    store: TestStore, expected_warnings: list[str]
-) -> None:
-    expected_warnings += ["is read from the local tier instead", "is read from the cold tier instead"]
-    flip_cold(store, "s", 5)
-    flip_local(store, "s", 2 * MIB + 5)
-    assert await read(store, 0, ReadPriority.OFFLOADED_FIRST) == DATA[:100]
-    assert await read(store, 2 * MIB, ReadPriority.LOCAL_FIRST) == DATA[2 * MIB : 2 * MIB + 100]
-    assert states(store, Tier.COLD) == [SUSPECT, GOOD, GOOD]
-    assert states(store, Tier.LOCAL) == [GOOD, GOOD, SUSPECT]
+    for commits in (True, False):
+        before = store.metadata.last_transaction_id()
+        async with reader_of(store) as reader:  # of a process that ends then
+            handle = reader.open(store.segment("s").id, priority=ReadPriority.OFFLOADED_ONLY)
+            with pytest.raises(DataLoss):
+                await handle.read(MIB + 5, 100)
+            handle.close()
+        assert states(store, Tier.COLD) == [GOOD, SUSPECT, GOOD]
+        assert (store.metadata.last_transaction_id() != before) is commits, "it is suspect already"
 
 
 class Counting:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 
 from tests.copied import all_adopted, copy_tier, recorded_etags
+from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.fsck.looking import flip_cold, holder_at
 from tests.reading.cache.cache_blocks import Open
-from tests.reading.test_reader import DATA, POLICY, WatchedStorage, make_cold, read_all, reader_of
+from tests.reading.readers import DATA, make_cold, reached, read_all, reader_of
 from tests.recovery.recovering import recovered
-from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.memory import MemoryStorage
+from tests.stores import TestStore
 from tierfs.errors import DataLoss
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metrics import Metrics
@@ -33,20 +31,22 @@ from tierfs.reading.prover import Prover
 from tierfs.types import CRC_BLOCK_BYTES as BLOCK
 from tierfs.types import ByteRange, Tier
 
-LATE_S, POLL_S = 20.0, 0.01
+STEP = 16384
 
 
 @pytest.fixture
-def storage() -> WatchedStorage:
-    return WatchedStorage()
+def store(store: TestStore, storage: ScriptedStorage) -> TestStore:
+    make_cold(store)
+    storage.reads.clear()
+    return store
 
 
-@pytest.fixture
-def store(tmp_path: Path, storage: WatchedStorage) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=POLICY, cold=storage) as opened:
-        make_cold(opened)
-        storage.reads.clear()
-        yield opened
+def put_other(storage: ScriptedStorage, name: str, data: Callable[[bytes], bytes], etag: str = "other") -> None:
+    """Replace an object by other bytes under another etag."""
+    objects = storage.inner._objects  # type: ignore[attr-defined]
+    held = objects[name]
+    changed = data(held.data)
+    objects[name] = replace(held, data=changed, found=replace(held.found, etag=etag, length_bytes=len(changed)))
 
 
 async def read_whole(store: TestStore) -> None:
@@ -57,7 +57,7 @@ async def read_whole(store: TestStore) -> None:
 
 
 async def test_the_bytes_of_a_copied_object_are_read_and_its_etag_is_adopted(
-    store: TestStore, storage: WatchedStorage, tmp_path: Path
+    store: TestStore, storage: ScriptedStorage, tmp_path: Path
 ) -> None:
     copy_tier(storage)
     await read_whole(store)
@@ -68,7 +68,7 @@ async def test_the_bytes_of_a_copied_object_are_read_and_its_etag_is_adopted(
 
 
 async def test_an_etag_that_was_adopted_costs_no_further_request(
-    store: TestStore, storage: WatchedStorage, monkeypatch: pytest.MonkeyPatch
+    store: TestStore, storage: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(HedgePolicy, "allowed", False)  # a busy machine sends second requests
     await read_whole(store)
@@ -76,7 +76,7 @@ async def test_an_etag_that_was_adopted_costs_no_further_request(
     copy_tier(storage)
     storage.reads.clear()
     await read_whole(store)
-    objects = len({name for name, _, _ in storage.reads})
+    objects = len({read.name for read in storage.reads})
     assert usual < len(storage.reads) <= usual + 2 * objects, "known etags are met again and again"
     storage.reads.clear()
     await read_whole(store)
@@ -91,7 +91,7 @@ async def test_reads_of_an_unchanged_tier_write_nothing(store: TestStore) -> Non
 
 @pytest.mark.parametrize("copied", [False, True])
 async def test_one_bad_bit_costs_its_block_and_no_other(
-    store: TestStore, storage: WatchedStorage, copied: bool
+    store: TestStore, storage: ScriptedStorage, copied: bool
 ) -> None:
     flip_cold(store, "s", 5 * BLOCK + 17)
     if copied:
@@ -100,15 +100,15 @@ async def test_one_bad_bit_costs_its_block_and_no_other(
     lost: list[int] = []
     async with reader_of(store) as reader:
         handle = reader.open(store.segment("s").id)
-        for at in range(0, len(DATA), 16384):
+        for at in range(0, len(DATA), STEP):
             try:
-                assert bytes(await handle.read(at, 16384)) == DATA[at : at + 16384]
+                assert bytes(await handle.read(at, STEP)) == DATA[at : at + STEP]
             except DataLoss:
                 assert at in bad
                 lost.append(at)
         handle.close()
-    assert 0 < len(lost) <= BLOCK // 16384 + 1
-    assert 5 * BLOCK + 17 in range(lost[0], lost[-1] + 16384)
+    assert 0 < len(lost) <= BLOCK // STEP + 1
+    assert 5 * BLOCK + 17 in range(lost[0], lost[-1] + STEP)
 
 
 async def test_a_good_block_behind_a_bad_one_is_served_to_whom_one_fetch_of_both_was_begun(store: TestStore) -> None:
@@ -148,30 +148,31 @@ async def test_a_good_block_is_served_though_spans_fail_again_for_another_one_bu
         handle.close()
 
 
-async def test_a_copy_that_was_cut_loses_what_is_missing(store: TestStore, storage: WatchedStorage) -> None:
-    """Its blocks before the cut are served, also to those whose read-ahead reaches beyond it."""
+@pytest.mark.parametrize("length", [-1, 1, 2 * BLOCK + 5], ids=["a byte short", "a byte long", "cut"])
+async def test_an_object_of_another_length_is_served_as_far_as_it_proves_right_and_not_adopted(
+    store: TestStore, storage: ScriptedStorage, length: int
+) -> None:
+    """Blocks before the end are served, also to those whose read-ahead reaches beyond it."""
     holder, _ = holder_at(store, "s", Tier.COLD, 700_000)
-    cut = 2 * BLOCK + 5
-    held = storage._objects[holder.name]
-    found = replace(held.found, etag="cut", length_bytes=cut)
-    storage._objects[holder.name] = replace(held, found=found, data=held.data[:cut])
-    start, _ = next((one.chunk.start_offset, one) for one in store.layout("s").cold if one.object.id == holder.id)
+    put_other(storage, holder.name, lambda data: (data + b"x")[: len(data) + length if abs(length) == 1 else length])
+    kept = holder.length if length == 1 else (holder.length - 1 if length == -1 else length) // BLOCK * BLOCK
+    (start,) = (one.chunk.start_offset for one in store.layout("s").cold if one.object.id == holder.id)
     lost: list[int] = []
     async with reader_of(store) as reader:
         handle = reader.open(store.segment("s").id)
-        for at in range(0, len(DATA), 16384):
+        for at in range(0, len(DATA), STEP):
             try:
-                assert bytes(await handle.read(at, 16384)) == DATA[at : at + 16384]
+                assert bytes(await handle.read(at, STEP)) == DATA[at : at + STEP]
             except DataLoss:
                 lost.append(at)
         handle.close()
-    assert start + 2 * BLOCK - 16384 < lost[0] <= start + 2 * BLOCK
-    assert lost[-1] < start + holder.length
-    assert recorded_etags(store).isdisjoint({"cut"})
+    gone = range(start + kept, start + holder.length)
+    assert lost == [at for at in range(0, len(DATA), STEP) if gone and gone.start < at + STEP and at < gone.stop]
+    assert "other" not in recorded_etags(store)
 
 
 def test_warming_up_reads_copied_objects_and_adopts_their_etags(
-    store: TestStore, storage: WatchedStorage, open_cache: Open, metrics: Metrics
+    store: TestStore, storage: ScriptedStorage, open_cache: Open, metrics: Metrics
 ) -> None:
     copy_tier(storage)
     with store.metadata.read() as txn:
@@ -185,18 +186,8 @@ def test_warming_up_reads_copied_objects_and_adopts_their_etags(
     assert all_adopted(store)
 
 
-async def test_an_object_of_another_length_is_not_adopted(store: TestStore, storage: WatchedStorage) -> None:
-    """Its blocks are served as far as they prove right."""
-    name = holder_at(store, "s", Tier.COLD, 0)[0].name
-    held = storage._objects[name]
-    found = replace(held.found, etag="longer", length_bytes=held.found.length_bytes + 1)
-    storage._objects[name] = replace(held, found=found, data=held.data + b"x")
-    await read_whole(store)
-    assert "longer" not in recorded_etags(store)
-
-
 async def test_a_store_that_may_change_nothing_keeps_them_to_itself(
-    store: TestStore, storage: WatchedStorage, caplog: pytest.LogCaptureFixture
+    store: TestStore, storage: ScriptedStorage, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy_tier(storage)
     before = recorded_etags(store)
@@ -208,7 +199,7 @@ async def test_a_store_that_may_change_nothing_keeps_them_to_itself(
     assert sum("not written" in line for line in caplog.messages) == 1
 
 
-def test_an_object_whose_etag_never_stays_fills_no_journal(store: TestStore, storage: WatchedStorage) -> None:
+def test_an_object_whose_etag_never_stays_fills_no_journal(store: TestStore, storage: ScriptedStorage) -> None:
     holder, _ = holder_at(store, "s", Tier.COLD, 0)
     known = Etags(store.metadata)
     view = memoryview(bytearray(holder.length))
@@ -220,7 +211,7 @@ def test_an_object_whose_etag_never_stays_fills_no_journal(store: TestStore, sto
     assert adopted == 3
 
 
-def test_an_etag_that_several_reads_meet_is_proved_once_and_for_all(store: TestStore, storage: WatchedStorage) -> None:
+def test_an_etag_that_several_reads_meet_is_proved_once_and_for_all(store: TestStore, storage: ScriptedStorage) -> None:
     """Each of them asked for the recorded etag before the first one met the other."""
     holder, _ = holder_at(store, "s", Tier.COLD, 0)
     known = Etags(store.metadata)
@@ -232,47 +223,24 @@ def test_an_etag_that_several_reads_meet_is_proved_once_and_for_all(store: TestS
     assert "other" in recorded_etags(store)
 
 
-class HeldAtItsEnd(WatchedStorage):
-    """The next read of an object delivers its bytes, and ends when the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.hold = False
-        self.delivered, self.may_end = threading.Event(), threading.Event()
-
-    def read_into(self, *some: Any, **more: Any) -> None:
-        held, self.hold = self.hold, False
-        super().read_into(*some, **more)
-        if held:
-            self.delivered.set()
-            assert self.may_end.wait(LATE_S)
-
-
-def replace_by_other_bytes(storage: MemoryStorage, name: str) -> None:
-    held = storage._objects[name]
-    storage._objects[name] = replace(held, found=replace(held.found, etag="other"), data=bytes(len(held.data)))
+async def test_bytes_of_one_etag_prove_no_other_that_was_met_before_they_ended(
+    store: TestStore, storage: ScriptedStorage
+) -> None:
+    holder, _ = holder_at(store, "s", Tier.COLD, 0)
+    async with reader_of(store) as reader, trio.open_nursery() as nursery:
+        handle = reader.open(store.segment("s").id)
+        held = storage.hold("read", when=When.AFTER)
+        nursery.start_soon(handle.read, BLOCK + 5, 100)
+        await held.has_begun()
+        put_other(storage, holder.name, lambda data: bytes(len(data)))
+        with pytest.raises(DataLoss):
+            await handle.read(3 * BLOCK + 5, 100)
+        held.go_on()
+        await reached(lambda: not reader.fetcher.busy)
+    assert "other" not in recorded_etags(store)
 
 
-async def test_bytes_of_one_etag_prove_no_other_that_was_met_before_they_ended(tmp_path: Path) -> None:
-    storage = HeldAtItsEnd()
-    with open_test_store(tmp_path / "store", policy=POLICY, cold=storage) as store:
-        make_cold(store)
-        holder, _ = holder_at(store, "s", Tier.COLD, 0)
-        async with reader_of(store) as reader, trio.open_nursery() as nursery:
-            handle = reader.open(store.segment("s").id)
-            storage.hold = True
-            nursery.start_soon(handle.read, BLOCK + 5, 100)
-            assert await trio.to_thread.run_sync(storage.delivered.wait, LATE_S)
-            replace_by_other_bytes(storage, holder.name)
-            with pytest.raises(DataLoss):
-                await handle.read(3 * BLOCK + 5, 100)
-            storage.may_end.set()
-            while reader.fetcher.busy:  # noqa: ASYNC110 - the reader has no event for it
-                await trio.sleep(POLL_S)
-        assert "other" not in recorded_etags(store)
-
-
-def test_bytes_that_were_asked_for_without_an_etag_prove_none(store: TestStore, storage: WatchedStorage) -> None:
+def test_bytes_that_were_asked_for_without_an_etag_prove_none(store: TestStore, storage: ScriptedStorage) -> None:
     holder, _ = holder_at(store, "s", Tier.COLD, 0)
     known = Etags(store.metadata)
     known.meet(holder, "other", holder.length)

@@ -5,55 +5,23 @@ from __future__ import annotations
 import errno
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import trio
+from trio.testing import MockClock
 
-from tests.reading.test_reader import DATA, POLICY, WatchedStorage, make_cold, reader_of
+from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
+from tests.reading.readers import DATA, POLICY, make_cold, reached, reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.directory.storage import DirectoryStorage
-from tierfs.chunkstore.protocol import OnReceived
-from tierfs.config import ReadSettings
-from tierfs.errors import DataLoss, Fenced, TierfsError, Unavailable
-from tierfs.metrics import NullMetrics
-from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader
-from tierfs.types import ReadPriority, Tier
+from tierfs.errors import Fenced, TierfsError, Unavailable
+from tierfs.reading.patience import Patience, Waits
 
 DOWN = Unavailable("cannot reach http://cold", remedy="check the network")
 DEADLINE_S = 0.5
-IN_TIME_S = 10.0
-LATE_S, POLL_S = 60.0, 0.01
-
-
-class Failing(WatchedStorage):
-    """Raises errors for the next reads, one after the other; the last one again and again when it is `stuck`."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.errors: list[TierfsError] = []
-        self.stuck = False
-
-    def read_into(
-        self,
-        name: str,
-        offset: int,
-        buffer: memoryview,
-        *,
-        if_match: str | None = None,
-        progress: OnReceived | None = None,
-    ) -> None:
-        if self.errors and name.startswith("segments/"):
-            self.reads.append((name, offset, len(buffer)))
-            raise self.errors[0] if self.stuck else self.errors.pop(0)
-        super().read_into(name, offset, buffer, if_match=if_match, progress=progress)
-
-
-@pytest.fixture
-def storage() -> Failing:
-    return Failing()
 
 
 @pytest.fixture(autouse=True)
@@ -61,39 +29,42 @@ def waits(expected_warnings: list[str]) -> None:
     expected_warnings.append("segment s waits for a tier that does not answer: cannot reach http://cold")
 
 
-@pytest.fixture
-def store(tmp_path: Path, storage: Failing) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=POLICY, cold=storage) as opened:
-        yield opened
+async def fails(read: Awaitable[object], error: type[TierfsError], match: str) -> TierfsError:
+    with pytest.raises(error, match=match) as failed:
+        await read
+    return failed.value
 
 
-async def test_a_read_tries_again_until_the_tier_answers(store: TestStore, storage: Failing) -> None:
+@pytest.mark.parametrize(("failures", "told"), [(0, 0), (1, 0), (9, 1)])
+async def test_a_read_tries_again_until_the_tier_answers_and_tells_the_operator_once(
+    store: TestStore, storage: ScriptedStorage, caplog: pytest.LogCaptureFixture, failures: int, told: int
+) -> None:
     make_cold(store)
-    storage.errors = [DOWN] * 4
+    storage.reads.clear()
+    storage.fail("read", DOWN, on=range(1, failures + 1), of="segments/")
     async with reader_of(store) as reader:
         handle = reader.open(store.segment("s").id)
         assert bytes(await handle.read(0, 1000)) == DATA[:1000]
         handle.close()
-    assert storage.errors == []
+    assert len(storage.reads) > failures
+    assert [record.levelno for record in caplog.records].count(logging.WARNING) == told
 
 
-async def test_an_operator_is_told_once_for_a_read(
-    store: TestStore, storage: Failing, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(("pauses", "told"), [(2, 0), (3, 1), (4, 1)])
+async def test_the_third_pause_is_told(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, pauses: int, told: int
 ) -> None:
-    make_cold(store)
-    storage.errors = [DOWN] * 6
-    async with reader_of(store) as reader:
-        handle = reader.open(store.segment("s").id)
-        await handle.read(0, 1000)
-        handle.close()
-    assert [record.levelno for record in caplog.records].count(logging.WARNING) == 1
+    with Patience("segment s", Waits()) as patience:
+        for _ in range(pauses):
+            await patience.pause(DOWN)
+    assert [record.levelno for record in caplog.records].count(logging.WARNING) == told
 
 
 async def test_reads_that_wait_are_counted_with_why_and_no_longer_than_they_do(
-    store: TestStore, storage: Failing
+    store: TestStore, storage: ScriptedStorage
 ) -> None:
     make_cold(store)
-    storage.errors, storage.stuck = [DOWN], True
+    storage.fail("read", DOWN, on=ALWAYS)
     async with reader_of(store) as reader, trio.open_nursery() as nursery:
         handle = reader.open(store.segment("s").id)
         nursery.start_soon(handle.read, 0, 1000)
@@ -101,115 +72,53 @@ async def test_reads_that_wait_are_counted_with_why_and_no_longer_than_they_do(
         await reached(lambda: reader.waits.now.reads == 2)
         waiting = reader.waits.now
         assert waiting.why == "cannot reach http://cold"
-        assert 2 <= waiting.longest_s < LATE_S
-        storage.errors, storage.stuck = [], False
+        assert waiting.longest_s >= 2
+        storage.behave()
         await reached(lambda: reader.waits.now.reads == 0)
         handle.close()
 
 
-async def test_a_read_ends_at_its_deadline_and_says_why(store: TestStore, storage: Failing) -> None:
+async def test_a_read_ends_at_its_deadline_and_says_why(store: TestStore, storage: ScriptedStorage) -> None:
+    """The kernel asks once more for the first page of what failed: that waits for no second deadline."""
     make_cold(store)
-    storage.errors, storage.stuck = [DOWN], True
+    storage.fail("read", DOWN, on=ALWAYS)
     async with reader_of(store, deadline_s=DEADLINE_S) as reader:
         handle = reader.open(store.segment("s").id)
         started = trio.current_time()
-        with pytest.raises(Unavailable, match=r"no answer within 0.5 s: cannot reach http://cold") as failed:
-            await handle.read(0, 1000)
-        assert DEADLINE_S <= trio.current_time() - started < IN_TIME_S
-        assert failed.value.remedy == DOWN.remedy
-        storage.errors = []
-        assert bytes(await handle.read(1000, 1000)) == DATA[1000:2000]
-        handle.close()
-
-
-async def test_the_kernels_second_try_does_not_wait_for_a_second_deadline(store: TestStore, storage: Failing) -> None:
-    make_cold(store)
-    storage.errors, storage.stuck = [DOWN], True
-    async with reader_of(store, deadline_s=DEADLINE_S) as reader:
-        handle = reader.open(store.segment("s").id)
         async with trio.open_nursery() as nursery:
-            for offset in (0, 100_000):  # a window and the one after it
-                nursery.start_soon(fails, handle.read(offset, 100_000))
+            nursery.start_soon(fails, handle.read(100_000, 100_000), Unavailable, "no answer")  # the window after it
+            error = await fails(
+                handle.read(0, 100_000), Unavailable, r"no answer within 0.5 s: cannot reach http://cold"
+            )
+        assert trio.current_time() - started >= DEADLINE_S
+        assert error.remedy == DOWN.remedy
         reads = len(storage.reads)
-        await fails(handle.read(0, 4096))
+        await fails(handle.read(0, 4096), Unavailable, "no answer")
         assert len(storage.reads) == reads
+        storage.behave()
+        assert bytes(await handle.read(200_000, 1000)) == DATA[200_000:201_000]
         handle.close()
 
 
-async def reached(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(LATE_S):
-        while not condition():  # noqa: ASYNC110 - the reader has no event for it
-            await trio.sleep(POLL_S)
-
-
-async def fails(read: object) -> None:
-    with pytest.raises(Unavailable):
-        await read  # type: ignore[misc]
-
-
-async def test_another_tier_that_has_the_bytes_is_not_kept_waiting(
-    store: TestStore, storage: Failing, expected_warnings: list[str]
-) -> None:
-    expected_warnings.append("is read from the local tier instead")
-    store.append("s", DATA, seal=True)
-    store.offload("s")
-    storage.errors, storage.stuck = [DOWN], True
-    async with reader_of(store) as reader:
-        handle = reader.open(store.segment("s").id, priority=ReadPriority.OFFLOADED_FIRST)
-        with trio.fail_after(IN_TIME_S):
-            assert bytes(await handle.read(0, 1000)) == DATA[:1000]
-        assert handle.served_from is Tier.LOCAL
-        handle.close()
-
-
-async def test_a_damaged_copy_is_no_loss_while_the_other_tier_is_away(store: TestStore, storage: Failing) -> None:
-    store.append("s", DATA[:1000], seal=True)
-    store.offload("s")
-    (path,) = store.files.root.glob("*/*")
-    path.chmod(0o600)
-    path.write_bytes(bytes(1000))
-    storage.errors, storage.stuck = [DOWN], True
-    async with reader_of(store, deadline_s=DEADLINE_S) as reader:
-        handle = reader.open(store.segment("s").id)
-        with pytest.raises(Unavailable, match="cannot reach"):
-            await handle.read(0, 1000)
-        handle.close()
-
-
-@pytest.mark.parametrize("error", [DataLoss("wrong"), Unavailable("away")])
-async def test_what_no_waiting_changes_is_told_at_once(store: TestStore, storage: Failing, error: TierfsError) -> None:
+async def test_a_segment_deleted_meanwhile_ends_the_read(store: TestStore, storage: ScriptedStorage) -> None:
     make_cold(store)
-    storage.errors, storage.stuck = [error], True
-    priority = ReadPriority.LOCAL_ONLY if isinstance(error, Unavailable) else None
-    async with reader_of(store) as reader:
-        handle = reader.open(store.segment("s").id, priority=priority)
-        with trio.fail_after(IN_TIME_S), pytest.raises(type(error)):
-            await handle.read(0, 1000)
-        handle.close()
-
-
-async def test_a_segment_deleted_meanwhile_ends_the_read(store: TestStore, storage: Failing) -> None:
-    make_cold(store)
-    storage.errors, storage.stuck = [DOWN], True
+    storage.reads.clear()
+    storage.fail("read", DOWN, on=ALWAYS)
     async with reader_of(store) as reader, trio.open_nursery() as nursery:
         handle = reader.open(store.segment("s").id)
-        nursery.start_soon(stale, handle)
-        while not storage.reads:
-            await trio.lowlevel.checkpoint()
+        nursery.start_soon(fails, handle.read(0, 1000), Fenced, "deleted")
+        await reached(lambda: bool(storage.reads))
         store.engine.delete("s", recursive=False, cold_due_ms=0)
     handle.close()
-
-
-async def stale(handle: ReadHandle) -> None:
-    with trio.fail_after(IN_TIME_S), pytest.raises(Fenced, match="deleted"):
-        await handle.read(0, 1000)
 
 
 @pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO])
 async def test_errors_of_a_network_filesystem_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
     (tmp_path / "cold").mkdir()
-    storage = DirectoryStorage(tmp_path / "cold")
-    with open_test_store(tmp_path / "store", policy=POLICY, cold=storage) as store:
+    with (
+        closing(DirectoryStorage(tmp_path / "cold")) as storage,
+        open_test_store(tmp_path / "over", policy=POLICY, cold=storage) as store,
+    ):
         make_cold(store)
         left = [OSError(code, os.strerror(code))] * 3
         read = os.preadv
@@ -220,10 +129,8 @@ async def test_errors_of_a_network_filesystem_pass(tmp_path: Path, monkeypatch: 
             return read(fd, buffers, offset, flags)
 
         monkeypatch.setattr(os, "preadv", fails_at_first)
-        settings = ReadSettings(deadline_s=10)
-        async with Reader(store.metadata, store.files, lambda _: storage, settings, NullMetrics()) as reader:
+        async with reader_of(store) as reader:
             handle = reader.open(store.segment("s").id)
             assert bytes(await handle.read(0, 1000)) == DATA[:1000]
             handle.close()
         assert not left
-    storage.close()

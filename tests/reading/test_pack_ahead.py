@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage
-from tests.reading.test_reader import reader_of
+from tests.reading.readers import reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.reading.reader import Reader
 from tierfs.segments.create import WholeSegment

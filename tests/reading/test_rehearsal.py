@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.reading.fetch.over_http import Bucket, over_http
-from tests.reading.test_reader import DATA, WatchedStorage, make_cold, reader_of, storage, store
+from tests.reading.readers import DATA, make_cold, reader_of
 from tests.servers.scripted_http import ServerTls
 from tests.stores import TestStore, open_test_store
 from tierfs.config import ReadSettings
@@ -20,22 +20,20 @@ from tierfs.reading.fetch.queue import FetchQueue
 from tierfs.reading.reader import Reader, rehearse
 from tierfs.types import CRC_BLOCK_BYTES
 
-__all__ = ["storage", "store"]
-
 
 async def test_a_few_bytes_of_a_cold_segment_are_read_and_nothing_stays_open(
-    store: TestStore, storage: WatchedStorage
+    store: TestStore, storage: ScriptedStorage
 ) -> None:
     store.append("local", b"x" * 10)
     make_cold(store, "s")
     storage.reads.clear()
     async with reader_of(store) as reader:
         await rehearse(reader)
-        assert [size for _, _, size in storage.reads] == [CRC_BLOCK_BYTES]
+        assert [read.length_bytes for read in storage.reads] == [CRC_BLOCK_BYTES]
         assert len(reader.open_handles) == 0
 
 
-async def test_nothing_is_read_where_nothing_is_cold(store: TestStore, storage: WatchedStorage) -> None:
+async def test_nothing_is_read_where_nothing_is_cold(store: TestStore, storage: ScriptedStorage) -> None:
     store.append("local", b"x" * 10)
     async with reader_of(store) as reader:
         await rehearse(reader)
@@ -44,32 +42,33 @@ async def test_nothing_is_read_where_nothing_is_cold(store: TestStore, storage: 
 
 @pytest.mark.parametrize("error", [Unavailable("down"), TierfsError("broken")])
 async def test_what_goes_wrong_is_no_reason_not_to_mount(
-    store: TestStore, storage: WatchedStorage, error: TierfsError, expected_warnings: list[str]
+    store: TestStore, storage: ScriptedStorage, error: TierfsError, expected_warnings: list[str]
 ) -> None:
     expected_warnings.append("waits for a tier that does not answer")
     make_cold(store, "s")
-    storage.error = error
+    storage.fail("read", error, on=ALWAYS)
     async with reader_of(store) as reader:
         await rehearse(reader)
         assert len(reader.open_handles) == 0
 
 
 async def test_a_cold_tier_that_does_not_answer_holds_up_nobody(
-    store: TestStore, storage: WatchedStorage, autojump_clock: MockClock
+    store: TestStore, storage: ScriptedStorage, autojump_clock: MockClock
 ) -> None:
     make_cold(store, "s")
-    storage.gate = threading.Event()
+    held = storage.hold_next(8, "read")
     async with reader_of(store) as reader:
         began = trio.current_time()
         await rehearse(reader)
         assert trio.current_time() - began < 2
-        storage.gate.set()
+        for one in held:
+            one.go_on()
 
 
-async def test_who_reads_the_same_bytes_meanwhile_gets_them(store: TestStore, storage: WatchedStorage) -> None:
+async def test_who_reads_the_same_bytes_meanwhile_gets_them(store: TestStore, storage: ScriptedStorage) -> None:
     """Trio draws lots who goes on first: of thirty readers some come after a rehearsal that takes their bytes away."""
     make_cold(store, "s")
-    storage.gate = threading.Event()
+    held = storage.hold_next(8, "read")
     start = store.layout("s").cold[-1].range.start
 
     async def read() -> None:
@@ -82,7 +81,8 @@ async def test_who_reads_the_same_bytes_meanwhile_gets_them(store: TestStore, st
         for _ in range(30):
             nursery.start_soon(read)
         await wait_all_tasks_blocked()
-        storage.gate.set()
+        for one in held:
+            one.go_on()
 
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["http", "https"])

@@ -1,37 +1,27 @@
-"""The reader over what truncate, concat and unseal leave: pieces of objects off the grid, and open handles."""
+"""The reader over what truncate, concat, unseal and consolidate leave: pieces off the grid, and open handles."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.reading.test_reader import DATA, POLICY, WatchedStorage, read_all, reader_of
-from tests.stores import TestStore, open_test_store
+from tests.reading.readers import DATA, make_cold, read_all, reader_of
+from tests.stores import TestStore
 from tierfs.checksum import crc32c
+from tierfs.clock import ManualClock
+from tierfs.config import OffloadSettings
 from tierfs.errors import DataLoss, Fenced
+from tierfs.metadata import policies
 from tierfs.reading.handle import ReadHandle
 from tierfs.segments import stat
-from tierfs.types import CRC_BLOCK_BYTES, ReadPriority, Tier
+from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, ReadPriority, Tier
 
 HEAD = 77
 CUT = 423_457
 """Inside the second chunk and the first object, off every grid."""
 
 END = 1_000_003
-
-
-@pytest.fixture
-def storage() -> WatchedStorage:
-    return WatchedStorage()
-
-
-@pytest.fixture
-def store(tmp_path: Path, storage: WatchedStorage) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=POLICY, cold=storage) as opened:
-        yield opened
 
 
 def concatenate(store: TestStore, *, offload: bool) -> bytes:
@@ -100,9 +90,7 @@ async def test_damage_beside_a_piece_but_in_its_block_is_found(store: TestStore)
 
 
 async def test_open_handles_through_a_truncation(store: TestStore) -> None:
-    store.append("s", DATA[:END], seal=True)
-    store.offload("s")
-    store.evict("s")
+    make_cold(store, data=DATA[:END])
     async with reader_of(store) as reader:
         handle = reader.open(store.segment("s").id)
         assert bytes(await handle.read(0, 1000)) == DATA[:1000]
@@ -157,3 +145,76 @@ async def test_an_open_handle_through_an_unseal_ends_where_it_ended(store: TestS
         assert bytes(await fresh.read(0, 5000)) == DATA[:2000]
         handle.close()
         fresh.close()
+
+
+GRACE_S = OffloadSettings().grace_s
+PIECES, PIECE_BYTES = 6, 150_001
+PIECED = DATA[: PIECES * PIECE_BYTES]
+
+
+def set_policy(store: TestStore, **settings: str) -> None:
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, settings)
+
+
+def cold_pieces(store: TestStore, *, evict: bool) -> None:
+    for number in range(PIECES):
+        store.append("s", PIECED[number * PIECE_BYTES : (number + 1) * PIECE_BYTES])
+        store.offload("s")
+    if evict:
+        store.evict("s")
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("evict", [True, False])
+@pytest.mark.parametrize("delete", [True, False])
+async def test_an_open_handle_reads_on_while_its_objects_are_replaced(
+    store: TestStore, sealed: bool, evict: bool, delete: bool
+) -> None:
+    """Sealed segments keep the layout they were opened with, until it names what is gone."""
+    assert isinstance(store.clock, ManualClock)
+    set_policy(store, chunk_bytes="1000000", object_bytes="3000000", read_priority="offloaded-first")
+    cold_pieces(store, evict=evict)
+    if sealed:
+        store.engine.seal("s")
+    async with reader_of(store) as reader:
+        handle = reader.open(store.segment("s").id)
+        for offset in (3 * PIECE_BYTES + 70_000, 70_000):  # one block each: nothing is read ahead
+            assert bytes(await handle.read(offset, 10)) == PIECED[offset:][:10]
+        assert store.consolidate().objects_after == 1
+        reader._checksums._runs.clear()  # as if others had pushed them out
+        if delete:
+            store.clock.advance(GRACE_S + 1)
+            store.settle()
+            assert len(list(store.cold.list("segments/"))) == 1
+        for offset in (4 * PIECE_BYTES - 10_000, PIECE_BYTES - 10_000, 0, 5 * PIECE_BYTES - 7, PIECE_BYTES):
+            assert bytes(await handle.read(offset, PIECE_BYTES)) == PIECED[offset : offset + PIECE_BYTES]
+        assert bytes(await handle.read(0, len(PIECED))) == PIECED
+        handle.close()
+
+
+@pytest.mark.parametrize("priority", ["local-first", "offloaded-first"])
+async def test_an_open_handle_reads_on_through_growth_offload_evict_and_consolidate(
+    store: TestStore, priority: str
+) -> None:
+    assert isinstance(store.clock, ManualClock)
+    set_policy(store, chunk_bytes="300000", object_bytes="1400000", read_priority=priority)
+    writer, chosen, written = store.engine.open_writer("s"), random.Random(priority), 0
+    async with reader_of(store) as reader:
+        handle: ReadHandle | None = None
+        while written < 2_000_000:
+            part = DATA[written : written + chosen.choice([1, 777, 50_000, 131_072, 400_000])]
+            writer.append(part)
+            written += len(part)
+            for verb in (store.offload, store.evict, store.consolidate):
+                if chosen.random() < 0.3:
+                    verb("s")
+            store.clock.advance(chosen.choice([0, 1, GRACE_S + 1]))
+            handle = handle or reader.open(store.segment("s").id)
+            for _ in range(3):
+                offset, size = chosen.randrange(written), chosen.randrange(1, 500_000)
+                assert bytes(await handle.read(offset, size)) == DATA[offset : min(written, offset + size)]
+            assert handle.segment.length == written
+            assert bytes(await handle.read(written, 10)) == b""
+        assert handle is not None
+        handle.close()

@@ -11,7 +11,7 @@ from types import FrameType
 import pytest
 
 from tests.reading.fetch.over_http import Bucket, over_http
-from tests.reading.test_reader import DATA, make_cold
+from tests.reading.readers import DATA, make_cold
 from tests.stores import TestStore, open_test_store
 from tierfs.config import ReadSettings
 from tierfs.metrics import NullMetrics

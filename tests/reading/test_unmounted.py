@@ -12,24 +12,24 @@ from pathlib import Path
 import pytest
 import trio
 
-from tests.reading.test_copy_marks import DATA, GOOD, SUSPECT, states
+from tests.reading.readers import reached, states
+from tests.reading.test_copy_marks import DATA, GOOD, SUSPECT
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.directory import tree as directory_tree
 from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.directory.tree import RootDirectory
-from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.chunkstore.read_only import ReadOnlyDirectory
 from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.config import ReadSettings
-from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.errors import DataLoss, NotFound, TierfsError, Unavailable
 from tierfs.metrics import NullMetrics
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.types import MIB, ReadPriority, Tier
+from tierfs.types import MIB, ChunkState, ReadPriority, Tier
 
 DEADLINE_S = 2.0
-LATE_S, POLL_S = 20.0, 0.01
+LATE_S = 20.0
 
 
 class Place:
@@ -79,12 +79,6 @@ def cold_handle(store: TestStore, reader: Reader) -> ReadHandle:
     return reader.open(store.segment("s").id, priority=ReadPriority.OFFLOADED_ONLY)
 
 
-async def reached(condition: Callable[[], bool]) -> None:
-    with trio.fail_after(LATE_S):
-        while not condition():  # noqa: ASYNC110 - the reader has no event for it
-            await trio.sleep(POLL_S)
-
-
 @pytest.mark.parametrize("kind", [DirectoryStorage, ReadOnlyDirectory])
 @pytest.mark.usefixtures("waits")
 async def test_a_read_begun_before_the_mount_gets_its_bytes_after_it(
@@ -109,80 +103,60 @@ async def test_a_read_begun_before_the_mount_gets_its_bytes_after_it(
     assert states(store, Tier.COLD) == [GOOD] * 3
 
 
+def unmarked(place: Place) -> None:
+    (place.path / MARK_NAME).unlink()
+    shutil.rmtree(place.path / "segments")
+
+
+def emptied(place: Place) -> None:
+    shutil.rmtree(place.path / "segments")
+
+
 @pytest.mark.usefixtures("waits")
-async def test_a_place_that_stays_empty_ends_a_read_at_its_deadline_and_marks_nothing(
-    store: TestStore, cold: Place
+@pytest.mark.parametrize(
+    ("change", "error", "message", "first"),
+    [
+        (Place.unmount, Unavailable, r"no answer within 2 s: nothing seems to be mounted at .*cold", GOOD),
+        (unmarked, Unavailable, MARK_NAME, GOOD),
+        (emptied, DataLoss, "does not exist|not found|No such", SUSPECT),
+    ],
+)
+async def test_only_what_is_missing_in_a_place_of_ours_is_lost(
+    store: TestStore,
+    cold: Place,
+    change: Callable[[Place], None],
+    error: type[TierfsError],
+    message: str,
+    first: ChunkState,
 ) -> None:
-    cold.unmount()
+    if change is Place.unmount:  # a storage that is open holds the directory that it found
+        change(cold)
     with closing(DirectoryStorage(cold.path)) as storage:
+        if change is not Place.unmount:
+            change(cold)
         async with reader_of(store, storage, DEADLINE_S) as reader:
             handle = cold_handle(store, reader)
-            with pytest.raises(Unavailable, match=r"no answer within 2 s: nothing seems to be mounted at .*cold"):
+            with pytest.raises(error, match=message):
                 await handle.read(0, 100)
             handle.close()
-    assert states(store, Tier.COLD) == [GOOD] * 3
+    assert states(store, Tier.COLD) == [first, GOOD, GOOD]
 
 
-@pytest.mark.usefixtures("waits")
-async def test_a_place_whose_mark_is_gone_is_not_ours(store: TestStore, cold: Place) -> None:
-    with closing(DirectoryStorage(cold.path)) as storage:
-        (cold.path / MARK_NAME).unlink()
-        shutil.rmtree(cold.path / "segments")
-        async with reader_of(store, storage, DEADLINE_S) as reader:
-            handle = cold_handle(store, reader)
-            with pytest.raises(Unavailable, match=MARK_NAME):
-                await handle.read(0, 100)
-            handle.close()
-    assert states(store, Tier.COLD) == [GOOD] * 3
-
-
-async def test_an_object_that_is_missing_in_a_place_of_ours_is_lost(store: TestStore, cold: Place) -> None:
-    shutil.rmtree(cold.path / "segments")
-    with closing(DirectoryStorage(cold.path)) as storage:
-        async with reader_of(store, storage) as reader:
-            handle = cold_handle(store, reader)
-            with pytest.raises(DataLoss):
-                await handle.read(0, 100)
-            handle.close()
-    assert states(store, Tier.COLD) == [SUSPECT, GOOD, GOOD]
-
-
-@pytest.mark.usefixtures("waits")
-async def test_local_chunks_are_not_suspect_while_their_directory_is_not_mounted(store: TestStore) -> None:
-    chunks = Place(store.files.root)
-    chunks.unmount()
-    with closing(ChunkFiles(chunks.path)) as files:
-        settings = ReadSettings(deadline_s=DEADLINE_S)
-        async with Reader(store.metadata, files, lambda _: store.cold, settings, NullMetrics()) as reader:
-            handle = reader.open(store.segment("s").id, priority=ReadPriority.LOCAL_ONLY)
-            with pytest.raises(Unavailable, match="holds no chunk files"):
-                await handle.read(0, 100)
-            chunks.mount()
-            assert bytes(await handle.read(MIB, 100)) == DATA[MIB : MIB + 100]
-            handle.close()
-    assert states(store, Tier.LOCAL) == [GOOD] * 3
-
-
-def test_adopted_bytes_are_found_by_a_process_that_began_before_the_mount(cold: Place) -> None:
+def test_adopted_files_are_found_by_a_process_that_began_before_the_mount(cold: Place) -> None:
     (cold.path / "s").write_bytes(b"theirs")
     cold.unmount()
+    buffer = bytearray(len(b"theirs"))
     with closing(ReadOnlyDirectory(cold.path)) as directory:
+        assert list(directory.list("")) == []
         with pytest.raises(Unavailable, match="nothing seems to be mounted"):
-            read(directory)
+            directory.read_into("s", 0, memoryview(buffer))
         with pytest.raises(NotFound):  # of which fsck makes one finding for the place
             directory.stat("s")
         cold.mount()
-        assert directory.stat("s").length_bytes == len(b"theirs")
-        assert read(directory) == b"theirs"
-
-
-def test_adopted_files_are_listed_by_a_process_that_began_before_the_mount(cold: Place) -> None:
-    (cold.path / "s").write_bytes(b"theirs")
-    cold.unmount()
-    with closing(ReadOnlyDirectory(cold.path)) as directory:
-        assert list(directory.list("")) == []
-        cold.mount()
-        assert [found.name for found in directory.list("")] == ["s"]
+        assert [(found.name, found.length_bytes) for found in directory.list("")] == [("s", len(buffer))]
+        assert directory.stat("s").length_bytes == len(buffer)
+        directory.read_into("s", 0, memoryview(buffer))
+    assert buffer == b"theirs"
 
 
 def test_a_mount_that_goes_away_while_it_is_looked_at_costs_no_descriptor(
@@ -200,9 +174,3 @@ def test_a_mount_that_goes_away_while_it_is_looked_at_costs_no_descriptor(
     assert not tree.follow()
     assert len(os.listdir("/proc/self/fd")) == before
     tree.close()
-
-
-def read(directory: ReadOnlyDirectory) -> bytes:
-    buffer = bytearray(len(b"theirs"))
-    directory.read_into("s", 0, memoryview(buffer))
-    return bytes(buffer)

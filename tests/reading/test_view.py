@@ -9,16 +9,29 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.reading.test_reader import make_cold, reader_of
+from tests.reading.readers import make_cold, reader_of
 from tests.stores import LOCATION, TestStore, open_test_store
 from tierfs.errors import Fenced, NotFound
 from tierfs.metadata import tables
-from tierfs.metadata.layout import WINDOW_CHUNKS, load
+from tierfs.metadata.layout import WINDOW_CHUNKS, Layout, PlacedChunk, load
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
-from tierfs.reading.view import SegmentView, resolve
-from tierfs.types import MIB, ByteRange, ReadPriority, Tier
+from tierfs.reading.view import SegmentView, in_object, resolve
+from tierfs.types import (
+    MIB,
+    ByteRange,
+    ChunkState,
+    DirectoryId,
+    Inode,
+    LocationId,
+    ObjectId,
+    ReadPriority,
+    SegmentId,
+    Tier,
+)
 
 CHUNK_BYTES = 4
 CHUNK_64K = 64 * 1024
@@ -312,3 +325,63 @@ async def test_read_ahead_of_bytes_that_were_cut_off_disturbs_no_read(tmp_path: 
             handle._view.renew()
             assert bytes(await handle.read(cut, 1000)) == data[cut : cut + 1000]
             handle.close()
+
+
+RESOLVED_BYTES = 40
+
+
+@st.composite
+def chunks_of(draw: st.DrawFn, tier: Tier) -> tuple[PlacedChunk, ...]:
+    cuts = sorted(draw(st.sets(st.integers(0, RESOLVED_BYTES), max_size=8)))
+    placed = []
+    for number, (start, end) in enumerate(itertools.pairwise(cuts)):
+        if draw(st.booleans()):
+            state = draw(st.sampled_from(list(ChunkState)))
+            object_id = ObjectId(1 + number + 100 * tier)
+            offset = draw(st.integers(0, 5))
+            chunk = ChunkRecord(
+                start_offset=start, length=end - start, object_id=object_id, object_offset=offset, state=state
+            )
+            holder = ObjectRecord(
+                id=object_id, tier=tier, location_id=LocationId(1), name="n", etag="e", length=offset + end - start
+            )
+            placed.append(PlacedChunk(chunk, holder))
+    return tuple(placed)
+
+
+def copies_of_a_byte(layout: Layout, offset: int, tiers: tuple[Tier, ...]) -> list[tuple[int, int]]:
+    """Object and offset in it of every copy of one byte, best first."""
+    found: list[tuple[ChunkState, int, int]] = []
+    for tier in tiers:
+        for placed in layout.chunks(tier):
+            chunk = placed.chunk
+            if chunk.start_offset <= offset < chunk.end_offset:
+                found.append((chunk.state, placed.object.id, offset - chunk.start_offset + chunk.object_offset))
+    return [(object_id, at) for _, object_id, at in sorted(found, key=lambda copy: copy[0])]
+
+
+@given(
+    chunks_of(Tier.LOCAL),
+    chunks_of(Tier.COLD),
+    st.integers(0, RESOLVED_BYTES),
+    st.integers(0, RESOLVED_BYTES),
+    st.sampled_from(list(ReadPriority)),
+)
+def test_every_byte_has_its_copies_in_order(
+    local: tuple[PlacedChunk, ...], cold: tuple[PlacedChunk, ...], one: int, other: int, priority: ReadPriority
+) -> None:
+    segment = SegmentRecord(id=SegmentId(1), parent_id=DirectoryId(1), name="s", inode=Inode(2), length=RESOLVED_BYTES)
+    layout = Layout(segment, ByteRange(0, RESOLVED_BYTES), local, cold, 1)
+    wanted = ByteRange(min(one, other), max(one, other))
+    at = wanted.start
+    for piece in resolve(layout, wanted, priority.tiers):
+        assert piece.range.start == at
+        assert piece.range
+        for offset in range(piece.range.start, piece.range.end):
+            copies = [
+                (placed.object.id, in_object(piece.range, placed).start + offset - piece.range.start)
+                for placed in piece.candidates
+            ]
+            assert copies == copies_of_a_byte(layout, offset, priority.tiers)
+        at = piece.range.end
+    assert at == wanted.end

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
+
+import pytest
 
 from tests import verbs
 from tests.mount.conftest import NEVER_S, append
 from tierfs.app import store as app
+from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.metadata import policies
 from tierfs.scan.extents import Place, PlaceConnections
 from tierfs.scan.fetching import ScanFetcher
@@ -18,7 +22,9 @@ from tierfs.scan.lines import read_lines
 from tierfs.scan.planning import Partition, Reach, Sizes, plan
 from tierfs.scan.selection import Pinner, Selection, Tail, place_of, select
 from tierfs.setup.create import ColdChoice, init_store
-from tierfs.types import ROOT_DIRECTORY
+from tierfs.types import ROOT_DIRECTORY, LocationId
+
+DoubleT = TypeVar("DoubleT", bound=ChunkStorage)
 
 Row = tuple[str, int, bytes]
 """Segment, offset and bytes of a line."""
@@ -34,6 +40,28 @@ def store_of(path: Path, *, chunk_bytes: int = 7, object_bytes: int = 13) -> Ite
             settings |= {"chunk_age": NEVER_S, "offload_after": NEVER_S}
             policies.put(txn, ROOT_DIRECTORY, settings)
         yield store
+
+
+def connecting(patch: pytest.MonkeyPatch, double: Callable[[ChunkStorage], DoubleT]) -> list[DoubleT]:
+    """Have scans connect to a double around the cold tier; the list gets it."""
+    made: list[DoubleT] = []
+    connect = PlaceConnections.storage
+
+    def storage(self: PlaceConnections, place: Place, location_id: LocationId) -> DoubleT:
+        if not made:
+            made.append(double(connect(self, place, location_id)))
+        self.in_flight(place).follow(location_id, made[0])
+        return made[0]
+
+    patch.setattr(PlaceConnections, "storage", storage)
+    return made
+
+
+def read_whole(store: app.Store, length_bytes: int) -> bytes:
+    """The bytes of the one segment, as one task reads them."""
+    place, (partition,) = planned(store, Selection(), Sizes(max_partition_bytes=2 * length_bytes), Reach(0, 0))
+    with ScanFetcher(place, PlaceConnections(), tuple(part.source for part in partition.parts)) as fetcher:
+        return fetcher.read(0, partition.parts[0].extents)
 
 
 def fill(store: app.Store, data: bytes, *, name: str = "s", cold_bytes: int = 0, seal: bool = False) -> None:

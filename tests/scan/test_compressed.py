@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from tests.scan.scanning import fill, planned, rows_of, scan_lines, store_of
+from tests.scan.test_lines import PACKED
 from tests.spark.reading import lines_of
 from tierfs.app import store as app
 from tierfs.errors import DataLoss, InvalidRequest
@@ -26,15 +25,7 @@ from tierfs.scan.stream import Records, Stream, StreamRead
 FORM = LineFormat(decompresses=True)
 
 
-def zstd(data: bytes) -> bytes:
-    return bytes(pa.compress(data, "zstd", asbytes=True))
-
-
-WAYS: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "zst": zstd}
 DATA = {
-    "nothing": b"",
-    "one": b"one line",
-    "ended": b"a\r\nb\n\nlast\n",
     "long": b"".join(f"{n} {random.Random(n).randbytes(40).hex()}\n".encode() for n in range(30_000)) + b"no end",
     "block": b"x" * (BLOCK_BYTES - 1) + b"\n",
     "over a block": b"x" * BLOCK_BYTES + b"\ny",
@@ -47,11 +38,11 @@ def store(tmp_path: Path) -> Iterator[app.Store]:
         yield opened
 
 
-@pytest.mark.parametrize("end", WAYS)
+@pytest.mark.parametrize("end", PACKED)
 @pytest.mark.parametrize("data", DATA.values(), ids=DATA)
 def test_lines_are_those_of_the_same_bytes(store: app.Store, end: str, data: bytes) -> None:
-    packed = WAYS[end](data)
-    fill(store, packed, name=f"s.{end}", cold_bytes=len(packed) // 2)
+    packed = PACKED[end](data)
+    fill(store, packed, name=f"s{end}", cold_bytes=len(packed) // 2)
     fill(store, b"plain\n", name="t")
     partitions = scan_lines(store, FORM, split_bytes=50_000)
     rows = [row for partition in partitions for row in partition if row[0] != "t"]
@@ -59,7 +50,7 @@ def test_lines_are_those_of_the_same_bytes(store: app.Store, end: str, data: byt
     assert all(data.startswith(value, offset) for _, offset, value in rows)
     assert [row[2] for partition in partitions for row in partition if row[0] == "t"] == [b"plain"]
     whole = whole_rows(store, FORM)
-    assert whole == {"t": b"plain\n", f"s.{end}": data}
+    assert whole == {"t": b"plain\n", f"s{end}": data}
 
 
 def whole_rows(store: app.Store, form: LineFormat) -> dict[str, bytes]:

@@ -1,27 +1,29 @@
-"""The requests of a task follow the links to its storages; their buffers are bounded."""
+"""The requests of a task: they follow the links to its storages, wait for one that answered, and are bounded."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from tests import verbs
 from tests.doubles.gathering import FAR_S, Gathering
-from tests.mount.conftest import append
-from tests.scan.scanning import planned, store_of
+from tests.scan.scanning import connecting, fill, read_whole, store_of
 from tests.scan.test_scrubbing import reports
 from tierfs.app import store as app
 from tierfs.chunkstore.link import RANGE_BYTES, Link
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.wrappers import InstrumentedStorage
+from tierfs.chunkstore.protocol import ChunkStorage, OnReceived
+from tierfs.chunkstore.wrappers import InstrumentedStorage, Wrapped
+from tierfs.clock import ManualClock
+from tierfs.errors import Unavailable
 from tierfs.metrics import NullMetrics
-from tierfs.scan.extents import Place, PlaceConnections
-from tierfs.scan.fetching import ScanFetcher
+from tierfs.scan import in_flight
 from tierfs.scan.in_flight import (
     AROUND_BYTES,
+    DEADLINE_S,
     FIRST_STEP_BYTES,
     LOCAL_STEP_BYTES,
     MOST_AHEAD,
@@ -30,14 +32,18 @@ from tierfs.scan.in_flight import (
     REQUEST_BYTES,
     Buffers,
     InFlight,
+    TaskPatience,
 )
-from tierfs.scan.planning import Reach, Sizes
-from tierfs.scan.selection import Selection
 from tierfs.types import MIB, LocationId, Tier
 
 DATA = random.Random(6).randbytes((MOST_AHEAD + 6) * RANGE_BYTES)
 NEAR_S = 0.002
 HERE = LocationId(1)
+AWAY = Unavailable("cannot reach http://server")
+ALWAYS = 10**6
+PATIENCE_S = 60.0
+
+Way = Callable[[app.Store], None]
 
 
 def linked(first_byte_s: float) -> InstrumentedStorage:
@@ -47,58 +53,125 @@ def linked(first_byte_s: float) -> InstrumentedStorage:
     return InstrumentedStorage(MemoryStorage(), NullMetrics(), link=link)
 
 
-def now(in_flight: InFlight) -> tuple[int, int, int]:
+def now(flying: InFlight) -> tuple[int, int, int]:
     """Requests ahead, bytes of a cold one, and threads of a new task."""
-    return in_flight.ahead, in_flight.step_bytes(Tier.COLD), in_flight.threads
+    return flying.ahead, flying.step_bytes(Tier.COLD), flying.threads
 
 
 def test_what_is_in_flight_near_and_far() -> None:
-    in_flight = InFlight()
-    assert now(in_flight) == (NEAR_AHEAD, FIRST_STEP_BYTES, MOST_AHEAD)
-    in_flight.follow(HERE, linked(NEAR_S))
-    assert now(in_flight) == (NEAR_AHEAD, NEAR_STEP_BYTES, NEAR_AHEAD)
-    in_flight.follow(HERE, linked(FAR_S))
-    assert now(in_flight) == (MOST_AHEAD, RANGE_BYTES, MOST_AHEAD)
-    assert in_flight.step_bytes(Tier.LOCAL) == LOCAL_STEP_BYTES
+    flying = InFlight()
+    assert now(flying) == (NEAR_AHEAD, FIRST_STEP_BYTES, MOST_AHEAD)
+    flying.follow(HERE, linked(NEAR_S))
+    assert now(flying) == (NEAR_AHEAD, NEAR_STEP_BYTES, NEAR_AHEAD)
+    flying.follow(HERE, linked(FAR_S))
+    assert now(flying) == (MOST_AHEAD, RANGE_BYTES, MOST_AHEAD)
+    assert flying.step_bytes(Tier.LOCAL) == LOCAL_STEP_BYTES
+
+
+class ComesAndGoes(Wrapped):
+    """Answers some reads, then fails some, the first when one was answered, and answers from then on."""
+
+    def __init__(self, inner: ChunkStorage, answered: int, failed: int) -> None:
+        super().__init__(inner)
+        self.link = Link()
+        self.reads = 0
+        self._answered = answered
+        self._failed = failed
+        self._lock = threading.Lock()
+        self._known = threading.Event()
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: OnReceived | None = None,
+    ) -> None:
+        with self._lock:
+            self.reads += 1
+            number = self.reads
+        if self._answered < number <= self._answered + self._failed:
+            assert not self._answered or self._known.wait(PATIENCE_S)
+            raise AWAY
+        super().read_into(name, offset, buffer, if_match=if_match, progress=progress)
+        self.link.answered(0.002)
+        self._known.set()
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[app.Store]:
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[app.Store]:
     """A cold segment, a little longer than what is ever in flight."""
-    with store_of(tmp_path / "store", chunk_bytes=128 * MIB, object_bytes=128 * MIB) as opened:
-        append(opened, "s", DATA, seal=True)
-        verbs.offload(opened)
-        verbs.evict(opened, "s", force=True)
+    name = f"store-{request.node.name}"  # connections of a process outlive the test, and know a store by its path
+    with store_of(tmp_path / name, chunk_bytes=128 * MIB, object_bytes=128 * MIB) as opened:
+        fill(opened, DATA, cold_bytes=len(DATA), seal=True)
         yield opened
 
 
 @pytest.fixture
-def storages(monkeypatch: pytest.MonkeyPatch) -> list[Gathering]:
-    """Those that scans connect to, one each; their link is far."""
-    found: list[Gathering] = []
-    connect = PlaceConnections.storage
-
-    def gathering(self: PlaceConnections, place: Place, location_id: LocationId) -> Gathering:
-        if not found:
-            found.append(Gathering(connect(self, place, location_id), MOST_AHEAD, held_from=1))
-        self.in_flight(place).follow(location_id, found[0])
-        return found[0]
-
-    monkeypatch.setattr(PlaceConnections, "storage", gathering)
-    return found
+def waits(monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]) -> None:
+    """Pauses are short, and told."""
+    monkeypatch.setattr(in_flight, "_LONGEST_PAUSE_S", 0.01)
+    expected_warnings.append("waiting up to .* s for a tier that does not answer: cannot reach http://server")
 
 
-def test_a_task_fills_a_far_link(store: app.Store, storages: list[Gathering]) -> None:
-    place, (partition,) = planned(store, Selection(), Sizes(max_partition_bytes=len(DATA)), Reach(0, 0))
-    with ScanFetcher(place, PlaceConnections(), tuple(part.source for part in partition.parts)) as fetcher:
-        assert fetcher.read(0, partition.parts[0].extents) == DATA
+def scan(store: app.Store) -> None:
+    assert read_whole(store, len(DATA)) == DATA
+
+
+def scrub(store: app.Store) -> None:
+    read = [(report.cold_bytes, report.faults) for report in reports(store, partition_bytes=2 * len(DATA))]
+    assert (len(DATA), ()) in read
+
+
+ways = pytest.mark.parametrize("way", [scan, scrub])
+
+
+@ways
+def test_a_task_fills_a_far_link(store: app.Store, monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+    storages = connecting(monkeypatch, lambda inner: Gathering(inner, MOST_AHEAD, held_from=1))
+    way(store)
     assert storages[0].most == MOST_AHEAD
 
 
-def test_a_scrub_fills_a_far_link(store: app.Store, storages: list[Gathering]) -> None:
-    found = reports(store, partition_bytes=2 * len(DATA))
-    assert [(report.cold_bytes, report.faults) for report in found if report.cold_bytes] == [(len(DATA), ())]
-    assert storages[0].most == MOST_AHEAD
+@ways
+@pytest.mark.usefixtures("waits")
+def test_a_task_waits_for_a_server_that_answered(store: app.Store, monkeypatch: pytest.MonkeyPatch, way: Way) -> None:
+    storages = connecting(monkeypatch, lambda inner: ComesAndGoes(inner, 1, 40))
+    way(store)
+    assert storages[0].reads > 41
+
+
+def test_a_task_fails_at_once_for_a_server_that_never_answered(
+    store: app.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(TaskPatience, "pause", lambda *_: pytest.fail("it waits"))
+    connecting(monkeypatch, lambda inner: ComesAndGoes(inner, 0, ALWAYS))
+    with pytest.raises(Unavailable, match="cannot reach"):
+        scan(store)
+
+
+@pytest.mark.usefixtures("waits")
+def test_a_task_waits_no_longer_than_its_deadline(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_flight, "DEADLINE_S", 0.2)
+    storages = connecting(monkeypatch, lambda inner: ComesAndGoes(inner, 1, ALWAYS))
+    with pytest.raises(Unavailable, match="cannot reach"):
+        scan(store)
+    assert storages[0].reads > 10, "it tried again"
+
+
+@pytest.mark.usefixtures("waits")
+def test_pauses_end_at_the_deadline_of_their_outage() -> None:
+    clock = ManualClock()
+    patience = TaskPatience(clock)
+    assert patience.pause(AWAY)
+    clock.advance(DEADLINE_S)
+    assert not patience.pause(AWAY)
+    patience.answered()
+    assert patience.pause(AWAY)
+    patience.end()
+    assert not patience.pause(AWAY)
 
 
 def test_buffers_are_used_again_and_bounded() -> None:

@@ -1,24 +1,32 @@
-"""Every line is read once, with any separator and any ends of chunks, objects and splits."""
+"""Every line is read once, with any separator and any ends of chunks, objects, blocks and splits."""
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests import verbs
 from tests.scan.scanning import Row, fill, scan_lines, store_of
 from tierfs.app import store as app
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.scan.line_format import LineFormat, Mode, Separator
+from tierfs.scan.line_format import BLOCK_BYTES, LineFormat, Mode, Separator
 from tierfs.scan.selection import Selection
 
 ANY = Separator()
-LF = Separator(b"\n")
+PACKED: dict[str, Callable[[bytes], bytes]] = {
+    ".gz": gzip.compress,
+    ".bz2": bz2.compress,
+    ".zst": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
+}
+PIECES = [b"a", b"bc", b"\n", b"\r", b"\r\n", b"||", b"|", "é".encode(), b"\xff", b"\xef\xbb\xbf", b"x" * 9]
 
 
 @pytest.fixture
@@ -28,18 +36,13 @@ def store(tmp_path: Path) -> Iterator[app.Store]:
 
 
 def lines_of(data: bytes, separator: Separator, name: str = "s") -> list[Row]:
-    """Return the lines of a plain reader of the whole segment."""
+    """Return the lines of a plain reader of the whole segment; a byte order mark is no text, alone an empty line."""
     pattern = b"\r\n|\n|\r" if separator.text is None else re.escape(separator.text)
-    rows, at = [], 0
+    rows, at = [], 3 if data.startswith(b"\xef\xbb\xbf") and not re.match(pattern, data) else 0
     for end in re.finditer(pattern, data):
         rows.append((name, at, data[at : end.start()]))
         at = end.end()
-    return [*rows, (name, at, data[at:])] if at < len(data) else rows
-
-
-def assert_lines(store: app.Store, data: bytes, separator: Separator, split_bytes: int) -> None:
-    found = [row for rows in scan_lines(store, LineFormat(separator), split_bytes) for row in rows]
-    assert sorted(found, key=lambda row: row[1]) == lines_of(data, separator)
+    return [*rows, (name, at, data[at:])] if at < len(data) or data == b"\xef\xbb\xbf" else rows
 
 
 @pytest.fixture(scope="module")
@@ -48,56 +51,55 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[app.Store]:
         yield opened
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    data=st.lists(
-        st.sampled_from([b"a", b"bc", b"\n", b"\r", b"\r\n", b"||", b"|", "é".encode(), b"\xff"]), max_size=30
+    segments=st.lists(
+        st.tuples(
+            st.lists(st.sampled_from(PIECES), max_size=20).map(b"".join),
+            st.sampled_from(["", "", "", *PACKED]),
+            st.sampled_from([0.0, 0.5, 1.0]),
+        ),
+        min_size=1,
+        max_size=3,
     ),
     separator=st.sampled_from([None, b"\n", b"\r\n", b"||", b"\r", b"|a"]),
-    split_bytes=st.integers(1, 12),
-    cold=st.integers(0, 40),
+    split_bytes=st.one_of(st.integers(1, 12), st.just(1000)),
+    block_bytes=st.sampled_from([1, 4, 7, BLOCK_BYTES]),
+    behind_bytes=st.sampled_from([1, 2, 65536]),
+    over=st.sampled_from([None, -1, 0, 1]),
 )
-def test_every_line_once(
-    shared: app.Store, data: list[bytes], separator: bytes | None, split_bytes: int, cold: int
+@example([(b"a\r\nb\r\nc", "", 0.5), (b"a\rb\r\nc\n\n\nd\r", ".gz", 0.0)], None, 1, 4, 1, 0)
+@example([("größe\r\n日誌\n".encode(), "", 0.5), (b"", "", 0.0), (b"\r", "", 1.0)], None, 5, 1, 2, None)
+def test_any_cuts_of_any_lines_are_the_lines(
+    shared: app.Store,
+    segments: list[tuple[bytes, str, float]],
+    separator: bytes | None,
+    split_bytes: int,
+    block_bytes: int,
+    behind_bytes: int,
+    over: int | None,
 ) -> None:
-    text = b"".join(data)
-    fill(shared, text, cold_bytes=min(cold, len(text)))
-    try:
-        assert_lines(shared, text, Separator(separator), split_bytes)
-    finally:
-        verbs.delete(shared, "s", recursive=False)
-
-
-@pytest.mark.parametrize("split_bytes", [1, 2, 3, 5, 100])
-@pytest.mark.parametrize(
-    "data", [b"", b"\n", b"\r", b"\r\n", b"a", b"a\r\nb\r\nc", b"a\rb\r\nc\n\n\nd\r", "größe\r\n日誌\n".encode()]
-)
-def test_ends_of_lines(store: app.Store, data: bytes, split_bytes: int) -> None:
-    fill(store, data, cold_bytes=len(data) // 2)
-    assert_lines(store, data, ANY, split_bytes)
-
-
-def test_lines_longer_than_a_block(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tierfs.scan.lines.BLOCK_BYTES", 4)
-    monkeypatch.setattr("tierfs.scan.lines._FIRST_BEHIND_BYTES", 2)
-    data = b"0123456789\r\nabcdefghijklmnop\rq\n" * 3
-    fill(store, data, cold_bytes=30)
-    for split_bytes in (1, 7, 11, 40):
-        assert_lines(store, data, ANY, split_bytes)
-
-
-def test_many_segments_share_a_partition(store: app.Store) -> None:
-    for number in range(20):
-        fill(store, b"%d\nx" % number, name=f"d/{number:02}", cold_bytes=2 if number % 2 else 0)
-    partitions = scan_lines(store, LineFormat(), 1000, Selection(("d",)))
-    assert len(partitions) == 1
-    wanted = [row for number in range(20) for row in lines_of(b"%d\nx" % number, ANY, f"d/{number:02}")]
-    assert sorted(partitions[0]) == wanted
-
-
-def test_a_byte_order_mark_is_not_text(store: app.Store) -> None:
-    fill(store, b"\xef\xbb\xbfa\nb")
-    assert scan_lines(store, LineFormat()) == [[("s", 3, b"a"), ("s", 5, b"b")]]
+    """Chunks, objects, partitions, blocks, compressed or not, and a limit at the longest line."""
+    expected: list[Row] = []
+    for number, (data, packed, cold) in enumerate(segments):
+        stored = PACKED[packed](data) if packed else data
+        fill(shared, stored, name=f"d/{number}{packed}", cold_bytes=int(cold * len(stored)))
+        expected += lines_of(data, Separator(separator), f"d/{number}{packed}")
+    longest = max((len(line) for _, _, line in expected), default=0)
+    limit = {} if over is None else {"max_line_bytes": max(1, longest + over)}
+    form = LineFormat(Separator(separator), decompresses=True, **limit)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tierfs.scan.lines.BLOCK_BYTES", block_bytes)
+        patch.setattr("tierfs.scan.lines._FIRST_BEHIND_BYTES", behind_bytes)
+        try:
+            if longest > limit.get("max_line_bytes", longest):
+                with pytest.raises(InvalidRequest, match=f"has more than {longest + over} bytes"):
+                    scan_lines(shared, form, split_bytes, Selection(("d",)))
+            else:
+                found = [row for rows in scan_lines(shared, form, split_bytes, Selection(("d",))) for row in rows]
+                assert sorted(found) == sorted(expected)
+        finally:
+            verbs.delete(shared, "d", recursive=True)
 
 
 def test_a_line_over_the_limit_is_refused(store: app.Store) -> None:
@@ -124,11 +126,9 @@ def test_another_encoding(store: app.Store) -> None:
     assert scan_lines(store, LineFormat(encoding="latin-1")) == [[("s", 0, "größe".encode()), ("s", 6, b"b")]]
 
 
-def test_separators_that_overlap_themselves_are_not_split(store: app.Store) -> None:
+def test_separators_that_overlap_themselves_are_not_split() -> None:
     assert not Separator(b"||").may_be_split
     assert Separator(b"\r\n").may_be_split
-    fill(store, b"a|||b||c")
-    assert scan_lines(store, LineFormat(Separator(b"||")), 2) == [[("s", 0, b"a"), ("s", 3, b"|b"), ("s", 7, b"c")]]
 
 
 def test_damage_is_read_from_the_other_copy_and_told_where_there_is_none(store: app.Store) -> None:

@@ -24,7 +24,7 @@ from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.scan.batches import read_blocks, read_entries
 from tierfs.scan.extents import Place, PlaceConnections
 from tierfs.scan.fetching import ScanFetcher
-from tierfs.scan.line_format import LineFormat, Separator
+from tierfs.scan.line_format import Separator
 from tierfs.scan.planning import Partition, Reach, Sizes, plan
 from tierfs.scan.selection import Selection
 from tierfs.scan.stream import Records, Stream, StreamRead
@@ -426,15 +426,3 @@ def test_a_bucket_that_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert StreamOffset.of(json.loads(query.checkpoint)).open.keys() == {
                 one.segment_id for one in query.stream._listing.known if not one.sealed
             }
-
-
-def test_lines_of_another_form(store: app.Store) -> None:
-    form = LineFormat(Separator(b"||"), max_line_bytes=10)
-    query = Query(store, replace(LINES, lines=form))
-    append(store, "a", b"one||two|")
-    assert query.trigger() == [("a", 0, b"one")]
-    append(store, "a", b"||x")
-    assert query.trigger() == [("a", 5, b"two")]
-    append(store, "a", b"y" * 20)
-    with pytest.raises(InvalidRequest, match="segment a: a line at or after byte 10 has more than 10 bytes"):
-        query.trigger()

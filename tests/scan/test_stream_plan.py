@@ -248,6 +248,20 @@ def test_a_line_over_the_limit() -> None:
     assert world.looked < 700_000
 
 
+@pytest.mark.parametrize("over", [0, 1])
+@pytest.mark.parametrize(("separator", "begun"), [(None, b""), (None, b"\r"), (b"\r\n", b"\r"), (b"||", b"|")])
+def test_a_line_at_the_limit_waits_for_the_rest_of_its_end(separator: bytes | None, begun: bytes, over: int) -> None:
+    world = World(separator=Separator(separator))
+    world.create()
+    world.append(0, b"x" * (100 + over) + begun)
+    ends = LineEnds(LineFormat(world.separator, max_line_bytes=100), world.read, {})
+    if over:
+        with pytest.raises(InvalidRequest, match="999: a line at or after byte 0 has more than 100 bytes"):
+            advance(START, world.listed(), ends, None)
+    else:
+        assert advance(START, world.listed(), ends, None).bytes == 0
+
+
 def test_little_is_read_to_find_an_end() -> None:
     world = World()
     world.create()

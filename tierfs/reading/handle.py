@@ -125,6 +125,7 @@ class ReadHandle:
             return None
         if data is not None:
             self.served_from = placed.object.tier
+            self._marks.served(self.segment.id, placed)
         return data
 
     def _whole_piece(self, wanted: ByteRange) -> Piece | None:

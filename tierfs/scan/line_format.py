@@ -17,6 +17,7 @@ _CR = b"\r"
 _LF_BYTE = 0x0A
 _CRLF = b"\r\n"
 UTF_8 = "utf-8"
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 BLOCK_BYTES = MIB
 """Lines are split in blocks of about this (measured: 8 MiB are a tenth slower)."""
@@ -82,6 +83,11 @@ class Separator:
             at = found + len(self.text)
         return at
 
+    def begun_bytes(self, data: bytes) -> int:
+        """Return the number of bytes at the end of `data` that may be the first ones of a line's end."""
+        text = _CRLF if self.text is None else self.text
+        return next((size for size in range(len(text) - 1, 0, -1) if data.endswith(text[:size])), 0)
+
     def without_end(self, line: bytes) -> bytes:
         """Return a line without its end."""
         if self.text is not None:
@@ -131,6 +137,15 @@ class LineFormat:
     def codec_of(self, name: str) -> str | None:
         """Return how a segment of this name is compressed."""
         return CODECS.get(name[name.rfind(".") :]) if self.decompresses and "." in name else None
+
+    def least_bytes(self, begun: bytes, at: int) -> int:
+        """Return the least length of the line at offset `at` of which these bytes have arrived, and no end.
+
+        Whatever may turn out to be the mark before the line, or the first bytes of its end, is none of it.
+        """
+        marked = at == 0 and self.encoding == UTF_8 and BYTE_ORDER_MARK.startswith(begun[: len(BYTE_ORDER_MARK)])
+        around_bytes = self.separator.begun_bytes(begun) + (len(BYTE_ORDER_MARK) if marked else 0)
+        return max(0, len(begun) - around_bytes)
 
     @property
     def reach(self) -> Reach:

@@ -17,7 +17,7 @@ from tierfs.scan import batches
 from tierfs.scan.batches import Lines, unpacked
 from tierfs.scan.extents import Extent, clip
 from tierfs.scan.fetching import ScanFetcher, WantedRequest
-from tierfs.scan.line_format import BLOCK_BYTES, UTF_8, LineFormat, Mode
+from tierfs.scan.line_format import BLOCK_BYTES, BYTE_ORDER_MARK, UTF_8, LineFormat, Mode
 from tierfs.scan.planning import Part, Partition
 from tierfs.types import ByteRange
 
@@ -25,8 +25,6 @@ _FIRST_BEHIND_BYTES = 64 * 1024
 """First read past a part's end, for the rest of its last line; each further one is four times as long."""
 
 _ENDLESS = 1 << 62
-
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 def read_lines(
@@ -189,7 +187,7 @@ class _PartReader:
         self._rest = data[whole:]
         if whole:
             yield self._batch(data[:whole] if whole < len(data) else data)
-        self._require_short(len(self._rest), self._at)
+        self._require_short(self._form.least_bytes(self._rest, self._at), self._at)
         self.done = self._at >= self.part.owned.end
 
     def _last_lines(self, data: bytes, *, final: bool) -> Iterator[Lines]:
@@ -199,7 +197,7 @@ class _PartReader:
         text = data[:whole] if ended else data
         if not text:
             self._rest = data
-            self._require_short(len(data), self._at)
+            self._require_short(self._form.least_bytes(self._rest, self._at), self._at)
             return
         owned_bytes = self.part.owned.end - self._at
         if len(text) > owned_bytes:
@@ -223,8 +221,8 @@ class _PartReader:
     def _batch(self, text: bytes, *, ended: bool = True) -> Lines:
         at = self._at
         self._at += len(text)
-        if at == 0 and text.startswith(_BYTE_ORDER_MARK) and self._form.encoding == UTF_8:
-            text, at = text[len(_BYTE_ORDER_MARK) :], len(_BYTE_ORDER_MARK)
+        if at == 0 and text.startswith(BYTE_ORDER_MARK) and self._form.encoding == UTF_8:
+            text, at = text[len(BYTE_ORDER_MARK) :], len(BYTE_ORDER_MARK)
         lines = batches.split(text, at, self._separator, ended=ended, with_offsets=self._with_offsets)
         self._require_short_lines(lines, at)
         return self._in_encoding(lines)

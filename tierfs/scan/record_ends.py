@@ -13,7 +13,7 @@ from tierfs.metadata import entries
 from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
-from tierfs.scan.line_format import LineFormat
+from tierfs.scan.line_format import BYTE_ORDER_MARK, LineFormat
 from tierfs.scan.stream_plan import Cut, ListedSegment
 from tierfs.types import MIB, ByteRange, SegmentId
 
@@ -53,7 +53,7 @@ class LineEnds(ByteEnds):
         self._form = form
         self._read = read
         self._unfinished = unfinished
-        self._most_bytes = form.max_line_bytes + form.separator.before_bytes + 1
+        self._most_bytes = form.max_line_bytes + form.separator.before_bytes + len(BYTE_ORDER_MARK) + 1
         """Limit of a search: without a separator in so many bytes, a line is too long."""
 
     def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
@@ -91,10 +91,11 @@ class LineEnds(ByteEnds):
         size_bytes = _FIRST_BYTES
         while True:
             window = ByteRange(max(position, stop - size_bytes), stop)
-            whole = separator.complete_bytes(self._read(listed, window), final=False)
+            data = self._read(listed, window)
+            whole = separator.complete_bytes(data, final=False)
             if whole:
                 return window.start + whole
-            self._require_short(listed, position, window.length_bytes)
+            self._require_short(listed, position, data)
             if window.start == position:
                 return None
             size_bytes = min(size_bytes * 4, self._most_bytes)
@@ -106,7 +107,7 @@ class LineEnds(ByteEnds):
             rest += self._read(listed, ByteRange(start, min(stop, start + _STEP_BYTES)))
             whole = self._form.separator.complete_bytes(rest, final=False)
             at, rest = at + whole, rest[whole:]
-            self._require_short(listed, at, len(rest))
+            self._require_short(listed, at, rest)
         return at if at > position else None
 
     def _first(self, listed: ListedSegment, position: int, end: int) -> int | None:
@@ -119,15 +120,16 @@ class LineEnds(ByteEnds):
             start = self._form.separator.first_start(data, final=final)
             if start is not None:
                 return position + start
-            self._require_short(listed, position, len(data))
+            self._require_short(listed, position, data)
             if final:
                 return listed.end
             size_bytes = min(size_bytes * 4, self._most_bytes)
         return None
 
-    def _require_short(self, listed: ListedSegment, position: int, length_bytes: int) -> None:
+    def _require_short(self, listed: ListedSegment, position: int, begun: bytes) -> None:
+        """Judge a line by bytes without an end, which begin at `position` or later."""
         limit = self._form.max_line_bytes
-        if length_bytes > limit:
+        if self._form.least_bytes(begun, position) > limit:
             raise InvalidRequest(
                 f"segment {printable(listed.path)}: a line at or after byte {position} has more than {limit} bytes",
                 remedy="set the option maxLineBytes, or read type bytes",

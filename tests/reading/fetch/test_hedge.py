@@ -11,7 +11,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.fetch.chaos import CheckedPool
-from tests.reading.test_reader import make_cold, reader_of
+from tests.reading.readers import make_cold, reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.link import LEAST_STREAMS, Links
 from tierfs.errors import NotFound, PermissionDenied, Unavailable
@@ -79,11 +79,6 @@ def test_hedges_are_earned() -> None:
     for _ in range(1000):
         policy.note(0.1)
     assert hedges_sent(policy) == 4, "few at once, however long none was needed"
-
-
-@pytest.fixture
-def storage() -> ScriptedStorage:
-    return ScriptedStorage()
 
 
 @pytest.fixture

@@ -10,8 +10,9 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.reading.fetch.chaos import CheckedPool
-from tests.reading.test_reader import WatchedStorage, make_cold, reader_of
+from tests.reading.readers import make_cold, reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.memory import MemoryStorage
@@ -32,12 +33,7 @@ DATA = bytes(range(256)) * (8 * MIB // 256)
 
 
 @pytest.fixture
-def storage() -> WatchedStorage:
-    return WatchedStorage()
-
-
-@pytest.fixture
-def store(tmp_path: Path, storage: WatchedStorage) -> Iterator[TestStore]:
+def store(tmp_path: Path, storage: ScriptedStorage) -> Iterator[TestStore]:
     policy = {"chunk_bytes": str(8 * MIB), "object_bytes": str(8 * MIB), "read_priority": "local-first"}
     with open_test_store(tmp_path / "store", policy=policy, cold=storage) as opened:
         yield opened

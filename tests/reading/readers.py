@@ -1,0 +1,55 @@
+"""Readers over test stores: opened, read to the end, and the marks that they leave."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import trio
+
+from tests.stores import TestStore
+from tierfs.config import ReadSettings
+from tierfs.metadata import chains
+from tierfs.metrics import NullMetrics
+from tierfs.reading.handle import ReadHandle
+from tierfs.reading.reader import Reader
+from tierfs.types import ChunkState, Tier
+
+POLICY = {"chunk_bytes": "300000", "object_bytes": "700000", "read_priority": "local-first"}
+DATA = random.Random(9).randbytes(3_000_007)
+LATE_S, POLL_S = 60.0, 0.01
+
+
+def reader_of(store: TestStore, **settings: object) -> Reader:
+    """Return a reader as a new process would make it."""
+    return Reader(store.metadata, store.files, lambda _: store.cold, ReadSettings(**settings), NullMetrics())  # type: ignore[arg-type]
+
+
+async def read_all(handle: ReadHandle, length: int, step: int = 131_072) -> bytes:
+    """Return so many bytes from the start, read one step after the other."""
+    out = bytearray()
+    while len(out) < length:
+        data = bytes(await handle.read(len(out), step))
+        assert data
+        out += data
+    return bytes(out)
+
+
+def make_cold(store: TestStore, name: str = "s", data: bytes = DATA) -> None:
+    """Make a sealed segment whose bytes are in the cold tier alone."""
+    store.append(name, data, seal=True)
+    store.offload(name)
+    store.evict(name)
+
+
+def states(store: TestStore, tier: Tier, name: str = "s") -> list[ChunkState]:
+    """Return the states of a segment's chunks."""
+    with store.metadata.read() as txn:
+        return [chunk.state for chunk in chains.chunks(txn, store.segment(name).id, tier)]
+
+
+async def reached(condition: Callable[[], bool]) -> None:
+    """Wait until the reader is in a state for which it has no event."""
+    with trio.fail_after(LATE_S):
+        while not condition():  # noqa: ASYNC110 - the reader has no event for it
+            await trio.sleep(POLL_S)
