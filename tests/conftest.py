@@ -10,6 +10,7 @@ import pytest
 import trio
 from hypothesis import settings
 
+from tests.doubles.page_cache import PAGE_CACHES
 from tests.servers.certificates import Authority
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
 from tests.servers.moto_server import MotoServer
@@ -17,6 +18,7 @@ from tests.servers.process import ServerError
 from tests.servers.rgw import RgwServer
 from tests.servers.scripted_http import Script, ScriptedHttp, Serve, ServerTls
 from tests.servers.spark_cluster import QUICK_JAVA
+from tierfs import osio
 from tierfs.chunkstore.http.tls import TlsClient
 
 settings.register_profile("tierfs", deadline=None)  # a busy machine is no failure
@@ -77,6 +79,17 @@ def quick_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     (directory / "spark-defaults.conf").write_text("".join(lines))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_CONF_DIR", str(directory))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def page_cache(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In this process the page cache tells of every file, or is one of PAGE_CACHES that the test names.
+
+    `both_local_paths` runs a test with the page cache that tells and with the one that cannot.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(osio, "PageCache", PAGE_CACHES[getattr(request, "param", "told")])
         yield
 
 

@@ -12,6 +12,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.doubles.page_cache import both_local_paths
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import OnReceived
@@ -61,6 +62,9 @@ class WatchedStorage(MemoryStorage):
         buffer[len(buffer) // 2] ^= 1
         if progress is not None:
             progress(len(buffer))
+
+
+pytestmark = both_local_paths
 
 
 @pytest.fixture
