@@ -13,9 +13,11 @@ BENCH_STAMP := $(VENV)/bench.stamp
 # Prefix of a command that finds the environment's tools first.
 INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
-# A process per core; tests that share a server, Ceph or Spark, share a process (tests/conftest.py). When one dies
+# A process per core; tests that share a JVM of Spark share a process (tests/conftest.py). When one dies
 # the run ends and names its test: with a new one in its place xdist may wait for ever.
 IN_PARALLEL := --numprocesses auto --dist loadgroup --max-worker-restart 0
+# pytest rewrites the assertions of each module, two thirds of what collecting costs, and keeps the result as bytecode.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest
 # What the rest stands on; mounts, servers and commands take minutes.
 QUICK := tests/metadata tests/segments tests/journal tests/ledger tests/tiering tests/safety
 
@@ -97,23 +99,25 @@ demo-spark: spark-deps ## words counted by Spark over a mount and by Unix tools 
 # Bytecode first: where Python may not write it, each of the commands that tests start would compile all modules again.
 test: test-deps ## every test, in under 10 minutes; starts a real S3 server (Ceph RGW)
 	@$(PYTHON) -m compileall -q tierfs tests
-	$(INSIDE) $(PYTHON) -m pytest $(IN_PARALLEL) -m "not whole" $(ARGS)
+	$(INSIDE) $(PYTEST) $(IN_PARALLEL) -m "not whole" $(ARGS)
 
 test-quick: dev-deps ## the engine's own tests, formats and tables, in under 90 seconds
 	@$(PYTHON) -m compileall -q tierfs tests
-	$(INSIDE) $(PYTHON) -m pytest $(IN_PARALLEL) -m "not slow and not s3 and not spark and not whole" $(QUICK) $(ARGS)
+	$(INSIDE) $(PYTEST) $(IN_PARALLEL) -m "not slow and not s3 and not spark and not whole" $(QUICK) $(ARGS)
 
-# Timeouts of single tests are for a run of minutes: a thousand times the inputs take longer.
-test-all: test-deps ## for hours: every case on every server, and fuzzing with $(TIERFS_TEST_MUTATIONS) times the inputs
+# Limits of time of single tests are for a run of minutes: here they have many times the inputs.
+MORE := TIERFS_TEST_MUTATIONS=$(or $(TIERFS_TEST_MUTATIONS),100) TIERFS_TEST_KILLS=50 TIERFS_WRITE_KILLS=30
+
+test-all: test-deps ## for hours: every case on every server, 100 times the fuzzed inputs, more kills
 	@$(PYTHON) -m compileall -q tierfs tests
-	$(INSIDE) TIERFS_TEST_MUTATIONS=$(MUTATIONS) $(PYTHON) -m pytest $(IN_PARALLEL) --timeout 7200 $(ARGS)
+	$(INSIDE) $(MORE) $(PYTEST) $(IN_PARALLEL) --timeout 7200 $(ARGS)
 
 lint: dev-deps ## ruff, mypy, the import contracts and the rules of the house that judge source text
 	$(INSIDE) ruff check .
 	$(INSIDE) ruff format --check .
 	$(INSIDE) mypy
 	$(INSIDE) lint-imports
-	$(INSIDE) $(PYTHON) -m pytest -q tests/structure
+	$(INSIDE) $(PYTEST) -q tests/structure
 
 format: dev-deps ## let ruff fix and format the code
 	$(INSIDE) ruff check --fix .
@@ -124,7 +128,7 @@ proto: dev-deps ## regenerate what protoc makes of the .proto files: _pb2.py and
 	$(PYTHON) -m grpc_tools.protoc -I . --python_out=$(PROTO_OUT) --pyi_out=$(PROTO_OUT) $(PROTO)
 
 bench: test-deps ## run the benchmarks, their own checks first
-	$(INSIDE) $(PYTHON) -m pytest -q tests/benchmarks
+	$(INSIDE) $(PYTEST) -q tests/benchmarks
 	$(INSIDE) $(PYTHON) -m tests.benchmarks $(ARGS)
 
 bench-reading: test-deps ## compare reading with raw GETs and with other mounts of S3; writes docs/benchmarks.md
