@@ -13,11 +13,13 @@ BENCH_STAMP := $(VENV)/bench.stamp
 # Prefix of a command that finds the environment's tools first.
 INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
-# A process per core; tests that share a server, Ceph or Spark, share a process (tests/conftest.py). When one dies
+# A process per core; tests that share a JVM of Spark share a process (tests/conftest.py). When one dies
 # the run ends and names its test: with a new one in its place xdist may wait for ever.
 IN_PARALLEL := --numprocesses auto --dist loadgroup --max-worker-restart 0
+# pytest rewrites the assertions of each module, two thirds of what collecting costs, and keeps the result as bytecode.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest
 # What the rest stands on; mounts, servers and commands take minutes.
-QUICK := tests/metadata tests/segments tests/ledger tests/structure
+QUICK := tests/metadata tests/segments tests/journal tests/ledger tests/tiering tests/safety
 
 PROTO     := tierfs/metadata/records.proto tierfs/ledger/ledger.proto tierfs/ledger/pulsar_api.proto
 PROTO_OUT := .
@@ -36,7 +38,7 @@ endef
 # Where `man` looks for the pages of commands that a PATH with .venv/bin finds.
 MAN := $(VENV)/share/man/man1
 
-.PHONY: help setup man wheel demo demo-s3 demo-spark test test-quick test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
+.PHONY: help setup man wheel demo demo-s3 demo-spark test test-quick test-all test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -95,19 +97,27 @@ demo-spark: spark-deps ## words counted by Spark over a mount and by Unix tools 
 	$(INSIDE) mount_helpers/demo-spark
 
 # Bytecode first: where Python may not write it, each of the commands that tests start would compile all modules again.
-test: test-deps ## every test; starts a real S3 server (Ceph RGW)
+test: test-deps ## every test, in under 10 minutes; starts a real S3 server (Ceph RGW)
 	@$(PYTHON) -m compileall -q tierfs tests
-	$(INSIDE) $(PYTHON) -m pytest $(IN_PARALLEL) $(ARGS)
+	$(INSIDE) $(PYTEST) $(IN_PARALLEL) -m "not whole" $(ARGS)
 
-test-quick: dev-deps ## the engine's own tests: records, segments, formats of ledgers, layers; under 2 minutes
+test-quick: dev-deps ## the engine's own tests, formats and tables, in under 90 seconds
 	@$(PYTHON) -m compileall -q tierfs tests
-	$(INSIDE) $(PYTHON) -m pytest $(IN_PARALLEL) -m "not slow and not s3 and not spark" $(QUICK) $(ARGS)
+	$(INSIDE) $(PYTEST) $(IN_PARALLEL) -m "not slow and not s3 and not spark and not whole" $(QUICK) $(ARGS)
 
-lint: dev-deps ## ruff, mypy and the import contracts
+# Limits of time of single tests are for a run of minutes: here they have many times the inputs.
+MORE := TIERFS_TEST_MUTATIONS=$(or $(TIERFS_TEST_MUTATIONS),100) TIERFS_TEST_KILLS=50 TIERFS_WRITE_KILLS=30
+
+test-all: test-deps ## for hours: every case on every server, 100 times the fuzzed inputs, more kills
+	@$(PYTHON) -m compileall -q tierfs tests
+	$(INSIDE) $(MORE) $(PYTEST) $(IN_PARALLEL) --timeout 7200 $(ARGS)
+
+lint: dev-deps ## ruff, mypy, the import contracts and the rules of the house that judge source text
 	$(INSIDE) ruff check .
 	$(INSIDE) ruff format --check .
 	$(INSIDE) mypy
 	$(INSIDE) lint-imports
+	$(INSIDE) $(PYTEST) -q tests/structure
 
 format: dev-deps ## let ruff fix and format the code
 	$(INSIDE) ruff check --fix .
@@ -117,7 +127,8 @@ format: dev-deps ## let ruff fix and format the code
 proto: dev-deps ## regenerate what protoc makes of the .proto files: _pb2.py and .pyi
 	$(PYTHON) -m grpc_tools.protoc -I . --python_out=$(PROTO_OUT) --pyi_out=$(PROTO_OUT) $(PROTO)
 
-bench: test-deps ## run the benchmarks
+bench: test-deps ## run the benchmarks, their own checks first
+	$(INSIDE) $(PYTEST) -q tests/benchmarks
 	$(INSIDE) $(PYTHON) -m tests.benchmarks $(ARGS)
 
 bench-reading: test-deps ## compare reading with raw GETs and with other mounts of S3; writes docs/benchmarks.md

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 from collections.abc import Awaitable, Iterator
+from contextlib import ExitStack
 
 import pytest
 import trio
 from hypothesis import settings
 
+from tests.doubles.page_cache import PAGE_CACHES
 from tests.servers.certificates import Authority
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
 from tests.servers.moto_server import MotoServer
 from tests.servers.process import ServerError
 from tests.servers.rgw import RgwServer
 from tests.servers.scripted_http import Script, ScriptedHttp, Serve, ServerTls
+from tests.servers.shared import shared
 from tests.servers.spark_cluster import QUICK_JAVA
+from tierfs import osio
 from tierfs.chunkstore.http.tls import TlsClient
 
 settings.register_profile("tierfs", deadline=None)  # a busy machine is no failure
@@ -28,13 +33,13 @@ Bucket = tuple[S3Endpoint, str]
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use Ceph, so that none needs to remember; those that share a server share a process."""
+    """Mark the tests that use Ceph, so that none needs to remember; those that share a JVM share a process."""
     for item in items:
         if _uses_ceph(item):
             item.add_marker(pytest.mark.s3)
-        for server in ("s3", "spark"):
-            if item.get_closest_marker(server) is not None:
-                item.add_marker(pytest.mark.xdist_group(server))
+        if item.get_closest_marker("spark") is not None:
+            cluster = "spark_cluster" in getattr(item, "fixturenames", ())
+            item.add_marker(pytest.mark.xdist_group("cluster" if cluster else "spark"))
 
 
 def _uses_ceph(item: pytest.Item) -> bool:
@@ -80,6 +85,17 @@ def quick_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def page_cache(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In this process the page cache tells of every file, or is one of PAGE_CACHES that the test names.
+
+    `both_local_paths` runs a test with the page cache that tells and with the one that cannot.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(osio, "PageCache", PAGE_CACHES[getattr(request, "param", "told")])
+        yield
+
+
 @pytest.fixture(scope="session")
 def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     """A certificate authority that no client trusts unless it is told to."""
@@ -107,18 +123,38 @@ def serve(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Se
     return start
 
 
+_AT_THE_END = pytest.StashKey[ExitStack]()
+
+
 @pytest.fixture(scope="session")
 def rgw_server(
-    aws_environment: None, authority: Authority, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RgwServer]:
-    """Ceph RGW with HTTP and HTTPS, started once for the run."""
-    server = RgwServer(tmp_path_factory.mktemp("rgw"), authority)
-    try:
+    aws_environment: None, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> RgwServer:
+    """Ceph RGW with HTTP and HTTPS, started once for the run: its processes share it, with buckets of their own."""
+    own = tmp_path_factory.getbasetemp()
+    common = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "rgw"
+    authority = Authority(common / "authority")
+    server = RgwServer(common / "ceph", authority)
+
+    def start() -> str:
+        Authority.create(authority.directory)
         server.start()
+        return server.endpoint_url
+
+    # Not in a fixture's end: that is within the time limit of the last test, and others may go on for minutes.
+    at_the_end = pytestconfig.stash.setdefault(_AT_THE_END, ExitStack())
+    try:
+        server.join(at_the_end.enter_context(shared(common, start, server.stop)))
     except ServerError as exc:
         pytest.fail(str(exc), pytrace=False)
-    yield server
-    server.stop()
+    return server
+
+
+@pytest.hookimpl(tryfirst=True)  # before temporary directories go, in which servers work
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Leave the servers that processes share."""
+    with session.config.stash.get(_AT_THE_END, ExitStack()):
+        pass
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.disks import synced
+from tests.doubles.page_cache import kernels_page_cache
 from tierfs import osio
 from tierfs.app import store as app
 from tierfs.app.dump import dump_store, load_store
@@ -75,6 +76,17 @@ def test_a_damaged_disk_ends_a_read_for_those_who_ask_for_it(fd: int, monkeypatc
         osio.read_all(fd, view, 0)
 
 
+@kernels_page_cache
+def test_the_kernel_gives_what_its_page_cache_has_or_cannot_tell(tmp_path: Path) -> None:
+    data, cache = bytes(range(256)) * 64, osio.PageCache()
+    view = memoryview(bytearray(len(data)))
+    with (tmp_path / "file").open("w+b", buffering=0) as file:
+        file.write(data)
+        done = cache.read(file.fileno(), view, 0)
+        assert (done, view == data) == ((len(data), True) if cache.tells else (0, False))
+
+
+@kernels_page_cache
 def test_the_page_cache_is_asked_no_more_where_it_cannot_tell(fd: int, monkeypatch: pytest.MonkeyPatch) -> None:
     errors = [errno.EAGAIN, errno.EIO, errno.EOPNOTSUPP]
 

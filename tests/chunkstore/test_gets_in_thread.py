@@ -22,14 +22,16 @@ from tierfs.config import ColdSettings
 from tierfs.errors import Unavailable
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
-SETTINGS = ColdSettings(read_timeout_s=0.2, connect_timeout_s=0.2, connections=2)
-PATIENT = replace(SETTINGS, read_timeout_s=30.0)
+PATIENT = ColdSettings(read_timeout_s=600.0, connect_timeout_s=600.0, connections=2)
+"""A wait for what does not come is as long as it takes: the limit of the test ends it."""
+HASTY = replace(PATIENT, read_timeout_s=0.2, connect_timeout_s=0.2)
+"""For servers that stay silent."""
 AWAIT_CLOSE, AWAIT_GO, TELL = Do.AWAIT_CLOSE, Do.AWAIT_GO, Do.TELL
 CUT = 30_000
 """Length at which a body breaks off."""
 
 
-def gets_of(server: ScriptedHttp, settings: ColdSettings = SETTINGS) -> ThreadGets:
+def gets_of(server: ScriptedHttp, settings: ColdSettings = PATIENT) -> ThreadGets:
     return ThreadGets(server.url.origin, settings, server.url.tls)
 
 
@@ -42,7 +44,7 @@ async def test_a_silent_server_is_left_after_a_while(
     serve: Serve, nursery: trio.Nursery, said: tuple[bytes, ...]
 ) -> None:
     server = await serve(nursery, (REQUEST, *said, AWAIT_CLOSE))
-    with closing(gets_of(server)) as gets:
+    with closing(gets_of(server, HASTY)) as gets:
         with pytest.raises(TimeoutError):
             await read(gets, bytearray(LENGTH))
         await server.closed[0].wait()
@@ -52,7 +54,7 @@ def test_who_does_not_accept_is_left_after_a_while() -> None:
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0), backlog=0))
         waiting = stack.enter_context(socket.create_connection(listener.getsockname()))  # fills the backlog
-        gets = stack.enter_context(closing(ThreadGets(f"http://127.0.0.1:{waiting.getpeername()[1]}", SETTINGS)))
+        gets = stack.enter_context(closing(ThreadGets(f"http://127.0.0.1:{waiting.getpeername()[1]}", HASTY)))
         with pytest.raises(ConnectTimeoutError):
             gets.read_into("/", 0, memoryview(bytearray(1)), ETAG, None)
 
@@ -60,7 +62,7 @@ def test_who_does_not_accept_is_left_after_a_while() -> None:
 def test_who_does_not_shake_hands_is_left_after_a_while(server_tls: ServerTls) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         origin = f"https://127.0.0.1:{silent.getsockname()[1]}"
-        with closing(ThreadGets(origin, SETTINGS, server_tls.trusting)) as gets, pytest.raises(ConnectTimeoutError):
+        with closing(ThreadGets(origin, HASTY, server_tls.trusting)) as gets, pytest.raises(ConnectTimeoutError):
             gets.read_into("/", 0, memoryview(bytearray(1)), ETAG, None)
 
 
@@ -87,7 +89,8 @@ async def test_what_came_before_a_pause_is_told_though_it_is_too_little_to_wake_
     length = 4 * MIB
     server = await serve(nursery, (REQUEST, head(START, length), bytes(2 * MIB - 1), b"\0" * 9, AWAIT_CLOSE))
     seen: list[int] = []
-    with closing(gets_of(server)) as gets, pytest.raises(TimeoutError):
+    # The pause that is meant is the last one; one before it, of a busy machine, is shorter than this.
+    with closing(gets_of(server, replace(HASTY, read_timeout_s=3.0))) as gets, pytest.raises(TimeoutError):
         await read(gets, bytearray(length), seen.append)
     assert seen == [CRC_BLOCK_BYTES, MIB, 2 * MIB]
 
@@ -96,10 +99,8 @@ async def test_a_connection_that_breaks_in_the_middle_is_left_at_once(serve: Ser
     """Though fewer bytes are left than wake us there."""
     length, cut = 4 * MIB, 2 * MIB + 9
     server = await serve(nursery, (REQUEST, head(START, length), bytes(cut)))
-    began_s = trio.current_time()
-    with closing(gets_of(server, PATIENT)) as gets:
+    with closing(gets_of(server)) as gets:
         assert await read(gets, bytearray(length)) == cut
-    assert trio.current_time() - began_s < PATIENT.read_timeout_s, "it waited for bytes that do not come"
 
 
 async def test_a_short_answer_is_read_after_a_long_one(serve: Serve, nursery: trio.Nursery) -> None:
@@ -108,12 +109,10 @@ async def test_a_short_answer_is_read_after_a_long_one(serve: Serve, nursery: tr
     script = (REQUEST, head(START, long), bytes(long), REQUEST, head(START, 1), b"x", AWAIT_CLOSE)
     server = await serve(nursery, script)
     buffer = bytearray(1)
-    began_s = trio.current_time()
-    with closing(gets_of(server, PATIENT)) as gets:
+    with closing(gets_of(server)) as gets:
         assert await read(gets, bytearray(long)) == long
         assert await read(gets, buffer) == 1
     assert (buffer, len(server.requests)) == (b"x", 2)
-    assert trio.current_time() - began_s < PATIENT.read_timeout_s, "it waited for bytes that do not come"
 
 
 async def test_who_has_had_enough_says_so_in_progress(serve: Serve, nursery: trio.Nursery) -> None:
@@ -130,16 +129,16 @@ async def test_who_has_had_enough_says_so_in_progress(serve: Serve, nursery: tri
 
 async def test_no_more_connections_rest_than_are_wanted(serve: Serve, nursery: trio.Nursery) -> None:
     script = (REQUEST, TELL, AWAIT_GO, *GOOD[1:], AWAIT_CLOSE)
-    server = await serve(nursery, *[script] * (SETTINGS.connections + 1))
-    with closing(gets_of(server, PATIENT)) as gets:
+    server = await serve(nursery, *[script] * (PATIENT.connections + 1))
+    with closing(gets_of(server)) as gets:
         async with trio.open_nursery() as inner:
-            for number in range(SETTINGS.connections + 1):
+            for number in range(PATIENT.connections + 1):
                 inner.start_soon(read, gets, bytearray(LENGTH))
                 while len(server.requests) <= number:
                     await server.told.wait()
                     await trio.lowlevel.checkpoint()
             server.go.set()
-        assert len(gets.idle) == SETTINGS.connections
+        assert len(gets.idle) == PATIENT.connections
 
 
 async def test_forgotten_connections_are_closed(serve: Serve, nursery: trio.Nursery) -> None:
@@ -150,14 +149,19 @@ async def test_forgotten_connections_are_closed(serve: Serve, nursery: trio.Nurs
     await server.closed[0].wait()
 
 
-async def fetch(server: ScriptedHttp, times: int = 1, progress: Callable[[int], None] | None = None) -> list[bytes]:
+async def fetch(
+    server: ScriptedHttp,
+    times: int = 1,
+    progress: Callable[[int], None] | None = None,
+    settings: ColdSettings = PATIENT,
+) -> list[bytes]:
     """The range of the server's object, read through S3Storage."""
-    with closing(storage_at(server)) as storage:
+    with closing(storage_at(server, settings)) as storage:
         return [await fetch_from(storage, progress) for _ in range(times)]
 
 
-def storage_at(server: ScriptedHttp) -> S3Storage:
-    return S3Storage(S3Location("bucket", endpoint_url=server.url.origin, region="us-east-1"), SETTINGS)
+def storage_at(server: ScriptedHttp, settings: ColdSettings = PATIENT) -> S3Storage:
+    return S3Storage(S3Location("bucket", endpoint_url=server.url.origin, region="us-east-1"), settings)
 
 
 async def fetch_from(storage: S3Storage, progress: Callable[[int], None] | None = None) -> bytes:
@@ -200,5 +204,5 @@ async def test_a_server_that_fails_is_not_asked_twice(serve: Serve, nursery: tri
 async def test_silence_is_not_waited_for_twice(serve: Serve, nursery: trio.Nursery) -> None:
     server = await serve(nursery, (REQUEST, AWAIT_CLOSE))
     with pytest.raises(Unavailable, match="did not answer in time"):
-        await fetch(server)
+        await fetch(server, settings=HASTY)
     assert len(server.requests) == 1

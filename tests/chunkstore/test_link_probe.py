@@ -10,7 +10,6 @@ import pytest
 from tests.conftest import Bucket
 from tests.servers.relay.loop import Slowness
 from tests.servers.relay.process import RelayServer
-from tierfs.chunkstore.link_limit import LinkLimit
 from tierfs.chunkstore.link_probe import ReadRange, measure_link, pieces
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
@@ -66,7 +65,7 @@ def test_an_object_that_is_gone_is_an_error() -> None:
 
 
 @pytest.mark.timeout(60)
-def test_a_slow_link_is_limited_by_its_connections(moto_bucket: Bucket) -> None:
+def test_a_slow_link_is_measured_no_faster_than_it_is(moto_bucket: Bucket) -> None:
     endpoint, bucket = moto_bucket
     with RelayServer(endpoint.endpoint_url, SLOW) as relay:
         location = S3Location(bucket=bucket, endpoint_url=relay.endpoint_url)
@@ -77,5 +76,5 @@ def test_a_slow_link_is_limited_by_its_connections(moto_bucket: Bucket) -> None:
     assert found.rates is not None
     assert found.rates.connection_bytes_per_s < BURST * SLOW.rate_bytes_s
     assert found.rates.bytes_per_s < BURST * 2 * SLOW.rate_bytes_s
-    assert (found.rates.streams, found.limit) == (2, LinkLimit.STREAMS_SETTING)
-    assert found.rates.link_streams > found.rates.streams
+    # Its limit is judged from these in test_link_limit.py: on a busy machine it is the processor, and rightly so.
+    assert found.rates.link_streams > found.rates.streams == 2

@@ -23,20 +23,24 @@ from tierfs.metrics import Metrics
 PREFIX = "tenant/ü"
 """Every S3 run has a prefix, and one that needs percent-encoding."""
 
-WRAPPERS = ["wrapped", "retry", "limit", "instrument", "read-only"]
-
 STORAGES = [
     "memory",
     "directory",
     "directory-sidecars",
-    *WRAPPERS,
+    "wrapped",
     "moto",
-    "moto-get_object",
-    "moto-crc32c",
     pytest.param("rgw", marks=pytest.mark.s3),
-    pytest.param("rgw-get_object", marks=pytest.mark.s3),
-    pytest.param("rgw-crc32c", marks=pytest.mark.s3),
 ]
+"""One of each: a way of reading or writing of S3 is in READING or WRITING, for the calls that it changes."""
+
+_WHOLE_ON_CEPH = [pytest.mark.s3, pytest.mark.whole]
+READING = [*STORAGES, "moto-get_object", pytest.param("rgw-get_object", marks=_WHOLE_ON_CEPH)]
+WRITING = [*STORAGES, "moto-crc32c", pytest.param("rgw-crc32c", marks=_WHOLE_ON_CEPH)]
+PAGES = ["memory", "moto", pytest.param("rgw", marks=pytest.mark.s3)]
+"""Those that list by pages, and one that has none."""
+
+REFUSING = ["memory", "directory", "moto"]
+"""What is refused before anything is sent is refused by these; others share their checks, or are below a wrapper."""
 
 
 @contextmanager
@@ -49,8 +53,8 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
         if mode == "sidecars":
             without_xattrs(request.getfixturevalue("monkeypatch"))
         storage = DirectoryStorage.create(request.getfixturevalue("tmp_path") / "cold")
-    elif kind in WRAPPERS:
-        storage = wrapped(kind, DirectoryStorage.create(request.getfixturevalue("tmp_path") / "cold"))
+    elif kind == "wrapped":
+        storage = wrapped(DirectoryStorage.create(request.getfixturevalue("tmp_path") / "cold"))
     else:
         storage = MemoryStorage()
     with closing(storage):
@@ -87,12 +91,8 @@ class FilledBehind(ReadOnlyStorage):
     abort_upload = Wrapped.abort_upload
 
 
-def wrapped(kind: str, inner: ChunkStorage) -> ChunkStorage:
-    """`inner` in one of WRAPPERS."""
-    if kind == "retry":
-        return RetryingStorage(inner, attempts=3, base_delay_s=0.001, max_delay_s=0.001)
-    if kind == "limit":
-        return LimitedStorage(inner, max_in_flight=1)
-    if kind == "instrument":
-        return InstrumentedStorage(inner, Metrics())
-    return FilledBehind(inner) if kind == "read-only" else Wrapped(inner)
+def wrapped(inner: ChunkStorage) -> ChunkStorage:
+    """`inner` in every wrapper at once: what one of them loses or changes is lost or changed for all."""
+    limited = LimitedStorage(FilledBehind(Wrapped(inner)), max_in_flight=1)
+    retrying = RetryingStorage(limited, attempts=3, base_delay_s=0.001, max_delay_s=0.001)
+    return InstrumentedStorage(retrying, Metrics())

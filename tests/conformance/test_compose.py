@@ -9,7 +9,7 @@ from contextlib import closing
 import pytest
 
 from tests.conformance.storages import PREFIX, STORAGES, opened, s3_storage
-from tests.conformance.test_chunk_storage import names, put, read
+from tests.conformance.test_chunk_storage import names, put, read, refuses, writes
 from tests.conftest import Bucket
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, ObjectPiece, StoredObject
 from tierfs.chunkstore.s3.storage import S3Storage
@@ -45,6 +45,7 @@ def sources(storage: ChunkStorage, sizes: Sequence[int]) -> tuple[list[ObjectPie
     return pieces, data
 
 
+@writes
 @pytest.mark.parametrize(
     "sizes",
     [
@@ -112,6 +113,7 @@ def assert_no_uploads(storage: ChunkStorage) -> None:
         assert answer.get("Uploads", []) == []
 
 
+@refuses
 def test_what_is_no_piece_is_refused(storage: ChunkStorage) -> None:
     stored = put(storage, "object", b"bytes")
     for pieces in ([], [part(stored, 0, 0)], [part(stored, -1, 2)], [ObjectPiece("a/../b", 0, 1, stored.etag)]):

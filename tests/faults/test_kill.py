@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import subprocess
 from collections.abc import Iterator
@@ -20,7 +21,9 @@ from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ROOT_DIRECTORY, Tier
 
-ROUNDS = 50
+ROUNDS = int(os.environ.get("TIERFS_TEST_KILLS", "12"))
+"""Kills of each test; `make test-all` makes 50."""
+
 NAME = "logs/s"
 POLICY = {"chunk_bytes": "200000", "object_bytes": "500000", "read_priority": "local-first"}
 MAX_LIFE_S = 0.4

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import verbs
-from tests.faults.test_kill import MAX_LIFE_S, Victim, s3_store_path, store_path
+from tests.faults.test_kill import MAX_LIFE_S, ROUNDS, Victim, s3_store_path, store_path
 from tests.ledger import independent
 from tierfs.app import store as app
 from tierfs.journal.publish import read_small
@@ -21,7 +21,6 @@ from tierfs.types import Tier
 
 __all__ = ["s3_store_path", "store_path"]
 
-ROUNDS = 20
 TOPIC = "logs/s"
 """The managed ledger that the victim offloads."""
 

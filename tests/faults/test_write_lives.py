@@ -29,7 +29,7 @@ from tierfs.setup.create import ColdChoice, init_store
 from tierfs.tiering.batch_job import is_about_job
 from tierfs.tiering.objects import job_of
 
-KILLS = int(os.environ.get("TIERFS_WRITE_KILLS", "30"))
+KILLS = int(os.environ.get("TIERFS_WRITE_KILLS", "10"))
 LIFE_S = 60.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(60 + 15 * KILLS)]

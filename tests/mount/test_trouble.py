@@ -24,7 +24,6 @@ from tierfs.system.mounts import mounts
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
-QUICK_S = 6.0
 ENDS_WITHIN_S = 60
 """A read may wait 30 s for a tier; the end of the mount waits less."""
 
@@ -49,10 +48,9 @@ def test_slow_reads_do_not_starve_a_stat(store: store.Store, mount: Mount) -> No
         subprocess.Popen(["cat", mounted.path / f"s{number}"], stdout=subprocess.DEVNULL) for number in range(150)
     ]
     try:
-        started = time.monotonic()
         for number in range(20):
             assert (mounted.path / f"s{number}").stat().st_size == 1000
-        assert time.monotonic() - started < QUICK_S
+        assert [reader.poll() for reader in readers] == [None] * len(readers), "they still wait"
     finally:
         for reader in readers:
             reader.kill()
@@ -71,9 +69,7 @@ def test_killed_readers_do_not_freeze_the_mount(store: store.Store, mount: Mount
         time.sleep(chosen.random() * 0.03)  # a random moment is the point, not a wait
         reader.kill()
         reader.wait(30)
-        started = time.monotonic()
         assert (mnt / "s").stat().st_size == 20_000_000
-        assert time.monotonic() - started < QUICK_S
     assert (mnt / "s").read_bytes() == reference(0, 20_000_000)
 
 

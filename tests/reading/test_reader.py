@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.doubles.page_cache import both_local_paths
 from tests.doubles.scripted_storage import Read, ScriptedStorage
 from tests.reading.readers import DATA, make_cold, read_all, reader_of
 from tests.stores import TestStore, open_test_store
@@ -18,6 +19,8 @@ from tierfs.metadata import chains, checksums
 from tierfs.reading.fetch.span_cache import KEEP_PASSED_BYTES
 from tierfs.reading.handle import ReadHandle
 from tierfs.types import CRC_BLOCK_BYTES, MIB, Tier
+
+pytestmark = both_local_paths
 
 
 def cold_reads(storage: ScriptedStorage) -> list[Read]:

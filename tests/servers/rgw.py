@@ -35,7 +35,7 @@ class RgwServer(ServerProcess):
     """
 
     def __init__(self, directory: Path, authority: Authority | None = None) -> None:
-        super().__init__(_serve(directory), more=_tls(authority) if authority else None)
+        super().__init__(_serve(directory))
         self._directory = directory
         self._authority = authority
 
@@ -48,6 +48,10 @@ class RgwServer(ServerProcess):
         assert port is not None
         url = f"https://127.0.0.1:{port + TLS_PORT}"
         return replace(self.endpoint, endpoint_url=url, authority=self._authority.certificate)
+
+    def join(self, endpoint_url: str) -> None:
+        """Use the server that another process of ours runs in the same directory, and will stop."""
+        self._endpoint_url = endpoint_url
 
     def add_key(self, access: str, secret: str) -> None:
         """Give the user of the tests one more key."""
@@ -63,6 +67,8 @@ class RgwServer(ServerProcess):
 
     def start(self) -> None:
         """Start; once more, elsewhere, if one of four daemons was slow or lost its port: hundreds of tests need it."""
+        if self._authority is not None:
+            self._more = _tls(self._authority)
         try:
             super().start()
         except ServerError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import os
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -12,7 +11,6 @@ import pytest
 from botocore.exceptions import ClientError
 
 from tests.conftest import Bucket
-from tests.servers.endpoint import S3Endpoint
 from tests.servers.process import ServerError
 from tests.servers.rgw import RgwServer
 
@@ -25,11 +23,6 @@ def test_returns_the_bytes_that_were_put(rgw_bucket: Bucket) -> None:
     client.put_object(Bucket=bucket, Key="a/b", Body=b"0123456789")
     assert client.get_object(Bucket=bucket, Key="a/b", Range="bytes=2-4")["Body"].read() == b"234"
     client.close()
-
-
-@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="there is only one process")
-def test_one_process_has_every_test_that_needs_it(request: pytest.FixtureRequest, rgw: S3Endpoint) -> None:
-    assert request.node.nodeid.endswith("@s3"), "each process would start its own; see setup.py for pytest's version"
 
 
 def test_if_none_match_refuses_a_second_put(rgw_bucket: Bucket) -> None:

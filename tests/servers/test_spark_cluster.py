@@ -20,6 +20,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 GONE_S = 90
 
 
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="there is only one process")
+def test_one_process_has_every_test_of_a_session(request: pytest.FixtureRequest) -> None:
+    assert request.node.nodeid.endswith("@spark"), "each process would have JVMs; see setup.py for pytest's version"
+
+
 def test_stop_ends_every_daemon(tmp_path: Path) -> None:
     with SparkCluster(tmp_path) as cluster:
         assert cluster.master.startswith("spark://127.0.0.1:")

@@ -24,7 +24,7 @@ from tierfs.tiering.consolidate_plan import ConsolidateAction
 from tierfs.types import ROOT_DIRECTORY, Tier
 
 POLICY = {"chunk_bytes": "1000000", "object_bytes": "1000", "deletion_lag": "0"}
-SETTINGS = OffloadSettings(consolidate_chunks=4, relocate_min_bytes=1)
+SETTINGS = OffloadSettings(consolidate_chunks=4, relocate_min_bytes=1, grace_s=60)
 
 
 @pytest.fixture
@@ -214,15 +214,15 @@ def test_a_segment_in_trouble_does_not_hold_up_others(store: TestStore) -> None:
 
 
 def test_a_growing_segment_copies_its_bytes_a_few_times(store: TestStore) -> None:
-    """200 chunks of 10 bytes: into objects of 500 and more, each byte at most once per doubling."""
+    """80 chunks of 10 bytes: into objects of 500 and more, each byte at most once per doubling."""
     copied: list[ConsolidateAction] = []
     watch = watch_of(store)
     work = store.cold_work()
-    for _ in range(200):
+    for _ in range(80):
         cold_pieces(store, 10)
         while (action := watch.next(lambda _: True)) is not None:
             work.consolidator.run(action, lambda _: None)
             work.publish()
             copied.append(action)
-    assert sum(action.range.length_bytes for action in copied) <= 2000 * 6  # 10 * 2^6 is beyond half of an object
+    assert sum(action.range.length_bytes for action in copied) <= 800 * 6  # 10 * 2^6 is beyond half of an object
     assert len(store.layout("s").cold) <= 12

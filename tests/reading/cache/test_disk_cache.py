@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.page_cache import ToldPages
 from tests.reading.cache.cache_blocks import (
     BLOCK,
     BLOCKS,
@@ -74,19 +75,19 @@ def test_read_now_finds_what_is_in_the_page_cache(open_cache: Open) -> None:
     assert (cache.stats.hits, cache.stats.misses) == (BLOCKS, 0)
 
 
-def test_read_now_does_not_wait_for_the_disk(open_cache: Open, directory: Path) -> None:
+def test_read_now_does_not_wait_for_the_disk(open_cache: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = open_cache()
     store(cache, 1)
-    with (directory / DATA_NAME).open("rb") as file:
-        os.fsync(file.fileno())
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-    assert read(cache, 1, 3 * BLOCK, now=True) == 0
-    assert read(cache, 1) == OBJECT_BYTES
+    with monkeypatch.context() as patch:
+        patch.setattr(ToldPages, "holds", False)
+        assert read(cache, 1, 3 * BLOCK, now=True) == 0
+        assert read(cache, 1) == OBJECT_BYTES
     assert read(cache, 1, now=True) == OBJECT_BYTES
 
 
-def test_read_now_on_a_filesystem_without_it_is_never_a_hit(open_cache: Open, small_disk: Path) -> None:
-    cache = open_cache(at=small_disk / "cache")
+@pytest.mark.parametrize("page_cache", ["untold"], indirect=True)
+def test_read_now_on_a_filesystem_without_it_is_never_a_hit(open_cache: Open) -> None:
+    cache = open_cache()
     store(cache, 1)
     assert read(cache, 1, now=True) == 0
     assert read(cache, 1) == OBJECT_BYTES

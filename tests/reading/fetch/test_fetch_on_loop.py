@@ -339,12 +339,12 @@ async def test_a_closed_reader_begins_no_get(
         await read(reader, bench, 3)
 
 
+@pytest.mark.parametrize("page_cache", ["untold"], indirect=True)
 async def test_the_disk_cache_comes_first_when_it_would_make_the_loop_wait(
     bench: Bench, storage: RangedStorage, metrics: Metrics, nursery: trio.Nursery, tmp_path: Path
 ) -> None:
     server = await serve(nursery, storage)
     cache = open_cache(tmp_path, metrics)
-    cache._files._page_cache.tells = False  # as on filesystems that cannot tell what the page cache has
     async with reader_of(bench, cache) as reader:
         await read(reader, bench, 3)
         await all_ended(reader)
