@@ -42,6 +42,7 @@ class SafetyLine:
         """Return where the code that changes begins, counted from 1."""
         text = self.path.read_text()
         same = next(at for at, (a, b) in enumerate(zip(self.old + "\0", self.new + "\1", strict=False)) if a != b)
+        same = min(same, len(self.old.rstrip()) - 1)  # not behind it, where another function may begin
         at = text.index(self.old) + same
         return text.count("\n", 0, at + len(text[at:]) - len(text[at:].lstrip())) + 1
 
