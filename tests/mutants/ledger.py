@@ -80,6 +80,8 @@ def note_killer(line: SafetyLine, killer: str) -> None:
     for path in LINES.glob("*.toml"):
         text = path.read_text()
         row = f'loses = "{line.loses}"\n'
+        if f"{row}killer" in text:  # found meanwhile
+            return
         if row in text:
             path.write_text(text.replace(row, f"{row}killer = {quote}{killer}{quote}\n", 1))
             return
