@@ -100,6 +100,19 @@ async def test_the_size_grows_after_the_pages(store: TestStore, monkeypatch: pyt
     assert (kernel.pages, kernel.attributes) == (1, 1)
 
 
+async def test_a_size_is_shown_only_once_the_kernel_dropped_the_pages(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append("s", b"abc")
+    kernel = Kernel(monkeypatch)
+    kernel.may_go_on.set()
+    async with trio.open_nursery() as nursery:
+        file = Grown(store, nursery)
+        store.append("s", b"def")
+        await file.growing.finish(file.inode, file.known, 6)
+        assert (file.size(), kernel.pages) == (6, 1)
+
+
 async def test_a_file_opened_anew_while_it_grew_shows_no_smaller_size(
     store: TestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -155,6 +155,7 @@ def test_spans_follow_the_offsets_and_not_the_order() -> None:
 @pytest.mark.parametrize(
     ("change", "object_bytes", "message"),
     [
+        ({}, 709, "o has 709 bytes of the 710 that its index names"),
         ({}, 260, "o has 260 bytes of the 710 that its index names"),
         ({"entries": ()}, 710, "o: entries 0 to 4 are in no block of the index"),
         ({"entries": (IndexEntry(1, 1, 0),)}, 710, "o: entry 0 is in no block of the index"),

@@ -232,3 +232,21 @@ def test_impossible_batches_are_refused(application: str, version: int) -> None:
 def test_a_hostile_journal_is_refused(store: MetadataStore, message: pb.BatchRecord) -> None:
     with pytest.raises(DataLoss), store.write() as txn:
         batches.replay(txn, message)
+
+
+@pytest.mark.parametrize("state", [state for state in BatchState if state is not BatchState.DROPPED])
+def test_a_batch_is_committed_once_its_end_is_known(store: MetadataStore, state: BatchState) -> None:
+    """A replica, and a recovery that is not complete, have the begin alone."""
+    with store.write() as txn:
+        record = BatchRecord(application="app", batch="3", segment_ids=(1,), job="a" * 32, state=state)
+        txn.put(BATCHES, batches.key("app", 3), replace(record, first=3 if state is BatchState.RANGE else 0))
+    if state is BatchState.WATERMARK:
+        with pytest.raises(Conflict):
+            known(store, 3)
+    else:
+        assert known(store, 3) == [state in (BatchState.COMMITTED, BatchState.RANGE)]
+
+
+def test_what_one_marker_has_forgotten_is_unknown_whatever_others_tell() -> None:
+    told = [batches.Versions(((3, 3),), 5), batches.Versions(((7, 9),), 0)]
+    assert batches.Versions.union(told) == batches.Versions(((3, 3), (7, 9)), 5)

@@ -44,9 +44,10 @@ class Outcome:
 class Mutants:
     """A plugin that collects as pytest does and then runs tests its own way."""
 
-    def __init__(self, lines: Sequence[SafetyLine], *, at_once: int) -> None:
+    def __init__(self, lines: Sequence[SafetyLine], *, at_once: int, search_s: float = SEARCH_S) -> None:
         self.lines = lines
         self.at_once = at_once
+        self.search_s = search_s
         self.outcome = Outcome()
         self.killed: list[SafetyLine] = []
         self.session: pytest.Session
@@ -141,7 +142,7 @@ class Search(Mutants):
                 if names:
                     yield line, lambda line=line, names=names: self.trial(line, [by_name[name] for name in names])
 
-        for line, result in in_forks(trials(), at_once=self.at_once, limit_s=SEARCH_S):
+        for line, result in in_forks(trials(), at_once=self.at_once, limit_s=self.search_s):
             killer = next(iter(result.get("failed", ())), None)
             if killer is None:
                 click.echo(f"SURVIVED {line.file}: {line.loses}: {result.get('died', 'no test fails')[-300:]}")
@@ -169,17 +170,23 @@ class Search(Mutants):
 
 @click.command()
 @click.option("--find", multiple=True, metavar="TESTS", help="Look below TESTS for killers of lines without one.")
-@click.option("--only", default="", metavar="TEXT", help="Lines whose file or loss holds TEXT.")
+@click.option("--only", multiple=True, metavar="TEXT", help="Lines whose file or loss holds TEXT.")
+@click.option("--search-s", default=SEARCH_S, show_default=True, help="The longest search for the killer of a line.")
 @click.option("--at-once", default=os.cpu_count() or 1, show_default=True, help="Processes.")
-def main(find: tuple[str, ...], only: str, at_once: int) -> None:
+def main(find: tuple[str, ...], only: tuple[str, ...], search_s: float, at_once: int) -> None:
     """Take each safety line away, one at a time, and show that a test fails. Exits with 1 if a line survives."""
     begin_s = time.monotonic()
     ledger = read_ledger()
     problems = wrong(ledger)
     for problem in problems:
         click.echo(problem)
-    lines = [line for line in ledger if only in f"{line.file} {line.loses}" and not (find and line.killer)]
-    plugin: Mutants = (Search if find else Mutants)(lines, at_once=at_once)
+    wanted = only or ("",)
+    lines = [
+        line
+        for line in ledger
+        if any(text in f"{line.file} {line.loses}" for text in wanted) and not (find and line.killer)
+    ]
+    plugin: Mutants = (Search if find else Mutants)(lines, at_once=at_once, search_s=search_s)
     tests = find or sorted({line.killer.split("::")[0] for line in lines if line.killer})
     os.chdir(ROOT)
     options = ["-q", "-p", "no:cacheprovider", "-m", "not s3 and not spark"]

@@ -42,6 +42,7 @@ class SafetyLine:
         """Return where the code that changes begins, counted from 1."""
         text = self.path.read_text()
         same = next(at for at, (a, b) in enumerate(zip(self.old + "\0", self.new + "\1", strict=False)) if a != b)
+        same = min(same, len(self.old.rstrip()) - 1)  # not behind it, where another function may begin
         at = text.index(self.old) + same
         return text.count("\n", 0, at + len(text[at:]) - len(text[at:].lstrip())) + 1
 
@@ -75,10 +76,13 @@ def wrong(lines: list[SafetyLine]) -> list[str]:
 
 def note_killer(line: SafetyLine, killer: str) -> None:
     """Write a killer into the line's row, after what the line loses."""
+    quote = "'''" if "'" in killer else "'"
     for path in LINES.glob("*.toml"):
         text = path.read_text()
         row = f'loses = "{line.loses}"\n'
+        if f"{row}killer" in text:  # found meanwhile
+            return
         if row in text:
-            path.write_text(text.replace(row, f"{row}killer = '{killer}'\n", 1))
+            path.write_text(text.replace(row, f"{row}killer = {quote}{killer}{quote}\n", 1))
             return
     raise LookupError(line.loses)

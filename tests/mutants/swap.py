@@ -40,17 +40,30 @@ def place_probes(module: str, path: Path, numbers: dict[int, list[int]]) -> None
 def _swap(module: str, path: Path, code: CodeType) -> int:
     importlib.import_module(module)
     swapped = 0
-    new = dict(_functions(code))
+    new = _others(compile(path.read_text(), str(path), "exec"), code)
     for function in gc.get_objects():
         if type(function) is not FunctionType or function.__code__.co_filename != str(path):
             continue
-        other = new.get(function.__code__.co_qualname)
+        other = new.get(_identity(function.__code__))
         # A function that closes over names can only take code that closes over the same.
         if other is None or other.co_freevars != function.__code__.co_freevars:
             continue
         swapped += _behaves(other) != _behaves(function.__code__)
         function.__code__ = other
     return swapped
+
+
+def _others(old: CodeType, new: CodeType) -> dict[tuple[object, ...], CodeType]:
+    """Return the new code of each function; by its place in the file, as all lambdas have one name."""
+    before, after = list(_functions(old)), list(_functions(new))
+    if [name for name, _ in before] == [name for name, _ in after]:
+        return {_identity(one): other for (_, one), (_, other) in zip(before, after, strict=True)}
+    named = dict(after)
+    return {_identity(one): named[name] for name, one in before if name in named and not name.endswith("<lambda>")}
+
+
+def _identity(code: CodeType) -> tuple[object, ...]:
+    return code.co_qualname, code.co_firstlineno, code.co_code
 
 
 def _functions(code: CodeType) -> Iterator[tuple[str, CodeType]]:

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from tests.conftest import Bucket
+from tests.stores import open_test_store
 from tierfs.app import store as app
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.retention.clocks import ClockView, Instant, disagreement
+from tierfs.clock import ManualClock
+from tierfs.retention.clocks import ClockCheck, ClockView, Instant, disagreement
 from tierfs.setup import connect
 from tierfs.setup.connect import connect_bare
 from tierfs.setup.create import ColdChoice, init_store
@@ -34,6 +36,8 @@ def view(
     [
         (view(), None),
         (view(wall_off_s=5 * MINUTE_S), None),
+        (view(wall_off_s=5 * MINUTE_S + 0.001), "300 s ahead of the time since this machine's boot"),
+        (view(wall_off_s=-5 * MINUTE_S - 0.001), "300 s behind the time since this machine's boot"),
         (view(wall_off_s=6 * MINUTE_S), "360 s ahead of the time since this machine's boot"),
         (view(wall_off_s=-HOUR_S), "3,600 s behind the time since this machine's boot"),
         (view(wall_off_s=365 * DAY_S), "ahead of the time since this machine's boot"),
@@ -52,6 +56,19 @@ def test_what_is_trusted(found: ClockView, said: str | None) -> None:
     reason = disagreement(found)
     assert (reason is None) == (said is None)
     assert said is None or (reason is not None and said in reason), reason
+
+
+def test_the_answer_of_a_server_does_not_count_for_ever(tmp_path: Path, expected_warnings: list[str]) -> None:
+    expected_warnings.append("not trusted")
+    clock = ManualClock()
+    with open_test_store(tmp_path / "store", clock=clock) as store:
+        clocks = ClockCheck(store.metadata, clock, clock.now_ms)
+        clock.jump(HOUR_S)
+        clocks.ask()
+        clock.advance(20 * MINUTE_S)
+        assert clocks.reason() is None
+        clock.advance(0.001)
+        assert clocks.reason() is not None
 
 
 def test_the_server_is_asked_by_the_connection_there_is(

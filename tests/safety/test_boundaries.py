@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tierfs.checksum import crc32c
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import DataLoss
 from tierfs.metadata import chain
@@ -16,9 +17,9 @@ from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, TierState
 from tierfs.metrics import NullMetrics
 from tierfs.reading.local import LocalReader
-from tierfs.tiering import packs
-from tierfs.tiering.candidates import evictable, offload_actions
-from tierfs.tiering.packs import PackIndex
+from tierfs.tiering import candidates, packs
+from tierfs.tiering.candidates import OffloadAction, PackAction, Packer, evictable, offload_actions
+from tierfs.tiering.packs import PackEntry, PackIndex
 from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
 
 LENGTHS = st.integers(1, 3)
@@ -109,6 +110,70 @@ def test_a_pack_of_a_newer_format_is_refused(version: int, monkeypatch: pytest.M
     else:
         with pytest.raises(DataLoss, match="format version"):
             packs.parse_trailer(data[-packs.TRAILER_BYTES :], 10 + len(data), "p")
+
+
+def in_object(record: ChunkRecord, object_bytes: int) -> OffloadAction:
+    return OffloadAction(SegmentId(record.object_id), (record,), object_bytes)
+
+
+@given(lengths=st.lists(LENGTHS, min_size=1, max_size=12), object_bytes=st.integers(3, 8), most=st.integers(1, 4))
+def test_a_pack_has_at_most_its_bytes_and_its_entries(lengths: list[int], object_bytes: int, most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(candidates, "MAX_PACK_ENTRIES", most)
+        packer = Packer(below_bytes=1 << 30)
+        actions = [in_object(chunk(0, length, number + 1), object_bytes) for number, length in enumerate(lengths)]
+        groups = [group for action in actions if (group := packer.add(action)) is not None] + packer.rest()
+    parts = [group.actions if isinstance(group, PackAction) else (group,) for group in groups]
+    assert [action for part in parts for action in part] == actions
+    sizes = [sum(action.range.length_bytes for action in part) for part in parts]
+    assert all(size <= object_bytes and len(part) <= most for size, part in zip(sizes, parts, strict=True))
+    for size, part, following in zip(sizes, parts, parts[1:], strict=False):
+        assert len(part) == most or size + following[0].range.length_bytes > object_bytes
+
+
+@pytest.mark.parametrize("older_ms", [0, 1])
+def test_the_lag_counts_from_the_newest_copy(older_ms: int) -> None:
+    local = chunk(8, 4)
+    copies = [
+        placed(chunk(8, 2, 1), linked=1, created_ms=1000 - older_ms),
+        placed(chunk(10, 2, 2), linked=1, created_ms=1001 - older_ms),
+    ]
+    goes = list(evictable([local], copies, published_sequence=1, cold_before_ms=1000))
+    assert goes == ([local] if older_ms else [])
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_an_index_of_a_pack_is_as_large_as_the_limit_at_most(more: int) -> None:
+    length = packs.MAX_INDEX_BYTES + more
+    checked = packs._TRAILER.pack(packs.MAGIC, RECORD_VERSION, 10, length, 0, 0)[: packs._CHECKED]
+    data, whole = checked + crc32c(checked).to_bytes(4, "big"), 10 + length + packs.TRAILER_BYTES
+    if more:
+        with pytest.raises(DataLoss, match="lies elsewhere"):
+            packs.parse_trailer(data, whole, "p")
+    else:
+        assert packs.parse_trailer(data, whole, "p").index.length_bytes == length
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_pack_has_as_many_entries_as_the_limit_at_most(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packs, "MAX_PACK_ENTRIES", 3)
+    entries = tuple(PackEntry(SegmentId(number), f"s{number}", 0, 1, number - 1, 0) for number in range(1, 4 + more))
+    data = packs.index_and_trailer(PackIndex("0" * 32, 1, AttemptId("1" * 32), 0, entries), len(entries))
+    trailer = packs.parse_trailer(data[-packs.TRAILER_BYTES :], len(entries) + len(data), "p")
+    if more:
+        with pytest.raises(DataLoss, match="4 entries"):
+            packs.parse_index(data[: -packs.TRAILER_BYTES], trailer, "p")
+    else:
+        assert packs.parse_index(data[: -packs.TRAILER_BYTES], trailer, "p").entries == entries
+
+
+@given(at=st.integers(0, packs.TRAILER_BYTES - 1), bit=st.integers(0, 7))
+def test_a_trailer_with_a_flipped_bit_is_refused(at: int, bit: int) -> None:
+    data = packs.index_and_trailer(PackIndex("0" * 32, 1, AttemptId("1" * 32), 0, ()), 10)
+    trailer = bytearray(data[-packs.TRAILER_BYTES :])
+    trailer[at] ^= 1 << bit
+    with pytest.raises(DataLoss):
+        packs.parse_trailer(trailer, 10 + len(data), "p")
 
 
 @given(start=st.integers(0, 3 * CRC_BLOCK_BYTES), length=st.integers(1, 3 * CRC_BLOCK_BYTES), shift=SHIFTS)

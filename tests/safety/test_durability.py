@@ -11,6 +11,7 @@ import pytest
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.local_files import ChunkFiles, DiskBytes
 from tierfs.errors import DataLoss, StorageFull
+from tierfs.garbage import ballast
 from tierfs.journal import publish
 from tierfs.journal.publish import read_small
 from tierfs.metadata import changes
@@ -85,3 +86,29 @@ def test_entries_end_at_their_size(store: TestStore, monkeypatch: pytest.MonkeyP
         for change in entry.changes:
             change.ClearField("sequence")  # as in the queue, whose rows are measured
         assert sum(change.ByteSize() for change in entry.changes) <= 400
+
+
+@pytest.mark.parametrize("is_full", [True, False])
+def test_work_that_frees_space_gets_the_room_set_aside_on_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str], is_full: bool
+) -> None:
+    expected_warnings += ["the disk is full"] if is_full else []
+    path = tmp_path / "ballast"
+    path.write_bytes(bytes(100))
+    status = os.statvfs(tmp_path)
+    free = 0 if is_full else status.f_blocks
+    fields = [status.f_bsize, status.f_frsize, 10_000, free, free, *status[5:]]
+    monkeypatch.setattr(os, "statvfs", lambda _: os.statvfs_result(fields))
+    monkeypatch.setattr(ballast, "create", lambda _: None)
+
+    def work() -> str:
+        if path.stat().st_size:
+            raise StorageFull("no room")
+        return "done"
+
+    if is_full:
+        assert ballast.with_room(path, work) == "done"
+    else:  # another disk is full: this room would not help
+        with pytest.raises(StorageFull):
+            ballast.with_room(path, work)
+        assert path.stat().st_size == 100

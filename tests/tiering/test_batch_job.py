@@ -352,3 +352,14 @@ def test_a_bucket_that_cannot_be_listed_keeps_the_last_object_in_the_queue(
     store.settle()
     store.settle()
     assert (marked(store), len(uploads(store))) == ([2], 2)
+
+
+def test_of_two_jobs_of_one_version_at_once_one_commits(
+    store: TestStore, storage: ScriptedStorage, driver: Driver
+) -> None:
+    jobs = [(plan, driver.upload(plan, {f"out/{number}": b"abc"})) for number in (1, 2) for plan in [driver.begin()]]
+    storage.do("put", lambda: driver.commit(*jobs[1]), of="manifest-")
+    assert driver.commit(*jobs[0]).repeated
+    assert contents(store) == {"out/2": b"abc"}
+    store.settle()
+    assert len(uploads(store)) == 2, "the object of the one, and its manifest"
