@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests import verbs
-from tests.faults.worker import reference
+from tests.reality.reference import reference
 from tests.mount.conftest import append
 from tests.mount.waiting import eventually
 from tests.reading.cache.cache_blocks import BLOCK, size_for

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import verbs
-from tests.faults.worker import reference
+from tests.reality.reference import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
 from tierfs.app import store

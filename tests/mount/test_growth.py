@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.worker import reference
+from tests.reality.reference import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.test_observation import stats
 from tests.mount.waiting import eventually

@@ -15,7 +15,7 @@ import pytest
 
 from tests import verbs
 from tests.commands import tierfs
-from tests.faults.worker import reference
+from tests.reality.reference import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tierfs.app import store

@@ -14,7 +14,7 @@ import pytest
 
 from tests import verbs
 from tests.commands import tierfs
-from tests.faults.worker import reference
+from tests.reality.reference import reference
 from tests.mount.conftest import Mount, Mounted, append
 from tests.mount.waiting import eventually
 from tests.reading.cache.cache_blocks import BLOCK, size_for

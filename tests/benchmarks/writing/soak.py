@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.benchmarks.measuring import store_served
-from tests.faults.worker import REFERENCE
+from tests.reality.reference import REFERENCE
 from tierfs.app import store as app
 from tierfs.metadata import policies
 from tierfs.setup.create import ColdChoice, init_store
