@@ -98,9 +98,10 @@ def test_a_chunk_directory_is_made_whole_or_not_at_all(tmp_path: Path, monkeypat
             raise KeyboardInterrupt
         make(path, *words, **named)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(Path, "mkdir", dying)
+    monkeypatch.setattr(Path, "mkdir", dying)
+    with pytest.raises(KeyboardInterrupt):
         ChunkFiles.create(tmp_path / "chunks")
+    monkeypatch.undo()
     assert not (tmp_path / "chunks").exists()
     ChunkFiles.create(tmp_path / "chunks").close()
     assert len(list((tmp_path / "chunks").iterdir())) == 256

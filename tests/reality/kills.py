@@ -9,16 +9,19 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests import verbs
+from tests.commands import Done
+from tests.disks import filled
 from tests.reality.lives import Contents, Life, Places, Words
 from tests.reality.stopped import KILLED
 from tierfs.app import store as app
 from tierfs.app.verbs import delete
 from tierfs.segments.ledgers import make
 
+FULL, PAGE_BYTES = 28, 4096
 LARGE = 0.2
 """Share of lives with objects that are sent in parts."""
 
@@ -43,6 +46,10 @@ class Step:
     module: str = "tierfs"
     finish: Callable[[], None] = lambda: None
     """Behind the repetition."""
+
+    def run(self, life: Life, stop: int | None = None) -> Done:
+        """Run it; see Life.run."""
+        return life.run(*self.words, stop=stop, until=self.until, module=self.module)
 
 
 def _append(life: Life) -> Step:
@@ -157,7 +164,9 @@ def _load(life: Life) -> Step:
     if local := life.chosen.random() < 0.5:
         life.append(_new(life, "local"))
     else:
-        assert [life.run(*words).code for words in (["offload"], ["evict", "--force"])] == [0, 0]
+        # Nothing may be in the local tier alone, the trash included.
+        commands = (["gc", "--delete", "--trash", "--yes"], ["offload"], ["evict", "--force"])
+        assert [life.run(*words).code for words in commands] == [0, 0, 0]
     after, dump = life.contents(), life.root / f"dump{next(life.numbers)}"
     assert life.run("dump", dump).code == 0
     if local:
@@ -232,7 +241,7 @@ COMMANDS: dict[str, Callable[[Life], Step]] = {
 def count(life: Life, command: str) -> int:
     """Let a command live; return the number of its changing calls."""
     step = COMMANDS[command](life)
-    done = life.run(*step.words, stop=0, until=step.until, module=step.module)
+    done = step.run(life, stop=0)
     assert done.code == 0, done
     calls = life.calls
     step.finish()
@@ -241,24 +250,43 @@ def count(life: Life, command: str) -> int:
 
 def kill(life: Life, command: str, last: int) -> bool:
     """Kill a command at a call, check the store, and repeat it; return whether it lived so long."""
+    return disturb(life, command, lambda step: step.run(life, stop=last), KILLED)
+
+
+def fill_disk(life: Life, command: str, free_bytes: int) -> bool:
+    """Run a command with so much room on its disk, make room and repeat it; return whether it failed."""
+
+    def run(step: Step) -> Done:
+        filling = life.root / "filling"
+        with filled(filling, free_bytes):
+            done = step.run(life)
+            if life.is_store:
+                life.contents()  # a full disk holds up no reader
+            return done
+
+    return disturb(life, command, run, FULL)
+
+
+def disturb(life: Life, command: str, run: Callable[[Step], Done], failed: int) -> bool:
+    """Run a command that may end with the code `failed`; check the store, and repeat it if it did."""
     step = COMMANDS[command](life)
     before = life.contents() if life.is_store else None
     after = step.after if step.after is not None else before
-    done = life.run(*step.words, stop=last, until=step.until, module=step.module)
-    assert done.code in (0, KILLED), done
+    done = run(step)
+    assert done.code in (0, failed), done
     seen = life.contents() if life.is_store else None
     assert seen in (before, after) or (step.in_steps and _between(before, seen, after)), (before, seen, after)
-    if done.code == 0 or done.out.endswith("\n"):
+    if done.code == 0 or (done.code == KILLED and done.out.endswith("\n")):
         assert seen == after, "it was reported as done"
-    if done.code == KILLED:
+    if done.code == failed:
         if seen is None and step.removed:
             shutil.rmtree(life.path, ignore_errors=True)
         words = step.again(seen) if step.again and seen is not None else step.words
-        again = life.run(*words, until=step.until, module=step.module)
+        again = replace(step, words=words).run(life)
         assert again.code == 0 or (seen == after and again.code == step.done), again
     assert life.contents() == after
     step.finish()
-    return done.code == KILLED
+    return done.code == failed
 
 
 def _between(before: Contents | None, seen: Contents | None, after: Contents | None) -> bool:
@@ -295,3 +323,23 @@ def run(path: Path, places: Places, command: str, seed: str, kills: int = 0, *, 
         error.add_note(f"seed {seed}, {command}, killed {done} times before")
         raise
     return done
+
+
+def run_full(path: Path, places: Places, seed: str, rounds: int) -> int:
+    """Run every command, in one store, with a drawn room on its disk; return how many had too little.
+
+    Not the daemon: it makes room where there is cold data, and waits where there is none.
+    """
+    chosen = random.Random(f"{seed} full")
+    life, failed, said = Life(path, places, chosen), 0, [f"seed {seed}"]
+    try:
+        for _ in range(rounds):
+            for command in chosen.sample(sorted(COMMANDS.keys() - {"daemon"}), len(COMMANDS) - 1):
+                pages = chosen.choice([chosen.randrange(4), 1 << chosen.randrange(9)])
+                said.append(f"{command} with {pages} pages")
+                failed += fill_disk(life, command, pages * PAGE_BYTES)
+        life.end()
+    except BaseException as error:
+        error.add_note("; ".join(said))
+        raise
+    return failed

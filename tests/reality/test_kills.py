@@ -11,6 +11,7 @@ import pytest
 
 from tests import forked
 from tests.conftest import Bucket
+from tests.disks import disk
 from tests.reality import kills
 from tests.reality.lives import Life, buckets_at, directories_in
 from tests.reality.reference import reference
@@ -32,6 +33,11 @@ def test_a_killed_command_changed_all_or_nothing_and_can_be_repeated(command: st
 @pytest.mark.parametrize("command", COLD)
 def test_a_killed_command_on_s3(command: str, tmp_path: Path, rgw_bucket: Bucket) -> None:
     kills.run(tmp_path, buckets_at(rgw_bucket[0]), command, SEED, 1)
+
+
+def test_commands_on_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
+    with disk(tmp_path / "disk", 200 << 20) as path:
+        kills.run_full(path, directories_in(random.Random(SEED).choice([path, tmp_path])), SEED, 1)
 
 
 @pytest.mark.mount
