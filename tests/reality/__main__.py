@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ from tests.benchmarks.reading.peers import ENVIRONMENT
 from tests.disks import disk
 from tests.reality import kills
 from tests.reality.lives import Places, buckets_at, directories_in
+from tests.reality.soak import Soak
 from tests.servers.rgw import RgwServer
 
 
@@ -41,9 +43,17 @@ def main() -> None:
     times.add_argument("--at", type=int, action="append", help="kill at this call")
     filling = subjects.add_parser("full", help="run commands on a disk that is nearly full")
     filling.add_argument("--rounds", type=int, default=10, help="of all commands (10)")
+    soaking = subjects.add_parser("soak", help="a mount that is never at rest, over Ceph RGW that fails")
+    soaking.add_argument("--seconds", type=int, default=1800)
     chosen = parser.parse_args()
     print(f"seed {chosen.seed}", flush=True)
     with tempfile.TemporaryDirectory(dir="/var/tmp") as root, places_of(chosen.place, Path(root)) as places:
+        if chosen.subject == "soak":
+            with RgwServer(Path(root) / "ceph") as server:
+                os.environ.update(ENVIRONMENT)
+                seen = Soak(Path(root), server.endpoint, chosen.seed).run(chosen.seconds)
+            print(seen.text(chosen.seconds))
+            sys.exit(bool(seen.failures()))
         if chosen.subject == "full":
             with disk(Path(root) / "disk", 200 << 20) as path:
                 print(f"{kills.run_full(path, places, chosen.seed, chosen.rounds)} commands had too little room")

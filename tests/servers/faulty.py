@@ -1,8 +1,8 @@
 """A proxy before an S3 server that loses, delays and refuses requests, as its seed draws them.
 
-`python -m tests.servers.faulty URL SEED SHARE` prints its own address and ends when standard input does. SHARE of the
-requests fail: before the server saw them, or after it did what they ask for, by an error, a broken connection or, for a
-conditional create, 409. As many are late.
+`python -m tests.servers.faulty URL SEED SHARE` prints its own address and ends when standard input does; its first line
+lets the faults begin. Then SHARE of the requests fail: before the server saw them, or after it did what they say, by
+an error, a broken connection or, for a conditional create, 409. As many are late.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.servers.process import ServerProcess
+
 LATE_S = 0.5
-_PIECE_BYTES = 1 << 20
 _BODY = b"<Error><Code>%s</Code><Message>drawn by a test</Message></Error>"
 _REFUSALS = ((500, b"InternalError"), (503, b"SlowDown"))
 _CONFLICT = (409, b"ConditionalRequestConflict")
@@ -28,15 +30,33 @@ class Faults:
 
     def __init__(self, seed: int, share: float) -> None:
         self._chosen, self._share, self._lock = random.Random(seed), share, threading.Lock()
+        self.begun = False
 
     def draw(self, *, conditional: bool) -> tuple[float, bool, tuple[int, bytes] | None]:
         """Return a delay, whether the server sees the request, and the answer in place of its own."""
+        if not self.begun:
+            return 0, True, None
         with self._lock:
             late_s = LATE_S * self._chosen.random() if self._chosen.random() < self._share else 0.0
             if self._chosen.random() >= self._share:
                 return late_s, True, None
             answer = self._chosen.choice([*_REFUSALS, _DROP, *([_CONFLICT] if conditional else [])])
             return late_s, answer is not _CONFLICT and self._chosen.random() < 0.5, answer
+
+
+class FaultyServer(ServerProcess):
+    """A proxy before the server of a URL, in a process of its own; its faults begin when it is told so."""
+
+    def __init__(self, url: str, share: float) -> None:
+        words = [sys.executable, "-m", "tests.servers.faulty", url, str(random.randrange(2**32)), str(share)]
+        super().__init__(words, cwd=Path(__file__).parents[2])
+
+    def begin(self) -> None:
+        """Let requests fail from now on."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write("\n")
+        self._process.stdin.flush()
 
 
 class FaultyProxy(ThreadingHTTPServer):
@@ -72,15 +92,15 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
         late_s, seen, answer = self.server.faults.draw(conditional="If-None-Match" in self.headers)
         time.sleep(late_s)
+        content = b""
         if seen:
             response = self._ask(body)
-            if answer is None:
-                self._tell(response)
-                return
-            while response.read(_PIECE_BYTES):
-                pass
-        if answer is _DROP or answer is None:
-            self.close_connection = True
+            content = response.read()
+            if answer is None or answer is _DROP:
+                self._tell(response, len(content))
+        if answer is None or answer is _DROP:
+            self.close_connection = answer is _DROP
+            self.wfile.write(content if answer is None else content[: len(content) // 2])
             return
         status, code = answer
         self.send_response_only(status)
@@ -97,13 +117,14 @@ class _Handler(BaseHTTPRequestHandler):
         self._behind.endheaders(body or None)
         return self._behind.getresponse()
 
-    def _tell(self, response: http.client.HTTPResponse) -> None:
+    def _tell(self, response: http.client.HTTPResponse, length_bytes: int) -> None:
         self.send_response_only(response.status, response.reason)
         for name, value in response.getheaders():
-            self.send_header(name, value)
+            if name not in ("Content-Length", "Transfer-Encoding") or self.command == "HEAD":
+                self.send_header(name, value)
+        if self.command != "HEAD" and response.status != http.client.NO_CONTENT:
+            self.send_header("Content-Length", str(length_bytes))
         self.end_headers()
-        while piece := response.read(_PIECE_BYTES):
-            self.wfile.write(piece)
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = _pass_on
 
@@ -116,7 +137,8 @@ def main() -> None:
     proxy = FaultyProxy(url, Faults(int(seed), float(share)))
     threading.Thread(target=proxy.serve_forever, daemon=True).start()
     print(proxy.url, flush=True)
-    sys.stdin.read()
+    while sys.stdin.readline():
+        proxy.faults.begun = True
 
 
 if __name__ == "__main__":
