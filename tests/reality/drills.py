@@ -9,19 +9,22 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.reality.kills import COMMANDS, LARGE
+from tests.reality.kills import COMMANDS
 from tests.reality.lives import Life, Place, Places
 
 Copy = Callable[[Place, Place], None]
 """Copies one place to another."""
-DONE_BEFORE = ("offload-ledgers", "concat", "batch-write", "rm", "truncate", "consolidate")
-DONE_AFTER = ("append", "offload-ledgers", "restore", "consolidate", "gc")
+DONE_BEFORE = ("offload-ledgers", "concat", "batch-write", "rm")
+DONE_AFTER = ("append", "offload-ledgers", "truncate", "gc")
 
 
-def drill(path: Path, places: Places, copy: Copy, seed: str) -> None:
-    """Lose a store's disk, recover the store from a copy of its cold tier, and go on with it."""
+def drill(path: Path, places: Places, copy: Copy, seed: str, *, large: bool) -> None:
+    """Lose a store's disk, recover the store from a copy of its cold tier, and go on with it.
+
+    `large`: with objects that are sent in parts.
+    """
     chosen = random.Random(f"{seed} drill")
-    life = Life(path, places, chosen, large=chosen.random() < LARGE)
+    life = Life(path, places, chosen, large=large)
     _do(life, DONE_BEFORE)
     assert life.run("offload").code == 0
     before, place = life.contents(), life.elsewhere()

@@ -52,7 +52,15 @@ POLICY = {
     "trash_age": "10",
     "read_priority": "offloaded-first",
 }
-SETTINGS = "[read]\nbudget_bytes = 67108864\n[offload]\ngrace_s = 10\ncheckpoint_entries = 50\n[background]\nhigh_watermark_bytes = 67108864\n"
+SETTINGS = """
+[read]
+budget_bytes = 67108864
+[offload]
+grace_s = 10
+checkpoint_entries = 50
+[background]
+high_watermark_bytes = 67108864
+"""
 COMMANDS = (("offload",), ("evict",), ("consolidate",), ("gc", "--delete", "--yes"), ("fsck",))
 COMMAND_EVERY_S = 2.0
 

@@ -17,7 +17,7 @@ from tests.recovery.test_copied_tier import TOOLS, copy_bucket, rclone_bucket
 
 SEED = os.environ.get("TIERFS_SEED", str(random.randrange(2**32)))
 
-pytestmark = pytest.mark.timeout(200)
+pytestmark = pytest.mark.timeout(600)
 
 
 @pytest.mark.parametrize("tool", ["tar", "rclone"])
@@ -26,7 +26,7 @@ def test_a_directory(tool: str, tmp_path: Path) -> None:
         Path(target.url).rmdir()
         TOOLS[tool](Path(source.url), Path(target.url))
 
-    drill(tmp_path, directories_in(tmp_path), copy, SEED)
+    drill(tmp_path, directories_in(tmp_path), copy, SEED, large=False)
 
 
 @pytest.mark.parametrize("tool", [copy_bucket, rclone_bucket])
@@ -36,4 +36,4 @@ def test_a_bucket(tool: Callable[..., None], tmp_path: Path, rgw_bucket: Bucket)
     def copy(source: Place, target: Place) -> None:
         tool(endpoint, *(urlsplit(place.url).netloc for place in (source, target)))
 
-    drill(tmp_path, buckets_at(endpoint), copy, SEED)
+    drill(tmp_path, buckets_at(endpoint), copy, SEED, large=True)

@@ -22,7 +22,7 @@ KILLED_BEFORE = {"load": (250,)}
 """Calls at which a defect was found."""
 COLD = ("offload", "offload-ledgers", "evict", "consolidate", "gc", "recover", "move", "init", "batch-write")
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(300)
 
 
 @pytest.mark.parametrize("command", kills.COMMANDS)
