@@ -38,7 +38,7 @@ endef
 # Where `man` looks for the pages of commands that a PATH with .venv/bin finds.
 MAN := $(VENV)/share/man/man1
 
-.PHONY: help setup man wheel demo demo-s3 demo-spark test test-quick test-all test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
+.PHONY: help setup man wheel demo demo-s3 demo-spark test test-quick test-all mutants soak test-deps spark-deps dev-deps locks lint format proto bench bench-reading clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 14
@@ -126,6 +126,12 @@ format: dev-deps ## let ruff fix and format the code
 # Included from the project's root, so that the descriptor and the classes carry the package's full name.
 proto: dev-deps ## regenerate what protoc makes of the .proto files: _pb2.py and .pyi
 	$(PYTHON) -m grpc_tools.protoc -I . --python_out=$(PROTO_OUT) --pyi_out=$(PROTO_OUT) $(PROTO)
+
+mutants: test-deps ## take each safety line away, one at a time, and see its test fail
+	$(INSIDE) $(PYTHON) -m tests.mutants $(ARGS)
+
+soak: test-deps ## 30 minutes of a busy mount over a cold tier that fails: every byte compared, nothing may grow
+	$(INSIDE) $(PYTHON) -m tests.reality soak $(ARGS)
 
 bench: test-deps ## run the benchmarks, their own checks first
 	$(INSIDE) $(PYTEST) -q tests/benchmarks

@@ -40,6 +40,17 @@ def fill(path: Path) -> None:
                 piece = piece[: len(piece) // 2]
 
 
+@contextmanager
+def filled(path: Path, free_bytes: int) -> Iterator[None]:
+    """Fill the disk but for some bytes, with a file of that name, for as long as the block lasts."""
+    fill(path)
+    os.truncate(path, max(0, path.stat().st_size - free_bytes))
+    try:
+        yield
+    finally:
+        path.unlink()
+
+
 def synced(patch: pytest.MonkeyPatch) -> list[str]:
     """Record the paths of everything that is synced from now on, as it happens."""
     done: list[str] = []

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from tests import verbs
-from tests.faults.worker import reference
 from tests.mount.conftest import append
 from tests.mount.waiting import eventually
 from tests.reading.cache.cache_blocks import BLOCK, size_for
+from tests.reality.reference import reference
 from tierfs.app import fill_cache
 from tierfs.app import store as app
 from tierfs.app.fill_cache import FillServer, WarmReport, warm_up

@@ -42,7 +42,6 @@ from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
 from tests.benchmarks.workloads import dd
 from tests.benchmarks.writing.small_appends import bench_small_appends
-from tests.benchmarks.writing.soak import bench_soak
 from tests.benchmarks.writing.sustained import bench_many_writers, bench_sustained
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
@@ -264,7 +263,6 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "fsck": lambda run: bench_fsck(run.directory),
     "many": lambda run: bench_many_writers(run.directory),
     "sustained": _sustained,
-    "soak": lambda run: bench_soak(run.directory, run.seconds),
     "start": lambda run: bench_start(run.directory, run.other and run.other.resolve(), run.repetitions),
     "append": lambda run: bench_append(run.directory, run.repetitions),
     "appends": lambda run: bench_small_appends(run.directory, run.repetitions),

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,3 +87,21 @@ def test_no_operation_follows_a_link(files: ChunkFiles) -> None:
             OPERATIONS[name](files, NAME)
     files.delete(NAME)
     assert (precious.read_bytes(), precious.stat().st_mode & 0o777) == (b"precious", 0o600)
+
+
+def test_a_chunk_directory_is_made_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a killed process leaves is none yet, and the next makes it."""
+    make = Path.mkdir
+
+    def dying(path: Path, *words: Any, **named: Any) -> None:
+        if path.name == "80":
+            raise KeyboardInterrupt
+        make(path, *words, **named)
+
+    monkeypatch.setattr(Path, "mkdir", dying)
+    with pytest.raises(KeyboardInterrupt):
+        ChunkFiles.create(tmp_path / "chunks")
+    monkeypatch.undo()
+    assert not (tmp_path / "chunks").exists()
+    ChunkFiles.create(tmp_path / "chunks").close()
+    assert len(list((tmp_path / "chunks").iterdir())) == 256

@@ -17,10 +17,10 @@ import pytest
 from tests import verbs
 from tests.cli.test_bad_input import fails, refused
 from tests.commands import tierfs
-from tests.faults.worker import reference
 from tests.mount.conftest import append
 from tests.reading.cache.cache_blocks import BLOCK, size_for
 from tests.reading.conftest import small_disk  # noqa: F401  # a fixture
+from tests.reality.reference import reference
 from tierfs.app import store as app
 from tierfs.app.fill_cache import WarmReport, warm_up
 from tierfs.chunkstore.protocol import ChunkStorage

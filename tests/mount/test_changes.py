@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from tests import verbs
-from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
+from tests.reality.reference import reference
 from tierfs.app import store
 from tierfs.app import verbs as app_verbs
 from tierfs.metadata import policies

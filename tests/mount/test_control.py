@@ -13,9 +13,9 @@ import pytest
 
 from tests import verbs
 from tests.commands import tierfs
-from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
+from tests.reality.reference import reference
 from tierfs.app import store
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]

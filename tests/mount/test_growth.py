@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.test_observation import stats
 from tests.mount.waiting import eventually
+from tests.reality.reference import reference
 from tierfs.app import store
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]

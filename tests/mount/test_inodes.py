@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests import verbs
-from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
+from tests.reality.reference import reference
 from tierfs.app import store
 from tierfs.metadata import directories
 

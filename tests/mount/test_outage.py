@@ -15,9 +15,9 @@ import pytest
 from tests import verbs
 from tests.commands import tierfs
 from tests.conftest import Bucket
-from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
+from tests.reality.reference import reference
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY
 from tests.servers.gate import Gate, gate_to
 from tests.servers.rgw import RgwServer

@@ -15,9 +15,9 @@ import pytest
 
 from tests import verbs
 from tests.commands import tierfs
-from tests.faults.worker import reference
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
+from tests.reality.reference import reference
 from tierfs.app import store
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.system.mounts import mounts

@@ -14,10 +14,10 @@ import pytest
 
 from tests import verbs
 from tests.commands import tierfs
-from tests.faults.worker import reference
 from tests.mount.conftest import Mount, Mounted, append
 from tests.mount.waiting import eventually
 from tests.reading.cache.cache_blocks import BLOCK, size_for
+from tests.reality.reference import reference
 from tierfs.app import store
 from tierfs.metadata.records import RequestRecord
 from tierfs.metadata.tables import REQUESTS

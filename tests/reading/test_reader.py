@@ -145,3 +145,25 @@ async def test_descriptors_are_bounded(store: TestStore) -> None:
         assert await read_all(handle, len(DATA)) == DATA
         assert len(reader.local._open) <= 2
         handle.close()
+
+
+async def test_evicted_files_are_closed(store: TestStore, autojump_clock: MockClock) -> None:
+    """A deleted file takes its room on the disk for as long as somebody has it open."""
+    store.append("s", DATA, seal=True)
+
+    def deleted() -> int:
+        links = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+        return sum(str(store.path) in link and link.endswith("(deleted)") for link in links)
+
+    async with reader_of(store) as reader, trio.open_nursery() as nursery:
+        nursery.start_soon(reader.local.let_go)
+        handle = reader.open(store.segment("s").id)
+        assert await read_all(handle, len(DATA)) == DATA
+        store.offload()
+        store.evict()
+        assert deleted()
+        await trio.sleep(2)
+        assert not deleted()
+        assert await read_all(handle, len(DATA)) == DATA
+        handle.close()
+        nursery.cancel_scope.cancel()

@@ -176,15 +176,6 @@ def test_a_directory_restored_from_a_copy(origin: Origin, tool: Callable[[Path, 
         assert_drill(replace(origin, store=store))
 
 
-@pytest.mark.parametrize("tool", [_tar, _rclone], ids=["tar", "rclone"])
-def test_a_lost_store_is_recovered_from_a_copy_of_its_directory(
-    origin: Origin, tool: Callable[[Path, Path], None], tmp_path: Path
-) -> None:
-    assert origin.choice.cold_dir is not None
-    tool(origin.choice.cold_dir, tmp_path / "copy")
-    assert_recovers(tmp_path, ColdChoice(cold_dir=tmp_path / "copy"))
-
-
 @pytest.mark.slow
 @pytest.mark.mount
 def test_a_mount_reads_a_restored_directory(origin: Origin, tmp_path: Path) -> None:

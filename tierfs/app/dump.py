@@ -84,7 +84,6 @@ def load_store(directory: Path, source: Path, clock: Clock | None = None, report
             osio.make_directories(paths.root, osio.OWNER_DIRECTORY)
         MetadataMark(paths.metadata).remove()  # first: newer chunk files are all that is left of their bytes
         _make_metadata(paths, file, summary, str(source), clock, report)
-    _make_the_rest(paths)
     return _compare_files(paths, summary, clock, report)
 
 
@@ -108,15 +107,16 @@ def _make_metadata(
         dump.load(staging, clock, (part for part, _ in dump.read(file, name)), summary.rows, report)
         with closing(MetadataStore(staging, clock)) as metadata:  # raises for a version that this tierfs cannot read
             dump.end_active_chunks(metadata)
+        _make_the_rest(paths)
     except BaseException:
         shutil.rmtree(staging, ignore_errors=True)
         raise
-    os.rename(staging, paths.metadata)
+    os.rename(staging, paths.metadata)  # last: a load that was killed before it is repeated as it was
     osio.sync_directory(paths.root)
 
 
 def _make_the_rest(paths: StorePaths) -> None:
-    """Make what the store lacks besides metadata; the settings last, as they mark a store."""
+    """Make what the store lacks besides metadata."""
     if not paths.chunks.exists():
         ChunkFiles.create(paths.chunks).close()
     for directory in (paths.locks, paths.log):

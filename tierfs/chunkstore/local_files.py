@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -91,14 +92,17 @@ class ChunkFiles:
 
     @classmethod
     def create(cls, root: Path) -> ChunkFiles:
-        """Make an empty chunk directory, durably."""
+        """Make an empty chunk directory, durably: whole or, by one that is killed, not at all."""
         with map_os_errors(str(root)):
-            root.mkdir(mode=osio.OWNER_DIRECTORY)
+            new = root.with_name(f"{root.name}.new")
+            shutil.rmtree(new, ignore_errors=True)  # of one that was killed
+            new.mkdir(mode=osio.OWNER_DIRECTORY)
             for number in range(_FAN_OUT):
-                (root / f"{number:02x}").mkdir(mode=osio.OWNER_DIRECTORY)
-            files = cls(root)
-            os.fsync(files._root_fd)
-        return files
+                (new / f"{number:02x}").mkdir(mode=osio.OWNER_DIRECTORY)
+            osio.sync_directory(new)
+            os.rename(new, root)
+            osio.sync_directory(root.parent)
+            return cls(root)
 
     @property
     def is_mounted(self) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.benchmarks.measuring import cpu_seconds, store_served
-from tests.faults.worker import REFERENCE
+from tests.reality.reference import REFERENCE
 from tierfs.app import store as app
 from tierfs.checksum import crc32c
 from tierfs.metadata import policies

@@ -1,8 +1,8 @@
 """A driver with one executor, that stops in a phase of its work, so that it can be killed there or continued.
 
-    python -m tests.faults.batch_driver STORE upload|manifest|transaction|publish|none [REPEATS]
+    python -m tests.reality.batch_driver STORE upload|manifest|none INTO LABEL [BYTES]
 
-It writes version 1 of `nightly` below `out`: the segments `part-0` and `part-1`, which begin with its own pid. The
+It writes version 1 of the application INTO below INTO: the segments `part-0` and `part-1`, which begin with LABEL. The
 phase's name is printed before it begins; SIGUSR1 lets it go on. At the end `written` or `repeated` is printed.
 """
 
@@ -18,12 +18,7 @@ from typing import Any
 from tierfs.app import batch_write
 from tierfs.app import store as app
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.journal.publish import Publisher
-from tierfs.segments import batch_commit
 from tierfs.tiering import batch_job, batch_upload
-from tierfs.types import MIB
-
-TAIL = bytes(range(256)) * (3 * MIB // 256)
 
 
 class PausingSource(BufferSource):
@@ -59,24 +54,20 @@ def prepare(phase: str) -> None:
         batch_upload.BufferSource = PausingSource  # type: ignore[attr-defined]
     elif phase == "manifest":
         stop_before(batch_job, "put_manifest", phase)
-    elif phase == "transaction":
-        stop_before(batch_commit, "commit", phase)
 
 
 def main() -> None:
-    path, phase = Path(sys.argv[1]), sys.argv[2]
-    content = TAIL * int(sys.argv[3] if len(sys.argv) > 3 else 1)
+    path, phase, into, label = Path(sys.argv[1]), *sys.argv[2:5]
+    rest = bytes(int(sys.argv[5]) if len(sys.argv) > 5 else 0)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
     prepare(phase)
     with app.open_store(path) as store:
-        job = batch_write.begin(store, "nightly", "out")
+        job = batch_write.begin(store, into, into)
         uploaded = []
         for partition in range(2):
             with job.upload.task(partition) as task:
-                task.open(f"part-{partition}").write(b"%d " % os.getpid() + content)
+                task.open(f"part-{partition}").write(b"%s %d%s" % (label.encode(), partition, rest))
                 uploaded += task.finish()
-        if phase == "publish":
-            stop_before(Publisher, "_create", phase)
         say("repeated" if batch_write.commit(store, job, uploaded, 1).repeated else "written")
 
 

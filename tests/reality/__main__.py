@@ -1,0 +1,69 @@
+"""Long runs of the proof against reality: `python -m tests.reality kills --help`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.benchmarks.reading.peers import ENVIRONMENT
+from tests.disks import disk
+from tests.reality import kills
+from tests.reality.lives import Places, buckets_at, directories_in
+from tests.reality.soak import Soak
+from tests.servers.rgw import RgwServer
+
+
+@contextmanager
+def places_of(kind: str, root: Path) -> Iterator[Places]:
+    """Cold tiers of a kind, for as long as the block lasts."""
+    if kind == "directory":
+        yield directories_in(root)
+        return
+    with RgwServer(root / "ceph") as server:
+        os.environ.update(ENVIRONMENT)
+        yield buckets_at(server.endpoint)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.reality")
+    parser.add_argument("--seed", default=str(random.randrange(2**32)))
+    parser.add_argument("--place", choices=["directory", "rgw"], default="directory")
+    subjects = parser.add_subparsers(dest="subject", required=True)
+    killing = subjects.add_parser("kills", help="kill commands at their changing system calls")
+    killing.add_argument("--command", action="append", choices=list(kills.COMMANDS), help="all, unless it is given")
+    times = killing.add_mutually_exclusive_group()
+    times.add_argument("--kills", type=int, default=10, help="of each command, at calls that the seed draws (10)")
+    times.add_argument("--every", action="store_true", help="kill at every call")
+    times.add_argument("--at", type=int, action="append", help="kill at this call")
+    filling = subjects.add_parser("full", help="run commands on a disk that is nearly full")
+    filling.add_argument("--rounds", type=int, default=10, help="of all commands (10)")
+    soaking = subjects.add_parser("soak", help="a mount that is never at rest, over Ceph RGW that fails")
+    soaking.add_argument("--seconds", type=int, default=1800)
+    chosen = parser.parse_args()
+    print(f"seed {chosen.seed}", flush=True)
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as root, places_of(chosen.place, Path(root)) as places:
+        if chosen.subject == "soak":
+            with RgwServer(Path(root) / "ceph") as server:
+                os.environ.update(ENVIRONMENT)
+                seen = Soak(Path(root), server.endpoint, chosen.seed).run(chosen.seconds)
+            print(seen.text(chosen.seconds))
+            sys.exit(bool(seen.failures()))
+        if chosen.subject == "full":
+            with disk(Path(root) / "disk", 200 << 20) as path:
+                print(f"{kills.run_full(path, places, chosen.seed, chosen.rounds)} commands had too little room")
+            return
+        for command in chosen.command or kills.COMMANDS:
+            (path := Path(root) / command).mkdir()
+            drawn = 0 if chosen.every or chosen.at else chosen.kills
+            done = kills.run(path, places, command, chosen.seed, drawn, at=chosen.at or ())
+            print(f"{command}: {done} kills", flush=True)
+
+
+if __name__ == "__main__":
+    main()
