@@ -106,7 +106,7 @@ test-quick: dev-deps ## the engine's own tests, formats and tables, in under 90 
 	$(INSIDE) $(PYTEST) $(IN_PARALLEL) -m "not slow and not s3 and not spark and not whole" $(QUICK) $(ARGS)
 
 # Limits of time of single tests are for a run of minutes: here they have many times the inputs.
-MORE := TIERFS_TEST_MUTATIONS=$(or $(TIERFS_TEST_MUTATIONS),100) TIERFS_TEST_KILLS=50 TIERFS_WRITE_KILLS=30
+MORE := TIERFS_TEST_MUTATIONS=$(or $(TIERFS_TEST_MUTATIONS),100) TIERFS_WRITE_KILLS=30
 
 test-all: test-deps ## for hours: every case on every server, 100 times the fuzzed inputs, more kills
 	@$(PYTHON) -m compileall -q tierfs tests
