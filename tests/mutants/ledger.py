@@ -75,10 +75,11 @@ def wrong(lines: list[SafetyLine]) -> list[str]:
 
 def note_killer(line: SafetyLine, killer: str) -> None:
     """Write a killer into the line's row, after what the line loses."""
+    quote = "'''" if "'" in killer else "'"
     for path in LINES.glob("*.toml"):
         text = path.read_text()
         row = f'loses = "{line.loses}"\n'
         if row in text:
-            path.write_text(text.replace(row, f"{row}killer = '{killer}'\n", 1))
+            path.write_text(text.replace(row, f"{row}killer = {quote}{killer}{quote}\n", 1))
             return
     raise LookupError(line.loses)
