@@ -25,7 +25,14 @@ from tierfs.journal.names import MAX_SLOT, entry_slot, slot_name
 from tierfs.metadata import changes, untrusted
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import MAX_EPOCH, Removal
-from tierfs.metadata.records import ChecksumRun, ChunkRecord, LocationRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.records import (
+    RECORD_VERSION,
+    ChecksumRun,
+    ChunkRecord,
+    LocationRecord,
+    ObjectRecord,
+    SegmentRecord,
+)
 from tierfs.setup.connect import require_allowed
 from tierfs.types import (
     CRC_BLOCK_BYTES,
@@ -142,7 +149,7 @@ DOORS: dict[str, tuple[Callable[[Any], object], Any, Any]] = {
         changes.MAX_OBJECT_BYTES + 1,
     ),
     "a framed message": (frame_of, changes.MAX_OBJECT_BYTES, changes.MAX_OBJECT_BYTES + 1),
-    "the version of a frame": (parse_version, changes.RECORD_VERSION, changes.RECORD_VERSION + 1),
+    "the version of a frame": (parse_version, RECORD_VERSION, RECORD_VERSION + 1),
     "the bytes of a frame": (parse_flipped, 0, 1),
     "the size of a chunk": (
         lambda size: policy.parse("chunk_bytes", str(size)),

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.stores import TestStore, open_test_store
+from tierfs.checksum import crc32c
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, StoredObject
 from tierfs.errors import DataLoss
@@ -90,7 +91,7 @@ def test_a_part_is_that_of_its_manifest(same: bool) -> None:
     storage = MemoryStorage()
     data = changes.frame(pb.CheckpointPart(version=RECORD_VERSION, attempt="a"))
     item = storage.put(f"{checkpoint_name(1)}.part", BufferSource(data))
-    manifest = pb.CheckpointManifest(part_crc32c=[changes.crc32c(data) ^ (not same)])
+    manifest = pb.CheckpointManifest(part_crc32c=[crc32c(data) ^ (not same)])
     if same:
         assert reader.read_part(storage, item, manifest, 0).attempt == "a"
         return
