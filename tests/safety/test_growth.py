@@ -71,9 +71,7 @@ def test_a_chunk_is_marked_good_only_in_the_length_that_was_read(tier: Tier, mor
 
 
 @pytest.mark.parametrize("wrong", ["nothing", "base_length", "object_id"])
-def test_an_append_is_committed_only_at_the_end_and_in_its_chunk(
-    store: TestStore, wrong: str
-) -> None:
+def test_an_append_is_committed_only_at_the_end_and_in_its_chunk(store: TestStore, wrong: str) -> None:
     writer = store.engine.open_writer("s")
     writer.append(b"ab")
     pending = writer._write([AppendCall(writer, memoryview(b"c"))])
