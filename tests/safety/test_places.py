@@ -1,0 +1,181 @@
+"""Whose a store, a lock and a cold tier are, and what is refused to all others."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.stores import TestStore, open_test_store
+from tierfs import app
+from tierfs.app.move import move
+from tierfs.chunkstore.protocol import ChunkStorage, OnReceived
+from tierfs.chunkstore.wrappers import Wrapped
+from tierfs.clock import ManualClock
+from tierfs.config import Settings
+from tierfs.errors import Conflict, DataLoss, PermissionDenied, TierfsError, WrongColdTier
+from tierfs.holder.verbs import holding
+from tierfs.metadata import host
+from tierfs.metadata.records import RECORD_VERSION
+from tierfs.metadata.store import MetadataStore
+from tierfs.parallel import unseen
+from tierfs.setup import place
+from tierfs.setup.create import ColdChoice, init_store
+from tierfs.store_paths import StorePaths
+from tierfs.system import mounts
+from tierfs.system.locks import LockFile
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def lock(tmp_path: Path) -> Iterator[LockFile]:
+    with closing(LockFile(tmp_path / "lock")) as lock:
+        yield lock
+
+
+def test_a_lock_shows_and_ends_with_its_owner_although_a_child_has_the_file(tmp_path: Path, lock: LockFile) -> None:
+    with closing(LockFile(tmp_path / "lock")) as other:
+        assert not other.is_locked()
+        assert lock.try_lock()
+        assert other.is_locked()
+        assert not other.try_lock()
+        inherited = os.dup(lock.fd)
+        lock.close()
+        assert other.try_lock()
+        os.close(inherited)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_metadata_are_used_from_one_namespace_of_pids(tmp_path: Path, lock: LockFile, same: bool) -> None:
+    host.claim_pid_namespace(lock, tmp_path)
+    if not same:
+        os.pwrite(lock.fd, b"pid:[1]", 0)
+    with closing(LockFile(tmp_path / "lock")) as other:
+        if same:
+            host.claim_pid_namespace(other, tmp_path)
+            return
+        with pytest.raises(Conflict, match="another container"):
+            host.claim_pid_namespace(other, tmp_path)
+
+
+@pytest.mark.parametrize("newer", [0, 1])
+def test_a_store_of_a_newer_format_is_not_written_nor_read(store: TestStore, newer: int) -> None:
+    with store.metadata.write() as txn:
+        txn.update_store(min_writer_version=RECORD_VERSION + newer)
+    if newer:
+        with pytest.raises(PermissionDenied, match="not write"), store.metadata.write():
+            pass
+    else:
+        with store.metadata.write():
+            pass
+    with store.metadata.write_notes() as txn:
+        txn.update_store(min_reader_version=RECORD_VERSION + newer)
+    if newer:
+        with pytest.raises(DataLoss, match="reads up to"):
+            MetadataStore(store.metadata.path, store.clock)
+    else:
+        MetadataStore(store.metadata.path, store.clock).close()
+
+
+@pytest.mark.parametrize("early_s", [0, 1])
+def test_the_owner_is_asked_for_from_the_time_on_that_is_due(store: TestStore, early_s: int) -> None:
+    asked: list[int] = []
+    store.metadata.ask_owner = lambda: asked.append(1)
+    store.metadata.owner_due_s = store.clock.boot_s() + early_s
+    with store.metadata.write():
+        assert bool(asked) is (early_s == 0)
+
+
+def test_the_last_time_never_goes_back(store: TestStore) -> None:
+    assert isinstance(store.clock, ManualClock)
+    store.append("s", b"1")
+    with store.metadata.read() as txn:
+        before_ms = txn.store.last_wall_ms
+    store.clock.jump(-5)
+    store.append("t", b"2")
+    with store.metadata.read() as txn:
+        assert txn.store.last_wall_ms == before_ms
+
+
+@pytest.mark.parametrize("mounted", ["ours", "theirs"])
+def test_a_path_names_a_segment_only_in_a_mount_of_its_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounted: str
+) -> None:
+    table = tmp_path / "mountinfo"
+    row = f"1 2 0:57 / {tmp_path}/mnt ro - fuse.tierfs {mounts.FSNAME_PREFIX}{tmp_path}/{mounted} ro\n"
+    table.write_text(row)
+    monkeypatch.setattr(mounts, "_MOUNT_TABLE", table)
+    name = mounts.name_under_mount(f"{tmp_path}/mnt/d/s", tmp_path / "ours")
+    assert name == ("d/s" if mounted == "ours" else None)
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[app.Store]:
+    init_store(tmp_path / "made", ColdChoice())
+    with app.open_store(tmp_path / "made") as opened:
+        yield opened
+
+
+def test_an_empty_directory_does_not_become_the_cold_tier(made: app.Store, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(WrongColdTier):
+        place.change(made.metadata, StorePaths(made.path), Settings().cold, {"url": str(tmp_path / "empty")})
+    assert place.of_store(made.metadata, "x").url == "file:cold"
+
+
+def test_no_store_is_made_inside_the_cold_tier_of_another(made: app.Store, tmp_path: Path) -> None:
+    below = tmp_path / "made/cold/segments"
+    below.mkdir()
+    with pytest.raises(TierfsError, match="cold tier"):
+        init_store(tmp_path / "other", ColdChoice(cold_dir=below))
+    assert not list(below.iterdir())
+
+
+class Flipping(Wrapped):
+    """A storage that gives every object with another last byte."""
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: OnReceived | None = None,
+    ) -> None:
+        """Flip a bit of what was read."""
+        super().read_into(name, offset, buffer, if_match=if_match, progress=progress)
+        if name.startswith(("segments/", "packs/")):
+            buffer[-1] ^= 1
+
+
+@pytest.mark.parametrize("flips", [False, True])
+def test_a_place_that_gives_other_bytes_does_not_become_the_cold_tier(
+    made: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flips: bool
+) -> None:
+    writer = made.engine.open_writer("s")
+    writer.append(b"abcd", seal=True)
+    made.engine.close_writer(writer)
+    with holding(made, "a test") as work:
+        work.offload("s", unseen)
+    (tmp_path / "nas").mkdir()
+    connect_to = app.Store.connect_to
+
+    def connect(opened: app.Store, location: object) -> ChunkStorage:
+        return Flipping(connect_to(opened, location))  # type: ignore[arg-type]
+
+    if not flips:
+        move(made, {"url": str(tmp_path / "nas")}, unseen)
+        return
+    monkeypatch.setattr(app.Store, "connect_to", connect)
+    with pytest.raises(DataLoss, match="is not in"):
+        move(made, {"url": str(tmp_path / "nas")}, unseen)
+    assert place.of_store(made.metadata, "x").url == "file:cold"

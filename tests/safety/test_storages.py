@@ -1,0 +1,196 @@
+"""Storages and chunk files: which bytes they give, whose they take away, and what they call lost."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tierfs import osio
+from tierfs.chunkstore.directory.storage import DirectoryStorage
+from tierfs.chunkstore.directory.tree import RootDirectory
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource, EtagDiffers, OnReceived, PendingUpload
+from tierfs.chunkstore.read_only import ReadOnlyStorage
+from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.chunkstore.validate import MARK_NAME
+from tierfs.chunkstore.wrappers import LimitedStorage
+from tierfs.config import ColdSettings
+from tierfs.errors import DataLoss, NotFound, PermissionDenied, Unavailable
+from tierfs.metadata.records import LocationRecord
+from tierfs.metrics import NullMetrics
+from tierfs.setup.connect import wrapped
+from tierfs.types import LocationId
+
+FILE = f"00/1-0-{1:016x}"
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[ChunkFiles]:
+    with closing(ChunkFiles.create(tmp_path / "chunks")) as files:
+        yield files
+
+
+def write(files: ChunkFiles, data: bytes) -> None:
+    fd = files.create_file(FILE)
+    osio.write_all(fd, data, 0)
+    os.close(fd)
+
+
+class Replaced(MemoryStorage):
+    """A storage whose object is replaced in the middle of the first read, which then fails."""
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: OnReceived | None = None,
+    ) -> None:
+        """Read, the first time a half."""
+        if self.stat(name).length_bytes == 4:
+            super().read_into(name, offset, buffer[:2], progress=progress)
+            self.put(name, BufferSource(b"22222"), create_only=False)
+            raise Unavailable("broken")
+        super().read_into(name, offset, buffer, progress=progress)
+
+
+def test_a_repeated_read_without_a_version_is_of_one_version() -> None:
+    inner = Replaced()
+    inner.put("o", BufferSource(b"1111"))
+    storage = RetryingStorage(inner, attempts=2, base_delay_s=0, max_delay_s=0, sleep=lambda _: None)
+    buffer = bytearray(4)
+    storage.read_into("o", 0, memoryview(buffer))
+    assert buffer == b"2222"
+
+
+class Full(MemoryStorage):
+    """A storage that notes whether one more call could begin during a read."""
+
+    limited: LimitedStorage
+    could_begin = True
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: OnReceived | None = None,
+    ) -> None:
+        """Look at the slots."""
+        self.could_begin = self.limited._slots.acquire(blocking=False)
+
+
+def test_a_read_counts_against_the_limit() -> None:
+    inner = Full()
+    inner.limited = LimitedStorage(inner, max_in_flight=1)
+    inner.limited.read_into("o", 0, memoryview(bytearray(1)))
+    assert not inner.could_begin
+
+
+class Uploading(MemoryStorage):
+    """A storage that notes aborted uploads."""
+
+    aborted = False
+
+    def uploads(self, prefix: str) -> Iterator[PendingUpload]:
+        """List one."""
+        return iter([PendingUpload("o", "1", 0)])
+
+    def abort_upload(self, upload: PendingUpload) -> None:
+        """Note it."""
+        self.aborted = True
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_nothing_is_deleted_put_or_aborted_in_a_place_of_others(writable: bool) -> None:
+    inner = Uploading()
+    inner.put("o", BufferSource(b"theirs"))
+    location = LocationRecord(id=LocationId(1), url="s3://b", writable=writable)
+    place = wrapped(inner, location, ColdSettings(), NullMetrics())
+    if writable:
+        place.put("p", BufferSource(b""))
+        place.delete("o")
+        assert [stored.name for stored in inner.list("")] == ["p"]
+        return
+    bare = ReadOnlyStorage(inner)
+    for change in (
+        lambda: place.put("p", BufferSource(b"")),
+        lambda: place.delete("o"),
+        lambda: bare.delete("o"),
+        lambda: bare.abort_upload(PendingUpload("o", "1", 0)),
+    ):
+        with pytest.raises(PermissionDenied):
+            change()
+    assert [stored.name for stored in inner.list("")] == ["o"]
+    assert not list(bare.uploads(""))
+    assert not inner.aborted
+
+
+def test_no_two_versions_of_a_file_share_an_etag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = iter([1, 2])
+    monkeypatch.setattr(secrets, "randbelow", lambda _: next(ticks))
+    with closing(DirectoryStorage.create(tmp_path / "cold")) as storage:
+        for tick in (1, 2):
+            storage.put("o", BufferSource(b"1"), create_only=False)
+            assert (tmp_path / "cold/o").stat().st_mtime_ns % 1_000_000 == tick
+
+
+@pytest.mark.parametrize("version", ["same", "other"])
+def test_a_file_is_read_in_the_version_that_was_asked_for(tmp_path: Path, version: str) -> None:
+    with closing(DirectoryStorage.create(tmp_path / "cold")) as storage:
+        etag = storage.put("o", BufferSource(b"1")).etag
+        if version == "other":
+            storage.put("o", BufferSource(b"2"), create_only=False)
+            with pytest.raises(EtagDiffers):
+                storage.read_into("o", 0, memoryview(bytearray(1)), if_match=etag)
+        else:
+            storage.read_into("o", 0, memoryview(bytearray(1)), if_match=etag)
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_a_bare_directory_in_its_place_does_not_replace_a_marked_one(tmp_path: Path, marked: bool) -> None:
+    root = tmp_path / "cold"
+    root.mkdir()
+    if marked:
+        (root / MARK_NAME).touch()
+    with closing(RootDirectory(root)) as tree:
+        root.rename(tmp_path / "before")
+        root.mkdir()
+        assert tree.follow() is not marked
+
+
+@pytest.mark.parametrize("mounted", [True, False])
+def test_a_missing_chunk_file_is_lost_only_if_its_disk_is_there(files: ChunkFiles, mounted: bool) -> None:
+    if not mounted:
+        (files.root / "00").rename(files.root / "elsewhere")
+    with pytest.raises(NotFound if mounted else Unavailable):
+        files.open_for_read(FILE)
+
+
+@pytest.mark.parametrize("short", [0, 1])
+def test_a_chunk_file_has_every_byte_that_is_read(files: ChunkFiles, short: int) -> None:
+    write(files, b"abcd"[short:])
+    view = memoryview(bytearray(4))
+    if not short:
+        files.read_into(FILE, 0, view)
+        assert bytes(view) == b"abcd"
+        return
+    with pytest.raises(DataLoss, match="shorter"):
+        files.read_into(FILE, 0, view)
+
+
+def test_the_directories_of_chunk_files_are_durable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: set[int] = set()
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.add(os.fstat(fd).st_ino))
+    with closing(ChunkFiles.create(tmp_path / "chunks")):
+        assert (tmp_path / "chunks").stat().st_ino in synced
