@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -164,6 +165,22 @@ class TestStore:
     def reopen(self) -> None:
         """Continue as another process after a crash would: no lock, no writer, no memory of before."""
         self.engine._locks.close()
+        self.engine = Engine(self.metadata, self.files, self.path / "writers", self.clock, WriteSettings())
+
+    def kill(self) -> None:
+        """End as a killed process does: nothing is finished, marked or tidied up; locks and descriptors go."""
+        descriptors = self.engine._tools.descriptors
+        for chunk in descriptors._open.values():
+            os.close(chunk.fd)
+        descriptors._open.clear()
+        self.engine._locks.close()
+        self.files.close()
+        self.metadata.close()
+
+    def start(self) -> None:
+        """Open what was closed or killed, as the next process does."""
+        self.metadata = MetadataStore(self.path / "metadata", self.clock)
+        self.files = ChunkFiles(self.path / "chunks")
         self.engine = Engine(self.metadata, self.files, self.path / "writers", self.clock, WriteSettings())
 
     def close(self) -> None:

@@ -1,153 +1,185 @@
-"""The expected contents of segments, in memory, beside a store that is changed by commands only."""
+"""World: one life of a store whose disk, bucket and clock are simulated, beside the memory of what it must hold."""
 
 from __future__ import annotations
 
+import os
 import random
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
-from tests.commands import Done, tierfs
+from tests.simulation.disk import SimDisk
+from tests.simulation.knobs import Knobs, turned
+from tests.simulation.model import Model, Shown
+from tests.simulation.points import Death, Points
+from tests.simulation.steps import VERBS, NothingToDo, Step
+from tests.simulation.storage import SimStorage
+from tests.stores import TestStore, open_test_store
+from tierfs import osio
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.clock import ManualClock
+from tierfs.errors import Unavailable
+from tierfs.metadata import directories
+from tierfs.metadata.directories import Entry
+from tierfs.segments.writer import SegmentWriter
+from tierfs.types import ROOT_DIRECTORY, EntryKind
 
-NAMES = [f"{directory}{letter}" for directory in ("", "d/", "d/e/") for letter in "abc"]
-LARGEST_APPEND = 40_000
+NAMES = ("a", "b", "d/c", "d/e", "d/f/g")
+
+_TICK_S = 0.001
+"""Time that every step takes."""
 
 
-@dataclass(slots=True)
-class Expected:
-    """One segment: all bytes it ever had, and how many of them were cut off."""
-
-    data: bytearray = field(default_factory=bytearray)
-    start: int = 0
-    sealed: bool = False
-
-    @property
-    def readable(self) -> bytes:
-        return bytes(self.data[self.start :])
+class Wrong(AssertionError):
+    """The store is not what it must be."""
 
 
+@dataclass
 class World:
-    """A store and the memory of it. Every verb goes through the command line."""
+    """A store and the model of it."""
 
-    def __init__(self, path: Path, seed: int) -> None:
-        self.path = path
-        self.segments: dict[str, Expected] = {}
-        self.random = random.Random(seed)
-        self.steps: list[str] = []
+    path: Path
+    knobs: Knobs
+    store: TestStore
+    disk: SimDisk
+    storage: SimStorage
+    clock: ManualClock
+    points: Points
+    model: Model = field(default_factory=Model)
+    maybe: Model | None = None
+    """The state if the verb in work has happened."""
+    writers: dict[str, SegmentWriter] = field(default_factory=dict)
+    done: list[Step] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    """Steps by their verb, for those that found something to do."""
+    faulty: bool = False
+    """Whether a call of the storage may fail in this step."""
+    crashed: bool = False
+    """Whether the process ended in the last step, so that all readers are gone."""
 
-    def command(self, *words: object, stdin: bytes = b"") -> Done:
-        """Run one that must succeed."""
-        self.steps.append(" ".join(map(str, words)))
-        done = tierfs("-q", *words, store=self.path, stdin=stdin, check=False)
-        assert done.code == 0, (done, self.steps)
-        return done
+    def step(self, step: Step) -> int:
+        """Do one step; return the number of points it passed. Raises Wrong."""
+        self.done.append(step)
+        self.clock.advance(_TICK_S)
+        self.crashed = False
+        self.storage.begin(step.fault)
+        self.faulty = step.fault is not None or self.storage.is_away
+        self.points.arm(0 if step.end is None else step.end.point)
+        try:
+            VERBS[step.verb].run(self, step.arguments)
+            self.counts[step.verb] = self.counts.get(step.verb, 0) + 1
+        except NothingToDo:
+            pass
+        except Unavailable:
+            if not self.faulty:
+                raise
+        except Death:
+            pass
+        finally:
+            passed = self.points.passed
+            self.points.disarm()
+        if step.end is not None:
+            self.end_process(step.end.power)
+        self.maybe = None
+        return passed
 
-    def step(self) -> None:
-        """One verb, chosen at random among those that can be done now."""
-        self.random.choices([verb for verb, _ in VERBS], [weight for _, weight in VERBS])[0](self)
+    @contextmanager
+    def change(self, after: Model) -> Iterator[None]:
+        """Change the store in the block; at its end the change is acknowledged, and until then it may have happened."""
+        self.maybe = after
+        yield
+        self.model, self.maybe = after, None
 
-    def any(self, *, sealed: bool | None = None) -> str | None:
-        """Return an existing segment."""
-        found = [name for name, one in self.segments.items() if sealed is None or one.sealed is sealed]
-        return self.random.choice(found) if found else None
+    def end_process(self, power: int | None) -> None:
+        """Kill the process, perhaps lose the power, and start again; find out which verb in work has happened."""
+        self.crashed = True
+        self.writers.clear()
+        self.store.kill()
+        if power is not None:
+            self.disk.power_loss(random.Random(power))
+        self.store.start()
+        if self.maybe is not None and self.shown() == self.maybe.shown:
+            self.model = self.maybe
+        self.maybe = None
 
+    def shown(self) -> dict[str, Shown]:
+        """Return what a listing of the store says."""
+        with self.store.metadata.read() as txn:
+            root = Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY)
+            return {
+                name: (segment.start_offset, segment.length, segment.sealed)
+                for name, segment in directories.segments_below(txn, root, "")
+            }
 
-def append(world: World) -> None:
-    free = [name for name in NAMES if name not in world.segments or not world.segments[name].sealed]
-    if not free:
-        return
-    name, seal = world.random.choice(free), world.random.random() < 0.2
-    data = world.random.randbytes(world.random.randrange(LARGEST_APPEND))
-    expected = world.segments.setdefault(name, Expected())
-    options = ["--expect-offset", len(expected.data), *(["--seal"] if seal else [])]
-    world.command("append", name, *options, stdin=data)
-    expected.data += data
-    expected.sealed = seal
+    def writer(self, name: str) -> SegmentWriter:
+        """Return the open writer of a segment."""
+        writer = self.writers.get(name)
+        if writer is None:
+            writer = self.writers[name] = self.store.engine.open_writer(name)
+        return writer
 
-
-def seal(world: World) -> None:
-    if name := world.any():
-        world.command("seal", name)
-        world.segments[name].sealed = True
-
-
-def unseal(world: World) -> None:
-    if name := world.any():
-        world.command("unseal", name)
-        world.segments[name].sealed = False
-
-
-def truncate(world: World) -> None:
-    if name := world.any():
-        expected = world.segments[name]
-        before = world.random.randint(0, len(expected.data))
-        world.command("truncate", name, "--before", before, "--yes")
-        expected.start = max(expected.start, before)
-
-
-def concat(world: World) -> None:
-    target, source = world.any(sealed=False), world.any(sealed=True)
-    if target and source:
-        world.command("concat", target, source, "--yes")
-        world.segments[target].data += world.segments.pop(source).readable
-
-
-def rm(world: World) -> None:
-    if name := world.any():
-        world.command("rm", name, "--yes")
-        del world.segments[name]
-
-
-def rm_directory(world: World) -> None:
-    inside = [name for name in world.segments if name.startswith("d/e/")]
-    if inside:
-        world.command("rm", "-r", "d/e", "--yes")
-        for name in inside:
-            del world.segments[name]
-
-
-def offload(world: World) -> None:
-    world.command("offload", world.any() or "")
-
-
-def evict(world: World) -> None:
-    world.command("evict", world.any() or "")
-
-
-def consolidate(world: World) -> None:
-    world.command("consolidate", world.any() or "")
+    def without_writer(self, name: str) -> None:
+        """Close the writer of a segment, if there is one."""
+        writer = self.writers.pop(name, None)
+        if writer is not None:
+            self.store.engine.close_writer(writer)
 
 
-def collect(world: World) -> None:
-    world.command("gc", "--delete")
+@contextmanager
+def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
+    """A new store in `path`, in a world with these limits."""
+    points, clock = Points(), ManualClock()
+    with ExitStack() as stack:
+        stack.enter_context(turned(knobs))
+        stack.enter_context(_seeded(seed))
+        stack.enter_context(patch.object(osio, "PageCache", _cache(tells=knobs.page_cache)))
+        storage = SimStorage(MemoryStorage(clock), points)
+        retried = RetryingStorage(storage, attempts=knobs.attempts, base_delay_s=0, max_delay_s=0, sleep=_at_once)
+        disk = SimDisk(path, points)
+        path.mkdir()
+        stack.enter_context(disk.attached())
+        store = stack.enter_context(
+            open_test_store(path, policy=knobs.policy, cold=retried, settings=knobs.settings, clock=clock)
+        )
+        disk.sync(path)  # as `init` does, behind everything it made
+        yield World(path, knobs, store, disk, storage, clock, points)
 
 
-def restore(world: World) -> None:
-    """A wrong rm, undone: out of the trash, or after its end by a dump."""
-    if name := world.any():
-        world.command("rm", name, "--yes")
-        world.command("restore", name)
-        world.command("offload", name)
-        world.command("dump", name, "--to-bucket")
-        world.command("rm", name, "--now", "--yes")
-        world.command("load", name)
+def _at_once(_: float) -> None:
+    """Do not wait: no time passes unless the world says so."""
 
 
-def verify(world: World) -> None:
-    world.command("verify", world.any() or "")
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Let chance be that of the seed, in the product too."""
+    chance, state = random.Random(seed), random.getstate()
+    random.seed(seed)
+    with patch.object(secrets, "token_hex", lambda count: chance.randbytes(count).hex()):
+        yield
+    random.setstate(state)
 
 
-VERBS = [
-    (append, 8),
-    (seal, 2),
-    (unseal, 1),
-    (truncate, 2),
-    (concat, 2),
-    (rm, 1),
-    (rm_directory, 1),
-    (offload, 3),
-    (evict, 2),
-    (consolidate, 1),
-    (collect, 1),
-    (verify, 1),
-    (restore, 1),
-]
+def _cache(*, tells: bool) -> type[osio.PageCache]:
+    """Return a page cache that holds everything, or one of a file system that does not tell."""
+
+    class DrawnPageCache(osio.PageCache):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tells = tells
+
+        def read(self, fd: int, view: memoryview, offset: int) -> int:
+            return os.preadv(fd, [view], offset) if tells else 0
+
+    return DrawnPageCache
+
+
+def pick(chance: random.Random, things: list[Any]) -> Any:
+    """Return one of the things. Raises NothingToDo without any."""
+    if not things:
+        raise NothingToDo
+    return chance.choice(things)

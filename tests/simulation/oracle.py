@@ -1,0 +1,111 @@
+"""What readers and listings say of a store, against the model: after every step, and of everything after a life."""
+
+from __future__ import annotations
+
+import random
+
+import trio
+
+from tests.journal.replaying import check_store
+from tests.simulation.model import Content
+from tests.simulation.world import World, Wrong
+from tierfs.config import ReadSettings
+from tierfs.errors import TierfsError
+from tierfs.metrics import NullMetrics
+from tierfs.reading.handle import ReadHandle
+from tierfs.reading.reader import Reader
+from tierfs.types import MIB, ByteRange, ReadPriority, Tier
+
+_SETTINGS = ReadSettings(budget_bytes=8 * MIB, streams=1, urgent_streams=1, local_threads=1, deadline_s=30.0)
+
+_BOTH = (ReadPriority.LOCAL_FIRST, ReadPriority.OFFLOADED_FIRST)
+
+
+def new_reader(world: World) -> Reader:
+    """The product's reader of a process that has just begun."""
+    store = world.store
+    return Reader(store.metadata, store.files, lambda _: world.storage, _SETTINGS, NullMetrics())
+
+
+class Oracle:
+    """Reads a drawn part of the store after each step, by a reader that lives as long as its process."""
+
+    def __init__(self, world: World, reader: Reader, chance: random.Random) -> None:
+        self._world = world
+        self._reader = reader
+        self._chance = chance
+        self._kept: dict[str, tuple[int, ReadHandle]] = {}
+        """Handles that stay open over steps, with the start of the segment they were opened on."""
+
+    async def look(self) -> None:
+        """Check what is cheap, and one range of one segment by every priority. Raises Wrong."""
+        world, chance = self._world, self._chance
+        self._names()
+        if chance.random() < 0.2:
+            self._records()
+        if world.model.live:
+            name = chance.choice(sorted(world.model.live))
+            content = world.model.live[name]
+            wanted = self._range(content)
+            for priority in ReadPriority:
+                await self.read(name, content, wanted, priority)
+
+    async def look_at_all(self) -> None:
+        """Check every byte of every segment."""
+        self._names()
+        self._records()
+        for name, content in sorted(self._world.model.live.items()):
+            whole = ByteRange(content.start, len(content.data))
+            for priority in ReadPriority:
+                await self.read(name, content, whole, priority)
+
+    async def read(self, name: str, content: Content, wanted: ByteRange, priority: ReadPriority) -> None:
+        """Read a range; it may fail only where the priority allows one tier that lacks some of it."""
+        handle = self._reader.open(self._world.store.segment(name).id, priority=priority)
+        data, at = bytearray(), wanted.start
+        try:
+            while at < wanted.end:
+                part = await handle.read(at, wanted.end - at)
+                if not part:
+                    raise Wrong(f"{name} ends at {at}, not at {wanted.end}, read {priority}")
+                data += part
+                at += len(part)
+        except TierfsError as exc:
+            if self._holds(name, wanted, priority):
+                raise Wrong(f"{name} {wanted.start} to {wanted.end} read {priority}: {exc!r}") from exc
+        finally:
+            handle.close()
+        if data != content.data[wanted.start : wanted.start + len(data)]:
+            raise Wrong(f"{name} has wrong bytes between {wanted.start} and {wanted.end}, read {priority}")
+
+    def _holds(self, name: str, wanted: ByteRange, priority: ReadPriority) -> bool:
+        """Return whether the tiers that a priority allows hold all bytes of a range."""
+        if priority in _BOTH:
+            return True
+        layout = self._world.store.layout(name)
+        tier = Tier.LOCAL if priority is ReadPriority.LOCAL_ONLY else Tier.COLD
+        held = sum(placed.chunk.range.intersect(wanted).length_bytes for placed in layout.chunks(tier))
+        return held == wanted.length_bytes
+
+    def _range(self, content: Content) -> ByteRange:
+        block = self._world.knobs.constants["CRC_BLOCK_BYTES"]
+        first, second = sorted(self._chance.randint(content.start, len(content.data)) for _ in range(2))
+        if self._chance.random() < 0.3:
+            first = max(content.start, first - first % block)
+        return ByteRange(first, second)
+
+    def _names(self) -> None:
+        shown, expected = self._world.shown(), self._world.model.shown
+        if shown != expected:
+            wrong = {name for name in shown.keys() | expected.keys() if shown.get(name) != expected.get(name)}
+            raise Wrong("; ".join(f"{name} is {shown.get(name)}, not {expected.get(name)}" for name in sorted(wrong)))
+
+    def _records(self) -> None:
+        with self._world.store.metadata.read() as txn:
+            check_store(txn)
+
+
+async def settled(reader: Reader) -> None:
+    """Let the reader's own tasks do what they have begun."""
+    await trio.testing.wait_all_tasks_blocked()
+    await reader.settle()

@@ -1,0 +1,86 @@
+"""Verbs of people: truncate, concat, rm, restore."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tests.simulation.steps import Arguments, NothingToDo, verb
+from tests.simulation.verbs.writing import content_of
+from tests.simulation.world import NAMES, World, pick
+from tierfs.errors import NotFound
+from tierfs.segments import trash
+
+
+def _due_ms(world: World) -> int:
+    return world.clock.now_ms() + 1000 * world.knobs.settings.grace_s
+
+
+def _truncate(world: World, chance: random.Random) -> Arguments:
+    name = pick(chance, world.model.of(NAMES))
+    content = world.model.live[name]
+    at = chance.randint(content.start, len(content.data))
+    if chance.random() < 0.4:
+        at -= at % world.knobs.chunk_bytes
+    return {"name": name, "before": at}
+
+
+@verb(2, _truncate)
+def truncate(world: World, arguments: Arguments) -> None:
+    """Cut off a head."""
+    name, content = content_of(world, arguments)
+    start = max(content.start, arguments["before"])
+    if start > len(content.data):
+        raise NothingToDo
+    with world.change(world.model.put(name, replace(content, start=start))):
+        world.store.engine.truncate(name, arguments["before"], cold_due_ms=_due_ms(world))
+
+
+def _concat(world: World, chance: random.Random) -> Arguments:
+    source = pick(chance, world.model.of(NAMES))
+    return {"name": pick(chance, [name for name in world.model.of(NAMES) if name != source]), "source": source}
+
+
+@verb(3, _concat)
+def concat(world: World, arguments: Arguments) -> None:
+    """Join two segments, sealed and opened for it."""
+    name, content = content_of(world, arguments)
+    source = arguments["source"]
+    if source not in world.model.live or content.sealed:
+        raise NothingToDo
+    world.without_writer(name)
+    world.without_writer(source)
+    other = replace(world.model.live[source], sealed=True)
+    with world.change(world.model.put(source, other)):
+        world.store.engine.seal(source)
+    joined = content.appended(other.data[other.start :])
+    with world.change(world.model.gone(source).put(name, joined)):
+        world.store.engine.concat(name, source)
+
+
+def _remove(world: World, chance: random.Random) -> Arguments:
+    return {"name": pick(chance, world.model.of(NAMES)), "now": chance.random() < 0.5}
+
+
+@verb(1, _remove)
+def remove(world: World, arguments: Arguments) -> None:
+    """Take away a segment, for good or not."""
+    name, _ = content_of(world, arguments)
+    world.without_writer(name)
+    now, due_ms = arguments["now"], world.clock.now_ms() + 1000 * int(world.knobs.policy["trash_age"])
+    with world.change(world.model.gone(name) if now else world.model.removed(name, due_ms)):
+        world.store.engine.delete(name, recursive=False, cold_due_ms=_due_ms(world), to_trash=not now)
+
+
+@verb(1, lambda world, chance: {"name": pick(chance, sorted(world.model.trash))})
+def restore(world: World, arguments: Arguments) -> None:
+    """Take the newest removal of a name back out of the trash, if its time is not over."""
+    name = arguments["name"]
+    if name not in world.model.trash or name in world.model.live:
+        raise NothingToDo
+    try:
+        with world.change(world.model.restored(name)):
+            trash.restore(world.store.metadata, name)
+    except NotFound:
+        assert world.model.trash[name][-1].due_ms <= world.clock.now_ms(), f"{name} is no longer in the trash"
+        world.model, world.maybe = world.model.forgotten(name), None

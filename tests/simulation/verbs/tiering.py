@@ -1,0 +1,57 @@
+"""Verbs of the holder: offload, consolidate, evict, publish, checkpoint, collect."""
+
+from __future__ import annotations
+
+import random
+
+from tests.simulation.steps import Arguments, verb
+from tests.simulation.world import NAMES, World
+
+_PATHS = ("", "", "", "d", *NAMES)
+
+
+def _path(world: World, chance: random.Random) -> Arguments:
+    path = chance.choice(_PATHS)
+    return {"path": path if any(f"{name}/".startswith(f"{path}/") for name in world.model.live) else ""}
+
+
+def _there(world: World, path: str) -> str:
+    return path if any(f"{name}/".startswith(f"{path}/") for name in world.model.live) else ""
+
+
+@verb(6, _path)
+def offload(world: World, arguments: Arguments) -> None:
+    """Make bytes cold."""
+    world.store.offload(_there(world, arguments["path"]))
+
+
+@verb(3, _path)
+def evict(world: World, arguments: Arguments) -> None:
+    """Drop local bytes."""
+    world.store.evict(_there(world, arguments["path"]))
+
+
+@verb(2, _path)
+def consolidate(world: World, arguments: Arguments) -> None:
+    """Join and repack."""
+    world.store.consolidate(_there(world, arguments["path"]))
+
+
+@verb(1, lambda world, chance: {"grace_s": chance.choice([0, 3600])})
+def collect(world: World, arguments: Arguments) -> None:
+    """Delete garbage and orphans."""
+    world.store.collect(grace_s=arguments["grace_s"])
+
+
+@verb(2, lambda world, chance: {})
+def settle(world: World, arguments: Arguments) -> None:
+    """Publish what is queued and delete what is due."""
+    world.store.settle()
+
+
+@verb(1, lambda world, chance: {})
+def checkpoint(world: World, arguments: Arguments) -> None:
+    """Write the whole state into the bucket."""
+    with world.store.holding() as work:
+        work.publish()
+        work.tools.checkpointer.checkpoint()
