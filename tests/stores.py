@@ -167,6 +167,13 @@ class TestStore:
         self.engine._locks.close()
         self.engine = Engine(self.metadata, self.files, self.path / "writers", self.clock, WriteSettings())
 
+    @classmethod
+    def opened(cls, path: Path, cold: ChunkStorage, clock: Clock, settings: OffloadSettings) -> TestStore:
+        """Open a store that is there."""
+        metadata, files = MetadataStore(path / "metadata", clock), ChunkFiles(path / "chunks")
+        engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
+        return cls(path, clock, metadata, files, engine, cold, settings)
+
     def kill(self) -> None:
         """End as a killed process does: nothing is finished, marked or tidied up; locks and descriptors go."""
         descriptors = self.engine._tools.descriptors

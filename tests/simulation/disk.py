@@ -62,6 +62,12 @@ class SimDisk:
         """Make the names in a directory, and not what is below, durable."""
         self._names[self._hold(directory)] = self._listed(directory)
 
+    def sync_file(self, path: Path) -> None:
+        """Make a file's bytes and the names beside it durable, or its absence: what damaged it is no write of ours."""
+        if path.exists():
+            self._bytes[self._hold(path)] = path.read_bytes()
+        self.sync(path.parent)
+
     def _fsync(self, real: Callable[[int], None]) -> Callable[[int], None]:
         def fsync(fd: int) -> None:
             path = Path(os.readlink(f"/proc/self/fd/{fd}"))

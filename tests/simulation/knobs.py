@@ -19,19 +19,19 @@ _PATCHED = {
     "CRC_BLOCK_BYTES": (16, 17, 24, 64),
     "RUN_BLOCKS": (2, 3, 8),
     "_ENTRY_BYTES": (600, 1500, 1 << 22),
-    "_ENTRY_CHANGES": (1, 2, 5, 10_000),
-    "chunkstore.memory.STEP_BYTES": (1, 16, 33, 100, 1 << 20),
-    "chunkstore.validate.STEP_BYTES": (1, 16, 33, 100, 1 << 20),
+    "_ENTRY_CHANGES": (2, 5, 10_000, 10_000),
+    "chunkstore.memory.STEP_BYTES": (16, 33, 100, 1 << 20),
+    "chunkstore.validate.STEP_BYTES": (16, 33, 100, 1 << 20),
     "_LARGEST_PART": (2, 4),
     "MAX_PACK_ENTRIES": (2, 3, 20_000),
-    "BATCH_RECORDS": (1, 3, 1000),
-    "_BATCH_CHUNKS": (1, 3, 1000),
-    "_BATCH_ROWS": (1, 3, 1000),
+    "BATCH_RECORDS": (2, 7, 1000),
+    "_BATCH_CHUNKS": (2, 7, 1000),
+    "_BATCH_ROWS": (2, 7, 1000),
     "_BATCH": (1, 3, 200),
     "_BATCH_SEGMENTS": (1, 2, 500),
     "_BATCH_GARBAGE": (1, 3, 5000),
     "_BATCHES_PER_COMMIT": (1, 2, 1000),
-    "_JOINED_BYTES": (1, 40, 1 << 18),
+    "_JOINED_BYTES": (40, 1 << 18),
 }
 """Constants of the product, in every module that has one of that name or in the one named, and their draws."""
 
@@ -56,7 +56,7 @@ class Knobs:
     def sizes(self) -> tuple[int, ...]:
         """Return the sizes at which something ends."""
         block, chunk = self.constants["CRC_BLOCK_BYTES"], self.chunk_bytes
-        return (1, block, 2 * block, chunk, 2 * chunk, int(self.policy["object_bytes"]) // 4)
+        return (1, min(block, 6 * chunk), chunk, 2 * chunk, min(6 * chunk, int(self.policy["object_bytes"]) // 4))
 
 
 def draw(chance: random.Random) -> Knobs:

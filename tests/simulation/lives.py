@@ -12,15 +12,15 @@ from pathlib import Path
 
 import trio
 
+from tests.simulation import endings, verbs
 from tests.simulation import knobs as limits
-from tests.simulation import verbs
 from tests.simulation.knobs import Knobs
 from tests.simulation.oracle import Oracle, new_reader
 from tests.simulation.steps import VERBS, End, NothingToDo, Step
 from tests.simulation.storage import Fault, Toxic
 from tests.simulation.world import World, opened
 
-LENGTH = 60
+LENGTH = 100
 """Steps of a life."""
 
 DEATHS = 3
@@ -53,6 +53,11 @@ class Life:
     seed: int
 
     @property
+    def damaged(self) -> bool:
+        """Whether files and objects rot in this life."""
+        return self.seed % 3 == 2
+
+    @property
     def knobs(self) -> Knobs:
         """The limits of this life."""
         return limits.draw(random.Random(f"knobs {self.seed}"))
@@ -63,7 +68,7 @@ class Life:
 
         def drawn(world: World) -> Iterator[Step]:
             for _ in range(length):
-                yield _draw(world, chance)
+                yield _draw(world, chance, damaged=self.damaged)
 
         return self._live(drawn)
 
@@ -83,9 +88,10 @@ class Life:
 
     def _live(self, steps: object) -> Lived:
         with _directory() as path, opened(path / "store", self.knobs, self.seed) as world:
-            lived = Lived(world.done)
+            lived, chance = Lived(world.done), random.Random(f"oracle {self.seed}")
             try:
-                trio.run(_run, world, steps(world), lived, random.Random(f"oracle {self.seed}"))  # type: ignore[operator]
+                trio.run(_run, world, steps(world), lived, chance)  # type: ignore[operator]
+                endings.check(world, path, chance)
             except BaseExceptionGroup as group:
                 lived.error = _leaf(group)
             except Exception as exc:
@@ -106,25 +112,27 @@ async def _run(world: World, steps: Iterator[Step], lived: Lived, chance: random
                     more = False
                     break
                 lived.points.append(world.step(step))
-                if world.crashed:
+                if world.new_process:
                     break
                 await oracle.look()
             if not more:
                 await oracle.look_at_all()
 
 
-def _draw(world: World, chance: random.Random) -> Step:
+def _draw(world: World, chance: random.Random, *, damaged: bool) -> Step:
     """Draw a verb that has something to do, and perhaps a fault of the storage."""
-    fault = None
-    if chance.random() < 0.15:
-        fault = Fault(chance.choice([1, 2, 3, 5, 8, 13, 21]), chance.choice(list(Toxic)), chance.randint(1, 6))
-    verbs, weights = list(VERBS.values()), [verb.weight for verb in VERBS.values()]
+    table = [verb for verb in VERBS.values() if damaged or not verb.damages]
+    weights = [verb.weight for verb in table]
     while True:
-        (verb,) = chance.choices(verbs, weights)
+        (verb,) = chance.choices(table, weights)
         try:
-            return Step(verb.name, verb.draw(world, chance), fault)
+            arguments = verb.draw(world, chance)
         except NothingToDo:
             continue
+        fault = None
+        if verb.calls_storage and chance.random() < 0.35:
+            fault = Fault(chance.choice([1, 2, 3, 4, 5, 8, 13, 21]), chance.choice(list(Toxic)), chance.randint(1, 6))
+        return Step(verb.name, arguments, fault)
 
 
 def _place(points: Sequence[int], chance: random.Random) -> tuple[int, int]:

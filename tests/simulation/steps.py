@@ -65,6 +65,9 @@ class NothingToDo(Exception):
     """The verb cannot be done now: other steps made that so, which a shorter life may lack."""
 
 
+Run = Callable[["World", Arguments], None]
+
+
 @dataclass(frozen=True, slots=True)
 class Verb:
     """A kind of step."""
@@ -72,19 +75,21 @@ class Verb:
     name: str
     weight: int
     draw: Callable[[World, random.Random], Arguments]
-    run: Callable[[World, Arguments], None]
+    run: Run
+    calls_storage: bool = False
+    """Whether a fault of the storage is drawn with it."""
+    damages: bool = False
+    """Whether it is drawn only in lives whose files and objects rot."""
 
 
 VERBS: dict[str, Verb] = {}
 
 
-def verb(
-    weight: int, draw: Callable[[World, random.Random], Arguments]
-) -> Callable[[Callable[[World, Arguments], None]], Callable[[World, Arguments], None]]:
-    """Enter a function into the table of verbs, under its name. Both raise NothingToDo."""
+def verb(weight: int, draw: Callable[[World, random.Random], Arguments], **marks: bool) -> Callable[[Run], Run]:
+    """Enter a function into the table of verbs, under its name, with marks of Verb. Both raise NothingToDo."""
 
-    def enter(run: Callable[[World, Arguments], None]) -> Callable[[World, Arguments], None]:
-        VERBS[run.__name__] = Verb(run.__name__, weight, draw, run)
+    def enter(run: Run) -> Run:
+        VERBS[run.__name__] = Verb(run.__name__, weight, draw, run, **marks)
         return run
 
     return enter

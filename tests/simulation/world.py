@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from tests.simulation.damages import Damages
 from tests.simulation.disk import SimDisk
 from tests.simulation.knobs import Knobs, turned
 from tests.simulation.model import Model, Shown
@@ -23,13 +24,18 @@ from tierfs import osio
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.clock import ManualClock
-from tierfs.errors import Unavailable
+from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.metadata import directories
 from tierfs.metadata.directories import Entry
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.store import MetadataStore
 from tierfs.segments.writer import SegmentWriter
 from tierfs.types import ROOT_DIRECTORY, EntryKind
 
 NAMES = ("a", "b", "d/c", "d/e", "d/f/g")
+
+_BEGIN_MS = 2_500_000_000_000
+"""Later than the times of the real files, so that all of them are old."""
 
 _TICK_S = 0.001
 """Time that every step takes."""
@@ -53,20 +59,25 @@ class World:
     model: Model = field(default_factory=Model)
     maybe: Model | None = None
     """The state if the verb in work has happened."""
+    ever: dict[int, bytes] = field(default_factory=dict)
+    """By segment id, those that are gone included: the byte at an offset never changes."""
+    promised: dict[int, int] = field(default_factory=dict)
+    """By segment id: the end of what a verb said to be in the bucket."""
     writers: dict[str, SegmentWriter] = field(default_factory=dict)
     done: list[Step] = field(default_factory=list)
     counts: dict[str, int] = field(default_factory=dict)
     """Steps by their verb, for those that found something to do."""
     faulty: bool = False
     """Whether a call of the storage may fail in this step."""
-    crashed: bool = False
+    damages: Damages = field(default_factory=Damages)
+    new_process: bool = False
     """Whether the process ended in the last step, so that all readers are gone."""
 
     def step(self, step: Step) -> int:
         """Do one step; return the number of points it passed. Raises Wrong."""
         self.done.append(step)
         self.clock.advance(_TICK_S)
-        self.crashed = False
+        self.new_process = False
         self.storage.begin(step.fault)
         self.faulty = step.fault is not None or self.storage.is_away
         self.points.arm(0 if step.end is None else step.end.point)
@@ -78,6 +89,9 @@ class World:
         except Unavailable:
             if not self.faulty:
                 raise
+        except (DataLoss, NotFound):
+            if not self.damages:
+                raise
         except Death:
             pass
         finally:
@@ -86,6 +100,7 @@ class World:
         if step.end is not None:
             self.end_process(step.end.power)
         self.maybe = None
+        self._note()
         return passed
 
     @contextmanager
@@ -97,7 +112,7 @@ class World:
 
     def end_process(self, power: int | None) -> None:
         """Kill the process, perhaps lose the power, and start again; find out which verb in work has happened."""
-        self.crashed = True
+        self.new_process = True
         self.writers.clear()
         self.store.kill()
         if power is not None:
@@ -109,19 +124,40 @@ class World:
 
     def shown(self) -> dict[str, Shown]:
         """Return what a listing of the store says."""
-        with self.store.metadata.read() as txn:
-            root = Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY)
-            return {
-                name: (segment.start_offset, segment.length, segment.sealed)
-                for name, segment in directories.segments_below(txn, root, "")
-            }
+        return {
+            name: (segment.start_offset, segment.length, segment.sealed)
+            for name, segment in listed(self.store.metadata).items()
+        }
+
+    def promise(self, path: str) -> None:
+        """Note that a verb made everything below a path cold and said so."""
+        for name, segment in listed(self.store.metadata).items():
+            if f"{name}/".startswith(f"{path}/" if path else ""):
+                self.promised[segment.id] = segment.length
+
+    def _note(self) -> None:
+        for name, segment in listed(self.store.metadata).items():
+            content = self.model.live.get(name)
+            if content is not None:
+                self.ever[segment.id] = content.data
 
     def writer(self, name: str) -> SegmentWriter:
         """Return the open writer of a segment."""
         writer = self.writers.get(name)
         if writer is None:
+            lacks = self.lacks_acknowledged(name)
             writer = self.writers[name] = self.store.engine.open_writer(name)
+            if lacks:
+                raise Wrong(f"{name} has a writer, though the file of its active chunk lost acknowledged bytes")
         return writer
+
+    def lacks_acknowledged(self, name: str) -> bool:
+        """Return whether the file of a segment's active chunk is shorter than what was acknowledged."""
+        if name not in self.model.live or not self.store.segment(name).active:
+            return False
+        last = self.store.layout(name).local[-1]
+        path = self.store.files.root / last.object.name
+        return not path.exists() or path.stat().st_size < last.chunk.object_offset + last.chunk.length
 
     def without_writer(self, name: str) -> None:
         """Close the writer of a segment, if there is one."""
@@ -130,10 +166,16 @@ class World:
             self.store.engine.close_writer(writer)
 
 
+def listed(metadata: MetadataStore) -> dict[str, SegmentRecord]:
+    """Return all segments of a store by their names."""
+    with metadata.read() as txn:
+        return dict(directories.segments_below(txn, Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY), ""))
+
+
 @contextmanager
 def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
     """A new store in `path`, in a world with these limits."""
-    points, clock = Points(), ManualClock()
+    points, clock = Points(), ManualClock(_BEGIN_MS)
     with ExitStack() as stack:
         stack.enter_context(turned(knobs))
         stack.enter_context(_seeded(seed))

@@ -1,5 +1,5 @@
 """The verbs of a life, a module for each kind of actor. Importing this enters all of them into the table."""
 
-from tests.simulation.verbs import operator, tiering, writing
+from tests.simulation.verbs import operator, rot, tiering, writing
 
-ALL = (operator, tiering, writing)
+ALL = (operator, rot, tiering, writing)

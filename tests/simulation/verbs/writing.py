@@ -10,13 +10,14 @@ from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.world import NAMES, World, pick
 from tierfs.types import ByteRange
 
-_LARGEST = 400
+_MOST_CHUNKS = 8
+"""Of one append of any size; more only make lives slow."""
 
 
 def _size(world: World, chance: random.Random) -> int:
     """Return a size at a boundary, one beside it, or any."""
     if chance.random() < 0.4:
-        return chance.randrange(_LARGEST)
+        return chance.randrange(_MOST_CHUNKS * world.knobs.chunk_bytes)
     return max(0, chance.choice(world.knobs.sizes()) + chance.choice([-1, 0, 1]))
 
 

@@ -1,0 +1,228 @@
+"""What must be true at the end of a life: of the store, of its bucket, and of every store made from that."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+from tests.copied import copy_tier
+from tests.fsck.looking import cold_findings, deep_findings, findings
+from tests.recovery.recovering import recovered
+from tests.recovery.test_follow import cold_bytes, follower, following, shown
+from tests.recovery.test_from_objects import rebuilt
+from tests.simulation.world import World, Wrong, listed
+from tests.stores import TestStore
+from tierfs.backup import store as dump
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.errors import DataLoss, NotFound
+from tierfs.fsck.findings import Severity
+from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.metadata import chains
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import OBJECTS, SEGMENTS
+from tierfs.types import ByteRange, Tier
+
+_LATER_S = 3 * 3600.0
+"""When all garbage is due: after any grace, and after the second deletion of an intent's object."""
+
+Ending = Callable[[World, Path], None]
+
+
+def check(world: World, path: Path, chance: random.Random) -> None:
+    """Check all that is cheap, and one of the dear things, in new directories below `path`. Raises Wrong."""
+    world.storage.calm()
+    if world.damages:
+        damaged(world)
+        return
+    lost_disk(world, path)
+    for name in list(world.writers):
+        world.without_writer(name)
+    world.store.offload()
+    world.store.settle()
+    sound(world)
+    bucket_holds_the_named_objects(world)
+    chance.choice(DEAR)(world, path)
+
+
+def damaged(world: World) -> None:
+    """Damage of one chunk keeps no other from being offloaded, and a check of every byte names what is harmed."""
+    for _ in range(3):
+        with suppress(DataLoss, NotFound):
+            world.store.offload()
+    block = world.knobs.constants["CRC_BLOCK_BYTES"]
+    said = " ".join(map(str, deep_findings(world.store)))
+    for name in world.model.live:
+        layout = world.store.layout(name)
+        for local in layout.local:
+            live = local.range.intersect(layout.segment.range)
+            cold = sum(placed.range.intersect(live).length_bytes for placed in layout.cold)
+            if cold < live.length_bytes and not layout.segment.active:
+                needs = world.damages.hurts(local, local.range, block)
+                _require(needs, f"{name}: {live} is not cold, though nothing harmed it")
+        for placed in (*layout.local, *layout.cold):
+            shift = placed.chunk.object_offset - placed.chunk.start_offset
+            inside = ByteRange(placed.range.start + shift, placed.range.end + shift)
+            if any(harmed.intersect(inside) for harmed in world.damages.of.get(placed.object.name, [])):
+                _require(placed.object.name in said, f"no check names {placed.object.name}")
+
+
+def lost_disk(world: World, path: Path) -> None:
+    """The disk is lost now: what was promised to be in the bucket is, and nothing else is shown."""
+    bucket = _copied(world)
+    if not any(bucket.list(JOURNAL_PREFIX)):
+        _require(not world.promised, "the bucket has no journal")
+        return
+    with recovered(path / "lost", bucket) as found:
+        _held_as_written(world, found.store.metadata, bucket)
+        ids = {segment.id: segment for segment in listed(found.store.metadata).values()}
+        for name, content in world.model.live.items():
+            segment_id = world.store.segment(name).id
+            end = world.promised.get(segment_id, 0)
+            if end > content.start:
+                _require(segment_id in ids, f"{name} is not in the bucket")
+                _require(ids[segment_id].length >= end, f"{name} ends at {ids[segment_id].length}, not {end}")
+                _require(ids[segment_id].start_offset <= content.start, f"{name} begins too late")
+
+
+def sound(world: World) -> None:
+    """The checks of fsck have nothing to say."""
+    for look in (findings, cold_findings, deep_findings):
+        wrong = [one for one in look(world.store) if one.severity is not Severity.NOTE]
+        _require(not wrong, f"{look.__name__}: {wrong}")
+
+
+def bucket_holds_the_named_objects(world: World) -> None:
+    """Once all is due, the collector leaves the objects and files that records name, and no others."""
+    world.clock.advance(_LATER_S)
+    for _ in range(2):
+        world.store.collect()
+        world.clock.advance(_LATER_S)
+    world.store.collect()
+    with world.store.metadata.read() as txn:
+        named = {tier: {record.name for _, record in txn.scan(OBJECTS) if record.tier is tier} for tier in Tier}
+    there = {found.name for found in world.storage.inner.list("") if found.name.startswith(("segments/", "packs/"))}
+    _equal("objects", there, named[Tier.COLD])
+    root = world.store.files.root
+    _equal("chunk files", {f"{path.parent.name}/{path.name}" for path in root.glob("??/*")}, named[Tier.LOCAL])
+
+
+def from_the_bucket(world: World, path: Path) -> None:
+    """A recovery has everything."""
+    with recovered(path / "recovered", _copied(world)) as found:
+        _shows_all(world, found.store)
+
+
+def from_a_copy(world: World, path: Path) -> None:
+    """So has one from a bucket that other tools copied."""
+    bucket = _copied(world)
+    copy_tier(bucket)
+    with recovered(path / "copied", bucket) as found:
+        _shows_all(world, found.store)
+
+
+def from_objects(world: World, path: Path) -> None:
+    """Without a journal, every object that is named comes back with its bytes, or is listed."""
+    bucket = _copied(world)
+    for item in list(bucket.list(JOURNAL_PREFIX)):
+        bucket.delete(item.name)
+    if not any(bucket.list("segments/")) and not any(bucket.list("packs/")):
+        return
+    with rebuilt(path / "rebuilt", bucket) as found:
+        held = _held_as_written(world, found.store.metadata, bucket)
+        with world.store.metadata.read() as txn:
+            named = {record.name for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD}
+        _require(named <= held | found.left.keys(), f"neither linked nor listed: {named - held - found.left.keys()}")
+
+
+def from_a_dump(world: World, path: Path) -> None:
+    """The metadata come back from a dump, beside the chunk files."""
+    place = path / "dumped"
+    place.mkdir()
+    with (path / "dump").open("w+b") as file:
+        with world.store.metadata.read() as txn:
+            dump.write(txn, file, world.clock.now_ms())
+        file.seek(0)
+        summary = dump.verify(file, "dump")
+        file.seek(0)
+        dump.load(place / "metadata", world.clock, (part for part, _ in dump.read(file, "dump")), summary.rows)
+    shutil.copytree(world.store.path / "chunks", place / "chunks", copy_function=shutil.copy)
+    with _opened(world, place) as store:
+        _shows_all(world, store)
+
+
+def by_a_replica(world: World, path: Path) -> None:
+    """A replica shows what the bucket holds, and follows what happens then."""
+    with following(world.store, path / "replica") as replica:
+        _equal("the replica", shown(replica), cold_bytes(world.store))
+        world.store.append("late", b"more")
+        world.store.offload("late")
+        follower(replica).refresh()
+        _equal("the replica, later", shown(replica), cold_bytes(world.store))
+    world.store.engine.delete("late", recursive=False, cold_due_ms=world.clock.now_ms())
+
+
+DEAR: tuple[Ending, ...] = (from_the_bucket, from_a_copy, from_objects, from_a_dump, by_a_replica)
+
+
+@contextmanager
+def _opened(world: World, path: Path) -> Iterator[TestStore]:
+    with closing(MetadataStore(path / "metadata", world.clock)) as metadata:
+        dump.end_active_chunks(metadata)
+    store = TestStore.opened(path, world.store.cold, world.clock, world.knobs.settings)
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def _shows_all(world: World, store: TestStore) -> None:
+    segments = listed(store.metadata)
+    _equal("segments", set(segments), set(world.model.live))
+    for name, content in world.model.live.items():
+        segment = segments[name]
+        _equal(name, (segment.start_offset, segment.length, segment.sealed), content.shown)
+        _same(name, store.read(name)[content.start :], content.data[content.start :])
+
+
+def _held_as_written(world: World, metadata: MetadataStore, bucket: MemoryStorage) -> set[str]:
+    """Compare every cold chunk with what was written there; return the objects of all."""
+    held: set[str] = set()
+    with metadata.read() as txn:
+        for _, segment in txn.scan(SEGMENTS):
+            for chunk in chains.chunks(txn, segment.id, Tier.COLD):
+                if chunk.lost or segment.id not in world.ever:
+                    continue
+                record = chains.object_of(txn, chunk)
+                held.add(record.name)
+                data = bytearray(chunk.length)
+                bucket.read_into(record.name, chunk.object_offset, memoryview(data))
+                _same(
+                    f"segment {segment.id}", bytes(data), world.ever[segment.id][chunk.start_offset : chunk.end_offset]
+                )
+    return held
+
+
+def _copied(world: World) -> MemoryStorage:
+    bucket = MemoryStorage(world.clock)
+    bucket._objects = dict(world.storage.inner._objects)
+    return bucket
+
+
+def _same(what: str, data: bytes, expected: bytes) -> None:
+    _require(data == expected, f"{what} has {len(data)} bytes, not the {len(expected)} that were written")
+
+
+def _equal(what: str, found: object, expected: object) -> None:
+    if found != expected:
+        detail = f"{found}, not {expected}"
+        if isinstance(found, set) and isinstance(expected, set):
+            detail = f"{found - expected} too many, {expected - found} missing"
+        raise Wrong(f"{what}: {detail}")
+
+
+def _require(holds: bool, message: str) -> None:
+    if not holds:
+        raise Wrong(message)
