@@ -180,6 +180,8 @@ class TestStore:
         for chunk in descriptors._open.values():
             os.close(chunk.fd)
         descriptors._open.clear()
+        if self.engine._tools.commits._pool is not None:
+            self.engine._tools.commits._pool.close()
         self.engine._locks.close()
         self.files.close()
         self.metadata.close()

@@ -6,24 +6,32 @@ import random
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 from tests.copied import copy_tier
 from tests.fsck.looking import cold_findings, deep_findings, findings
+from tests.ledgers import reader
 from tests.recovery.recovering import recovered
 from tests.recovery.test_follow import cold_bytes, follower, following, shown
 from tests.recovery.test_from_objects import rebuilt
+from tests.simulation.verbs.ledgers import open_ledgers
 from tests.simulation.world import World, Wrong, listed
 from tests.stores import TestStore
 from tierfs.backup import store as dump
 from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.errors import DataLoss, NotFound
 from tierfs.fsck.findings import Severity
+from tierfs.journal.batch_markers import parse_name
 from tierfs.journal.names import JOURNAL_PREFIX
-from tierfs.metadata import chains
+from tierfs.metadata import chains, entries
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS, SEGMENTS
-from tierfs.types import ByteRange, Tier
+from tierfs.reading.entries import EntrySplitter, placed_entries
+from tierfs.reading.stream import copy_segment
+from tierfs.tiering.batch_job import is_manifest
+from tierfs.types import ByteRange, PayloadEncoding, Tier
 
 _LATER_S = 3 * 3600.0
 """When all garbage is due: after any grace, and after the second deletion of an intent's object."""
@@ -40,6 +48,9 @@ def check(world: World, path: Path, chance: random.Random) -> None:
     lost_disk(world, path)
     for name in list(world.writers):
         world.without_writer(name)
+    for name in open_ledgers(world):
+        world.store.engine.seal(name)
+        world.model = world.model.put(name, replace(world.model.live[name], sealed=True))
     world.store.offload()
     world.store.settle()
     sound(world)
@@ -103,10 +114,21 @@ def bucket_holds_the_named_objects(world: World) -> None:
     world.store.collect()
     with world.store.metadata.read() as txn:
         named = {tier: {record.name for _, record in txn.scan(OBJECTS) if record.tier is tier} for tier in Tier}
-    there = {found.name for found in world.storage.inner.list("") if found.name.startswith(("segments/", "packs/"))}
-    _equal("objects", there, named[Tier.COLD])
+    there = {found.name for found in world.storage.inner.list("")}
+    _equal("objects", {name for name in there if not _accompanies(name, named[Tier.COLD])}, named[Tier.COLD])
     root = world.store.files.root
     _equal("chunk files", {f"{path.parent.name}/{path.name}" for path in root.glob("??/*")}, named[Tier.LOCAL])
+
+
+def _accompanies(name: str, named: set[str]) -> bool:
+    """Return whether an object stays without a record: the journal, or what describes one with a record."""
+    if name.startswith(JOURNAL_PREFIX) or name == MARK_NAME or parse_name(name) is not None:
+        return True
+    if is_manifest(name):
+        return any(other.startswith(name[: name.rindex("/") + 1]) for other in named)
+    if name.startswith("ledgers/entries-"):
+        return any(other.replace("-", "").startswith(name.rpartition("-")[2]) for other in named)
+    return name.endswith("-index") and name.removesuffix("-index") in named
 
 
 def from_the_bucket(world: World, path: Path) -> None:
@@ -184,7 +206,9 @@ def _shows_all(world: World, store: TestStore) -> None:
     for name, content in world.model.live.items():
         segment = segments[name]
         _equal(name, (segment.start_offset, segment.length, segment.sealed), content.shown)
-        _same(name, store.read(name)[content.start :], content.data[content.start :])
+        _same(name, read(store, name), content.data[content.start :])
+        if content.is_ledger:
+            _require(ledger_entries(store, name) == list(content.entries), f"{name} has other entries")
 
 
 def _held_as_written(world: World, metadata: MetadataStore, bucket: MemoryStorage) -> set[str]:
@@ -193,16 +217,37 @@ def _held_as_written(world: World, metadata: MetadataStore, bucket: MemoryStorag
     with metadata.read() as txn:
         for _, segment in txn.scan(SEGMENTS):
             for chunk in chains.chunks(txn, segment.id, Tier.COLD):
-                if chunk.lost or segment.id not in world.ever:
+                if chunk.lost:
                     continue
                 record = chains.object_of(txn, chunk)
                 held.add(record.name)
+                known = segment.id in world.ever
+                _require(known or not record.name.startswith("uploads/"), f"{segment.name} was never committed")
+                if record.encoding is not PayloadEncoding.RAW or not known:
+                    continue
                 data = bytearray(chunk.length)
                 bucket.read_into(record.name, chunk.object_offset, memoryview(data))
                 _same(
                     f"segment {segment.id}", bytes(data), world.ever[segment.id][chunk.start_offset : chunk.end_offset]
                 )
     return held
+
+
+def read(store: TestStore, name: str) -> bytes:
+    """Return a segment's bytes by the product's reader."""
+    out = bytearray()
+    copy_segment(reader(store), store.segment(name), None, None, None, out.extend)
+    return bytes(out)
+
+
+def ledger_entries(store: TestStore, name: str) -> list[bytes]:
+    """Return the entries of a ledger."""
+    segment, found = store.segment(name), []
+    with store.metadata.read() as txn:
+        count = entries.count(txn, segment.id)
+    splitter = EntrySplitter(placed_entries(store.metadata, segment.id, 0, count), lambda _, part: found.append(part))
+    splitter.write(read(store, name))
+    return found
 
 
 def _copied(world: World) -> MemoryStorage:

@@ -73,6 +73,7 @@ def draw(chance: random.Random) -> Knobs:
         settings=OffloadSettings(
             objects_in_parallel=1,
             pack_below_bytes=chance.choice([0, 1 << 20, 1 << 20, 1 << 20]),
+            ledger_block_bytes=chance.choice([400, 1000, 1 << 20]),
             grace_s=chance.choice([0, 5, 3600]),
             checkpoint_entries=chance.choice([2, 5, 30]),
             consolidate_chunks=chance.choice([2, 8]),

@@ -15,6 +15,9 @@ class Content:
     data: bytes = b""
     start: int = 0
     sealed: bool = False
+    is_ledger: bool = False
+    entries: tuple[bytes, ...] = ()
+    """Of a ledger; its bytes are those of all entries."""
 
     @property
     def shown(self) -> Shown:
@@ -71,6 +74,7 @@ class Model:
         left = {**self.trash, name: self.trash[name][:-1]}
         return replace(self, trash={key: removed for key, removed in left.items() if removed})
 
-    def of(self, names: tuple[str, ...]) -> list[str]:
-        """Return those of the names that live."""
-        return [name for name in names if name in self.live]
+    @property
+    def of_bytes(self) -> list[str]:
+        """The segments of bytes, whose verbs are not those of ledgers."""
+        return sorted(name for name, content in self.live.items() if not content.is_ledger)

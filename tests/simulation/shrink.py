@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from tests.simulation.lives import Life, Lived
 from tests.simulation.steps import Step
 
-_MOST_TRIES = 400
+_MOST_TRIES = 200
 
 
 def shrunk(life: Life, lived: Lived) -> Lived:

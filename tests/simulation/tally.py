@@ -43,28 +43,35 @@ class Tally:
         )
 
 
-def live(seed: int, tally: Tally) -> None:
-    """Live one seed, without deaths and with them. Raises AssertionError, with what replays it."""
+def live(seed: int, tally: Tally) -> Lived | None:
+    """Live one seed, without deaths and with them; return what failed first."""
     life = Life(seed)
     first = tally.add(life.first())
-    _require(life, first)
+    if first.error is not None:
+        return first
     for number in range(DEATHS_OF_EACH):
-        _require(life, tally.add(life.again(life.with_deaths(first, number))))
-
-
-def _require(life: Life, lived: Lived) -> None:
-    if lived.error is not None:
-        raise AssertionError(report(life, lived)) from lived.error
+        again = tally.add(life.again(life.with_deaths(first, number)))
+        if again.error is not None:
+            return again
+    return None
 
 
 def report(life: Life, lived: Lived) -> str:
-    """Return the error of a life, the command that replays its seed, and the shortest steps that show it."""
+    """Return the error of a life, and the command that replays its seed and shortens it."""
     error = "".join(traceback.format_exception(lived.error, limit=-8))
-    short = shrunk(life, lived)
-    about = f"{type(short.error).__name__}: {short.error}".splitlines()[0]
-    kept = Kept(life.seed, tuple(short.steps), about)
     return (
         f"seed {life.seed}, step {len(lived.steps)}: {error}\n"
-        f"replay: python -m tests.simulation --seed {life.seed}\n"
-        f"{len(short.steps)} of {len(lived.steps)} steps show it; for tests/simulation/corpus.txt:\n{kept.written()}"
+        f"replay, and shorten: python -m tests.simulation --seed {life.seed} --shrink\n"
+        f"for tests/simulation/corpus.txt:\n{_kept(life, lived)}"
     )
+
+
+def shortened(life: Life, lived: Lived) -> str:
+    """Return the shortest steps that show the error of a life."""
+    short = shrunk(life, lived)
+    return f"{len(short.steps)} of {len(lived.steps)} steps show it:\n{_kept(life, short)}"
+
+
+def _kept(life: Life, lived: Lived) -> str:
+    about = f"{type(lived.error).__name__}: {lived.error}".splitlines()[0]
+    return Kept(life.seed, tuple(lived.steps), about).written()

@@ -6,6 +6,7 @@ import pytest
 
 from tests.simulation import corpus
 from tests.simulation.corpus import Kept
+from tests.simulation.lives import Life
 from tests.simulation.tally import Tally, live, report
 
 CASES = 10
@@ -29,7 +30,8 @@ def test_lives(case: int, expected_warnings: list[str]) -> None:
     expected_warnings.append("")
     tally, seed = Tally(), case * _SEEDS_APART
     while tally.steps < STEPS // CASES:
-        live(seed, tally)
+        lived = live(seed, tally)
+        assert lived is None, report(Life(seed), lived)
         seed += 1
     assert tally.deaths
     assert tally.power_losses

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -30,9 +29,12 @@ from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.segments.writer import SegmentWriter
-from tierfs.types import ROOT_DIRECTORY, EntryKind
+from tierfs.types import ROOT_DIRECTORY, EntryKind, SegmentKind
 
 NAMES = ("a", "b", "d/c", "d/e", "d/f/g")
+
+LEDGERS = "m"
+"""The managed ledger."""
 
 _BEGIN_MS = 2_500_000_000_000
 """Later than the times of the real files, so that all of them are old."""
@@ -132,7 +134,8 @@ class World:
     def promise(self, path: str) -> None:
         """Note that a verb made everything below a path cold and said so."""
         for name, segment in listed(self.store.metadata).items():
-            if f"{name}/".startswith(f"{path}/" if path else ""):
+            below = f"{name}/".startswith(f"{path}/" if path else "")
+            if below and (segment.kind is SegmentKind.BYTES or segment.sealed):
                 self.promised[segment.id] = segment.length
 
     def _note(self) -> None:
@@ -201,8 +204,8 @@ def _seeded(seed: int) -> Iterator[None]:
     """Let chance be that of the seed, in the product too."""
     chance, state = random.Random(seed), random.getstate()
     random.seed(seed)
-    with patch.object(secrets, "token_hex", lambda count: chance.randbytes(count).hex()):
-        yield
+    with patch.object(os, "urandom", chance.randbytes), patch.object(random, "_urandom", chance.randbytes):
+        yield  # `uuid` asks the one, `secrets` the other
     random.setstate(state)
 
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.verbs.writing import content_of
-from tests.simulation.world import NAMES, World, pick
+from tests.simulation.world import World, pick
 from tierfs.errors import NotFound
+from tierfs.metadata import policies
 from tierfs.segments import trash
 
 
@@ -17,7 +18,7 @@ def _due_ms(world: World) -> int:
 
 
 def _truncate(world: World, chance: random.Random) -> Arguments:
-    name = pick(chance, world.model.of(NAMES))
+    name = pick(chance, world.model.of_bytes)
     content = world.model.live[name]
     at = chance.randint(content.start, len(content.data))
     if chance.random() < 0.4:
@@ -37,8 +38,8 @@ def truncate(world: World, arguments: Arguments) -> None:
 
 
 def _concat(world: World, chance: random.Random) -> Arguments:
-    source = pick(chance, world.model.of(NAMES))
-    return {"name": pick(chance, [name for name in world.model.of(NAMES) if name != source]), "source": source}
+    source = pick(chance, world.model.of_bytes)
+    return {"name": pick(chance, [name for name in world.model.of_bytes if name != source]), "source": source}
 
 
 @verb(3, _concat)
@@ -59,7 +60,7 @@ def concat(world: World, arguments: Arguments) -> None:
 
 
 def _remove(world: World, chance: random.Random) -> Arguments:
-    return {"name": pick(chance, world.model.of(NAMES)), "now": chance.random() < 0.5}
+    return {"name": pick(chance, world.model.of_bytes), "now": chance.random() < 0.5}
 
 
 @verb(1, _remove)
@@ -84,3 +85,17 @@ def restore(world: World, arguments: Arguments) -> None:
     except NotFound:
         assert world.model.trash[name][-1].due_ms <= world.clock.now_ms(), f"{name} is no longer in the trash"
         world.model, world.maybe = world.model.forgotten(name), None
+
+
+def _policy(world: World, chance: random.Random) -> Arguments:
+    chunk_bytes = chance.choice([world.knobs.chunk_bytes, chance.randint(4, 200)])
+    sizes = {"chunk_bytes": str(chunk_bytes), "object_bytes": str(chunk_bytes * chance.choice([1, 3, 16, 40]))}
+    times = {"offload_after": chance.choice(["0", "30", "off"]), "deletion_lag": chance.choice(["0", "50", "off"])}
+    return {"settings": {**sizes, **times, "chunk_age": chance.choice(["1", "600"])}}
+
+
+@verb(1, _policy)
+def policy(world: World, arguments: Arguments) -> None:
+    """Change what the holder does by itself."""
+    with world.store.metadata.write() as txn:
+        policies.change(txn, "", put_settings=arguments["settings"])

@@ -7,12 +7,12 @@ import random
 from tests.simulation.damages import Harm, harm_file, harm_object
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.verbs.writing import content_of
-from tests.simulation.world import NAMES, World, pick
+from tests.simulation.world import World, pick
 from tierfs.types import Tier
 
 
 def _harm(world: World, chance: random.Random) -> Arguments:
-    name = pick(chance, world.model.of(NAMES))
+    name = pick(chance, world.model.of_bytes)
     content = world.model.live[name]
     if content.start == len(content.data):
         raise NothingToDo

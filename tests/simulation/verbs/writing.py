@@ -52,7 +52,7 @@ def append(world: World, arguments: Arguments) -> None:
 
 
 def _any(world: World, chance: random.Random) -> Arguments:
-    return {"name": pick(chance, world.model.of(NAMES))}
+    return {"name": pick(chance, world.model.of_bytes)}
 
 
 def content_of(world: World, arguments: Arguments) -> tuple[str, Content]:
