@@ -21,7 +21,8 @@ def main() -> int:
     parser.add_argument("--keep-on", action="store_true", help="go on after a failure")
     parser.add_argument("--shrink", action="store_true", help="make failed lives shorter")
     options = parser.parse_args()
-    logging.disable(logging.CRITICAL)
+    logging.getLogger("tierfs").addHandler(logging.NullHandler())
+    logging.getLogger("tierfs").propagate = False
     tally, begun, failed = Tally(), time.process_time(), 0
     if options.corpus is not None:
         for kept in corpus.read(options.corpus):

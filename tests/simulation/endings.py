@@ -9,19 +9,23 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.copied import copy_tier
+from tests.faults.two_owners import bucket
 from tests.fsck.looking import cold_findings, deep_findings, findings
 from tests.ledgers import reader
 from tests.recovery.recovering import recovered
 from tests.recovery.test_follow import cold_bytes, follower, following, shown
 from tests.recovery.test_from_objects import rebuilt
+from tests.simulation import invariants
 from tests.simulation.verbs.ledgers import open_ledgers
 from tests.simulation.world import World, Wrong, listed
 from tests.stores import TestStore
 from tierfs.backup import store as dump
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.validate import MARK_NAME
-from tierfs.errors import DataLoss, NotFound
+from tierfs.errors import DataLoss, Fenced, NotFound
 from tierfs.fsck.findings import Severity
 from tierfs.journal.batch_markers import parse_name
 from tierfs.journal.names import JOURNAL_PREFIX
@@ -54,6 +58,7 @@ def check(world: World, path: Path, chance: random.Random) -> None:
     world.store.offload()
     world.store.settle()
     sound(world)
+    invariants.journal_entries_are_bounded(world)
     bucket_holds_the_named_objects(world)
     chance.choice(DEAR)(world, path)
 
@@ -82,12 +87,12 @@ def damaged(world: World) -> None:
 
 def lost_disk(world: World, path: Path) -> None:
     """The disk is lost now: what was promised to be in the bucket is, and nothing else is shown."""
-    bucket = _copied(world)
-    if not any(bucket.list(JOURNAL_PREFIX)):
+    left = _copied(world)
+    if not any(left.list(JOURNAL_PREFIX)):
         _require(not world.promised, "the bucket has no journal")
         return
-    with recovered(path / "lost", bucket) as found:
-        _held_as_written(world, found.store.metadata, bucket)
+    with recovered(path / "lost", left) as found:
+        _held_as_written(world, found.store.metadata, left)
         ids = {segment.id: segment for segment in listed(found.store.metadata).values()}
         for name, content in world.model.live.items():
             segment_id = world.store.segment(name).id
@@ -139,21 +144,21 @@ def from_the_bucket(world: World, path: Path) -> None:
 
 def from_a_copy(world: World, path: Path) -> None:
     """So has one from a bucket that other tools copied."""
-    bucket = _copied(world)
-    copy_tier(bucket)
-    with recovered(path / "copied", bucket) as found:
+    copy = _copied(world)
+    copy_tier(copy)
+    with recovered(path / "copied", copy) as found:
         _shows_all(world, found.store)
 
 
 def from_objects(world: World, path: Path) -> None:
     """Without a journal, every object that is named comes back with its bytes, or is listed."""
-    bucket = _copied(world)
-    for item in list(bucket.list(JOURNAL_PREFIX)):
-        bucket.delete(item.name)
-    if not any(bucket.list("segments/")) and not any(bucket.list("packs/")):
+    left = _copied(world)
+    for item in list(left.list(JOURNAL_PREFIX)):
+        left.delete(item.name)
+    if not any(left.list("segments/")) and not any(left.list("packs/")):
         return
-    with rebuilt(path / "rebuilt", bucket) as found:
-        held = _held_as_written(world, found.store.metadata, bucket)
+    with rebuilt(path / "rebuilt", left) as found:
+        held = _held_as_written(world, found.store.metadata, left)
         with world.store.metadata.read() as txn:
             named = {record.name for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD}
         _require(named <= held | found.left.keys(), f"neither linked nor listed: {named - held - found.left.keys()}")
@@ -186,7 +191,35 @@ def by_a_replica(world: World, path: Path) -> None:
     world.store.engine.delete("late", recursive=False, cold_due_ms=world.clock.now_ms())
 
 
-DEAR: tuple[Ending, ...] = (from_the_bucket, from_a_copy, from_objects, from_a_dump, by_a_replica)
+def on_another_host(world: World, path: Path) -> None:
+    """Another host takes the bucket over: the old one is fenced, changes nothing there and reads what it has."""
+    old, kept = world.store, {name: read(world.store, name) for name in world.model.live}
+    with recovered(path / "second", world.storage.inner) as found:
+        before = bucket(world.storage.inner)
+        old_verbs: tuple[Callable[[], object], ...] = (old.offload, old.evict, old.collect)
+        for work in old_verbs:
+            with pytest.raises(Fenced):
+                work()
+        _require(bucket(world.storage.inner) == before, "a fenced store changed the bucket")
+        with pytest.raises(Fenced):
+            old.append("late", b"more")
+        for name, data in kept.items():
+            _same(f"{name}, fenced", read(old, name), data)
+        _shows_all(world, found.store)
+        found.store.append("late", b"more")
+        found.store.offload("late")
+    with recovered(path / "third", _copied(world)) as found:
+        _same("late", read(found.store, "late"), b"more")
+
+
+DEAR: tuple[Ending, ...] = (
+    from_the_bucket,
+    from_a_copy,
+    from_objects,
+    from_a_dump,
+    by_a_replica,
+    on_another_host,
+)
 
 
 @contextmanager
@@ -211,7 +244,7 @@ def _shows_all(world: World, store: TestStore) -> None:
             _require(ledger_entries(store, name) == list(content.entries), f"{name} has other entries")
 
 
-def _held_as_written(world: World, metadata: MetadataStore, bucket: MemoryStorage) -> set[str]:
+def _held_as_written(world: World, metadata: MetadataStore, storage: MemoryStorage) -> set[str]:
     """Compare every cold chunk with what was written there; return the objects of all."""
     held: set[str] = set()
     with metadata.read() as txn:
@@ -226,7 +259,7 @@ def _held_as_written(world: World, metadata: MetadataStore, bucket: MemoryStorag
                 if record.encoding is not PayloadEncoding.RAW or not known:
                     continue
                 data = bytearray(chunk.length)
-                bucket.read_into(record.name, chunk.object_offset, memoryview(data))
+                storage.read_into(record.name, chunk.object_offset, memoryview(data))
                 _same(
                     f"segment {segment.id}", bytes(data), world.ever[segment.id][chunk.start_offset : chunk.end_offset]
                 )
@@ -251,9 +284,9 @@ def ledger_entries(store: TestStore, name: str) -> list[bytes]:
 
 
 def _copied(world: World) -> MemoryStorage:
-    bucket = MemoryStorage(world.clock)
-    bucket._objects = dict(world.storage.inner._objects)
-    return bucket
+    copy = MemoryStorage(world.clock)
+    copy._objects = dict(world.storage.inner._objects)
+    return copy
 
 
 def _same(what: str, data: bytes, expected: bytes) -> None:

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from unittest.mock import patch
+
+from tests.journal.replaying import entries_of
 from tests.simulation.world import World, Wrong, listed
+from tierfs.chunkstore.local_files import ChunkFiles, DiskBytes
+from tierfs.errors import StorageFull
 from tierfs.metadata import chains
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.tables import CHUNKS
+from tierfs.segments.writer import SegmentWriter
 from tierfs.types import ByteRange, ChunkState, Tier
 
 Needed = dict[int, list[ByteRange]]
@@ -49,3 +55,34 @@ def an_accusation_needs_proof(world: World) -> None:
             placed = PlacedChunk(chunk, chains.object_of(txn, chunk))
             if not world.damages.hurts(placed, chunk.range, block):
                 raise Wrong(f"{placed.object.name} is called {chunk.state.name} at {chunk.start_offset}: it is whole")
+
+
+def journal_entries_are_bounded(world: World) -> None:
+    """Invariants 9 and 11: no entry is larger than its limit, beyond which readers would refuse it."""
+    limit = world.knobs.constants["_ENTRY_BYTES"]
+    for entry in entries_of(world.storage.inner):
+        for change in entry.changes:
+            change.ClearField("sequence")  # as in the queue, whose rows are measured
+        size_bytes = sum(change.ByteSize() for change in entry.changes)
+        if len(entry.changes) > 1 and size_bytes > limit:
+            raise Wrong(f"journal slot {entry.slot} has {size_bytes} bytes, more than {limit}")
+
+
+def nothing_failed_of_its_own(world: World) -> None:
+    """Invariant 16: no failure of our own, which is logged as an error with its traceback."""
+    if world.errors.records:
+        raise Wrong(world.errors.format(world.errors.records[0]))
+
+
+def disk_has_a_floor(world: World, writer: SegmentWriter, data: bytes, room: int) -> bool:
+    """Invariant 9: bytes for which the disk has no room above its floor are refused. Return whether they had to be."""
+    free = world.store.engine.free_space_floor_bytes + len(data) + room
+    if room >= 0:
+        return False
+    disk = DiskBytes(size=4 * free, used=0, free=free)
+    with patch.object(ChunkFiles, "disk_bytes", lambda _: disk):
+        try:
+            writer.append(data)
+        except StorageFull:
+            return True
+    raise Wrong(f"{len(data)} bytes were taken with room for {len(data) + room}")

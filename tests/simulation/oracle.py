@@ -8,6 +8,7 @@ from itertools import pairwise
 from tests.journal.replaying import check_store
 from tests.simulation import invariants
 from tests.simulation.model import Content
+from tests.simulation.scanning import scanned
 from tests.simulation.world import World, Wrong
 from tierfs.config import ReadSettings
 from tierfs.errors import TierfsError
@@ -17,6 +18,9 @@ from tierfs.reading.reader import Reader
 from tierfs.types import MIB, ByteRange, ReadPriority
 
 _SETTINGS = ReadSettings(budget_bytes=8 * MIB, streams=1, urgent_streams=1, local_threads=1, deadline_s=30.0)
+
+_SCANNED = 0.2
+"""Share of the looks in which a range is scanned too: each scan starts threads."""
 
 _MOST_CHUNKS = 10
 """Of one read after a step; all are read after the life."""
@@ -42,6 +46,7 @@ class Oracle:
         """Check what is cheap, and one range of one segment by every priority. Raises Wrong."""
         world, chance = self._world, self._chance
         self._names()
+        invariants.nothing_failed_of_its_own(world)
         if chance.random() < 0.2:
             self._records()
         if world.model.live:
@@ -50,6 +55,8 @@ class Oracle:
             wanted = self._range(content)
             for priority in ReadPriority:
                 await self.read(name, content, wanted, priority)
+            if chance.random() < _SCANNED:
+                self._scan(name, content, wanted)
         if world.damages:
             await self._reader.settle()  # what failed is proved and marked now, not in a second
 
@@ -80,6 +87,16 @@ class Oracle:
             handle.close()
         if data != content.data[wanted.start : wanted.start + len(data)]:
             raise Wrong(f"{name} has wrong bytes between {wanted.start} and {wanted.end}, read {priority}")
+
+    def _scan(self, name: str, content: Content, wanted: ByteRange) -> None:
+        try:
+            data = scanned(self._world, name, wanted)
+        except TierfsError as exc:
+            if self._must_answer(name, wanted, ReadPriority.LOCAL_FIRST):
+                raise Wrong(f"{name} {wanted.start} to {wanted.end} scanned: {exc!r}") from exc
+            return
+        if data != content.data[wanted.start : wanted.end]:
+            raise Wrong(f"{name} has wrong bytes between {wanted.start} and {wanted.end}, scanned")
 
     def _must_answer(self, name: str, wanted: ByteRange, priority: ReadPriority) -> bool:
         """Return whether each piece of a range has a copy, in a tier that the priority allows, that was not harmed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import random
 from collections.abc import Iterator
@@ -47,6 +48,28 @@ class Wrong(AssertionError):
     """The store is not what it must be."""
 
 
+class Errors(logging.Handler):
+    """Keeps what the product logged as an error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one."""
+        self.records.append(record)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep errors while the block runs."""
+        logger = logging.getLogger("tierfs")
+        logger.addHandler(self)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+
+
 @dataclass
 class World:
     """A store and the model of it."""
@@ -58,6 +81,7 @@ class World:
     storage: SimStorage
     clock: ManualClock
     points: Points
+    errors: Errors
     model: Model = field(default_factory=Model)
     maybe: Model | None = None
     """The state if the verb in work has happened."""
@@ -180,6 +204,8 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
     """A new store in `path`, in a world with these limits."""
     points, clock = Points(), ManualClock(_BEGIN_MS)
     with ExitStack() as stack:
+        errors = Errors()
+        stack.enter_context(errors.kept())
         stack.enter_context(turned(knobs))
         stack.enter_context(_seeded(seed))
         stack.enter_context(patch.object(osio, "PageCache", _cache(tells=knobs.page_cache)))
@@ -192,7 +218,7 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
             open_test_store(path, policy=knobs.policy, cold=retried, settings=knobs.settings, clock=clock)
         )
         disk.sync(path)  # as `init` does, behind everything it made
-        yield World(path, knobs, store, disk, storage, clock, points)
+        yield World(path, knobs, store, disk, storage, clock, points, errors)
 
 
 def _at_once(_: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
+from tests.simulation import invariants
 from tests.simulation.model import Content
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.world import NAMES, World, pick
@@ -30,7 +31,8 @@ def _append(world: World, chance: random.Random) -> Arguments:
     if chance.random() < 0.3:  # so that the active chunk, or its last block, ends exactly here
         limit = chance.choice([world.knobs.chunk_bytes, world.knobs.constants["CRC_BLOCK_BYTES"]])
         sizes[0] = max(0, limit - len(content.data) % limit + chance.choice([-1, 0, 1]))
-    return {"name": name, "sizes": sizes, "salt": chance.randrange(1 << 30), "close": chance.random() < 0.5}
+    arguments = {"name": name, "sizes": sizes, "salt": chance.randrange(1 << 30), "close": chance.random() < 0.5}
+    return {**arguments, "room": chance.choice([-1, 0, 1])} if chance.random() < 0.06 else arguments
 
 
 @verb(8, _append)
@@ -45,6 +47,9 @@ def append(world: World, arguments: Arguments) -> None:
     for size in arguments["sizes"]:
         content = world.model.live[name]
         data, before = chance.randbytes(size), len(content.data)
+        room = arguments.get("room", 0)
+        if "room" in arguments and size and invariants.disk_has_a_floor(world, writer, data, room):
+            continue
         with world.change(world.model.put(name, content.appended(data))):
             assert writer.append(data, expected_offset=before) == ByteRange(before, before + size)
     if arguments["close"]:
