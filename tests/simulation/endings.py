@@ -37,8 +37,8 @@ from tierfs.reading.stream import copy_segment
 from tierfs.tiering.batch_job import is_manifest
 from tierfs.types import ByteRange, PayloadEncoding, Tier
 
-_LATER_S = 3 * 3600.0
-"""When all garbage is due: after any grace, and after the second deletion of an intent's object."""
+_LATER_S = 25 * 3600.0
+"""When all garbage is due: after any grace, the second deletion of an intent's object, and a job's day."""
 
 Ending = Callable[[World, Path], None]
 
@@ -159,9 +159,14 @@ def from_objects(world: World, path: Path) -> None:
         return
     with rebuilt(path / "rebuilt", left) as found:
         held = _held_as_written(world, found.store.metadata, left)
+        with rebuilt(path / "again", left) as second:  # nothing new in the bucket: the first one's epoch is taken
+            second.store.append("late", b"more")
+            second.store.offload("late")
+            with pytest.raises(Fenced):
+                found.store.offload()
         with world.store.metadata.read() as txn:
             named = {record.name for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD}
-        _require(named <= held | found.left.keys(), f"neither linked nor listed: {named - held - found.left.keys()}")
+        _require(named <= held | set(found.left), f"neither linked nor listed: {named - held - found.left.keys()}")
 
 
 def from_a_dump(world: World, path: Path) -> None:

@@ -90,7 +90,7 @@ class Life:
         with _directory() as path, opened(path / "store", self.knobs, self.seed) as world:
             lived, chance = Lived(world.done), random.Random(f"oracle {self.seed}")
             try:
-                trio.run(_run, world, steps(world), lived, chance)  # type: ignore[operator]
+                trio.run(_run, world, steps(world), lived)  # type: ignore[operator]
                 endings.check(world, path, chance)
             except BaseExceptionGroup as group:
                 lived.error = _leaf(group)
@@ -101,20 +101,17 @@ class Life:
             return lived
 
 
-async def _run(world: World, steps: Iterator[Step], lived: Lived, chance: random.Random) -> None:
+async def _run(world: World, steps: Iterator[Step], lived: Lived) -> None:
     more = True
     while more:
         async with new_reader(world) as reader:
-            oracle = Oracle(world, reader, chance)
-            while more:
+            oracle = Oracle(world, reader)
+            world.new_process = False
+            while more and not world.new_process:
                 step = next(steps, None)
-                if step is None:
-                    more = False
-                    break
-                lived.points.append(world.step(step))
-                if world.new_process:
-                    break
-                await oracle.look()
+                more = step is not None
+                if step is not None:
+                    lived.points.append(await oracle.watch(step))
             if not more:
                 await oracle.look_at_all()
 
@@ -132,7 +129,7 @@ def _draw(world: World, chance: random.Random, *, damaged: bool) -> Step:
         fault = None
         if verb.calls_storage and chance.random() < 0.35:
             fault = Fault(chance.choice([1, 2, 3, 4, 5, 8, 13, 21]), chance.choice(list(Toxic)), chance.randint(1, 6))
-        return Step(verb.name, arguments, fault)
+        return Step(verb.name, arguments, fault, look=chance.randrange(1 << 30))
 
 
 def _place(points: Sequence[int], chance: random.Random) -> tuple[int, int]:

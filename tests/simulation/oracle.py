@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import random
+import threading
 from itertools import pairwise
+
+import trio
+import trio.testing
 
 from tests.journal.replaying import check_store
 from tests.simulation import invariants
 from tests.simulation.model import Content
 from tests.simulation.scanning import scanned
-from tests.simulation.world import World, Wrong
+from tests.simulation.steps import Step
+from tests.simulation.world import World, Wrong, listed
 from tierfs.config import ReadSettings
-from tierfs.errors import TierfsError
+from tierfs.errors import Fenced, TierfsError
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import NullMetrics
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
 from tierfs.types import MIB, ByteRange, ReadPriority
 
 _SETTINGS = ReadSettings(budget_bytes=8 * MIB, streams=1, urgent_streams=1, local_threads=1, deadline_s=30.0)
+
+_BOTH = (ReadPriority.LOCAL_FIRST, ReadPriority.OFFLOADED_FIRST)
+
+_BESIDE = 0.15
+"""Share of the steps that happen while a read waits for the bucket."""
+
+_READS_OF_DAMAGE = 3
+"""After each step, where files rot: what is checked must not count for what is not."""
 
 _SCANNED = 0.2
 """Share of the looks in which a range is scanned too: each scan starts threads."""
@@ -35,26 +49,81 @@ def new_reader(world: World) -> Reader:
 class Oracle:
     """Reads a drawn part of the store after each step, by a reader that lives as long as its process."""
 
-    def __init__(self, world: World, reader: Reader, chance: random.Random) -> None:
+    def __init__(self, world: World, reader: Reader) -> None:
         self._world = world
         self._reader = reader
-        self._chance = chance
-        self._kept: dict[str, tuple[int, ReadHandle]] = {}
-        """Handles that stay open over steps, with the start of the segment they were opened on."""
 
-    async def look(self) -> None:
+    async def watch(self, step: Step) -> int:
+        """Do a step, perhaps beside a read that waits for the bucket, and look; return the points it passed."""
+        world, chance = self._world, random.Random(step.look)
+        beside = chance.random() < _BESIDE and step.end is None and not world.damages
+        passed = await self._beside_a_read(step, chance) if beside else world.step(step)
+        if not world.new_process:
+            await self._look(chance)
+        return passed
+
+    async def _beside_a_read(self, step: Step, chance: random.Random) -> int:
+        """Cut off, moved, evicted or deleted meanwhile: a read is right or says so, and its handle stays of use."""
+        world = self._world
+        if not world.model.live:
+            return world.step(step)
+        name = chance.choice(sorted(world.model.live))
+        content, segment_id = world.model.live[name], world.store.segment(name).id
+        wanted = self._range(content, chance)
+        handle = self._reader.open(segment_id, priority=chance.choice(_BOTH))
+        async with trio.open_nursery() as nursery:
+            world.storage.gate = threading.Event()
+            nursery.start_soon(self._read_beside, handle, name, content, wanted)
+            await trio.testing.wait_all_tasks_blocked()
+            passed = world.step(step)
+            world.storage.gate.set()
+            world.storage.gate = None
+        after = {segment.id: content for content, segment in self._by_record()}.get(segment_id)
+        if after is not None:
+            await self._read_on(handle, name, after, ByteRange(after.start, min(len(after.data), after.start + 200)))
+        handle.close()
+        return passed
+
+    async def _read_beside(self, handle: ReadHandle, name: str, content: Content, wanted: ByteRange) -> None:
+        try:
+            data = bytes(await handle.read(wanted.start, wanted.length_bytes))
+        except TierfsError as exc:
+            after = self._world.model.live.get(name)
+            if after is not None and after.start <= wanted.start and after.data[: len(content.data)] == content.data:
+                raise Wrong(f"{name} {wanted.start} to {wanted.end} read beside a verb: {exc!r}") from exc
+            if not isinstance(exc, Fenced):
+                raise Wrong(f"{name} was cut off or removed beside a read, which says: {exc!r}") from exc
+            return
+        if data != content.data[wanted.start : wanted.start + len(data)]:
+            raise Wrong(f"{name} has wrong bytes between {wanted.start} and {wanted.end}, read beside a verb")
+
+    async def _read_on(self, handle: ReadHandle, name: str, content: Content, wanted: ByteRange) -> None:
+        try:
+            data = bytes(await handle.read(wanted.start, wanted.length_bytes))
+        except TierfsError as exc:
+            raise Wrong(f"{name} {wanted.start} to {wanted.end} read on by the handle of before: {exc!r}") from exc
+        if data != content.data[wanted.start : wanted.start + len(data)]:
+            raise Wrong(f"{name} has wrong bytes from {wanted.start} on, read on by the handle of before")
+
+    def _by_record(self) -> list[tuple[Content, SegmentRecord]]:
+        segments = listed(self._world.store.metadata)
+        return [(content, segments[name]) for name, content in self._world.model.live.items() if name in segments]
+
+    async def _look(self, chance: random.Random) -> None:
         """Check what is cheap, and one range of one segment by every priority. Raises Wrong."""
-        world, chance = self._world, self._chance
+        world = self._world
         self._names()
         invariants.nothing_failed_of_its_own(world)
         if chance.random() < 0.2:
             self._records()
         if world.model.live:
-            name = chance.choice(sorted(world.model.live))
+            recent = world.recent
+            name = recent if recent and chance.random() < 0.5 else chance.choice(sorted(world.model.live))
             content = world.model.live[name]
-            wanted = self._range(content)
-            for priority in ReadPriority:
-                await self.read(name, content, wanted, priority)
+            for _ in range(_READS_OF_DAMAGE if world.damages else 1):
+                wanted = self._range(content, chance)
+                for priority in ReadPriority:
+                    await self.read(name, content, wanted, priority)
             if chance.random() < _SCANNED:
                 self._scan(name, content, wanted)
         if world.damages:
@@ -112,12 +181,12 @@ class Oracle:
                 return False
         return True
 
-    def _range(self, content: Content) -> ByteRange:
+    def _range(self, content: Content, chance: random.Random) -> ByteRange:
         block = self._world.knobs.constants["CRC_BLOCK_BYTES"]
-        first = self._chance.randint(content.start, len(content.data))
-        if self._chance.random() < 0.3:
+        first = chance.randint(content.start, len(content.data))
+        if chance.random() < 0.3:
             first = max(content.start, first - first % block)
-        length = self._chance.randint(0, max(3 * block, _MOST_CHUNKS * self._world.knobs.chunk_bytes))
+        length = chance.randint(0, max(3 * block, _MOST_CHUNKS * self._world.knobs.chunk_bytes))
         return ByteRange(first, min(first + length, len(content.data)))
 
     def _names(self) -> None:

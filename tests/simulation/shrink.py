@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from tests.simulation.lives import Life, Lived
 from tests.simulation.steps import Step
@@ -49,7 +50,7 @@ def _simpler(step: Step) -> list[Step]:
     """Return the step without what it may not need."""
     simpler = []
     if step.fault is not None:
-        simpler.append(Step(step.verb, step.arguments, None, step.end))
+        simpler.append(replace(step, fault=None))
     if step.end is not None:
         simpler.append(step.ends(None))
     return simpler

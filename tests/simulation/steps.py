@@ -34,10 +34,12 @@ class Step:
     arguments: Arguments
     fault: Fault | None = None
     end: End | None = None
+    look: int = 0
+    """Draws what is read beside and after it."""
 
     def written(self) -> str:
         """Return it as one line."""
-        record: dict[str, Any] = {"verb": self.verb, **self.arguments}
+        record: dict[str, Any] = {"verb": self.verb, **self.arguments, "look": self.look}
         if self.fault is not None:
             record["fault"] = [self.fault.call, str(self.fault.toxic), self.fault.steps]
         if self.end is not None:
@@ -49,11 +51,13 @@ class Step:
         """Return the step of a line."""
         record = json.loads(line)
         fault, end = record.pop("fault", None), record.pop("end", None)
+        look = record.pop("look")
         return cls(
             record.pop("verb"),
             record,
             None if fault is None else Fault(fault[0], Toxic(fault[1]), fault[2]),
             None if end is None else End(*end),
+            look,
         )
 
     def ends(self, end: End | None) -> Step:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, OnReceived, Source, StoredObject
 from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.errors import AlreadyExists, Unavailable
+
+_PATIENCE_S = 60.0
+"""A read that is held for longer was forgotten."""
 
 _Result = TypeVar("_Result")
 
@@ -66,6 +70,8 @@ class SimStorage(Wrapped):
         self._step = self._calls = 0
         self._back_step = 0
         self._late: list[_LatePut] = []
+        self.gate: threading.Event | None = None
+        """Reads of readers, which run beside the verb of a step, wait for it."""
         self.faults: dict[str, int] = {}
         """Faults that happened, by their toxic."""
 
@@ -114,6 +120,8 @@ class SimStorage(Wrapped):
         progress: OnReceived | None = None,
     ) -> None:
         def read() -> None:
+            if self.gate is not None and not self._points.armed:
+                assert self.gate.wait(_PATIENCE_S), "forgotten"
             self.inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
 
         def flipped() -> None:

@@ -40,6 +40,9 @@ LEDGERS = "m"
 _BEGIN_MS = 2_500_000_000_000
 """Later than the times of the real files, so that all of them are old."""
 
+_RECENT = 0.4
+"""Share of the draws of a segment that stay with the one before."""
+
 _TICK_S = 0.001
 """Time that every step takes."""
 
@@ -147,6 +150,19 @@ class World:
         if self.maybe is not None and self.shown() == self.maybe.shown:
             self.model = self.maybe
         self.maybe = None
+
+    @property
+    def recent(self) -> str | None:
+        """The segment of the last step that named a living one: steps about one segment meet each other."""
+        for step in reversed(self.done[-3:]):
+            if step.arguments.get("name") in self.model.live:
+                return str(step.arguments["name"])
+        return None
+
+    def any_name(self, chance: random.Random) -> str:
+        """Return a segment of bytes, often the recent one. Raises NothingToDo."""
+        recent, names = self.recent, self.model.of_bytes
+        return recent if recent in names and chance.random() < _RECENT else pick(chance, names)
 
     def shown(self) -> dict[str, Shown]:
         """Return what a listing of the store says."""

@@ -15,7 +15,7 @@ def _batch(world: World, chance: random.Random) -> Arguments:
     return {"sizes": sizes, "salt": chance.randrange(1 << 30), "again": chance.random() < 0.3}
 
 
-@verb(1, _batch, calls_storage=True)
+@verb(2, _batch, calls_storage=True)
 def batch(world: World, arguments: Arguments) -> None:
     """Write one; perhaps a driver that did not hear of its success writes it again."""
     chance, version = random.Random(arguments["salt"]), len(world.done)

@@ -18,7 +18,7 @@ def _due_ms(world: World) -> int:
 
 
 def _truncate(world: World, chance: random.Random) -> Arguments:
-    name = pick(chance, world.model.of_bytes)
+    name = world.any_name(chance)
     content = world.model.live[name]
     at = chance.randint(content.start, len(content.data))
     if chance.random() < 0.4:
@@ -38,7 +38,7 @@ def truncate(world: World, arguments: Arguments) -> None:
 
 
 def _concat(world: World, chance: random.Random) -> Arguments:
-    source = pick(chance, world.model.of_bytes)
+    source = world.any_name(chance)
     return {"name": pick(chance, [name for name in world.model.of_bytes if name != source]), "source": source}
 
 
@@ -60,7 +60,7 @@ def concat(world: World, arguments: Arguments) -> None:
 
 
 def _remove(world: World, chance: random.Random) -> Arguments:
-    return {"name": pick(chance, world.model.of_bytes), "now": chance.random() < 0.5}
+    return {"name": world.any_name(chance), "now": chance.random() < 0.5}
 
 
 @verb(1, _remove)

@@ -12,19 +12,19 @@ from tierfs.types import Tier
 
 
 def _harm(world: World, chance: random.Random) -> Arguments:
-    name = pick(chance, world.model.of_bytes)
-    content = world.model.live[name]
-    if content.start == len(content.data):
+    name = world.any_name(chance)
+    tier = chance.choice(list(Tier))
+    held = pick(chance, list(world.store.layout(name).chunks(tier))).range.intersect(world.store.segment(name).range)
+    if not held:
         raise NothingToDo
     harm = chance.choice([Harm.FLIP, Harm.FLIP, Harm.SHORT, Harm.VANISH])
-    tier = chance.choice(list(Tier))
-    at = chance.randrange(content.start, len(content.data))
+    at = chance.choice([held.start, held.end - 1, chance.randrange(held.start, held.end)])
     if chance.random() < 0.3:
-        at = len(content.data) - 1
+        at = len(world.model.live[name].data) - 1
     return {"name": name, "tier": int(tier), "at": at, "harm": str(harm)}
 
 
-@verb(3, _harm, damages=True)
+@verb(6, _harm, damages=True)
 def harm(world: World, arguments: Arguments) -> None:
     """A local file that was checked may rot unnoticed until its reader ends, so that a new reader begins."""
     name, _ = content_of(world, arguments)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from tests.simulation import invariants
 from tests.simulation.model import Content
 from tests.simulation.steps import Arguments, NothingToDo, verb
-from tests.simulation.world import NAMES, World, pick
+from tests.simulation.world import NAMES, World
 from tierfs.types import ByteRange
 
 _MOST_CHUNKS = 8
@@ -23,7 +23,8 @@ def _size(world: World, chance: random.Random) -> int:
 
 
 def _append(world: World, chance: random.Random) -> Arguments:
-    name = chance.choice(NAMES)
+    recent = world.recent
+    name = recent if recent in world.model.of_bytes and chance.random() < 0.4 else chance.choice(NAMES)
     content = world.model.live.get(name, Content())
     if content.sealed:
         raise NothingToDo
@@ -57,7 +58,7 @@ def append(world: World, arguments: Arguments) -> None:
 
 
 def _any(world: World, chance: random.Random) -> Arguments:
-    return {"name": pick(chance, world.model.of_bytes)}
+    return {"name": world.any_name(chance)}
 
 
 def content_of(world: World, arguments: Arguments) -> tuple[str, Content]:
