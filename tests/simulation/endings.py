@@ -80,7 +80,8 @@ def damaged(world: World) -> None:
                 _require(needs, f"{name}: {live} is not cold, though nothing harmed it")
         for placed in (*layout.local, *layout.cold):
             shift = placed.chunk.object_offset - placed.chunk.start_offset
-            inside = ByteRange(placed.range.start + shift, placed.range.end + shift)
+            live = placed.range.intersect(layout.segment.range)
+            inside = ByteRange(live.start + shift, live.end + shift)
             if any(harmed.intersect(inside) for harmed in world.damages.of.get(placed.object.name, [])):
                 _require(placed.object.name in said, f"no check names {placed.object.name}")
 

@@ -12,16 +12,19 @@ import trio.testing
 from tests.journal.replaying import check_store
 from tests.simulation import invariants
 from tests.simulation.model import Content
-from tests.simulation.scanning import scanned
 from tests.simulation.steps import Step
 from tests.simulation.world import World, Wrong, listed
-from tierfs.config import ReadSettings
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.config import ColdSettings, ReadSettings
 from tierfs.errors import Fenced, TierfsError
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import NullMetrics
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.types import MIB, ByteRange, ReadPriority
+from tierfs.scan.extents import Place, PlaceConnections
+from tierfs.scan.fetching import ScanFetcher, ScanSource
+from tierfs.scan.selection import Pinner, Tail, place_of
+from tierfs.types import MIB, ByteRange, LocationId, ReadPriority
 
 _SETTINGS = ReadSettings(budget_bytes=8 * MIB, streams=1, urgent_streams=1, local_threads=1, deadline_s=30.0)
 
@@ -199,3 +202,26 @@ class Oracle:
         with self._world.store.metadata.read() as txn:
             check_store(txn)
         invariants.an_accusation_needs_proof(self._world)
+
+
+class WorldConnections(PlaceConnections):
+    """Connects to the bucket of a world, whatever its address."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def storage(self, place: Place, location_id: LocationId) -> ChunkStorage:
+        """Return the bucket."""
+        return self._world.storage
+
+
+def scanned(world: World, name: str, wanted: ByteRange) -> bytes:
+    """Return bytes of a segment. Raises as tasks do."""
+    store = world.store
+    with store.metadata.read() as txn:
+        pinned = Pinner(txn, None, Tail.LOCAL).pin(name, store.segment(name), wanted)
+        place = place_of(txn, str(store.path), ColdSettings())
+    source = ScanSource(pinned.segment.id, name, pinned.priority.value, pinned.ledger)
+    with ScanFetcher(place, WorldConnections(world), (source,)) as fetcher:
+        return fetcher.read(0, pinned.extents)

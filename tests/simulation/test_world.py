@@ -10,7 +10,7 @@ from tests.simulation.lives import Life
 from tests.simulation.tally import Tally, live, report
 
 CASES = 10
-STEPS = 20_000
+STEPS = 40_000
 """Of all cases together."""
 
 _SEEDS_APART = 1_000_000

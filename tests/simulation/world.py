@@ -98,6 +98,7 @@ class World:
     """Steps by their verb, for those that found something to do."""
     faulty: bool = False
     """Whether a call of the storage may fail in this step."""
+    _noted: Model | None = None
     damages: Damages = field(default_factory=Damages)
     new_process: bool = False
     """Whether the process ended in the last step, so that all readers are gone."""
@@ -179,6 +180,9 @@ class World:
                 self.promised[segment.id] = segment.length
 
     def _note(self) -> None:
+        if self.model is self._noted:
+            return
+        self._noted = self.model
         for name, segment in listed(self.store.metadata).items():
             content = self.model.live.get(name)
             if content is not None:

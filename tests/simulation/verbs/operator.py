@@ -1,4 +1,4 @@
-"""Verbs of people: truncate, concat, rm, restore."""
+"""Verbs of people: truncate, concat, rm, restore, policy."""
 
 from __future__ import annotations
 
@@ -71,6 +71,21 @@ def remove(world: World, arguments: Arguments) -> None:
     now, due_ms = arguments["now"], world.clock.now_ms() + 1000 * int(world.knobs.policy["trash_age"])
     with world.change(world.model.gone(name) if now else world.model.removed(name, due_ms)):
         world.store.engine.delete(name, recursive=False, cold_due_ms=_due_ms(world), to_trash=not now)
+
+
+@verb(1, lambda world, chance: {"path": chance.choice(["d", "d", "d/f", "out"])})
+def remove_directory(world: World, arguments: Arguments) -> None:
+    """Take away a directory with all that is below it; its rows go in commits of bounded size."""
+    path = arguments["path"]
+    below = [name for name in world.model.live if name.startswith(f"{path}/")]
+    after = world.model
+    for name in below:
+        world.without_writer(name)
+        after = after.gone(name)
+    if not below:
+        raise NothingToDo
+    with world.change(after):
+        world.store.engine.delete(path, recursive=True, cold_due_ms=_due_ms(world))
 
 
 @verb(1, lambda world, chance: {"name": pick(chance, sorted(world.model.trash))})

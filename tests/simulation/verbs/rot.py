@@ -12,15 +12,16 @@ from tierfs.types import Tier
 
 
 def _harm(world: World, chance: random.Random) -> Arguments:
-    name = world.any_name(chance)
-    tier = chance.choice(list(Tier))
+    growing = [name for name in world.model.of_bytes if world.store.segment(name).active]
+    if growing and chance.random() < 0.4:  # the last byte of a chunk to which a writer comes back
+        name, harm = chance.choice(growing), chance.choice([Harm.SHORT, Harm.FLIP])
+        return {"name": name, "tier": int(Tier.LOCAL), "at": len(world.model.live[name].data) - 1, "harm": str(harm)}
+    name, tier = world.any_name(chance), chance.choice(list(Tier))
     held = pick(chance, list(world.store.layout(name).chunks(tier))).range.intersect(world.store.segment(name).range)
     if not held:
         raise NothingToDo
     harm = chance.choice([Harm.FLIP, Harm.FLIP, Harm.SHORT, Harm.VANISH])
     at = chance.choice([held.start, held.end - 1, chance.randrange(held.start, held.end)])
-    if chance.random() < 0.3:
-        at = len(world.model.live[name].data) - 1
     return {"name": name, "tier": int(tier), "at": at, "harm": str(harm)}
 
 
