@@ -12,7 +12,7 @@ import trio.testing
 from tests.journal.replaying import check_store
 from tests.simulation import invariants
 from tests.simulation.model import Content
-from tests.simulation.steps import Step
+from tests.simulation.steps import VERBS, Step
 from tests.simulation.world import World, Wrong, listed
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.config import ColdSettings, ReadSettings
@@ -59,7 +59,8 @@ class Oracle:
     async def watch(self, step: Step) -> int:
         """Do a step, perhaps beside a read that waits for the bucket, and look; return the points it passed."""
         world, chance = self._world, random.Random(step.look)
-        beside = chance.random() < _BESIDE and step.end is None and not world.damages
+        rots = bool(world.damages) or VERBS[step.verb].damages
+        beside = chance.random() < _BESIDE and step.end is None and not rots
         passed = await self._beside_a_read(step, chance) if beside else world.step(step)
         if not world.new_process:
             await self._look(chance)
