@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -164,6 +165,31 @@ class TestStore:
     def reopen(self) -> None:
         """Continue as another process after a crash would: no lock, no writer, no memory of before."""
         self.engine._locks.close()
+        self.engine = Engine(self.metadata, self.files, self.path / "writers", self.clock, WriteSettings())
+
+    @classmethod
+    def opened(cls, path: Path, cold: ChunkStorage, clock: Clock, settings: OffloadSettings) -> TestStore:
+        """Open a store that is there."""
+        metadata, files = MetadataStore(path / "metadata", clock), ChunkFiles(path / "chunks")
+        engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
+        return cls(path, clock, metadata, files, engine, cold, settings)
+
+    def kill(self) -> None:
+        """End as a killed process does: nothing is finished, marked or tidied up; locks and descriptors go."""
+        descriptors = self.engine._tools.descriptors
+        for chunk in descriptors._open.values():
+            os.close(chunk.fd)
+        descriptors._open.clear()
+        if self.engine._tools.commits._pool is not None:
+            self.engine._tools.commits._pool.close()
+        self.engine._locks.close()
+        self.files.close()
+        self.metadata.close()
+
+    def start(self) -> None:
+        """Open what was closed or killed, as the next process does."""
+        self.metadata = MetadataStore(self.path / "metadata", self.clock)
+        self.files = ChunkFiles(self.path / "chunks")
         self.engine = Engine(self.metadata, self.files, self.path / "writers", self.clock, WriteSettings())
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ import pytest
 from tests import verbs
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
-from tests.simulation.world import World
+from tests.simulation.by_commands import World
 from tierfs.app import store as app
 from tierfs.metadata import directories
 

@@ -1,153 +1,276 @@
-"""The expected contents of segments, in memory, beside a store that is changed by commands only."""
+"""World: one life of a store whose disk, bucket and clock are simulated, beside the memory of what it must hold."""
 
 from __future__ import annotations
 
+import logging
+import os
 import random
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from unittest.mock import patch
 
-from tests.commands import Done, tierfs
+from tests.simulation.damages import Damages
+from tests.simulation.disk import SimDisk
+from tests.simulation.knobs import Knobs, turned
+from tests.simulation.model import Model, Shown
+from tests.simulation.points import Death, Points
+from tests.simulation.steps import VERBS, NothingToDo, Step
+from tests.simulation.storage import SimStorage
+from tests.stores import TestStore, open_test_store
+from tierfs import osio
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.clock import ManualClock
+from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.metadata import directories
+from tierfs.metadata.directories import Entry
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.segments.writer import SegmentWriter
+from tierfs.types import ROOT_DIRECTORY, EntryKind, SegmentKind
 
-NAMES = [f"{directory}{letter}" for directory in ("", "d/", "d/e/") for letter in "abc"]
-LARGEST_APPEND = 40_000
+NAMES = ("a", "b", "d/c", "d/e", "d/f/g")
+
+LEDGERS = "m"
+"""The managed ledger."""
+
+_BEGIN_MS = 2_500_000_000_000
+"""Later than the times of the real files, so that all of them are old."""
+
+_RECENT = 0.4
+"""Share of the draws of a segment that stay with the one before."""
+
+_TICK_S = 0.001
+"""Time that every step takes."""
 
 
-@dataclass(slots=True)
-class Expected:
-    """One segment: all bytes it ever had, and how many of them were cut off."""
+class Wrong(AssertionError):
+    """The store is not what it must be."""
 
-    data: bytearray = field(default_factory=bytearray)
-    start: int = 0
-    sealed: bool = False
+
+class Errors(logging.Handler):
+    """Keeps what the product logged as an error."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Keep one."""
+        self.records.append(record)
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Keep errors while the block runs."""
+        logger = logging.getLogger("tierfs")
+        logger.addHandler(self)
+        try:
+            yield
+        finally:
+            logger.removeHandler(self)
+
+
+@dataclass
+class World:
+    """A store and the model of it."""
+
+    path: Path
+    knobs: Knobs
+    store: TestStore
+    disk: SimDisk
+    storage: SimStorage
+    clock: ManualClock
+    points: Points
+    errors: Errors
+    model: Model = field(default_factory=Model)
+    maybe: Model | None = None
+    """The state if the verb in work has happened."""
+    ever: dict[int, bytes] = field(default_factory=dict)
+    """By segment id, those that are gone included: the byte at an offset never changes."""
+    promised: dict[int, int] = field(default_factory=dict)
+    """By segment id: the end of what a verb said to be in the bucket."""
+    writers: dict[str, SegmentWriter] = field(default_factory=dict)
+    done: list[Step] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    """Steps by their verb, for those that found something to do."""
+    faulty: bool = False
+    """Whether a call of the storage may fail in this step."""
+    _noted: Model | None = None
+    damages: Damages = field(default_factory=Damages)
+    new_process: bool = False
+    """Whether the process ended in the last step, so that all readers are gone."""
+
+    def step(self, step: Step) -> int:
+        """Do one step; return the number of points it passed. Raises Wrong."""
+        self.done.append(step)
+        self.clock.advance(_TICK_S)
+        self.new_process = False
+        self.storage.begin(step.fault)
+        self.faulty = step.fault is not None or self.storage.is_away
+        self.points.arm(0 if step.end is None else step.end.point)
+        try:
+            VERBS[step.verb].run(self, step.arguments)
+            self.counts[step.verb] = self.counts.get(step.verb, 0) + 1
+        except NothingToDo:
+            pass
+        except Unavailable:
+            if not self.faulty:
+                raise
+        except (DataLoss, NotFound):
+            if not self.damages:
+                raise
+        except Death:
+            pass
+        finally:
+            passed = self.points.passed
+            self.points.disarm()
+        if step.end is not None:
+            self.end_process(step.end.power)
+        self.maybe = None
+        self._note()
+        return passed
+
+    @contextmanager
+    def change(self, after: Model) -> Iterator[None]:
+        """Change the store in the block; at its end the change is acknowledged, and until then it may have happened."""
+        self.maybe = after
+        yield
+        self.model, self.maybe = after, None
+
+    def end_process(self, power: int | None) -> None:
+        """Kill the process, perhaps lose the power, and start again; find out which verb in work has happened."""
+        self.new_process = True
+        self.writers.clear()
+        self.store.kill()
+        if power is not None:
+            self.disk.power_loss(random.Random(power))
+        self.store.start()
+        if self.maybe is not None and self.shown() == self.maybe.shown:
+            self.model = self.maybe
+        self.maybe = None
 
     @property
-    def readable(self) -> bytes:
-        return bytes(self.data[self.start :])
+    def recent(self) -> str | None:
+        """The segment of the last step that named a living one: steps about one segment meet each other."""
+        for step in reversed(self.done[-3:]):
+            if step.arguments.get("name") in self.model.live:
+                return str(step.arguments["name"])
+        return None
+
+    def any_name(self, chance: random.Random) -> str:
+        """Return a segment of bytes, often the recent one. Raises NothingToDo."""
+        recent, names = self.recent, self.model.of_bytes
+        return recent if recent in names and chance.random() < _RECENT else pick(chance, names)
+
+    def shown(self) -> dict[str, Shown]:
+        """Return what a listing of the store says."""
+        return {
+            name: (segment.start_offset, segment.length, segment.sealed)
+            for name, segment in listed(self.store.metadata).items()
+        }
+
+    def promise(self, path: str) -> None:
+        """Note that a verb made everything below a path cold and said so."""
+        for name, segment in listed(self.store.metadata).items():
+            below = f"{name}/".startswith(f"{path}/" if path else "")
+            if below and (segment.kind is SegmentKind.BYTES or segment.sealed):
+                self.promised[segment.id] = segment.length
+
+    def _note(self) -> None:
+        if self.model is self._noted:
+            return
+        self._noted = self.model
+        for name, segment in listed(self.store.metadata).items():
+            content = self.model.live.get(name)
+            if content is not None:
+                self.ever[segment.id] = content.data
+
+    def writer(self, name: str) -> SegmentWriter:
+        """Return the open writer of a segment."""
+        writer = self.writers.get(name)
+        if writer is None:
+            lacks = self.lacks_acknowledged(name)
+            writer = self.writers[name] = self.store.engine.open_writer(name)
+            if lacks:
+                raise Wrong(f"{name} has a writer, though the file of its active chunk lost acknowledged bytes")
+        return writer
+
+    def lacks_acknowledged(self, name: str) -> bool:
+        """Return whether the file of a segment's active chunk is shorter than what was acknowledged."""
+        if name not in self.model.live or not self.store.segment(name).active:
+            return False
+        last = self.store.layout(name).local[-1]
+        path = self.store.files.root / last.object.name
+        return not path.exists() or path.stat().st_size < last.chunk.object_offset + last.chunk.length
+
+    def without_writer(self, name: str) -> None:
+        """Close the writer of a segment, if there is one."""
+        writer = self.writers.pop(name, None)
+        if writer is not None:
+            self.store.engine.close_writer(writer)
 
 
-class World:
-    """A store and the memory of it. Every verb goes through the command line."""
-
-    def __init__(self, path: Path, seed: int) -> None:
-        self.path = path
-        self.segments: dict[str, Expected] = {}
-        self.random = random.Random(seed)
-        self.steps: list[str] = []
-
-    def command(self, *words: object, stdin: bytes = b"") -> Done:
-        """Run one that must succeed."""
-        self.steps.append(" ".join(map(str, words)))
-        done = tierfs("-q", *words, store=self.path, stdin=stdin, check=False)
-        assert done.code == 0, (done, self.steps)
-        return done
-
-    def step(self) -> None:
-        """One verb, chosen at random among those that can be done now."""
-        self.random.choices([verb for verb, _ in VERBS], [weight for _, weight in VERBS])[0](self)
-
-    def any(self, *, sealed: bool | None = None) -> str | None:
-        """Return an existing segment."""
-        found = [name for name, one in self.segments.items() if sealed is None or one.sealed is sealed]
-        return self.random.choice(found) if found else None
+def listed(metadata: MetadataStore) -> dict[str, SegmentRecord]:
+    """Return all segments of a store by their names."""
+    with metadata.read() as txn:
+        return dict(directories.segments_below(txn, Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY), ""))
 
 
-def append(world: World) -> None:
-    free = [name for name in NAMES if name not in world.segments or not world.segments[name].sealed]
-    if not free:
-        return
-    name, seal = world.random.choice(free), world.random.random() < 0.2
-    data = world.random.randbytes(world.random.randrange(LARGEST_APPEND))
-    expected = world.segments.setdefault(name, Expected())
-    options = ["--expect-offset", len(expected.data), *(["--seal"] if seal else [])]
-    world.command("append", name, *options, stdin=data)
-    expected.data += data
-    expected.sealed = seal
+@contextmanager
+def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
+    """A new store in `path`, in a world with these limits."""
+    points, clock = Points(), ManualClock(_BEGIN_MS)
+    with ExitStack() as stack:
+        errors = Errors()
+        stack.enter_context(errors.kept())
+        stack.enter_context(turned(knobs))
+        stack.enter_context(_seeded(seed))
+        stack.enter_context(patch.object(osio, "PageCache", _cache(tells=knobs.page_cache)))
+        storage = SimStorage(MemoryStorage(clock), points)
+        retried = RetryingStorage(storage, attempts=knobs.attempts, base_delay_s=0, max_delay_s=0, sleep=_at_once)
+        disk = SimDisk(path, points)
+        path.mkdir()
+        stack.enter_context(disk.attached())
+        store = stack.enter_context(
+            open_test_store(path, policy=knobs.policy, cold=retried, settings=knobs.settings, clock=clock)
+        )
+        disk.sync(path)  # as `init` does, behind everything it made
+        yield World(path, knobs, store, disk, storage, clock, points, errors)
 
 
-def seal(world: World) -> None:
-    if name := world.any():
-        world.command("seal", name)
-        world.segments[name].sealed = True
+def _at_once(_: float) -> None:
+    """Do not wait: no time passes unless the world says so."""
 
 
-def unseal(world: World) -> None:
-    if name := world.any():
-        world.command("unseal", name)
-        world.segments[name].sealed = False
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Let chance be that of the seed, in the product too."""
+    chance, state = random.Random(seed), random.getstate()
+    random.seed(seed)
+    with patch.object(os, "urandom", chance.randbytes), patch.object(random, "_urandom", chance.randbytes):
+        yield  # `uuid` asks the one, `secrets` the other
+    random.setstate(state)
 
 
-def truncate(world: World) -> None:
-    if name := world.any():
-        expected = world.segments[name]
-        before = world.random.randint(0, len(expected.data))
-        world.command("truncate", name, "--before", before, "--yes")
-        expected.start = max(expected.start, before)
+def _cache(*, tells: bool) -> type[osio.PageCache]:
+    """Return a page cache that holds everything, or one of a file system that does not tell."""
+
+    class DrawnPageCache(osio.PageCache):
+        def __init__(self) -> None:
+            super().__init__()
+            self.tells = tells
+
+        def read(self, fd: int, view: memoryview, offset: int) -> int:
+            return os.preadv(fd, [view], offset) if tells else 0
+
+    return DrawnPageCache
 
 
-def concat(world: World) -> None:
-    target, source = world.any(sealed=False), world.any(sealed=True)
-    if target and source:
-        world.command("concat", target, source, "--yes")
-        world.segments[target].data += world.segments.pop(source).readable
-
-
-def rm(world: World) -> None:
-    if name := world.any():
-        world.command("rm", name, "--yes")
-        del world.segments[name]
-
-
-def rm_directory(world: World) -> None:
-    inside = [name for name in world.segments if name.startswith("d/e/")]
-    if inside:
-        world.command("rm", "-r", "d/e", "--yes")
-        for name in inside:
-            del world.segments[name]
-
-
-def offload(world: World) -> None:
-    world.command("offload", world.any() or "")
-
-
-def evict(world: World) -> None:
-    world.command("evict", world.any() or "")
-
-
-def consolidate(world: World) -> None:
-    world.command("consolidate", world.any() or "")
-
-
-def collect(world: World) -> None:
-    world.command("gc", "--delete")
-
-
-def restore(world: World) -> None:
-    """A wrong rm, undone: out of the trash, or after its end by a dump."""
-    if name := world.any():
-        world.command("rm", name, "--yes")
-        world.command("restore", name)
-        world.command("offload", name)
-        world.command("dump", name, "--to-bucket")
-        world.command("rm", name, "--now", "--yes")
-        world.command("load", name)
-
-
-def verify(world: World) -> None:
-    world.command("verify", world.any() or "")
-
-
-VERBS = [
-    (append, 8),
-    (seal, 2),
-    (unseal, 1),
-    (truncate, 2),
-    (concat, 2),
-    (rm, 1),
-    (rm_directory, 1),
-    (offload, 3),
-    (evict, 2),
-    (consolidate, 1),
-    (collect, 1),
-    (verify, 1),
-    (restore, 1),
-]
+def pick(chance: random.Random, things: list[Any]) -> Any:
+    """Return one of the things. Raises NothingToDo without any."""
+    if not things:
+        raise NothingToDo
+    return chance.choice(things)

@@ -1,0 +1,80 @@
+"""Damage of files and objects: where a life flipped, cut or took away bytes, and what may be wrong because of it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from pathlib import Path
+
+from tests.simulation.storage import SimStorage
+from tierfs.metadata.layout import PlacedChunk
+from tierfs.types import ByteRange
+
+_EVERYTHING = ByteRange(0, 1 << 62)
+
+
+class Harm(StrEnum):
+    """What happens to one file or object."""
+
+    FLIP = "flip"
+    SHORT = "short"
+    VANISH = "vanish"
+
+
+@dataclass
+class Damages:
+    """The bytes that are not what was written, of each file and object by its name."""
+
+    of: dict[str, list[ByteRange]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.of)
+
+    def note(self, name: str, harm: Harm, at: int) -> None:
+        """Note what was done."""
+        harmed = {Harm.FLIP: ByteRange(at, at + 1), Harm.SHORT: ByteRange(at, _EVERYTHING.end)}.get(harm, _EVERYTHING)
+        self.of.setdefault(name, []).append(harmed)
+
+    def hurts(self, placed: PlacedChunk, held: ByteRange, block_bytes: int) -> bool:
+        """Return whether this copy may fail for some bytes of a segment: a block that holds them is harmed.
+
+        The blocks of a joined object begin anywhere, so a block on each side counts too.
+        """
+        shift = placed.chunk.object_offset - placed.chunk.start_offset
+        blocks = ByteRange(max(0, held.start + shift - block_bytes), held.end + shift + block_bytes)
+        return any(harmed.intersect(blocks) for harmed in self.of.get(placed.object.name, []))
+
+
+def harm_file(root: Path, name: str, harm: Harm, at: int) -> None:
+    """Do it to a chunk file."""
+    path = root / name
+    if harm is Harm.VANISH:
+        path.unlink()
+        return
+    mode = path.stat().st_mode
+    path.chmod(0o600)
+    if harm is Harm.SHORT:
+        os.truncate(path, at)
+    else:
+        data = bytearray(path.read_bytes())
+        data[at] ^= 0x20
+        with path.open("r+b") as file:
+            file.write(data)
+    path.chmod(mode & 0o7777)
+
+
+def harm_object(storage: SimStorage, name: str, harm: Harm, at: int) -> None:
+    """Do it to an object, which keeps its etag: rot, no replacement."""
+    objects = storage.inner._objects
+    if harm is Harm.VANISH:
+        del objects[name]
+        return
+    held = objects[name]
+    data = bytearray(held.data)
+    if harm is Harm.SHORT:
+        del data[at:]
+    else:
+        data[at] ^= 0x20
+    found = replace(held.found, length_bytes=len(data))
+    objects[name] = replace(held, found=found, data=bytes(data))

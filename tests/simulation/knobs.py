@@ -1,0 +1,120 @@
+"""Every constant that is a boundary, drawn small for one life, so that each boundary is crossed within some steps."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from tierfs.config import OffloadSettings
+
+_ROOMS = ("metadata", "segments", "chunkstore", "tiering", "journal", "reading", "holder", "garbage", "retention")
+_ROOMS += ("recovery", "fsck", "backup", "adoption", "scan", "ledger", "fsspec")
+
+_PATCHED = {
+    "CRC_BLOCK_BYTES": (16, 17, 24, 64),
+    "RUN_BLOCKS": (2, 3, 8),
+    "_ENTRY_BYTES": (600, 1500, 1 << 22),
+    "_ENTRY_CHANGES": (2, 5, 10_000, 10_000),
+    "chunkstore.memory.STEP_BYTES": (16, 33, 100, 1 << 20),
+    "chunkstore.validate.STEP_BYTES": (16, 33, 100, 1 << 20),
+    "_LARGEST_PART": (2, 4),
+    "MAX_PACK_ENTRIES": (2, 3, 20_000),
+    "BATCH_RECORDS": (2, 7, 1000),
+    "_BATCH_CHUNKS": (2, 7, 1000),
+    "_BATCH_ROWS": (2, 7, 1000),
+    "_BATCH": (1, 3, 200),
+    "_BATCH_SEGMENTS": (1, 2, 500),
+    "_BATCH_GARBAGE": (1, 3, 5000),
+    "_BATCHES_PER_COMMIT": (1, 2, 1000),
+    "_JOINED_BYTES": (40, 1 << 18),
+}
+"""Constants of the product, in every module that has one of that name or in the one named, and their draws."""
+
+
+@dataclass(frozen=True, slots=True)
+class Knobs:
+    """The limits of one life."""
+
+    policy: dict[str, str]
+    settings: OffloadSettings
+    constants: dict[str, int] = field(default_factory=dict)
+    attempts: int = 1
+    """Tries of a request; a repeated PUT is one that the server may see twice."""
+    page_cache: bool = True
+    """Whether the file system tells what is in the page cache: which of two paths local reads take."""
+
+    @property
+    def chunk_bytes(self) -> int:
+        """Length at which a chunk ends."""
+        return int(self.policy["chunk_bytes"])
+
+    def sizes(self) -> tuple[int, ...]:
+        """Return the sizes at which something ends."""
+        block, chunk = self.constants["CRC_BLOCK_BYTES"], self.chunk_bytes
+        return (1, min(block, 6 * chunk), chunk, 2 * chunk, min(6 * chunk, int(self.policy["object_bytes"]) // 4))
+
+
+def draw(chance: random.Random) -> Knobs:
+    """Draw the limits of a life."""
+    chunk_bytes = chance.choice([4, 16, 33, 64, chance.randint(5, 300)])
+    object_bytes = chunk_bytes * chance.choice([1, 2, 3, 8, 20]) + chance.choice([0, 0, 1, 7])
+    return Knobs(
+        policy={
+            "chunk_bytes": str(chunk_bytes),
+            "object_bytes": str(object_bytes),
+            "trash_age": chance.choice(["100", "5000"]),
+            "deletion_lag": chance.choice(["0", "60", "14400"]),
+        },
+        settings=OffloadSettings(
+            objects_in_parallel=1,
+            pack_below_bytes=chance.choice([0, 1 << 20, 1 << 20, 1 << 20]),
+            ledger_block_bytes=chance.choice([400, 1000, 1 << 20]),
+            grace_s=chance.choice([0, 5, 3600]),
+            checkpoint_entries=chance.choice([2, 5, 30]),
+            consolidate_chunks=chance.choice([2, 8]),
+            relocate_dead_percent=chance.choice([1, 50]),
+            relocate_min_bytes=1,
+        ),
+        constants={name: chance.choice(values) for name, values in _PATCHED.items()},
+        attempts=chance.choice([1, 3]),
+        page_cache=chance.random() < 0.7,
+    )
+
+
+_DEFAULTS: dict[tuple[str, str], int] = {}
+"""Of the product, by module and constant."""
+
+
+def _known() -> dict[tuple[str, str], int]:
+    """Return the constants of all modules as they are in the product; imports every room once."""
+    if not _DEFAULTS:
+        for room in _ROOMS:
+            package = importlib.import_module(f"tierfs.{room}")
+            for found in pkgutil.walk_packages(package.__path__, f"tierfs.{room}."):
+                importlib.import_module(found.name)
+        for key in (*_PATCHED, "RUN_BYTES"):
+            where, _, constant = key.rpartition(".")
+            for name, module in sys.modules.items():
+                if name.startswith("tierfs.") and hasattr(module, constant) and name.endswith(where):
+                    _DEFAULTS[name, constant] = getattr(module, constant)
+    return _DEFAULTS
+
+
+@contextmanager
+def turned(knobs: Knobs) -> Iterator[None]:
+    """Let the product have these limits."""
+    values = dict(knobs.constants)
+    values["RUN_BYTES"] = values["RUN_BLOCKS"] * values["CRC_BLOCK_BYTES"]
+    try:
+        for module, constant in _known():
+            key = f"{module.removeprefix('tierfs.')}.{constant}"
+            setattr(sys.modules[module], constant, values.get(key, values.get(constant)))
+        yield
+    finally:
+        for (module, constant), value in _known().items():
+            setattr(sys.modules[module], constant, value)

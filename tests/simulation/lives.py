@@ -1,0 +1,156 @@
+"""Lives: a world is drawn and lived once to count its points, then again with deaths at drawn ones."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import trio
+
+from tests.simulation import endings, verbs
+from tests.simulation import knobs as limits
+from tests.simulation.knobs import Knobs
+from tests.simulation.oracle import Oracle, new_reader
+from tests.simulation.steps import VERBS, End, NothingToDo, Step
+from tests.simulation.storage import Fault, Toxic
+from tests.simulation.world import World, opened
+
+LENGTH = 100
+"""Steps of a life."""
+
+DEATHS = 3
+"""Of one life after the first: each at a drawn point."""
+
+_QUICK = Path("/dev/shm")
+"""A file system in memory, where there is one: the simulated disk decides what is durable."""
+
+assert verbs.ALL
+
+
+@dataclass
+class Lived:
+    """What became of a life."""
+
+    steps: list[Step]
+    points: list[int] = field(default_factory=list)
+    """Passed by each step."""
+    counts: dict[str, int] = field(default_factory=dict)
+    faults: dict[str, int] = field(default_factory=dict)
+    seen: dict[str, int] = field(default_factory=dict)
+    losses: int = 0
+    error: BaseException | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """The seed of a life, from which all its chance comes."""
+
+    seed: int
+
+    @property
+    def damaged(self) -> bool:
+        """Whether files and objects rot in this life."""
+        return self.seed % 3 == 2
+
+    @property
+    def knobs(self) -> Knobs:
+        """The limits of this life."""
+        return limits.draw(random.Random(f"knobs {self.seed}"))
+
+    def first(self, length: int = LENGTH) -> Lived:
+        """Draw the steps and live them."""
+        chance = random.Random(f"steps {self.seed}")
+
+        def drawn(world: World) -> Iterator[Step]:
+            for _ in range(length):
+                yield _draw(world, chance, damaged=self.damaged)
+
+        return self._live(drawn)
+
+    def again(self, steps: Sequence[Step]) -> Lived:
+        """Live steps that were drawn before."""
+        return self._live(lambda world: iter(steps))
+
+    def with_deaths(self, lived: Lived, number: int) -> list[Step]:
+        """Return the steps of a life with some deaths at drawn points, the same for the same number."""
+        chance = random.Random(f"death {self.seed} {number}")
+        steps = list(lived.steps)
+        for _ in range(chance.randint(1, DEATHS)):
+            at, point = _place(lived.points, chance)
+            power = chance.randrange(1 << 30) if chance.random() < 0.6 else None
+            steps[at] = steps[at].ends(End(point, power))
+        return steps
+
+    def _live(self, steps: object) -> Lived:
+        with _directory() as path, opened(path / "store", self.knobs, self.seed) as world:
+            lived, chance = Lived(world.done), random.Random(f"oracle {self.seed}")
+            try:
+                trio.run(_run, world, steps(world), lived)  # type: ignore[operator]
+                endings.check(world, path, chance)
+            except BaseExceptionGroup as group:
+                lived.error = _leaf(group)
+            except Exception as exc:
+                lived.error = exc
+            lived.counts, lived.faults = world.counts, world.storage.faults
+            lived.seen, lived.losses = world.points.seen, world.disk.losses
+            return lived
+
+
+async def _run(world: World, steps: Iterator[Step], lived: Lived) -> None:
+    more = True
+    while more:
+        async with new_reader(world) as reader:
+            oracle = Oracle(world, reader)
+            world.new_process = False
+            while more and not world.new_process:
+                step = next(steps, None)
+                more = step is not None
+                if step is not None:
+                    lived.points.append(await oracle.watch(step))
+            if not more:
+                await oracle.look_at_all()
+
+
+def _draw(world: World, chance: random.Random, *, damaged: bool) -> Step:
+    """Draw a verb that has something to do, and perhaps a fault of the storage."""
+    table = [verb for verb in VERBS.values() if damaged or not verb.damages]
+    weights = [verb.weight for verb in table]
+    while True:
+        (verb,) = chance.choices(table, weights)
+        try:
+            arguments = verb.draw(world, chance)
+        except NothingToDo:
+            continue
+        fault = None
+        if verb.calls_storage and chance.random() < 0.35:
+            fault = Fault(chance.choice([1, 2, 3, 4, 5, 8, 13, 21]), chance.choice(list(Toxic)), chance.randint(1, 6))
+        return Step(verb.name, arguments, fault, look=chance.randrange(1 << 30))
+
+
+def _place(points: Sequence[int], chance: random.Random) -> tuple[int, int]:
+    """Draw a point of a life; return its step, and its number there."""
+    number = chance.randrange(sum(points) + len(points))
+    for at, count in enumerate(points):
+        if number <= count:
+            return at, number + 1
+        number -= count + 1
+    raise AssertionError("unreachable")
+
+
+@contextmanager
+def _directory() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="tierfs-life-", dir=_QUICK if _QUICK.is_dir() else None))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+def _leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    first = group.exceptions[0]
+    return _leaf(first) if isinstance(first, BaseExceptionGroup) else first

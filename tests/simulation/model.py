@@ -1,0 +1,80 @@
+"""What a store must hold, in memory: the bytes of every segment, their begin, and what the trash keeps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+Shown = tuple[int, int, bool]
+"""Start offset, length, and whether it is sealed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """One segment: all bytes it ever had, from offset 0 on."""
+
+    data: bytes = b""
+    start: int = 0
+    sealed: bool = False
+    is_ledger: bool = False
+    entries: tuple[bytes, ...] = ()
+    """Of a ledger; its bytes are those of all entries."""
+
+    @property
+    def shown(self) -> Shown:
+        """What a listing says of it."""
+        return self.start, len(self.data), self.sealed
+
+    def appended(self, data: bytes, *, sealed: bool = False) -> Content:
+        """Return it with more bytes."""
+        return replace(self, data=self.data + data, sealed=sealed)
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """A segment in the trash."""
+
+    content: Content
+    due_ms: int
+    """From then on it may be gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """The acknowledged state. Never changed: a verb makes the next one."""
+
+    live: dict[str, Content] = field(default_factory=dict)
+    trash: dict[str, tuple[Removed, ...]] = field(default_factory=dict)
+    """By name, the newest removal last."""
+
+    @property
+    def shown(self) -> dict[str, Shown]:
+        """What a listing of the whole store says."""
+        return {name: content.shown for name, content in self.live.items()}
+
+    def put(self, name: str, content: Content) -> Model:
+        """Return it with another content of a segment."""
+        return replace(self, live={**self.live, name: content})
+
+    def gone(self, name: str) -> Model:
+        """Return it without a segment."""
+        return replace(self, live={key: content for key, content in self.live.items() if key != name})
+
+    def removed(self, name: str, due_ms: int) -> Model:
+        """Return it with a segment in the trash."""
+        kept = (*self.trash.get(name, ()), Removed(self.live[name], due_ms))
+        return replace(self.gone(name), trash={**self.trash, name: kept})
+
+    def restored(self, name: str) -> Model:
+        """Return it with the newest removal of a name back."""
+        newest = self.trash[name][-1].content
+        return self.put(name, newest).forgotten(name)
+
+    def forgotten(self, name: str) -> Model:
+        """Return it without the newest removal of a name."""
+        left = {**self.trash, name: self.trash[name][:-1]}
+        return replace(self, trash={key: removed for key, removed in left.items() if removed})
+
+    @property
+    def of_bytes(self) -> list[str]:
+        """The segments of bytes, whose verbs are not those of ledgers."""
+        return sorted(name for name, content in self.live.items() if not content.is_ledger)

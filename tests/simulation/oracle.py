@@ -1,0 +1,228 @@
+"""What readers and listings say of a store, against the model: after every step, and of everything after a life."""
+
+from __future__ import annotations
+
+import random
+import threading
+from itertools import pairwise
+
+import trio
+import trio.testing
+
+from tests.journal.replaying import check_store
+from tests.simulation import invariants
+from tests.simulation.model import Content
+from tests.simulation.steps import VERBS, Step
+from tests.simulation.world import World, Wrong, listed
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.config import ColdSettings, ReadSettings
+from tierfs.errors import Fenced, TierfsError
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metrics import NullMetrics
+from tierfs.reading.handle import ReadHandle
+from tierfs.reading.reader import Reader
+from tierfs.scan.extents import Place, PlaceConnections
+from tierfs.scan.fetching import ScanFetcher, ScanSource
+from tierfs.scan.selection import Pinner, Tail, place_of
+from tierfs.types import MIB, ByteRange, LocationId, ReadPriority
+
+_SETTINGS = ReadSettings(budget_bytes=8 * MIB, streams=1, urgent_streams=1, local_threads=1, deadline_s=30.0)
+
+_BOTH = (ReadPriority.LOCAL_FIRST, ReadPriority.OFFLOADED_FIRST)
+
+_BESIDE = 0.15
+"""Share of the steps that happen while a read waits for the bucket."""
+
+_READS_OF_DAMAGE = 3
+"""After each step, where files rot: what is checked must not count for what is not."""
+
+_SCANNED = 0.2
+"""Share of the looks in which a range is scanned too: each scan starts threads."""
+
+_MOST_CHUNKS = 10
+"""Of one read after a step; all are read after the life."""
+
+
+def new_reader(world: World) -> Reader:
+    """The product's reader of a process that has just begun."""
+    store = world.store
+    return Reader(store.metadata, store.files, lambda _: world.storage, _SETTINGS, NullMetrics())
+
+
+class Oracle:
+    """Reads a drawn part of the store after each step, by a reader that lives as long as its process."""
+
+    def __init__(self, world: World, reader: Reader) -> None:
+        self._world = world
+        self._reader = reader
+
+    async def watch(self, step: Step) -> int:
+        """Do a step, perhaps beside a read that waits for the bucket, and look; return the points it passed."""
+        world, chance = self._world, random.Random(step.look)
+        rots = bool(world.damages) or VERBS[step.verb].damages
+        beside = chance.random() < _BESIDE and step.end is None and not rots
+        passed = await self._beside_a_read(step, chance) if beside else world.step(step)
+        if not world.new_process:
+            await self._look(chance)
+        return passed
+
+    async def _beside_a_read(self, step: Step, chance: random.Random) -> int:
+        """Cut off, moved, evicted or deleted meanwhile: a read is right or says so, and its handle stays of use."""
+        world = self._world
+        if not world.model.live:
+            return world.step(step)
+        name = chance.choice(sorted(world.model.live))
+        content, segment_id = world.model.live[name], world.store.segment(name).id
+        wanted = self._range(content, chance)
+        handle = self._reader.open(segment_id, priority=chance.choice(_BOTH))
+        async with trio.open_nursery() as nursery:
+            world.storage.gate = threading.Event()
+            nursery.start_soon(self._read_beside, handle, name, content, wanted)
+            await trio.testing.wait_all_tasks_blocked()
+            passed = world.step(step)
+            world.storage.gate.set()
+            world.storage.gate = None
+        after = {segment.id: content for content, segment in self._by_record()}.get(segment_id)
+        if after is not None:
+            await self._read_on(handle, name, after, ByteRange(after.start, min(len(after.data), after.start + 200)))
+        handle.close()
+        return passed
+
+    async def _read_beside(self, handle: ReadHandle, name: str, content: Content, wanted: ByteRange) -> None:
+        try:
+            data = bytes(await handle.read(wanted.start, wanted.length_bytes))
+        except TierfsError as exc:
+            after = self._world.model.live.get(name)
+            if after is not None and after.start <= wanted.start and after.data[: len(content.data)] == content.data:
+                raise Wrong(f"{name} {wanted.start} to {wanted.end} read beside a verb: {exc!r}") from exc
+            if not isinstance(exc, Fenced):
+                raise Wrong(f"{name} was cut off or removed beside a read, which says: {exc!r}") from exc
+            return
+        if data != content.data[wanted.start : wanted.start + len(data)]:
+            raise Wrong(f"{name} has wrong bytes between {wanted.start} and {wanted.end}, read beside a verb")
+
+    async def _read_on(self, handle: ReadHandle, name: str, content: Content, wanted: ByteRange) -> None:
+        try:
+            data = bytes(await handle.read(wanted.start, wanted.length_bytes))
+        except TierfsError as exc:
+            raise Wrong(f"{name} {wanted.start} to {wanted.end} read on by the handle of before: {exc!r}") from exc
+        if data != content.data[wanted.start : wanted.start + len(data)]:
+            raise Wrong(f"{name} has wrong bytes from {wanted.start} on, read on by the handle of before")
+
+    def _by_record(self) -> list[tuple[Content, SegmentRecord]]:
+        segments = listed(self._world.store.metadata)
+        return [(content, segments[name]) for name, content in self._world.model.live.items() if name in segments]
+
+    async def _look(self, chance: random.Random) -> None:
+        """Check what is cheap, and one range of one segment by every priority. Raises Wrong."""
+        world = self._world
+        self._names()
+        invariants.nothing_failed_of_its_own(world)
+        if chance.random() < 0.2:
+            self._records()
+        if world.model.live:
+            recent = world.recent
+            name = recent if recent and chance.random() < 0.5 else chance.choice(sorted(world.model.live))
+            content = world.model.live[name]
+            for _ in range(_READS_OF_DAMAGE if world.damages else 1):
+                wanted = self._range(content, chance)
+                for priority in ReadPriority:
+                    await self.read(name, content, wanted, priority)
+            if chance.random() < _SCANNED:
+                self._scan(name, content, wanted)
+        if world.damages:
+            await self._reader.settle()  # what failed is proved and marked now, not in a second
+
+    async def look_at_all(self) -> None:
+        """Check every byte of every segment."""
+        self._names()
+        self._records()
+        for name, content in sorted(self._world.model.live.items()):
+            whole = ByteRange(content.start, len(content.data))
+            for priority in ReadPriority:
+                await self.read(name, content, whole, priority)
+
+    async def read(self, name: str, content: Content, wanted: ByteRange, priority: ReadPriority) -> None:
+        """Read a range; it may fail only where the priority allows one tier that lacks some of it."""
+        handle = self._reader.open(self._world.store.segment(name).id, priority=priority)
+        data, at = bytearray(), wanted.start
+        try:
+            while at < wanted.end:
+                part = await handle.read(at, wanted.end - at)
+                if not part:
+                    raise Wrong(f"{name} ends at {at}, not at {wanted.end}, read {priority}")
+                data += part
+                at += len(part)
+        except TierfsError as exc:
+            if self._must_answer(name, wanted, priority):
+                raise Wrong(f"{name} {wanted.start} to {wanted.end} read {priority}: {exc!r}") from exc
+        finally:
+            handle.close()
+        if data != content.data[wanted.start : wanted.start + len(data)]:
+            raise Wrong(f"{name} has wrong bytes between {wanted.start} and {wanted.end}, read {priority}")
+
+    def _scan(self, name: str, content: Content, wanted: ByteRange) -> None:
+        try:
+            data = scanned(self._world, name, wanted)
+        except TierfsError as exc:
+            if self._must_answer(name, wanted, ReadPriority.LOCAL_FIRST):
+                raise Wrong(f"{name} {wanted.start} to {wanted.end} scanned: {exc!r}") from exc
+            return
+        if data != content.data[wanted.start : wanted.end]:
+            raise Wrong(f"{name} has wrong bytes between {wanted.start} and {wanted.end}, scanned")
+
+    def _must_answer(self, name: str, wanted: ByteRange, priority: ReadPriority) -> bool:
+        """Return whether each piece of a range has a copy, in a tier that the priority allows, that was not harmed."""
+        layout, block = self._world.store.layout(name), self._world.knobs.constants["CRC_BLOCK_BYTES"]
+        placed = [one for tier in priority.tiers for one in layout.chunks(tier)]
+        cuts = {wanted.start, wanted.end}
+        for one in placed:
+            cuts |= {at for at in (one.range.start, one.range.end) if wanted.start < at < wanted.end}
+        for start, end in pairwise(sorted(cuts)):
+            piece = ByteRange(start, end)
+            copies = [one for one in placed if one.range.contains(piece)]
+            if all(self._world.damages.hurts(one, piece, block) for one in copies):
+                return False
+        return True
+
+    def _range(self, content: Content, chance: random.Random) -> ByteRange:
+        block = self._world.knobs.constants["CRC_BLOCK_BYTES"]
+        first = chance.randint(content.start, len(content.data))
+        if chance.random() < 0.3:
+            first = max(content.start, first - first % block)
+        length = chance.randint(0, max(3 * block, _MOST_CHUNKS * self._world.knobs.chunk_bytes))
+        return ByteRange(first, min(first + length, len(content.data)))
+
+    def _names(self) -> None:
+        shown, expected = self._world.shown(), self._world.model.shown
+        if shown != expected:
+            wrong = {name for name in shown.keys() | expected.keys() if shown.get(name) != expected.get(name)}
+            raise Wrong("; ".join(f"{name} is {shown.get(name)}, not {expected.get(name)}" for name in sorted(wrong)))
+
+    def _records(self) -> None:
+        with self._world.store.metadata.read() as txn:
+            check_store(txn)
+        invariants.an_accusation_needs_proof(self._world)
+
+
+class WorldConnections(PlaceConnections):
+    """Connects to the bucket of a world, whatever its address."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def storage(self, place: Place, location_id: LocationId) -> ChunkStorage:
+        """Return the bucket."""
+        return self._world.storage
+
+
+def scanned(world: World, name: str, wanted: ByteRange) -> bytes:
+    """Return bytes of a segment. Raises as tasks do."""
+    store = world.store
+    with store.metadata.read() as txn:
+        pinned = Pinner(txn, None, Tail.LOCAL).pin(name, store.segment(name), wanted)
+        place = place_of(txn, str(store.path), ColdSettings())
+    source = ScanSource(pinned.segment.id, name, pinned.priority.value, pinned.ledger)
+    with ScanFetcher(place, WorldConnections(world), (source,)) as fetcher:
+        return fetcher.read(0, pinned.extents)

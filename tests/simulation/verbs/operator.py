@@ -1,0 +1,116 @@
+"""Verbs of people: truncate, concat, rm, restore, policy."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from tests.simulation.steps import Arguments, NothingToDo, verb
+from tests.simulation.verbs.writing import content_of
+from tests.simulation.world import World, pick
+from tierfs.errors import NotFound
+from tierfs.metadata import policies
+from tierfs.segments import trash
+
+
+def _due_ms(world: World) -> int:
+    return world.clock.now_ms() + 1000 * world.knobs.settings.grace_s
+
+
+def _truncate(world: World, chance: random.Random) -> Arguments:
+    name = world.any_name(chance)
+    content = world.model.live[name]
+    at = chance.randint(content.start, len(content.data))
+    if chance.random() < 0.4:
+        at -= at % world.knobs.chunk_bytes
+    return {"name": name, "before": at}
+
+
+@verb(2, _truncate)
+def truncate(world: World, arguments: Arguments) -> None:
+    """Cut off a head."""
+    name, content = content_of(world, arguments)
+    start = max(content.start, arguments["before"])
+    if start > len(content.data):
+        raise NothingToDo
+    with world.change(world.model.put(name, replace(content, start=start))):
+        world.store.engine.truncate(name, arguments["before"], cold_due_ms=_due_ms(world))
+
+
+def _concat(world: World, chance: random.Random) -> Arguments:
+    source = world.any_name(chance)
+    return {"name": pick(chance, [name for name in world.model.of_bytes if name != source]), "source": source}
+
+
+@verb(3, _concat)
+def concat(world: World, arguments: Arguments) -> None:
+    """Join two segments, sealed and opened for it."""
+    name, content = content_of(world, arguments)
+    source = arguments["source"]
+    if source not in world.model.live or content.sealed:
+        raise NothingToDo
+    world.without_writer(name)
+    world.without_writer(source)
+    other = replace(world.model.live[source], sealed=True)
+    with world.change(world.model.put(source, other)):
+        world.store.engine.seal(source)
+    joined = content.appended(other.data[other.start :])
+    with world.change(world.model.gone(source).put(name, joined)):
+        world.store.engine.concat(name, source)
+
+
+def _remove(world: World, chance: random.Random) -> Arguments:
+    return {"name": world.any_name(chance), "now": chance.random() < 0.5}
+
+
+@verb(1, _remove)
+def remove(world: World, arguments: Arguments) -> None:
+    """Take away a segment, for good or not."""
+    name, _ = content_of(world, arguments)
+    world.without_writer(name)
+    now, due_ms = arguments["now"], world.clock.now_ms() + 1000 * int(world.knobs.policy["trash_age"])
+    with world.change(world.model.gone(name) if now else world.model.removed(name, due_ms)):
+        world.store.engine.delete(name, recursive=False, cold_due_ms=_due_ms(world), to_trash=not now)
+
+
+@verb(1, lambda world, chance: {"path": chance.choice(["d", "d", "d/f", "out"])})
+def remove_directory(world: World, arguments: Arguments) -> None:
+    """Take away a directory with all that is below it; its rows go in commits of bounded size."""
+    path = arguments["path"]
+    below = [name for name in world.model.live if name.startswith(f"{path}/")]
+    after = world.model
+    for name in below:
+        world.without_writer(name)
+        after = after.gone(name)
+    if not below:
+        raise NothingToDo
+    with world.change(after):
+        world.store.engine.delete(path, recursive=True, cold_due_ms=_due_ms(world))
+
+
+@verb(1, lambda world, chance: {"name": pick(chance, sorted(world.model.trash))})
+def restore(world: World, arguments: Arguments) -> None:
+    """Take the newest removal of a name back out of the trash, if its time is not over."""
+    name = arguments["name"]
+    if name not in world.model.trash or name in world.model.live:
+        raise NothingToDo
+    try:
+        with world.change(world.model.restored(name)):
+            trash.restore(world.store.metadata, name)
+    except NotFound:
+        assert world.model.trash[name][-1].due_ms <= world.clock.now_ms(), f"{name} is no longer in the trash"
+        world.model, world.maybe = world.model.forgotten(name), None
+
+
+def _policy(world: World, chance: random.Random) -> Arguments:
+    chunk_bytes = chance.choice([world.knobs.chunk_bytes, chance.randint(4, 200)])
+    sizes = {"chunk_bytes": str(chunk_bytes), "object_bytes": str(chunk_bytes * chance.choice([1, 3, 16, 40]))}
+    times = {"offload_after": chance.choice(["0", "30", "off"]), "deletion_lag": chance.choice(["0", "50", "off"])}
+    return {"settings": {**sizes, **times, "chunk_age": chance.choice(["1", "600"])}}
+
+
+@verb(1, _policy)
+def policy(world: World, arguments: Arguments) -> None:
+    """Change what the holder does by itself."""
+    with world.store.metadata.write() as txn:
+        policies.change(txn, "", put_settings=arguments["settings"])

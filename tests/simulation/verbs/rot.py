@@ -1,0 +1,50 @@
+"""Damage: one file or object has a flipped bit, ends too early or is gone."""
+
+from __future__ import annotations
+
+import random
+
+from tests.simulation.damages import Harm, harm_file, harm_object
+from tests.simulation.steps import Arguments, NothingToDo, verb
+from tests.simulation.verbs.writing import content_of
+from tests.simulation.world import World, pick
+from tierfs.types import Tier
+
+
+def _harm(world: World, chance: random.Random) -> Arguments:
+    growing = [name for name in world.model.of_bytes if world.store.segment(name).active]
+    if growing and chance.random() < 0.4:  # the last byte of a chunk to which a writer comes back
+        name, harm = chance.choice(growing), chance.choice([Harm.SHORT, Harm.FLIP])
+        return {"name": name, "tier": int(Tier.LOCAL), "at": len(world.model.live[name].data) - 1, "harm": str(harm)}
+    name, tier = world.any_name(chance), chance.choice(list(Tier))
+    held = pick(chance, list(world.store.layout(name).chunks(tier))).range.intersect(world.store.segment(name).range)
+    if not held:
+        raise NothingToDo
+    harm = chance.choice([Harm.FLIP, Harm.FLIP, Harm.SHORT, Harm.VANISH])
+    at = chance.choice([held.start, held.end - 1, chance.randrange(held.start, held.end)])
+    return {"name": name, "tier": int(tier), "at": at, "harm": str(harm)}
+
+
+@verb(6, _harm, damages=True)
+def harm(world: World, arguments: Arguments) -> None:
+    """A local file that was checked may rot unnoticed until its reader ends, so that a new reader begins."""
+    name, _ = content_of(world, arguments)
+    tier, kind = Tier(arguments["tier"]), Harm(arguments["harm"])
+    layout = world.store.layout(name)
+    held = [placed for placed in layout.chunks(tier) if placed.range.start <= arguments["at"] < placed.range.end]
+    if not held or held[0].object.name in world.damages.of:
+        raise NothingToDo
+    placed = held[0]
+    at = arguments["at"] - placed.chunk.start_offset + placed.chunk.object_offset
+    world.damages.note(placed.object.name, kind, at)
+    if tier is Tier.COLD:
+        harm_object(world.storage, placed.object.name, kind, at)
+        return
+    growing = world.store.segment(name).active and placed.chunk.next == 0
+    if kind is not Harm.FLIP and growing:
+        world.without_writer(name)  # one that is open knows its file by its descriptor
+    block = world.knobs.constants["CRC_BLOCK_BYTES"]
+    if not (growing and kind is Harm.FLIP and at >= placed.object.length - placed.object.length % block):
+        world.new_process = True
+    harm_file(world.store.files.root, placed.object.name, kind, at)
+    world.disk.sync_file(world.store.files.root / placed.object.name)

@@ -1,0 +1,70 @@
+"""Verbs of the holder: offload, consolidate, evict, publish, checkpoint, collect."""
+
+from __future__ import annotations
+
+import random
+
+from tests.simulation import invariants
+from tests.simulation.invariants import needed_beside_suspects
+from tests.simulation.steps import Arguments, verb
+from tests.simulation.world import NAMES, World
+
+_PATHS = ("", "", "", "d", *NAMES)
+
+
+def _path(world: World, chance: random.Random) -> Arguments:
+    path = chance.choice(_PATHS)
+    return {"path": _there(world, path)}
+
+
+def _there(world: World, path: str) -> str:
+    return path if any(f"{name}/".startswith(f"{path}/") for name in world.model.live) else ""
+
+
+@verb(6, _path, calls_storage=True)
+def offload(world: World, arguments: Arguments) -> None:
+    """Make bytes cold."""
+    path = _there(world, arguments["path"])
+    world.store.offload(path)
+    world.promise(path)
+
+
+@verb(3, _path, calls_storage=True)
+def evict(world: World, arguments: Arguments) -> None:
+    """Drop local bytes, but none whose cold copy is suspect."""
+    needed = needed_beside_suspects(world)
+    world.store.evict(_there(world, arguments["path"]))
+    invariants.a_suspect_copy_takes_no_other(world, needed)
+
+
+@verb(2, _path, calls_storage=True)
+def consolidate(world: World, arguments: Arguments) -> None:
+    """Join and repack."""
+    world.store.consolidate(_there(world, arguments["path"]))
+
+
+@verb(1, lambda world, chance: {"grace_s": chance.choice([0, 3600])}, calls_storage=True)
+def collect(world: World, arguments: Arguments) -> None:
+    """Delete garbage and orphans."""
+    world.store.collect(grace_s=arguments["grace_s"])
+
+
+@verb(2, lambda world, chance: {}, calls_storage=True)
+def settle(world: World, arguments: Arguments) -> None:
+    """Publish what is queued and delete what is due."""
+    world.store.settle()
+
+
+@verb(1, lambda world, chance: {}, calls_storage=True)
+def checkpoint(world: World, arguments: Arguments) -> None:
+    """Write the whole state into the bucket."""
+    with world.store.holding() as work:
+        work.publish()
+        work.tools.checkpointer.checkpoint()
+
+
+@verb(1, lambda world, chance: {}, calls_storage=True, damages=True)
+def look_at_suspects(world: World, arguments: Arguments) -> None:
+    """Read suspect chunks again."""
+    with world.store.holding() as work:
+        work.suspects.look()
