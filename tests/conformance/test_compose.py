@@ -188,3 +188,16 @@ def test_a_source_replaced_while_its_bytes_are_copied(server: str, request: pyte
             storage.compose("made", pieces)
         assert names(storage, "made") == []
         assert_no_uploads(storage)
+
+
+def test_the_server_is_told_which_bytes_are_meant(moto_bucket: Bucket) -> None:
+    with closing(s3_storage(moto_bucket)) as storage:
+        pieces, _ = sources(storage, [5 * MIB, 6 * MIB])
+        asked: list[str] = []
+
+        def keep(params: dict[str, str], **_: object) -> None:
+            asked.append(params.get("CopySourceIfMatch", ""))
+
+        storage._client.meta.events.register("provide-client-params.s3.UploadPartCopy", keep)
+        storage.compose("made", pieces)
+        assert asked == [f'"{piece.etag}"' for piece in pieces]

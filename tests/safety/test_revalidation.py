@@ -10,10 +10,12 @@ import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.stores import LOCATION, TestStore, open_test_store
-from tierfs.errors import DataLoss
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.errors import DataLoss, WrongColdTier
 from tierfs.journal import replay
+from tierfs.journal.publish import Publisher
+from tierfs.metadata import chain_edits, tables
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata import tables
 from tierfs.metadata.records import RECORD_VERSION, GarbageRecord
 from tierfs.metadata.tables import CHUNKS, GARBAGE, LOCATIONS
 from tierfs.tiering import evict
@@ -95,3 +97,19 @@ def test_a_journal_that_lacks_a_change_is_refused(tmp_path: Path, gap: int) -> N
             return
         with pytest.raises(DataLoss, match="was the last"):
             replay.apply_entry(txn, entry)
+
+
+def test_a_chain_that_begins_before_its_segment_is_not_joined_to_another(store: TestStore) -> None:
+    store.append("t", b"ab")
+    source, target = store.segment("s"), store.segment("t")
+    with store.metadata.write() as txn, pytest.raises(DataLoss, match="a chunk before the start"):
+        chain_edits.append_chain(txn, target, replace(source, start_offset=1), Tier.LOCAL)
+
+
+def test_no_slot_is_made_in_a_place_that_does_not_show_ours(store: TestStore) -> None:
+    store.settle()
+    store.append("t", b"ab", seal=True)
+    empty = MemoryStorage()
+    with pytest.raises(WrongColdTier):
+        Publisher(store.metadata, empty).publish()
+    assert [stored.name for stored in empty.list("")] == []
