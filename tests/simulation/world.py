@@ -183,7 +183,11 @@ class World:
         if self.model is self._noted:
             return
         self._noted = self.model
-        for name, segment in listed(self.store.metadata).items():
+        segments = listed(self.store.metadata)
+        living = {segment.id for segment in segments.values()}
+        # What was removed is in the bucket's trash, where it stays until a restore is published.
+        self.promised = {segment_id: end for segment_id, end in self.promised.items() if segment_id in living}
+        for name, segment in segments.items():
             content = self.model.live.get(name)
             if content is not None:
                 self.ever[segment.id] = content.data

@@ -33,7 +33,7 @@ def _append(world: World, chance: random.Random) -> Arguments:
         limit = chance.choice([world.knobs.chunk_bytes, world.knobs.constants["CRC_BLOCK_BYTES"]])
         sizes[0] = max(0, limit - len(content.data) % limit + chance.choice([-1, 0, 1]))
     arguments = {"name": name, "sizes": sizes, "salt": chance.randrange(1 << 30), "close": chance.random() < 0.5}
-    return {**arguments, "room": chance.choice([-1, 0, 1])} if chance.random() < 0.06 else arguments
+    return {**arguments, "room": chance.choice([-1, -1, 0, 1])} if chance.random() < 0.15 else arguments
 
 
 @verb(8, _append)
