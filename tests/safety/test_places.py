@@ -23,7 +23,7 @@ from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.store import MetadataStore
 from tierfs.parallel import unseen
 from tierfs.setup import place
-from tierfs.setup.create import ColdChoice, init_store
+from tierfs.setup.create import ColdChoice, init_store, replace_settings
 from tierfs.store_paths import StorePaths
 from tierfs.system import mounts
 from tierfs.system.locks import LockFile
@@ -129,6 +129,18 @@ def test_an_empty_directory_does_not_become_the_cold_tier(made: app.Store, tmp_p
     with pytest.raises(WrongColdTier):
         place.change(made.metadata, StorePaths(made.path), Settings().cold, {"url": str(tmp_path / "empty")})
     assert place.of_store(made.metadata, "x").url == "file:cold"
+
+
+def test_settings_are_never_cut_in_place_though_an_init_was_killed(made: app.Store) -> None:
+    paths = StorePaths(made.path)
+    os.link(paths.settings, paths.new_settings)
+    with paths.settings.open() as before:
+        text = before.read()
+        replace_settings(paths, text + "# more\n")
+        before.seek(0)
+        assert before.read() == text
+    assert paths.settings.read_text() == text + "# more\n"
+    assert not paths.new_settings.exists()
 
 
 def test_no_store_is_made_inside_the_cold_tier_of_another(made: app.Store, tmp_path: Path) -> None:

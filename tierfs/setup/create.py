@@ -68,6 +68,8 @@ def replace_settings(paths: StorePaths, text: str) -> None:
     """Replace a store's settings by a text that was checked. Durable when it returns."""
     with map_os_errors(str(paths.settings)):
         before = paths.settings.stat()
+        # An init that was killed may have left it as a second name of the settings, which would be cut in place.
+        paths.new_settings.unlink(missing_ok=True)
         with osio.durable_file(paths.new_settings, os.O_TRUNC) as file:
             os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
             if os.geteuid() == 0:  # the store stays its owner's, whoever edits it
