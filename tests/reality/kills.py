@@ -35,7 +35,7 @@ class Step:
     """None: as before."""
     in_steps: bool = False
     """Whether it may do a part, which is durable."""
-    again: Callable[[Contents], Words] | None = None
+    again: Callable[..., Words] | None = None
     """How it is repeated, given what it did; as it was called unless it is said."""
     done: int = 0
     """The exit code of a repetition where nothing is left to do."""
@@ -187,9 +187,14 @@ def _move(life: Life) -> Step:
 
 
 def _init(life: Life) -> Step:
+    def words(seen: Contents | None = None) -> Words:
+        """A place that was marked stays marked, and another one is chosen then."""
+        if seen is None:
+            life.place = life.elsewhere()
+        return ("init", *life.place.options)
+
     life.drop()
-    life.place = life.elsewhere()
-    return Step(("init", *life.place.options), {}, removed=True, done=5, finish=life.prepare)
+    return Step(words(), {}, removed=True, done=5, again=words, finish=life.prepare)
 
 
 def _daemon(life: Life) -> Step:
@@ -281,7 +286,7 @@ def disturb(life: Life, command: str, run: Callable[[Step], Done], failed: int) 
     if done.code == failed:
         if seen is None and step.removed:
             shutil.rmtree(life.path, ignore_errors=True)
-        words = step.again(seen) if step.again and seen is not None else step.words
+        words = step.again(seen) if step.again else step.words
         again = replace(step, words=words).run(life)
         assert again.code == 0 or (seen == after and again.code == step.done), again
     assert life.contents() == after
