@@ -15,10 +15,10 @@ from pyspark.sql import SparkSession
 from tests.docs.blocks import ROOT, Reader
 from tests.docs.machine import Machine
 from tests.mount.conftest import append
-from tests.spark.conftest import kept_session, spark, store
+from tests.spark.conftest import spark, store
 from tierfs.app import store as app
 
-__all__ = ["kept_session", "spark", "store"]
+__all__ = ["spark", "store"]
 
 pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 

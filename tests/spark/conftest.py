@@ -1,7 +1,6 @@
-"""One Spark session in a process at a time, with its own JVM, on stores and mounts as in tests/mount.
+"""One Spark session for a module, with its own JVM, on stores and mounts as in tests/mount.
 
-A module uses `spark`, with two threads of its own, or `cluster_spark`, on two workers. The session is kept for the next
-module that wants its like: a JVM is warm after 10 s. A test that sets what a session keeps takes a `newSession`.
+One session at a time: a module uses `spark`, with two threads of its own, or `cluster_spark`, on two workers.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tests.mount.conftest import mount, store
 from tests.servers.process import ServerError
 from tests.servers.spark_cluster import ROOT, SparkCluster
 
-__all__ = ["cluster_spark", "kept_session", "mount", "spark", "spark_cluster", "store"]
+__all__ = ["cluster_spark", "mount", "spark", "spark_cluster", "store"]
 
 STOP_S = 90
 
@@ -49,41 +48,11 @@ ON_A_CLUSTER = {
 }
 
 
-class KeptSession:
-    """The session that is open in this process, if one is."""
-
-    def __init__(self) -> None:
-        self._master = ""
-        self._session: SparkSession | None = None
-
-    def on(self, master: str, work: Path, settings: Mapping[str, str]) -> SparkSession:
-        """Return the one on a master; another one ends."""
-        if self._session is None or self._master != master:
-            self.end()
-            self._master, self._session = master, start(master, work, settings)
-        return self._session
-
-    def end(self) -> None:
-        """End it; idempotent."""
-        if self._session is not None:
-            session, self._session = self._session, None
-            end(session)
-
-
-KEPT = KeptSession()
-
-
-@pytest.fixture(scope="session")
-def kept_session() -> Iterator[KeptSession]:
-    """It ends with the run."""
-    yield KEPT
-    KEPT.end()
-
-
 @pytest.fixture(scope="module")
-def spark(kept_session: KeptSession, tmp_path_factory: pytest.TempPathFactory) -> SparkSession:
-    """A session with two threads."""
-    return kept_session.on("local[2]", tmp_path_factory.mktemp("spark"), SETTINGS)
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """A session with two threads; its JVM ends with it."""
+    with open_session("local[2]", tmp_path_factory.mktemp("spark"), SETTINGS) as session:
+        yield session
 
 
 @pytest.fixture(scope="session")
@@ -96,16 +65,14 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
     except ServerError as exc:
         pytest.fail(str(exc), pytrace=False)
     yield server
-    KEPT.end()
     server.stop()
 
 
 @pytest.fixture(scope="module")
-def cluster_spark(
-    kept_session: KeptSession, spark_cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory
-) -> SparkSession:
+def cluster_spark(spark_cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """A session with an executor on each worker."""
-    return kept_session.on(spark_cluster.master, tmp_path_factory.mktemp("spark"), SETTINGS | ON_A_CLUSTER)
+    with open_session(spark_cluster.master, tmp_path_factory.mktemp("spark"), SETTINGS | ON_A_CLUSTER) as session:
+        yield session
 
 
 def require_java() -> None:
@@ -117,16 +84,6 @@ def require_java() -> None:
 @contextmanager
 def open_session(master: str, work: Path, settings: Mapping[str, str]) -> Iterator[SparkSession]:
     """A session with a JVM of its own that keeps its files in `work`; both end with the block."""
-    KEPT.end()
-    session = start(master, work, settings)
-    try:
-        yield session
-    finally:
-        end(session)
-
-
-def start(master: str, work: Path, settings: Mapping[str, str]) -> SparkSession:
-    """Start a session and a JVM, where none is."""
     require_java()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
@@ -139,7 +96,10 @@ def start(master: str, work: Path, settings: Mapping[str, str]) -> SparkSession:
             builder = builder.config(name, value)
         session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")  # a test that provokes an error sees it as an exception
-    return session
+    try:
+        yield session
+    finally:
+        end(session)
 
 
 def end(session: SparkSession) -> None:

@@ -76,7 +76,6 @@ def rows(table: DataFrame) -> list[tuple[object, ...]]:
 @pytest.mark.parametrize("table", VALUES)
 def test_values_have_the_types_of_the_path(table: str, places: tuple[app.Store, Path], spark: SparkSession) -> None:
     store, files = places
-    spark = spark.newSession()
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     by_name, by_path = frame(spark, store.path, table), spark.read.text(str(files / table))
     assert by_name.drop("segment", "offset").schema == by_path.schema
