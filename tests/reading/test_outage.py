@@ -104,7 +104,7 @@ async def test_a_segment_deleted_meanwhile_ends_the_read(store: TestStore, stora
     make_cold(store)
     storage.reads.clear()
     storage.fail("read", DOWN, on=ALWAYS)
-    async with reader_of(store) as reader, trio.open_nursery() as nursery:
+    async with reader_of(store, deadline_s=15) as reader, trio.open_nursery() as nursery:
         handle = reader.open(store.segment("s").id)
         nursery.start_soon(fails, handle.read(0, 1000), Fenced, "deleted")
         await reached(lambda: bool(storage.reads))
