@@ -97,20 +97,21 @@ demo-spark: spark-deps ## words counted by Spark over a mount and by Unix tools 
 	$(INSIDE) mount_helpers/demo-spark
 
 # Bytecode first: where Python may not write it, each of the commands that tests start would compile all modules again.
-test: test-deps ## every test, in under 10 minutes; starts a real S3 server (Ceph RGW)
+test: test-deps ## every behaviour; starts a real S3 server (Ceph RGW)
 	@$(PYTHON) -m compileall -q tierfs tests
 	$(INSIDE) $(PYTEST) $(IN_PARALLEL) -m "not whole" $(ARGS)
 
-test-quick: dev-deps ## the engine's own tests, formats and tables, in under 90 seconds
+test-quick: dev-deps ## the engine's own tests, formats and tables
 	@$(PYTHON) -m compileall -q tierfs tests
 	$(INSIDE) $(PYTEST) $(IN_PARALLEL) -m "not slow and not s3 and not spark and not whole" $(QUICK) $(ARGS)
 
 # Limits of time of single tests are for a run of minutes: here they have many times the inputs.
 MORE := TIERFS_TEST_MUTATIONS=$(or $(TIERFS_TEST_MUTATIONS),100) TIERFS_WRITE_KILLS=30
 
-test-all: test-deps ## for hours: every case on every server, 100 times the fuzzed inputs, more kills
+test-all: test-deps ## for hours: every case on every server, 100 times the fuzzed inputs, more kills, a million steps
 	@$(PYTHON) -m compileall -q tierfs tests
 	$(INSIDE) $(MORE) $(PYTEST) $(IN_PARALLEL) --timeout 7200 $(ARGS)
+	$(INSIDE) $(PYTHON) -m tests.simulation --steps 1000000
 
 lint: dev-deps ## ruff, mypy, the import contracts and the rules of the house that judge source text
 	$(INSIDE) ruff check .
