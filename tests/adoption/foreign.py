@@ -11,8 +11,6 @@ from typing import Any
 
 from tests.conftest import Bucket
 
-TAGS = [{"Key": "owner", "Value": "somebody else"}]
-
 Files = Mapping[str, bytes]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import CodeType, FunctionType
 
@@ -79,4 +79,3 @@ def _behaves(code: CodeType) -> tuple[object, ...]:
     return code.co_code, code.co_names, constants
 
 
-Hook = Callable[[int], None]

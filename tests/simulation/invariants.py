@@ -1,4 +1,4 @@
-"""The invariants of the contract, a check for each, in its words."""
+"""Checks of promises 8, 9, 11 and 16, in their words; endings.py and oracle.py have those of the others that are checked."""
 
 from __future__ import annotations
 
