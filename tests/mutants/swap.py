@@ -77,5 +77,3 @@ def _behaves(code: CodeType) -> tuple[object, ...]:
     """Return what distinguishes code but for the lines it stands in."""
     constants = tuple(_behaves(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts)
     return code.co_code, code.co_names, constants
-
-

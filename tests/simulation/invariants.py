@@ -1,4 +1,4 @@
-"""Checks of promises 8, 9, 11 and 16, in their words; endings.py and oracle.py have those of the others that are checked."""
+"""Checks of promises 8, 9, 11 and 16, in their words; endings.py and oracle.py have others."""
 
 from __future__ import annotations
 
