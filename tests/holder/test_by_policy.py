@@ -151,7 +151,7 @@ ROWS = {
     "what fails is listed, tried again and never dropped": (
         "slowly",
         """down; append s 4
-           +1h;   s 4 |; failing offload:s owner publish
+           +1h;   s 4 |; failing offload:s publish
            up
            +6m;  s 4 | 4; failing""",
     ),
@@ -174,7 +174,7 @@ ROWS = {
         "slowly",
         """policy chunk_bytes=4096 object_bytes=65536
            down; append s 100 sealed; append t 200 sealed; append u 0 sealed
-           +5m;   s 100 |; t 200 |; failing owner pack publish
+           +5m;   s 100 |; t 200 |; failing pack publish
            up
            +6m;   s 100 | 100; t 200 | 200; u |; failing""",
     ),

@@ -18,6 +18,7 @@ from typing import Any
 from tierfs.app import batch_write
 from tierfs.app import store as app
 from tierfs.chunkstore.protocol import BufferSource
+from tierfs.errors import TierfsError
 from tierfs.tiering import batch_job, batch_upload
 
 
@@ -72,4 +73,8 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except TierfsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
