@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import random
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -38,6 +39,8 @@ class SimDisk:
         """The inode behind each name, of each directory that was synced."""
         self._later: dict[int, list[bytes]] = {}
         """Commits of metadata that was opened without sync."""
+        self._current: set[int] = set()
+        """Metadata whose last commit was synced, of which no copy is kept: that would cost most of a commit."""
         self.losses = 0
 
     @contextmanager
@@ -70,15 +73,16 @@ class SimDisk:
 
     def _fsync(self, real: Callable[[int], None]) -> Callable[[int], None]:
         def fsync(fd: int) -> None:
-            path = Path(os.readlink(f"/proc/self/fd/{fd}"))
-            if not path.is_relative_to(self.root):
+            path, status = os.readlink(f"/proc/self/fd/{fd}"), os.fstat(fd)
+            if not f"{path}/".startswith(f"{self.root}/"):
                 real(fd)
                 return
             self._points.reach("sync")
-            if path.is_dir():
-                self.sync(path)
+            if stat.S_ISDIR(status.st_mode):
+                self._names[self._hold(path, status.st_ino)] = self._listed(path)
             else:
-                self._bytes[self._hold(f"/proc/self/fd/{fd}", follow=True)] = _read(fd)
+                inode = self._hold(f"/proc/self/fd/{fd}", status.st_ino, follow=True)
+                self._bytes[inode] = os.pread(fd, status.st_size, 0)
             self._points.reach("synced")
 
         return fsync
@@ -93,24 +97,29 @@ class SimDisk:
     def _commit(self, real: Callable[[Environment, Any], None]) -> Callable[[Environment, Any], None]:
         def commit(environment: Environment, txn: Any) -> None:
             self._points.reach("commit")
-            real(environment, txn)
-            if environment.path.is_relative_to(self.root):
-                self._committed(environment)
+            if not environment.path.is_relative_to(self.root):
+                real(environment, txn)
+            elif environment.lmdb.flags()["sync"] and environment.lmdb.flags()["metasync"]:
+                real(environment, txn)
+                self._current.add(self._hold(environment.path / _DATA))
+            else:
+                self._unsynced(environment.path / _DATA, lambda: real(environment, txn))
             self._points.reach("committed")
 
         return commit
 
-    def _committed(self, environment: Environment) -> None:
-        path = environment.path / _DATA
-        inode, data = self._hold(path), path.read_bytes()
-        flags = environment.lmdb.flags()
-        if flags["sync"] and flags["metasync"]:
-            self._bytes[inode] = data
-            self._later.pop(inode, None)
-        else:
-            self._later.setdefault(inode, []).append(data)
+    def _unsynced(self, path: Path, commit: Callable[[], None]) -> None:
+        inode = self._hold(path)
+        if inode in self._current:
+            self._current.discard(inode)
+            self._bytes[inode] = path.read_bytes()
+        commit()
+        self._later.setdefault(inode, []).append(path.read_bytes())
 
-    def _hold(self, path: str | Path, *, follow: bool = False) -> int:
+    def _hold(self, path: str | Path, known: int = 0, *, follow: bool = False) -> int:
+        """Keep what is at a path; return its inode, which a caller may know: most are held already."""
+        if known in self._held:
+            return known
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
         inode = os.fstat(fd).st_ino
         if inode in self._held:
@@ -119,8 +128,9 @@ class SimDisk:
             self._held[inode] = fd
         return inode
 
-    def _listed(self, directory: Path) -> dict[str, int]:
-        return {name: self._hold(directory / name) for name in os.listdir(directory)}
+    def _listed(self, directory: str | Path) -> dict[str, int]:
+        with os.scandir(directory) as entries:
+            return {entry.name: self._hold(entry.path, entry.inode()) for entry in entries}
 
     def _settle(self, directory: Path) -> None:
         """Take everything below a directory as synced."""
@@ -157,7 +167,7 @@ class SimDisk:
             data, mode = file.read(), os.fstat(file.fileno()).st_mode
         synced = self._bytes.get(inode, b"")
         if path.name == _DATA:
-            kept = chance.choice([synced, *self._later.get(inode, [])])
+            kept = data if inode in self._current else chance.choice([synced, *self._later.get(inode, [])])
         else:
             kept = synced if synced == data else _torn(synced, data, chance)
         if kept != data or not path.exists() or path.stat().st_ino != inode:
@@ -168,7 +178,7 @@ class SimDisk:
     def _forget(self) -> None:
         for fd in self._held.values():
             os.close(fd)
-        for kept in (self._held, self._bytes, self._names, self._later):
+        for kept in (self._held, self._bytes, self._names, self._later, self._current):
             kept.clear()
 
 
@@ -183,10 +193,6 @@ def _torn(synced: bytes, data: bytes, chance: random.Random) -> bytes:
     if synced[:common] == data[:common]:  # an append leaves the bytes before it alone
         out[:common] = synced[:common]
     return bytes(out)
-
-
-def _read(fd: int) -> bytes:
-    return os.pread(fd, os.fstat(fd).st_size, 0)
 
 
 def _remove(path: Path) -> None:

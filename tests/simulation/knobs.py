@@ -47,6 +47,8 @@ class Knobs:
     """Tries of a request; a repeated PUT is one that the server may see twice."""
     page_cache: bool = True
     """Whether the file system tells what is in the page cache: which of two paths local reads take."""
+    threads: bool = False
+    """Whether pools have threads, whose order no seed decides; otherwise they do their work at once."""
 
     @property
     def chunk_bytes(self) -> int:
@@ -83,6 +85,7 @@ def draw(chance: random.Random) -> Knobs:
         constants={name: chance.choice(values) for name, values in _PATCHED.items()},
         attempts=chance.choice([1, 3]),
         page_cache=chance.random() < 0.7,
+        threads=chance.random() < 0.1,
     )
 
 

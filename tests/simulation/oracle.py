@@ -11,7 +11,7 @@ import trio.testing
 
 from tests.journal.replaying import check_store
 from tests.simulation import invariants
-from tests.simulation.model import Content
+from tests.simulation.model import Content, Model
 from tests.simulation.steps import VERBS, Step
 from tests.simulation.world import World, Wrong, listed
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -28,6 +28,8 @@ from tierfs.types import MIB, ByteRange, LocationId, ReadPriority
 
 _SETTINGS = ReadSettings(budget_bytes=8 * MIB, streams=1, urgent_streams=1, local_threads=1, deadline_s=30.0)
 
+_PRIORITIES = tuple(ReadPriority)
+
 _BOTH = (ReadPriority.LOCAL_FIRST, ReadPriority.OFFLOADED_FIRST)
 
 _BESIDE = 0.15
@@ -39,6 +41,9 @@ _READS_OF_DAMAGE = 3
 _SCANNED = 0.2
 """Share of the looks in which a range is scanned too: each scan starts threads."""
 
+_RECORDS_CHECKED = 0.1
+"""Share of the looks at every record of the metadata, each of which is as long as a step."""
+
 _MOST_CHUNKS = 10
 """Of one read after a step; all are read after the life."""
 
@@ -46,7 +51,7 @@ _MOST_CHUNKS = 10
 def new_reader(world: World) -> Reader:
     """The product's reader of a process that has just begun."""
     store = world.store
-    return Reader(store.metadata, store.files, lambda _: world.storage, _SETTINGS, NullMetrics())
+    return Reader(store.metadata, store.files, lambda _: world.for_readers, _SETTINGS, NullMetrics())
 
 
 class Oracle:
@@ -55,6 +60,8 @@ class Oracle:
     def __init__(self, world: World, reader: Reader) -> None:
         self._world = world
         self._reader = reader
+        self._transaction_id = 0
+        self._model: Model | None = None
 
     async def watch(self, step: Step) -> int:
         """Do a step, perhaps beside a read that waits for the bucket, and look; return the points it passed."""
@@ -76,12 +83,12 @@ class Oracle:
         wanted = self._range(content, chance)
         handle = self._reader.open(segment_id, priority=chance.choice(_BOTH))
         async with trio.open_nursery() as nursery:
-            world.storage.gate = threading.Event()
+            gate = world.for_readers.gate = threading.Event()
             nursery.start_soon(self._read_beside, handle, name, content, wanted)
             await trio.testing.wait_all_tasks_blocked()
             passed = world.step(step)
-            world.storage.gate.set()
-            world.storage.gate = None
+            world.for_readers.gate = None
+            gate.set()
         after = {segment.id: content for content, segment in self._by_record()}.get(segment_id)
         if after is not None:
             await self._read_on(handle, name, after, ByteRange(after.start, min(len(after.data), after.start + 200)))
@@ -114,11 +121,11 @@ class Oracle:
         return [(content, segments[name]) for name, content in self._world.model.live.items() if name in segments]
 
     async def _look(self, chance: random.Random) -> None:
-        """Check what is cheap, and one range of one segment by every priority. Raises Wrong."""
+        """Check what is cheap, and one range of one segment by a drawn priority. Raises Wrong."""
         world = self._world
         self._names()
         invariants.nothing_failed_of_its_own(world)
-        if chance.random() < 0.2:
+        if chance.random() < _RECORDS_CHECKED:
             self._records()
         if world.model.live:
             recent = world.recent
@@ -126,8 +133,7 @@ class Oracle:
             content = world.model.live[name]
             for _ in range(_READS_OF_DAMAGE if world.damages else 1):
                 wanted = self._range(content, chance)
-                for priority in ReadPriority:
-                    await self.read(name, content, wanted, priority)
+                await self.read(name, content, wanted, chance.choice(_PRIORITIES))
             if chance.random() < _SCANNED:
                 self._scan(name, content, wanted)
         if world.damages:
@@ -194,6 +200,11 @@ class Oracle:
         return ByteRange(first, min(first + length, len(content.data)))
 
     def _names(self) -> None:
+        """Compare the names, unless neither the store nor the model has changed since the last time."""
+        transaction_id, model = self._world.store.metadata.last_transaction_id(), self._world.model
+        if transaction_id == self._transaction_id and model is self._model:
+            return
+        self._transaction_id, self._model = transaction_id, model
         shown, expected = self._world.shown(), self._world.model.shown
         if shown != expected:
             wrong = {name for name in shown.keys() | expected.keys() if shown.get(name) != expected.get(name)}
@@ -214,7 +225,7 @@ class WorldConnections(PlaceConnections):
 
     def storage(self, place: Place, location_id: LocationId) -> ChunkStorage:
         """Return the bucket."""
-        return self._world.storage
+        return self._world.for_readers
 
 
 def scanned(world: World, name: str, wanted: ByteRange) -> bytes:

@@ -70,8 +70,6 @@ class SimStorage(Wrapped):
         self._step = self._calls = 0
         self._back_step = 0
         self._late: list[_LatePut] = []
-        self.gate: threading.Event | None = None
-        """Reads of readers, which run beside the verb of a step, wait for it."""
         self.faults: dict[str, int] = {}
         """Faults that happened, by their toxic."""
 
@@ -120,8 +118,6 @@ class SimStorage(Wrapped):
         progress: OnReceived | None = None,
     ) -> None:
         def read() -> None:
-            if self.gate is not None and not self._points.armed:
-                assert self.gate.wait(_PATIENCE_S), "forgotten"
             self.inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
 
         def flipped() -> None:
@@ -195,6 +191,30 @@ class SimStorage(Wrapped):
     def _land(self, put: _LatePut) -> None:
         with suppress(AlreadyExists):  # the server tells nobody
             self.inner.put(put.name, BufferSource(put.data), metadata=put.metadata, create_only=put.create_only)
+
+
+class ReadersStorage(Wrapped):
+    """The bucket as the readers of a life see it: none of their calls, begun at any time, is a point of a verb's."""
+
+    def __init__(self, inner: MemoryStorage) -> None:
+        super().__init__(inner)
+        self._inner = inner
+        self.gate: threading.Event | None = None
+        """Reads wait for it."""
+
+    def read_into(
+        self,
+        name: str,
+        offset: int,
+        buffer: memoryview,
+        *,
+        if_match: str | None = None,
+        progress: OnReceived | None = None,
+    ) -> None:
+        gate = self.gate
+        if gate is not None:
+            assert gate.wait(_PATIENCE_S), "forgotten"
+        self._inner.read_into(name, offset, buffer, if_match=if_match, progress=progress)
 
 
 def _no_answer(verb: str, name: str) -> Unavailable:

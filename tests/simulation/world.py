@@ -8,24 +8,26 @@ import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from tests.doubles.at_once import AtOnce
 from tests.simulation.damages import Damages
 from tests.simulation.disk import SimDisk
 from tests.simulation.knobs import Knobs, turned
 from tests.simulation.model import Model, Shown
 from tests.simulation.points import Death, Points
 from tests.simulation.steps import VERBS, NothingToDo, Step
-from tests.simulation.storage import SimStorage
+from tests.simulation.storage import ReadersStorage, SimStorage
 from tests.stores import TestStore, open_test_store
-from tierfs import osio
+from tierfs import osio, parallel
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.clock import ManualClock
 from tierfs.errors import DataLoss, NotFound, Unavailable
-from tierfs.metadata import directories
+from tierfs.metadata import directories, tables
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -42,6 +44,9 @@ _BEGIN_MS = 2_500_000_000_000
 
 _RECENT = 0.4
 """Share of the draws of a segment that stay with the one before."""
+
+_RECORDS = 1024
+"""Remembered of each table."""
 
 _TICK_S = 0.001
 """Time that every step takes."""
@@ -82,6 +87,7 @@ class World:
     store: TestStore
     disk: SimDisk
     storage: SimStorage
+    for_readers: ReadersStorage
     clock: ManualClock
     points: Points
     errors: Errors
@@ -232,8 +238,12 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
         stack.enter_context(errors.kept())
         stack.enter_context(turned(knobs))
         stack.enter_context(_seeded(seed))
+        stack.enter_context(_decoded_once())
         stack.enter_context(patch.object(osio, "PageCache", _cache(tells=knobs.page_cache)))
-        storage = SimStorage(MemoryStorage(clock), points)
+        if not knobs.threads:
+            stack.enter_context(patch.object(parallel, "ThreadPoolExecutor", AtOnce))
+        bucket = MemoryStorage(clock)
+        storage = SimStorage(bucket, points)
         retried = RetryingStorage(storage, attempts=knobs.attempts, base_delay_s=0, max_delay_s=0, sleep=_at_once)
         disk = SimDisk(path, points)
         path.mkdir()
@@ -242,7 +252,7 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
             open_test_store(path, policy=knobs.policy, cold=retried, settings=knobs.settings, clock=clock)
         )
         disk.sync(path)  # as `init` does, behind everything it made
-        yield World(path, knobs, store, disk, storage, clock, points, errors)
+        yield World(path, knobs, store, disk, storage, ReadersStorage(bucket), clock, points, errors)
 
 
 def _at_once(_: float) -> None:
@@ -257,6 +267,16 @@ def _seeded(seed: int) -> Iterator[None]:
     with patch.object(os, "urandom", chance.randbytes), patch.object(random, "_urandom", chance.randbytes):
         yield  # `uuid` asks the one, `secrets` the other
     random.setstate(state)
+
+
+@contextmanager
+def _decoded_once() -> Iterator[None]:
+    """Decode equal bytes of metadata once: every step looks at most of the records, which never change."""
+    codecs = [table.codec for table in vars(tables).values() if isinstance(table, tables.Table)]
+    with ExitStack() as stack:
+        for codec in codecs:
+            stack.enter_context(patch.object(codec, "decode", lru_cache(_RECORDS)(codec.decode)))
+        yield
 
 
 def _cache(*, tells: bool) -> type[osio.PageCache]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
+from unittest.mock import patch
 
 import trio
+from trio._core import _run
 from trio.testing import MockClock
 
 from tests.holder.holding import working
@@ -16,10 +19,12 @@ from tierfs.config import BackgroundSettings
 from tierfs.errors import leaf
 
 
-@verb(3, lambda world, chance: {"seconds": chance.choice([2, 3, 12])}, calls_storage=True)
+@verb(2, lambda world, chance: {"seconds": chance.choice([2, 3, 7])}, calls_storage=True)
 def hold(world: World, arguments: Arguments) -> None:
     """Its periods are those of trio's clock, which jumps; its policies go by the world's, which is moved along."""
-    apart(partial(_hold, world, arguments["seconds"]))
+    in_order = patch.object(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)  # as for hypothesis
+    with in_order, patch.object(_run, "_r", random.Random(arguments["seconds"])):
+        apart(partial(_hold, world, arguments["seconds"]))
 
 
 async def _hold(world: World, seconds: int) -> None:

@@ -103,7 +103,8 @@ def restore(world: World, arguments: Arguments) -> None:
 
 
 def _policy(world: World, chance: random.Random) -> Arguments:
-    chunk_bytes = chance.choice([world.knobs.chunk_bytes, chance.randint(4, 200)])
+    before = world.knobs.chunk_bytes  # by which appends are as long as they are
+    chunk_bytes = chance.choice([before, chance.randint(max(4, before // 3), 200)])
     sizes = {"chunk_bytes": str(chunk_bytes), "object_bytes": str(chunk_bytes * chance.choice([1, 3, 16, 40]))}
     times = {"offload_after": chance.choice(["0", "30", "off"]), "deletion_lag": chance.choice(["0", "50", "off"])}
     return {"settings": {**sizes, **times, "chunk_age": chance.choice(["1", "600"])}}
