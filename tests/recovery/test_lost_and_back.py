@@ -218,7 +218,7 @@ def take(store: TestStore, readers: Readers, what: str, place: int) -> None:
         readers.start_from_checkpoint()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(STEPS, min_size=4, max_size=14))
 def test_every_reader_has_the_owners_chunks_and_references(steps: list[tuple[str, int]]) -> None:
     with TemporaryDirectory() as directory, cold_store(Path(directory) / "store") as store, ExitStack() as stack:
