@@ -12,9 +12,6 @@ from tests.commands import Done, tierfs
 from tests.conftest import Bucket
 from tierfs.metadata.tables import GARBAGE, LOCATIONS
 
-MANY = 1500
-"""More than one page of a listing."""
-
 KEYS = {
     "logs/web/a b+ü.log": bytes(range(256)) * 1200,
     "logs/web/#epoch?x=1&y": b"what a URL would take for something else",
@@ -72,15 +69,6 @@ def test_a_bucket_that_is_not_there(store: Path, theirs: ForeignBucket) -> None:
     assert (done.code in (2, 3, 4), "no-such-bucket" in done.err) == (True, True), done
     done = adopt(store, theirs, theirs.url("nothing/here"), check=False)
     assert (done.code, "holds nothing" in done.err) == (3, True)
-
-
-@pytest.mark.slow
-def test_more_than_a_page(store: Path, moto_bucket: Bucket) -> None:
-    theirs = ForeignBucket(moto_bucket)
-    theirs.put({f"many/{number:04d}": b"%d" % number for number in range(MANY)})
-    found = states(adopt(store, theirs, theirs.url("many")))
-    assert found == {f"in/{number:04d}": "adopted" for number in range(MANY)}
-    assert cat(store, f"in/{MANY - 1}") == b"%d" % (MANY - 1)
 
 
 def test_keys_that_no_segment_can_have_are_said_and_the_rest_is_adopted(store: Path, moto_bucket: Bucket) -> None:

@@ -9,11 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.adoption.foreign import ForeignBucket, directory_state, write_files
+from tests.adoption.foreign import directory_state, write_files
 from tests.adoption.planned import Picture, listed, picture, refused
 from tests.adoption.test_directory import cat, states
 from tests.commands import tierfs
-from tests.conftest import Bucket
 from tierfs.adoption.plan import AdoptionPlan
 from tierfs.adoption.rocketmq import Named, Queue, java_hash, md5_prefix, parse, plan_rocketmq
 
@@ -200,16 +199,3 @@ def test_a_posix_tree_reads_as_one_file(store: Path, tmp_path: Path) -> None:
     assert states(done) == {f"mq/{Q}/COMMIT_LOG": "adopted"}
     assert cat(store, f"mq/{Q}/COMMIT_LOG") == data
     assert directory_state(root) == before
-
-
-@pytest.mark.slow
-def test_more_chunks_than_a_page_of_a_listing(store: Path, moto_bucket: Bucket) -> None:
-    theirs, chunks = ForeignBucket(moto_bucket), [b"%d," % number for number in range(1500)]
-    offsets = [sum(map(len, chunks[:number])) for number in range(1500)]
-    theirs.put({f"{PLUGIN}/seg-0/chunk/chunk-{start}": chunk for start, chunk in zip(offsets, chunks, strict=True)})
-    words = ("adopt", "rocketmq", theirs.url(), "--into", "mq", *theirs.options)
-    assert states(tierfs("-q", *words, "--json", store=store)) == {f"mq/{Q}/COMMIT_LOG": "adopted"}
-    assert cat(store, f"mq/{Q}/COMMIT_LOG") == b"".join(chunks)
-    info = tierfs("info", f"mq/{Q}/COMMIT_LOG", "--json", store=store).json
-    assert info["tiers"]["cold"]["chunks"] == 1500
-    assert states(tierfs("-q", *words, "--json", store=store)) == {f"mq/{Q}/COMMIT_LOG": "already adopted"}

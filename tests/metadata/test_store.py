@@ -44,6 +44,10 @@ def test_a_block_that_raises_changes_nothing(store: MetadataStore) -> None:
         assert txn.store.next_id == 2
 
 
+def test_a_new_store_is_synced_once_for_all_its_databases_and_once_for_its_rows(store: MetadataStore) -> None:
+    assert store.last_transaction_id() == 2
+
+
 def test_ids_are_never_used_twice(store: MetadataStore) -> None:
     with store.write() as txn:
         first = [txn.allocate_id() for _ in range(5)]

@@ -181,10 +181,10 @@ COUNTS = [1, 20_000, 10_000, 3000, 100, 6000]
 
 
 def real_data(seed: int) -> dict[str, bytes]:
-    """The first set is ten thousand files of 20 to 100 bytes."""
+    """The first set is three thousand files of 20 to 100 bytes."""
     draw = random.Random(seed)
     if not seed:
-        return {f"d{number:05d}": content(draw, draw.randrange(20, 101)) for number in range(10_000)}
+        return {f"d{number:05d}": content(draw, draw.randrange(20, 101)) for number in range(3000)}
     sizes = REAL.sizes(draw, draw.choice(COUNTS), most_bytes=draw.choice([1, 8, 150]) * MIB)
     return {f"d{number:05d}": content(draw, size) for number, size in enumerate(sizes)}
 

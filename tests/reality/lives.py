@@ -22,11 +22,11 @@ from tierfs.app.verbs import accept_clock, empty_trash, garbage
 from tierfs.clock import ManualClock, SystemClock
 from tierfs.garbage.orphans import chunk_objects
 from tierfs.metadata import directories, policies
-from tierfs.metadata.tables import INTENTS, OBJECTS
+from tierfs.metadata.tables import OBJECTS
 from tierfs.parallel import unseen
 from tierfs.tiering.batch_job import is_about_job
 from tierfs.tiering.ledgers.copies import companions, ledger_objects
-from tierfs.tiering.objects import is_job
+from tierfs.tiering.objects import job_of, jobs
 from tierfs.types import MIB, ROOT_DIRECTORY, Tier
 
 Contents = dict[str, tuple[int, bytes]]
@@ -182,13 +182,13 @@ class Life:
             rows = [row for _, row in txn.scan(OBJECTS)]
             assert {row.tier for row in rows} <= {Tier.COLD}
             # The job of a driver that was killed may still be finished, for a day.
-            jobs = {row.name for _, row in txn.scan(INTENTS) if is_job(row)}
+            unfinished = jobs(txn)
             named = {row.name for row in rows} | companions(txn).keys()
         assert store.cold_location_id is not None
         storage = store.storage_of(store.cold_location_id)
         listed = (*chunk_objects(storage), *ledger_objects(storage), *storage.list("uploads/"))
-        names = {item.name for item in listed if not is_about_job(item.name)}
-        assert named <= names <= named | jobs, names ^ named
+        names = {item.name for item in listed if not is_about_job(item.name) and job_of(item.name) not in unfinished}
+        assert names == named, names ^ named
         assert list(storage.uploads("")) == []
         return names
 

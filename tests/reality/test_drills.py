@@ -20,7 +20,7 @@ SEED = os.environ.get("TIERFS_SEED", str(random.randrange(2**32)))
 pytestmark = pytest.mark.timeout(600)
 
 
-@pytest.mark.parametrize("tool", ["tar", "rclone"])
+@pytest.mark.parametrize("tool", ["tar", pytest.param("rclone", marks=pytest.mark.whole)])
 def test_a_directory(tool: str, tmp_path: Path) -> None:
     def copy(source: Place, target: Place) -> None:
         Path(target.url).rmdir()
@@ -29,7 +29,7 @@ def test_a_directory(tool: str, tmp_path: Path) -> None:
     drill(tmp_path, directories_in(tmp_path), copy, SEED, large=False)
 
 
-@pytest.mark.parametrize("tool", [copy_bucket, rclone_bucket])
+@pytest.mark.parametrize("tool", [copy_bucket, pytest.param(rclone_bucket, marks=pytest.mark.whole)])
 def test_a_bucket(tool: Callable[..., None], tmp_path: Path, rgw_bucket: Bucket) -> None:
     endpoint, _ = rgw_bucket
 

@@ -193,7 +193,7 @@ def test_a_mount_reads_a_restored_directory(origin: Origin, tmp_path: Path) -> N
         assert tierfs("fsck", store=store, check=False).code == 0
 
 
-@pytest.fixture(params=["moto_s3", "rgw"])
+@pytest.fixture(params=[pytest.param("moto_s3", marks=pytest.mark.whole), "rgw"])
 def server(request: pytest.FixtureRequest) -> S3Endpoint:
     found: S3Endpoint = request.getfixturevalue(request.param)
     return found

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import tierfs
 from tests.copied import copy_tier
 from tests.doubles.gathering import Gathering
 from tests.journal.replaying import check_store
@@ -23,10 +22,10 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.clock import ManualClock
 from tierfs.config import OffloadSettings, WriteSettings
-from tierfs.errors import DataLoss, NotFound, Unavailable, WrongColdTier
+from tierfs.errors import NotFound, WrongColdTier
 from tierfs.garbage.orphans import chunk_objects
 from tierfs.journal import reader
-from tierfs.journal.names import JOURNAL_PREFIX, checkpoint_name, slot_name
+from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import OBJECTS
@@ -35,7 +34,6 @@ from tierfs.recovery import from_objects, inventory, ledgers
 from tierfs.recovery.from_objects import Rebuilding, RebuiltStore
 from tierfs.segments import stat
 from tierfs.segments.engine import Engine
-from tierfs.setup.create import ColdChoice
 from tierfs.tiering import packs
 from tierfs.tiering.objects import object_name
 from tierfs.tiering.packs import PackEntry, PackIndex
@@ -430,50 +428,9 @@ def test_a_mark_of_which_there_is_no_object_stops_it_before_anything_is_written(
     assert list(cold.list(JOURNAL_PREFIX)) == []
 
 
-@pytest.mark.parametrize(
-    ("failure", "told"),
-    [(Unavailable("the server does not answer"), "does not answer"), (KeyboardInterrupt(), "interrupted")],
-)
-def test_a_listing_that_fails_at_the_end_keeps_the_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, told: str
-) -> None:
-    cold, lost, new = tmp_path / "cold", tmp_path / "lost", tmp_path / "new"
-    cold.mkdir()
-    tierfs("init", "--cold-dir", cold, store=lost, check=False)
-    tierfs("append", "s", "--seal", store=lost, stdin=b"abcd")
-    tierfs("offload", "", store=lost)
-
-    def fail(_: ChunkStorage) -> str:
-        raise failure
-
-    monkeypatch.setattr(inventory, "names_now", fail)
-    done = from_objects.recover_from_objects(new, ColdChoice(cold_dir=cold), quiet, lambda _: None)
-    assert [warning for warning in done.warnings if told in warning]
-    assert tierfs("cat", "s", store=new).out == "abcd"
-
-
 @pytest.mark.parametrize("recover", [rebuilt, recovered])
 def test_an_empty_bucket_is_nothing_to_recover(
     cold: MemoryStorage, tmp_path: Path, recover: Callable[[Path, ChunkStorage], AbstractContextManager[object]]
 ) -> None:
     with pytest.raises(NotFound), recover(tmp_path / "new", cold):
         pass
-
-
-def test_the_remains_of_a_journal_are_not_replayed(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "store") as store:
-        for name in ("s", "t", "u"):
-            store.append(name, b"abcdefgh", seal=True)
-            store.offload()
-        store.cold.delete(slot_name(2))
-        with rebuilt(tmp_path / "new", store.cold) as found:
-            assert set(found.rebuilt) == {"s", "t", "u"}
-        with recovered(tmp_path / "again", store.cold) as again:
-            assert again.warnings == ()
-            assert again.store.read("t") == b"abcdefgh"
-        # Killed before its checkpoint it would be half a journal, which must not be taken for a whole one.
-        for item in list(store.cold.list(checkpoint_name(0)[:-20])):
-            store.cold.delete(item.name)
-        with pytest.raises(DataLoss) as refused, recovered(tmp_path / "half", store.cold):
-            pass
-        assert "--from-objects" in (refused.value.remedy or "")

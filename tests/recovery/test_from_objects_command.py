@@ -5,7 +5,14 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import pytest
+
 from tests.commands import tierfs
+from tests.stores import quiet
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import Unavailable
+from tierfs.recovery import from_objects, inventory
+from tierfs.setup.create import ColdChoice
 
 
 def test_the_command(tmp_path: Path) -> None:
@@ -79,3 +86,25 @@ def test_the_command_brings_ledgers_back(tmp_path: Path) -> None:
     assert tierfs("ledger", "read", name, store=new).out.encode() == lines
     assert tierfs("gc", "--grace", "0s", store=new).code == 0
     tierfs("fsck", "--deep", store=new)
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [(Unavailable("the server does not answer"), "does not answer"), (KeyboardInterrupt(), "interrupted")],
+)
+def test_a_listing_that_fails_at_the_end_keeps_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, told: str
+) -> None:
+    cold, lost, new = tmp_path / "cold", tmp_path / "lost", tmp_path / "new"
+    cold.mkdir()
+    tierfs("init", "--cold-dir", cold, store=lost, check=False)
+    tierfs("append", "s", "--seal", store=lost, stdin=b"abcd")
+    tierfs("offload", "", store=lost)
+
+    def fail(_: ChunkStorage) -> str:
+        raise failure
+
+    monkeypatch.setattr(inventory, "names_now", fail)
+    done = from_objects.recover_from_objects(new, ColdChoice(cold_dir=cold), quiet, lambda _: None)
+    assert [warning for warning in done.warnings if told in warning]
+    assert tierfs("cat", "s", store=new).out == "abcd"

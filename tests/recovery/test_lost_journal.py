@@ -16,9 +16,9 @@ from tests.recovery.test_follow import cold_bytes, follower, following, shown
 from tests.recovery.test_from_objects import rebuilt
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.errors import Fenced, Unavailable
+from tierfs.errors import DataLoss, Fenced, Unavailable
 from tierfs.fsck.journal import JournalCheck
-from tierfs.journal.names import JOURNAL_PREFIX, checkpoint_slot, entry_slot
+from tierfs.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slot, entry_slot, slot_name
 from tierfs.metadata import journal_state, policies
 from tierfs.types import Tier
 
@@ -213,3 +213,22 @@ def test_a_recovery_does_not_repeat_an_epoch_that_its_journal_no_longer_names(
 def epoch_of(store: TestStore) -> int:
     with store.metadata.read() as txn:
         return txn.store.store_epoch
+
+
+def test_the_remains_of_a_journal_are_not_replayed(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "store") as store:
+        for name in ("s", "t", "u"):
+            store.append(name, b"abcdefgh", seal=True)
+            store.offload()
+        store.cold.delete(slot_name(2))
+        with rebuilt(tmp_path / "new", store.cold) as found:
+            assert set(found.rebuilt) == {"s", "t", "u"}
+        with recovered(tmp_path / "again", store.cold) as again:
+            assert again.warnings == ()
+            assert again.store.read("t") == b"abcdefgh"
+        # Killed before its checkpoint it would be half a journal, which must not be taken for a whole one.
+        for item in list(store.cold.list(checkpoint_name(0)[:-20])):
+            store.cold.delete(item.name)
+        with pytest.raises(DataLoss) as refused, recovered(tmp_path / "half", store.cold):
+            pass
+        assert "--from-objects" in (refused.value.remedy or "")

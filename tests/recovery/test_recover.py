@@ -246,20 +246,6 @@ def assert_readable(store: TestStore, name: str, content: Content) -> None:
     assert store.read(name)[segment.start_offset :] == expected[segment.start_offset :], name
 
 
-@pytest.mark.parametrize("seed", range(8))
-def test_random_verbs_come_back_as_far_as_they_were_cold(store: TestStore, tmp_path: Path, seed: int) -> None:
-    life = Life(store, random.Random(seed))
-    for number in range(3):
-        life.run(50, (*VERBS, "checkpoint"))
-        with recovered(tmp_path / f"new{number}", copy_of(store.cold)) as found:
-            assert names_of(found.store) == set(life.live)
-            for name, content in life.live.items():
-                segment = found.store.segment(name)
-                start, data = content.recovered
-                assert (segment.start_offset, found.store.read(name)[start:]) == (start, data), name
-            found.store.offload()
-
-
 class KeepingStorage(MemoryStorage):
     """Keeps the objects of segments, as they were when an earlier entry was the last."""
 

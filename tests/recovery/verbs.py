@@ -20,13 +20,7 @@ class Content:
 
     data: bytearray = field(default_factory=bytearray)
     start: int = 0
-    cold_end: int = 0
     sealed: bool = False
-
-    @property
-    def recovered(self) -> tuple[int, bytes]:
-        """Return its begin and its bytes after a loss."""
-        return self.start, bytes(self.data[self.start : max(self.start, self.cold_end)])
 
 
 @dataclass(slots=True)
@@ -48,7 +42,7 @@ class Life:
             verb = self.chosen.choice(verbs)
             if verb == "append":
                 self._append(name)
-            elif verb in ("offload", "evict", "crash", "checkpoint", "consolidate"):
+            elif verb in ("offload", "evict", "crash", "consolidate"):
                 self._on_all(verb)
             elif verb == "restore" and name in self.removed and name not in self.live:
                 trash.restore(self.store.metadata, name)
@@ -70,14 +64,10 @@ class Life:
     def _on_all(self, verb: str) -> None:
         if verb == "offload":
             self.store.offload()
-            for content in self.live.values():
-                content.cold_end = len(content.data)
         elif verb == "evict":
             self.store.evict()
         elif verb == "consolidate":
             self.store.consolidate()
-        elif verb == "checkpoint":
-            self.store.cold_work().tools.checkpointer.checkpoint()
         else:
             self.store.reopen()
 
@@ -107,5 +97,4 @@ class Life:
         self._on_all("offload")  # else there is a gap in the cold chain, which is another test
         self.store.engine.concat(name, "d0/s0")
         content.data += source.data[source.start :]
-        content.cold_end = len(content.data)
         del self.live["d0/s0"]

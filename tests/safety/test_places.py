@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.stores import TestStore, open_test_store
 from tierfs import app
 from tierfs.app.move import move
-from tierfs.chunkstore.protocol import ChunkStorage, OnReceived
-from tierfs.chunkstore.wrappers import Wrapped
+from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import ManualClock
 from tierfs.config import Settings
 from tierfs.errors import Conflict, DataLoss, PermissionDenied, TierfsError, WrongColdTier
@@ -151,24 +151,6 @@ def test_no_store_is_made_inside_the_cold_tier_of_another(made: app.Store, tmp_p
     assert not list(below.iterdir())
 
 
-class Flipping(Wrapped):
-    """A storage that gives every object with another last byte."""
-
-    def read_into(
-        self,
-        name: str,
-        offset: int,
-        buffer: memoryview,
-        *,
-        if_match: str | None = None,
-        progress: OnReceived | None = None,
-    ) -> None:
-        """Flip a bit of what was read."""
-        super().read_into(name, offset, buffer, if_match=if_match, progress=progress)
-        if name.startswith(("segments/", "packs/")):
-            buffer[-1] ^= 1
-
-
 @pytest.mark.parametrize("flips", [False, True])
 def test_a_place_that_gives_other_bytes_does_not_become_the_cold_tier(
     made: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flips: bool
@@ -182,7 +164,9 @@ def test_a_place_that_gives_other_bytes_does_not_become_the_cold_tier(
     connect_to = app.Store.connect_to
 
     def connect(opened: app.Store, location: object) -> ChunkStorage:
-        return Flipping(connect_to(opened, location))  # type: ignore[arg-type]
+        storage = ScriptedStorage(connect_to(opened, location))  # type: ignore[arg-type]
+        storage.damage(-1, on=ALWAYS, of="segments/")
+        return storage
 
     if not flips:
         move(made, {"url": str(tmp_path / "nas")}, unseen)

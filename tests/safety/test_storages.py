@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.doubles.scripted_storage import ScriptedStorage, When
 from tierfs import osio
 from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.directory.tree import RootDirectory
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, EtagDiffers, OnReceived, PendingUpload
+from tierfs.chunkstore.protocol import BufferSource, EtagDiffers, PendingUpload
 from tierfs.chunkstore.read_only import ReadOnlyStorage
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.chunkstore.validate import MARK_NAME
@@ -25,7 +26,7 @@ from tierfs.errors import DataLoss, NotFound, PermissionDenied, Unavailable
 from tierfs.metadata.records import LocationRecord
 from tierfs.metrics import NullMetrics
 from tierfs.setup.connect import wrapped
-from tierfs.types import LocationId
+from tierfs.types import MIB, LocationId
 
 FILE = f"00/1-0-{1:016x}"
 
@@ -42,59 +43,28 @@ def write(files: ChunkFiles, data: bytes) -> None:
     os.close(fd)
 
 
-class Replaced(MemoryStorage):
-    """A storage whose object is replaced in the middle of the first read, which then fails."""
-
-    def read_into(
-        self,
-        name: str,
-        offset: int,
-        buffer: memoryview,
-        *,
-        if_match: str | None = None,
-        progress: OnReceived | None = None,
-    ) -> None:
-        """Read, the first time a half."""
-        if self.stat(name).length_bytes == 4:
-            super().read_into(name, offset, buffer[:2], progress=progress)
-            self.put(name, BufferSource(b"22222"), create_only=False)
-            raise Unavailable("broken")
-        super().read_into(name, offset, buffer, progress=progress)
-
-
 def test_a_repeated_read_without_a_version_is_of_one_version() -> None:
-    inner = Replaced()
-    inner.put("o", BufferSource(b"1111"))
+    inner = ScriptedStorage()
+    inner.put("o", BufferSource(b"1" * (2 * MIB)))
+
+    def replace() -> None:
+        inner.put("o", BufferSource(b"2" * (2 * MIB + 1)), create_only=False)
+        raise Unavailable("broken")
+
+    inner.do("read", replace, when=When.HALFWAY)
     storage = RetryingStorage(inner, attempts=2, base_delay_s=0, max_delay_s=0, sleep=lambda _: None)
-    buffer = bytearray(4)
+    buffer = bytearray(2 * MIB)
     storage.read_into("o", 0, memoryview(buffer))
-    assert buffer == b"2222"
-
-
-class Full(MemoryStorage):
-    """A storage that notes whether one more call could begin during a read."""
-
-    limited: LimitedStorage
-    could_begin = True
-
-    def read_into(
-        self,
-        name: str,
-        offset: int,
-        buffer: memoryview,
-        *,
-        if_match: str | None = None,
-        progress: OnReceived | None = None,
-    ) -> None:
-        """Look at the slots."""
-        self.could_begin = self.limited._slots.acquire(blocking=False)
+    assert buffer == b"2" * (2 * MIB)
 
 
 def test_a_read_counts_against_the_limit() -> None:
-    inner = Full()
-    inner.limited = LimitedStorage(inner, max_in_flight=1)
-    inner.limited.read_into("o", 0, memoryview(bytearray(1)))
-    assert not inner.could_begin
+    inner = ScriptedStorage()
+    inner.put("o", BufferSource(b"1"))
+    limited, could_begin = LimitedStorage(inner, max_in_flight=1), list[bool]()
+    inner.do("read", lambda: could_begin.append(limited._slots.acquire(blocking=False)))
+    limited.read_into("o", 0, memoryview(bytearray(1)))
+    assert could_begin == [False]
 
 
 class Uploading(MemoryStorage):

@@ -173,6 +173,7 @@ REFUSALS: list[tuple[str, tuple[str | int, ...], type[TierfsError], str]] = [
     ("concat", ("ledger", "sealed"), InvalidRequest, "ledger"),
     ("concat", ("sealed", "d/s"), Sealed, "it is sealed"),
     ("concat", ("t", "open"), Conflict, "not sealed"),
+    ("seal", ("missing",), NotFound, "missing"),
     ("unseal", ("missing",), NotFound, "missing"),
     ("unseal", ("d",), IsDirectory, "d"),
     ("unseal", ("ledger",), InvalidRequest, "ledger"),

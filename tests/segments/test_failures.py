@@ -6,15 +6,21 @@ import errno
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
 
+from tests.fsck.looking import findings
+from tests.journal.replaying import check_store
+from tests.segments.test_trash import DAY_S, in_trash, listed, remove, restore
 from tests.stores import TestStore
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import DataLoss, StorageFull, TierfsError
 from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, SEGMENTS
+from tierfs.segments import delete
 from tierfs.segments.group_commit import AppendCall, GroupCommit
 from tierfs.segments.ownership import WriterLocks
 from tierfs.types import ByteRange
@@ -196,3 +202,57 @@ def appended_while_the_leader_is_interrupted(
         for thread in threads:
             thread.join(60)
     return results
+
+
+class Killed(Exception):
+    """The process ends before a commit."""
+
+
+@contextmanager
+def killed_at(store: TestStore, monkeypatch: pytest.MonkeyPatch, commit: int) -> Iterator[list[int]]:
+    """End the process as its commit of this number is to begin."""
+    count, write = [0], MetadataStore.write
+
+    @contextmanager
+    def counted(self):
+        count[0] += 1
+        if count[0] == commit:
+            raise Killed
+        with write(self) as txn:
+            yield txn
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetadataStore, "write", counted)
+        with suppress(Killed):
+            yield count
+    store.reopen()
+
+
+@pytest.mark.parametrize("commit", range(1, 12))
+def test_a_crash_at_any_commit_leaves_a_removal_whole(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, commit: int
+) -> None:
+    monkeypatch.setattr(delete, "BATCH_RECORDS", 3)
+    for number in range(6):
+        store.append(f"d/{number}", b"xy")
+    store.offload("d/0")
+    with killed_at(store, monkeypatch, commit):
+        remove(store, "d", recursive=True)
+        restore(store, "d")
+        remove(store, "d", recursive=True)
+        store.clock.advance(DAY_S)
+        with store.holding() as work:
+            work.collect()
+    with store.metadata.read() as txn:
+        check_store(txn)
+    assert findings(store) == []
+    assert len(listed(store)) in (0, 6)
+    if in_trash(store):
+        restore(store, "d")
+        assert [store.read(f"d/{number}") for number in range(6)] == [b"xy"] * 6
+    if listed(store):
+        remove(store, "d", recursive=True)
+    store.clock.advance(DAY_S)
+    store.settle()
+    with store.metadata.read() as txn:
+        assert [txn.count(table.name) for table in (SEGMENTS, DIRECTORIES, DIRENTS, CHUNKS)] == [0, 1, 0, 0]

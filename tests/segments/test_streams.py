@@ -9,6 +9,8 @@ import threading
 
 import pytest
 
+from tests.fsck.looking import findings
+from tests.segments.test_trash import listed, remove, restore
 from tests.stores import TestStore, assert_layout
 from tierfs.clock import ManualClock
 from tierfs.errors import Conflict, Fenced, NotFound, OffsetMismatch, Sealed
@@ -340,3 +342,42 @@ def test_a_fenced_writer_does_not_follow(store: TestStore) -> None:
     with pytest.raises(Fenced):
         old.append(b"x")
     assert (old.segment_id, old.epoch) == (old_id, old_epoch)
+
+
+@pytest.mark.parametrize("order", [(0,), (1,), (2,), (0, 1), (1, 0), (1, 2), (2, 1), (0, 1, 2), (2, 0, 1), (1, 2, 0)])
+def test_a_member_of_a_stream_comes_back_into_its_place(store: TestStore, order: tuple[int, ...]) -> None:
+    store.append("s", b"")
+    set_policy(store, seal_bytes="2")
+    for number in range(4):
+        store.append("s", f"{number}{number}".encode())
+    names = sorted(listed(store), key=lambda name: store.segment(name).first_offset)
+    assert len(names) >= 4
+    for member in order:
+        remove(store, names[member])
+    for member in order:
+        restore(store, names[member])
+    assert stream(store, names[0]) == names
+    assert findings(store) == []
+
+
+def stream(store: TestStore, name: str) -> list[str]:
+    members = [store.segment(name)]
+    with store.metadata.read() as txn:
+        while members[-1].successor_id:
+            following = directories.segment(txn, members[-1].successor_id)
+            assert following is not None
+            assert following.predecessor_id == members[-1].id
+            members.append(following)
+    return [member.name for member in members]
+
+
+def test_a_member_whose_place_was_taken_stands_alone(store: TestStore) -> None:
+    set_policy(store, seal_bytes="2")
+    for data in (b"00", b"1"):
+        store.append("s", data)
+    remove(store, "s.2")
+    store.append("s", b"9")
+    assert restore(store, "s.2", to="back") == "back"
+    assert store.segment("back").predecessor_id == 0
+    assert store.read("back")[2:] == b"1"
+    assert stream(store, "s") == ["s", "s.2"]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.fsck.looking import findings
-from tests.journal.replaying import check_every_step, check_store
+from tests.journal.replaying import check_every_step
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore
 from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotDirectory, NotFound, TierfsError
@@ -18,10 +17,9 @@ from tierfs.fsck.findings import Kind, Severity
 from tierfs.holder.status import StoreStatus, local_only, store_status
 from tierfs.metadata import directories, policies, untrusted
 from tierfs.metadata.journal_state import NOT_REMOVED
-from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, SEGMENTS
 from tierfs.retention import clocks
-from tierfs.segments import delete, managed_ledger, stat, trash
+from tierfs.segments import managed_ledger, stat, trash
 from tierfs.segments.delete import Deletion
 from tierfs.segments.ownership import WriterLocks
 from tierfs.segments.positions import Position
@@ -360,98 +358,6 @@ def test_a_trimmed_ledger_comes_back_with_its_entries(store: TestStore) -> None:
         restore(store, name)
     assert listed(store) == names
     assert store.read(names[0]) == b"abb"
-
-
-@pytest.mark.parametrize("order", [(0,), (1,), (2,), (0, 1), (1, 0), (1, 2), (2, 1), (0, 1, 2), (2, 0, 1), (1, 2, 0)])
-def test_a_member_of_a_stream_comes_back_into_its_place(store: TestStore, order: tuple[int, ...]) -> None:
-    store.append("s", b"")
-    set_policy(store, "", seal_bytes="2")
-    for number in range(4):
-        store.append("s", f"{number}{number}".encode())
-    names = sorted(listed(store), key=lambda name: store.segment(name).first_offset)
-    assert len(names) >= 4
-    for member in order:
-        remove(store, names[member])
-    for member in order:
-        restore(store, names[member])
-    assert stream(store, names[0]) == names
-
-
-def stream(store: TestStore, name: str) -> list[str]:
-    members = [store.segment(name)]
-    with store.metadata.read() as txn:
-        while members[-1].successor_id:
-            following = directories.segment(txn, members[-1].successor_id)
-            assert following is not None
-            assert following.predecessor_id == members[-1].id
-            members.append(following)
-    return [member.name for member in members]
-
-
-def test_a_member_whose_place_was_taken_stands_alone(store: TestStore) -> None:
-    set_policy(store, "", seal_bytes="2")
-    for data in (b"00", b"1"):
-        store.append("s", data)
-    remove(store, "s.2")
-    store.append("s", b"9")
-    assert restore(store, "s.2", to="back") == "back"
-    assert store.segment("back").predecessor_id == 0
-    assert store.read("back")[2:] == b"1"
-    assert stream(store, "s") == ["s", "s.2"]
-
-
-class Killed(Exception):
-    """The process ends before a commit."""
-
-
-@contextmanager
-def killed_at(store: TestStore, monkeypatch: pytest.MonkeyPatch, commit: int) -> Iterator[list[int]]:
-    """End the process as its commit of this number is to begin."""
-    count, write = [0], MetadataStore.write
-
-    @contextmanager
-    def counted(self):
-        count[0] += 1
-        if count[0] == commit:
-            raise Killed
-        with write(self) as txn:
-            yield txn
-
-    with monkeypatch.context() as patch:
-        patch.setattr(MetadataStore, "write", counted)
-        with suppress(Killed):
-            yield count
-    store.reopen()
-
-
-@pytest.mark.parametrize("commit", range(1, 12))
-def test_a_crash_at_any_commit_leaves_a_removal_whole(
-    store: TestStore, monkeypatch: pytest.MonkeyPatch, commit: int
-) -> None:
-    monkeypatch.setattr(delete, "BATCH_RECORDS", 3)
-    for number in range(6):
-        store.append(f"d/{number}", b"xy")
-    store.offload("d/0")
-    with killed_at(store, monkeypatch, commit):
-        remove(store, "d", recursive=True)
-        restore(store, "d")
-        remove(store, "d", recursive=True)
-        store.clock.advance(DAY_S)
-        with store.holding() as work:
-            work.collect()
-    with store.metadata.read() as txn:
-        check_store(txn)
-    assert findings(store) == []
-    assert len(listed(store)) in (0, 6)
-    if in_trash(store):
-        restore(store, "d")
-        assert [store.read(f"d/{number}") for number in range(6)] == [b"xy"] * 6
-    if listed(store):
-        remove(store, "d", recursive=True)
-    store.clock.advance(DAY_S)
-    store.settle()
-    with store.metadata.read() as txn:
-        assert [txn.count(table.name) for table in (SEGMENTS, DIRECTORIES, DIRENTS, CHUNKS)] == [0, 1, 0, 0]
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])

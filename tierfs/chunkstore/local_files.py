@@ -98,7 +98,7 @@ class ChunkFiles:
             shutil.rmtree(new, ignore_errors=True)  # of one that was killed
             new.mkdir(mode=osio.OWNER_DIRECTORY)
             for number in range(_FAN_OUT):
-                (new / f"{number:02x}").mkdir(mode=osio.OWNER_DIRECTORY)
+                os.mkdir(f"{new}/{number:02x}", osio.OWNER_DIRECTORY)
             osio.sync_directory(new)
             os.rename(new, root)
             osio.sync_directory(root.parent)

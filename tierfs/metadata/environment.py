@@ -16,7 +16,7 @@ import gc
 import logging
 import os
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from weakref import WeakSet
@@ -100,7 +100,8 @@ class Environment:
             self.watch = opened.enter_context(closing(_write_watch(shared, path)))
             _allocate_lock_file(path)
             self.lmdb = opened.enter_context(closing(_open_lmdb(path)))
-            self.databases = {name: self.lmdb.open_db(name, create=create) for name in ALL_NAMES}
+            self.databases: dict[bytes, lmdb._Database] = {}
+            self._open_databases(ALL_NAMES, create=create)
             self._open_others()
             self.clear_dead_readers()
             self._opened = opened.pop_all()
@@ -112,9 +113,7 @@ class Environment:
     def add_databases(self, names: Iterable[bytes]) -> None:
         """Make missing databases, such as those of a newer version whose dump is loaded."""
         with map_lmdb_errors(self.path):
-            for name in names:
-                if name not in self.databases:
-                    self.databases[name] = self.lmdb.open_db(name)
+            self._open_databases([name for name in names if name not in self.databases], create=True)
 
     def last_transaction_id(self) -> int:
         """Return the number of the newest committed transaction of any process, or less; a new reader sees that far.
@@ -135,8 +134,14 @@ class Environment:
         """Open databases of a newer version, so that a dump includes them."""
         with self.lmdb.begin() as txn, txn.cursor() as cursor:
             others = [bytes(name) for name in cursor.iternext(values=False) if name not in self.databases]
-        for name in others:
-            self.databases[name] = self.lmdb.open_db(name, create=False)
+        self._open_databases(others, create=False)
+
+    def _open_databases(self, names: Sequence[bytes], *, create: bool) -> None:
+        """Open all of them in one transaction, which LMDB syncs once: else each opens one of its own."""
+        if names:
+            with self.lmdb.begin(write=True) as txn:  # py-lmdb wants a write transaction, to open them too
+                opened = {name: self.lmdb.open_db(name, txn=txn, create=create) for name in names}
+            self.databases |= opened
 
     def close(self) -> None:
         """Release everything; idempotent. The owner makes sure that no transaction is open."""

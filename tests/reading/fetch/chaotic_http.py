@@ -69,8 +69,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.server.storage.read_into(held.name, start, memoryview(body))
         except TierfsError:
             how = "missing"
-        if how == "silent":
+        if how in ("silent", "garbage"):
             self.close_connection = True
+            self.wfile.write(b"garbage\r\n\r\n" if how == "garbage" else b"")
             return
         if how in ("failing", "missing"):
             self.send_response(503 if how == "failing" else 404)
@@ -94,7 +95,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Nobody reads it."""
 
 
-_BAD = ("silent", "failing", "damaged", "another version", "last", "short", "rests no longer")
+_BAD = ("silent", "garbage", "failing", "damaged", "another version", "last", "short", "rests no longer")
 
 
 @contextmanager
