@@ -14,6 +14,7 @@ import importlib
 import json
 import os
 import runpy
+import shlex
 import signal
 import socket
 import subprocess
@@ -45,6 +46,9 @@ IMPORTED = (
     "tierfs.app.verbs",
     "tierfs.reading.stream",
 )
+IN_SHELL = f'tierfs() {{ {shlex.join([sys.executable, "-ISE", fork_request.__file__])} "$@"; }}\n'
+"""Makes `tierfs` a function of bash; the shell inherits the descriptor that SERVER_FD names."""
+
 _REQUEST_BYTES = 1 << 20
 _STREAMS = 3
 _END_S = 30.0

@@ -1,4 +1,7 @@
-"""One shell in which a reader types commands: variables and the directory of a command are there for the next."""
+"""One shell in which a reader types commands: variables and the directory of a command are there for the next.
+
+Its `tierfs` is a function that forks a process which has imported all; Ctrl-C reaches the real command.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,17 @@ from select import select
 from tempfile import TemporaryDirectory
 from types import TracebackType
 
+from tests import forked
+from tests.servers.fork_request import SERVER_FD
+
 COMMAND_S = 100
 INTERRUPTED = "until Ctrl-C"
 """What a command that would not end has in its comment."""
 
 _SILENT_S = 30
 """A command that neither prints anything nor waits is interrupted then."""
-_IDLE_S = 2
-"""Processes that slept as long, and used no time of a processor, wait for more input."""
+_IDLE_S = 1
+"""Processes that slept as long, used no time of a processor, and do not wait for a thread of theirs, wait for input."""
 _POLL_S = 0.05
 _BY_INTERRUPT = 130
 _GROUP, _TIMES = 2, slice(11, 13)
@@ -52,19 +58,21 @@ class Shell:
     def __enter__(self) -> Shell:
         self._files = TemporaryDirectory()
         self._answers, theirs = os.pipe()
+        server = forked.server().fileno()
         self._process = subprocess.Popen(
             ["bash", "--noprofile", "--norc", "-eEuo", "pipefail", "-s"],
             cwd=self._directory,
-            env=self._env,
+            env=self._env | {SERVER_FD: str(server)},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            pass_fds=[theirs],
+            pass_fds=[theirs, server],
             start_new_session=True,
             text=True,
         )
         os.close(theirs)
         self._fd = theirs
+        self._send(forked.IN_SHELL)
         return self
 
     def __exit__(
@@ -82,20 +90,21 @@ class Shell:
         source.write_text(command)
         streams = f"</dev/null >{out} 2>{error} {self._fd}>&-"
         if INTERRUPTED in command:
-            code = self._interrupted(f"{{ . {source}; }} {streams}", out)
+            code = self._interrupted(f"{{ unset -f tierfs; . {source}; }} {streams}", out)
         else:
             self._send(f". {source} {streams}; echo $? >&{self._fd}")
             code = self._answered(COMMAND_S, command)
         return Ended(code, *(file.read_text(errors="replace") for file in (out, error)))
 
     def _interrupted(self, command: str, out: Path) -> int:
+        out.unlink(missing_ok=True)  # what the command before printed
         self._send(f"set -m; {command} & set +m; echo $! >&{self._fd}")  # a job of its own, as in a terminal
         job = self._answered(COMMAND_S, command)
         end_s = time.monotonic() + _SILENT_S
         before, since_s = _state(job), time.monotonic()
         while (now_s := time.monotonic()) < end_s and not (out.exists() and out.stat().st_size):
             state = _state(job)
-            if state != before or any(kind != "S" for kind, _ in state):
+            if state != before or any(not at_rest for at_rest, _ in state):
                 before, since_s = state, now_s
             elif now_s - since_s > _IDLE_S:
                 break
@@ -120,12 +129,16 @@ class Shell:
         return int(answer) if answer else self._process.wait(COMMAND_S)
 
 
-def _state(job: int) -> list[tuple[str, int]]:
-    """The state of each process of a job and the processor's time it used, from proc_pid_stat(5)."""
+def _state(job: int) -> list[tuple[bool, int]]:
+    """Whether each process of a job is at rest and the processor's time it used, from proc_pid_stat(5).
+
+    The first append of a store sleeps in a futex for up to 5 s, until a thread knows who owns the bucket.
+    """
     states = []
     for file in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):  # it ended meanwhile
             fields = file.read_text(errors="replace").rpartition(")")[2].split()
             if int(fields[_GROUP]) == job:
-                states.append((fields[0], sum(map(int, fields[_TIMES]))))
+                at_rest = fields[0] == "S" and "futex" not in file.with_name("wchan").read_text()
+                states.append((at_rest, sum(map(int, fields[_TIMES]))))
     return states

@@ -21,7 +21,6 @@ import re
 import shlex
 import socket
 import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -34,7 +33,6 @@ from tierfs import __version__
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.stem for path in FOLDER.glob("*.txt"))
 
-_STUB = shlex.join([sys.executable, "-ISE", fork_request.__file__])
 _PLAIN = re.compile(r"tierfs [\w ./:=,@%+-]+\n")
 """A command that needs no shell."""
 
@@ -84,9 +82,8 @@ def _run(command: str, directory: Path, env: Mapping[str, str]) -> str:
             done = forked.run("tierfs", shlex.split(command)[1:], env, b"", TIMEOUT_S)
     else:
         fd = forked.server().fileno()
-        script = f'tierfs() {{ {_STUB} "$@"; }}\n{command}'
         done = subprocess.run(
-            ["bash", "-uc", script],
+            ["bash", "-uc", forked.IN_SHELL + command],
             cwd=directory,
             env={**env, fork_request.SERVER_FD: str(fd)},
             stdin=subprocess.DEVNULL,
