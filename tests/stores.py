@@ -64,6 +64,8 @@ class TestStore:
     """Time of a cold tier with a clock."""
     elsewhere: ChunkStorage = field(default_factory=MemoryStorage)
     """Any other place for the cold tier."""
+    alive: bool = True
+    """False between the death of its process and the next one's start."""
     paths: StorePaths = field(init=False)
 
     def __post_init__(self) -> None:
@@ -185,18 +187,21 @@ class TestStore:
         self.engine._locks.close()
         self.files.close()
         self.metadata.close()
+        self.alive = False
 
     def start(self) -> None:
         """Open what was closed or killed, as the next process does."""
         self.metadata = MetadataStore(self.path / "metadata", self.clock)
         self.files = ChunkFiles(self.path / "chunks")
         self.engine = Engine(self.metadata, self.files, self.path / "writers", self.clock, WriteSettings())
+        self.alive = True
 
     def close(self) -> None:
-        """Release everything."""
-        self.engine.close()
-        self.files.close()
-        self.metadata.close()
+        """Release everything; a killed process has nothing left, and its descriptors' numbers are those of others."""
+        if self.alive:
+            self.engine.close()
+            self.files.close()
+            self.metadata.close()
 
 
 def quiet(_: Progress) -> None:

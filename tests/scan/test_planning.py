@@ -15,6 +15,7 @@ from tests.scan.scanning import rows_of as lines
 from tierfs import names
 from tierfs.app import store as app
 from tierfs.errors import InvalidRequest, Unavailable
+from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES
 from tierfs.scan.batches import EntryBatch, read_entries
 from tierfs.scan.extents import PlaceConnections
 from tierfs.scan.fetching import ScanFetcher
@@ -22,7 +23,7 @@ from tierfs.scan.planning import Partition, Reach, Sizes
 from tierfs.scan.selection import Selection, Tail
 from tierfs.spark.options import ReadOptions
 from tierfs.spark.planning import plan_read
-from tierfs.types import ByteRange, Tier
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, Tier
 
 WHOLE = Reach()
 
@@ -137,6 +138,17 @@ def test_ledgers_are_cut_between_entries(store: app.Store) -> None:
     partitions = [[entry_id for _, entry_id, _, _ in rows] for rows in entries_of(store, 25)]
     assert len(partitions) == 4
     assert sorted(entry_id for ids in partitions for entry_id in ids) == list(range(20))
+
+
+def test_parts_know_the_entries_of_the_whole_blocks_they_read(tmp_path: Path) -> None:
+    payloads = [b"%020d" % n for n in range(4 * MAX_RUN_ENTRIES)]  # a row of them is shorter than a block
+    with store_of(tmp_path / "store", chunk_bytes=1 << 20, object_bytes=1 << 20) as store:
+        new_ledger(store, payloads, "ml")
+        verbs.offload(store, "ml")
+        verbs.evict(store, "ml", force=True)
+        found = entries_of(store, CRC_BLOCK_BYTES // 2)
+    assert len(found) > 4
+    assert sorted(payload for rows in found for *_, payload in rows) == payloads
 
 
 def test_what_is_no_ledger_has_no_entries(store: app.Store) -> None:

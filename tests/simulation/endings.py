@@ -39,6 +39,9 @@ from tierfs.types import ByteRange, PayloadEncoding, Tier
 _LATER_S = 25 * 3600.0
 """When all garbage is due: after any grace, the second deletion of an intent's object, and a job's day."""
 
+_BEFORE_GC = 0.2
+"""Share of the lives whose bucket is recovered from objects with its garbage and with jobs that did not commit."""
+
 Ending = Callable[[World, Path], None]
 
 
@@ -49,6 +52,9 @@ def check(world: World, path: Path, chance: random.Random) -> None:
         damaged(world)
         return
     lost_disk(world, path)
+    if chance.random() < _BEFORE_GC:
+        (path / "early").mkdir()
+        from_objects(world, path / "early")
     for name in list(world.writers):
         world.without_writer(name)
     for name in open_ledgers(world):
@@ -175,6 +181,29 @@ def from_objects(world: World, path: Path) -> None:
 
 def from_a_dump(world: World, path: Path) -> None:
     """The metadata come back from a dump, beside the chunk files."""
+    with _dumped(world, path) as store:
+        _shows_all(world, store)
+
+
+def by_a_wrong_count(world: World, path: Path) -> None:
+    """Invariant 13: a chunk that goes takes no object along of which others may need bytes, whatever its count says."""
+    with _dumped(world, path) as store:
+        with store.metadata.write() as txn:
+            shared = [(key, held) for key, held in txn.scan(OBJECTS) if held.tier is Tier.COLD and held.references > 1]
+            if not shared:
+                return
+            key, held = shared[-1]
+            txn.put(OBJECTS, key, replace(held, references=0))
+        for name, content in world.model.live.items():
+            if any(placed.object.id == held.id for placed in store.layout(name).cold):
+                with suppress(DataLoss):
+                    store.engine.truncate(name, len(content.data), cold_due_ms=world.clock.now_ms())
+        with store.metadata.read() as txn:
+            _require(txn.get(OBJECTS, key) is not None, f"{held.name} was given up by a count that is too small")
+
+
+@contextmanager
+def _dumped(world: World, path: Path) -> Iterator[TestStore]:
     place = path / "dumped"
     place.mkdir()
     with (path / "dump").open("w+b") as file:
@@ -186,7 +215,7 @@ def from_a_dump(world: World, path: Path) -> None:
         dump.load(place / "metadata", world.clock, (part for part, _ in dump.read(file, "dump")), summary.rows)
     shutil.copytree(world.store.path / "chunks", place / "chunks", copy_function=shutil.copy)
     with _opened(world, place) as store:
-        _shows_all(world, store)
+        yield store
 
 
 def by_a_replica(world: World, path: Path) -> None:
@@ -224,6 +253,7 @@ DEAR: tuple[Ending, ...] = (
     from_a_copy,
     from_objects,
     from_a_dump,
+    by_a_wrong_count,
     by_a_replica,
     on_another_host,
 )

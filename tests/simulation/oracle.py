@@ -35,6 +35,11 @@ _BOTH = (ReadPriority.LOCAL_FIRST, ReadPriority.OFFLOADED_FIRST)
 _BESIDE = 0.15
 """Share of the steps that happen while a read waits for the bucket."""
 
+_MOVES = ("truncate", "evict", "consolidate", "concat", "remove")
+
+_BESIDE_MOVES = 0.5
+"""The same, of those that take away what a read has looked up."""
+
 _READS_OF_DAMAGE = 3
 """After each step, where files rot: what is checked must not count for what is not."""
 
@@ -67,7 +72,8 @@ class Oracle:
         """Do a step, perhaps beside a read that waits for the bucket, and look; return the points it passed."""
         world, chance = self._world, random.Random(step.look)
         rots = bool(world.damages) or VERBS[step.verb].damages
-        beside = chance.random() < _BESIDE and step.end is None and not rots
+        often = _BESIDE_MOVES if step.verb in _MOVES else _BESIDE
+        beside = chance.random() < often and step.end is None and not rots
         passed = await self._beside_a_read(step, chance) if beside else world.step(step)
         if not world.new_process:
             await self._look(chance)
@@ -78,9 +84,13 @@ class Oracle:
         world = self._world
         if not world.model.live:
             return world.step(step)
-        name = chance.choice(sorted(world.model.live))
+        name = step.arguments.get("name")
+        if name not in world.model.live or chance.random() < 0.3:
+            name = chance.choice(sorted(world.model.live))
         content, segment_id = world.model.live[name], world.store.segment(name).id
         wanted = self._range(content, chance)
+        if chance.random() < 0.5:  # from the begin on, and over several chunks: it is cut off between two of them
+            wanted = ByteRange(content.start, max(wanted.end, min(content.start + 200, len(content.data))))
         handle = self._reader.open(segment_id, priority=chance.choice(_BOTH))
         async with trio.open_nursery() as nursery:
             gate = world.for_readers.gate = threading.Event()

@@ -69,6 +69,14 @@ class Extent:
         """Whether only the store's own directory has them."""
         return all(copy.object.tier is Tier.LOCAL for copy in self.copies)
 
+    @property
+    def blocks(self) -> ByteRange:
+        """The segment's bytes that proving any copy reads: whole blocks, some of them before and after the range."""
+        shifted = [(self.range.start - copy.range.start, copy.grid.range) for copy in self.copies]
+        starts = [blocks.start + shift for shift, blocks in shifted]
+        ends = [blocks.end + shift for shift, blocks in shifted]
+        return ByteRange(min([self.range.start, *starts]), max([self.range.end, *ends]))
+
     def clipped(self, wanted: ByteRange) -> Extent:
         """Return the part inside `wanted`, which it intersects, with the checksums of no other blocks."""
         if wanted.start <= self.range.start and self.range.end <= wanted.end:
@@ -81,6 +89,13 @@ class Extent:
     def flat(self) -> Flat:
         """Return the argument of `from_flat`."""
         return self.range.start, self.range.end, tuple(_flat(copy) for copy in self.copies)
+
+
+def with_blocks(span: ByteRange, extents: Sequence[Extent]) -> ByteRange:
+    """Return a range of a segment and the bytes around it that its extents, which are in order, are proved with."""
+    if not extents:
+        return span
+    return ByteRange(min(span.start, extents[0].blocks.start), max(span.end, extents[-1].blocks.end))
 
 
 def from_flat(flat: Flat) -> Extent:

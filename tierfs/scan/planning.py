@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from tierfs.scan.extents import Extent, Flat, clip, from_flat
+from tierfs.scan.extents import Extent, Flat, clip, from_flat, with_blocks
 from tierfs.scan.fetching import ScannedLedger, ScanSource
 from tierfs.scan.selection import PinnedSegment
 from tierfs.types import MIB, ByteRange, ReadPriority
@@ -122,9 +122,10 @@ def _parts(pinned: PinnedSegment, split_bytes: int, reach: Reach) -> Iterator[Pa
     for end in [*cuts, mine.end]:
         owned = ByteRange(start, end)
         needed = ByteRange(max(whole.start, start - reach.before_bytes), min(whole.end, end + reach.behind_bytes))
-        ledger = None if pinned.ledger is None else _clipped(pinned.ledger, needed)
+        extents = _touching(pinned.extents, starts, needed)
+        ledger = None if pinned.ledger is None else _clipped(pinned.ledger, with_blocks(needed, extents))
         source = ScanSource(pinned.segment.id, pinned.path, pinned.priority.value, ledger, pinned.facts)
-        yield Part(source, owned, whole, _touching(pinned.extents, starts, needed))
+        yield Part(source, owned, whole, extents)
         start = end
 
 

@@ -10,7 +10,7 @@ Bytes appended later are not read, however often the scan runs; so retries and l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -26,7 +26,7 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.precedence import Effective
 from tierfs.scan import globs
-from tierfs.scan.extents import Extent, Place, extents_of
+from tierfs.scan.extents import Extent, Place, extents_of, with_blocks
 from tierfs.scan.fetching import ScannedLedger
 from tierfs.scan.partition_directories import (
     PartitionCondition,
@@ -288,7 +288,7 @@ class Pinner:
         priority = self._policies.of(self._txn, segment).read_priority(self._call)
         span = self._cut(path, segment, segment.range if wanted is None else segment.range.intersect(wanted))
         extents = tuple(extents_of(self._txn, segment, span, priority.value))
-        ledger = self._ledger(segment, span)
+        ledger = self._ledger(segment, span, extents)
         if ledger is not None:
             ledger = replace(ledger, start_entry_id=start_entry_id, end_entry_id=end_entry_id)
         return PinnedSegment(segment, path, span, extents, priority, ledger)
@@ -308,10 +308,10 @@ class Pinner:
             )
         return ByteRange(span.start, max(span.start, cold_end))
 
-    def _ledger(self, segment: SegmentRecord, span: ByteRange) -> ScannedLedger | None:
+    def _ledger(self, segment: SegmentRecord, span: ByteRange, extents: Sequence[Extent]) -> ScannedLedger | None:
         if segment.kind is not SegmentKind.LEDGER:
             return None
-        return ScannedLedger(segment.id, tuple(_runs(self._txn, segment, span)))
+        return ScannedLedger(segment.id, tuple(_runs(self._txn, segment, with_blocks(span, extents))))
 
 
 def place_of(txn: ReadTransaction, path: str, settings: ColdSettings) -> Place:

@@ -38,8 +38,23 @@ def truncate(world: World, arguments: Arguments) -> None:
 
 
 def _concat(world: World, chance: random.Random) -> Arguments:
+    if chance.random() < 0.5 and (pairs := _of_one_object(world)):
+        name, source = chance.choice(pairs)
+        return {"name": name, "source": source}
     source = world.any_name(chance)
     return {"name": pick(chance, [name for name in world.model.of_bytes if name != source]), "source": source}
+
+
+def _of_one_object(world: World) -> list[tuple[str, str]]:
+    """Return pairs of which the first ends in the object in which the second begins, as two files of a pack do."""
+    cold = {name: world.store.layout(name).cold for name in world.model.of_bytes}
+    return [
+        (name, source)
+        for name in cold
+        for source in cold
+        if name != source and cold[name] and cold[source] and not world.model.live[name].sealed
+        if cold[name][-1].object.id == cold[source][0].object.id
+    ]
 
 
 @verb(3, _concat)
