@@ -28,15 +28,18 @@ STORAGES = [
     "directory",
     "directory-sidecars",
     "wrapped",
-    "moto",
+    pytest.param("moto", marks=pytest.mark.whole),
     pytest.param("rgw", marks=pytest.mark.s3),
 ]
-"""One of each: a way of reading or writing of S3 is in READING or WRITING, for the calls that it changes."""
+"""One of each, and beside the real S3 its double in `make test-all`.
+
+A way of reading or writing of S3 is in READING or WRITING, for the calls that it changes.
+"""
 
 _WHOLE_ON_CEPH = [pytest.mark.s3, pytest.mark.whole]
 READING = [*STORAGES, "moto-get_object", pytest.param("rgw-get_object", marks=_WHOLE_ON_CEPH)]
 WRITING = [*STORAGES, "moto-crc32c", pytest.param("rgw-crc32c", marks=_WHOLE_ON_CEPH)]
-PAGES = ["memory", "moto", pytest.param("rgw", marks=pytest.mark.s3)]
+PAGES = ["memory", pytest.param("moto", marks=pytest.mark.whole), pytest.param("rgw", marks=pytest.mark.s3)]
 """Those that list by pages, and one that has none."""
 
 REFUSING = ["memory", "directory", "moto"]

@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -202,13 +203,20 @@ def test_large_metadata(storage: ChunkStorage) -> None:
 
 
 @refuses
-@pytest.mark.parametrize(
-    "metadata",
-    [{"Upper": "x"}, {"": "x"}, {"a b": "x"}, {"a_b": "x"}, {"a": "ü"}, {"a": " x"}, {"a": "x\n"}, {"a": "x" * 2049}],
-)
-def test_metadata_that_not_every_provider_returns_is_refused(storage: ChunkStorage, metadata: dict[str, str]) -> None:
-    with pytest.raises(InvalidRequest):
-        put(storage, "object", b"bytes", **metadata)
+def test_metadata_that_not_every_provider_returns_is_refused(storage: ChunkStorage) -> None:
+    long = {"a": "x" * 2049}
+    for metadata in (
+        {"Upper": "x"},
+        {"": "x"},
+        {"a b": "x"},
+        {"a_b": "x"},
+        {"a": "ü"},
+        {"a": " x"},
+        {"a": "x\n"},
+        long,
+    ):
+        with pytest.raises(InvalidRequest):
+            put(storage, "object", b"bytes", **metadata)
     assert names(storage) == []
 
 
@@ -305,16 +313,16 @@ def test_long_names(storage: ChunkStorage) -> None:
 
 
 @refuses
-@pytest.mark.parametrize("name", ["", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "a\0b", "x" * 1025, "\udc80"])
-def test_invalid_names(storage: ChunkStorage, name: str) -> None:
-    with pytest.raises(InvalidRequest):
-        put(storage, name)
-    with pytest.raises(InvalidRequest):
-        storage.stat(name)
-    with pytest.raises(InvalidRequest):
-        read(storage, name, 0, 1)
-    with pytest.raises(InvalidRequest):
-        storage.delete(name)
+def test_invalid_names(storage: ChunkStorage) -> None:
+    for name in ("", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "a\0b", "x" * 1025, "\udc80"):
+        for call in (
+            partial(put, storage),
+            storage.stat,
+            partial(read, storage, offset=0, length_bytes=1),
+            storage.delete,
+        ):
+            with pytest.raises(InvalidRequest):
+                call(name)
     assert names(storage) == []
 
 

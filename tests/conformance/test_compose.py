@@ -21,6 +21,11 @@ from tierfs.types import MIB
 CONTENT = random.Random(21).randbytes(20 * MIB)
 
 
+s3_servers = pytest.mark.parametrize(
+    "server", [pytest.param("moto", marks=pytest.mark.whole), pytest.param("rgw", marks=pytest.mark.s3)]
+)
+
+
 @pytest.fixture(params=STORAGES)
 def storage(request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
     with opened(request.param, request) as storage:
@@ -132,7 +137,7 @@ def test_closed(storage: ChunkStorage) -> None:
         storage.compose("made", [whole(stored)])
 
 
-@pytest.mark.parametrize("server", ["moto", pytest.param("rgw", marks=pytest.mark.s3)])
+@s3_servers
 @pytest.mark.parametrize(
     ("sizes", "uploaded"),
     [
@@ -170,7 +175,7 @@ class SentBytes:
         self.total += len(params["Body"])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("server", ["moto", pytest.param("rgw", marks=pytest.mark.s3)])
+@s3_servers
 def test_a_source_replaced_while_its_bytes_are_copied(server: str, request: pytest.FixtureRequest) -> None:
     """Also where the server ignores the condition on a copy's source."""
     bucket: Bucket = request.getfixturevalue(f"{server}_bucket")

@@ -142,10 +142,10 @@ async def test_streams_are_sealed_offloaded_and_forgotten_by_themselves(
         assert "s" in names
         assert 6 <= len(names) <= 9
         assert store.segment("s").range.length_bytes == 0
-        await trio.sleep(24 * HOUR_S)
+        await trio.sleep(10 * HOUR_S)
         assert writer.append(b"x").start == 96  # an idle writer finds its way
         store.engine.close_writer(writer)
-        await trio.sleep(24 * HOUR_S)
+        await trio.sleep(10 * HOUR_S)
         assert nothing_left(store)
         assert list(store.cold.list("segments/")) == []
 

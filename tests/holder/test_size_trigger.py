@@ -13,7 +13,7 @@ from tierfs.types import ROOT_DIRECTORY, ObjectId, SegmentId
 ROOMY = DiskView(0, 0, high_used_bytes=1 << 50, high_local_bytes=1 << 50, high_unoffloaded_bytes=1 << 50)
 
 
-async def test_ten_thousand_segments_are_counted_one_by_one_at_the_cost_of_the_changed_one() -> None:
+async def test_thousands_of_segments_are_counted_one_by_one_at_the_cost_of_the_changed_one() -> None:
     planner, policy = Planner(), Policy(offload_after_s=None, offload_above_bytes=3)
 
     def put(number: int, stream: str, size: int = 4) -> int:
@@ -32,11 +32,11 @@ async def test_ten_thousand_segments_are_counted_one_by_one_at_the_cost_of_the_c
         return set(taken)
 
     few = [put(number, f"stream {number}", 3) for number in range(1, 101)][-1]
-    many = [put(number, f"stream {number}", 3) for number in range(101, 10_001)][-1]
+    many = [put(number, f"stream {number}", 3) for number in range(101, 2001)][-1]
     assert many <= 2 * few
     assert due() == set()
     put(7, "stream 7")
     assert due() == {7}
-    one = [put(number, "one stream") for number in range(20_001, 30_001)]
+    one = [put(number, "one stream") for number in range(20_001, 22_001)]
     assert max(one[-100:]) <= 2 * max(one[100:200]), "64 are due at the same time, however many there are"
     assert due() == set(range(20_001, 20_065))

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.faults.test_accusations import states
 from tests.fsck.looking import flip_cold, flip_local
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.clock import ManualClock
 from tierfs.errors import Unavailable
 from tierfs.metadata import chain_edits
@@ -21,19 +21,6 @@ from tierfs.types import ChunkState, Tier
 
 GOOD, SUSPECT = ChunkState.GOOD, ChunkState.SUSPECT
 DAY_S = 24 * 3600
-
-
-class Counting(Wrapped):
-    """Counts reads; answers none while it is away."""
-
-    reads = 0
-    away = False
-
-    def read_into(self, *some: Any, **more: Any) -> None:
-        self.reads += 1
-        if self.away:
-            raise Unavailable("the server does not answer")
-        super().read_into(*some, **more)
 
 
 @pytest.fixture
@@ -64,7 +51,7 @@ def test_what_proves_right_is_cleared_by_the_next_look(store: TestStore, tier: T
 
 @pytest.mark.parametrize("tier", list(Tier))
 def test_what_is_damaged_stays_suspect_and_is_read_less_and_less(store: TestStore, tier: Tier) -> None:
-    clock, cold = store.clock, Counting(store.cold)
+    clock, cold = store.clock, ScriptedStorage(store.cold)
     assert isinstance(clock, ManualClock)
     (flip_local if tier is Tier.LOCAL else flip_cold)(store, "s", 1)
     accuse(store, "s", tier, 0, 1)
@@ -73,13 +60,13 @@ def test_what_is_damaged_stays_suspect_and_is_read_less_and_less(store: TestStor
         looking.look()
         clock.advance(10)
     assert states(store, "s", tier)[:2] == [SUSPECT, GOOD]
-    assert cold.reads <= (0 if tier is Tier.LOCAL else 2 + 12)
+    assert len(cold.reads) <= (0 if tier is Tier.LOCAL else 2 + 12)
 
 
 def test_a_place_that_is_away_keeps_no_other_chunk_from_being_cleared(store: TestStore) -> None:
-    clock, cold = store.clock, Counting(store.cold)
+    clock, cold = store.clock, ScriptedStorage(store.cold)
     assert isinstance(clock, ManualClock)
-    cold.away = True
+    cold.fail("read", Unavailable("the server does not answer"), on=ALWAYS)
     accuse(store, "s", Tier.COLD, 0)
     accuse(store, "s", Tier.LOCAL, 2)
     looking = suspects(store, cold)
@@ -87,7 +74,7 @@ def test_a_place_that_is_away_keeps_no_other_chunk_from_being_cleared(store: Tes
         looking.look()
     assert states(store, "s", Tier.LOCAL) == [GOOD, GOOD, GOOD]
     assert states(store, "s", Tier.COLD) == [SUSPECT, GOOD]
-    cold.away = False
+    cold.behave()
     assert looking.look() == 0, "it rests"
     clock.advance(61)
     assert looking.look() == 1

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.costs import calls
+from tests.recovery.verbs import VERBS, Life
 from tests.stores import TestStore, open_test_store
 from tierfs.backup import store as dump
 from tierfs.fsck.findings import Kind
@@ -19,7 +20,7 @@ from tierfs.fsck.objects import ObjectTable
 from tierfs.holder.status import StoreStatus, store_status
 from tierfs.metadata import chain_edits, chains, directories, tables
 from tierfs.metadata.environment import open_environment
-from tierfs.metadata.records import GarbageRecord, SegmentRecord
+from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.sums import SUMS_KEY, Sums, recount
 from tierfs.metadata.tables import CHUNKS, GARBAGE, SEGMENTS, STORE, TOUCHES
@@ -55,35 +56,10 @@ def write_as_older_tierfs(store: TestStore, *, forget: bool = False) -> None:
             txn.delete(SUMS_KEY, db=environment.databases[STORE.name])
 
 
-def random_verb(store: TestStore, chosen: random.Random) -> None:
-    name = chosen.choice("abcd")
-    verb = chosen.randrange(8)
-    segment = find(store, name)
-    if verb < 3 and (segment is None or not segment.sealed):
-        store.append(name, bytes(chosen.randrange(1, 11)))
-    elif segment is None:
-        return
-    elif verb == 3:
-        store.offload(name)
-    elif verb == 4:
-        store.evict(name)
-    elif verb == 5:
-        store.engine.truncate(name, chosen.randrange(segment.length + 1), cold_due_ms=store.clock.now_ms())
-    elif verb == 6:
-        store.engine.roll(segment.id)
-    else:
-        store.consolidate(name)
-
-
-def find(store: TestStore, name: str) -> SegmentRecord | None:
-    with store.metadata.read() as txn:
-        return None if directories.find(txn, name) is None else directories.segment_by_name(txn, name)
-
-
 def test_sums_are_those_of_the_rows_whatever_is_done(store: TestStore) -> None:
-    chosen = random.Random(5)
+    life = Life(store, random.Random(5))
     for _ in range(120):
-        random_verb(store, chosen)
+        life.run(1, VERBS)
         assert kept(store) == counted(store.metadata)
 
 
@@ -112,16 +88,16 @@ def test_a_store_of_an_older_tierfs_is_counted_while_it_is_written(
     store: TestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tierfs.metadata.transaction._COUNTED_PER_COMMIT", 2)
-    chosen = random.Random(6)
-    for _ in range(40):
-        random_verb(store, chosen)
+    life = Life(store, random.Random(6))
+    life.run(40, VERBS)
     write_as_older_tierfs(store, forget=True)
     assert kept(store) is None
     before = status(store)
-    assert (before.bytes, before.local.bytes) == (counted(store.metadata).bytes, counted(store.metadata).local_bytes)
+    rows = counted(store.metadata)
+    assert (before.bytes + before.trash.bytes, before.local.bytes) == (rows.bytes, rows.local_bytes)
     commits = 0
     while kept(store) is None:
-        random_verb(store, chosen)
+        life.run(1, VERBS)
         commits += 1
     assert commits > 1
     assert kept(store) == counted(store.metadata)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 import trio
 
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.fsck.looking import flip_cold, holder_at
 from tests.reading.readers import reader_of, states
 from tests.stores import TestStore, open_test_store
@@ -51,23 +51,6 @@ async def test_a_missing_object_is_marked_once(store: TestStore) -> None:
             handle.close()
         assert states(store, Tier.COLD) == [GOOD, SUSPECT, GOOD]
         assert (store.metadata.last_transaction_id() != before) is commits, "it is suspect already"
-
-
-class Counting:
-    """Counts reads of a store's cold tier, and answers none while it is silent."""
-
-    def __init__(self, store: TestStore) -> None:
-        self._store = store
-        self.reads = 0
-        self.silent = False
-        self.asked, self.may_answer = threading.Event(), threading.Event()
-
-    def read_into(self, *some: Any, **more: Any) -> None:
-        self.reads += 1
-        self.asked.set()
-        if self.silent:
-            assert self.may_answer.wait(LATE_S)
-        self._store.cold.read_into(*some, **more)
 
 
 def lost(store: TestStore, offset: int) -> tuple[SegmentId, PlacedChunk]:
@@ -134,7 +117,7 @@ async def test_a_copy_that_was_cleared_becomes_suspect_again(store: TestStore) -
 
 
 async def test_a_lost_chunk_that_does_not_prove_right_is_read_whole_once(store: TestStore) -> None:
-    storage = Counting(store)
+    storage = ScriptedStorage(store.cold)
     flip_cold(store, "s", 5)
     marks = marks_of(store, storage)
     segment_id, placed = lost(store, 0)
@@ -142,16 +125,16 @@ async def test_a_lost_chunk_that_does_not_prove_right_is_read_whole_once(store: 
         marks.served(segment_id, placed)
         await marks.settle()
     assert states(store, Tier.COLD) == [ChunkState.LOST, GOOD, GOOD]
-    assert storage.reads == 1
+    assert len(storage.reads) == 1
 
 
 async def test_the_end_of_a_reader_proves_what_failed_and_nothing_else(store: TestStore) -> None:
-    storage = Counting(store)
+    storage = ScriptedStorage(store.cold)
     marks = marks_of(store, storage)
     marks.served(*lost(store, 0))
     marks.failed(*failing(store, MIB), DataLoss("differs"))
     marks.finish()
-    assert storage.reads == 1
+    assert len(storage.reads) == 1
     assert states(store, Tier.COLD) == [ChunkState.LOST, SUSPECT, GOOD]
 
 
@@ -167,14 +150,13 @@ async def test_a_copy_that_failed_once_and_proves_right_is_not_suspect(store: Te
 
 
 async def test_a_reader_ends_while_a_chunk_is_proved(store: TestStore) -> None:
-    storage = Counting(store)
-    storage.silent = True
-    async with Reader(store.metadata, store.files, lambda _: storage, ReadSettings(), NullMetrics()) as reader:
-        reader._marks.served(*lost(store, 0))
-        assert await trio.to_thread.run_sync(storage.asked.wait, LATE_S)
-        ending = trio.current_time()
-    assert trio.current_time() - ending < LATE_S / 2
-    storage.may_answer.set()
+    storage = ScriptedStorage(store.cold)
+    held = storage.hold("read")
+    with trio.fail_after(LATE_S):
+        async with Reader(store.metadata, store.files, lambda _: storage, ReadSettings(), NullMetrics()) as reader:
+            reader._marks.served(*lost(store, 0))
+            await held.has_begun()
+    held.go_on()
     assert states(store, Tier.COLD) == [ChunkState.LOST, GOOD, GOOD]
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -41,11 +43,18 @@ def test_commands_on_a_disk_that_is_nearly_full(tmp_path: Path) -> None:
         kills.run_full(path, directories_in(random.Random(SEED).choice([path, tmp_path])), SEED, 1)
 
 
+@pytest.fixture
+def on_disk() -> Iterator[Path]:
+    """A directory whose page cache tells what it has, where there is a disk: pytest's are in memory."""
+    with TemporaryDirectory(prefix="tierfs-test-", ignore_cleanup_errors=True) as path:
+        yield Path(path)
+
+
 @pytest.mark.mount
-def test_a_mount_killed_during_reads_is_mounted_again(tmp_path: Path) -> None:
-    life = Life(tmp_path, directories_in(tmp_path), random.Random(SEED))
+def test_a_mount_killed_during_reads_is_mounted_again(on_disk: Path) -> None:
+    life = Life(on_disk, directories_in(on_disk), random.Random(SEED))
     life.append("s", reference(0, 8_000_000))
-    (mnt := tmp_path / "mnt").mkdir()
+    (mnt := on_disk / "mnt").mkdir()
     for _ in range(3):
         process = forked.Talking("tests.mount.runner", life.path, mnt)
         assert process.line() == "ready\n"

@@ -13,6 +13,7 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket as objects
 from tests.faults.two_owners import new_owner
 from tests.journal.replaying import check_store
+from tests.recovery.verbs import VERBS, Life
 from tests.stores import LOCATION, TestStore, open_test_store
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
@@ -94,12 +95,10 @@ def shown(store: TestStore) -> dict[str, tuple[int, bytes]]:
 @pytest.mark.parametrize("seed", range(10))
 def test_it_follows_whatever_the_owner_does(owner: TestStore, tmp_path: Path, seed: int) -> None:
     chance = random.Random(seed)
-    lengths: dict[int, int] = {}
+    life, lengths = Life(owner, chance), dict[int, int]()
     with following(owner, tmp_path / "replica") as store:
         for _ in range(30):
-            for _ in range(chance.randrange(1, 6)):
-                random_verb(chance, owner)
-            owner.cold_work().publish()
+            life.run(chance.randrange(1, 12), (*VERBS, "checkpoint", "checkpoint"))
             before = objects(owner.cold)
             follower(store).refresh()
             assert objects(owner.cold) == before
@@ -112,42 +111,6 @@ def test_it_follows_whatever_the_owner_does(owner: TestStore, tmp_path: Path, se
                 of_owner = owner.segment(name)
                 assert (segment.id, segment.inode) == (of_owner.id, of_owner.inode)
                 assert segment.sealed == (of_owner.sealed and segment.length == of_owner.length)
-
-
-def random_verb(chance: random.Random, store: TestStore) -> None:
-    name = chance.choice(["a", "b", "dir/c", "dir/deep/d"])
-    there = name in segments(store)
-    match chance.randrange(12):
-        case 0 | 1 | 2:
-            if not (there and store.segment(name).sealed):
-                store.append(name, chance.randbytes(chance.randrange(1, 20)))
-        case 3 | 4:
-            store.offload(name if there else "")
-        case 5:
-            store.evict()
-        case 6:
-            if there:
-                store.engine.seal(name)
-        case 7:
-            if there and chance.random() < 0.5:
-                store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms())
-                store.settle()
-        case 8:
-            if there:
-                segment = store.segment(name)
-                offset = chance.randint(segment.start_offset, segment.length)
-                store.engine.truncate(name, offset, cold_due_ms=store.clock.now_ms())
-        case 9:
-            if there and store.segment(name).sealed:
-                store.engine.unseal(name)
-        case 10:
-            source = chance.choice(sorted({"a", "b", "dir/c", "dir/deep/d"} - {name}))
-            if there and not store.segment(name).sealed and source in segments(store):
-                store.engine.seal(source)
-                store.engine.concat(name, source)
-        case 11:
-            store.cold_work().tools.checkpointer.checkpoint()
-            store.collect()
 
 
 def test_nothing_new_costs_one_listing(owner: TestStore, tmp_path: Path) -> None:

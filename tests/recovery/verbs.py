@@ -42,7 +42,7 @@ class Life:
             verb = self.chosen.choice(verbs)
             if verb == "append":
                 self._append(name)
-            elif verb in ("offload", "evict", "crash", "consolidate"):
+            elif verb in ("offload", "evict", "crash", "checkpoint", "consolidate"):
                 self._on_all(verb)
             elif verb == "restore" and name in self.removed and name not in self.live:
                 trash.restore(self.store.metadata, name)
@@ -68,6 +68,8 @@ class Life:
             self.store.evict()
         elif verb == "consolidate":
             self.store.consolidate()
+        elif verb == "checkpoint":
+            self.store.cold_work().tools.checkpointer.checkpoint()
         else:
             self.store.reopen()
 

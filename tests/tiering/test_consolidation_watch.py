@@ -20,7 +20,6 @@ from tierfs.metadata import policies, tables
 from tierfs.metadata.tables import OBJECTS
 from tierfs.tiering import consolidate_command
 from tierfs.tiering.consolidate_command import ConsolidationWatch
-from tierfs.tiering.consolidate_plan import ConsolidateAction
 from tierfs.types import ROOT_DIRECTORY, Tier
 
 POLICY = {"chunk_bytes": "1000000", "object_bytes": "1000", "deletion_lag": "0"}
@@ -211,18 +210,3 @@ def test_a_segment_in_trouble_does_not_hold_up_others(store: TestStore) -> None:
     action = watch_of(store).next(lambda segment_id: segment_id != bad)
     assert action is not None
     assert action.segment_id == store.segment("t").id
-
-
-def test_a_growing_segment_copies_its_bytes_a_few_times(store: TestStore) -> None:
-    """80 chunks of 10 bytes: into objects of 500 and more, each byte at most once per doubling."""
-    copied: list[ConsolidateAction] = []
-    watch = watch_of(store)
-    work = store.cold_work()
-    for _ in range(80):
-        cold_pieces(store, 10)
-        while (action := watch.next(lambda _: True)) is not None:
-            work.consolidator.run(action, lambda _: None)
-            work.publish()
-            copied.append(action)
-    assert sum(action.range.length_bytes for action in copied) <= 800 * 6  # 10 * 2^6 is beyond half of an object
-    assert len(store.layout("s").cold) <= 12
