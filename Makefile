@@ -108,9 +108,9 @@ test-quick: dev-deps ## the engine's own tests, formats and tables
 # Limits of time of single tests are for a run of minutes: here they have many times the inputs.
 MORE := TIERFS_TEST_MUTATIONS=$(or $(TIERFS_TEST_MUTATIONS),100) TIERFS_WRITE_KILLS=30
 
-test-all: test-deps ## for hours: every case on every server, 100 times the fuzzed inputs, more kills, a million steps
+test-all: test-deps ## for hours, on the disk: every case on every server, 100 times the fuzzed inputs, more kills, a million steps
 	@$(PYTHON) -m compileall -q tierfs tests
-	$(INSIDE) $(MORE) $(PYTEST) $(IN_PARALLEL) --timeout 7200 $(ARGS)
+	$(INSIDE) PYTEST_DEBUG_TEMPROOT=$${TMPDIR:-/tmp} $(MORE) $(PYTEST) $(IN_PARALLEL) --timeout 7200 $(ARGS)
 	$(INSIDE) $(PYTHON) -m tests.simulation --steps 1000000
 
 lint: dev-deps ## ruff, mypy, the import contracts and the rules of the house that judge source text

@@ -1,7 +1,8 @@
 """Processes forked from one that has imported tierfs already: a start costs milliseconds instead of half a second.
 
 The parent asks over a socket and passes the child's standard streams along; a keeper between both reaps the child and
-tells its exit code. The child then runs like a fresh `python -m MODULE` to the interpreter's own end.
+tells its exit code. The child then runs like a fresh `python -m MODULE` to the interpreter's own end. The daemon of
+`tierfs mount` and `tierfs daemon` is forked too, from a process that did nothing else yet, unless REAL_DAEMONS is set.
 """
 
 from __future__ import annotations
@@ -26,11 +27,14 @@ from functools import cache
 from pathlib import Path
 from queue import Queue
 from tempfile import TemporaryFile
+from types import SimpleNamespace
+from typing import Any
 
 import click
 
 from tests.servers import fork_request
 from tests.servers.fork_request import ANSWER_BYTES
+from tierfs.system import processes
 
 IMPORTED = (
     "awscrt.checksums",
@@ -48,6 +52,9 @@ IMPORTED = (
 )
 IN_SHELL = f'tierfs() {{ {shlex.join([sys.executable, "-ISE", fork_request.__file__])} "$@"; }}\n'
 """Makes `tierfs` a function of bash; the shell inherits the descriptor that SERVER_FD names."""
+
+REAL_DAEMONS = "REAL_DAEMONS"
+"""Names the variable with which daemons are interpreters of their own."""
 
 _REQUEST_BYTES = 1 << 20
 _STREAMS = 3
@@ -234,6 +241,39 @@ def _become(request: tuple[str, list[str], dict[str, str], str], streams: Sequen
     return module, words
 
 
+def _fork_daemon() -> tuple[str, list[str]] | None:
+    """Let the next daemon of this process be a child of fork; return in that child its command, here None."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid:
+        theirs.close()
+
+        def begin(command: Sequence[str], **options: Any) -> object:
+            if "pass_fds" not in options:
+                return subprocess.Popen(command, **options)
+            (ready,) = options["pass_fds"]
+            request = json.dumps(["tierfs", command[4:], options["env"], options["cwd"]]).encode()
+            with ours, open(os.devnull, "rb") as nothing:
+                streams = [nothing.fileno(), options["stdout"].fileno(), options["stderr"].fileno(), ready]
+                socket.send_fds(ours, [request], streams)
+            return SimpleNamespace(pid=pid, terminate=lambda: os.kill(pid, signal.SIGTERM))
+
+        setattr(processes, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": begin}))  # noqa: B010
+        return None
+    ours.close()
+    interrupted = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    data, descriptors, _, _ = socket.recv_fds(theirs, _REQUEST_BYTES, _STREAMS + 1)
+    theirs.close()
+    if not data:  # the command began no daemon
+        os._exit(0)
+    signal.signal(signal.SIGINT, interrupted)
+    os.setsid()
+    *streams, ready = descriptors
+    request = json.loads(data)
+    request[2][processes._READY_FD] = str(ready)
+    return _become(request, streams)
+
+
 def _main() -> None:
     from tierfs.cli.main import cli
 
@@ -246,6 +286,8 @@ def _main() -> None:
         todo = _serve(requests)
     if todo is None:
         return
+    if not {"mount", "daemon"}.isdisjoint(todo[1]) and REAL_DAEMONS not in os.environ:
+        todo = _fork_daemon() or todo
     module, words = todo
     sys.argv[1:] = words
     code = 0

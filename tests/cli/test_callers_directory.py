@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import Done, tierfs
+from tests.forked import REAL_DAEMONS
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.system.mounts import mounts
 
@@ -42,6 +43,7 @@ def caught(store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     (caller / "mnt").mkdir()
     monkeypatch.chdir(caller)
     monkeypatch.setenv("TRAP_SPRUNG", str(caught))
+    monkeypatch.setenv(REAL_DAEMONS, "yes")
     # An empty entry stands for the directory of now.
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(Path(__file__).parents[2]), ""]))
     return caught

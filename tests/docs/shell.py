@@ -62,7 +62,7 @@ class Shell:
         self._process = subprocess.Popen(
             ["bash", "--noprofile", "--norc", "-eEuo", "pipefail", "-s"],
             cwd=self._directory,
-            env=self._env | {SERVER_FD: str(server)},
+            env={**self._env, SERVER_FD: str(server)},
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

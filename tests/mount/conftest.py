@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,16 +55,25 @@ def mount(store: app.Store, tmp_path: Path) -> Iterator[Mount]:
     """Mounts the store; several at once are fine."""
     made: list[Mounted] = []
 
-    def start(options: str = "", fault: str = "") -> Mounted:
-        path = tmp_path / f"mnt{len(made)}"
-        path.mkdir()
-        process = forked.Talking("tests.mount.runner", store.path, path, options, fault)
-        made.append(Mounted(path, process))
-        assert process.line() == "ready\n"
-        return made[-1]
+    with ExitStack() as served:
 
-    yield start
-    for mounted in made:
+        def start(options: str = "", fault: str = "") -> Mounted:
+            path = tmp_path / f"mnt{len(made)}"
+            path.mkdir()
+            made.append(served.enter_context(serving(store.path, path, options, fault)))
+            return made[-1]
+
+        yield start
+
+
+@contextmanager
+def serving(store: Path, path: Path, *words: str) -> Iterator[Mounted]:
+    """Mount a store, with the options and the fault of `runner`, until the end of the block."""
+    mounted = Mounted(path, forked.Talking("tests.mount.runner", store, path, *words))
+    try:
+        assert mounted.process.line() == "ready\n"
+        yield mounted
+    finally:
         stop(mounted)
 
 

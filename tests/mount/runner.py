@@ -3,12 +3,14 @@
     python -m tests.mount.runner STORE MOUNTPOINT [OPTIONS [FAULT]]
 
 FAULT `broken-getattr`: looking at a segment whose name begins with `broken` raises an unexpected error.
-FAULT `stalled-cold`: the cold tier never answers.
+FAULT `stalled-cold`: the cold tier never answers, or not before SIGUSR2; the end of the mount waits less for it.
+FAULT `tells-soon`: reads are told to wait for the cold tier at once.
 FAULT `slow-cache`: the disk cache's disk takes its time.
 """
 
 from __future__ import annotations
 
+import signal
 import sys
 import threading
 import time
@@ -17,12 +19,15 @@ from typing import Any
 
 from tierfs.app import store as app
 from tierfs.app.mount import session_of
-from tierfs.fuse import tree
+from tierfs.fuse import session, tree
 from tierfs.fuse.options import parse_options
 from tierfs.holder.tasks import BackgroundThreads
+from tierfs.reading import patience
 from tierfs.reading.cache.cache import DiskCache
+from tierfs.types import LocationId
 
 SLOW_STORE_S = 0.2
+END_GRACE_S = 0.5
 
 
 def break_getattr() -> None:
@@ -37,13 +42,16 @@ def break_getattr() -> None:
 
 
 def stall(store: app.Store) -> None:
-    for location_id in (1,):
-        storage = store.storage_of(location_id)
+    storage, answers = store.storage_of(LocationId(1)), threading.Event()
+    read_into = storage.read_into
 
-        def never(*_: Any, **__: Any) -> None:
-            threading.Event().wait()
+    def late(*some: Any, **named: Any) -> None:
+        answers.wait()
+        read_into(*some, **named)
 
-        storage.read_into = never  # type: ignore[method-assign]
+    storage.read_into = late  # type: ignore[method-assign]
+    signal.signal(signal.SIGUSR2, lambda *_: answers.set())
+    session._END_GRACE_S = END_GRACE_S
 
 
 def slow_down() -> None:
@@ -62,6 +70,8 @@ def main() -> None:
         break_getattr()
     if fault == "slow-cache":
         slow_down()
+    if fault == "tells-soon":
+        patience._WAITS_AFTER_S = 0
     with app.open_store(Path(store_path)) as store:
         if fault == "stalled-cold":
             stall(store)

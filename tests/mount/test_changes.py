@@ -122,7 +122,7 @@ def test_an_open_file_reads_on_while_its_bytes_move(store: store.Store, mount: M
 def test_tail_shows_a_new_line(store: store.Store, mount: Mount) -> None:
     append(store, "live", b"first\n")
     mnt = mount().path
-    tail = subprocess.Popen(["tail", "-n", "+1", "-f", mnt / "live"], stdout=subprocess.PIPE, text=True)
+    tail = subprocess.Popen(["tail", "-n", "+1", "-s", "0.1", "-f", mnt / "live"], stdout=subprocess.PIPE, text=True)
     assert tail.stdout is not None
     try:
         assert tail.stdout.readline() == "first\n"
@@ -232,7 +232,7 @@ def test_growth_never_shows_a_wrong_byte(store: store.Store, mount: Mount) -> No
     append(store, "grow", reference(0, 1000))
     path = mount().path / "grow"
     answers: multiprocessing.Queue[tuple[str, int, int]] = multiprocessing.Queue()
-    until = time.monotonic() + 6
+    until = time.monotonic() + 3
     readers = [_follow, _reread, _read_ends, _stat, _dd]
     processes = [multiprocessing.Process(target=reader, args=(path, until, answers)) for reader in readers]
     for process in processes:

@@ -1,4 +1,4 @@
-"""Control files, signals, and a new inode while the old one is open."""
+"""Control files and signals."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from tests import verbs
 from tests.commands import tierfs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
-from tests.reality.reference import reference
 from tierfs.app import store
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
@@ -37,29 +36,12 @@ def test_the_settings_can_be_read_but_are_not_listed(store: store.Store, mount: 
     assert errno_of(lambda: (mnt / ".tierfs/config").write_text("x")) == errno.EROFS
 
 
-def test_a_new_inode_is_a_new_file_and_the_old_view_stays(store: store.Store, mount: Mount) -> None:
-    data = reference(0, 3_000_000)
-    append(store, "s", data, seal=True)
-    mnt = mount("direct_io").path
-    with (mnt / "s").open("rb", buffering=0) as old:
-        before = os.fstat(old.fileno())
-        verbs.truncate_head(store, "s", 1 << 20)
-        assert eventually(lambda: (mnt / "s").stat().st_ino != before.st_ino)
-        assert (mnt / "s").stat().st_size == len(data) - (1 << 20)
-        assert (mnt / "s").read_bytes() == data[1 << 20 :]
-        after = os.fstat(old.fileno())
-        assert (after.st_ino, after.st_size) == (before.st_ino, before.st_size)
-        assert os.pread(old.fileno(), 1000, 2_000_000) == data[2_000_000:2_001_000]
-        assert errno_of(lambda: os.pread(old.fileno(), 1000, 0)) == errno.ESTALE
-
-
 def test_sigusr1_tells_what_the_process_does(store: store.Store, tmp_path: Path) -> None:
     mnt = tmp_path / "mnt"
     mnt.mkdir()
     tierfs("mount", mnt, store=store.path)
     log = store.path / "log" / "mount.log"
     try:
-        holder = verbs.status(store).holder
         assert eventually(lambda: verbs.status(store).holder is not None)
         holder = verbs.status(store).holder
         assert holder is not None

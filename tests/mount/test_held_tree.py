@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
-from tests.mount.conftest import Mount, append
+from tests.mount.conftest import Mount, append, serving
 from tierfs.app import store
 from tierfs.chunkstore.read_only import ReadOnlyDirectory
 from tierfs.errors import Unavailable
@@ -38,20 +34,6 @@ def test_a_directory_that_is_mounted_again_is_found_again(store: store.Store, mo
     subprocess.run(["umount", "-l", str(mounted.path)], check=True)
     with pytest.raises(Unavailable):  # what lies below a mount point is not the cold tier
         read(directory)
-    with mounted_again(store.path, mounted.path):
+    with serving(store.path, mounted.path):
         assert read(directory) == DATA
     directory.close()
-
-
-@contextmanager
-def mounted_again(store: Path, path: Path) -> Iterator[None]:
-    again = subprocess.Popen(
-        [sys.executable, "-m", "tests.mount.runner", str(store), str(path)], stdout=subprocess.PIPE, text=True
-    )
-    try:
-        assert again.stdout is not None
-        assert again.stdout.readline() == "ready\n"
-        yield
-    finally:
-        again.terminate()
-        again.communicate(timeout=30)

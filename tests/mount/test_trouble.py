@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import random
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
 from tests import verbs
 from tests.commands import tierfs
-from tests.mount.conftest import Mount, append
+from tests.mount.conftest import Mount, append, serving
 from tests.mount.waiting import errno_of, eventually
 from tests.reality.reference import reference
 from tierfs.app import store
+from tierfs.cli.main import cli
 from tierfs.setup.create import ColdChoice, init_store
+from tierfs.system import mounts as mount_table
 from tierfs.system.mounts import mounts
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
 ENDS_WITHIN_S = 60
 """A read may wait 30 s for a tier; the end of the mount waits less."""
+
+ANSWER_S = 0.2
+"""How long commands wait for a mount that is stopped."""
 
 
 def test_a_bug_is_an_eio_and_not_the_end(store: store.Store, mount: Mount) -> None:
@@ -42,7 +48,6 @@ def test_slow_reads_do_not_starve_a_stat(store: store.Store, mount: Mount) -> No
         append(store, f"s{number}", reference(0, 1000), seal=True)
     verbs.offload(store)
     verbs.evict(store)
-    store.paths.settings.write_text("[read]\ndeadline_s = 10\n")  # a killed reader ends with its read
     mounted = mount(fault="stalled-cold")
     readers = [
         subprocess.Popen(["cat", mounted.path / f"s{number}"], stdout=subprocess.DEVNULL) for number in range(150)
@@ -52,10 +57,8 @@ def test_slow_reads_do_not_starve_a_stat(store: store.Store, mount: Mount) -> No
             assert (mounted.path / f"s{number}").stat().st_size == 1000
         assert [reader.poll() for reader in readers] == [None] * len(readers), "they still wait"
     finally:
-        for reader in readers:
-            reader.kill()
-        for reader in readers:
-            reader.wait(30)
+        mounted.process.send_signal(signal.SIGUSR2)  # a reader ends with its read
+        assert [reader.wait(30) for reader in readers] == [0] * len(readers)
 
 
 def test_killed_readers_do_not_freeze_the_mount(store: store.Store, mount: Mount) -> None:
@@ -154,18 +157,8 @@ def test_a_mount_point_of_a_killed_daemon_is_used_again(store: store.Store, moun
     mounted.process.kill()
     mounted.process.wait(30)
     assert errno_of((mounted.path / "s").stat) == errno.ENOTCONN
-    again = subprocess.Popen(
-        [sys.executable, "-m", "tests.mount.runner", str(store.path), str(mounted.path)],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert again.stdout is not None
-        assert again.stdout.readline() == "ready\n"
-        assert (mounted.path / "s").read_bytes() == b"x"
-    finally:
-        again.terminate()
-        again.communicate(timeout=30)
+    with serving(store.path, mounted.path) as again:
+        assert (again.path / "s").read_bytes() == b"x"
 
 
 def test_a_dead_mount_is_told_by_status_and_doctor(store: store.Store, mount: Mount) -> None:
@@ -183,20 +176,36 @@ def test_a_dead_mount_is_told_by_status_and_doctor(store: store.Store, mount: Mo
     assert tierfs("status", "--json", store=store.path).json["mounts"] == []
 
 
-def test_a_mount_whose_daemon_is_stopped_holds_up_neither_status_nor_doctor(store: store.Store, mount: Mount) -> None:
+def test_a_mount_whose_daemon_is_stopped_holds_up_neither_status_nor_doctor(
+    store: store.Store, mount: Mount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mount_table, "ANSWER_S", ANSWER_S)
+    store.paths.settings.write_text('[read]\ncache_bytes = "64MiB"\n')
+    append(store, "s", b"data", seal=True)
+    verbs.offload(store, "s")
     mounted = mount()
     point = str(mounted.path)
+
+    def run(*words: str) -> Result:
+        return CliRunner().invoke(cli, ["--store", str(store.path), *words])
+
+    assert eventually(lambda: json.loads(run("status", "--json").stdout)["holder"] is not None)
     mounted.process.send_signal(signal.SIGSTOP)
     try:
-        found = tierfs("status", "--json", store=store.path).json
+        found = json.loads(run("status", "--json").stdout)
         assert (found["mounts"], found["dead_mounts"], found["silent_mounts"]) == ([point], [], [point])
-        assert "silent mount" in tierfs("status", store=store.path).out
-        checks = tierfs("doctor", "--json", store=store.path, check=False).json["checks"]
+        assert "silent mount" in run("status").stdout
+        checks = json.loads(run("doctor", "--json", "--no-link").stdout)["checks"]
         failed = [one["remedy"] for one in checks if one["name"] == f"mount of {point}" and one["level"] == "FAIL"]
         assert [remedy.endswith(f"tierfs umount {point}") for remedy in failed] == [True]
+        for words in (("warmup", "s"), ("umount", point), ("mount", point)):
+            done = run(*words)
+            assert (done.exit_code, point in done.stderr) == (11, True), done
     finally:
         mounted.process.send_signal(signal.SIGCONT)
     assert tierfs("status", "--json", store=store.path).json["silent_mounts"] == []
+    tierfs("-q", "warmup", "s", store=store.path)
+    tierfs("-q", "umount", point)
 
 
 def test_the_daemon_returns_when_the_mount_answers(store: store.Store, tmp_path: Path) -> None:

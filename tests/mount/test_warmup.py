@@ -15,6 +15,7 @@ import pytest
 from tests import verbs
 from tests.commands import tierfs
 from tests.mount.conftest import Mount, Mounted, append
+from tests.mount.runner import SLOW_STORE_S
 from tests.mount.waiting import eventually
 from tests.reading.cache.cache_blocks import BLOCK, size_for
 from tests.reality.reference import reference
@@ -149,10 +150,15 @@ def test_ctrl_c_ends_the_filling_in_the_mount(cold: store.Store, mount: Mount) -
     process.communicate(timeout=30)
     assert process.returncode == 130
     assert rows(cold) == []
-    time.sleep(1)
-    used_bytes = report(mounted.path).used_bytes
-    time.sleep(1)
-    assert 0 < used_bytes == report(mounted.path).used_bytes < LARGE
+    used_bytes = [-1]
+
+    def has_ended() -> bool:
+        time.sleep(2 * SLOW_STORE_S)  # it would store something meanwhile
+        used_bytes.append(report(mounted.path).used_bytes)
+        return used_bytes[-1] == used_bytes[-2]
+
+    assert eventually(has_ended)
+    assert 0 < used_bytes[-1] < LARGE
     done = tierfs("warmup", "large", "--json", store=cold.path).json
     assert (done["held_bytes"], done["mountpoint"]) == (LARGE, str(mounted.path))
 

@@ -1,51 +1,19 @@
-"""The real S3 server behaves as tierfs relies on, and goes away with its starter."""
+"""The real S3 server goes away with its starter; tests/conformance shows what it does."""
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
-from botocore.exceptions import ClientError
 
-from tests.conftest import Bucket
 from tests.servers.process import ServerError
 from tests.servers.rgw import RgwServer
 
 pytestmark = pytest.mark.s3
 
 
-def test_returns_the_bytes_that_were_put(rgw_bucket: Bucket) -> None:
-    endpoint, bucket = rgw_bucket
-    client = endpoint.client()
-    client.put_object(Bucket=bucket, Key="a/b", Body=b"0123456789")
-    assert client.get_object(Bucket=bucket, Key="a/b", Range="bytes=2-4")["Body"].read() == b"234"
-    client.close()
-
-
-def test_if_none_match_refuses_a_second_put(rgw_bucket: Bucket) -> None:
-    endpoint, bucket = rgw_bucket
-    client = endpoint.client()
-    client.put_object(Bucket=bucket, Key="once", Body=b"first", IfNoneMatch="*")
-    with pytest.raises(ClientError) as caught:
-        client.put_object(Bucket=bucket, Key="once", Body=b"second", IfNoneMatch="*")
-    assert caught.value.response["ResponseMetadata"]["HTTPStatusCode"] == 412
-    assert client.get_object(Bucket=bucket, Key="once")["Body"].read() == b"first"
-    client.close()
-
-
-def test_content_md5_is_checked(rgw_bucket: Bucket) -> None:
-    endpoint, bucket = rgw_bucket
-    client = endpoint.client()
-    wrong = base64.b64encode(hashlib.md5(b"other").digest()).decode()
-    with pytest.raises(ClientError, match="BadDigest"):
-        client.put_object(Bucket=bucket, Key="k", Body=b"bytes", ContentMD5=wrong)
-    client.close()
-
-
-@pytest.mark.slow
+@pytest.mark.whole  # it starts one more server
 def test_stop_ends_every_daemon(tmp_path: Path) -> None:
     with RgwServer(tmp_path / "rgw") as server:
         url = server.endpoint_url

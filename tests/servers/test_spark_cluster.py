@@ -25,6 +25,7 @@ def test_one_process_has_every_test_of_a_session(request: pytest.FixtureRequest)
     assert request.node.nodeid.endswith("@spark"), "each process would have JVMs; see setup.py for pytest's version"
 
 
+@pytest.mark.whole  # the next one starts a cluster too
 def test_stop_ends_every_daemon(tmp_path: Path) -> None:
     with SparkCluster(tmp_path) as cluster:
         assert cluster.master.startswith("spark://127.0.0.1:")

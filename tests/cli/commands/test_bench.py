@@ -82,7 +82,7 @@ def test_a_store_without_a_cold_tier(tmp_path: Path) -> None:
 def test_an_interrupted_run_leaves_nothing(moto_bucket: Bucket, tmp_path: Path, one: signal.Signals) -> None:
     path = store_over(moto_bucket, tmp_path / "store")
     before = keys_of(moto_bucket)
-    words = ("bench", path, "--size", "8MiB", "--repetitions", "1000")
+    words = ("bench", path, "--size", "2MiB", "--repetitions", "1000")
     with started(*words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         for line in process.stderr:

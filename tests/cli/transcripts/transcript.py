@@ -33,8 +33,8 @@ from tierfs import __version__
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.stem for path in FOLDER.glob("*.txt"))
 
-_PLAIN = re.compile(r"tierfs [\w ./:=,@%+-]+\n")
-"""A command that needs no shell."""
+_PLAIN = re.compile(r"(?:printf ('[^'%\\]*'|\w+) \| )?(tierfs (?:[\w ./:=,@%+-]|'[^'\n]*')+)\n")
+"""A command that needs no shell, and its input."""
 
 _GAP = re.compile(r"(?:^|(?<=\n))(?:\n|# [^\n]*\n)*\Z")
 """Blank lines and comments between the output of a command and the next command."""
@@ -77,9 +77,10 @@ def play(text: str, directory: Path) -> str:
 
 def _run(command: str, directory: Path, env: Mapping[str, str]) -> str:
     """Run a command; return what it prints, in the form of a transcript."""
-    if _PLAIN.fullmatch(command):
+    if plain := _PLAIN.fullmatch(command):
         with contextlib.chdir(directory):
-            done = forked.run("tierfs", shlex.split(command)[1:], env, b"", TIMEOUT_S)
+            printed = (plain[1] or "").strip("'").encode()
+            done = forked.run("tierfs", shlex.split(plain[2])[1:], env, printed, TIMEOUT_S)
     else:
         fd = forked.server().fileno()
         done = subprocess.run(
