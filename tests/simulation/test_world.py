@@ -9,8 +9,8 @@ from tests.simulation.corpus import Kept
 from tests.simulation.lives import Life
 from tests.simulation.tally import Tally, live, report
 
-CASES = 10
-STEPS = 40_000
+CASES = 20
+STEPS = 60_000
 """Of all cases together."""
 
 _SEEDS_APART = 1_000_000

@@ -13,9 +13,10 @@ journal proved the place to be its own.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import MARK_NAME
@@ -24,6 +25,8 @@ from tierfs.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slo
 from tierfs.metadata import changes
 from tierfs.metadata.records import RECORD_VERSION, StoreRecord
 from tierfs.names import printable
+
+T = TypeVar("T")
 
 __all__ = ["MARK_NAME", "StoreMark", "is_there", "mark_of", "read", "read_store_id", "replace", "write_mark"]
 
@@ -231,11 +234,19 @@ def require_mark(storage: ChunkStorage, ours: StoreRecord, created: int = 0, *, 
 def _require_own_slot(storage: ChunkStorage, ours: StoreRecord, slot: int) -> None:
     name = slot_name(slot)
     try:
-        store_id = changes.parse_entry(read_small(storage, name), name).store_id
+        store_id = read_parsed(storage, name, changes.parse_entry).store_id
     except NotFound:
         name = checkpoint_name(slot)
-        store_id = changes.parse_manifest(read_small(storage, name), name).store_id
+        store_id = read_parsed(storage, name, changes.parse_manifest).store_id
     require_same_store(storage, name, store_id, ours)
+
+
+def read_parsed(storage: ChunkStorage, name: str, parse: Callable[[bytes, str], T]) -> T:
+    """Return a journal object. Raises DataLoss for one that is damaged when it is read a second time, too."""
+    try:
+        return parse(read_small(storage, name), name)
+    except DataLoss:  # a transfer damages bytes once, a bucket twice (invariant 16)
+        return parse(read_small(storage, name), name)
 
 
 def read_small(storage: ChunkStorage, name: str) -> bytes:

@@ -16,7 +16,7 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import AlreadyExists, Conflict, Fenced, TierfsError, WrongColdTier
 from tierfs.journal import batch_markers, cold_identity
-from tierfs.journal.cold_identity import read_small
+from tierfs.journal.cold_identity import read_parsed, read_small
 from tierfs.journal.names import entry_slot, slot_name
 from tierfs.metadata import batches, changes, store, tables
 from tierfs.metadata import records_pb2 as pb
@@ -28,7 +28,16 @@ from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
 
-__all__ = ["PROOF_S", "OtherOwner", "Publisher", "fenced_by", "look_for_other", "note_asked", "read_small"]
+__all__ = [
+    "PROOF_S",
+    "OtherOwner",
+    "Publisher",
+    "fenced_by",
+    "look_for_other",
+    "note_asked",
+    "read_parsed",
+    "read_small",
+]
 
 log = logging.getLogger(__name__)
 
@@ -162,7 +171,7 @@ class Publisher:
 
     def _resolve_taken(self, name: str, intent: PublishIntent, taken: AlreadyExists) -> bool:
         """Return True when our entry has the slot, False when a void one has; raise Fenced for any other."""
-        other = changes.parse_entry(read_small(self._storage, name), name)
+        other = read_parsed(self._storage, name, changes.parse_entry)
         store = self._store_record()
         if _is_own(other, intent, store):
             log.info("slot %d was written before a crash and is our own", intent.slot)
@@ -248,11 +257,10 @@ def look_for_other(
     for name in sighting.later:
         if entry_slot(name) == created:
             continue
-        data = read_small(storage, name)
         if entry_slot(name) is None:
-            manifest = changes.parse_manifest(data, name)
+            manifest = read_parsed(storage, name, changes.parse_manifest)
             return OtherOwner(name, manifest.store_epoch, manifest.attempt, Fencer(store_id=manifest.store_id))
-        entry = changes.parse_entry(data, name)
+        entry = read_parsed(storage, name, changes.parse_entry)
         if not (_is_own(entry, state.intent, store) or _is_void(entry, store)):
             return OtherOwner(name, entry.store_epoch, entry.attempt, _fencer(entry))
     for slot in (0 if claims else state.newest_slot, created):

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import AlreadyExists, NotFound, Unavailable
 from tierfs.journal import epochs, reader, replay
+from tierfs.journal.cold_identity import read_parsed
 from tierfs.journal.names import slot_name
-from tierfs.journal.publish import read_small
 from tierfs.metadata import changes, journal_state
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import LocationRecord
@@ -92,7 +92,7 @@ class Takeover:
             self.storage.put(name, BufferSource(changes.frame(entry)), metadata={"attempt": entry.attempt})
         except AlreadyExists:
             try:
-                other = changes.parse_entry(read_small(self.storage, name), name)
+                other = read_parsed(self.storage, name, changes.parse_entry)
             except NotFound as exc:
                 raise SupersededError(str(exc)) from exc
             if other.attempt == entry.attempt:
