@@ -21,7 +21,8 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Fenced, Unavailable
 from tierfs.holder.status import LocalOnly, local_only
 from tierfs.journal.names import checkpoint_slot, entry_slot, slot_name
-from tierfs.journal.publish import Publisher, read_small
+from tierfs.journal.publish import Publisher
+from tierfs.journal.reader import read_small
 from tierfs.metadata import changes, policies
 from tierfs.types import Tier
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tierfs import units
-from tierfs.checksum import crc32c
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
 from tierfs.fsck.findings import Finding, Kind, Mend, Severity
@@ -18,7 +17,7 @@ from tierfs.journal.names import (
     part_of,
     slot_name,
 )
-from tierfs.journal.publish import read_small
+from tierfs.journal.reader import read_parsed, read_part
 from tierfs.metadata import changes
 from tierfs.metadata.records import StoreRecord
 from tierfs.metadata.store import MetadataStore
@@ -53,9 +52,9 @@ class JournalCheck:
         """Return whether one slot or checkpoint is this store's."""
         try:
             if entry_slot(name) is not None:
-                return changes.parse_entry(read_small(self._storage, name), name).store_id == store_id
+                return read_parsed(self._storage, name, changes.parse_entry).store_id == store_id
             if checkpoint_slot(name) is not None:
-                return changes.parse_manifest(read_small(self._storage, name), name).store_id == store_id
+                return read_parsed(self._storage, name, changes.parse_manifest).store_id == store_id
             return False
         except (NotFound, DataLoss):
             return False
@@ -102,7 +101,7 @@ class JournalCheck:
             yield _bad(name, "it is missing")
             return
         try:
-            entry = changes.parse_entry(read_small(self._storage, name), name)
+            entry = read_parsed(self._storage, name, changes.parse_entry)
         except (DataLoss, NotFound) as exc:
             yield _bad(name, str(exc))
             return
@@ -112,15 +111,12 @@ class JournalCheck:
     def _checkpoint(self, slot: int) -> Iterator[Finding]:
         name = checkpoint_name(slot)
         try:
-            manifest = changes.parse_manifest(read_small(self._storage, name), name)
+            manifest = read_parsed(self._storage, name, changes.parse_manifest)
             if manifest.parts != len(manifest.part_crc32c):
                 yield _bad(name, f"it names {manifest.parts} parts and {len(manifest.part_crc32c)} checksums")
-            for index, crc in enumerate(manifest.part_crc32c):
+            for index in range(len(manifest.part_crc32c)):
                 name = part_name(slot, manifest.attempt, index)
-                data = read_small(self._storage, name)
-                changes.parse_part(data, name)
-                if crc32c(data) != crc:
-                    yield _bad(name, "it is not the part that its manifest names")
+                read_part(self._storage, self._storage.stat(name), manifest, index)
         except (DataLoss, NotFound) as exc:
             yield _bad(name, str(exc))
 

@@ -18,7 +18,7 @@ from tierfs import object_names
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import AlreadyExists, DataLoss
-from tierfs.journal.cold_identity import read_small
+from tierfs.journal.reader import read_parsed
 from tierfs.metadata import batches, changes
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.batches import Versions
@@ -99,7 +99,7 @@ def _is_marked(storage: ChunkStorage, record: BatchRecord) -> bool:
 
 def read_marker(storage: ChunkStorage, name: str) -> tuple[str, str, Versions]:
     """Return store and application of a marker, and the versions that it holds. Raises DataLoss for a damaged one."""
-    message = changes.parse_batch_marker(read_small(storage, name), name)
+    message = read_parsed(storage, name, changes.parse_batch_marker)
     record = BatchRecord(application=message.application, batch=message.batch)
     record.check()
     marker = parse_name(name)

@@ -17,7 +17,8 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import AlreadyExists, NotFound, PermissionDenied
 from tierfs.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slot, entry_slot, part_name, part_of
-from tierfs.journal.publish import Publisher, read_small
+from tierfs.journal.publish import Publisher
+from tierfs.journal.reader import read_parsed
 from tierfs.metadata import changes
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import CheckpointIntent, JournalState
@@ -72,7 +73,7 @@ class Checkpointer:
         try:
             self._storage.put(name, BufferSource(changes.frame(manifest)), metadata={ATTEMPT_KEY: intent.attempt})
         except AlreadyExists:
-            if changes.parse_manifest(read_small(self._storage, name), name).attempt != intent.attempt:
+            if read_parsed(self._storage, name, changes.parse_manifest).attempt != intent.attempt:
                 raise
 
     def _resolve_crashed(self) -> None:
@@ -82,7 +83,7 @@ class Checkpointer:
             return
         name = checkpoint_name(crashed.slot)
         try:
-            manifest = changes.parse_manifest(read_small(self._storage, name), name)
+            manifest = read_parsed(self._storage, name, changes.parse_manifest)
         except NotFound:
             self._delete_parts(crashed)
             return

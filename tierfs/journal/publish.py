@@ -16,8 +16,8 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import AlreadyExists, Conflict, Fenced, TierfsError, WrongColdTier
 from tierfs.journal import batch_markers, cold_identity
-from tierfs.journal.cold_identity import read_parsed, read_small
 from tierfs.journal.names import entry_slot, slot_name
+from tierfs.journal.reader import read_parsed
 from tierfs.metadata import batches, changes, store, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import Fencer, OwnerAsked, PublishIntent
@@ -28,16 +28,7 @@ from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
 
-__all__ = [
-    "PROOF_S",
-    "OtherOwner",
-    "Publisher",
-    "fenced_by",
-    "look_for_other",
-    "note_asked",
-    "read_parsed",
-    "read_small",
-]
+__all__ = ["PROOF_S", "OtherOwner", "Publisher", "fenced_by", "look_for_other", "note_asked"]
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,10 @@ All input is untrusted until its frame and size were checked; reading ahead is b
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
@@ -25,6 +26,8 @@ from tierfs.metadata import changes, journal_state
 from tierfs.metadata import records_pb2 as pb
 from tierfs.names import printable
 from tierfs.parallel import Pool
+
+T = TypeVar("T")
 
 READ_AHEAD = 4
 """Journal objects read at once: at most 8 MiB each, some 30 MiB decoded, and the round trips are hidden."""
@@ -108,7 +111,7 @@ def entries_behind(
 
 def read_entry(storage: ChunkStorage, item: StoredObject) -> pb.JournalEntry:
     """Read one entry. Raises DataLoss naming it when it is damaged, or belongs to another slot."""
-    entry = changes.parse_entry(_read(storage, item), item.name)
+    entry = read_parsed(storage, item.name, changes.parse_entry, item.length_bytes)
     if entry.slot != entry_slot(item.name):
         raise changes.damaged(item.name, f"it is the entry of slot {entry.slot}")
     return entry
@@ -116,7 +119,7 @@ def read_entry(storage: ChunkStorage, item: StoredObject) -> pb.JournalEntry:
 
 def read_manifest(storage: ChunkStorage, item: StoredObject) -> pb.CheckpointManifest:
     """Read one checkpoint's manifest. Raises DataLoss when it is damaged."""
-    manifest = changes.parse_manifest(_read(storage, item), item.name)
+    manifest = read_parsed(storage, item.name, changes.parse_manifest, item.length_bytes)
     if manifest.slot != checkpoint_slot(item.name) or manifest.parts != len(manifest.part_crc32c):
         raise changes.damaged(item.name, "it contradicts itself")
     return manifest
@@ -137,10 +140,13 @@ def read_part(
     storage: ChunkStorage, item: StoredObject, manifest: pb.CheckpointManifest, index: int
 ) -> pb.CheckpointPart:
     """Read one part of a checkpoint. Raises DataLoss unless its checksum is that in the manifest."""
-    data = _read(storage, item)
-    if crc32c(data) != manifest.part_crc32c[index]:
-        raise changes.damaged(item.name, "its checksum is not the one in the checkpoint")
-    return changes.parse_part(data, item.name)
+
+    def parse(data: bytes, name: str) -> pb.CheckpointPart:
+        if crc32c(data) != manifest.part_crc32c[index]:
+            raise changes.damaged(name, "its checksum is not the one in the checkpoint")
+        return changes.parse_part(data, name)
+
+    return read_parsed(storage, item.name, parse, item.length_bytes)
 
 
 def read_entries(storage: ChunkStorage, items: Iterable[StoredObject]) -> Generator[pb.JournalEntry]:
@@ -149,10 +155,25 @@ def read_entries(storage: ChunkStorage, items: Iterable[StoredObject]) -> Genera
         yield from pool.in_order(partial(read_entry, storage), items, ahead=READ_AHEAD)
 
 
-def _read(storage: ChunkStorage, item: StoredObject) -> bytes:
-    """Return all bytes of a journal object; its size is checked before memory is allocated for it."""
-    changes.check_size(item.name, item.length_bytes)
-    buffer = memoryview(bytearray(item.length_bytes))
-    if item.length_bytes:
-        storage.read_into(item.name, 0, buffer)
+def read_parsed(
+    storage: ChunkStorage, name: str, parse: Callable[[bytes, str], T], length_bytes: int | None = None
+) -> T:
+    """Return a journal object; see read_small. Raises DataLoss for one that is damaged when it is read again, too."""
+    try:
+        return parse(read_small(storage, name, length_bytes), name)
+    except DataLoss:  # a transfer damages bytes once, a bucket twice (invariant 16)
+        return parse(read_small(storage, name, length_bytes), name)
+
+
+def read_small(storage: ChunkStorage, name: str, length_bytes: int | None = None) -> bytes:
+    """Return all bytes of a journal object, whose size is asked for unless a listing told it.
+
+    It is untrusted: it is checked before memory is allocated for it.
+    """
+    if length_bytes is None:
+        length_bytes = storage.stat(name).length_bytes
+    changes.check_size(name, length_bytes)
+    buffer = memoryview(bytearray(length_bytes))
+    if length_bytes:
+        storage.read_into(name, 0, buffer)
     return bytes(buffer)

@@ -18,7 +18,7 @@ from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound
 from tierfs.journal import batch_markers
 from tierfs.journal.batch_markers import Marker
-from tierfs.journal.cold_identity import read_small
+from tierfs.journal.reader import read_parsed
 from tierfs.metadata import changes, untrusted
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.batches import Versions
@@ -153,7 +153,7 @@ def _newest(storage: ChunkStorage, manifests: list[str]) -> tuple[list[pb.BatchM
     attempts: dict[str, list[pb.BatchManifest]] = defaultdict(list)
     for name in manifests:
         try:
-            part = changes.parse_batch_manifest(read_small(storage, name), name)
+            part = read_parsed(storage, name, changes.parse_batch_manifest)
             attempts[attempt_of(name)].append(part)
         except (DataLoss, NotFound) as exc:
             damaged.append(LeftOver(name, str(exc)))
