@@ -86,8 +86,14 @@ def collect_after_the_grace(store: TestStore) -> None:
     store.collect()
 
 
-def test_a_segment_removed_by_mistake_comes_back_and_stays(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("order", [1, -1], ids=["listed as they are", "and the other way round"])
+def test_a_segment_removed_by_mistake_comes_back_and_stays(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, order: int
+) -> None:
+    """Names of dumps are random: in one of the orders the newest comes first."""
     monkeypatch.setattr(segment, "_PIECE_BYTES", 100)
+    listed = store.cold.list
+    monkeypatch.setattr(store.cold, "list", lambda *some, **more: iter([*listed(*some, **more)][::order]))
     made(store, b"abcdefgh", b"ijklmnop", b"qrst")
     store.clock.advance(1)  # type: ignore[attr-defined]
     with store.metadata.write() as txn:
