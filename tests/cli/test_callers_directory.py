@@ -8,10 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.csv
 import pytest
 
+from tests import verbs
 from tests.commands import Done, tierfs
 from tests.forked import REAL_DAEMONS
+from tests.spark.conftest import SETTINGS
+from tierfs.app.store import open_store
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.system.mounts import mounts
 
@@ -59,13 +63,31 @@ def from_the_store(*words: str, store: Path, check: bool = True) -> Done:
         ("fsck", "clean"),
         ("doctor --spark", "checks"),
         pytest.param("bench --size 1MiB --repetitions 1", "null filesystem", marks=pytest.mark.slow),
-        pytest.param("pipeline scrub s --master local[1]", "", marks=(pytest.mark.slow, pytest.mark.spark)),
     ],
 )
-def test_commands_and_workers_of_spark(store: Path, caught: Path, words: str, out: str) -> None:
+def test_commands(store: Path, caught: Path, words: str, out: str) -> None:
     where = [os.path.relpath(store)] if words.startswith("bench") else []
     done = from_the_store(*words.split(), *where, store=store, check=False)
     assert (done.code == 0 or words.startswith("doctor"), out in done.out) == (True, True), done
+    assert not caught.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.spark
+def test_workers_of_spark(store: Path, caught: Path) -> None:
+    """The command line of a job, with a JVM of its own: it tells rows, sums and exit code."""
+    with open_store(store) as opened:
+        verbs.offload(opened)
+        (cold,) = (path for path in opened.paths.cold.rglob("chunk-*") if path.is_file())
+    cold.chmod(0o600)
+    cold.write_bytes(b"y" * 1000)
+    conf = [word for name, value in SETTINGS.items() for word in ("--conf", f"{name}={value}")]
+    words = ["pipeline", "scrub", "s", "--master", "local[1]", *conf, "--json", "--output", "bad.csv"]
+    done = from_the_store(*words, store=store, check=False)
+    assert (done.code, done.err) == (74, "")
+    (row,) = done.json["rows"]
+    assert (row["segment"], row["tier"], row["fault"]) == ("s", "cold", "damaged")
+    assert pyarrow.csv.read_csv("bad.csv").to_pylist() == [row]
     assert not caught.exists()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from pathlib import Path
 
 import pyarrow
@@ -15,10 +16,11 @@ from pyspark.sql import SparkSession
 from tests.docs.blocks import ROOT, Reader
 from tests.docs.machine import Machine
 from tests.mount.conftest import append
-from tests.spark.conftest import spark, store
+from tests.spark.conftest import kept_jvm, spark, store
+from tests.spark.written import read, segments
 from tierfs.app import store as app
 
-__all__ = ["spark", "store"]
+__all__ = ["kept_jvm", "spark", "store"]
 
 pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
@@ -33,6 +35,9 @@ def orders() -> bytes:
     text = io.StringIO()
     csv.writer(text).writerows([("id", "amount", "note"), (1, 2.5, "first"), (2, 4.0, "second")])
     return text.getvalue().encode()
+
+
+FILLED = ("logs", "tables", "events", "visits")
 
 
 def fill(store: app.Store) -> None:
@@ -56,6 +61,22 @@ def test_the_examples_of_spark(store: app.Store, spark: SparkSession, tmp_path: 
         machine.read("docs/spark.md", {"TIERFS_STORE": str(store.path)})
     finally:
         machine.leave()
+    of_page = {name: read(store, name) for name in segments(store) if name.split("/")[0] not in FILLED}
+    found = {re.sub(r"part-0000[0-9]-[0-9a-f]{12}", "part", name): data for name, data in of_page.items()}
+    web = b"an INFO line\nan ERROR line\n" * 100
+    assert found == {
+        "by-day/day=3/part": b"one\ntwo\n",
+        "by-name/app/part": b"two\n",
+        "by-name/web/part": b"one\n",
+        "copies/sql/a": b"one\n",
+        "copies/web/part": web,
+        "incoming/part": b"one\ntwo\n",
+        "named/app": b"two\n",
+        "named/web": b"one\n",
+        "nightly/2031-01-30/part": web,
+        "orders/2031-01-30": b"first\n",
+        "orders/2031-01-31": b"second\n",
+    }
 
 
 def test_the_tutorial(spark: SparkSession, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import json
 import os
 import random
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow
@@ -23,14 +23,15 @@ from pyspark.sql import functions as F
 from tests import verbs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
+from tests.spark.reading import WORDS, make_cold, sums_by_path, text, truth
 from tierfs.app import store
+from tierfs.metadata import policies
 from tierfs.names import hadoop_warning
+from tierfs.types import ROOT_DIRECTORY
 
 pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
-SOURCE_BYTES = 2_000_000
 SCHEMA = "id LONG, amount LONG, word STRING"
-WORDS = ("tier", "größe", "log, or not", 'said "so"', "", "日誌", "x" * 40)
 
 Rows = list[tuple[int, int, str]]
 Sums = tuple[int, int, int]
@@ -39,11 +40,12 @@ Sums = tuple[int, int, int]
 
 @functools.cache
 def rows(seed: int) -> Rows:
-    """Rows of the source `seed`, about SOURCE_BYTES in every format."""
+    """Rows of the source `seed`, about 400 kB in every format."""
     chosen = random.Random(seed)
+    words = (*WORDS, 'said "so"')
     return [
-        (number, chosen.randrange(-(1 << 40), 1 << 40), f"{chosen.choice(WORDS)} {chosen.randbytes(12).hex()}")
-        for number in range(SOURCE_BYTES // 55 + seed)
+        (number, chosen.randrange(-(1 << 40), 1 << 40), f"{chosen.choice(words)} {chosen.randbytes(12).hex()}")
+        for number in range(7000 + seed)
     ]
 
 
@@ -63,10 +65,8 @@ def as_csv(of: Rows) -> bytes:
 
 
 def as_json(of: Rows) -> bytes:
-    lines = (
-        json.dumps({"id": number, "amount": amount, "word": word}, ensure_ascii=False) for number, amount, word in of
-    )
-    return "".join(line + "\n" for line in lines).encode()
+    rows = ({"id": number, "amount": amount, "word": word} for number, amount, word in of)
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
 
 
 def as_parquet(of: Rows) -> bytes:
@@ -74,48 +74,15 @@ def as_parquet(of: Rows) -> bytes:
     sink = io.BytesIO()
     # Not compressed: random words have about the same size everywhere; row groups can be split.
     table = pyarrow.table({"id": ids, "amount": amounts, "word": words})
-    pyarrow.parquet.write_table(table, sink, compression="none", row_group_size=8000)
+    pyarrow.parquet.write_table(table, sink, compression="none", row_group_size=1500)
     return sink.getvalue()
 
 
-def sums_of(lines: Iterable[str]) -> Sums:
-    found = [(int(line.split(" ", 2)[1]), zlib.crc32(line.encode())) for line in lines]
-    return len(found), sum(amount for amount, _ in found), sum(crc for _, crc in found)
-
-
-def plain_text(data: bytes) -> Sums:
-    return sums_of(data.decode().splitlines())
-
-
-def plain_csv(data: bytes) -> Sums:
-    found = csv.DictReader(io.StringIO(data.decode(), newline=""))
-    return sums_of(line_of(int(row["id"]), int(row["amount"]), row["word"]) for row in found)
-
-
-def plain_json(data: bytes) -> Sums:
-    found = map(json.loads, data.decode().splitlines())
-    return sums_of(line_of(row["id"], row["amount"], row["word"]) for row in found)
-
-
-def plain_parquet(data: bytes) -> Sums:
-    table = pyarrow.parquet.read_table(io.BytesIO(data))
-    return sums_of(map(line_of, *(table[name].to_pylist() for name in ("id", "amount", "word"))))
-
-
-def spark_text(spark: SparkSession, *paths: str) -> DataFrame:
-    return spark.read.text(list(paths))
-
-
-def spark_csv(spark: SparkSession, *paths: str) -> DataFrame:
-    return spark.read.csv(list(paths), schema=SCHEMA, header=True, escape='"', mode="FAILFAST")
-
-
-def spark_json(spark: SparkSession, *paths: str) -> DataFrame:
-    return spark.read.json(list(paths), schema=SCHEMA, mode="FAILFAST")
-
-
-def spark_parquet(spark: SparkSession, *paths: str) -> DataFrame:
-    return spark.read.parquet(*paths)
+@functools.cache
+def sums_of(seed: int) -> Sums:
+    """The sums of a source, in any format."""
+    lines = [line_of(*row).encode() for row in rows(seed)]
+    return len(lines), sum(amount for _, amount, _ in rows(seed)), sum(map(zlib.crc32, lines))
 
 
 def spark_sums(table: DataFrame) -> dict[str, Sums]:
@@ -127,21 +94,22 @@ def spark_sums(table: DataFrame) -> dict[str, Sums]:
     return {name: tuple(sums) for name, *sums in found}
 
 
-FORMATS: dict[str, tuple[Callable[[Rows], bytes], Callable[[bytes], Sums], Callable[..., DataFrame]]] = {
-    "text": (as_text, plain_text, spark_text),
-    "csv": (as_csv, plain_csv, spark_csv),
-    "json": (as_json, plain_json, spark_json),
-    "parquet": (as_parquet, plain_parquet, spark_parquet),
+FORMATS: dict[str, tuple[Callable[[Rows], bytes], Callable[..., DataFrame]]] = {
+    "text": (as_text, lambda read, paths: read.text(paths)),
+    "csv": (as_csv, lambda read, paths: read.csv(paths, schema=SCHEMA, header=True, escape='"', mode="FAILFAST")),
+    "json": (as_json, lambda read, paths: read.json(paths, schema=SCHEMA, mode="FAILFAST")),
+    "parquet": (as_parquet, lambda read, paths: read.parquet(*paths)),
 }
 
 
 def fill(store: store.Store, sources: dict[str, bytes]) -> None:
-    """One sealed segment for each source; every second one is cold and has left the local disk."""
+    """One sealed segment for each source, in chunks of both sides of a split; every second one is cold."""
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "100000"})
     for number, (name, data) in enumerate(sources.items()):
         append(store, name, data, seal=True)
         if number % 2:
-            verbs.offload(store, name)
-            verbs.evict(store, name)
+            make_cold(store, name)
 
 
 def assert_half_is_cold(mnt: Path, sources: dict[str, bytes]) -> None:
@@ -151,95 +119,80 @@ def assert_half_is_cold(mnt: Path, sources: dict[str, bytes]) -> None:
         assert local == (0 if number % 2 else len(data)), name
 
 
-@pytest.mark.parametrize("kind", FORMATS)
-def test_every_format(kind: str, store: store.Store, mount: Mount, spark: SparkSession) -> None:
-    as_bytes, plain, read = FORMATS[kind]
-    sources = {f"{kind}/{number}": as_bytes(rows(number)) for number in range(4)}
-    assert all(SOURCE_BYTES * 0.8 < len(data) < SOURCE_BYTES * 1.8 for data in sources.values())
+def test_every_format(store: store.Store, mount: Mount, spark: SparkSession) -> None:
+    sources = {f"{kind}/{number}": FORMATS[kind][0](rows(number)) for kind in FORMATS for number in range(4)}
+    assert all(300_000 < len(data) < 700_000 for data in sources.values())
     fill(store, sources)
     mnt = mount("xattr").path
     assert_half_is_cold(mnt, sources)
-    table = read(spark, *(str(mnt / name) for name in sources))
-    assert table.rdd.getNumPartitions() > len(sources), "no segment was split"
-    assert spark_sums(table) == {Path(name).name: plain(data) for name, data in sources.items()}
+    for kind, (_, read) in FORMATS.items():
+        table = read(spark.read, [f"{mnt}/{kind}/{number}" for number in range(4)])
+        assert table.rdd.getNumPartitions() > 4, "no segment was split"
+        assert spark_sums(table) == {str(number): sums_of(number) for number in range(4)}, kind
     assert_half_is_cold(mnt, sources)
 
 
-@pytest.fixture
-def logs(store: store.Store) -> dict[str, bytes]:
-    """A directory of text segments, and a directory in it."""
-    names = ("logs/2031-01-30", "logs/2031-01-31", "logs/2031-02-01", "logs/2031-02-02", "logs/old/2030", "logs/old/29")
-    sources = {name: as_text(rows(number)) for number, name in enumerate(names)}
+def test_directories_and_globs(store: store.Store, mount: Mount, spark: SparkSession) -> None:
+    days, old = (
+        ("logs/2031-01-30", "logs/2031-01-31", "logs/2031-02-01", "logs/2031-02-02"),
+        ("logs/old/2030", "logs/old/29"),
+    )
+    names = (*days, *old, "events/day=3/part", "events/day=4/part")
+    sources = {name: text(number, 500 + number) for number, name in enumerate(names)}
     fill(store, sources)
-    return sources
-
-
-def plain_sums(sources: dict[str, bytes], *names: str) -> dict[str, Sums]:
-    return {Path(name).name: plain_text(sources[name]) for name in names}
-
-
-def test_a_directory(logs: dict[str, bytes], mount: Mount, spark: SparkSession) -> None:
     mnt = mount("xattr").path
-    assert_half_is_cold(mnt, logs)
-    top = [name for name in logs if name.count("/") == 1]
-    assert spark_sums(spark_text(spark, str(mnt / "logs"))) == plain_sums(logs, *top)
-    deep = spark.read.text(str(mnt / "logs"), recursiveFileLookup=True)
-    assert spark_sums(deep) == plain_sums(logs, *logs)
+    assert_half_is_cold(mnt, sources)
 
+    def found(path: str, **options: bool) -> tuple[str, ...]:
+        """The segments whose lines are those of the table."""
+        table = sums_by_path(spark.read.text(f"{mnt}/{path}", **options), mnt)  # type: ignore[arg-type]
+        assert table == {name: truth(sources[name]) for name in table}
+        return tuple(sorted(table))
 
-def test_globs(logs: dict[str, bytes], mount: Mount, spark: SparkSession) -> None:
-    mnt = mount("xattr").path
-    assert_half_is_cold(mnt, logs)
-    february = spark_sums(spark_text(spark, f"{mnt}/logs/2031-02-*"))
-    assert february == plain_sums(logs, "logs/2031-02-01", "logs/2031-02-02")
-    turn = spark_sums(spark_text(spark, f"{mnt}/logs/2031-{{01-3[1-9],02-01}}"))
-    assert turn == plain_sums(logs, "logs/2031-01-31", "logs/2031-02-01")
-    nested = spark_sums(spark_text(spark, f"{mnt}/*/old/20?0"))
-    assert nested == plain_sums(logs, "logs/old/2030")
+    assert found("logs") == days
+    assert found("logs", recursiveFileLookup=True) == (*days, *old)
+    assert found("logs/2031-02-*") == days[2:]
+    assert found("logs/2031-{01-3[1-9],02-01}") == days[1:3]
+    assert found("*/old/20?0") == old[:1]
     with pytest.raises(PySparkException, match="PATH_NOT_FOUND"):
-        spark_text(spark, f"{mnt}/logs/2032-*")
-
-
-def test_directories_of_a_key_and_a_value_are_a_column(store: store.Store, mount: Mount, spark: SparkSession) -> None:
-    sources = {f"events/day={number}/part": as_json(rows(number)) for number in range(2)}
-    fill(store, sources)
-    mnt = mount("xattr").path
-    assert_half_is_cold(mnt, sources)
-    table = spark_json(spark, str(mnt / "events"))
-    counted = {day: count for day, count in table.groupBy("day").count().collect()}
-    assert counted == {number: len(rows(number)) for number in range(2)}
-
-
-@pytest.mark.parametrize("cut_bytes", [0, 5], ids=["at a line's end", "within a line"])
-def test_an_unsealed_segment(cut_bytes: int, store: store.Store, mount: Mount, spark: SparkSession) -> None:
-    """A table has the lines that begin in, or just after, what was there when it was planned; the next has all.
-
-    Hadoop reads to a line's end, and the split after would leave out its first line: see docs/spark.md.
-    """
-    old, full = as_text(rows(0)), as_text(rows(0) + rows(1))
-    length = len(as_text(rows(0) + rows(1)[:100])) - cut_bytes
-    append(store, "live", old)
-    verbs.offload(store, "live")
-    verbs.evict(store, "live")
-    append(store, "live", full[len(old) : length])
-    path = str(mount("xattr").path / "live")
-    assert os.stat(path).st_size == length
-    assert int(os.getxattr(path, "user.tierfs.cold_bytes")) == len(old)
-    assert int(os.getxattr(path, "user.tierfs.local_bytes")) == length - len(old)
-    assert os.getxattr(path, "user.tierfs.sealed") == b"0"
-    planned = spark_text(spark, path)
-    assert spark_sums(planned) == {"live": plain_text(full[:length])}
-    append(store, "live", full[length:])
-    assert eventually(lambda: os.stat(path).st_size == len(full))
-    assert spark_sums(planned) == {"live": plain_text(full[: full.index(b"\n", length) + 1])}
-    assert spark_sums(spark_text(spark, path)) == {"live": plain_text(full)}
-
-
-def test_python_functions_of_tasks_get_the_lines(logs: dict[str, bytes], mount: Mount, spark: SparkSession) -> None:
-    lines = spark_text(spark, str(mount("xattr").path / "logs/old")).rdd
+        found("logs/2032-*")
+    by_day = spark.read.text(f"{mnt}/events").groupBy("day").count().collect()
+    assert sorted(map(tuple, by_day)) == [(3, 506), (4, 507)], "a directory of a key and a value is a column"
     # zlib is of the standard library, so that the workers need no module of the tests.
-    crcs = lines.map(lambda row: zlib.crc32(row.value.encode())).sum()
-    assert crcs == sum(plain_text(logs[name])[2] for name in ("logs/old/2030", "logs/old/29"))
+    crcs = spark.read.text(f"{mnt}/logs/old").rdd.map(lambda row: zlib.crc32(row.value.encode())).sum()
+    assert crcs == sum(truth(sources[name])[1] for name in old)
+
+
+ENDS = {
+    "crlf": text(1, 40, "\r\n"),
+    "cr": text(2, 40, "\r"),
+    "mixed": text(3, 20, "\r\n") + b"\n\n" + text(4, 20) + text(5, 20, "\r") + b"\r\n",
+    "no_end": text(6, 40).rstrip(b"\n"),
+    "empty": b"",
+    "only_ends": b"\r\n" * 100,
+    "multi_byte": "日誌𝄞ü\n".encode() * 100,
+    "one_line": "größe".encode() * 200,
+}
+
+
+def test_line_ends_at_every_place(store: store.Store, mount: Mount, spark: SparkSession) -> None:
+    """Chunks of 7 bytes end within characters and CRLF, and splits of 61 and 64 bytes begin there."""
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "7", "object_bytes": "70"})
+    for name, data in ENDS.items():
+        append(store, f"ends/{name}", data, seal=True)
+    make_cold(store, *(f"ends/{name}" for name in list(ENDS)[::2]))
+    mnt = mount("xattr").path
+    session = spark.newSession()
+    session.conf.set("spark.sql.files.openCostInBytes", "0")
+    session.conf.set("spark.sql.leafNodeDefaultParallelism", "1")
+    for size in ("61b", "64b"):
+        session.conf.set("spark.sql.files.maxPartitionBytes", size)
+        table = session.read.text(str(mnt / "ends"))
+        assert table.rdd.getNumPartitions() > 100
+        assert sums_by_path(table.coalesce(2), mnt) == {
+            f"ends/{name}": truth(data) for name, data in ENDS.items() if data
+        }
 
 
 NAMES = ("xy", "a b", "%20", "größe", "a,b", "k=v", "a#b+c", "_x", ".x", "a:b", "x*", "x?", "x[1]", "x{1}", "x\\y")

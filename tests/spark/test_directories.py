@@ -11,11 +11,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
-from tests import verbs
 from tests.mount.conftest import append
 from tests.scan.scanning import store_of
-from tests.spark.reading import frame
+from tests.spark.reading import frame, make_cold, refusal, told
+from tests.spark.test_streams import Asked
 from tierfs.app import store as app
+from tierfs.spark.errors import TierfsException
 from tierfs.spark.options import ReadOptions
 from tierfs.spark.planning import plan_read
 
@@ -73,44 +74,34 @@ def rows(table: DataFrame) -> list[tuple[object, ...]]:
     return sorted((tuple("NaN" if value != value else value for value in row) for row in found), key=repr)
 
 
-@pytest.mark.parametrize("table", VALUES)
-def test_values_have_the_types_of_the_path(table: str, places: tuple[app.Store, Path], spark: SparkSession) -> None:
+def test_values_have_the_types_of_the_path(places: tuple[app.Store, Path], spark: SparkSession) -> None:
     store, files = places
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    by_name, by_path = frame(spark, store.path, table), spark.read.text(str(files / table))
-    assert by_name.drop("segment", "offset").schema == by_path.schema
-    assert rows(by_name) == rows(by_path)
-
-
-def test_a_time_is_in_the_zone_that_is_set(places: tuple[app.Store, Path], spark: SparkSession) -> None:
-    store, files = places
+    for table in VALUES:
+        by_name, by_path = frame(spark, store.path, table), spark.read.text(str(files / table))
+        assert by_name.drop("segment", "offset").schema == by_path.schema, table
+        assert rows(by_name) == rows(by_path), table
     zone = "America/New_York"
-    by_name = frame(spark, store.path, "times", timeZone=zone)
-    assert rows(by_name) == rows(spark.read.option("timeZone", zone).text(str(files / "times")))
+    by_path = spark.read.option("timeZone", zone).text(str(files / "times"))
+    assert rows(frame(spark, store.path, "times", timeZone=zone)) == rows(by_path)
 
 
-def test_two_levels_are_the_rows_of_the_path(places: tuple[app.Store, Path], spark: SparkSession) -> None:
+def test_two_levels_and_hidden_names_are_the_rows_of_the_path(
+    places: tuple[app.Store, Path], spark: SparkSession
+) -> None:
     store, files = places
     base, skipping = str(files / "two"), {"hiddenFiles": "skip"}
-    with pytest.raises(PySparkException, match="directories name different columns: "):
-        frame(spark, store.path, "two")
-    by_path = spark.read.option("basePath", base).text(f"{base}/a=[12]")
-    assert rows(frame(spark, store.path, "two/a=[12]", basePath="two", **skipping)) == rows(by_path)
-    assert frame(spark, store.path, "two/a=[12]", basePath="two").count() == by_path.count() + 2, "also _hidden"
+    by_path = rows(spark.read.option("basePath", base).text(f"{base}/a=[12]"))
+    assert rows(frame(spark, store.path, "two/a=[12]", basePath="two", **skipping)) == by_path
+    assert frame(spark, store.path, "two/a=[12]", basePath="two").count() == len(by_path) + 2, "also _hidden"
     leaf = frame(spark, store.path, "two/a=1/b=x")
     assert leaf.columns == ["value", "segment", "offset"]
     assert rows(leaf) == rows(spark.read.text(f"{base}/a=1/b=x"))
     below = frame(spark, store.path, "two", recursiveFileLookup="true", **skipping)
     assert rows(below) == rows(spark.read.option("recursiveFileLookup", "true").text(base))
-
-
-def test_hidden_names_are_rows_of_the_name_and_not_of_the_path(
-    places: tuple[app.Store, Path], spark: SparkSession
-) -> None:
-    store, files = places
     by_path = rows(spark.read.text(str(files / "names")))
     assert rows(frame(spark, store.path, "names", hiddenFiles="skip")) == by_path
-    assert frame(spark, store.path, "names").count() == 10 > len(by_path)
+    assert frame(spark, store.path, "names").count() == 10 > len(by_path), "hidden names are rows of the name alone"
 
 
 def test_a_schema_decides(places: tuple[app.Store, Path], spark: SparkSession) -> None:
@@ -128,23 +119,22 @@ def test_a_schema_decides(places: tuple[app.Store, Path], spark: SparkSession) -
 
 
 ERRORS = {
-    "type": ("mixed", "k int", "the directory k=x is no int; name the columns by a schema in which k is a string"),
+    "type": ("mixed", "k int", " is no int; name the columns by a schema in which k is a string"),
     "column": ("mixed", "j int", "rows of type lines have no column j; they have value, segment, offset, k, of their"),
     "kind": ("mixed", "k array<int>", "a directory's value cannot be array<int>; read it as string"),
     "clash": ("same", None, "directories value=… make a column that rows of type lines have themselves"),
+    "two": ("two", None, "directories name different columns: "),
     "differ": ("differ", None, "directories name different columns: a=1 and a=2/b=1"),
     "directories": ("/", None, "/ holds no segments, only directories such as booleans; set recursiveFileLookup"),
 }
 
 
-@pytest.mark.parametrize("name", ERRORS)
-def test_what_cannot_be_columns_is_one_clear_line(
-    name: str, places: tuple[app.Store, Path], spark: SparkSession
-) -> None:
-    path, schema, message = ERRORS[name]
-    with pytest.raises(PySparkException) as caught:
-        frame(spark, places[0].path, path, schema=schema).count()
-    assert [message in line for line in str(caught.value).splitlines() if "TierfsException: " in line] == [True]
+def test_what_cannot_be_columns_is_one_clear_line(places: tuple[app.Store, Path], spark: SparkSession) -> None:
+    store, _ = places
+    for path, schema, message in ERRORS.values():
+        assert message in refusal(store.path, path, schema)
+    path, schema, message = ERRORS["type"]
+    assert message in told(frame(spark, store.path, path, schema=schema).count)
 
 
 def test_segments_of_other_directories_are_neither_planned_nor_read(
@@ -157,9 +147,7 @@ def test_segments_of_other_directories_are_neither_planned_nor_read(
     names = {part.source.name for one in pruned.partitions for part in one.parts}  # type: ignore[union-attr]
     assert names == {"dates/k=2031-01-30/segment"}
     assert len(everything.partitions) > len(pruned.partitions)
-    for damaged in ("dates/k=0001-01-01/segment", f"dates/k={NULL}/segment"):
-        verbs.offload(store, damaged)
-        verbs.evict(store, damaged, force=True)
+    make_cold(store, "dates/k=0001-01-01/segment", f"dates/k={NULL}/segment")
     for chunk in (path for path in store.paths.cold.rglob("chunk-*") if path.is_file()):
         chunk.chmod(0o600)
         chunk.write_bytes(b"")
@@ -169,38 +157,33 @@ def test_segments_of_other_directories_are_neither_planned_nor_read(
         frame(spark, store.path, "dates").where("k >= '2031-01-01'").count()
 
 
-def test_whole_segments_are_rows(places: tuple[app.Store, Path], spark: SparkSession) -> None:
+def test_whole_and_compressed_segments_are_the_rows_of_the_path(
+    places: tuple[app.Store, Path], spark: SparkSession
+) -> None:
     store, files = places
-    append(store, "whole/empty", b"", seal=True)
-    append(store, "whole/ends", b"a\r\nb\n", seal=True)
-    (files / "whole").mkdir()
-    (files / "whole/empty").touch()
-    (files / "whole/ends").write_bytes(b"a\r\nb\n")
+    lines = b"".join(b"line %d of many\n" % number for number in range(5000))
+    segments = {"whole/empty": b"", "whole/ends": b"a\r\nb\n", "packed/plain": lines}
+    segments |= {"packed/a.gz": gzip.compress(lines), "packed/b.bz2": bz2.compress(lines)}
+    for name, data in segments.items():
+        append(store, name, data, seal=True)
+        (files / name).parent.mkdir(exist_ok=True)
+        (files / name).write_bytes(data)
     by_path = spark.read.text(str(files / "whole"), wholetext=True)
-    assert rows(frame(spark, store.path, "whole", wholetext="true")) == rows(by_path) == [("a\r\nb\n",)]
-    with pytest.raises(PySparkException, match="segment whole/ends: a line at or after byte 0 has more than 4 bytes"):
-        frame(spark, store.path, "whole", wholetext="true", maxLineBytes="4").count()
-    assert frame(spark, store.path, "whole", wholetext="true", maxLineBytes="5").count() == 1
-
-
-def test_compressed_segments_are_the_rows_of_the_path(places: tuple[app.Store, Path], spark: SparkSession) -> None:
-    store, files = places
-    text = b"".join(b"line %d of many\n" % number for number in range(50_000))
-    (files / "packed").mkdir()
-    for name, data in (("a.gz", gzip.compress(text)), ("b.bz2", bz2.compress(text)), ("plain", text)):
-        append(store, f"packed/{name}", data, seal=True)
-        (files / "packed" / name).write_bytes(data)
-    by_path, by_name = (
-        spark.read.text(str(files / "packed")),
-        frame(spark, store.path, "packed", maxPartitionBytes="9k"),
+    assert (
+        rows(frame(spark, store.path, "whole", wholetext="true", maxLineBytes="5")) == rows(by_path) == [("a\r\nb\n",)]
     )
-    sums = "count(*)", "sum(crc32(value))"
-    assert by_name.selectExpr(*sums).collect() == by_path.selectExpr(*sums).collect()
-    assert by_name.count() == 150_000
-    assert frame(spark, store.path, "packed/plain", compression="none").count() == 50_000
-    assert frame(spark, store.path, "packed/a.gz", compression="none").count() < 50_000, "lines of compressed bytes"
-    with pytest.raises(PySparkException, match=r"segment packed/a.gz is compressed by its name, and read from its"):
-        frame(spark, store.path, "packed", startOffset="1").count()
+    message = "segment whole/ends: a line at or after byte 0 has more than 4 bytes"
+    assert message in told(frame(spark, store.path, "whole", wholetext="true", maxLineBytes="4").count)
+    found = (
+        frame(spark, store.path, "packed", maxPartitionBytes="9k").selectExpr("count(*)", "sum(crc32(value))").collect()
+    )
+    assert found == spark.read.text(str(files / "packed")).selectExpr("count(*)", "sum(crc32(value))").collect()
+    assert found[0][0] == 15_000
+    plain = frame(spark, store.path, "packed/plain", "packed/a.gz", compression="none").groupBy("segment").count()
+    counts = dict(map(tuple, plain.collect()))
+    assert counts.pop("packed/plain") == 5000 > counts["packed/a.gz"], "lines of compressed bytes"
+    message = "segment packed/a.gz is compressed by its name, and read from its"
+    assert message in refusal(store.path, "packed", startOffset="1")
 
 
 def test_a_stream_reads_directories_that_appear(
@@ -223,5 +206,5 @@ def test_a_stream_reads_directories_that_appear(
     progress = len(list((tmp_path / "checkpoint/commits").glob("[0-9]*")))
     assert progress == 3, "a segment a batch"
     append(store, "stream/day=x/s", b"four\n")
-    with pytest.raises(PySparkException, match="the directory day=x is no int"):
-        run()
+    with pytest.raises(TierfsException, match="the directory day=x is no int"):
+        Asked(store=str(store.path), path="stream", schema="value string, day int").rows()

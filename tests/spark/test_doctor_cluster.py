@@ -10,15 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests import verbs
 from tests.commands import tierfs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import eventually
-from tests.servers.spark_cluster import SparkCluster
-from tests.servers.test_spark_cluster import daemons
+from tests.servers.spark_cluster import SparkCluster, processes_in
+from tests.spark.conftest import KEPT
 from tierfs.app import store
 from tierfs.errors import Unavailable
+from tierfs.spark import executors
+from tierfs.spark.executor_session import views
 from tierfs.spark.executors import ExecutorQuestion, check_executors
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(420, method="thread")]
@@ -28,8 +31,10 @@ EXECUTORS = ("executor 0", "executor 1")
 
 
 @pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As docs/spark.md has it."""
+def environment(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As docs/spark.md has it, and nobody else on the cluster."""
+    if "spark_cluster" in request.fixturenames:
+        KEPT.end()
     monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
 
@@ -48,42 +53,33 @@ def host() -> str:
 
 
 @pytest.mark.mount
-def test_executors_with_all_they_need_and_mounts_that_are_not(
-    store: store.Store, mount: Mount, spark_cluster: SparkCluster, tmp_path: Path
+def test_each_executor_is_asked_for_itself(
+    store: store.Store, mount: Mount, spark_cluster: SparkCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """One has all it needs and a mount, and a path that is none; the Python of the other is without any package."""
     append(store, "logs/a", b"x\n")
     verbs.offload(store)
     mnt = mount().path
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
+    chosen = tmp_path / "python"
+    bare = f'*/worker1/*) exec {tmp_path}/bare/bin/python "$@"'
+    chosen.write_text(f'#!/bin/sh\ncase $PWD in {bare};; esac\nexec {sys.executable} "$@"\n')
+    chosen.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(chosen))
     found = findings(spark_cluster, "--mount", mnt, "--mount", tmp_path, store=store.path, code=1)
     assert found["executors"]["found"] == f"2 of {spark_cluster.master}, on {host()}"
     place = f"store {store.metadata.store_id}, journal slot {verbs.status(store).journal.slot}"
-    for name in EXECUTORS:
-        assert f"({sys.executable}), tierfs " in found[name]["found"]
-        assert {found[name]["level"], found[f"{name}: cold tier"]["level"]} == {"OK"}
-        assert (found[f"{name}: {mnt}"]["level"], found[f"{name}: {mnt}"]["found"]) == ("OK", place)
-        missing = found[f"{name}: {tmp_path}"]
-        assert (missing["level"], missing["found"]) == ("FAIL", "no tierfs mount there (no mount)")
+    without, whole = sorted(EXECUTORS, key=lambda name: found[name]["level"])
+    assert (found[without]["level"], found[whole]["level"]) == ("FAIL", "OK")
+    assert "has no tierfs: No module named 'tierfs'" in found[without]["found"]
+    assert found[without]["remedy"].startswith(f"there: {tmp_path}/bare/bin/python -m pip install 'tierfs-")
+    assert f"({sys.executable}), tierfs " in found[whole]["found"]
+    assert found[f"{whole}: cold tier"]["level"] == "OK"
+    assert (found[f"{whole}: {mnt}"]["level"], found[f"{whole}: {mnt}"]["found"]) == ("OK", place)
+    missing = found[f"{whole}: {tmp_path}"]
+    assert (missing["level"], missing["found"]) == ("FAIL", "no tierfs mount there (no mount)")
     assert found[f"driver: {mnt}"]["found"] == place
-    assert len(found) == 1 + 2 * 4 + 2
-
-
-def test_one_executor_without_tierfs(
-    spark_cluster: SparkCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its Python is the same, without any package."""
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "bare"], check=True)
-    chosen = tmp_path / "python"
-    chosen.write_text(f'#!/bin/sh\ncase $PWD in */worker1/*) exec {tmp_path}/bare/bin/python "$@";; esac\n')
-    with chosen.open("a") as script:
-        script.write(f'exec {sys.executable} "$@"\n')
-    chosen.chmod(0o755)
-    monkeypatch.setenv("PYSPARK_PYTHON", str(chosen))
-    found = findings(spark_cluster, code=1)
-    levels = sorted(found[name]["level"] for name in EXECUTORS)
-    assert levels == ["FAIL", "OK"]
-    bare = next(found[name] for name in EXECUTORS if found[name]["level"] == "FAIL")
-    assert "has no tierfs: No module named 'tierfs'" in bare["found"]
-    assert bare["remedy"].startswith(f"there: {tmp_path}/bare/bin/python -m pip install 'tierfs-")
+    assert len(found) == 1 + 1 + 4 + 2
 
 
 def test_executors_whose_python_is_not_there(spark_cluster: SparkCluster, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,12 +116,14 @@ def test_another_server_at_the_masters_address(
     monkeypatch.chdir(tmp_path)
     assert web_server.stdout is not None
     port = web_server.stdout.readline().split()[5]
-    with pytest.raises(Unavailable, match=r"no session on spark://.*: nothing answers as a master within 8 s"):
-        check_executors(ExecutorQuestion(f"spark://127.0.0.1:{port}", session_s=8))
+    with pytest.raises(Unavailable, match=r"no session on spark://.*: nothing answers as a master within 2 s"):
+        check_executors(ExecutorQuestion(f"spark://127.0.0.1:{port}", session_s=2))
     theirs = {os.getpid(), web_server.pid}
-    assert eventually(lambda: set(daemons(tmp_path)) == theirs), "the session's JVM stayed"
+    assert eventually(lambda: set(processes_in(tmp_path)) == theirs), "the session's JVM stayed"
 
 
-def test_a_session_of_this_machine_alone() -> None:
+def test_a_session_of_this_machine_alone(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Asked in the session that this process has, and not in another one."""
+    monkeypatch.setattr(executors, "_ask", lambda question: views(question, pytest.fail))
     (report,) = check_executors(ExecutorQuestion("local[2]"))
     assert (report.executor, report.host, report.program) == ("driver", host(), sys.executable)

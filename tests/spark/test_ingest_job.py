@@ -66,6 +66,9 @@ def sha(data: bytes) -> str:
 
 
 def test_files_become_cold_sealed_segments_of_their_names(spark: SparkSession, store: app.Store, source: Path) -> None:
+    (source / "deep").chmod(0o700)
+    (source / "a.log").chmod(0o640)
+    os.utime(source / "a.log", ns=(1, 7))
     watcher = Watcher()
     result = ingest_files(spark, store, [str(source)], "in/here", show=watcher)
     assert held(store) == {f"in/here/{name}": sha(data) for name, data in DATA.items()}
@@ -74,19 +77,10 @@ def test_files_become_cold_sealed_segments_of_their_names(spark: SparkSession, s
     assert watcher.tasks[0] == watcher.tasks[1] > 0
     with store.metadata.read() as txn:
         segment = directories.segment_by_name(txn, "in/here/deep/er/b.bin")
+        file = directories.segment_by_name(txn, "in/here/a.log").file
+        deep = directories.directory(txn, directories.must_find(txn, "in/here/deep").id)
+    assert (stat.S_IMODE(file.mode), file.modified_ns, file.length, stat.S_IMODE(deep.mode)) == (0o640, 7, 4000, 0o700)
     assert (segment.sealed, segment.readable_bytes(Tier.COLD), segment.local.count) == (True, 700_000, 0)
-
-
-def test_modes_and_times_are_kept(spark: SparkSession, store: app.Store, source: Path) -> None:
-    (source / "deep").chmod(0o700)
-    (source / "a.log").chmod(0o640)
-    os.utime(source / "a.log", ns=(1, 7))
-    ingest_files(spark, store, [str(source)], "in")
-    with store.metadata.read() as txn:
-        file = directories.segment_by_name(txn, "in/a.log").file
-        deep = directories.directory(txn, directories.must_find(txn, "in/deep").id)
-    assert (stat.S_IMODE(file.mode), file.modified_ns, file.length) == (0o640, 7, 4000)
-    assert stat.S_IMODE(deep.mode) == 0o700
 
 
 def test_a_version_is_ingested_once(spark: SparkSession, store: app.Store, source: Path) -> None:

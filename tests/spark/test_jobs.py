@@ -6,17 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pyarrow.csv
 import pytest
 from pyspark.sql import SparkSession
 
 from tests import verbs
 from tests.adoption.test_ledger_rescan import lose, rows
-from tests.commands import Done, tierfs
+from tests.commands import tierfs
 from tests.ledger.message_entries import batch, in_batch
 from tests.scan.scanning import fill
 from tests.scan.test_scrubbing import BOTH, SMALL, cold_ledger, file_of, flip, holder_of
@@ -50,13 +49,6 @@ def pulsar_batch(number: int) -> bytes:
     return batch(*(in_batch(payload) for payload in messages_of(number)))
 
 
-def pipeline(store: store.Store, *words: object, code: int = 0) -> Done:
-    """The command line, with a JVM of its own."""
-    done = tierfs("pipeline", *words, *CONF, "--master", "local[2]", store=store.path, check=False, timeout_s=100)
-    assert done.code == code, done
-    return done
-
-
 class Watcher:
     """Keeps what was shown of the progress."""
 
@@ -79,6 +71,16 @@ def test_scrub_reads_all_copies_and_shows_how_far_it_is(spark: SparkSession, scr
     assert watcher.tasks[0] == watcher.tasks[1] > 0
 
 
+def test_a_cold_tier_that_is_away_makes_nothing_damaged(spark: SparkSession, scrub_store: store.Store) -> None:
+    cold_bytes = len(BOTH) + sum(map(len, SMALL))
+    (scrub_store.path / "cold").rename(scrub_store.path / "unmounted")
+    unseen = scrub(spark, scrub_store).summary  # this process has the directory open, and executors find none
+    with store.open_store(scrub_store.path) as again:
+        away = scrub(spark, again).summary
+    found = [(one["damaged_bytes"], one["unseen_bytes"], one["unreachable_bytes"]) for one in (unseen, away)]
+    assert found == [(0, cold_bytes, 0), (0, 0, cold_bytes)]
+
+
 def test_scrub_names_what_is_wrong(spark: SparkSession, scrub_store: store.Store) -> None:
     flip(scrub_store, "logs/both", Tier.LOCAL, 500_000)
     flip(scrub_store, "small/3", Tier.COLD, 10)
@@ -94,16 +96,6 @@ def test_scrub_names_what_is_wrong(spark: SparkSession, scrub_store: store.Store
     assert bad[0].object == gone.name
 
 
-def test_a_cold_tier_that_is_away_makes_nothing_damaged(spark: SparkSession, scrub_store: store.Store) -> None:
-    cold_bytes = len(BOTH) + sum(map(len, SMALL))
-    (scrub_store.path / "cold").rename(scrub_store.path / "unmounted")
-    unseen = scrub(spark, scrub_store).summary  # this process has the directory open, and executors find none
-    with store.open_store(scrub_store.path) as again:
-        away = scrub(spark, again).summary
-    found = [(one["damaged_bytes"], one["unseen_bytes"], one["unreachable_bytes"]) for one in (unseen, away)]
-    assert found == [(0, cold_bytes, 0), (0, 0, cold_bytes)]
-
-
 def fail(number: int, done: object) -> int:
     raise DataLoss(f"task {number}\nhas {{lost}} it", remedy="run: tierfs fsck")
 
@@ -114,15 +106,6 @@ def test_an_error_of_a_task_arrives_as_it_was(spark: SparkSession, scrub_store: 
     with pytest.raises(DataLoss) as lost:
         Tasks(spark).run(fail, [7])
     assert (str(lost.value), lost.value.remedy) == ("task 7\\nhas {lost} it", "run: tierfs fsck")
-
-
-def test_the_command_tells_rows_sums_and_exit_code(scrub_store: store.Store, tmp_path: Path) -> None:
-    flip(scrub_store, "small/3", Tier.COLD, 10)
-    done = pipeline(scrub_store, "scrub", "--json", "--output", tmp_path / "bad.csv", code=74)
-    assert done.err == ""
-    (row,) = done.json["rows"]
-    assert (row["segment"], row["tier"], row["fault"]) == ("small/3", "cold", "damaged")
-    assert pyarrow.csv.read_csv(tmp_path / "bad.csv").to_pylist() == [row]
 
 
 @pytest.fixture
@@ -178,42 +161,47 @@ class Killed(BaseException):
     """The end of the driver."""
 
 
-@pytest.mark.parametrize("step", ["begin", "complete", "_move", "_write"])
 def test_an_export_that_was_killed_is_finished_by_its_repeat(
     spark: SparkSession,
     scrub_store: store.Store,
     lines: list[tuple[str, str]],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    step: str,
 ) -> None:
-    """Before the rows, before they count as whole, between two files, and before the run is done."""
-    target = tmp_path / "table"
-    how = Exporting(partition_by=("segment",), if_there=IfThere.APPEND, verify=True, run="r1")
-    original, calls = getattr(TableRun, step), []
+    """Before the rows, before they count as whole, between two files, and before the run is done: a run each."""
+    target, there = tmp_path / "table", list[tuple[str, str]]()
+    for step, calls in (("begin", 1), ("complete", 1), ("_move", 2), ("_write", 2)):
+        how = Exporting(partition_by=("segment",), if_there=IfThere.APPEND, verify=True, run=step.strip("_"))
+        with monkeypatch.context() as patch:
+            patch.setattr(TableRun, step, killed_at(calls, getattr(TableRun, step)))
+            with pytest.raises(Killed):
+                export(spark, str(scrub_store.path), ["text"], str(target), how)
+        if there and step == "complete":
+            assert spark.read.parquet(str(target)).count() == len(there), "nothing is seen of a run that is not whole"
+        there += lines
+        done = export(spark, str(scrub_store.path), ["text"], str(target), how)
+        found = spark.read.parquet(str(target)).select("segment", "value").collect()
+        assert sorted(map(tuple, found)) == sorted(there), step
+        assert done.rows[0][2] == len(lines)
+        again = export(spark, str(scrub_store.path), ["text"], str(target), how)
+        assert again.summary["repeated"]
+        assert not (target / f"_tierfs-{how.run}").exists()
+    assert spark.read.parquet(str(target)).count() == len(there)
+    with pytest.raises(AlreadyExists, match="a run of this name that exported text in its own way"):
+        export(spark, str(scrub_store.path), ["small"], str(target), how)
 
-    def killed(*words: Any) -> Any:
+
+def killed_at(number: int, original: Callable[..., Any]) -> Callable[..., Any]:
+    """A step of a run that is the driver's last at its call of this number."""
+    calls = []
+
+    def step(*words: Any) -> Any:
         calls.append(words)
-        if step in ("begin", "complete") or len(calls) == 2:
+        if len(calls) == number:
             raise Killed
         return original(*words)
 
-    export(spark, str(scrub_store.path), ["text"], str(target), replace(how, run="r0"))
-    with monkeypatch.context() as patch:
-        patch.setattr(TableRun, step, killed)
-        with pytest.raises(Killed):
-            export(spark, str(scrub_store.path), ["text"], str(target), how)
-    if step in ("begin", "complete"):
-        assert spark.read.parquet(str(target)).count() == len(lines), "nothing of a run that is not whole is seen"
-    for _ in range(2):
-        done = export(spark, str(scrub_store.path), ["text"], str(target), how)
-        found = spark.read.parquet(str(target)).select("segment", "value").collect()
-        assert sorted(map(tuple, found)) == sorted([*lines, *lines])
-        assert done.rows[0][2] == len(lines)
-    assert done.summary["repeated"]
-    assert not (target / "_tierfs-r1").exists()
-    with pytest.raises(AlreadyExists, match="a run of this name that exported text in its own way"):
-        export(spark, str(scrub_store.path), ["small"], str(target), how)
+    return step
 
 
 @pytest.mark.parametrize("run", ["a/b", "..", "", " ", "x" * 101, "-"])

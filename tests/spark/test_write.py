@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,20 +10,24 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from tests import verbs
 from tests.commands import tierfs
-from tests.docs.blocks import ROOT, Reader
 from tests.mount.conftest import Mount
+from tests.spark import written
+from tests.spark.reading import told
+from tests.spark.written import read
 from tierfs.app import batch_write, store
-from tierfs.metadata import directories
 from tierfs.metadata.tables import INTENTS
 from tierfs.spark import register
-from tierfs.tiering.batch_job import is_about_job
+from tierfs.spark.errors import TierfsException
+from tierfs.spark.source import TierfsDataSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
-LINES = [f"line {number} größe {'x' * (number % 50)}" for number in range(20_000)]
+LINE = StructType().add("value", "string")
+LINES = [f"line {number} größe {'x' * (number % 50)}" for number in range(5000)]
 BYTES = "".join(f"{line}\n" for line in LINES).encode()
 
 
@@ -38,20 +41,14 @@ def writer(table: DataFrame, store: store.Store, **options: str) -> DataFrameWri
 
 
 def segments(store: store.Store) -> dict[str, bytes]:
-    """Return every segment with its bytes, as `tierfs cat` writes them."""
-    with store.metadata.read() as txn:
-        root = directories.find(txn, "")
-        assert root is not None
-        names = [name for name, _ in directories.segments_below(txn, root, "")]
-    return {name: tierfs("cat", name, store=store.path).out.encode() for name in sorted(names)}
+    """Return every segment with its bytes."""
+    return {name: read(store, name) for name in written.segments(store)}
 
 
-def uploads(store: store.Store) -> set[str]:
+def objects(store: store.Store) -> set[str]:
     """Objects of tasks, once garbage is gone."""
-    tierfs("-q", "gc", "--delete", "--grace", "0s", "--yes", store=store.path)
-    location_id = store.cold_location_id
-    assert location_id is not None
-    return {one.name for one in store.storage_of(location_id).list("uploads/") if not is_about_job(one.name)}
+    verbs.collect(store, grace_s=0)
+    return written.uploads(store)
 
 
 def test_what_is_written_reads_back_equal_by_every_way(spark: SparkSession, store: store.Store, mount: Mount) -> None:
@@ -70,7 +67,15 @@ def test_what_is_written_reads_back_equal_by_every_way(spark: SparkSession, stor
 
 
 def test_empty_partitions_make_no_segment(spark: SparkSession, store: store.Store) -> None:
-    writer(lines(spark, ["a"], parts=4), store, into="out").save()
+    """Also in a thread of its own, once the format is registered there."""
+    table = lines(spark, ["a"], parts=4)
+
+    def write() -> None:
+        register(spark)
+        writer(table, store).save("out")
+
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(write).result()
     writer(lines(spark, []), store, into="out").save()
     assert list(segments(store).values()) == [b"a\n"]
 
@@ -95,44 +100,26 @@ def test_what_was_read_by_segment_is_written_by_segment(spark: SparkSession, sto
         assert sorted(found[f"twice/{name}"].splitlines()) == sorted(found[name].splitlines())
 
 
-def test_a_segment_in_several_tasks_is_refused(spark: SparkSession, store: store.Store) -> None:
-    table = lines(spark).withColumn("segment", F.lit("web"))
-    with pytest.raises(PySparkException, match=r"several tasks have rows of segment out/web, .*repartition\('segment'"):
-        writer(table, store).save("out")
-    assert segments(store) == {}
-    assert uploads(store) == set()
-
-
 def test_a_version_is_written_once(spark: SparkSession, store: store.Store) -> None:
     for version in ("7", "8", "7"):
         writer(lines(spark, ["a", "b"], 2), store, txnAppId="nightly", txnVersion=version).save("out")
     found = segments(store)
     assert sorted(found.values()) == [b"a\n", b"a\n", b"b\n", b"b\n"]
-    assert len(uploads(store)) == len(found)
+    assert len(objects(store)) == len(found)
 
 
-def test_a_task_that_fails_leaves_nothing(spark: SparkSession, store: store.Store) -> None:
+def test_a_write_that_fails_leaves_nothing(spark: SparkSession, store: store.Store) -> None:
+    """Of a segment in several tasks, and of a task that fails."""
+    scattered = lines(spark).withColumn("segment", F.lit("web"))
     failing = lines(spark).select(F.when(F.col("value") == LINES[-1], F.raise_error(F.lit("bad row"))).otherwise("x"))
-    with pytest.raises(PySparkException, match="bad row"):
-        writer(failing.toDF("value"), store).save("out")
-    assert segments(store) == {}
-    assert uploads(store) == set()
+    refusal = r"several tasks have rows of segment out/web, .*repartition\('segment'"
+    for table, message in ((scattered, refusal), (failing.toDF("value"), "bad row")):
+        with pytest.raises(PySparkException, match=message):
+            writer(table, store).save("out")
+        assert segments(store) == {}
+        assert objects(store) == set()
     with store.metadata.read() as txn:
         assert list(txn.scan(INTENTS)) == []
-
-
-def test_a_thread_of_its_own_writes_once_the_format_is_registered_there(
-    spark: SparkSession, store: store.Store
-) -> None:
-    table = lines(spark, ["a"], parts=1)
-
-    def write() -> None:
-        register(spark)
-        writer(table, store).save("out")
-
-    with ThreadPoolExecutor(1) as pool:
-        pool.submit(write).result()
-    assert list(segments(store).values()) == [b"a\n"]
 
 
 def replica(store: store.Store, tmp_path: Path) -> Path:
@@ -156,31 +143,27 @@ def that_is_none(_: store.Store, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("kind", "refusal"),
-    [
-        (replica, "replica"),
-        (superseded, "another store owns the bucket"),
-        (without_cold_tier, "needs a cold tier"),
-        (that_is_none, "is not a tierfs store"),
-    ],
-)
 def test_a_store_that_takes_nothing_says_so_before_tasks_start(
-    kind: Callable[[store.Store, Path], Path], refusal: str, spark: SparkSession, store: store.Store, tmp_path: Path
+    spark: SparkSession, store: store.Store, tmp_path: Path
 ) -> None:
-    where = kind(store, tmp_path)
+    """By the writer that Spark asks; in words of Spark for the last one, and for modes that are none."""
+    refusals = {
+        replica: "replica",
+        superseded: "another store owns the bucket",
+        without_cold_tier: "needs a cold tier",
+        that_is_none: "is not a tierfs store",
+    }
+    where = store.path
+    for kind, refusal in refusals.items():
+        where = kind(store, tmp_path)
+        with pytest.raises(TierfsException, match=refusal):
+            TierfsDataSource({"store": str(where), "path": "out"}).writer(LINE, overwrite=False)
     never = lines(spark).select(F.raise_error(F.lit("a task ran")).cast("string").alias("value"))
-    with pytest.raises(PySparkException) as caught:
-        never.write.format("tierfs").mode("append").option("store", str(where)).save("out")
-    told = next(line for line in str(caught.value).splitlines() if "TierfsException: " in line)
-    assert refusal in told
-    assert "a task ran" not in str(caught.value)
-
-
-@pytest.mark.parametrize("mode", ["overwrite", "errorifexists", "ignore"])
-def test_only_append_is_a_mode(mode: str, spark: SparkSession, store: store.Store) -> None:
-    with pytest.raises(PySparkException, match=r"tierfs only appends|cannot be written in the"):
-        writer(lines(spark), store).mode(mode).save("out")
+    out = never.write.format("tierfs").option("store", str(where))
+    assert "is not a tierfs store" in told(lambda: out.mode("append").save("out"))
+    for mode in ("overwrite", "errorifexists", "ignore"):
+        with pytest.raises(PySparkException, match=r"tierfs only appends|cannot be written in the"):
+            out.mode(mode).option("store", str(store.path)).save("out")
 
 
 class Stream:
@@ -217,58 +200,21 @@ def stream(spark: SparkSession, store: store.Store, tmp_path: Path) -> Stream:
     return Stream(spark, store, tmp_path)
 
 
-def test_batches_of_a_stream_are_written_once(stream: Stream, store: store.Store) -> None:
-    stream.add("1", "a\nb\n")
-    stream.run()
-    stream.add("2", "c\n")
-    stream.run()
-    found = segments(store)
-    assert sorted(found.values()) == [b"a\nb\n", b"c\n"]
-    stream.forget_last_commit()
-    stream.run()
-    assert segments(store) == found
-    assert len(uploads(store)) == len(found)
-    stream.add("3", "d\n")
-    stream.run()
-    assert sorted(segments(store).values()) == [b"a\nb\n", b"c\n", b"d\n"]
-
-
-def test_a_new_checkpoint_is_a_new_stream_unless_it_has_the_name_of_the_old_one(
-    stream: Stream, store: store.Store, tmp_path: Path
-) -> None:
+def test_batches_of_a_stream_are_written_once(stream: Stream, store: store.Store, tmp_path: Path) -> None:
+    """A new checkpoint is a new stream unless it has the name of the old one."""
     for text in ("a\n", "b\n"):
         stream.add(text[0], text)
         stream.run(txnAppId="web")
+    stream.forget_last_commit()
+    stream.add("c", "c\n")
+    stream.run(txnAppId="web")
+    found = segments(store)
+    assert sorted(found.values()) == [b"a\n", b"b\n", b"c\n"]
+    assert len(objects(store)) == len(found)
     stream.checkpoint = tmp_path / "new"
     with pytest.raises(PySparkException, match="the checkpoint is a new or an older one"):
         stream.run(txnAppId="web")
-    assert batch_write.is_committed(store, "web", 1)
-    assert not batch_write.is_committed(store, "web", 2)
-    stream.run(txnAppId="web again")
-    assert sorted(segments(store).values()) == [b"a\n", b"a\n", b"b\n", b"b\n"]
-
-
-def test_the_examples(spark: SparkSession, store: store.Store, tmp_path: Path) -> None:
-    """Every example on writing, in docs/spark.md."""
-    text = (ROOT / "docs/spark.md").read_text()
-    (tmp_path / "spark.md").write_text(text[text.index("## Writing") : text.index("# Jobs")])
-    (tmp_path / "incoming").mkdir()
-    (tmp_path / "incoming/1").write_text("a\nb\n")
-    replace = {
-        "/srv/store": str(store.path),
-        "/srv/checkpoints": str(tmp_path / "checkpoints"),
-        "/var/log/incoming": str(tmp_path / "incoming"),
-    }
-    names = {"spark": spark, "lines": lines(spark, ["x", "y"], 1)}
-    assert Reader(tmp_path / "spark.md", tmp_path, replace=replace, names=names).run() == 5
-    found = {re.sub(r"part-0000\d-\w{12}", "part", name): data for name, data in segments(store).items()}
-    assert found == {
-        "by-day/day=3/part": b"one\ntwo\n",
-        "by-name/app/part": b"two\n",
-        "by-name/web/part": b"one\n",
-        "copies/web/part": b"x\ny\n",
-        "incoming/part": b"a\nb\n",
-        "named/app": b"two\n",
-        "named/web": b"one\n",
-        "nightly/2031-01-30/part": b"x\ny\n",
-    }
+    assert batch_write.is_committed(store, "web", 2)
+    assert not batch_write.is_committed(store, "web", 3)
+    stream.run()
+    assert sorted(b"".join(segments(store).values()).split()) == [b"a", b"a", b"b", b"b", b"c", b"c"]

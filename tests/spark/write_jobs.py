@@ -2,7 +2,7 @@
 
     python -m tests.spark.write_jobs STORE WORK
 
-writes the files in WORK/files as a stream, from where its checkpoint is.
+copies the directory `in` of a store to `out` as a stream, from where its checkpoint is.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
 from tests.spark.conftest import SETTINGS, open_session
@@ -59,14 +59,16 @@ def line(partition: int, number: int) -> str:
 
 
 def rows_that_wait(gate: Gate, partition: int, count: int) -> Iterator[tuple[str]]:
-    """The rows of a task. Each attempt of partition 0 waits in front of the last tenth."""
+    """The rows of a task. Each attempt of partition 0 waits in front of the last tenth, and partition 1 for `go`."""
     context = TaskContext.get()
     assert context is not None
     attempt = context.attemptNumber()
     for number in range(count):
-        if partition == 0 and number == count * 9 // 10:
+        if number == count * 9 // 10 and partition == 0:
             gate.arrive(f"waiting-{attempt}", executor_of_this_task())
             gate.wait(f"go-{attempt}")
+        elif number == count * 9 // 10:
+            gate.wait("go")
         yield (line(partition, number),)
 
 
@@ -106,22 +108,23 @@ def parent(process: int) -> int:
 
 
 def main(store: str, work: Path) -> None:
-    """Run the stream until everything present is written."""
+    """Run the stream until everything present is written; the line `wait` waits for the gate."""
     gate = Gate(work / "gate")
 
     def waiting(value: str) -> str:
-        gate.arrive("waiting")
-        gate.wait("go")
+        if value == "wait":
+            gate.arrive("waiting")
+            gate.wait("go")
         return value
 
     with open_session("local[1]", work / "spark", SETTINGS) as spark:
         run_stream(spark, store, work, F.udf(waiting, "string"))
 
 
-def run_stream(spark: SparkSession, store: str, work: Path, through: object) -> None:
-    """From files, through a function in tasks, to a store."""
-    table = spark.readStream.text(str(work / "files")).select(through("value").alias("value"))  # type: ignore[operator]
-    sink = table.writeStream.format("tierfs").option("store", store)
+def run_stream(spark: SparkSession, store: str | Path, work: Path, through: Callable[..., Column] = F.col) -> None:
+    """From a directory of a store, some lines a batch, through a function in tasks, to another directory."""
+    lines = spark.readStream.format("tierfs").options(store=str(store), maxBytesPerTrigger="2k").load("in")
+    sink = lines.select(through("value").alias("value")).writeStream.format("tierfs").option("store", str(store))
     sink = sink.option("checkpointLocation", str(work / "checkpoint")).trigger(availableNow=True)
     sink.start("out").awaitTermination()
 
