@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.stores import TestStore, open_test_store
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.memory import MemoryStorage
@@ -103,6 +104,35 @@ def test_a_listed_size_is_checked_before_memory_is_taken() -> None:
     item = StoredObject(slot_name(1), changes.MAX_OBJECT_BYTES + 1, "e", 0)
     with pytest.raises(DataLoss, match="at most"):
         reader.read_entry(MemoryStorage(), item)
+
+
+@pytest.mark.parametrize("wrong_reads", [1, 2])
+@pytest.mark.parametrize("kind", ["entry", "manifest", "part", "marker"])
+def test_one_wrong_transfer_is_no_damage(kind: str, wrong_reads: int) -> None:
+    storage = ScriptedStorage()
+    part = changes.frame(pb.CheckpointPart(version=RECORD_VERSION, attempt="a"))
+    record = BatchRecord(application="app", batch="7", job="0" * 32)
+    marker = pb.BatchMarker(version=RECORD_VERSION, application="app", batch="7")
+    name, message = {
+        "entry": (slot_name(1), pb.JournalEntry(version=RECORD_VERSION, store_id="s", slot=1)),
+        "manifest": (checkpoint_name(1), pb.CheckpointManifest(version=RECORD_VERSION, store_id="s", slot=1)),
+        "part": (f"{checkpoint_name(1)}.part", pb.CheckpointPart(version=RECORD_VERSION, attempt="a")),
+        "marker": (batch_markers.marker_name(record, 1), marker),
+    }[kind]
+    manifest = pb.CheckpointManifest(part_crc32c=[crc32c(part)])
+    item = storage.put(name, BufferSource(changes.frame(message)))
+    reads: dict[str, Callable[[], object]] = {
+        "entry": lambda: reader.read_entry(storage, item),
+        "manifest": lambda: reader.read_manifest(storage, item),
+        "part": lambda: reader.read_part(storage, item, manifest, 0),
+        "marker": lambda: batch_markers.read_marker(storage, name),
+    }
+    storage.damage(-1, on=range(1, 1 + wrong_reads))
+    if wrong_reads == 1:
+        assert reads[kind]()
+        return
+    with pytest.raises(DataLoss):
+        reads[kind]()
 
 
 @pytest.mark.parametrize("wrong", ["nothing", "versions", "forgotten", "application"])
