@@ -60,7 +60,8 @@ class Shell:
         self._answers, theirs = os.pipe()
         server = forked.server().fileno()
         self._process = subprocess.Popen(
-            ["bash", "--noprofile", "--norc", "-eEuo", "pipefail", "-s"],
+            # A test run in the background inherits an ignored SIGINT, which bash would keep ignored; a user's does not.
+            ["env", "--default-signal=INT", "bash", "--noprofile", "--norc", "-eEuo", "pipefail", "-s"],
             cwd=self._directory,
             env={**self._env, SERVER_FD: str(server)},
             stdin=subprocess.PIPE,
