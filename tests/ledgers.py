@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 from tests.ledger import independent
 from tests.stores import LOCATION, TestStore
 from tierfs.config import ReadSettings
+from tierfs.journal.cold_identity import read_small
 from tierfs.journal.publish import Publisher
-from tierfs.journal.reader import read_small
 from tierfs.metadata import directories, entries
 from tierfs.metadata.ledger_and_batch_records import LedgerRecord
 from tierfs.metadata.records import SegmentRecord

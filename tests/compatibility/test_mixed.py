@@ -14,8 +14,8 @@ from tests.recovery.test_follow import follower, following
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import DataLoss, PermissionDenied
+from tierfs.journal.cold_identity import read_small
 from tierfs.journal.names import JOURNAL_PREFIX, entry_slot
-from tierfs.journal.reader import read_small
 from tierfs.metadata import changes, policies
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.store import MetadataStore

@@ -20,9 +20,9 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Fenced, Unavailable
 from tierfs.holder.status import LocalOnly, local_only
+from tierfs.journal.cold_identity import read_small
 from tierfs.journal.names import checkpoint_slot, entry_slot, slot_name
 from tierfs.journal.publish import Publisher
-from tierfs.journal.reader import read_small
 from tierfs.metadata import changes, policies
 from tierfs.types import Tier
 

@@ -18,7 +18,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.fsck.findings import Kind
-from tierfs.journal.reader import read_small
+from tierfs.journal.cold_identity import read_small
 from tierfs.metadata import chain_edits, chains, directories
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.tiering.consolidate_plan import Eligible

@@ -14,7 +14,7 @@ from tests.stores import TestStore, open_test_store
 from tests.tiering.batch_writes import Driver
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.journal import cold_identity, reader
-from tierfs.journal.reader import read_small
+from tierfs.journal.cold_identity import read_small
 from tierfs.metadata import records_pb2 as pb
 
 POLICY = {"chunk_bytes": "65536", "object_bytes": "65536"}

@@ -10,8 +10,8 @@ from tests.stores import LOCATION, TestStore
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.clock import ManualClock
 from tierfs.journal import replay
+from tierfs.journal.cold_identity import read_small
 from tierfs.journal.names import checkpoint_slot, entry_slot, slot_name
-from tierfs.journal.reader import read_small
 from tierfs.metadata import chains, changes, directories, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import LocationRecord

@@ -16,9 +16,9 @@ from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.config import OffloadSettings
 from tierfs.errors import AlreadyExists, DataLoss, Fenced, Unavailable
 from tierfs.journal import publish
+from tierfs.journal.cold_identity import read_small
 from tierfs.journal.names import checkpoint_name, checkpoint_slot, entry_slot, part_of, slot_name
 from tierfs.journal.publish import Publisher
-from tierfs.journal.reader import read_small
 from tierfs.metadata import chain_edits, directories
 from tierfs.metadata import changes as journal
 from tierfs.metadata import records_pb2 as pb

@@ -23,7 +23,7 @@ from tierfs.fsck.findings import Kind, Mend
 from tierfs.fsck.repair.copies import Mended
 from tierfs.fsck.repair.mender import Mender, MendTools
 from tierfs.journal import cold_identity
-from tierfs.journal.reader import read_small
+from tierfs.journal.cold_identity import read_small
 from tierfs.metadata import changes, directories, entries
 from tierfs.metadata import records_pb2 as pb
 from tierfs.recovery.replica import Follower

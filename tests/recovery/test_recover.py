@@ -15,9 +15,9 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import DataLoss, Fenced, OffsetMismatch
 from tierfs.journal import publish
+from tierfs.journal.cold_identity import read_small
 from tierfs.journal.names import checkpoint_name, part_of, slot_name
 from tierfs.journal.publish import Publisher
-from tierfs.journal.reader import read_small
 from tierfs.metadata import chains, changes, directories, tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS

@@ -13,7 +13,7 @@ from tierfs.chunkstore.local_files import ChunkFiles, DiskBytes
 from tierfs.errors import DataLoss, StorageFull
 from tierfs.garbage import ballast
 from tierfs.journal import publish
-from tierfs.journal.reader import read_small
+from tierfs.journal.cold_identity import read_small
 from tierfs.metadata import changes
 from tierfs.metadata.environment import open_environment
 

@@ -15,7 +15,7 @@ from tests.stores import TestStore, open_test_store
 from tests.tiering.batch_writes import Driver
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import DataLoss
-from tierfs.journal.reader import read_small
+from tierfs.journal.cold_identity import read_small
 from tierfs.metadata import changes
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import MAX_EPOCH

@@ -13,7 +13,7 @@ from tests.tiering.batch_writes import Driver, contents
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import Source, StoredObject
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.journal.reader import read_small
+from tierfs.journal.cold_identity import read_small
 from tierfs.metadata import changes
 from tierfs.tiering import batch_job
 

@@ -12,6 +12,7 @@ from tierfs.metadata import chains
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.tables import CHUNKS
 from tierfs.segments.writer import SegmentWriter
+from tierfs.tiering import packs
 from tierfs.types import ByteRange, ChunkState, Tier
 
 Needed = dict[int, list[ByteRange]]
@@ -53,7 +54,10 @@ def an_accusation_needs_proof(world: World) -> None:
             if chunk.state is ChunkState.GOOD or not chunk.object_id:
                 continue
             placed = PlacedChunk(chunk, chains.object_of(txn, chunk))
-            if not world.damages.hurts(placed, chunk.range, block):
+            # What a concatenation kept of a suspect chunk stays suspect, also when the harmed bytes were cut off. What
+            # lies beside it in a pack may be another segment's.
+            is_pack = packs.parse_name(placed.object.name) is not None
+            if not world.damages.hurts(placed, chunk.range, block if is_pack else max(block, placed.object.length)):
                 raise Wrong(f"{placed.object.name} is called {chunk.state.name} at {chunk.start_offset}: it is whole")
 
 

@@ -24,7 +24,7 @@ from tests.ledgers import (
 )
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError, Unavailable
-from tierfs.journal.reader import read_small
+from tierfs.journal.cold_identity import read_small
 from tierfs.metadata import chain_edits, entries
 from tierfs.metadata.entries import StoredEntries
 from tierfs.metadata.tables import INTENTS

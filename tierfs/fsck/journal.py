@@ -8,6 +8,7 @@ from tierfs import units
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
 from tierfs.fsck.findings import Finding, Kind, Mend, Severity
+from tierfs.journal.cold_identity import read_parsed
 from tierfs.journal.names import (
     JOURNAL_PREFIX,
     checkpoint_name,
@@ -17,7 +18,7 @@ from tierfs.journal.names import (
     part_of,
     slot_name,
 )
-from tierfs.journal.reader import read_parsed, read_part
+from tierfs.journal.reader import read_part
 from tierfs.metadata import changes
 from tierfs.metadata.records import StoreRecord
 from tierfs.metadata.store import MetadataStore

@@ -18,7 +18,7 @@ from tierfs import object_names
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import AlreadyExists, DataLoss
-from tierfs.journal.reader import read_parsed
+from tierfs.journal.cold_identity import read_parsed
 from tierfs.metadata import batches, changes
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.batches import Versions

@@ -16,9 +16,9 @@ from tierfs.checksum import crc32c
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import AlreadyExists, NotFound, PermissionDenied
+from tierfs.journal.cold_identity import read_parsed
 from tierfs.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slot, entry_slot, part_name, part_of
 from tierfs.journal.publish import Publisher
-from tierfs.journal.reader import read_parsed
 from tierfs.metadata import changes
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import CheckpointIntent, JournalState

@@ -16,8 +16,8 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import AlreadyExists, Conflict, Fenced, TierfsError, WrongColdTier
 from tierfs.journal import batch_markers, cold_identity
+from tierfs.journal.cold_identity import read_parsed
 from tierfs.journal.names import entry_slot, slot_name
-from tierfs.journal.reader import read_parsed
 from tierfs.metadata import batches, changes, store, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import Fencer, OwnerAsked, PublishIntent

@@ -5,14 +5,14 @@ All input is untrusted until its frame and size were checked; reading ahead is b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
 
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss
+from tierfs.journal.cold_identity import read_parsed
 from tierfs.journal.names import (
     JOURNAL_PREFIX,
     checkpoint_name,
@@ -26,8 +26,6 @@ from tierfs.metadata import changes, journal_state
 from tierfs.metadata import records_pb2 as pb
 from tierfs.names import printable
 from tierfs.parallel import Pool
-
-T = TypeVar("T")
 
 READ_AHEAD = 4
 """Journal objects read at once: at most 8 MiB each, some 30 MiB decoded, and the round trips are hidden."""
@@ -153,27 +151,3 @@ def read_entries(storage: ChunkStorage, items: Iterable[StoredObject]) -> Genera
     """Yield entries in order, read ahead. Close the iterator to end early; raises as read_entry."""
     with Pool(READ_AHEAD, "tierfs-recover") as pool:
         yield from pool.in_order(partial(read_entry, storage), items, ahead=READ_AHEAD)
-
-
-def read_parsed(
-    storage: ChunkStorage, name: str, parse: Callable[[bytes, str], T], length_bytes: int | None = None
-) -> T:
-    """Return a journal object; see read_small. Raises DataLoss for one that is damaged when it is read again, too."""
-    try:
-        return parse(read_small(storage, name, length_bytes), name)
-    except DataLoss:  # a transfer damages bytes once, a bucket twice (invariant 16)
-        return parse(read_small(storage, name, length_bytes), name)
-
-
-def read_small(storage: ChunkStorage, name: str, length_bytes: int | None = None) -> bytes:
-    """Return all bytes of a journal object, whose size is asked for unless a listing told it.
-
-    It is untrusted: it is checked before memory is allocated for it.
-    """
-    if length_bytes is None:
-        length_bytes = storage.stat(name).length_bytes
-    changes.check_size(name, length_bytes)
-    buffer = memoryview(bytearray(length_bytes))
-    if length_bytes:
-        storage.read_into(name, 0, buffer)
-    return bytes(buffer)

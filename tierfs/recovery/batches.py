@@ -18,7 +18,7 @@ from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, NotFound
 from tierfs.journal import batch_markers
 from tierfs.journal.batch_markers import Marker
-from tierfs.journal.reader import read_parsed
+from tierfs.journal.cold_identity import read_parsed
 from tierfs.metadata import changes, untrusted
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.batches import Versions

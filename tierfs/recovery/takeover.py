@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import AlreadyExists, NotFound, Unavailable
 from tierfs.journal import epochs, reader, replay
+from tierfs.journal.cold_identity import read_parsed
 from tierfs.journal.names import slot_name
-from tierfs.journal.reader import read_parsed
 from tierfs.metadata import changes, journal_state
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import LocationRecord
