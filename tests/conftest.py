@@ -25,6 +25,7 @@ from tests.servers.shared import shared
 from tests.servers.spark_cluster import QUICK_JAVA
 from tierfs import osio
 from tierfs.chunkstore.http.tls import TlsClient
+from tierfs.doctor.machine import available_bytes
 
 settings.register_profile("tierfs", deadline=None)  # a busy machine is no failure
 settings.load_profile("tierfs")
@@ -33,8 +34,8 @@ Bucket = tuple[S3Endpoint, str]
 """An endpoint and the name of an empty bucket there."""
 
 _IN_MEMORY = Path("/dev/shm")
-_IN_MEMORY_BYTES = 6 << 30
-"""Free space that a whole run may need."""
+_IN_MEMORY_BYTES, _MEMORY_BYTES = 6 << 30, 16 << 30
+"""Free space there that a whole run may need, and memory, with the servers and JVMs: 5.5 and 14 GiB were seen."""
 
 
 def pytest_configure() -> None:
@@ -43,7 +44,8 @@ def pytest_configure() -> None:
     On a disk nine tenths of a run are syncs: tests of recovery, offload and trash took 129 s of wall time on ext4, 12 s
     on tmpfs. What is durable is proved by doubles that record syncs and by the simulated disk, which loses power.
     """
-    if os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free >= _IN_MEMORY_BYTES:
+    has_room = os.access(_IN_MEMORY, os.W_OK) and shutil.disk_usage(_IN_MEMORY).free >= _IN_MEMORY_BYTES
+    if has_room and available_bytes() >= _MEMORY_BYTES:
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_IN_MEMORY))
 
 
