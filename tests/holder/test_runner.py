@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -26,6 +27,7 @@ from tests.holder.holding import (
 from tests.stores import TestStore, assert_layout
 from tierfs.config import BackgroundSettings
 from tierfs.holder import requests
+from tierfs.journal.publish import PROOF_S, Publisher
 from tierfs.metadata import directories
 from tierfs.metadata.environment import open_environment
 from tierfs.metadata.store import MetadataStore
@@ -74,6 +76,23 @@ async def test_pauses_outlive_the_holder(
     async with working(store, SLOWLY):
         await trio.sleep(SETTLED_S)
     assert max(row.attempts for row in failures(store)) <= attempts + 1
+
+
+async def test_the_owner_is_asked_for_at_each_check_however_recent_the_last_proof_is(
+    store: TestStore, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    look = Publisher._judge
+
+    def counted(self: Publisher, *arguments: Any, **named: Any) -> None:
+        looks.append(trio.current_time())
+        look(self, *arguments, **named)
+
+    monkeypatch.setattr(Publisher, "_judge", counted)
+    async with working(store, BackgroundSettings(owner_check_s=PROOF_S / 2)):
+        await trio.sleep(2.2 * PROOF_S)
+    # Half of the time would be left out: a superseded store acknowledges appends for `owner_check_s` only.
+    assert len(looks) >= 4
 
 
 async def test_the_high_watermark_holds_whatever_the_lag(store: TestStore, autojump_clock: MockClock) -> None:

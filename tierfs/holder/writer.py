@@ -123,7 +123,7 @@ class BackgroundWriter:
             Task(s.tick_s, {"look": self._look}, woken=lambda: self._uploads.changed),
             Task(s.tick_s, publish, still_periods=_STILL_TICKS),
             # Without publishing: a failure of that is PUBLISH's, and an upload's own check would end it here.
-            Task(s.owner_check_s, {OWNER: blocking(tools.cold.require_ours)}),
+            Task(s.owner_check_s, {OWNER: blocking(tools.publisher.verify_ownership)}),
             Task(s.request_poll_s, {"requests": self._serve}),
             Task(s.lifetimes_every_s, {"lifetimes": blocking(self._work.end_lifetimes)}),
             Task(s.clocks_every_s, clocks),

@@ -114,13 +114,15 @@ class Publisher:
         with self._one_at_a_time:
             if self._store_record().journal.intent.attempt:
                 self.publish()  # an entry in flight may be in the bucket already
-            store.require_owner(self._store_record())
-            self._require_newest()
+            self.verify_ownership()
 
     def require_recent_ownership(self) -> None:
-        """Call require_ownership unless ownership was verified in the last PROOF_S. Costs a microsecond then."""
-        if self._is_proven():
-            return
+        """Call verify_ownership unless that succeeded in the last PROOF_S. Costs a microsecond then."""
+        if not self._is_proven():
+            self.verify_ownership()
+
+    def verify_ownership(self) -> None:
+        """Verify as require_ownership does, and publish nothing: it succeeds where a bucket only takes no writes."""
         with self._one_at_a_time:
             store.require_owner(self._store_record())
             self._require_newest()  # an entry in flight is recognized by its intent, and is published later
