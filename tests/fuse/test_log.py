@@ -15,6 +15,7 @@ from tests.mount.waiting import eventually
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
+HELD = "this process holds the store"
 RELOADED = "settings and credentials were reloaded"
 
 
@@ -29,6 +30,8 @@ def mount(store: Path, tmp_path: Path) -> Iterator[Path]:
     point = tmp_path / "mnt"
     point.mkdir()
     tierfs("mount", point, store=store)
+    # The mount is ready before it holds the store, which is the last line it logs of itself.
+    assert eventually(lambda: HELD in log(store).read_text())
     yield point
     tierfs("umount", point, store=store, check=False)
 
