@@ -70,6 +70,8 @@ def check(world: World, path: Path, chance: random.Random) -> None:
 
 def damaged(world: World) -> None:
     """Damage of one chunk keeps no other from being offloaded, and a check of every byte names what is harmed."""
+    with world.store.holding() as work:  # a cut may have dropped the bytes for which a chunk is suspect
+        work.suspects.look()
     for _ in range(3):
         with suppress(DataLoss, NotFound):
             world.store.offload()
