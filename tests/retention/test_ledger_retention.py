@@ -86,18 +86,6 @@ def test_the_lag_passes_then_the_retention(store: TestStore, clock: ManualClock)
     assert ledger_names(store) == []
 
 
-def test_a_retention_below_the_lag_takes_both(store: TestStore, clock: ManualClock) -> None:
-    set_policy(store, deletion_lag=10 * MINUTE_S, retention_age=5 * MINUTE_S)
-    new_ledger(store, TEN, "t")
-    store.offload()
-    clock.advance(2 * MINUTE_S)
-    hold(store)
-    assert tiers(store) == ["lc"]
-    clock.advance(3 * MINUTE_S)
-    assert hold(store).removed == 1
-    assert (held(store), ledger_names(store), list(store.files.names())) == ([], [], [])
-
-
 @pytest.mark.parametrize("complete", [True, False])
 @pytest.mark.parametrize("lag_s", [None, 0, 60])
 @pytest.mark.parametrize("elapsed_s", [0, 59, 60, 10**6])
@@ -180,30 +168,6 @@ def test_ledgers_that_are_not_cold_stay_unless_told_otherwise(store: TestStore, 
     store.metadata.host = Host.of(Settings(background=BackgroundSettings(retention_needs_offload=False)))
     assert retention(store).expire() == Expired(removed=2, bytes=2 * SIZE)
     assert store.segment(name).range.length_bytes == SIZE  # the open one stays, and whole
-
-
-def test_an_empty_closed_ledger_goes_by_its_age(store: TestStore, clock: ManualClock) -> None:
-    set_policy(store, retention_age=MINUTE_S)
-    new_ledger(store, [], "t")
-    new_ledger(store, [b"", b""], "t")
-    new_ledger(store, [], "t", close=False)
-    assert hold(store) == Expired()
-    clock.advance(MINUTE_S)
-    assert hold(store).removed == 2
-    assert len(held(store)) == 1
-
-
-@pytest.mark.parametrize(("policy", "removed"), [({"retention_age": MINUTE_S}, 45), ({"retention_bytes": 3}, 42)])
-def test_many_ledgers_go_in_several_commits(
-    store: TestStore, clock: ManualClock, policy: dict[str, int], removed: int
-) -> None:
-    set_policy(store, **policy)
-    for _ in range(45):
-        new_ledger(store, [b"x"], "t")
-    store.offload()
-    clock.advance(MINUTE_S)
-    assert hold(store) == Expired(removed=removed, bytes=removed)
-    assert len(ledger_names(store)) == 2 * (45 - removed)
 
 
 def test_what_changed_since_the_look_is_not_taken(

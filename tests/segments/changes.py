@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import replace
 
 from tests.stores import TestStore
@@ -13,28 +12,12 @@ from tierfs.metadata import chains, checksums, directories, tables
 from tierfs.metadata import changes as journal
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import ChunkRecord, ObjectRecord
-from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
-from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import ObjectId, Tier
 
 
 class Crash(BaseException):
     """Death of the process."""
-
-
-def crashing(metadata: MetadataStore) -> MetadataStore:
-    """Return the same store in a process that dies just before it commits."""
-    dying = copy(metadata)
-
-    @contextmanager
-    def write() -> Iterator[WriteTransaction]:
-        with metadata.write() as txn:
-            yield txn
-            raise Crash
-
-    dying.write = write  # type: ignore[method-assign]
-    return dying
 
 
 @contextmanager

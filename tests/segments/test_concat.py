@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage
-from tests.segments.changes import link_local
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.errors import Conflict, OffsetMismatch
 from tierfs.metadata import chains, directories, tables
@@ -17,9 +15,7 @@ from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.segments.concat import concat
 from tierfs.segments.ownership import WriterLocks
-from tierfs.tiering.candidates import objects_to_make
-from tierfs.tiering.objects import ChunksMoved
-from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentStatus, Tier
+from tierfs.types import ByteRange, ChunkState, ObjectId, Tier
 
 
 def chunked(store: TestStore, name: str, lengths: list[int], letter: bytes) -> bytes:
@@ -75,24 +71,6 @@ def test_chunks_of_both_come_one_behind_the_other(
         assert store.read("t") == data + b"y"
 
 
-def test_a_source_partly_local_partly_cold_with_gaps(store: TestStore) -> None:
-    store.append("t", b"01234")
-    store.append("s", b"abcdefghijkl")
-    store.offload("s")
-    store.evict("s")
-    link_local(store, "s", 4, b"efgh")
-    store.append("s", b"mnop", seal=True)
-    store.engine.concat("t", "s")
-    assert_layout(store, "t", local=[4, 1, 4, 4], cold=[8, 4])
-    starts = [placed.chunk.start_offset for placed in store.layout("t").local]
-    assert starts == [0, 4, 9, 17]
-    assert store.read("t") == b"01234abcdefghijklmnop"
-    store.offload()
-    store.evict()
-    assert_layout(store, "t", local=[], cold=[5, 8, 4, 4])
-    assert store.read("t") == b"01234abcdefghijklmnop"
-
-
 @pytest.mark.parametrize("start", [0, 1, 2, 4, 5, 7, 8, 9, 11, 12])
 @pytest.mark.parametrize("state", ["local", "cold", "both"])
 @pytest.mark.parametrize("target_start", [0, 5])
@@ -121,47 +99,6 @@ def test_a_truncated_source_is_cut_to_its_range_in_each_tier(
     assert store.read("t")[target_start:] == data
 
 
-def test_adjacent_pieces_of_one_object_become_one_chunk(store: TestStore) -> None:
-    """Two segments hold the two halves of a file; as one segment they are one chunk of it again."""
-    store.append("t", b"")
-    store.append("s", b"")
-    link_local(store, "t", 0, b"abcd")
-    with store.metadata.write() as txn:
-        shared = next(row for _, row in txn.scan(OBJECTS))
-        (store.files.root / shared.name).write_bytes(b"abcdefgh")
-        source = directories.segment_by_name(txn, "s")
-        half = ChunkRecord(start_offset=0, length=4, object_id=shared.id, object_offset=4)
-        changed = chains.insert(txn, source, Tier.LOCAL, half, shared)
-        txn.put(SEGMENTS, tables.u64(source.id), replace(changed, length=4))
-    store.engine.seal("s")
-    store.engine.concat("t", "s")
-    assert_layout(store, "t", local=[8], cold=[])
-    assert store.read("t") == b"abcdefgh"
-    with store.metadata.read() as txn:
-        assert [row.references for _, row in txn.scan(OBJECTS)] == [1]
-
-
-def test_one_after_the_other(store: TestStore) -> None:
-    """Whoever sealed them: a user or policy."""
-    data = b""
-    store.append("t", b"")
-    for number in range(5):
-        part = bytes([97 + number]) * (number + 3)
-        store.append(f"s{number}", part, seal=True)
-        if number % 2:
-            store.offload()
-            store.evict()
-            with store.metadata.write() as txn:
-                segment = directories.segment_by_name(txn, f"s{number}")
-                txn.put(SEGMENTS, tables.u64(segment.id), replace(segment, status=SegmentStatus.SEALED_BY_POLICY))
-        store.engine.concat("t", f"s{number}")
-        data += part
-        assert store.read("t") == data
-    store.offload()
-    store.evict()
-    assert store.read("t", Tier.COLD) == data
-
-
 def test_a_live_writer_of_the_target_elsewhere_is_a_conflict(store: TestStore) -> None:
     store.append("s", b"abc", seal=True)
     writer = store.engine.open_writer("t")
@@ -188,42 +125,6 @@ def test_the_writer_of_this_process_goes_on_at_the_new_end(store: TestStore) -> 
     assert writer.append(b"z") == ByteRange(5, 6)
     assert_layout(store, "t", local=[2, 3, 1], cold=[])
     assert store.read("t") == b"xyabcz"
-
-
-def test_threads_append_while_segments_are_concatenated(store: TestStore) -> None:
-    """Every piece is whole, in either order."""
-    for number in range(8):
-        store.append(f"s{number}", b"<%d>" % number, seal=True)
-    writer = store.engine.open_writer("t")
-
-    def append() -> None:
-        for _ in range(40):
-            writer.append(b"[abc]")
-
-    thread = threading.Thread(target=append)
-    thread.start()
-    for number in range(8):
-        store.engine.concat("t", f"s{number}")
-    thread.join()
-    data = store.read("t")
-    for number in range(8):
-        data = data.replace(b"<%d>" % number, b"")
-    assert data == b"[abc]" * 40
-
-
-def test_an_offload_of_the_source_under_way_ends_and_is_planned_anew(
-    store: TestStore, storage: ScriptedStorage
-) -> None:
-    store.append("t", b"01")
-    store.append("s", b"abcdefgh", seal=True)
-    with store.metadata.read() as txn:
-        (action,) = objects_to_make(txn, store.segment("s"))
-    storage.do("put", lambda: store.engine.concat("t", "s"), of="segments/")
-    with pytest.raises(ChunksMoved):
-        store.cold_work().tools.offload.run(action)
-    assert_layout(store, "t", local=[2, 4, 4], cold=[])
-    assert store.offload("t").bytes == 10
-    assert store.read("t", Tier.COLD) == b"01abcdefgh"
 
 
 @pytest.mark.parametrize("path", ["a", "a/t"], ids=["of the source", "of the target"])

@@ -19,10 +19,9 @@ from tierfs.metadata import directories, policies, untrusted
 from tierfs.metadata.journal_state import NOT_REMOVED
 from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, SEGMENTS
 from tierfs.retention import clocks
-from tierfs.segments import managed_ledger, stat, trash
+from tierfs.segments import trash
 from tierfs.segments.delete import Deletion
 from tierfs.segments.ownership import WriterLocks
-from tierfs.segments.positions import Position
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.snapshot import Snapshots
 
@@ -317,47 +316,6 @@ def test_the_planner_sees_what_is_in_the_trash_as_copies_only(store: TestStore) 
 
 def status(store: TestStore) -> StoreStatus:
     return store_status(store.metadata, store.files, store.paths.holder, store.path)
-
-
-def test_status_counts_the_trash_apart(store: TestStore) -> None:
-    store.append("kept", b"123")
-    store.append("d/a", b"cold!", seal=True)
-    store.offload()
-    store.append("d/b", b"local")
-    remove(store, "d", recursive=True)
-    shown = status(store)
-    assert (shown.segments, shown.directories, shown.bytes, shown.not_offloaded_bytes) == (1, 0, 3, 0)
-    assert (shown.backlog.pending_bytes, shown.backlog.active_bytes) == (0, 0)
-    found = shown.trash
-    assert (found.removals, found.segments, found.bytes, found.local_bytes) == (1, 2, 10, 10)
-    assert (found.cold_bytes, found.not_offloaded_bytes) == (5, 5)
-    assert found.next_due_ms == store.clock.now_ms() + DAY_S * 1000
-    with store.metadata.read() as txn:
-        assert [(usage.name, usage.segments) for usage in stat.usage(txn, "")][-1][1] == 1
-    restore(store, "d")
-    assert status(store).trash.removals == 0
-    assert status(store).not_offloaded_bytes == 5
-
-
-def test_a_trimmed_ledger_comes_back_with_its_entries(store: TestStore) -> None:
-    set_policy(store, "", ledger_entries="2")
-    ledger = managed_ledger.ManagedLedger(store.engine, "m")
-    ledger.add_entries([b"a", b"bb", b"c", b"d", b"e"])
-    ledger.close()
-    names = listed(store)
-    last = int(names[-1].rpartition("/")[2])
-
-    def to_trash(txn, segment):
-        return store.engine.remove(txn, segment, cold_due_ms=store.clock.now_ms(), to_trash=True)
-
-    done = managed_ledger.trim(store.metadata, "m", Position(last, 0), to_trash)
-    assert (done.segments, bool(done.trash_due_ms)) == (2, True)
-    store.settle()
-    assert in_trash(store) == names[:2]
-    for name in names[:2]:
-        restore(store, name)
-    assert listed(store) == names
-    assert store.read(names[0]) == b"abb"
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])
