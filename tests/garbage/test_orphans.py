@@ -83,20 +83,6 @@ def test_what_another_store_or_a_newer_owner_made_is_not_ours(store: TestStore) 
     assert orphans(store) == set()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        f"packs/{'9' * 20}-e1-ab-c00000000",
-        f"segments/s/{'9' * 24}/chunk-{0:020d}-{4:020d}-e1-ab",
-        f"segments/s/1/chunk-{'9' * 20}-{'9' * 20}-e1-ab",
-    ],
-)
-def test_a_number_too_large_for_a_key_is_no_name_of_ours(store: TestStore, name: str) -> None:
-    store.cold.put(name, BufferSource(b"theirs"), metadata={"store": store.metadata.store_id})
-    ours = cold_object(store)
-    assert orphans(store) == {ours}
-
-
 def listed_prefixes(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Return the prefixes that the search for orphans, and fsck, list in the bucket."""
     prefixes = set[str]()

@@ -37,9 +37,7 @@ from tierfs.types import ChunkState, Tier
 
 DAY_S = 24 * HOUR_S
 
-
 UNITS_S = {"s": 1, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
-
 
 SETTINGS = {
     "": BackgroundSettings(),
@@ -49,9 +47,7 @@ SETTINGS = {
     "200 B": BackgroundSettings(high_watermark_bytes=200),
 }
 
-
 BY_SIZE = "policy object_bytes=4 offload_after=off chunk_age=12d offload_above_bytes"
-
 
 ROWS = {
     "a segment goes its way by itself": (

@@ -48,7 +48,6 @@ from tierfs.types import RequestState
 
 pytestmark = pytest.mark.timeout(60)
 
-
 DONE = OffloadReport(segments=1, objects=1, bytes=8, journal_entries=1)
 
 
@@ -226,7 +225,6 @@ def test_a_request_without_waiting_needs_a_holder_and_a_path(store: TestStore) -
 
 
 ANSWER_S = 0.3
-
 
 LONGER_S = 1.0
 

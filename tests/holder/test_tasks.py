@@ -172,7 +172,6 @@ async def test_failures_at_a_segment_are_listed_by_its_path(
 
 AWAY = Unavailable("the server does not answer")
 
-
 MANY = 1000
 
 

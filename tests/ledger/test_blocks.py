@@ -21,7 +21,6 @@ from tierfs.types import MIB
 
 HEADER = "fbdbabcb 0000000000000080 0000000000100000 0000000000000d05" + "00" * 100
 
-
 STREAMING_HEADER = "26a66d32 0000000000000080 0000000000100000 0000000000000d05 000000000000000c" + "00" * 92
 
 
@@ -195,7 +194,6 @@ def test_bytes_that_look_like_padding_or_headers_are_payload(block_bytes: int) -
 ONE = write([b"one", b"two"], 400)
 """One block: 128 + 2 * 15 bytes."""
 
-
 SPAN = ONE.index.spans()[0]
 
 
@@ -218,48 +216,47 @@ def test_headers_are_not_needed_with_an_index(head: bytes, deviation: str) -> No
     assert re.search(deviation, found)
 
 
-@pytest.mark.parametrize("header_bytes", [0, 5, 28, 200])
-def test_headers_of_other_lengths_are_skipped(header_bytes: int) -> None:
-    entries, deviations = read(
-        b"h" * header_bytes + ONE.data[128:], [replace(SPAN, header_bytes=header_bytes, length_bytes=header_bytes + 30)]
-    )
+def one_block(end: bytes, length_bytes: int = 0) -> bytes:
+    """ONE with something behind its entries."""
+    return BlockHeader(length_bytes or 158 + len(end), 0).encode() + ONE.data[128:] + end
+
+
+NOT_PADDING = f"{NAME}: the block at 0 ends with something else than padding"
+TOP_BITS = [b"\x80", b"\xff\xff\xff\xff", b"\xfe" * 9, b"\xdc\xde\xad\xfe", b"\x80" + bytes(40)]
+JUNK = [b"\0", b"dirty data", b"\x7f" * 11, bytes(12), frame(2, b"more"), frame(9, b"")]
+REPEATED = bytes(128) + frame(0, b"one") + frame(0, b"uno") + frame(1, b"two") + frame(1, b"due")
+NO_HEADER = "the header of the block at 0"
+
+ACCEPTED: list[tuple[bytes, BlockSpan, list[str]]] = [
+    # Headers of other lengths.
+    *(
+        (b"h" * size + ONE.data[128:], replace(SPAN, header_bytes=size, length_bytes=size + 30), [NO_HEADER])
+        for size in (0, 5, 28, 200)
+    ),
+    # A reader that does not know how many entries there are stops at a top bit, and notes that it is not Pulsar's.
+    *((one_block(end), replace(SPAN, entries=None, length_bytes=158 + len(end)), [NOT_PADDING]) for end in TOP_BITS),
+    # BlobStoreBackedReadHandleImplTest.testRead: dirty bytes between entries, each the start of a block.
+    *((one_block(end) + ONE.data, replace(SPAN, length_bytes=158 + len(end)), [NOT_PADDING]) for end in JUNK),
+    (
+        one_block(padding(7), 200),
+        replace(SPAN, length_bytes=200),
+        [f"{NAME} ends at 165, within the padding of the block at 0"],
+    ),
+    (
+        REPEATED,
+        BlockSpan(0, len(REPEATED), 0, 2),
+        [NO_HEADER, f"{NAME}: entry 0 is repeated at 155", NOT_PADDING],
+    ),
+]
+
+
+@pytest.mark.parametrize(("data", "span", "expected"), ACCEPTED)
+def test_what_pulsars_reader_accepts_is_read_and_noted(data: bytes, span: BlockSpan, expected: list[str]) -> None:
+    entries, deviations = read(data, [span])
     assert payloads_of(entries) == [b"one", b"two"]
-    assert len(deviations) == 1
-
-
-@pytest.mark.parametrize("end", [b"\x80", b"\xff\xff\xff\xff", b"\xfe" * 9, b"\xdc\xde\xad\xfe", b"\x80" + bytes(40)])
-def test_padding_is_anything_that_begins_with_a_top_bit(end: bytes) -> None:
-    """A reader that does not know how many entries there are stops at it, and notes that it is not Pulsar's."""
-    span = replace(SPAN, entries=None, length_bytes=158 + len(end))
-    data = BlockHeader(158 + len(end), 0).encode() + ONE.data[128:] + end
-    assert read(data, [span])[1] == [f"{NAME}: the block at 0 ends with something else than padding"]
-    assert payloads_of(read(data, [span])[0]) == [b"one", b"two"]
-
-
-@pytest.mark.parametrize("end", [b"\0", b"dirty data", b"\x7f" * 11, bytes(12), frame(2, b"more"), frame(9, b"")])
-def test_junk_behind_the_last_entry_is_not_read(end: bytes) -> None:
-    """BlobStoreBackedReadHandleImplTest.testRead: dirty bytes between entries, each the start of a block."""
-    data = BlockHeader(158 + len(end), 0).encode() + ONE.data[128:] + end
-    entries, deviations = read(data + ONE.data, [replace(SPAN, length_bytes=158 + len(end))])
-    assert payloads_of(entries) == [b"one", b"two"]
-    assert deviations == [f"{NAME}: the block at 0 ends with something else than padding"]
-
-
-def test_padding_may_be_cut_off() -> None:
-    data = BlockHeader(200, 0).encode() + ONE.data[128:] + padding(7)
-    entries, deviations = read(data, [replace(SPAN, length_bytes=200)])
-    assert payloads_of(entries) == [b"one", b"two"]
-    assert deviations == [f"{NAME} ends at 165, within the padding of the block at 0"]
-
-
-def test_entries_that_are_there_again_are_skipped() -> None:
-    data = bytes(128) + frame(0, b"one") + frame(0, b"uno") + frame(1, b"two") + frame(1, b"due") + frame(2, b"three")
-    entries, deviations = read(data, [BlockSpan(0, len(data), 0, 3)])
-    assert payloads_of(entries) == [b"one", b"two", b"three"]
-    assert deviations[1:] == [
-        f"{NAME}: entry 0 is repeated at 155",
-        f"{NAME}: entry 1 is repeated at 185",
-    ]
+    assert len(deviations) == len(expected)
+    for deviation, words in zip(deviations, expected, strict=True):
+        assert words in deviation or words == NO_HEADER
 
 
 @pytest.mark.parametrize(
@@ -285,23 +282,19 @@ def test_missing_entries_end_the_reader(body: bytes, entries: int | None, messag
 
 
 @pytest.mark.parametrize(
-    "span",
+    ("spans", "message"),
     [
-        replace(SPAN, header_bytes=-1),
-        replace(SPAN, header_bytes=159),
-        replace(SPAN, header_bytes=2**62),
-        replace(SPAN, offset=-1),
-        replace(SPAN, length_bytes=-5),
+        ([replace(SPAN, header_bytes=-1)], NAME),
+        ([replace(SPAN, header_bytes=159)], NAME),
+        ([replace(SPAN, header_bytes=2**62)], NAME),
+        ([replace(SPAN, offset=-1)], NAME),
+        ([replace(SPAN, length_bytes=-5)], NAME),
+        ([SPAN, replace(SPAN, offset=100, first_entry_id=2)], "the block at 100 begins before the one in front of it"),
     ],
 )
-def test_impossible_spans_end_the_reader(span: BlockSpan) -> None:
-    with pytest.raises(DataLoss, match=NAME):
-        read(ONE.data, [span])
-
-
-def test_overlapping_blocks_end_the_reader() -> None:
-    with pytest.raises(DataLoss, match="the block at 100 begins before the one in front of it ends"):
-        read(ONE.data, [SPAN, replace(SPAN, offset=100, first_entry_id=2)])
+def test_impossible_and_overlapping_spans_end_the_reader(spans: list[BlockSpan], message: str) -> None:
+    with pytest.raises(DataLoss, match=message):
+        read(ONE.data, spans)
 
 
 @pytest.mark.parametrize("last_entry_id", [0, 1])

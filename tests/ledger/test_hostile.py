@@ -107,26 +107,6 @@ def test_random_bytes(name: str, data: bytes) -> None:
     tried(decode, valid[:-20] + data)
 
 
-@settings(deadline=DEADLINE_MS)
-@given(
-    st.lists(
-        st.builds(
-            BlockSpan,
-            offset=st.integers(-10, 900) | st.sampled_from([-(2**63), 2**63 - 1]),
-            length_bytes=st.integers(-10, 900) | st.just(2**64),
-            first_entry_id=st.integers(-2, 70) | st.sampled_from([-(2**63), 2**63 - 1]),
-            entries=st.none() | st.integers(-2, 70) | st.just(2**64),
-            header_bytes=st.integers(-10, 300) | st.sampled_from([-(2**63), 2**63 - 1]),
-            ledger_id=st.none() | st.integers(0, 3),
-        ),
-        max_size=5,
-    )
-)
-def test_any_spans(spans: list[BlockSpan]) -> None:
-    for data in (LEDGER.data, STREAMED):
-        tried(lambda data: read_by(spans, data), data)
-
-
 def test_lengths_are_not_believed() -> None:
     """A ledger of 2^62 entries is not counted, and a block of 2^62 bytes is not awaited."""
     index = LedgerIndex(closed(2**62, 2**62), 2**62, LEDGER.index.entries[:1])

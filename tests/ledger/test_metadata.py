@@ -43,7 +43,6 @@ METADATA = LedgerMetadata(
 )
 """Of OffloadIndexTest, in the order in which Java's map may hand out the properties."""
 
-
 METADATA_GOLDEN = (
     "0803 1003 1864 208827 2803"
     "3222 0a0e3132372e302e302e313a33313831 0a0e3132372e302e302e323a33313831 1000"
@@ -52,9 +51,7 @@ METADATA_GOLDEN = (
     "5a0e 0a046b657931 120676616c756531"
 )
 
-
 UUID_7 = UUID("80000000-0000-0001-7fff-ffffffffffff")
-
 
 INFO = LedgerInfo(
     ledger_id=7,
@@ -72,7 +69,6 @@ INFO = LedgerInfo(
     ),
     properties=(KeyValue(key="a", value=""),),
 )
-
 
 INFO_GOLDEN = (
     "0807 1000 1800 20e807"
@@ -168,7 +164,6 @@ def test_uuids_are_two_signed_numbers() -> None:
 
 
 numbers = st.none() | st.integers(-(2**63), 2**63 - 1)
-
 
 metadata = st.builds(
     LedgerMetadata,

@@ -23,7 +23,6 @@ from tierfs.types import MIB
 
 WHOLE = (1, 2, 3, 4, 5, 6, 7, 8, 2**63 - 1)
 
-
 LOST = {11: 2, 12: 1, 13: 2}
 """Ledgers that Pulsar lost the tail of, and how many entries are left."""
 
@@ -165,7 +164,6 @@ def entries_of_messages() -> list[bytes]:
 
 MESSAGES: list[dict[str, Any]] = list(map(json.loads, (PULSAR / "whole.messages").read_text().splitlines()))
 """The entries of ledger 8 as Pulsar's parser reads them."""
-
 
 UNREAD = [line["entry_id"] for line in MESSAGES if "error" in line]
 """Those that it does not read: encrypted, and chunks of a compressed message."""

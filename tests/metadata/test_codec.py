@@ -33,14 +33,11 @@ SEGMENT = SegmentRecord(
     sealed_ms=3000,
 )
 
-
 CHUNK = ChunkRecord(start_offset=4, length=4, next=8, object_id=ObjectId(9))
-
 
 OBJECT = ObjectRecord(
     id=ObjectId(9), tier=Tier.COLD, location_id=LocationId(1), name="n", length=12, etag="e", references=1, crc32c=5
 )
-
 
 GOLDEN = {
     "segment": (

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from itertools import islice
 from pathlib import Path
@@ -13,7 +11,7 @@ import pytest
 
 from tests.stores import open_test_store
 from tierfs.clock import ManualClock
-from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.metadata import directories, environment, host, layout
 from tierfs.metadata import store as store_module
 from tierfs.metadata.records import StoreRecord, TouchRecord
@@ -105,27 +103,6 @@ def test_network_filesystems_are_refused(tmp_path: Path, monkeypatch: pytest.Mon
         MetadataStore.create(tmp_path / "net", ManualClock())
 
 
-def test_another_pid_namespace_is_refused_while_we_live(store: MetadataStore) -> None:
-    code = f"""
-from pathlib import Path
-from tests.faults.test_fork import NOTHING, in_child
-from tests.mount.waiting import eventually
-from tierfs.clock import ManualClock
-from tierfs.metadata.store import MetadataStore
-MetadataStore(Path({str(store.path)!r}), ManualClock())
-"""
-    with store.read():
-        inside = subprocess.run(
-            ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert "PID namespace" in inside.stderr
-    assert Conflict.__name__ in inside.stderr
-
-
 def test_a_waiting_writer_names_the_holder(
     store: MetadataStore, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
 ) -> None:
@@ -199,7 +176,6 @@ def test_a_store_that_is_being_opened_stays_open_when_the_last_other_user_closes
 
 
 CHUNKS = 2000
-
 
 MAX_RECORD_BYTES_PER_CHUNK = 300
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import random
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from tests.recovery.verbs import VERBS, Life
 from tests.stores import TestStore
-from tierfs.backup import store as dump
 from tierfs.fsck.findings import Kind
 from tierfs.fsck.metadata import Totals, check_metadata
 from tierfs.fsck.objects import ObjectTable
@@ -93,21 +90,6 @@ def test_a_store_of_an_older_tierfs_is_counted_while_it_is_written(
         commits += 1
     assert commits > 1
     assert kept(store) == counted(store.metadata)
-
-
-def test_a_dump_holds_no_sums_and_a_loaded_store_has_its_own(store: TestStore, tmp_path: Path) -> None:
-    for number in range(20):
-        store.append(f"d/s{number}", b"abcdefg", seal=True)
-    store.offload("d/s7")
-    with store.metadata.read() as txn:
-        found = list(dump.parts(txn, 0))
-        file = io.BytesIO()
-        assert dump.write(txn, file, 0).rows["store"] == 1
-    dump.load(tmp_path / "loaded", store.clock, found, {})
-    loaded = MetadataStore(tmp_path / "loaded", store.clock)
-    with loaded.read() as txn:
-        assert txn.sums == counted(loaded)
-    loaded.close()
 
 
 def test_a_chunk_that_an_append_fills_is_reported(store: TestStore) -> None:

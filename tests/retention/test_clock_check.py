@@ -26,7 +26,6 @@ from tierfs.types import Tier
 
 START_MS = 1_700_000_000_000
 
-
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 
@@ -102,12 +101,9 @@ def test_the_server_is_asked_by_the_connection_there_is(
 
 HOUR_S = 3600
 
-
 DAY_S = 24 * HOUR_S
 
-
 YEAR_S = 365 * DAY_S
-
 
 POLICY = {"chunk_bytes": "4", "object_bytes": "8", "retention_age": str(DAY_S), "deletion_lag": str(HOUR_S)}
 

@@ -29,7 +29,6 @@ TEN = [b"entry %d" % number for number in range(10)]
 SIZE = 70
 ENOUGH = DiskView(0, 0, high_used_bytes=1 << 50, high_local_bytes=1 << 50, high_unoffloaded_bytes=1 << 50)
 
-
 POLICY = ROOMY
 
 
@@ -84,26 +83,6 @@ def test_the_lag_passes_then_the_retention(store: TestStore, clock: ManualClock)
     assert hold(store) == Expired(removed=1, bytes=SIZE)
     assert tiers(store) == ["l"]
     assert ledger_names(store) == []
-
-
-@pytest.mark.parametrize("complete", [True, False])
-@pytest.mark.parametrize("lag_s", [None, 0, 60])
-@pytest.mark.parametrize("elapsed_s", [0, 59, 60, 10**6])
-def test_local_bytes_are_due_once_complete_and_the_lag_has_passed(
-    store: TestStore, clock: ManualClock, complete: bool, lag_s: int | None, elapsed_s: int
-) -> None:
-    with store.metadata.write() as txn:
-        policies.put(txn, ROOT_DIRECTORY, ROOMY | {"deletion_lag": "off" if lag_s is None else str(lag_s)})
-    name = new_ledger(store, TEN, "t")
-    if complete:
-        store.offload()
-    clock.advance(elapsed_s)
-    hold(store)
-    due = complete and lag_s is not None and elapsed_s >= lag_s
-    assert tiers(store) == [("c" if complete else "") if due else ("lc" if complete else "l")]
-    assert record(store, name).offload.local_deleted is due
-    hold(store)  # what is deleted is not deleted again
-    assert record(store, name).offload.local_deleted is due
 
 
 def test_the_context_is_in_the_commit_that_drops_the_last_chunk_and_in_the_journal(store: TestStore) -> None:

@@ -23,12 +23,9 @@ from tierfs.types import ROOT_DIRECTORY, ByteRange, ChunkState, ObjectId, Segmen
 
 DAY_S = 86_400
 
-
 HOUR_S = 3600
 
-
 BASE = {"chunk_bytes": "4", "object_bytes": "8"}
-
 
 POLICY = BASE | {"retention_age": str(DAY_S)}
 
@@ -223,28 +220,6 @@ def test_policies_are_looked_at_only_where_one_is_set(store: TestStore) -> None:
     assert set(found) == wanted
 
 
-def test_status_tells_when_the_next_bytes_go(store: TestStore, clock: ManualClock) -> None:
-    assert expiry_shown(store) == 0
-    store.append("s", b"abcd", seal=True)
-    written_ms = clock.now_ms()
-    store.offload()
-    clock.advance(HOUR_S)
-    store.append("later", b"abcd", seal=True)
-    store.offload()
-    expire(store)
-    assert expiry_shown(store) == written_ms + DAY_S * 1000
-    clock.advance(DAY_S - HOUR_S)
-    expire(store)
-    assert expiry_shown(store) == written_ms + (HOUR_S + DAY_S) * 1000
-    clock.advance(HOUR_S)
-    expire(store)
-    assert expiry_shown(store) == 0
-
-
-def expiry_shown(store: TestStore) -> int:
-    return store_status(store.metadata, store.files, store.paths.holder, store.path).next_expiry_ms
-
-
 def overdue(store: TestStore) -> tuple[int, str]:
     status = store_status(store.metadata, store.files, store.paths.holder, store.path)
     return status.overdue_bytes, status.overdue_reason
@@ -281,15 +256,11 @@ def test_status_counts_what_is_past_its_retention_and_waits_and_names_the_policy
 
 NOW_MS = 1_700_000_000_000
 
-
 DAY_MS = 86_400_000
-
 
 AGE = Policy(retention_age_s=86_400)
 
-
 SIZE = Policy(retention_bytes=10)
-
 
 BOTH = Policy(retention_age_s=86_400, retention_bytes=10)
 
@@ -303,7 +274,6 @@ def member(number: int, start: int, *runs: tuple[int, int], policy: Policy = AGE
 
 
 OLD, YOUNG = DAY_MS, DAY_MS - 1
-
 
 CASES = {
     "nothing set": ([member(1, 0, (4, 10 * OLD), policy=Policy())], []),

@@ -85,7 +85,6 @@ def test_a_wrong_offset_names_the_true_length_and_creates_nothing(store: TestSto
 
 BAD_NAMES = ("a/../b", "..", ".", "a\0b", "a\nb", "x" * 256, "/".join(["x" * 200] * 5), "")
 
-
 CLOSED_NAMES = {
     "a/s/below": NotDirectory,
     "a": IsDirectory,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,12 +9,11 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.errors import Conflict, OffsetMismatch
-from tierfs.metadata import chains, directories, tables
-from tierfs.metadata.records import ChunkRecord
+from tierfs.metadata import directories
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.segments.concat import concat
 from tierfs.segments.ownership import WriterLocks
-from tierfs.types import ByteRange, ChunkState, ObjectId, Tier
+from tierfs.types import ByteRange, Tier
 
 
 def chunked(store: TestStore, name: str, lengths: list[int], letter: bytes) -> bytes:
@@ -150,24 +148,3 @@ def test_an_offload_of_a_head_that_is_cut_meanwhile(store: TestStore, storage: S
     with store.metadata.read() as txn:
         named = {row.name for _, row in txn.scan(OBJECTS) if row.tier is Tier.COLD}
     assert {stored.name for stored in storage.list("segments/")} == named
-
-
-def test_lost_extents_come_along(store: TestStore) -> None:
-    store.append("t", b"01")
-    store.append("s", b"abcdefgh", seal=True)
-    store.offload()
-    store.evict("s")
-    with store.metadata.write() as txn:
-        segment = directories.segment_by_name(txn, "s")
-        held = list(chains.chunks(txn, segment.id, Tier.COLD))
-        segment = chains.remove(txn, segment, Tier.COLD, held, due_ms=0, after_sequence=0)
-        lost = ChunkRecord(start_offset=0, length=8, object_id=ObjectId(0), state=ChunkState.LOST, next=0)
-        txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, 0), lost)
-        head = type(segment.cold)(count=1)
-        txn.put(SEGMENTS, tables.u64(segment.id), replace(segment, cold=head))
-    store.engine.truncate("s", 3, cold_due_ms=0)
-    store.engine.concat("t", "s")
-    with store.metadata.read() as txn:
-        kept = [chunk.range for chunk in chains.chunks(txn, store.segment("t").id, Tier.COLD) if chunk.lost]
-    assert kept == [ByteRange(2, 7)]
-    assert store.segment("t").length == 7

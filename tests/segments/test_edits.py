@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
-from tests.segments.changes import journaled, link_local
 from tests.stores import TestStore, assert_layout
 from tierfs.errors import Conflict, DataLoss, Fenced, InvalidRequest, IsDirectory, NotFound, Sealed, TierfsError
 from tierfs.metadata import changes as journal
@@ -22,10 +22,9 @@ from tierfs.segments.ownership import WriterLocks
 from tierfs.segments.seal import unseal
 from tierfs.segments.truncate import Truncation, truncate
 from tierfs.tiering.candidates import offload_actions
-from tierfs.types import ROOT_DIRECTORY, ObjectId, SegmentId, SegmentKind, SegmentStatus, Tier
+from tierfs.types import ObjectId, SegmentId, SegmentKind, SegmentStatus, Tier
 
 Edit = Callable[[MetadataStore, WriterLocks], object]
-
 
 EDITS: dict[str, Edit] = {
     "truncate": lambda metadata, _: truncate(metadata, "d/s", 9, cold_due_ms=0),
@@ -200,7 +199,6 @@ def test_who_wrote_before_the_seal_is_fenced(store: TestStore, own: bool) -> Non
 
 DATA = b"abcdefghijkl"
 
-
 GRACE_MS = 3_600_000
 
 
@@ -279,22 +277,6 @@ def test_local_files_go_at_once_and_cold_objects_after_grace_and_journal(store: 
         assert [found.length_bytes for found in store.cold.list("segments/")] == cold
 
 
-def test_a_local_chunk_goes_when_what_can_be_read_of_it_is_cold(store: TestStore) -> None:
-    """Its first bytes are cut off and their object is gone: no read needs them."""
-    with store.metadata.write() as txn:
-        policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4", "object_bytes": "4"})
-    store.append("s", b"abcdefgh", seal=True)
-    store.offload()
-    store.evict()
-    # One local chunk over both objects, as a warm-up or a larger chunk size would leave it.
-    link_local(store, "s", 0, b"abcdefgh")
-    cut(store, "s", 6)
-    assert_layout(store, "s", local=[8], cold=[4])
-    assert store.offload().objects == 0
-    store.evict()
-    assert_layout(store, "s", local=[], cold=[4])
-
-
 @pytest.mark.parametrize(("start", "planned"), [(3, 1), (4, 0), (6, 0), (8, 0)])
 def test_bytes_below_the_start_need_no_cold_copy(start: int, planned: int) -> None:
     local = ChunkRecord(start_offset=0, length=8, object_id=ObjectId(1))
@@ -313,3 +295,15 @@ def test_a_suspect_head_can_be_cut_off(store: TestStore) -> None:
     cut(store, "s", 8)
     store.offload()
     assert_layout(store, "s", local=[4], cold=[4])
+
+
+@contextmanager
+def journaled(store: TestStore) -> Iterator[list[pb.Change]]:
+    """Collect the changes that the block adds to the outbox, except garbage; filled when it ends."""
+    changes: list[pb.Change] = []
+    with store.metadata.read() as txn:
+        before = txn.store.next_outbox - 1
+    yield changes
+    with store.metadata.read() as txn:
+        added = [pb.Change.FromString(data) for _, data in journal.outbox(txn, before)]
+    changes.extend(change for change in added if not change.HasField("garbage"))

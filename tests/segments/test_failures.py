@@ -142,6 +142,15 @@ def test_a_short_file_refuses_every_writer_until_it_is_whole_again(store: TestSt
     assert store.read("s") == b"abcd"
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process in the background ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_leader_fails_nobody_else(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader of a group is the main thread, and Ctrl-C arrives at three moments of its work."""
     for moment in ("before", "committed", "told"):
@@ -263,9 +272,7 @@ def test_a_crash_at_any_commit_leaves_a_removal_whole(
 
 MANY = 300
 
-
 IN_ONE_CHUNK = pytest.mark.parametrize("policy", [{"chunk_bytes": "64"}], ids=["in one chunk"])
-
 
 Break = Callable[[pytest.MonkeyPatch], None]
 

@@ -131,9 +131,7 @@ def test_fsck_finds_entries_that_do_not_end_with_their_ledger_or_follow_each_oth
 
 BASE = {"chunk_bytes": "65536", "object_bytes": "65536"}
 
-
 POLICY = BASE | {"ledger_entries": "10"}
-
 
 HOUR_S = 3600
 

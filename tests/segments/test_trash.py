@@ -22,8 +22,6 @@ from tierfs.retention import clocks
 from tierfs.segments import trash
 from tierfs.segments.delete import Deletion
 from tierfs.segments.ownership import WriterLocks
-from tierfs.tiering.planner import Planner
-from tierfs.tiering.snapshot import Snapshots
 
 DAY_S = 86_400
 
@@ -289,29 +287,6 @@ def test_what_is_in_the_trash_is_not_offloaded_nor_sealed_nor_expired(store: Tes
     local = store.segment("d/local")
     assert (local.sealed, local.cold.count, local.length) == (False, 0, 5)
     assert store.read("d/cold") == b"12345"
-
-
-def test_the_planner_sees_what_is_in_the_trash_as_copies_only(store: TestStore) -> None:
-    store.append("d/a", b"cold!", seal=True)
-    store.offload()
-    store.append("d/a2", b"local", seal=True)
-    store.append("b", b"open")
-    planner = Planner()
-    snapshots = Snapshots(store.metadata, planner)
-    assert snapshots.refresh()
-    before = (len(planner.offloads), list(planner.active), planner.oldest_ms)
-    assert before[0]
-    for path in ("d", "b"):
-        remove(store, path, recursive=True)
-    assert snapshots.refresh()
-    assert (len(planner.offloads), list(planner.active), planner.oldest_ms) == (0, [], 0)
-    assert sorted(len(view.copies) for view in planner.views) == [0, 0, 2]
-    assert {view.removed_ms for view in planner.views} == {store.clock.now_ms()}
-    for path in ("d", "b"):
-        restore(store, path)
-    assert snapshots.refresh()
-    assert (len(planner.offloads), list(planner.active), planner.oldest_ms) == before
-    assert {view.removed_ms for view in planner.views} == {0}
 
 
 def status(store: TestStore) -> StoreStatus:

@@ -38,21 +38,15 @@ from tierfs.types import ROOT_DIRECTORY, ByteRange, ChunkState, LocationId, Obje
 
 SEGMENT = SegmentId(7)
 
-
 HERE, ELSEWHERE = LocationId(1), LocationId(2)
-
 
 ANY = Eligible(HERE, published_sequence=100, foreign=True)
 
-
 NO_RELOCATION = RelocateLimits(dead_percent=101, min_bytes=0, max_bytes=1 << 60)
-
 
 UNLIMITED = JoinLimits(object_bytes=1024, largest_bytes=1024)
 
-
 MIN, MAX, ROLLING = 10, 20, 30
-
 
 LIMITED = JoinLimits(object_bytes=ROLLING, largest_bytes=MAX)
 
@@ -266,7 +260,6 @@ def _consolidated(chain: list[tuple[int, int, int]], limits: JoinLimits) -> list
 
 
 POLICY = {"chunk_bytes": "1000000", "object_bytes": "1000", "deletion_lag": "0"}
-
 
 SETTINGS = OffloadSettings(consolidate_chunks=4, relocate_min_bytes=1, grace_s=60)
 

@@ -39,7 +39,6 @@ UID = UUID("c0ffee00-0000-4000-8000-000000000001")
 THREE_BLOCKS = [bytes([65 + index]) * 100 for index in range(20)]
 """Seven entries of 112 bytes fit into a block of 1000."""
 
-
 POLICY = ROOMY
 
 

@@ -20,7 +20,6 @@ from tierfs.tiering.objects import Made
 
 TEN = [b"entry %d" % number for number in range(10)]
 
-
 POLICY = ROOMY
 
 

@@ -195,7 +195,6 @@ def test_deletions_are_noted_many_in_one_commit(store: TestStore) -> None:
 
 BLOCK = CRC_BLOCK_BYTES
 
-
 STEP = 50_000
 
 

@@ -32,12 +32,9 @@ from tierfs.types import ROOT_DIRECTORY, ByteRange, ObjectId, ReadPriority, Segm
 
 NOW_MS = 10_000_000
 
-
 TIMES = st.integers(NOW_MS - 200_000, NOW_MS)
 
-
 SIZES = st.integers(1, 40)
-
 
 POLICIES = st.builds(
     Policy,
@@ -46,7 +43,6 @@ POLICIES = st.builds(
     deletion_lag_s=st.sampled_from([0, 50, 100]),
     read_priority=st.sampled_from([ReadPriority.LOCAL_FIRST, ReadPriority.LOCAL_ONLY]),
 )
-
 
 ROOMY = DiskView(0, 0, high_used_bytes=1 << 50, high_local_bytes=1 << 50, high_unoffloaded_bytes=1 << 50)
 
@@ -152,7 +148,6 @@ def unoffloaded_bytes(view: SegmentSummary) -> int:
 
 
 TestPlannerAgreesWithTheReference = Changes.TestCase
-
 
 TestPlannerAgreesWithTheReference.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
