@@ -129,8 +129,8 @@ async def test_streams_are_sealed_offloaded_and_forgotten_by_themselves(
     store: TestStore, autojump_clock: MockClock
 ) -> None:
     set_policy(store, seal_age=str(HOUR_S), retention_age=str(6 * HOUR_S))
-    slow = BackgroundSettings(tick_s=MINUTE_S, request_poll_s=MINUTE_S)
-    async with working(store, slow):
+    periods = ("tick_s", "request_poll_s", "owner_check_s", "lifetimes_every_s", "clocks_every_s")
+    async with working(store, BackgroundSettings(**dict.fromkeys(periods, 10.0 * MINUTE_S))):
         writer = store.engine.open_writer("s")
         for number in range(24):
             writer.append(b"%04d" % number)
@@ -232,7 +232,7 @@ async def test_a_place_that_is_not_ours_is_one_row_of_trouble(
         storage.delete(found.name)
     for number in range(10):
         store.append(f"s{number}", b"abcd", seal=True)
-    async with working(store):
+    async with working(store, SLOWLY):
         await trio.sleep(HOUR_S)
         assert {row.what for row in failures(store)} == {"owner", "publish"}
         assert {row.error_kind for row in failures(store)} == {"WrongColdTier"}
@@ -286,7 +286,7 @@ async def test_a_failure_of_ours_is_listed_with_its_traceback_backs_off_and_leav
     set_policy(store, object_bytes="1000")
     for number in range(segments):
         store.append(f"s{number}", b"abcd", seal=True)
-    async with working(store):
+    async with working(store, SLOWLY):
         await trio.sleep(HOUR_S)
         (row,) = failures(store)
         assert row.attempts in range(15, 30)

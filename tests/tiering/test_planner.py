@@ -360,7 +360,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(steps=STEPS)
 def test_starting_at_the_local_bytes_misses_nothing(steps: list[tuple[str, int]]) -> None:
     with tempfile.TemporaryDirectory() as directory, open_test_store(Path(directory) / "s") as store:
