@@ -200,12 +200,3 @@ def test_a_row_that_an_older_tierfs_left_does_not_delete_a_file_that_was_committ
     assert ahead.read("s") == b"abc"
     with ahead.metadata.read() as txn:
         assert txn.count(GARBAGE.name) == 0
-
-
-def test_a_row_that_an_older_tierfs_left_deletes_what_is_still_an_orphan(ahead: TestStore) -> None:
-    os.close(ahead.files.create_file("01/1-63-ffffffffffffffff"))
-    with ahead.metadata.write() as txn:
-        row = GarbageRecord(sequence=1, due_ms=txn.now_ms, tier=Tier.LOCAL, name="01/1-63-ffffffffffffffff")
-        txn.put(GARBAGE, tables.pair(row.due_ms, row.sequence), row)
-    assert ahead.cold_work().collect().deleted == 1
-    assert list(ahead.files.names()) == []

@@ -385,23 +385,3 @@ def test_a_commit_that_happened_although_it_failed_keeps_its_file(
     there = b"".join(b"%02d" % number for number in range(MOST_UNSURE // 2) if happens(number))
     assert store.read("s") == there + b"after"
     assert stray(store) == set()
-
-
-@IN_ONE_CHUNK
-def test_after_a_commit_that_cannot_be_trusted_no_append_leaves_a_file(
-    store: TestStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = store.engine.open_writer("s")
-    broken = failing_commit(lambda _: False, DataLoss("I/O error on the disk of the metadata"))
-
-    def commit(environment: Any, txn: Any) -> None:
-        environment.broken = "I/O error"
-        broken(environment, txn)
-
-    monkeypatch.setattr(transaction, "_commit", commit)
-    with pytest.raises(DataLoss):
-        writer.append(b"refused")
-    for _ in range(MANY):
-        with pytest.raises(Unavailable):
-            writer.append(b"refused")
-    assert len(stray(store)) == 1

@@ -12,7 +12,7 @@ from tests.fsck.looking import findings
 from tests.journal.replaying import check_every_step
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore
-from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotDirectory, NotFound, TierfsError
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, NotFound, TierfsError
 from tierfs.fsck.findings import Kind, Severity
 from tierfs.holder.status import StoreStatus, local_only, store_status
 from tierfs.metadata import directories, policies, untrusted
@@ -21,7 +21,6 @@ from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, SEGMENTS
 from tierfs.retention import clocks
 from tierfs.segments import trash
 from tierfs.segments.delete import Deletion
-from tierfs.segments.ownership import WriterLocks
 
 DAY_S = 86_400
 
@@ -257,19 +256,6 @@ def test_an_open_writer_is_refused_and_its_segment_takes_no_byte_in_the_trash(st
     assert (store.read("a"), store.read("d/b")) == (b"12", b"12")
     store.append("d/b", b"3")
     assert store.read("d/b") == b"123"
-
-
-def test_a_live_writer_elsewhere_keeps_all_of_it(store: TestStore) -> None:
-    store.append("d/a", b"1")
-    other = WriterLocks(store.path / "writers")
-    segment = store.segment("d/a")
-    try:
-        assert other.try_lock(segment.id, segment.writer_epoch)
-        with pytest.raises(Conflict):
-            remove(store, "d", recursive=True)
-    finally:
-        other.close()
-    assert listed(store) == ["d/a"]
 
 
 def test_what_is_in_the_trash_is_not_offloaded_nor_sealed_nor_expired(store: TestStore) -> None:

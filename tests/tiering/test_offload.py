@@ -15,7 +15,7 @@ from tests.fsck.looking import flip_local
 from tests.stores import LOCATION, TestStore, assert_layout, quiet
 from tierfs.checksum import block_crcs, crc32c
 from tierfs.chunkstore.local_files import ChunkFiles, file_name
-from tierfs.errors import Conflict, DataLoss, NotFound
+from tierfs.errors import Conflict, DataLoss
 from tierfs.holder.lock import hold
 from tierfs.metadata import chains, policies
 from tierfs.metadata.records import GarbageRecord
@@ -128,13 +128,6 @@ def test_a_second_holder_is_refused_by_name(store: TestStore) -> None:
     store.append("s", b"abcd")
     with hold(store.paths.holder, store.clock), pytest.raises(Conflict, match=f"process {os.getpid()}"):
         store.offload()
-
-
-def test_a_missing_path_is_not_found(store: TestStore) -> None:
-    with pytest.raises(NotFound):
-        store.offload("nope")
-    with pytest.raises(NotFound):
-        store.evict("nope")
 
 
 @pytest.mark.parametrize("part", [b"de", b"defghij"])
