@@ -7,9 +7,9 @@ from itertools import islice
 
 import pytest
 
+from tests.benchmarks.relay.loop import Slowness
+from tests.benchmarks.relay.process import RelayServer
 from tests.conftest import Bucket
-from tests.servers.relay.loop import Slowness
-from tests.servers.relay.process import RelayServer
 from tierfs.chunkstore.link_probe import ReadRange, measure_link, pieces
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource

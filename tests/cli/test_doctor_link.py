@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.benchmarks.relay.loop import Slowness
+from tests.benchmarks.relay.process import RelayServer
 from tests.cli.commands.test_doctor import checks
 from tests.commands import tierfs
 from tests.conftest import Bucket
-from tests.servers.relay.loop import Slowness
-from tests.servers.relay.process import RelayServer
 from tierfs.types import MIB
 
 SLOW = Slowness(delay_s=0.03, rate_bytes_s=10_000_000)
