@@ -12,12 +12,11 @@ from tests.stores import TestStore, open_test_store
 from tierfs.config import ReadSettings
 from tierfs.metrics import MetricName, Metrics
 from tierfs.reading import open_handles
-from tierfs.reading.fetch.grid import blocks_touched
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
 from tierfs.reading.stats import figures, snapshot
 from tierfs.system import processes
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, Opener
+from tierfs.types import Opener
 
 
 @pytest.fixture
@@ -99,11 +98,3 @@ async def test_only_those_most_was_read_of_are_shown(store: TestStore, monkeypat
             reader.open_handles.served(handle, size, len(await handle.read(0, size)))
         assert [segment.name for segment in snapshot(reader).segments] == ["b", "c"]
         assert figures(reader).segments_open == 3
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "blocks"),
-    [(0, 1, 1), (0, CRC_BLOCK_BYTES, 1), (CRC_BLOCK_BYTES - 1, CRC_BLOCK_BYTES + 1, 2), (0, 2 * CRC_BLOCK_BYTES, 2)],
-)
-def test_blocks_are_those_a_range_touches(start: int, end: int, blocks: int) -> None:
-    assert blocks_touched(ByteRange(start, end)) == blocks
