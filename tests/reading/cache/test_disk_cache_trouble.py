@@ -31,7 +31,7 @@ from tierfs.reading.cache.files import DATA_NAME
 from tierfs.reading.cache.health import CacheState
 from tierfs.types import MIB, ObjectId
 
-KILLS = 5
+KILLS = 3
 MAX_LIFE_S = 0.05
 """Longest life of a victim once it works: a hundred stores."""
 
