@@ -2,39 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-import pytest
-import trio
-from trio.testing import MockClock, wait_all_tasks_blocked
-from tests.servers.answers import BODY, GOOD, LENGTH, START
-from tests.servers.scripted_http import ETAG, Do, Script, ScriptedHttp, head
-from tierfs.chunkstore.http.on_loop import LoopGets
-from tierfs.chunkstore.protocol import RangeUrl
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
+
+import pytest
+import trio
 import trio.lowlevel
+from trio.testing import MockClock, wait_all_tasks_blocked
 from urllib3.exceptions import ConnectTimeoutError
+
 from tests.servers.answers import BAD, BODY, END, GOOD, LENGTH, REQUEST, START
-from tests.servers.scripted_http import ETAG, Do, ScriptedHttp, Serve, ServerTls, Step, head
+from tests.servers.scripted_http import ETAG, Do, Script, ScriptedHttp, Serve, ServerTls, Step, head
 from tierfs.chunkstore.http.in_thread import ThreadGets
+from tierfs.chunkstore.http.on_loop import LoopGets
+from tierfs.chunkstore.protocol import RangeUrl
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.config import ColdSettings
 from tierfs.errors import Unavailable
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
-
 MOST = 3
 SERVERS = 8
 """So many servers' connections rest."""
 
 TIMEOUT_S = 10
-
-REQUEST, AWAIT_CLOSE, AWAIT_GO, TELL = Do.AWAIT_REQUEST, Do.AWAIT_CLOSE, Do.AWAIT_GO, Do.TELL
+AWAIT_CLOSE, AWAIT_GO, TELL = Do.AWAIT_CLOSE, Do.AWAIT_GO, Do.TELL
 
 
 @pytest.fixture
@@ -124,7 +120,6 @@ PATIENT = ColdSettings(read_timeout_s=600.0, connect_timeout_s=600.0, connection
 """A wait for what does not come is as long as it takes: the limit of the test ends it."""
 HASTY = replace(PATIENT, read_timeout_s=0.2, connect_timeout_s=0.2)
 """For servers that stay silent."""
-AWAIT_CLOSE, AWAIT_GO, TELL = Do.AWAIT_CLOSE, Do.AWAIT_GO, Do.TELL
 CUT = 30_000
 """Length at which a body breaks off."""
 

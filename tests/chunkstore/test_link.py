@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import threading
+from itertools import islice
 from typing import Any
+
 import pytest
+
 from tierfs.chunkstore.link import LEAST_STREAMS, Link, LinkFigures, Links, Slots
+from tierfs.chunkstore.link_limit import LinkLimit, LinkMeasurement, LinkRates, described, limit_of
+from tierfs.chunkstore.link_probe import ReadRange, measure_link, pieces
 from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource
 from tierfs.chunkstore.wrappers import InstrumentedStorage
 from tierfs.clock import ManualClock
-from tierfs.metrics import NullMetrics
-from tierfs.types import MIB, LocationId
-from itertools import islice
-from tierfs.chunkstore.link_probe import ReadRange, measure_link, pieces
-from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import NotFound
-from tierfs.metrics import MetricName, Metrics
-from tierfs.types import MIB
-from tierfs.chunkstore.link_limit import LinkLimit, LinkMeasurement, LinkRates, described, limit_of
-
+from tierfs.metrics import MetricName, Metrics, NullMetrics
+from tierfs.types import MIB, LocationId
 
 PATIENCE_S = 20.0
 MS = 0.001
@@ -214,10 +213,6 @@ def test_objects_that_are_too_small_tell_the_first_byte_only_and_one_that_is_gon
     found = measure_link(storage, [ReadRange("k", 0, 1000)], most_streams=4, most_bytes=32 * MIB)
     assert (found.rates, found.limit, found.read_bytes) == (None, None, 6000)
     assert found.first_byte_s > 0
-
-
-MB = 1e6
-MS = 0.001
 
 
 def rates(

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import logging
+import random
+import ssl
 import traceback
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+
 import pytest
+from botocore import exceptions as botocore
+from urllib3 import exceptions as urllib3
+
+from tests.reading.fetch.chaotic_http import serving
+from tests.servers.certificates import EXPIRED_DAYS, LOOPBACK, OTHER, VALID_DAYS, Authority
 from tests.servers.endpoint import SECRET_KEY, S3Endpoint
 from tests.servers.rgw import free_ports
+from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.chunkstore.s3.errors import error_of_answer
+from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.chunkstore.s3.errors import error_of_answer, map_s3_errors
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.config import ColdSettings
@@ -26,17 +36,6 @@ from tierfs.errors import (
     Unavailable,
     WrongColdTier,
 )
-import random
-import ssl
-from botocore import exceptions as botocore
-from urllib3 import exceptions as urllib3
-from tests.reading.fetch.chaotic_http import serving
-from tests.servers.certificates import EXPIRED_DAYS, LOOPBACK, OTHER, VALID_DAYS, Authority
-from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.retry import RetryingStorage
-from tierfs.chunkstore.s3.errors import map_s3_errors
-from tierfs.errors import InvalidRequest, TierfsError, Unavailable
-
 
 Bucket = tuple[S3Endpoint, str]
 
@@ -167,7 +166,7 @@ def test_signatures_are_never_logged(rgw_bucket: Bucket, presigned: bool, caplog
     assert SECRET_KEY not in caplog.text
 
 
-CALLS: dict[str, Callable[[RetryingStorage], object]] = {
+ASKING: dict[str, Callable[[RetryingStorage], object]] = {
     "put": lambda storage: storage.put("object", BufferSource(b"bytes")),
     "list": lambda storage: list(storage.list("")),
     "read": lambda storage: storage.read_into("object", 0, memoryview(bytearray(5))),
@@ -179,17 +178,17 @@ def never(_: float) -> None:
     raise AssertionError("a pause, for the next try")
 
 
-def refused(origin: str, call: str) -> TierfsError:
+def distrusted(origin: str, call: str) -> TierfsError:
     """The error of one call that would be repeated if it could pass."""
     with closing(S3Storage(S3Location("bucket", endpoint_url=origin), ColdSettings(presigned_reads=True))) as storage:
         patient = RetryingStorage(storage, attempts=5, base_delay_s=1, max_delay_s=1, sleep=never)
         with pytest.raises(TierfsError) as raised:
-            CALLS[call](patient)
+            ASKING[call](patient)
     assert "\n" not in str(raised.value)
     return raised.value
 
 
-@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("call", ASKING)
 @pytest.mark.parametrize(
     ("subjects", "days", "trusted", "problem", "remedy"),
     [
@@ -217,7 +216,7 @@ def test_a_wrong_certificate_is_said_at_once(
     if trusted:
         monkeypatch.setenv("AWS_CA_BUNDLE", str(authority.certificate))
     with serving(MemoryStorage(), random.Random(1), authority.issue("s3", subjects, days).serving()) as server:
-        error = refused(server.origin, call)
+        error = distrusted(server.origin, call)
         assert type(error) is InvalidRequest
         assert str(error) == f"the certificate of {server.origin} {problem}"
         assert error.remedy == remedy
@@ -227,7 +226,7 @@ def test_a_wrong_certificate_is_said_at_once(
 def test_a_server_without_tls_is_named() -> None:
     with serving(MemoryStorage(), random.Random(1)) as server:
         origin = server.origin.replace("http:", "https:")
-        error = refused(origin, "read of a version")
+        error = distrusted(origin, "read of a version")
     assert type(error) is InvalidRequest
     assert f"{origin} does not speak TLS 1.2 or newer" in str(error)
     assert error.remedy == "check the endpoint URL: is it http:// there?"

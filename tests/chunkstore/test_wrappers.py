@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from unittest.mock import Mock
+
 import pytest
+
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, PendingUpload, RangeUrls, StoredObject, Uploads
+from tierfs.chunkstore.protocol import (
+    BufferSource,
+    ChunkStorage,
+    ObjectPiece,
+    PendingUpload,
+    RangeUrls,
+    StoredObject,
+    Uploads,
+)
+from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.chunkstore.wrappers import InstrumentedStorage, LimitedStorage, Wrapped
 from tierfs.clock import ManualClock
-from tierfs.errors import Unavailable
-from tierfs.metrics import Metrics
-import logging
-from tierfs.chunkstore.protocol import BufferSource, ObjectPiece
-from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.errors import (
     AlreadyExists,
     Closed,
@@ -28,8 +35,8 @@ from tierfs.errors import (
     Unavailable,
     WrongColdTier,
 )
+from tierfs.metrics import Metrics
 from tierfs.types import MIB
-
 
 LIMIT = 3
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import socket
 import ssl
 import threading
@@ -10,30 +11,28 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
+
 import pytest
 import trio
+
 from tests.conformance.test_ranged_get import Gets, InThreads, OnLoop
+from tests.conftest import Bucket
 from tests.servers.answers import BODY, GOOD
 from tests.servers.certificates import EXPIRED_DAYS, LOOPBACK, OTHER, S3_DOMAIN, VALID_DAYS, Authority
+from tests.servers.endpoint import S3Endpoint
 from tests.servers.scripted_http import Do, ScriptedHttp, ServerTls
 from tierfs.chunkstore.http.connections import IdleConnections
+from tierfs.chunkstore.http.on_loop import LoopGets
 from tierfs.chunkstore.http.ranged_get import origin_of
 from tierfs.chunkstore.http.tls import TlsClient, TlsSocket
-from tierfs.chunkstore.protocol import RangeUrl
-from tierfs.errors import InvalidRequest
-import random
-from urllib.parse import urlsplit
-from tests.conftest import Bucket
-from tests.servers.certificates import S3_DOMAIN
-from tests.servers.endpoint import S3Endpoint
-from tierfs.chunkstore.http.on_loop import LoopGets
-from tierfs.chunkstore.protocol import BufferSource
+from tierfs.chunkstore.protocol import BufferSource, RangeUrl
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.chunkstore.s3.ways import SignedWay
 from tierfs.config import Addressing, ColdSettings
+from tierfs.errors import InvalidRequest
 from tierfs.types import MIB
-
 
 SERVER = origin_of("https://127.0.0.1")
 
