@@ -7,6 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,6 +109,7 @@ def test_refused_urls_fall_back_and_are_given_up(
     for _ in range(5):
         assert ceph.read() == b"bytes"
     assert len(signed) == 3
+    assert ceph.storage.range_url("object") is None, "nor does the loop get one"
     assert b"tierfs_storage_presigned_fallbacks_total 3.0" in ceph.metrics.exposition()
     assert caplog.messages == [f"{ceph.endpoint.endpoint_url} refuses presigned URLs: reading with get_object"]
 
@@ -122,18 +124,6 @@ def test_connections_are_reused_after_errors(moto: Bench) -> None:
             with pytest.raises(DataLoss):
                 storage.read_into("object", 4 * MIB, memoryview(bytearray(5)))
         storage.read_into("object", 0, memoryview(bytearray(3 * MIB)))
-
-
-def test_failing_part_aborts_the_upload(moto: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Broken(BufferSource):
-        def read(self, offset: int, length_bytes: int) -> Buffer:
-            if offset == PART_BYTES:
-                raise DataLoss("damaged")
-            return super().read(offset, length_bytes)
-
-    with pytest.raises(DataLoss, match="damaged"):
-        moto.storage.put("object", Broken(bytes(LARGE)))
-    assert moto.incomplete_uploads() == []
 
 
 def test_parts_are_bounded_in_memory(moto: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,20 +275,26 @@ def test_a_location_sees_only_its_prefix(moto: Bench) -> None:
     assert [found.name for found in moto.storage.list("")] == ["object"]
 
 
-def test_probe_of_ceph(ceph: Bench) -> None:
-    assert probe(ceph.storage) == Abilities(create_only_put=True, create_only_multipart=False, verifies_crc32c=False)
-    assert list(ceph.storage.list("")) == []
+def test_probe_tells_what_a_storage_can(ceph: Bench, tmp_path: Path) -> None:
+    expected = Abilities(create_only_put=True, create_only_multipart=False, verifies_crc32c=False)
+    assert probe(ceph.storage) == expected
     assert ceph.incomplete_uploads() == []
-
-
-def test_probe_of_moto(moto: Bench) -> None:
-    assert probe(moto.storage).create_only_put
-    assert list(moto.storage.list("")) == []
-    assert moto.incomplete_uploads() == []
-
-
-def test_probe_of_providers_without_a_server(tmp_path: Any) -> None:
-    for storage in (MemoryStorage(), DirectoryStorage.create(tmp_path / "cold")):
-        with closing(storage):
-            assert probe(storage) == Abilities()
+    with closing(DirectoryStorage.create(tmp_path / "cold")) as directory:
+        assert probe(directory) == probe(MemoryStorage()) == Abilities()
+        for storage in (ceph.storage, directory):
             assert list(storage.list("")) == []
+
+
+def test_delete_sweeps_unfinished_uploads_of_the_name(ceph: Bench) -> None:
+    keys = ["prefix/a", "prefix/a", "prefix/ab", "prefix/segments/a", "prefix/segments/a", "q/segments/a"]
+    for key in keys:
+        ceph.client.create_multipart_upload(Bucket=ceph.bucket, Key=key)
+    ceph.storage.delete("a")
+    assert sorted(upload["Key"] for upload in ceph.incomplete_uploads()) == keys[2:]
+    pending = list(ceph.storage.uploads("segments/"))
+    assert [upload.name for upload in pending] == ["segments/a", "segments/a"]
+    assert all(upload.started_ms > 0 for upload in pending)
+    for _ in range(2):
+        ceph.storage.abort_upload(pending[0])
+    assert [upload.upload_id for upload in ceph.storage.uploads("segments/")] == [pending[1].upload_id]
+    assert sorted(upload["Key"] for upload in ceph.incomplete_uploads()) == [keys[2], *keys[4:]]

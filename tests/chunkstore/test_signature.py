@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -10,12 +9,9 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 from botocore.credentials import ReadOnlyCredentials
 
-from tests.servers.endpoint import S3Endpoint
-from tierfs.chunkstore.protocol import BufferSource
 from tierfs.chunkstore.s3.client import SignedUrls, connect
 from tierfs.chunkstore.s3.location import S3Location
-from tierfs.chunkstore.s3.signature import UrlSigner, learn
-from tierfs.chunkstore.s3.storage import S3Storage
+from tierfs.chunkstore.s3.signature import learn
 from tierfs.clock import SystemClock
 from tierfs.config import ColdSettings
 
@@ -109,25 +105,3 @@ def test_botocore_signs_once_for_each_set_of_credentials(monkeypatch: pytest.Mon
     urls.forget("e")  # it was refused
     urls.target("e")
     assert signed == ["p/a", "p/d", "p/e"]
-
-
-def test_a_server_takes_them(rgw_bucket: tuple[S3Endpoint, str], monkeypatch: pytest.MonkeyPatch) -> None:
-    endpoint, bucket = rgw_bucket
-    signed: list[str] = []
-    target = UrlSigner.target
-
-    def watched(self: UrlSigner, key: str, now_ms: int) -> str:
-        signed.append(key)
-        return target(self, key, now_ms)
-
-    monkeypatch.setattr(UrlSigner, "target", watched)
-    names = ["first", *KEYS]
-    with closing(S3Storage(S3Location(bucket, "p", endpoint.endpoint_url, endpoint.region))) as storage:
-        monkeypatch.setattr(storage._client, "get_object", None)  # the way for refused URLs
-        for name in names:
-            storage.put(name, BufferSource(name.encode()))
-        for name in names:
-            buffer = bytearray(len(name.encode()))
-            storage.read_into(name, 0, memoryview(buffer))
-            assert buffer.decode() == name
-    assert signed == [f"p/{name}" for name in KEYS]

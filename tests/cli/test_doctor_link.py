@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from tests.benchmarks.relay.loop import Slowness
+from tests.benchmarks.relay.process import RelayServer
 from tests.cli.commands.test_doctor import checks
 from tests.commands import tierfs
 from tests.conftest import Bucket
-from tests.servers.relay.loop import Slowness
-from tests.servers.relay.process import RelayServer
 from tierfs.types import MIB
 
 SLOW = Slowness(delay_s=0.03, rate_bytes_s=10_000_000)
@@ -45,6 +45,8 @@ def test_a_setting_that_holds_a_far_link_back(moto_bucket: Bucket, tmp_path: Pat
     assert found["found"].endswith(f"limit: read.streams = 2, the link takes {takes}")
     assert f"TIERFS_READ__STREAMS={takes}" in found["remedy"]
     assert found["figures"]["first_byte_s"] >= SLOW.delay_s
+    # What socket buffers hold comes faster than the link is.
+    assert found["figures"]["connection_bytes_per_s"] < 1.3 * SLOW.rate_bytes_s
     assert found["figures"]["read_bytes"] <= 32 * MIB
 
 

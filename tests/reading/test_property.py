@@ -185,8 +185,11 @@ async def run(world: World, reader: Reader, reads: int) -> None:
 
 
 @pytest.mark.parametrize("odds", ODDS)
-@pytest.mark.parametrize("cached", [False, True], ids=["memory", "disk"])
-@pytest.mark.parametrize("served", ["", "http", "https"])
+@pytest.mark.parametrize(
+    ("cached", "served"),
+    [(False, ""), (True, ""), (False, "http"), (True, "https")],
+    ids=["memory", "disk", "memory-http", "disk-https"],
+)
 async def test_every_reply_is_right(
     tmp_path: Path, odds: str, cached: bool, served: str, server_tls: ServerTls, expected_warnings: list[str]
 ) -> None:

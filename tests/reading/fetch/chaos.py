@@ -6,10 +6,11 @@ import random
 import threading
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 from tierfs.chunkstore.http.tls import TlsClient
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import OnReceived, RangeUrl
+from tierfs.chunkstore.protocol import RangeUrl
 from tierfs.errors import Unavailable
 from tierfs.reading.fetch.buffers import BufferPool, PooledBuffer
 from tierfs.types import CRC_BLOCK_BYTES
@@ -47,17 +48,9 @@ class ChaoticStorage(MemoryStorage):
         self.tls: TlsClient | None = None
         """Of the server that has the objects too, if one has."""
 
-    def read_into(
-        self,
-        name: str,
-        offset: int,
-        buffer: memoryview,
-        *,
-        if_match: str | None = None,
-        progress: OnReceived | None = None,
-    ) -> None:
-        if progress is None:
-            super().read_into(name, offset, buffer, if_match=if_match)
+    def read_into(self, name: str, offset: int, buffer: memoryview, **more: Any) -> None:
+        if (progress := more.pop("progress", None)) is None:
+            super().read_into(name, offset, buffer, **more)
             return
         self.reads += 1
         chosen, odds = self._chosen, self.odds
@@ -68,7 +61,7 @@ class ChaoticStorage(MemoryStorage):
         damaged_at = chosen.randrange(len(buffer)) if chosen.random() < odds.damages else None
         for start in range(0, len(buffer), CRC_BLOCK_BYTES):
             part = buffer[start : start + CRC_BLOCK_BYTES]
-            super().read_into(name, offset + start, part, if_match=if_match)
+            super().read_into(name, offset + start, part, **more)
             if damaged_at is not None and start <= damaged_at < start + len(part):
                 part[damaged_at - start] ^= 1
             if fails_at is not None and fails_at < start + len(part):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.servers.relay.delay_line import DelayLine
+from tests.benchmarks.relay.delay_line import DelayLine
 
 
 @dataclass

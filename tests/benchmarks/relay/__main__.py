@@ -1,4 +1,4 @@
-"""`python -m tests.servers.relay --to HOST:PORT`: relay until standard input ends; a line of it asks for the counts."""
+"""`python -m tests.benchmarks.relay --to HOST:PORT`: relay until stdin ends; a line of it asks for the counts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import resource
 import socket
 import sys
 
-from tests.servers.relay.loop import Address, RelayLoop, Slowness
+from tests.benchmarks.relay.loop import Address, RelayLoop, Slowness
 
 _BACKLOG = 256
 
@@ -30,7 +30,7 @@ def _tell(counts: dict[str, int]) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m tests.servers.relay", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.relay", description=__doc__)
     parser.add_argument("--to", type=_address, required=True, metavar="HOST:PORT", help="the server")
     parser.add_argument("--listen", type=_address, default=("127.0.0.1", 0), metavar="HOST:PORT", help="any free port")
     parser.add_argument("--delay-ms", type=_amount, default=0, help="each answer begins so much later (0)")

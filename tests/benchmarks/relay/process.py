@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from tests.benchmarks.relay.loop import Counts, Slowness
 from tests.servers.process import ServerError, ServerProcess
-from tests.servers.relay.loop import Counts, Slowness
 
 _ROOT = Path(__file__).parents[3]
 
@@ -20,7 +20,7 @@ class RelayServer(ServerProcess):
         """`slowness`: how slow it is; without one it only counts."""
         parts, chosen = urlsplit(url), slowness or Slowness()
         slow = ["--delay-ms", str(chosen.delay_s * 1e3), "--rate-mb-s", str(chosen.rate_bytes_s / 1e6)]
-        super().__init__([sys.executable, "-m", "tests.servers.relay", "--to", parts.netloc, *slow], cwd=_ROOT)
+        super().__init__([sys.executable, "-m", "tests.benchmarks.relay", "--to", parts.netloc, *slow], cwd=_ROOT)
         self._scheme = parts.scheme
 
     @property

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 
-from tests.servers.relay.flow import Flow
+from tests.benchmarks.relay.flow import Flow
 
 _SO_MAX_PACING_RATE = 47
 """From Linux' asm-generic/socket.h; Python has no name for it. TCP itself spreads what is sent over time."""

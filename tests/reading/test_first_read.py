@@ -1,8 +1,11 @@
-"""The rehearsal before a mount is announced: one small cold read, whatever comes of it."""
+"""A first cold read: rehearsed before a mount is announced, and few calls deep on its way to the socket."""
 
 from __future__ import annotations
 
+import socket
+import sys
 from pathlib import Path
+from types import FrameType
 
 import pytest
 import trio
@@ -10,13 +13,14 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.reading.fetch.over_http import Bucket, over_http
-from tests.reading.readers import DATA, make_cold, reader_of
+from tests.reading.readers import check, make_cold, reader_of
 from tests.servers.scripted_http import ServerTls
 from tests.stores import TestStore, open_test_store
 from tierfs.config import ReadSettings
 from tierfs.errors import TierfsError, Unavailable
 from tierfs.metrics import NullMetrics
 from tierfs.reading.fetch.queue import FetchQueue
+from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader, rehearse
 from tierfs.types import CRC_BLOCK_BYTES
 
@@ -25,19 +29,15 @@ async def test_a_few_bytes_of_a_cold_segment_are_read_and_nothing_stays_open(
     store: TestStore, storage: ScriptedStorage
 ) -> None:
     store.append("local", b"x" * 10)
+    async with reader_of(store) as reader:
+        await rehearse(reader)
+        assert storage.reads == [], "nothing is cold"
     make_cold(store, "s")
     storage.reads.clear()
     async with reader_of(store) as reader:
         await rehearse(reader)
         assert [read.length_bytes for read in storage.reads] == [CRC_BLOCK_BYTES]
         assert len(reader.open_handles) == 0
-
-
-async def test_nothing_is_read_where_nothing_is_cold(store: TestStore, storage: ScriptedStorage) -> None:
-    store.append("local", b"x" * 10)
-    async with reader_of(store) as reader:
-        await rehearse(reader)
-    assert storage.reads == []
 
 
 @pytest.mark.parametrize("error", [Unavailable("down"), TierfsError("broken")])
@@ -73,7 +73,7 @@ async def test_who_reads_the_same_bytes_meanwhile_gets_them(store: TestStore, st
 
     async def read() -> None:
         handle = reader.open(store.segment("s").id)
-        assert bytes(await handle.read(start, 10)) == DATA[start : start + 10]
+        await check(handle, start, 10)
         handle.close()
 
     async with reader_of(store, deadline_s=60.0) as reader, trio.open_nursery() as nursery:
@@ -101,6 +101,66 @@ async def test_the_next_first_read_finds_all_ready_for_the_loop(
                 assert server.answers == 1
                 for name in ("a", "b"):
                     handle = reader.open(store.segment(name).id)
-                    assert bytes(await handle.read(100, 1000)) == DATA[100:1100]
+                    await check(handle, 100, 1000)
                     handle.close()
         assert (server.answers, server.connections) == (3, 1)
+
+
+MOST_FRAMES = 15
+
+
+class Stacks:
+    """The stacks that led to what was watched, innermost call first."""
+
+    def __init__(self) -> None:
+        self.to_socket: list[list[str]] = []
+        self.to_queue: list[list[str]] = []
+
+    def take(self, outermost: str) -> list[str]:
+        """The names of the calls from `outermost` to the caller of the watched function."""
+        names: list[str] = []
+        frame: FrameType | None = sys._getframe(2)
+        while frame is not None:
+            names.append(frame.f_code.co_qualname)
+            if names[-1] == outermost:
+                return names
+            frame = frame.f_back
+        raise AssertionError(f"{outermost} did not call: {names}")
+
+
+@pytest.fixture
+def stacks(monkeypatch: pytest.MonkeyPatch) -> Stacks:
+    """Watches what is sent, and what is queued for threads."""
+    stacks = Stacks()
+    connect, put = socket.create_connection, FetchQueue.put
+
+    class Watched(socket.socket):
+        def sendall(self, *args: object) -> None:
+            stacks.to_socket.append(stacks.take("FetchQueue._work"))
+            super().sendall(*args)  # type: ignore[arg-type]
+
+    def watched(*args: object) -> socket.socket:
+        return Watched(fileno=connect(*args).detach())  # type: ignore[arg-type]
+
+    def watched_put(*args: object) -> None:
+        stacks.to_queue.append(stacks.take(ReadHandle.read.__qualname__))
+        put(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(socket, "create_connection", watched)
+    monkeypatch.setattr(FetchQueue, "put", watched_put)
+    return stacks
+
+
+async def test_a_first_cold_read_is_at_most_fifteen_calls_deep(tmp_path: Path, stacks: Stacks) -> None:
+    with (
+        open_test_store(tmp_path / "store", policy={"read_priority": "local-first"}, cold=Bucket()) as store,
+        over_http(store) as (server, cold),
+    ):
+        make_cold(store)
+        async with Reader(store.metadata, store.files, lambda _: cold, ReadSettings(), NullMetrics()) as reader:
+            handle = reader.open(store.segment("s").id)
+            await check(handle, 0, 1000)
+            handle.close()
+        assert server.answers == len(stacks.to_socket) >= 1
+    for stack in (*stacks.to_socket, *stacks.to_queue):
+        assert len(stack) <= MOST_FRAMES, "\n".join(stack)

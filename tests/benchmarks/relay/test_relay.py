@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from tests.benchmarks.relay.loop import Counts, Slowness
+from tests.benchmarks.relay.process import RelayServer
 from tests.servers.moto_server import MotoServer
-from tests.servers.relay.loop import Counts, Slowness
-from tests.servers.relay.process import RelayServer
 
 MB = 1_000_000
 HEADERS_BYTES = 4096
@@ -92,7 +92,7 @@ def test_a_server_that_takes_no_connection_ends_the_client_s() -> None:
     ],
 )
 def test_bad_options_are_told_in_a_line(words: list[str], problem: str) -> None:
-    command = [sys.executable, "-m", "tests.servers.relay", *words]
+    command = [sys.executable, "-m", "tests.benchmarks.relay", *words]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert problem in done.stderr.splitlines()[-1]

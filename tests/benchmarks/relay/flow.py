@@ -7,7 +7,7 @@ import os
 import socket
 from contextlib import suppress
 
-from tests.servers.relay.delay_line import Clock, DelayLine
+from tests.benchmarks.relay.delay_line import Clock, DelayLine
 
 _PIPE_BYTES = 1 << 20
 """The most that Linux gives a user who is not root (fs.pipe-max-size); the default, 64 KiB, moves less per call."""

@@ -1,6 +1,6 @@
 """A TCP relay in front of a server: it makes the server look far away, and counts what crosses it.
 
-`python -m tests.servers.relay --to HOST:PORT --delay-ms 15 --rate-mb-s 90` prints its own address. Tests and
+`python -m tests.benchmarks.relay --to HOST:PORT --delay-ms 15 --rate-mb-s 90` prints its own address. Tests and
 benchmarks start it by RelayServer (process.py). Bytes stay in the kernel (flow.py), so TLS passes through as it is.
 
 Measured on two cores with 4 connections, neither delay nor rate, medians of 3 and 5: GETs from Ceph RGW through it
