@@ -7,15 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.fsck.looking import cold_findings, deep_findings, findings, flip_cold
+from tests.fsck.looking import cold_findings
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.protocol import BufferSource, PendingUpload
+from tierfs.chunkstore.protocol import PendingUpload
 from tierfs.fsck.findings import Kind
 from tierfs.fsck.repair.mender import Unrecorded
 from tierfs.metadata import tables
 from tierfs.metadata.tables import CHUNKS
 from tierfs.tiering import packs
-from tierfs.tiering.packs import read_index
 from tierfs.types import AttemptId, ByteRange, ObjectId, Tier
 
 PACKING = {"chunk_bytes": "1048576", "object_bytes": "1600000"}
@@ -36,41 +35,10 @@ def pack_of(store: TestStore) -> str:
     return name
 
 
-def test_a_sound_pack_is_no_finding(store: TestStore) -> None:
-    assert [*findings(store), *cold_findings(store), *deep_findings(store)] == []
-    store.engine.delete("d/s3", recursive=False, cold_due_ms=0)
-    store.engine.truncate("d/s4", 1000, cold_due_ms=0)
-    store.settle()
-    assert [*findings(store), *cold_findings(store), *deep_findings(store)] == []
-
-
-def test_a_bad_byte_is_named_by_segment(store: TestStore) -> None:
-    flip_cold(store, "d/s2", 20_000)
-    bad = deep_findings(store)
-    assert "d/s2" in {one.subject for one in bad}
-    assert {one.kind for one in bad} == {Kind.BYTES}
-
-
 def test_a_missing_pack_is_missed_for_each_of_its_segments(store: TestStore) -> None:
     store.cold.delete(pack_of(store))
     found = [one for one in cold_findings(store) if one.kind is Kind.OBJECT_MISSING]
     assert sorted(one.subject for one in found) == [f"d/s{number}" for number in range(6)]
-
-
-def test_only_a_pack_of_ours_that_nothing_names_is_an_orphan(store: TestStore, tmp_path: Path) -> None:
-    assert store.cold_work().orphans(grace_s=0) == []
-    name = pack_of(store)
-    data = memoryview(bytearray(store.cold.stat(name).length_bytes))
-    store.cold.read_into(name, 0, data)
-    index = read_index(store.cold, name, len(data))
-    lost = packs.pack_name(ObjectId(999), 1, index.attempt, 0)
-    store.cold.put(lost, BufferSource(bytes(data)))
-    store.cold.put("packs/no-name-of-ours", BufferSource(bytes(data)))
-    store.cold.put(packs.pack_name(ObjectId(998), 7, index.attempt, 0), BufferSource(bytes(data)))  # a later owner's
-    with open_test_store(tmp_path / "other", policy=PACKING, cold=store.cold) as other:
-        assert other.metadata.store_id != store.metadata.store_id
-        assert other.cold_work().orphans(grace_s=0) == []
-    assert [one.name for one in store.cold_work().orphans(grace_s=0)] == [lost]
 
 
 def test_an_upload_of_a_pack_that_nobody_finishes_is_swept(store: TestStore) -> None:

@@ -94,12 +94,6 @@ def test_a_cold_tier_without_a_journal_names_the_other_way_and_leaves_nothing(tm
     assert not (tmp_path / "new").exists()
 
 
-def test_one_cold_tier_has_to_be_named(tmp_path: Path) -> None:
-    done = tierfs("recover", store=tmp_path / "new", check=False)
-    assert done.code == 2
-    assert "--bucket or --cold-dir" in done.err
-
-
 def test_a_killed_recovery_leaves_no_store_and_is_started_again(cold: Path, tmp_path: Path) -> None:
     store = tmp_path / "new"
     killed = (

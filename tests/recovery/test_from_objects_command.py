@@ -67,27 +67,6 @@ def test_the_command_counts_a_pack_once_and_lists_twenty_segments(tmp_path: Path
     assert sum(line.startswith("d/") for line in every) == 22
 
 
-def test_the_command_brings_ledgers_back(tmp_path: Path) -> None:
-    cold, lost, new = tmp_path / "cold", tmp_path / "lost", tmp_path / "new"
-    cold.mkdir()
-    tierfs("init", "--cold-dir", cold, store=lost, check=False)
-    lines = b"".join(b"line %d\n" % number for number in range(5000))
-    tierfs("ledger", "append", "public/topic", "--lines", store=lost, stdin=lines)
-    tierfs("ledger", "terminate", "public/topic", store=lost)
-    tierfs("offload", store=lost)
-    (before,) = tierfs("ledger", "ls", "--json", store=lost).out.splitlines()
-    shutil.rmtree(lost)
-    shutil.rmtree(cold / "journal")
-    said = tierfs("recover", "--from-objects", "--cold-dir", cold, store=new, check=False)
-    assert said.code == 0, said.err
-    (after,) = tierfs("ledger", "ls", "--json", store=new).out.splitlines()
-    assert after == before
-    name = f"public/topic/{max(cold.glob('*-ledger-*-index')).name.split('-')[-2]:0>20}"
-    assert tierfs("ledger", "read", name, store=new).out.encode() == lines
-    assert tierfs("gc", "--grace", "0s", store=new).code == 0
-    tierfs("fsck", "--deep", store=new)
-
-
 @pytest.mark.parametrize(
     ("failure", "told"),
     [(Unavailable("the server does not answer"), "does not answer"), (KeyboardInterrupt(), "interrupted")],

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
 
 from tests.journal.replaying import apply_all, empty_copy, entries_of
 from tests.recovery.recovering import recovered
-from tests.recovery.verbs import VERBS, Content, Life
-from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
+from tests.stores import LOCATION, TestStore, assert_layout
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import DataLoss, Fenced, OffsetMismatch
-from tierfs.journal import publish
 from tierfs.journal.cold_identity import read_small
 from tierfs.journal.names import checkpoint_name, part_of, slot_name
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import chains, changes, directories, tables
 from tierfs.metadata.records import LocationRecord
-from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS
+from tierfs.metadata.tables import GARBAGE, SEGMENTS
 from tierfs.recovery.takeover import Takeover
-from tierfs.segments import stat
 from tierfs.types import ROOT_DIRECTORY, ByteRange, EntryKind, Tier
 
 
@@ -170,19 +166,6 @@ def test_queued_garbage_is_deleted_by_the_next_owner(store: TestStore, tmp_path:
         assert [item.name.split("/")[1] for item in store.cold.list("segments/")] == ["kept"]
 
 
-def test_a_checkpoint_alone_is_enough(store: TestStore, tmp_path: Path) -> None:
-    store.append("a/s", b"abcdefgh", seal=True)
-    store.append("b/t", b"ijkl")
-    store.offload()
-    slot = checkpoint(store)
-    for found in list(store.cold.list("journal/0")):
-        store.cold.delete(found.name)
-    with recovered(tmp_path / "new", store.cold) as again:
-        assert (again.checkpoint_slot, again.warnings) == (slot, ())
-        assert again.store.read("a/s") == b"abcdefgh"
-        assert again.store.read("b/t") == b"ijkl"
-
-
 @pytest.mark.parametrize("harm", ["manifest", "part", "missing part"])
 def test_a_damaged_checkpoint_falls_back_to_the_one_before(store: TestStore, tmp_path: Path, harm: str) -> None:
     store.append("s", b"abcdefgh", seal=True)
@@ -234,42 +217,3 @@ def names_of(store: TestStore) -> set[str]:
     with store.metadata.read() as txn:
         root = directories.Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY)
         return {name for name, _ in directories.segments_below(txn, root, "")}
-
-
-def assert_readable(store: TestStore, name: str, content: Content) -> None:
-    """Check that all bytes that are not lost are those that were written."""
-    segment = store.segment(name)
-    with store.metadata.read() as txn:
-        lost = stat.lost_ranges(txn, segment)
-    expected = bytearray(content.data[: segment.length])
-    for gap in lost:
-        expected[gap.start : gap.end] = bytes(gap.length_bytes)
-    assert store.read(name)[segment.start_offset :] == expected[segment.start_offset :], name
-
-
-class KeepingStorage(MemoryStorage):
-    """Keeps the objects of segments, as they were when an earlier entry was the last."""
-
-    def delete(self, name: str) -> None:
-        if not name.startswith("segments/"):
-            super().delete(name)
-
-
-@pytest.mark.slow
-def test_every_prefix_of_the_journal_is_a_consistent_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "_ENTRY_CHANGES", 1)
-    with open_test_store(tmp_path / "store", cold=KeepingStorage()) as store:
-        life = Life(store, random.Random(5))
-        life.run(70, VERBS)
-        entries = [item.name for item in store.cold.list("journal/")]
-    assert len(entries) > 40, "a seed that does too little"
-    prefix = copy_of(store.cold)
-    for count in range(len(entries), 0, -1):
-        with recovered(tmp_path / f"prefix{count}", copy_of(prefix)) as found:
-            with found.store.metadata.read() as txn:
-                garbage = {row.name for _, row in txn.scan(GARBAGE)}
-                assert garbage.isdisjoint(holder.name for _, holder in txn.scan(OBJECTS))
-            for name in names_of(found.store):
-                segment = found.store.segment(name)
-                assert_readable(found.store, name, life.ever[segment.id])
-        prefix.delete(entries[count - 1])
