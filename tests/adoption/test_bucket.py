@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adoption.foreign import ForeignBucket
-from tests.adoption.test_directory import cat, counts, states
+from tests.adoption.foreign import ForeignBucket, cat, counts, states
 from tests.commands import Done, tierfs
 from tests.conftest import Bucket
 from tierfs.metadata.tables import GARBAGE, LOCATIONS

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.adoption.foreign import ForeignBucket, directory_state, write_files
+from tests.adoption.foreign import ForeignBucket, cat, directory_state, states, write_files
 from tests.adoption.planned import left_out, listed, picture, refused
-from tests.adoption.test_directory import cat, states
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs.adoption.plan import AdoptionPlan

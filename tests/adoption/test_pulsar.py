@@ -271,12 +271,3 @@ def test_when_our_bucket_is_away_nothing_of_the_ledger_is_there(store: TestStore
     assert isinstance(outcome.error, Unavailable)
     found = rows(store)
     assert (found[SEGMENTS.name], found[OBJECTS.name], found[ENTRIES.name], found[INTENTS.name]) == (0, 0, 0, 0)
-
-
-def test_an_object_that_changes_meanwhile_is_not_adopted(store: TestStore) -> None:
-    ledger = offloaded(PAYLOADS)
-    theirs = in_memory(ledger)
-    plan = planned(theirs)
-    theirs.put(ledger.key, BufferSource(ledger.data[:-1] + b"?"), metadata=ledger.said, create_only=False)
-    (outcome,) = run(store, theirs, plan)
-    assert (outcome.state, type(outcome.error).__name__) == (State.FAILED, "Conflict")

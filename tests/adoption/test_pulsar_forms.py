@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adoption import foreign, test_directory
+from tests.adoption import foreign
 from tests.adoption.adopting import planned, read, run, states
 from tests.adoption.planned import left_out, refused
 from tests.adoption.pulsar import MAGIC, TOPIC, in_files, in_first_form, in_memory, offloaded, streamed
@@ -115,7 +115,7 @@ def test_magic_words_are_typed_in_hexadecimal(tmp_path: Path) -> None:
     adopt = ("adopt", "pulsar", theirs, "--into", "in")
     typed = f"{MAGIC.index.hex()}:{MAGIC.block.hex()}"
     assert tierfs("-q", *adopt, "--magic", typed, "--json", store=tmp_path / "store").json["segments"][0]["length"] == 3
-    assert test_directory.cat(tmp_path / "store", SEVEN) == b"abc"
+    assert foreign.cat(tmp_path / "store", SEVEN) == b"abc"
     for bad in ("", "zz", "494e4458", "494e4458:42", ":"):
         done = tierfs(*adopt, "--magic", bad, store=tmp_path / "store", check=False)
         assert (done.code, "INDEX:BLOCK" in done.err or "four bytes" in done.err) == (2, True), done

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.adoption.foreign import directory_state, write_files
+from tests.adoption.foreign import cat, directory_state, states, write_files
 from tests.adoption.planned import Picture, listed, picture, refused
-from tests.adoption.test_directory import cat, states
 from tests.commands import tierfs
 from tierfs.adoption.plan import AdoptionPlan
 from tierfs.adoption.rocketmq import Named, Queue, java_hash, md5_prefix, parse, plan_rocketmq

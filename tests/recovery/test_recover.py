@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.journal.replaying import apply_all, empty_copy, entries_of
 from tests.recovery.recovering import recovered
-from tests.stores import LOCATION, TestStore, assert_layout
+from tests.stores import TestStore, assert_layout
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import DataLoss, Fenced, OffsetMismatch
@@ -16,10 +15,8 @@ from tierfs.journal.cold_identity import read_small
 from tierfs.journal.names import checkpoint_name, part_of, slot_name
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import chains, changes, directories, tables
-from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import GARBAGE, SEGMENTS
-from tierfs.recovery.takeover import Takeover
-from tierfs.types import ROOT_DIRECTORY, ByteRange, EntryKind, Tier
+from tierfs.types import ByteRange, Tier
 
 
 def checkpoint(store: TestStore) -> int:
@@ -96,24 +93,6 @@ def test_a_gap_becomes_a_lost_extent_and_the_next_recovery_keeps_it(store: TestS
         assert again.store.segment("s").cold.count == 3
 
 
-def test_chunks_behind_the_end_are_an_unfinished_concat(store: TestStore, tmp_path: Path) -> None:
-    store.append("target", b"abcd")
-    store.append("source", b"efgh", seal=True)
-    store.offload()
-    with store.metadata.write() as txn:
-        target, source = (directories.segment_by_name(txn, name) for name in ("target", "source"))
-        chunk = chains.chunk_at(txn, source.id, Tier.COLD, 0)
-        assert chunk is not None
-        moved = chains.ChunkRecord(start_offset=4, length=4, object_id=chunk.object_id)
-        changes.cold_linked(txn, target.id, (moved,), ())
-    Publisher(store.metadata, store.cold).publish()
-    with recovered(tmp_path / "new", store.cold) as found:
-        assert (found.store.read("target"), found.store.read("source")) == (b"abcd", b"efgh")
-        assert_layout(found.store, "target", local=[], cold=[4])
-        with found.store.metadata.read() as txn:
-            assert list(txn.scan(GARBAGE)) == []
-
-
 def test_a_concat_that_ended_in_a_merged_chunk_is_cut_back(store: TestStore, tmp_path: Path) -> None:
     store.append("target", b"abcdefgh")
     store.offload()
@@ -128,24 +107,6 @@ def test_a_concat_that_ended_in_a_merged_chunk_is_cut_back(store: TestStore, tmp
         assert found.store.read("target") == b"abcde"
     with recovered(tmp_path / "again", store.cold) as again:
         assert_layout(again.store, "target", local=[], cold=[5])
-
-
-def test_a_removal_in_the_middle_is_no_loss_and_goes_on(store: TestStore, tmp_path: Path) -> None:
-    store.append("d/s", b"abcdefgh")
-    store.append("kept", b"abcdefgh", seal=True)
-    store.offload()
-    with store.metadata.write() as txn:
-        found = directories.find(txn, "d")
-        assert found is not None
-        directories.queue(txn, ROOT_DIRECTORY, found)
-    store.cold_work().publish()
-    with recovered(tmp_path / "new", store.cold) as after:
-        assert (after.losses, names_of(after.store)) == ({}, {"kept"})
-        after.store.clock.advance(7200)
-        after.store.settle()
-        after.store.clock.advance(7200)
-        after.store.settle()
-        assert [item.name.split("/")[1] for item in store.cold.list("segments/")] == ["kept"]
 
 
 def test_queued_garbage_is_deleted_by_the_next_owner(store: TestStore, tmp_path: Path) -> None:
@@ -199,21 +160,3 @@ def test_a_missing_or_damaged_slot_is_refused_naming_the_way_out(store: TestStor
     with pytest.raises(DataLoss, match=r"slot 2|0002") as refused, recovered(tmp_path / harm, cold):
         pass
     assert "--from-objects" in (refused.value.remedy or "")
-
-
-def test_a_lost_race_is_fenced_and_changes_nothing(store: TestStore, tmp_path: Path) -> None:
-    store.append("s", b"abcdefgh", seal=True)
-    store.offload()
-    with empty_copy(tmp_path / "slow", store.metadata.store_id) as slow:
-        apply_all(slow, entries_of(store.cold))
-        with recovered(tmp_path / "fast", store.cold):
-            before = {item.name for item in store.cold.list("journal/")}
-            with pytest.raises(Fenced):
-                Takeover(slow, store.cold, LocationRecord(id=LOCATION, url="memory:")).win()
-            assert {item.name for item in store.cold.list("journal/")} == before
-
-
-def names_of(store: TestStore) -> set[str]:
-    with store.metadata.read() as txn:
-        root = directories.Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY)
-        return {name for name, _ in directories.segments_below(txn, root, "")}
