@@ -47,21 +47,6 @@ def test_exit_codes_and_lines(tmp_path: Path) -> None:
     assert tierfs("cat", "s", store=path).out == "abc"
 
 
-def test_lost_bytes_are_recorded_and_told_ever_after(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    tierfs("-q", "init", store=path)
-    tierfs("append", "s", "--seal", store=path, stdin=b"abc")
-    (file,) = (path / "chunks").glob("*/*")
-    file.unlink()
-    done = tierfs("fsck", "--repair", "--yes", "--json", store=path, check=False)
-    assert done.code == 74, "bytes were lost"
-    assert lines(done.out)[0]["mended"] is True
-    done = tierfs("fsck", "--json", store=path)
-    assert {one["severity"] for one in lines(done.out)[:-1]} == {"note"}
-    assert tierfs("cat", "s", store=path, check=False).code == 74
-    assert tierfs("verify", "s", "--json", store=path, check=False).json["lost"] == [{"start": 0, "end": 3}]
-
-
 def test_a_cold_tier_that_does_not_answer(tmp_path: Path, moto_bucket: Bucket) -> None:
     endpoint, bucket = moto_bucket
     path = tmp_path / "store"

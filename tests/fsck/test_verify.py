@@ -12,7 +12,6 @@ import pytest
 from tests.commands import tierfs
 from tests.fsck.looking import flip_cold, flip_local, scrubber
 from tests.stores import TestStore, open_test_store
-from tierfs.fsck.scrub.pieces import pieces
 from tierfs.fsck.scrub.verify import Verified, Verifier
 from tierfs.metadata import chains, tables
 from tierfs.metadata.tables import SEGMENTS
@@ -90,16 +89,6 @@ def test_lost_extents_are_told(store: TestStore) -> None:
     found = verify(store)
     assert (found.lost, found.bad) == ([ByteRange(0, 3 * MIB)], [])
     assert not found.ok
-
-
-def test_pieces_of_a_chunk_inside_an_object_whose_head_was_cut(store: TestStore) -> None:
-    store.offload()
-    store.evict()
-    segment = store.segment("s")
-    cut = ByteRange(MIB + 3, 2 * MIB + CRC_BLOCK_BYTES + 1)
-    wanted = list(pieces(store.metadata, segment.id, cut))
-    assert (wanted[0].range.start, wanted[-1].range.end) == (cut.start, cut.end)
-    assert not any(checked.bad for checked in scrubber(store).run(wanted))
 
 
 def test_the_command(tmp_path: Path) -> None:
