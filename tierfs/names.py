@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from hashlib import sha256
 from uuid import UUID
@@ -12,6 +13,12 @@ from tierfs.errors import InvalidRequest
 
 printable = errors.printable
 """Return a name as terminals and logs may show it. Errors apply it to their texts by themselves."""
+
+
+def as_word(name: str) -> str:
+    """Return a name as the last word of a command line, for a shell, in messages that name a command."""
+    return ("-- " if name.startswith("-") else "") + shlex.quote(printable(name))
+
 
 MAX_COMPONENT_BYTES = 255
 """A FUSE directory entry, and one component of an S3 key on strict servers."""

@@ -161,18 +161,6 @@ def test_listings_are_complete_while_names_come(store: store.Store, mount: Mount
         writer.join()
 
 
-def test_listings_begin_with_the_directory_and_the_one_above(store: store.Store, mount: Mount) -> None:
-    append(store, "d/e/s", b"x")
-    mnt = mount().path
-    for path, above, names in ((mnt, mnt, ["d"]), (mnt / "d", mnt, ["e"]), (mnt / "d" / "e", mnt / "d", ["s"])):
-        listed = subprocess.run(["ls", "-aiU", path], capture_output=True, check=True, text=True, timeout=60).stdout
-        inodes = {line.split()[1]: int(line.split()[0]) for line in listed.splitlines()}
-        assert list(inodes) == [".", "..", *names]
-        assert inodes["."] == path.stat().st_ino
-        if path != mnt:
-            assert inodes[".."] == above.stat().st_ino
-
-
 def _follow(path: Path, until: float, answers) -> None:  # type: ignore[no-untyped-def]
     """Reads the growing end."""
     position = wrong = 0

@@ -11,7 +11,6 @@ import pytest
 
 from tests.commands import new_store, tierfs
 from tests.conftest import Bucket
-from tests.mount.waiting import eventually
 
 NAMES = ("a", "d/b", "d/c")
 
@@ -37,25 +36,6 @@ def require_clean(store: Path) -> None:
     for name in NAMES:
         assert tierfs("cat", name, store=store).out.encode() == text_of(name)
     assert tierfs("fsck", "--deep", store=store).out.endswith(("clean\n", "0 findings left, 0 mended, 1 note\n"))
-
-
-def test_a_mount_goes_on_and_the_place_before_is_not_needed(store: Path, tmp_path: Path) -> None:
-    (tmp_path / "nas").mkdir()
-    (tmp_path / "mnt").mkdir()
-    tierfs("mount", tmp_path / "mnt", store=store)
-    try:
-        done = tierfs("move", "--to", tmp_path / "nas", store=store, check=False)
-        assert done.code == 0
-        assert done.out.startswith(f"cold tier: file:{tmp_path / 'nas'}; ")
-        assert f"file:{tmp_path / 'cold'} is left as it is" in done.err
-        shutil.rmtree(tmp_path / "cold")
-        for name in NAMES:
-            assert eventually(lambda name=name: (tmp_path / "mnt" / name).read_bytes() == text_of(name))
-        tierfs("-q", "append", "later", store=store, stdin=b"later\n")
-        assert eventually(lambda: tierfs("offload", store=store, check=False).code == 0)
-    finally:
-        tierfs("umount", tmp_path / "mnt", store=store, check=False)
-    require_clean(store)
 
 
 def pack_in(directory: Path) -> Path:

@@ -14,7 +14,7 @@ from tierfs.cli.options import ask, yes_option
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
-from tierfs.names import join, printable, split
+from tierfs.names import as_word, join, printable, split
 from tierfs.parallel import doing
 from tierfs.types import EntryKind
 
@@ -61,7 +61,7 @@ def rm(session: Session, path: str, recursive: bool, now: bool, dry_run: bool, y
             deletion = verbs.delete(store, name, recursive=recursive, now=now, report=show)
             unpublished = verbs.settle(store, show)
     session.note_unpublished(unpublished)
-    way = f" with: tierfs restore {printable(name)}" if deletion.trash_due_ms else ""
+    way = f" with: tierfs restore {as_word(name)}" if deletion.trash_due_ms else ""
     session.done(_data(name, deletion, removed=True), f"removed {_describe(name, deletion)}{way}")
 
 
