@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from tests.doubles.at_once import AtOnce
@@ -33,6 +33,9 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.segments.writer import SegmentWriter
 from tierfs.types import ROOT_DIRECTORY, EntryKind, SegmentKind
+
+if TYPE_CHECKING:
+    from tests.simulation.verbs.dumps import Dumped
 
 NAMES = ("a", "b", "d/c", "d/e", "d/f/g")
 
@@ -94,8 +97,11 @@ class World:
     model: Model = field(default_factory=Model)
     maybe: Model | None = None
     """The state if the verb in work has happened."""
-    ever: dict[int, bytes] = field(default_factory=dict)
-    """By segment id, those that are gone included: the byte at an offset never changes."""
+    ever: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+    """By segment id, those that are gone included: the byte at an offset never changes, but that a load of a dump goes
+    on from where that ended."""
+    dumps: dict[str, Dumped] = field(default_factory=dict)
+    """By the object's name, whether it came into the bucket or not."""
     promised: dict[int, int] = field(default_factory=dict)
     """By segment id: the end of what a verb said to be in the bucket."""
     writers: dict[str, SegmentWriter] = field(default_factory=dict)
@@ -196,7 +202,9 @@ class World:
         for name, segment in segments.items():
             content = self.model.live.get(name)
             if content is not None:
-                self.ever[segment.id] = content.data
+                *before, last = self.ever.get(segment.id, (b"",))
+                lives = [last] if not content.data.startswith(last) else []
+                self.ever[segment.id] = (*before, *lives, content.data)
 
     def writer(self, name: str) -> SegmentWriter:
         """Return the open writer of a segment."""
