@@ -49,6 +49,7 @@ Ending = Callable[[World, Path], None]
 def check(world: World, path: Path, chance: random.Random) -> None:
     """Check all that is cheap, and one of the dear things, in new directories below `path`. Raises Wrong."""
     world.storage.calm()
+    world.clock.jump(max(0, world.latest_ms - world.clock.now_ms()) / 1000)  # it is right again
     if world.damages:
         damaged(world)
         return

@@ -1,9 +1,10 @@
-"""Dumps of single segments: made now, and loaded later where the segment is gone, as far as the bucket has its bytes."""
+"""Dumps of single segments: made now, loaded later where the segment is gone, as far as the bucket has its bytes."""
 
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, replace
+from collections.abc import Collection
+from dataclasses import dataclass
 from unittest.mock import patch
 
 from tests.simulation.model import Content
@@ -55,12 +56,13 @@ def _load(world: World, chance: random.Random) -> Arguments:
 def load(world: World, arguments: Arguments) -> None:
     """Link a dump's objects again under its name; refused where another segment has them, or its own is there."""
     wanted, made = _wanted(world, arguments)
-    content, whole = _left(world, made)
-    accept_loss = arguments["accept_loss"] and content is not None
     with world.store.metadata.read() as txn:
         known = directories.segment(txn, made.segment_id) is not None
-        rows = [record.name for _, record in txn.scan(OBJECTS)] + [intent.name for _, intent in txn.scan(INTENTS)]
-    used = any(name in rows for _, name, _ in made.held)
+        rows = {record.name for _, record in txn.scan(OBJECTS)}
+        begun = {intent.name for _, intent in txn.scan(INTENTS)}
+    content, whole = _left(world, made, rows)
+    accept_loss = arguments["accept_loss"] and content is not None
+    used = any(name in rows | begun for _, name, _ in made.held)
     after = world.model if content is None else world.model.put(made.name, content)
     try:
         with world.change(after), world.store.holding() as work:
@@ -75,6 +77,7 @@ def load(world: World, arguments: Arguments) -> None:
         assert not known, f"the segment of {made.name} is there twice"
         assert content is not None, f"{wanted} was loaded without {made.name}"
         world.promised[made.segment_id] = len(content.data)
+        world.came_back(content)
 
 
 def _wanted(world: World, arguments: Arguments) -> tuple[str, Dumped]:
@@ -88,14 +91,18 @@ def _wanted(world: World, arguments: Arguments) -> tuple[str, Dumped]:
     return made.name, [one for key, one in world.dumps.items() if one.name == made.name and key in there][-1]
 
 
-def _left(world: World, made: Dumped) -> tuple[Content | None, bool]:
-    """Return what a load brings back, and whether that is all; None where bytes in the middle are gone."""
+def _left(world: World, made: Dumped, packs: Collection[str]) -> tuple[Content | None, bool]:
+    """Return what a load brings back, and whether that is all; None where bytes in the middle are gone.
+
+    Of packs that other segments have too it goes by the records.
+    """
     objects, content = world.storage.inner._objects, made.content
-    held = [span for span, name, size in made.held if name in objects and len(objects[name].data) == size]
+    there = {name: len(held.data) for name, held in objects.items()}
+    held = [span for span, name, size in made.held if name in packs or there.get(name) == size]
     end = content.start
     for span in sorted(held):
         end = max(end, min(span.end, len(content.data))) if span.start <= end else end
     whole = end == len(content.data)
     if not whole and (content.is_ledger or any(span.end > end for span in held)):
         return None, False
-    return replace(content, data=content.data[:end]), whole
+    return content.until(end), whole
