@@ -7,17 +7,17 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from tests.doubles.at_once import AtOnce
 from tests.simulation.damages import Damages
 from tests.simulation.disk import SimDisk
 from tests.simulation.knobs import Knobs, turned
-from tests.simulation.model import Model, Shown
+from tests.simulation.model import Content, Model, Shown, Stamp
 from tests.simulation.points import Death, Points
 from tests.simulation.steps import VERBS, NothingToDo, Step
 from tests.simulation.storage import ReadersStorage, SimStorage
@@ -32,7 +32,11 @@ from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.segments.writer import SegmentWriter
-from tierfs.types import ROOT_DIRECTORY, EntryKind, SegmentKind
+from tierfs.types import ROOT_DIRECTORY, EntryKind, SegmentId, SegmentKind
+
+if TYPE_CHECKING:
+    from tests.simulation.verbs.dumps import Dumped
+    from tests.simulation.verbs.streams import Reading
 
 NAMES = ("a", "b", "d/c", "d/e", "d/f/g")
 
@@ -94,8 +98,11 @@ class World:
     model: Model = field(default_factory=Model)
     maybe: Model | None = None
     """The state if the verb in work has happened."""
-    ever: dict[int, bytes] = field(default_factory=dict)
-    """By segment id, those that are gone included: the byte at an offset never changes."""
+    ever: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+    """By segment id, those that are gone included: the byte at an offset never changes, but that a load of a dump goes
+    on from where that ended."""
+    dumps: dict[str, Dumped] = field(default_factory=dict)
+    """By the object's name, whether it came into the bucket or not."""
     promised: dict[int, int] = field(default_factory=dict)
     """By segment id: the end of what a verb said to be in the bucket."""
     writers: dict[str, SegmentWriter] = field(default_factory=dict)
@@ -104,6 +111,15 @@ class World:
     """Steps by their verb, for those that found something to do."""
     faulty: bool = False
     """Whether a call of the storage may fail in this step."""
+    latest_ms: int = 0
+    """The latest time that the wall clock showed before it was set back."""
+    readings: dict[str, Reading] = field(default_factory=dict)
+    """Streams by what they read."""
+    reopened: set[SegmentId] = field(default_factory=set)
+    """Segments that were unsealed once."""
+    unsure: set[int] = field(default_factory=set)
+    """Numbers of bytes that a stream may read again or pass by: their segment was gone, and came back."""
+    _bytes: int = 0
     _noted: Model | None = None
     damages: Damages = field(default_factory=Damages)
     new_process: bool = False
@@ -113,6 +129,7 @@ class World:
         """Do one step; return the number of points it passed. Raises Wrong."""
         self.done.append(step)
         self.clock.advance(_TICK_S)
+        self.latest_ms = max(self.latest_ms, self.clock.now_ms())
         self.new_process = False
         self.storage.begin(step.fault)
         self.faulty = step.fault is not None or self.storage.is_away
@@ -136,6 +153,7 @@ class World:
         if step.end is not None:
             self.end_process(step.end.power)
         self.maybe = None
+        VERBS[step.verb].afterwards(self)
         self._note()
         return passed
 
@@ -178,6 +196,25 @@ class World:
             for name, segment in listed(self.store.metadata).items()
         }
 
+    def stamp(self, size: int) -> Stamp:
+        """Return when bytes are written, and their numbers."""
+        self._bytes += size
+        return Stamp(self.clock.boot_s(), self._bytes - size)
+
+    def came_back(self, content: Content) -> None:
+        """Note that a segment that was gone is there again."""
+        self.unsure |= content.numbers(0, len(content.data))
+
+    def accept_clock(self) -> None:
+        """Go by the present time, and make nothing in the trash due later than it would be if it went there now."""
+        now_ms = self.latest_ms = self.clock.now_ms()
+        last_ms = now_ms + 1000 * int(self.knobs.policy["trash_age"])
+        trash = {
+            name: tuple(replace(one, due_ms=min(one.due_ms, last_ms)) for one in removed)
+            for name, removed in self.model.trash.items()
+        }
+        self.model = replace(self.model, trash=trash)
+
     def promise(self, path: str) -> None:
         """Note that a verb made everything below a path cold and said so."""
         for name, segment in listed(self.store.metadata).items():
@@ -196,7 +233,9 @@ class World:
         for name, segment in segments.items():
             content = self.model.live.get(name)
             if content is not None:
-                self.ever[segment.id] = content.data
+                *before, last = self.ever.get(segment.id, (b"",))
+                lives = [last] if not content.data.startswith(last) else []
+                self.ever[segment.id] = (*before, *lives, content.data)
 
     def writer(self, name: str) -> SegmentWriter:
         """Return the open writer of a segment."""
