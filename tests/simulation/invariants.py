@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from unittest.mock import patch
 
+from fsspec.spec import AbstractFileSystem
+
 from tests.journal.replaying import entries_of
 from tests.simulation.world import World, Wrong, listed
+from tierfs.checksum import crc32c
 from tierfs.chunkstore.local_files import ChunkFiles, DiskBytes
 from tierfs.errors import StorageFull
 from tierfs.metadata import chains
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.tables import CHUNKS
+from tierfs.scan.selection import Pinner, Tail
+from tierfs.segments.stat import stat
 from tierfs.segments.writer import SegmentWriter
 from tierfs.tiering import packs
 from tierfs.types import ByteRange, ChunkState, Tier
@@ -90,3 +95,28 @@ def disk_has_a_floor(world: World, writer: SegmentWriter, data: bytes, room: int
         except StorageFull:
             return True
     raise Wrong(f"{len(data)} bytes were taken with room for {len(data) + room}")
+
+
+def faces_give_one_answer(world: World, files: AbstractFileSystem, name: str) -> None:
+    """Invariant 18: commands, scans and fsspec say the same of a segment, and its sum is that of its bytes."""
+    content = world.model.live[name]
+    with world.store.metadata.read() as txn:
+        told = stat(txn, name)
+        pinned = None if world.damages else Pinner(txn, None, Tail.LOCAL).pin(name, told.record)
+    by_files, (listed_one,) = files.info(name), files.ls(name)
+    priority = told.read_priority
+    say = {
+        "info": (told.record.id, told.record.range.length_bytes, priority.value.value, str(priority.origin)),
+        "fsspec": tuple(by_files[key] for key in ("segment_id", "size", "read_priority", "read_priority_origin")),
+    }
+    if pinned is not None:
+        say["scan"] = (
+            pinned.segment.id,
+            pinned.range.length_bytes,
+            pinned.priority.value.value,
+            str(pinned.priority.origin),
+        )
+    if len(set(say.values())) > 1 or listed_one != by_files:
+        raise Wrong(f"{name}: {say}, listed as {listed_one}")
+    if told.crc32c is not None and told.crc32c != crc32c(content.data[content.start :]):
+        raise Wrong(f"{name} has a sum that is not that of its bytes")
