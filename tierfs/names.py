@@ -44,6 +44,7 @@ TRASH_PREFIX = ".tierfs-trash-"
 
 _HIDDEN_PREFIXES = (REMOVED_PREFIX, TRASH_PREFIX)
 
+_PATTERN = frozenset("*?[")
 _HADOOP_UNFINISHED = "._COPYING_"
 _HADOOP_SPECIAL = frozenset(":*?{}[]\\")
 _BIDIRECTIONAL = frozenset("\u200e\u200f\u061c" + "".join(map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A)])))
@@ -113,6 +114,11 @@ def after_hidden(name: str) -> str:
 def join(parts: tuple[str, ...]) -> str:
     """Return the canonical name of `parts`: no leading or trailing slash."""
     return "/".join(parts)
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether a shell would expand a text: as `fnmatch` reads it, it can match other texts."""
+    return not _PATTERN.isdisjoint(text)
 
 
 def is_hadoop_hidden(part: str) -> bool:
