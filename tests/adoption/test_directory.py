@@ -157,40 +157,6 @@ def test_a_directory_that_is_gone_is_not_available_and_its_name_is_said(store: P
     tierfs("-q", "rm", "-r", "in", "--now", "--yes", store=store)
 
 
-def test_links_devices_and_names_nobody_can_have_are_not_taken(store: Path, tmp_path: Path) -> None:
-    root = write_files(tmp_path / "hostile", {"good": b"good", "bad\x1b[2J": b"bad", "cut\nline": b"bad"})
-    (root / "link").symlink_to("/etc/passwd")
-    os.mkfifo(root / "fifo")
-    done = tierfs("adopt", "objects", root, "--into", "in", store=store, check=False)
-    assert done.code == 2
-    assert "\x1b" not in done.out + done.err
-    assert done.err.count("cannot be part of a segment's name") == 2
-    assert [line.split(":")[0] for line in done.out.splitlines()] == ["in/good", "1 segment"]
-
-
-def test_files_of_the_store_are_not_foreign(store: Path, tmp_path: Path) -> None:
-    for place in (store, store / "cold", store / "chunks", tmp_path):
-        done = tierfs("adopt", "objects", place, "--into", "in", store=store, check=False)
-        assert (done.code, "not foreign" in done.err) == (2, True), place
-
-
-@pytest.mark.parametrize(
-    ("place", "code", "says"),
-    [
-        ("/nowhere", 3, "does not exist"),
-        ("/", 2, "--region is for places in S3"),
-        ("http://host/x", 2, "expected s3://BUCKET/PREFIX or a directory"),
-        ("s3://", 2, "not an S3 location"),
-        ("s3://bucket/a//b", 2, "empty or dotted"),
-        ("s3://bucket/../b", 2, "empty or dotted"),
-    ],
-)
-def test_places_that_are_none(store: Path, place: str, code: int, says: str) -> None:
-    region = ("--region", "r") if place == "/" else ()
-    done = tierfs("adopt", "objects", place, "--into", "in", *region, store=store, check=False)
-    assert (done.code, says in done.err) == (code, True), done
-
-
 def test_after_a_recovery_adopting_again_is_what_it_takes(tmp_path: Path, theirs: Path) -> None:
     lost, found, cold = tmp_path / "lost", tmp_path / "found", tmp_path / "cold"
     cold.mkdir()
