@@ -14,7 +14,7 @@ import pytest
 from botocore import exceptions as botocore
 from urllib3 import exceptions as urllib3
 
-from tests.reading.fetch.chaotic_http import serving
+from tests.reading.fetch.chaos import serving
 from tests.servers.certificates import EXPIRED_DAYS, LOOPBACK, OTHER, VALID_DAYS, Authority
 from tests.servers.endpoint import SECRET_KEY, S3Endpoint
 from tests.servers.rgw import free_ports

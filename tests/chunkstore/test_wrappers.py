@@ -1,12 +1,10 @@
-"""Wrappers: the base forwards everything; what limit, metrics and retries add; how an ambiguous put is resolved."""
+"""Wrappers: what limit, metrics and retries add; how an ambiguous put is resolved."""
 
 from __future__ import annotations
 
-import inspect
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from unittest.mock import Mock
 
 import pytest
 
@@ -14,7 +12,6 @@ from tests.doubles.scripted_storage import ScriptedStorage, When
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import (
     BufferSource,
-    ChunkStorage,
     ObjectPiece,
     PendingUpload,
     RangeUrls,
@@ -58,32 +55,6 @@ class SlowStorage(MemoryStorage):
         with self.lock:
             self.inside -= 1
         return StoredObject(name, 0, "etag")
-
-
-PROTOCOLS = [ChunkStorage, Uploads, RangeUrls]
-MEMBERS = [(protocol, name) for protocol in PROTOCOLS for name in vars(protocol) if not name.startswith("_")]
-
-
-@pytest.mark.parametrize(("protocol", "member"), MEMBERS)
-def test_every_member_is_forwarded_with_all_its_arguments(protocol: type, member: str) -> None:
-    inner = Mock(spec=[name for _, name in MEMBERS])
-    result = iter([object(), object()]) if member in ("list", "uploads") else object()
-    getattr(inner, member).return_value = result
-    signature = inspect.signature(getattr(protocol, member))
-    assert inspect.signature(getattr(Wrapped, member)) == signature
-    positional, named = [], {}
-    for parameter in list(signature.parameters.values())[1:]:
-        argument = PendingUpload("object", "id", 1) if member == "abort_upload" else Mock(name=parameter.name)
-        if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
-            named[parameter.name] = argument
-        else:
-            positional.append(argument)
-    forwarded = getattr(Wrapped(inner), member)(*positional, **named)
-    if member in ("list", "uploads"):
-        assert len(list(forwarded)) == 2
-    elif signature.return_annotation != "None":
-        assert forwarded is result
-    getattr(inner, member).assert_called_once_with(*positional, **named)
 
 
 def test_a_storage_without_the_optional_abilities_has_no_uploads_and_no_urls() -> None:

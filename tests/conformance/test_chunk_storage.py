@@ -10,7 +10,7 @@ from functools import partial
 
 import pytest
 
-from tests.conformance.storages import PAGES, READING, REFUSING, STORAGES, WRITING, opened
+from tests.conformance.storages import KEEPING, PAGES, READING, REFUSING, STORAGES, WRITING, opened
 from tierfs.checksum import Buffer
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, ObjectPiece, PendingUpload, StoredObject, Uploads
 from tierfs.errors import AlreadyExists, Closed, DataLoss, InvalidRequest, NotFound
@@ -25,6 +25,7 @@ MANY = 1003
 
 reads = pytest.mark.parametrize("storage", READING, indirect=True)
 writes = pytest.mark.parametrize("storage", WRITING, indirect=True)
+keeps = pytest.mark.parametrize("storage", KEEPING, indirect=True)
 refuses = pytest.mark.parametrize("storage", REFUSING, indirect=True)
 
 
@@ -64,6 +65,7 @@ def test_round_trip(storage: ChunkStorage, size: int) -> None:
     assert read(storage, "a/object", 0, size) == data
 
 
+@keeps
 def test_listing_tells_what_stat_tells(storage: ChunkStorage) -> None:
     stored = put(storage, "object", b"bytes", attempt="1")
     (listed,) = storage.list("")
@@ -93,6 +95,7 @@ def test_overwrite(storage: ChunkStorage, size: int) -> None:
     assert read(storage, "object", 0, size) == CONTENT[:size]
 
 
+@keeps
 def test_exactly_one_of_concurrent_creators_wins(storage: ChunkStorage, request: pytest.FixtureRequest) -> None:
     if "moto" in request.node.name:
         pytest.skip("moto looks before it writes, without a lock")
@@ -181,6 +184,7 @@ def test_if_match(storage: ChunkStorage) -> None:
             read(storage, "object", 0, length, if_match=first.etag)
 
 
+@keeps
 def test_metadata_round_trips(storage: ChunkStorage) -> None:
     metadata = {"segment-name": "w7xvZ3M_-=", "epoch": "17", "crc32c": "00ff", "text": "two words; a=b", "x.y": "~"}
     assert put(storage, "object", b"", **metadata).metadata == metadata
@@ -208,6 +212,7 @@ def test_metadata_that_not_every_provider_returns_is_refused(storage: ChunkStora
     assert names(storage) == []
 
 
+@keeps
 def test_delete_is_idempotent(storage: ChunkStorage) -> None:
     put(storage, "a/b/object")
     put(storage, "a/other")
@@ -218,6 +223,7 @@ def test_delete_is_idempotent(storage: ChunkStorage) -> None:
     assert read(storage, "a/b/object", 0, 5) == b"again"
 
 
+@keeps
 def test_missing_names(storage: ChunkStorage) -> None:
     put(storage, "a/object")
     for name in ("missing", "a", "a/object2", "a/b/c"):
@@ -254,6 +260,7 @@ LISTINGS = [
 ]
 
 
+@keeps
 def test_list_orders_by_full_name_and_bounds_by_prefix_and_after(storage: ChunkStorage) -> None:
     for name in random.Random(1).sample(ORDERED, len(ORDERED)):
         put(storage, name)

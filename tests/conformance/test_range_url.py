@@ -58,7 +58,7 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=["moto", "rgw", "rgw_tls"])
+@pytest.fixture(params=["rgw", "rgw_tls"])
 def s3(request: pytest.FixtureRequest, clock: ManualClock) -> Iterator[S3Storage]:
     with closing(s3_storage(request.getfixturevalue(f"{request.param}_bucket"), clock)) as storage:
         storage.put(NAME, BufferSource(DATA))

@@ -2,27 +2,58 @@
 
 from __future__ import annotations
 
+import random
 import socket
+import ssl
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from types import FrameType
+from urllib.parse import unquote
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
-from tests.reading.fetch.over_http import Bucket, over_http
+from tests.reading.fetch.chaos import RangeServer, serving
 from tests.reading.readers import check, make_cold, reader_of
 from tests.servers.scripted_http import ServerTls
 from tests.stores import TestStore, open_test_store
-from tierfs.config import ReadSettings
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.chunkstore.s3.location import S3Location
+from tierfs.chunkstore.s3.storage import S3Storage
+from tierfs.config import ColdSettings, ReadSettings
 from tierfs.errors import TierfsError, Unavailable
+from tierfs.metadata.records import LocationRecord
 from tierfs.metrics import NullMetrics
 from tierfs.reading.fetch.queue import FetchQueue
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader, rehearse
-from tierfs.types import CRC_BLOCK_BYTES
+from tierfs.setup.connect import wrapped
+from tierfs.types import CRC_BLOCK_BYTES, LocationId
+
+_BUCKET = "bucket"
+
+
+class Bucket(MemoryStorage):
+    """Objects that a server looks for by the paths of signed URLs, too."""
+
+    def stat(self, name: str) -> StoredObject:
+        return super().stat(unquote(name.partition("?")[0]).removeprefix(f"{_BUCKET}/"))
+
+
+@contextmanager
+def over_http(store: TestStore, encrypted: ssl.SSLContext | None = None) -> Iterator[tuple[RangeServer, ChunkStorage]]:
+    """The server, and the storage that reads the objects of a store, whose cold tier is a Bucket, from there."""
+    with serving(store.cold, random.Random(1), encrypted) as server:
+        location = S3Location(_BUCKET, endpoint_url=server.origin, region="us-east-1")
+        record = LocationRecord(id=LocationId(1), url=f"s3://{_BUCKET}", writable=True)
+        settings = ColdSettings()
+        with closing(wrapped(S3Storage(location, settings), record, settings, NullMetrics())) as cold:
+            yield server, cold
 
 
 async def test_a_few_bytes_of_a_cold_segment_are_read_and_nothing_stays_open(

@@ -16,8 +16,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.reading.fetch.chaos import ChaoticStorage, CheckedPool, Odds
-from tests.reading.fetch.chaotic_http import serving
+from tests.reading.fetch.chaos import ChaoticStorage, CheckedPool, Odds, serving
 from tests.servers.scripted_http import ServerTls
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.link import LEAST_STREAMS, Links

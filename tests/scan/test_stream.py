@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -111,10 +112,6 @@ class Query:
             ]
 
 
-def truncate(store: app.Store, name: str, before_offset: int) -> None:
-    store.engine.truncate(name, before_offset, cold_due_ms=0)
-
-
 def lines(name: str, *values: bytes, at: int = 0) -> list[tuple[object, ...]]:
     """Rows of lines that end with LF."""
     found: list[tuple[object, ...]] = []
@@ -153,7 +150,10 @@ STEPS = st.lists(
 def test_every_line_once(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, str, bytes, int | None]]
 ) -> None:
-    with store_of(tmp_path_factory.mktemp("stream") / "store") as store:
+    with (
+        TemporaryDirectory(dir=tmp_path_factory.getbasetemp()) as directory,  # of each example 64 MiB
+        store_of(Path(directory) / "store") as store,
+    ):
         query, truth, sealed = Query(store), dict[str, bytes](), set[str]()
         for what, name, other, data, limit in steps:
             if what == "restart":
@@ -246,7 +246,7 @@ def test_cold_only_is_what_the_cold_tier_has(store: app.Store) -> None:
     assert query.trigger() == lines("a", b"three", b"last", at=8)
     # The chunk that holds a new head stays whole: its bytes before the head are not the segment's.
     fill(store, b"0123456\n" * 3, cold_bytes=24)
-    truncate(store, "s", 20)
+    store.engine.truncate("s", 20, cold_due_ms=0)
     append(store, "s", b"abc\n")
     assert ("s", 20, b"456\n") in (Query(store, replace(BYTES, cold_only=True)).trigger() or [])
 
@@ -292,7 +292,7 @@ def sealed_again(store: app.Store) -> None:
     [
         (lambda store: verbs.delete(store, "a", recursive=False), "segment (a|[0-9]+), read up to 8, was deleted", []),
         (
-            lambda store: truncate(store, "a", 10),
+            lambda store: store.engine.truncate("a", 10, cold_due_ms=0),
             "segment a begins at 10 now, and was read up to 8",
             [("a", 10, b"ree")],
         ),

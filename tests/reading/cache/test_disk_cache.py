@@ -135,6 +135,11 @@ def test_a_cut_index_and_cut_data_are_empty_slots(open_cache: Open, directory: P
     cache = open_cache()
     assert read(cache, 1) == 2 * BLOCK
     store(cache, 1)
+    os.truncate(directory / DATA_NAME, BLOCK + 5)  # while it is in use
+    assert read(cache, 1) == BLOCK
+    for index in range(1, 6):
+        assert read(cache, 1, index * BLOCK) == 0
+    store(cache, 1)
     assert read(cache, 1) == OBJECT_BYTES
 
 
