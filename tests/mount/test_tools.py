@@ -8,7 +8,6 @@ import mmap
 import os
 import random
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,10 +15,21 @@ import pytest
 from tests import verbs
 from tests.mount.conftest import Mount, Mounted, append
 from tests.mount.waiting import errno_of
-from tierfs.app import store
+from tierfs.app.store import Store
 from tierfs.checksum import crc32c
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+
+
+@pytest.fixture(scope="module")
+def store(common_store: Store) -> Store:
+    return common_store
+
+
+@pytest.fixture(scope="module")
+def mount(common_mount: Mount) -> Mount:
+    return common_mount
+
 
 TEXT = b"".join(b"line %d of a log, ERROR %d\n" % (number, number % 7) for number in range(120_000))
 BINARY = random.Random(3).randbytes(5_000_003)
@@ -29,8 +39,8 @@ def run(*words: object) -> bytes:
     return subprocess.run([*map(str, words)], capture_output=True, check=True, timeout=60).stdout
 
 
-@pytest.fixture
-def files(store: store.Store) -> None:
+@pytest.fixture(scope="module")
+def files(store: Store) -> None:
     append(store, "logs/text", TEXT, seal=True)
     append(store, "logs/cold", TEXT, seal=True)
     append(store, "data/binary", BINARY)
@@ -39,8 +49,8 @@ def files(store: store.Store) -> None:
     verbs.evict(store, "logs/cold")
 
 
-@pytest.fixture
-def mounted(files: None, mount: Mount) -> Iterator[Mounted]:
+@pytest.fixture(scope="module")
+def mounted(files: None, mount: Mount) -> Mounted:
     return mount()
 
 
