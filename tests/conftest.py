@@ -16,6 +16,7 @@ from hypothesis import settings
 
 from tests.doubles.page_cache import PAGE_CACHES
 from tests.doubles.scripted_storage import ScriptedStorage
+from tests.servers import quick_java
 from tests.servers.certificates import Authority
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
 from tests.servers.moto_server import MotoServer
@@ -23,7 +24,6 @@ from tests.servers.process import ServerError
 from tests.servers.rgw import RgwServer
 from tests.servers.scripted_http import Script, ScriptedHttp, Serve, ServerTls
 from tests.servers.shared import shared
-from tests.servers.spark_cluster import QUICK_JAVA
 from tests.stores import TestStore, open_test_store
 from tierfs import osio
 from tierfs.chunkstore.http.tls import TlsClient
@@ -59,9 +59,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if _uses_ceph(item):
             item.add_marker(pytest.mark.s3)
-        if item.get_closest_marker("spark") is not None:
-            cluster = "spark_cluster" in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.xdist_group("cluster" if cluster else "spark"))
+        fixtures = getattr(item, "fixturenames", ())
+        if "kept_jvm" in fixtures or "spark_cluster" in fixtures:
+            item.add_marker(pytest.mark.xdist_group("cluster" if "spark_cluster" in fixtures else "spark"))
 
 
 def _uses_ceph(item: pytest.Item) -> bool:
@@ -94,16 +94,11 @@ def aws_environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Every driver and executor compiles its bytecode once and quickly: 0.6 of the time of a session and ten queries.
-
-    Processes that tests start inherit it, and nothing of the user's Spark counts.
-    """
-    directory = tmp_path_factory.mktemp("spark-conf")
-    lines = [f"spark.{one}.extraJavaOptions {QUICK_JAVA}\n" for one in ("driver", "executor")]
-    (directory / "spark-defaults.conf").write_text("".join(lines))
+def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """JVMs of Spark start quickly, also in processes that tests start, and nothing of the user's Spark counts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_CONF_DIR", str(directory))
+        for name, value in quick_java.install(tmp_path_factory.mktemp("java")).items():
+            patch.setenv(name, value)
         yield
 
 
