@@ -17,7 +17,7 @@ from tests.doubles.at_once import AtOnce
 from tests.simulation.damages import Damages
 from tests.simulation.disk import SimDisk
 from tests.simulation.knobs import Knobs, turned
-from tests.simulation.model import Content, Model, Shown, Stamp
+from tests.simulation.model import Model, Shown, Stamp
 from tests.simulation.points import Death, Points
 from tests.simulation.steps import VERBS, NothingToDo, Step
 from tests.simulation.storage import ReadersStorage, SimStorage
@@ -111,12 +111,17 @@ class World:
     """Steps by their verb, for those that found something to do."""
     faulty: bool = False
     """Whether a call of the storage may fail in this step."""
+    newest_ms: int = 0
+    """The latest time that the wall clock ever showed."""
     latest_ms: int = 0
-    """The latest time that the wall clock showed before it was set back."""
+    """The same since a time was accepted."""
+    replica: TestStore | None = None
+    replicated: dict[int, int] = field(default_factory=dict)
+    """Lengths that it showed, by inode."""
     readings: dict[str, Reading] = field(default_factory=dict)
     """Streams by what they read."""
     reopened: set[SegmentId] = field(default_factory=set)
-    """Segments that were unsealed once."""
+    """Segments that were unsealed once, or gone."""
     unsure: set[int] = field(default_factory=set)
     """Numbers of bytes that a stream may read again or pass by: their segment was gone, and came back."""
     _bytes: int = 0
@@ -130,6 +135,7 @@ class World:
         self.done.append(step)
         self.clock.advance(_TICK_S)
         self.latest_ms = max(self.latest_ms, self.clock.now_ms())
+        self.newest_ms = max(self.newest_ms, self.latest_ms)
         self.new_process = False
         self.storage.begin(step.fault)
         self.faulty = step.fault is not None or self.storage.is_away
@@ -201,9 +207,12 @@ class World:
         self._bytes += size
         return Stamp(self.clock.boot_s(), self._bytes - size)
 
-    def came_back(self, content: Content) -> None:
-        """Note that a segment that was gone is there again."""
-        self.unsure |= content.numbers(0, len(content.data))
+    def came_back(self, name: str) -> None:
+        """Note that a segment that was gone may be there again."""
+        content = self.model.live.get(name)
+        if content is not None:
+            self.unsure |= content.numbers(0, len(content.data))
+            self.reopened.add(self.store.segment(name).id)
 
     def accept_clock(self) -> None:
         """Go by the present time, and make nothing in the trash due later than it would be if it went there now."""
@@ -255,6 +264,12 @@ class World:
         path = self.store.files.root / last.object.name
         return not path.exists() or path.stat().st_size < last.chunk.object_offset + last.chunk.length
 
+    def close(self, first: TestStore) -> None:
+        """Close the stores of other hosts than the first."""
+        for store in (self.store, self.replica):
+            if store is not None and store is not first:
+                store.close()
+
     def without_writer(self, name: str) -> None:
         """Close the writer of a segment, if there is one."""
         writer = self.writers.pop(name, None)
@@ -291,7 +306,9 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
             open_test_store(path, policy=knobs.policy, cold=retried, settings=knobs.settings, clock=clock)
         )
         disk.sync(path)  # as `init` does, behind everything it made
-        yield World(path, knobs, store, disk, storage, ReadersStorage(bucket), clock, points, errors)
+        world = World(path, knobs, store, disk, storage, ReadersStorage(bucket), clock, points, errors)
+        stack.callback(world.close, store)
+        yield world
 
 
 def _at_once(_: float) -> None:
