@@ -71,6 +71,19 @@ class SimDisk:
             self._bytes[self._hold(path)] = path.read_bytes()
         self.sync(path.parent)
 
+    def keeps(self, path: Path, length_bytes: int) -> bool:
+        """Return whether a loss of power now would leave a file its name and so many bytes."""
+        try:
+            for place in (path, *path.parents):
+                if place == self.root:
+                    break
+                names = self._names.get(place.parent.stat().st_ino, {})
+                if names.get(place.name) != place.stat().st_ino:
+                    return False
+            return len(self._bytes.get(path.stat().st_ino, b"")) >= length_bytes
+        except FileNotFoundError:
+            return False
+
     def _fsync(self, real: Callable[[int], None]) -> Callable[[int], None]:
         def fsync(fd: int) -> None:
             path, status = os.readlink(f"/proc/self/fd/{fd}"), os.fstat(fd)

@@ -6,7 +6,7 @@ import random
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -106,15 +106,15 @@ async def _run(world: World, steps: Iterator[Step], lived: Lived) -> None:
     more = True
     while more:
         async with new_reader(world) as reader:
-            oracle = Oracle(world, reader)
             world.new_process = False
-            while more and not world.new_process:
-                step = next(steps, None)
-                more = step is not None
-                if step is not None:
-                    lived.points.append(await oracle.watch(step))
-            if not more:
-                await oracle.look_at_all()
+            with closing(Oracle(world, reader)) as oracle:
+                while more and not world.new_process:
+                    step = next(steps, None)
+                    more = step is not None
+                    if step is not None:
+                        lived.points.append(await oracle.watch(step))
+                if not more:
+                    await oracle.look_at_all()
 
 
 def _draw(world: World, chance: random.Random, *, damaged: bool) -> Step:

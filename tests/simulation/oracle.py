@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from functools import partial
 from itertools import pairwise
 
 import trio
@@ -11,20 +12,18 @@ import trio.testing
 
 from tests.journal.replaying import check_store
 from tests.simulation import invariants
+from tests.simulation.faces.files import Files
+from tests.simulation.faces.scan import scanned
 from tests.simulation.model import Content, Model
 from tests.simulation.steps import VERBS, Step
 from tests.simulation.world import World, Wrong, listed
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.config import ColdSettings, ReadSettings
+from tierfs.config import ReadSettings
 from tierfs.errors import Fenced, TierfsError
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metrics import NullMetrics
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.scan.extents import Place, PlaceConnections
-from tierfs.scan.fetching import ScanFetcher, ScanSource
-from tierfs.scan.selection import Pinner, Tail, place_of
-from tierfs.types import MIB, ByteRange, LocationId, ReadPriority
+from tierfs.types import MIB, ByteRange, ReadPriority
 
 _SETTINGS = ReadSettings(budget_bytes=8 * MIB, streams=1, urgent_streams=1, local_threads=1, deadline_s=30.0)
 
@@ -46,6 +45,9 @@ _READS_OF_DAMAGE = 3
 _SCANNED = 0.2
 """Share of the looks in which a range is scanned too: each scan starts threads."""
 
+_BY_FILES = 0.1
+"""The same of fsspec's file system, whose reader is in another thread."""
+
 _RECORDS_CHECKED = 0.1
 """Share of the looks at every record of the metadata, each of which is as long as a step."""
 
@@ -65,8 +67,13 @@ class Oracle:
     def __init__(self, world: World, reader: Reader) -> None:
         self._world = world
         self._reader = reader
+        self._files = Files(world.store.metadata, partial(new_reader, world))
         self._transaction_id = 0
         self._model: Model | None = None
+
+    def close(self) -> None:
+        """End what lives as long as the process."""
+        self._files.close()
 
     async def watch(self, step: Step) -> int:
         """Do a step, perhaps beside a read that waits for the bucket, and look; return the points it passed."""
@@ -101,6 +108,8 @@ class Oracle:
             gate.set()
         after = {segment.id: content for content, segment in self._by_record()}.get(segment_id)
         if after is not None:
+            if content.start < after.start:
+                await self._read_gone(handle, name, content, chance.randrange(content.start, after.start))
             await self._read_on(handle, name, after, ByteRange(after.start, min(len(after.data), after.start + 200)))
         handle.close()
         return passed
@@ -117,6 +126,18 @@ class Oracle:
             return
         if data != content.data[wanted.start : wanted.start + len(data)]:
             raise Wrong(f"{name} has wrong bytes between {wanted.start} and {wanted.end}, read beside a verb")
+
+    async def _read_gone(self, handle: ReadHandle, name: str, content: Content, at: int) -> None:
+        """A byte that was cut off is stale, however often it is asked for, or still there; never lost."""
+        for _ in range(2):
+            try:
+                data = bytes(await handle.read(at, 1))
+            except Fenced:
+                continue
+            except TierfsError as exc:
+                raise Wrong(f"{name} was cut off behind {at}, which the handle of before says is {exc!r}") from exc
+            if data != content.data[at : at + 1]:
+                raise Wrong(f"{name} has a wrong byte at {at}, read on by the handle of before the cut")
 
     async def _read_on(self, handle: ReadHandle, name: str, content: Content, wanted: ByteRange) -> None:
         try:
@@ -135,6 +156,8 @@ class Oracle:
         world = self._world
         self._names()
         invariants.nothing_failed_of_its_own(world)
+        invariants.acknowledged_is_durable(world)
+        invariants.no_name_is_used_twice(world)
         if chance.random() < _RECORDS_CHECKED:
             self._records()
         if world.model.live:
@@ -146,6 +169,8 @@ class Oracle:
                 await self.read(name, content, wanted, chance.choice(_PRIORITIES))
             if chance.random() < _SCANNED:
                 self._scan(name, content, wanted)
+            if chance.random() < _BY_FILES:
+                self._by_files(name, content, wanted, chance)
         if world.damages:
             await self._reader.settle()  # what failed is proved and marked now, not in a second
 
@@ -157,6 +182,10 @@ class Oracle:
             whole = ByteRange(content.start, len(content.data))
             for priority in ReadPriority:
                 await self.read(name, content, whole, priority)
+            self._read_files(name, content, [whole])
+            invariants.faces_give_one_answer(self._world, self._files, name)
+        if self._world.damages:
+            await self._reader.settle()
 
     async def read(self, name: str, content: Content, wanted: ByteRange, priority: ReadPriority) -> None:
         """Read a range; it may fail only where the priority allows one tier that lacks some of it."""
@@ -186,6 +215,28 @@ class Oracle:
             return
         if data != content.data[wanted.start : wanted.end]:
             raise Wrong(f"{name} has wrong bytes between {wanted.start} and {wanted.end}, scanned")
+
+    def _by_files(self, name: str, content: Content, wanted: ByteRange, chance: random.Random) -> None:
+        """Read by the file system: whole or in several slices, which it joins, and what it says of the file."""
+        at = chance.randint(wanted.start, wanted.end)
+        slices = [wanted] if chance.random() < 0.5 else [ByteRange(at, wanted.end), ByteRange(wanted.start, at)]
+        self._read_files(name, content, slices, max_gap=chance.choice([0, 5, 1000]))
+        invariants.faces_give_one_answer(self._world, self._files, name)
+        if self._world.damages:
+            self._files.settle()
+
+    def _read_files(self, name: str, content: Content, slices: list[ByteRange], max_gap: int = 0) -> None:
+        starts = [wanted.start - content.start for wanted in slices]
+        ends = [wanted.end - content.start for wanted in slices]
+        try:
+            found = self._files.cat_ranges([name] * len(slices), starts, ends, max_gap, on_error="raise")
+        except OSError as exc:
+            if all(self._must_answer(name, wanted, ReadPriority.LOCAL_FIRST) for wanted in slices):
+                raise Wrong(f"{name} {slices} read by fsspec: {exc!r}") from exc
+            return
+        for wanted, data in zip(slices, found, strict=True):
+            if data != content.data[wanted.start : wanted.end]:
+                raise Wrong(f"{name} has wrong bytes between {wanted.start} and {wanted.end}, read by fsspec")
 
     def _must_answer(self, name: str, wanted: ByteRange, priority: ReadPriority) -> bool:
         """Return whether each piece of a range has a copy, in a tier that the priority allows, that was not harmed."""
@@ -224,26 +275,5 @@ class Oracle:
         with self._world.store.metadata.read() as txn:
             check_store(txn)
         invariants.an_accusation_needs_proof(self._world)
-
-
-class WorldConnections(PlaceConnections):
-    """Connects to the bucket of a world, whatever its address."""
-
-    def __init__(self, world: World) -> None:
-        super().__init__()
-        self._world = world
-
-    def storage(self, place: Place, location_id: LocationId) -> ChunkStorage:
-        """Return the bucket."""
-        return self._world.for_readers
-
-
-def scanned(world: World, name: str, wanted: ByteRange) -> bytes:
-    """Return bytes of a segment. Raises as tasks do."""
-    store = world.store
-    with store.metadata.read() as txn:
-        pinned = Pinner(txn, None, Tail.LOCAL).pin(name, store.segment(name), wanted)
-        place = place_of(txn, str(store.path), ColdSettings())
-    source = ScanSource(pinned.segment.id, name, pinned.priority.value, pinned.ledger)
-    with ScanFetcher(place, WorldConnections(world), (source,)) as fetcher:
-        return fetcher.read(0, pinned.extents)
+        invariants.every_byte_is_covered_and_unchanged(self._world)
+        invariants.only_ours_is_deleted(self._world)

@@ -77,6 +77,10 @@ class SimStorage(Wrapped):
         """Objects of others, by name: nothing may happen to them."""
         self.faults: dict[str, int] = {}
         """Faults that happened, by their toxic."""
+        self._written: dict[str, int] = {}
+        """By name, what tells its bytes from others."""
+        self.used_twice: set[str] = set()
+        """Names under which other bytes were written than before."""
 
     @property
     def fault(self) -> Fault | None:
@@ -113,7 +117,9 @@ class SimStorage(Wrapped):
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
         def put() -> StoredObject:
-            return self.inner.put(name, source, metadata=metadata, create_only=create_only)
+            stored = self.inner.put(name, source, metadata=metadata, create_only=create_only)
+            self._note(name)
+            return stored
 
         def late() -> StoredObject:
             data = bytes(source.read(0, source.length_bytes))
@@ -207,6 +213,12 @@ class SimStorage(Wrapped):
     def _land(self, put: _LatePut) -> None:
         with suppress(AlreadyExists):  # the server tells nobody
             self.inner.put(put.name, BufferSource(put.data), metadata=put.metadata, create_only=put.create_only)
+            self._note(put.name)
+
+    def _note(self, name: str) -> None:
+        digest = hash(self.inner._objects[name].data)
+        if self._written.setdefault(name, digest) != digest:
+            self.used_twice.add(name)
 
 
 class ReadersStorage(Wrapped):

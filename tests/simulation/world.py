@@ -24,6 +24,7 @@ from tests.simulation.storage import ReadersStorage, SimStorage
 from tests.stores import TestStore, open_test_store
 from tierfs import osio, parallel
 from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.clock import ManualClock
 from tierfs.errors import DataLoss, NotFound, Unavailable
@@ -45,6 +46,12 @@ LEDGERS = "m"
 
 _BEGIN_MS = 2_500_000_000_000
 """Later than the times of the real files, so that all of them are old."""
+
+FOREIGN = {"theirs": b"of another program", "segments/a/theirs": b"put there by hand", "packs/theirs": b"the same"}
+"""Objects that are not ours."""
+
+_MIDDLE = 60
+"""The step whose bucket is kept."""
 
 _RECENT = 0.4
 """Share of the draws of a segment that stay with the one before."""
@@ -129,10 +136,17 @@ class World:
     damages: Damages = field(default_factory=Damages)
     new_process: bool = False
     """Whether the process ended in the last step, so that all readers are gone."""
+    changed: list[str] = field(default_factory=list)
+    """Segments with another content since the last step."""
+    earlier: dict[str, Any] = field(default_factory=dict)
+    """The objects of the bucket as they once were."""
 
     def step(self, step: Step) -> int:
         """Do one step; return the number of points it passed. Raises Wrong."""
+        before = self.model.live
         self.done.append(step)
+        if len(self.done) == _MIDDLE:
+            self.earlier = dict(self.storage.inner._objects)
         self.clock.advance(_TICK_S)
         self.latest_ms = max(self.latest_ms, self.clock.now_ms())
         self.newest_ms = max(self.newest_ms, self.latest_ms)
@@ -160,6 +174,7 @@ class World:
             self.end_process(step.end.power)
         self.maybe = None
         VERBS[step.verb].afterwards(self)
+        self.changed = [name for name, content in self.model.live.items() if content is not before.get(name)]
         self._note()
         return passed
 
@@ -297,6 +312,8 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
         if not knobs.threads:
             stack.enter_context(patch.object(parallel, "ThreadPoolExecutor", AtOnce))
         bucket = MemoryStorage(clock)
+        for name, data in FOREIGN.items():
+            bucket.put(name, BufferSource(data))
         storage = SimStorage(bucket, points)
         retried = RetryingStorage(storage, attempts=knobs.attempts, base_delay_s=0, max_delay_s=0, sleep=_at_once)
         disk = SimDisk(path, points)

@@ -38,7 +38,7 @@ def harm(world: World, arguments: Arguments) -> None:
     at = arguments["at"] - placed.chunk.start_offset + placed.chunk.object_offset
     world.damages.note(placed.object.name, kind, at)
     if tier is Tier.COLD:
-        harm_object(world.storage, placed.object.name, kind, at)
+        world.damages.undo.append(harm_object(world.storage, placed.object.name, kind, at))
         return
     growing = world.store.segment(name).active and placed.chunk.next == 0
     if kind is not Harm.FLIP and growing:
@@ -46,5 +46,5 @@ def harm(world: World, arguments: Arguments) -> None:
     block = world.knobs.constants["CRC_BLOCK_BYTES"]
     if not (growing and kind is Harm.FLIP and at >= placed.object.length - placed.object.length % block):
         world.new_process = True
-    harm_file(world.store.files.root, placed.object.name, kind, at)
+    world.damages.undo.append(harm_file(world.store.files.root, placed.object.name, kind, at))
     world.disk.sync_file(world.store.files.root / placed.object.name)

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from tests.simulation.faces.scan import WorldConnections
 from tests.simulation.model import Content
-from tests.simulation.oracle import WorldConnections
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.storage import ReadersStorage
 from tests.simulation.verbs.writing import LINE_END

@@ -1,0 +1,39 @@
+"""The bytes of a range as the tasks of a scan read them."""
+
+from __future__ import annotations
+
+from tests.simulation.world import World
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.config import ColdSettings
+from tierfs.scan.extents import Place, PlaceConnections
+from tierfs.scan.fetching import ScanFetcher, ScanSource
+from tierfs.scan.selection import PinnedSegment, Pinner, Tail, place_of
+from tierfs.types import ByteRange, LocationId
+
+
+class WorldConnections(PlaceConnections):
+    """Connects to the bucket of a world, whatever its address."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def storage(self, place: Place, location_id: LocationId) -> ChunkStorage:
+        """Return the bucket."""
+        return self._world.for_readers
+
+
+def pinned(world: World, name: str, wanted: ByteRange) -> PinnedSegment:
+    """Return a range of a segment as the planner pins it."""
+    with world.store.metadata.read() as txn:
+        return Pinner(txn, None, Tail.LOCAL).pin(name, world.store.segment(name), wanted)
+
+
+def scanned(world: World, name: str, wanted: ByteRange) -> bytes:
+    """Return bytes of a segment. Raises as tasks do."""
+    store, plan = world.store, pinned(world, name, wanted)
+    with store.metadata.read() as txn:
+        place = place_of(txn, str(store.path), ColdSettings())
+    source = ScanSource(plan.segment.id, name, plan.priority.value, plan.ledger)
+    with ScanFetcher(place, WorldConnections(world), (source,)) as fetcher:
+        return fetcher.read(0, plan.extents)
