@@ -267,24 +267,6 @@ def test_parallel_write_two_hosts(store: TestStore, tmp_path: Path) -> None:
             assert list(local_only(txn)) == [LocalOnly("of-1", 0, len(lost))]
 
 
-def test_many_failovers_leave_one_owner_with_every_byte(store: TestStore, tmp_path: Path) -> None:
-    with ExitStack() as stack:
-        owners = [store]
-        for number in range(5):
-            owners[-1].append("s", b"%d" % number)
-            owners[-1].offload()
-            owners.append(stack.enter_context(new_owner(owners[-1], tmp_path / f"owner{number}")))
-        before = bucket(store.cold)
-        for epoch, old in enumerate(owners[:-1], start=1):
-            old.append("s", b"x")
-            with pytest.raises(Fenced, match=f"since epoch {epoch + 1}"):
-                old.offload()
-        assert bucket(store.cold) == before
-        owners[-1].append("s", b"5")
-        owners[-1].offload()
-        assert owners[-1].read("s", Tier.COLD) == b"012345"
-
-
 @pytest.mark.parametrize("deleted_slots", [False, True])
 def test_an_old_backup_over_a_newer_bucket_is_refused_and_recover_named(
     store: TestStore, tmp_path: Path, deleted_slots: bool

@@ -144,10 +144,12 @@ def test_every_line_once(steps: list[Do], separator: bytes | None) -> None:
         assert world.between(start, end) == batch, "asked again, a batch is another one"
 
 
-def listed(segment_id: int, length: int, *, sealed_ms: int = 0, start: int = 0, birth: int = 0) -> ListedSegment:
-    return ListedSegment(
-        SegmentId(segment_id), birth or segment_id, f"n{segment_id}", sealed_ms > 0, sealed_ms, start, length, length
-    )
+def listed(
+    segment_id: int, length: int, *, sealed_ms: int = 0, start: int = 0, birth: int = 0, unsealed_id: int = 0
+) -> ListedSegment:
+    name, sealed = f"n{segment_id}", sealed_ms > 0
+    one = ListedSegment(SegmentId(segment_id), birth or segment_id, name, sealed, sealed_ms, start, length, length)
+    return replace(one, unsealed_id=unsealed_id)
 
 
 @pytest.mark.parametrize(
@@ -158,10 +160,16 @@ def listed(segment_id: int, length: int, *, sealed_ms: int = 0, start: int = 0, 
         ([listed(1, 7)], "segment n1 ends at 7 now, and was read up to 10", {1: 7}),
         ([listed(1, 10), listed(2, 9)], "segment n2 was unsealed after its end was read", {1: 10}),
         ([listed(1, 10), listed(2, 9, sealed_ms=6)], "segment n2 was unsealed and sealed again", {1: 10}),
+        # Its clock was set back meanwhile.
+        (
+            [listed(1, 10), listed(2, 9, sealed_ms=4, unsealed_id=8)],
+            "segment n2 was unsealed and sealed again",
+            {1: 10},
+        ),
     ],
 )
 def test_losses(now: list[ListedSegment], text: str, resumed: dict[int, int]) -> None:
-    start = replace(START, done=2, open={SegmentId(1): 10}, sealed_ms=5)
+    start = replace(START, done=2, open={SegmentId(1): 10}, sealed_ms=5, unsealed=7)
     offset, lost = reconcile(start, now, STORE, 3)
     assert len(lost) == 1
     assert lost[0].startswith(text)
@@ -170,8 +178,8 @@ def test_losses(now: list[ListedSegment], text: str, resumed: dict[int, int]) ->
 
 def test_what_is_no_loss() -> None:
     """A finished segment may be deleted and cut; an open one may grow, and be sealed."""
-    start = replace(START, done=4, open={SegmentId(1): 10}, sealed_ms=5)
-    now = [listed(1, 30, sealed_ms=9), listed(3, 50, sealed_ms=5, start=40), listed(8, 5)]
+    start = replace(START, done=4, open={SegmentId(1): 10}, sealed_ms=5, unsealed=7)
+    now = [listed(1, 30, sealed_ms=9, unsealed_id=9), listed(3, 50, sealed_ms=5, start=40, unsealed_id=7), listed(8, 5)]
     assert reconcile(start, now, STORE, 9) == (start, [])
 
 

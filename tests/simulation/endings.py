@@ -26,11 +26,13 @@ from tests.simulation.world import FOREIGN, World, Wrong, listed
 from tests.stores import TestStore, open_test_store
 from tierfs import ranges
 from tierfs.backup import store as dump
+from tierfs.backup.segment import DUMPS_PREFIX
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.errors import DataLoss, Fenced, WrongColdTier
 from tierfs.fsck.findings import Severity
 from tierfs.journal.batch_markers import parse_name
+from tierfs.journal.epochs import EPOCHS_PREFIX
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metadata import chains, entries
 from tierfs.metadata.store import MetadataStore
@@ -51,6 +53,8 @@ Ending = Callable[[World, Path], None]
 def check(world: World, path: Path, chance: random.Random) -> None:
     """Check all that is cheap, and one of the dear things, in new directories below `path`. Raises Wrong."""
     world.storage.calm()
+    world.storage.require_theirs()
+    world.clock.jump(max(0, world.newest_ms - world.clock.now_ms()) / 1000)  # it is right again
     if world.damages:
         damaged(world)
         what_is_back_is_good_again(world, repairs=chance.random() < 0.5)
@@ -80,7 +84,7 @@ def the_bucket_is_enough(world: World, path: Path) -> None:
         require(not world.promised, "the bucket has no journal")
         return
     with recovered(path / "lost", left) as found:
-        _held_as_written(world, found.store.metadata, left)
+        held_as_written(world, found.store.metadata, left)
         ids = {segment.id: segment for segment in listed(found.store.metadata).values()}
         for name, content in world.model.live.items():
             segment_id = world.store.segment(name).id
@@ -124,10 +128,12 @@ def bucket_holds_the_named_objects(world: World) -> None:
         world.clock.advance(_LATER_S)
     world.store.collect()
     with world.store.metadata.read() as txn:
-        named = {tier: {record.name for _, record in txn.scan(OBJECTS) if record.tier is tier} for tier in Tier}
-    there = {found.name for found in world.storage.inner.list("")}
-    ours = {name for name in there - FOREIGN.keys() if not _accompanies(name, named[Tier.COLD])}
-    equal("objects", ours, named[Tier.COLD])
+        ours = [record for _, record in txn.scan(OBJECTS) if not record.foreign]
+        named = {tier: {record.name for record in ours if record.tier is tier} for tier in Tier}
+        beside = {record.entries_name for _, record in txn.scan(OBJECTS) if record.foreign}
+    there = {found.name for found in world.storage.inner.list("")} - world.storage.theirs.keys() - beside
+    there = {name for name in there - FOREIGN.keys() if not _accompanies(name, named[Tier.COLD])}
+    equal("objects", there, named[Tier.COLD])
     invariants.only_ours_is_deleted(world)
     root = world.store.files.root
     equal("chunk files", {f"{path.parent.name}/{path.name}" for path in root.glob("??/*")}, named[Tier.LOCAL])
@@ -136,6 +142,8 @@ def bucket_holds_the_named_objects(world: World) -> None:
 def _accompanies(name: str, named: set[str]) -> bool:
     """Return whether an object stays without a record: the journal, or what describes one with a record."""
     if name.startswith(JOURNAL_PREFIX) or name == MARK_NAME or parse_name(name) is not None:
+        return True
+    if name.startswith((DUMPS_PREFIX, EPOCHS_PREFIX)):
         return True
     if is_manifest(name):
         return any(other.startswith(name[: name.rindex("/") + 1]) for other in named)
@@ -148,7 +156,7 @@ def _accompanies(name: str, named: set[str]) -> bool:
 def from_the_bucket(world: World, path: Path) -> None:
     """A recovery has everything."""
     with recovered(path / "recovered", _copied(world)) as found:
-        _shows_all(world, found.store)
+        shows_all(world, found.store)
 
 
 @invariant(11)
@@ -157,7 +165,7 @@ def from_a_copy(world: World, path: Path) -> None:
     copy = _copied(world)
     copy_tier(copy)
     with recovered(path / "copied", copy) as found:
-        _shows_all(world, found.store)
+        shows_all(world, found.store)
 
 
 def from_objects(world: World, path: Path) -> None:
@@ -170,23 +178,24 @@ def from_objects(world: World, path: Path) -> None:
     if not any(left.list("segments/")) and not any(left.list("packs/")):
         return
     with rebuilt(path / "rebuilt", left) as found:
-        held = _held_as_written(world, found.store.metadata, left)
+        held = held_as_written(world, found.store.metadata, left)
         for item in list(left.list(JOURNAL_PREFIX)):
             left.delete(item.name)  # lost once more, with no new object: the first one's epoch is taken all the same
         with rebuilt(path / "again", left) as second:
             found.store.append("early", b"more")
-            _is_fenced(partial(found.store.offload, "early"))
+            is_fenced(partial(found.store.offload, "early"))
             second.store.append("late", b"more")
             second.store.offload("late")
         with world.store.metadata.read() as txn:
-            named = {record.name for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD}
+            ours = [record for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD and not record.foreign]
+            named = {record.name for record in ours}
         require(named <= held | set(found.left), f"neither linked nor listed: {named - held - found.left.keys()}")
 
 
 def from_a_dump(world: World, path: Path) -> None:
     """The metadata come back from a dump, beside the chunk files."""
     with _dumped(world, path) as store:
-        _shows_all(world, store)
+        shows_all(world, store)
 
 
 @invariant(13)
@@ -263,12 +272,12 @@ def on_another_host(world: World, path: Path) -> None:
         before = bucket(world.storage.inner)
         old_verbs: tuple[Callable[[], object], ...] = (old.offload, old.evict, old.collect)
         for work in old_verbs:
-            _is_fenced(work)
+            is_fenced(work)
         require(bucket(world.storage.inner) == before, "a fenced store changed the bucket")
-        _is_fenced(partial(old.append, "late", b"more"))
+        is_fenced(partial(old.append, "late", b"more"))
         for name, data in kept.items():
             same(f"{name}, fenced", read(old, name), data)
-        _shows_all(world, found.store)
+        shows_all(world, found.store)
         found.store.append("late", b"more")
         found.store.offload("late")
     with recovered(path / "third", _copied(world)) as found:
@@ -340,7 +349,7 @@ def _opened(world: World, path: Path) -> Iterator[TestStore]:
         store.close()
 
 
-def _shows_all(world: World, store: TestStore) -> None:
+def shows_all(world: World, store: TestStore) -> None:
     segments = listed(store.metadata)
     equal("segments", set(segments), set(world.model.live))
     for name, content in world.model.live.items():
@@ -351,7 +360,7 @@ def _shows_all(world: World, store: TestStore) -> None:
             require(ledger_entries(store, name) == list(content.entries), f"{name} has other entries")
 
 
-def _held_as_written(world: World, metadata: MetadataStore, storage: MemoryStorage) -> set[str]:
+def held_as_written(world: World, metadata: MetadataStore, storage: MemoryStorage) -> set[str]:
     """Compare every cold chunk with what was written there; return the objects of all."""
     held: set[str] = set()
     with metadata.read() as txn:
@@ -367,9 +376,8 @@ def _held_as_written(world: World, metadata: MetadataStore, storage: MemoryStora
                     continue
                 data = bytearray(chunk.length)
                 storage.read_into(record.name, chunk.object_offset, memoryview(data))
-                same(
-                    f"segment {segment.id}", bytes(data), world.ever[segment.id][chunk.start_offset : chunk.end_offset]
-                )
+                written = [life[chunk.start_offset : chunk.end_offset] for life in world.ever[segment.id]]
+                require(bytes(data) in written, f"segment {segment.id}: {chunk.range} is not as it was written")
     return held
 
 
@@ -389,7 +397,7 @@ def _copied(world: World) -> MemoryStorage:
     return copy
 
 
-def _is_fenced(work: Callable[[], object]) -> None:
+def is_fenced(work: Callable[[], object]) -> None:
     """Invariant 7: a stale owner gets Fenced."""
     try:
         work()

@@ -72,7 +72,7 @@ def every_byte_is_covered_and_unchanged(world: World) -> None:
             if written is None or not is_plain or copy.object.name in world.damages.of:
                 continue
             live = copy.range.intersect(segment.range)
-            if _stored(world, copy, live) != written[live.start : live.end]:
+            if _stored(world, copy, live) != written[-1][live.start : live.end]:
                 raise Wrong(f"{name} {live}: {copy.object.name} does not hold what was written")
 
 

@@ -3,9 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 Shown = tuple[int, int, bool]
 """Start offset, length, and whether it is sealed."""
+
+
+class Stamp(NamedTuple):
+    """When something is written, and the number of its first byte among all of a life."""
+
+    at_s: float
+    """By a clock that nobody sets."""
+    number: int
+
+
+class Part(NamedTuple):
+    """Bytes of a segment that were written together."""
+
+    end: int
+    shift: int
+    """From their offsets to their numbers, which they keep in whichever segment they are."""
+    at_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,15 +36,41 @@ class Content:
     is_ledger: bool = False
     entries: tuple[bytes, ...] = ()
     """Of a ledger; its bytes are those of all entries."""
+    written: tuple[Part, ...] = ()
 
     @property
     def shown(self) -> Shown:
         """What a listing says of it."""
         return self.start, len(self.data), self.sealed
 
-    def appended(self, data: bytes, *, sealed: bool = False) -> Content:
-        """Return it with more bytes."""
-        return replace(self, data=self.data + data, sealed=sealed)
+    def appended(self, data: bytes, stamp: Stamp) -> Content:
+        """Return it with more bytes, unsealed."""
+        longer = self.data + data
+        part = Part(len(longer), stamp.number - len(self.data), stamp.at_s)
+        return replace(self, data=longer, sealed=False, written=(*self.written, part))
+
+    def joined(self, other: Content) -> Content:
+        """Return it with the bytes of another behind it, which stay what they are."""
+        by = len(self.data) - other.start
+        moved = (Part(part.end + by, part.shift - by, part.at_s) for part in other.written if part.end > other.start)
+        return replace(self, data=self.data + other.data[other.start :], written=(*self.written, *moved))
+
+    def until(self, end: int) -> Content:
+        """Return it without the bytes behind an offset."""
+        first, kept = 0, list[Part]()
+        for part in self.written:
+            if first < end:
+                kept.append(part._replace(end=min(part.end, end)))
+            first = part.end
+        return replace(self, data=self.data[:end], written=tuple(kept))
+
+    def numbers(self, start: int, end: int) -> set[int]:
+        """Return the numbers of bytes."""
+        numbers, first = set[int](), 0
+        for part in self.written:
+            numbers.update(range(max(start, first) + part.shift, min(end, part.end) + part.shift))
+            first = part.end
+        return numbers
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,12 +84,14 @@ class Verb:
     """Whether a fault of the storage is drawn with it."""
     damages: bool = False
     """Whether it is drawn only in lives whose files and objects rot."""
+    afterwards: Callable[[World], None] = lambda _: None
+    """Follows what the store did by itself, also when the process died."""
 
 
 VERBS: dict[str, Verb] = {}
 
 
-def verb(weight: int, draw: Callable[[World, random.Random], Arguments], **marks: bool) -> Callable[[Run], Run]:
+def verb(weight: int, draw: Callable[[World, random.Random], Arguments], **marks: Any) -> Callable[[Run], Run]:
     """Enter a function into the table of verbs, under its name, with marks of Verb. Both raise NothingToDo."""
 
     def enter(run: Run) -> Run:

@@ -7,10 +7,10 @@ import os
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
@@ -18,7 +18,7 @@ from tests.doubles.at_once import AtOnce
 from tests.simulation.damages import Damages
 from tests.simulation.disk import SimDisk
 from tests.simulation.knobs import Knobs, turned
-from tests.simulation.model import Model, Shown
+from tests.simulation.model import Model, Shown, Stamp
 from tests.simulation.points import Death, Points
 from tests.simulation.steps import VERBS, NothingToDo, Step
 from tests.simulation.storage import ReadersStorage, SimStorage
@@ -34,7 +34,11 @@ from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.segments.writer import SegmentWriter
-from tierfs.types import ROOT_DIRECTORY, EntryKind, SegmentKind
+from tierfs.types import ROOT_DIRECTORY, EntryKind, SegmentId, SegmentKind
+
+if TYPE_CHECKING:
+    from tests.simulation.verbs.dumps import Dumped
+    from tests.simulation.verbs.streams import Reading
 
 NAMES = ("a", "b", "d/c", "d/e", "d/f/g")
 
@@ -102,8 +106,11 @@ class World:
     model: Model = field(default_factory=Model)
     maybe: Model | None = None
     """The state if the verb in work has happened."""
-    ever: dict[int, bytes] = field(default_factory=dict)
-    """By segment id, those that are gone included: the byte at an offset never changes."""
+    ever: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
+    """By segment id, those that are gone included: the byte at an offset never changes, but that a load of a dump goes
+    on from where that ended."""
+    dumps: dict[str, Dumped] = field(default_factory=dict)
+    """By the object's name, whether it came into the bucket or not."""
     promised: dict[int, int] = field(default_factory=dict)
     """By segment id: the end of what a verb said to be in the bucket."""
     writers: dict[str, SegmentWriter] = field(default_factory=dict)
@@ -112,6 +119,20 @@ class World:
     """Steps by their verb, for those that found something to do."""
     faulty: bool = False
     """Whether a call of the storage may fail in this step."""
+    newest_ms: int = 0
+    """The latest time that the wall clock ever showed."""
+    latest_ms: int = 0
+    """The same since a time was accepted."""
+    replica: TestStore | None = None
+    replicated: dict[int, int] = field(default_factory=dict)
+    """Lengths that it showed, by inode."""
+    readings: dict[str, Reading] = field(default_factory=dict)
+    """Streams by what they read."""
+    reopened: set[SegmentId] = field(default_factory=set)
+    """Segments that were unsealed once, or gone."""
+    unsure: set[int] = field(default_factory=set)
+    """Numbers of bytes that a stream may read again or pass by: their segment was gone, and came back."""
+    _bytes: int = 0
     _noted: Model | None = None
     damages: Damages = field(default_factory=Damages)
     new_process: bool = False
@@ -128,6 +149,8 @@ class World:
         if len(self.done) == _MIDDLE:
             self.earlier = dict(self.storage.inner._objects)
         self.clock.advance(_TICK_S)
+        self.latest_ms = max(self.latest_ms, self.clock.now_ms())
+        self.newest_ms = max(self.newest_ms, self.latest_ms)
         self.new_process = False
         self.storage.begin(step.fault)
         self.faulty = step.fault is not None or self.storage.is_away
@@ -151,6 +174,7 @@ class World:
         if step.end is not None:
             self.end_process(step.end.power)
         self.maybe = None
+        VERBS[step.verb].afterwards(self)
         self.changed = [name for name, content in self.model.live.items() if content is not before.get(name)]
         self._note()
         return passed
@@ -194,6 +218,28 @@ class World:
             for name, segment in listed(self.store.metadata).items()
         }
 
+    def stamp(self, size: int) -> Stamp:
+        """Return when bytes are written, and their numbers."""
+        self._bytes += size
+        return Stamp(self.clock.boot_s(), self._bytes - size)
+
+    def came_back(self, name: str) -> None:
+        """Note that a segment that was gone may be there again."""
+        content = self.model.live.get(name)
+        if content is not None:
+            self.unsure |= content.numbers(0, len(content.data))
+            self.reopened.add(self.store.segment(name).id)
+
+    def accept_clock(self) -> None:
+        """Go by the present time, and make nothing in the trash due later than it would be if it went there now."""
+        now_ms = self.latest_ms = self.clock.now_ms()
+        last_ms = now_ms + 1000 * int(self.knobs.policy["trash_age"])
+        trash = {
+            name: tuple(replace(one, due_ms=min(one.due_ms, last_ms)) for one in removed)
+            for name, removed in self.model.trash.items()
+        }
+        self.model = replace(self.model, trash=trash)
+
     def promise(self, path: str) -> None:
         """Note that a verb made everything below a path cold and said so."""
         for name, segment in listed(self.store.metadata).items():
@@ -212,7 +258,9 @@ class World:
         for name, segment in segments.items():
             content = self.model.live.get(name)
             if content is not None:
-                self.ever[segment.id] = content.data
+                *before, last = self.ever.get(segment.id, (b"",))
+                lives = [last] if not content.data.startswith(last) else []
+                self.ever[segment.id] = (*before, *lives, content.data)
 
     def writer(self, name: str) -> SegmentWriter:
         """Return the open writer of a segment."""
@@ -231,6 +279,12 @@ class World:
         last = self.store.layout(name).local[-1]
         path = self.store.files.root / last.object.name
         return not path.exists() or path.stat().st_size < last.chunk.object_offset + last.chunk.length
+
+    def close(self, first: TestStore) -> None:
+        """Close the stores of other hosts than the first."""
+        for store in (self.store, self.replica):
+            if store is not None and store is not first:
+                store.close()
 
     def without_writer(self, name: str) -> None:
         """Close the writer of a segment, if there is one."""
@@ -278,7 +332,9 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
             open_test_store(path, policy=knobs.policy, cold=retried, settings=knobs.settings, clock=clock)
         )
         disk.sync(path)  # as `init` does, behind everything it made
-        yield World(path, knobs, store, disk, storage, ReadersStorage(bucket), clock, points, errors)
+        world = World(path, knobs, store, disk, storage, ReadersStorage(bucket), clock, points, errors)
+        stack.callback(world.close, store)
+        yield world
 
 
 def _at_once(_: float) -> None:

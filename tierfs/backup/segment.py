@@ -24,7 +24,7 @@ from tierfs.backup import segment_grammar
 from tierfs.backup.segment_grammar import Contents
 from tierfs.checksum import grid_of
 from tierfs.chunkstore.protocol import ChunkStorage, FileSource, StoredObject
-from tierfs.chunkstore.validate import read_steps
+from tierfs.chunkstore.validate import ATTEMPT_KEY, read_steps
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.journal import replay
 from tierfs.metadata import chains, changes, directories, policies, store, tables
@@ -91,8 +91,9 @@ def dump_segment(
             "segment": str(segment.id),
             "name": _encoded(path),
             _AGE: _age_text(_age(piece, segment.generation, segment.length)),
+            ATTEMPT_KEY: (attempt := new_id()),
         }
-        object_name = f"{DUMPS_PREFIX}{segment.id}-{new_id()}"
+        object_name = f"{DUMPS_PREFIX}{segment.id}-{attempt}"
         stored = storage.put(object_name, FileSource(spool.fileno(), object_name), metadata=described)
     return SegmentDumped(
         segment=path,

@@ -145,7 +145,7 @@ def _owner_begins(txn: WriteTransaction, message: pb.OwnerBegins) -> None:
 def _segment(txn: WriteTransaction, message: pb.SegmentRecord) -> None:
     record = SEGMENTS.codec.from_message(message)
     untrusted.check_segment(record)
-    see_id(txn, record.id, record.inode, record.successor_id, record.commit_id)
+    see_id(txn, record.id, record.inode, record.successor_id, record.commit_id, record.unsealed_id)
     old = directories.segment(txn, record.id)
     new = _merged(old, record)
     replay_rows.place_segment(txn, old, new)

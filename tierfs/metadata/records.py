@@ -124,6 +124,7 @@ class SegmentRecord(Record):
     file: IngestedFile = IngestedFile()
     removal: Removal = NOT_REMOVED
     joins: Joins = NO_JOINS
+    unsealed_id: int = 0
 
     @property
     def birth(self) -> int:

@@ -108,7 +108,16 @@ class Listing:
             start, length = entry_at(txn, segment.id, start) if start else 0, count
         joins = tuple(join for join in segment.joins if join.is_of_several or self._selection.selects(join.name))
         return ListedSegment(
-            segment.id, segment.birth, name, segment.sealed, segment.sealed_ms, start, end, length, joins
+            segment.id,
+            segment.birth,
+            name,
+            segment.sealed,
+            segment.sealed_ms,
+            start,
+            end,
+            length,
+            joins,
+            segment.unsealed_id,
         )
 
 

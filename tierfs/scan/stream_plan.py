@@ -38,9 +38,13 @@ class StreamOffset:
     """Time at which the last of the finished segments was sealed: one sealed later had been unsealed."""
     bytes: int = 0
     """Bytes read since the stream began: shows whether a batch that is read again has lost some."""
+    unsealed: int = 0
+    """Greatest SegmentRecord.unsealed_id of the finished segments: a greater one was unsealed since, by any clock."""
 
     def as_json(self) -> dict[str, Any]:
         """Return the offset as Spark keeps it. Keys are sorted: Spark compares offsets as text."""
+        # Without the key it is the text of older versions of tierfs.
+        unsealed = {"unsealed": self.unsealed} if self.unsealed else {}
         return {
             "bytes": self.bytes,
             "done": self.done,
@@ -48,6 +52,7 @@ class StreamOffset:
             "read": self.read,
             "sealed_ms": self.sealed_ms,
             "store": self.store,
+            **unsealed,
             "v": VERSION,
         }
 
@@ -67,6 +72,7 @@ class StreamOffset:
                 open={SegmentId(int(one)): _count(position) for one, position in found["open"].items()},
                 sealed_ms=_count(found["sealed_ms"]),
                 bytes=_count(found["bytes"]),
+                unsealed=_count(found.get("unsealed", 0)),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             raise InvalidRequest("the checkpoint has no offset of tierfs", remedy=_NEW_CHECKPOINT) from exc
@@ -123,6 +129,8 @@ class ListedSegment:
     """The end of all bytes or entries."""
     joins: tuple[Join, ...] = ()
     """Bytes that were other segments of the selection, or may have been."""
+    unsealed_id: int = 0
+    """Number from the commit that unsealed it last."""
 
     @property
     def complete(self) -> bool:
@@ -352,6 +360,7 @@ class _Step:
         self._open = dict(start.open)
         self._done = start.done
         self._sealed_ms = start.sealed_ms
+        self._unsealed = start.unsealed
         self.size_bytes = 0
         self.segments = 0
         """Those of which something was read."""
@@ -367,6 +376,7 @@ class _Step:
         if one.complete and cut.end >= one.length:
             self._open.pop(one.segment_id, None)
             self._sealed_ms = max(self._sealed_ms, one.sealed_ms)
+            self._unsealed = max(self._unsealed, one.unsealed_id)
         else:
             self._open[one.segment_id] = cut.end
 
@@ -386,7 +396,13 @@ class _Step:
         """The offset at the end of the step."""
         start = self._start
         return StreamOffset(
-            start.store, start.read, self._done, self._open, self._sealed_ms, start.bytes + self.size_bytes
+            start.store,
+            start.read,
+            self._done,
+            self._open,
+            self._sealed_ms,
+            start.bytes + self.size_bytes,
+            self._unsealed,
         )
 
 
@@ -397,5 +413,5 @@ def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iter
             continue
         if not one.sealed:
             yield f"segment {printable(one.path)} was unsealed after its end was read: what was appended is not read"
-        elif one.sealed_ms > start.sealed_ms:
+        elif one.unsealed_id > start.unsealed or one.sealed_ms > start.sealed_ms:
             yield f"segment {printable(one.path)} was unsealed and sealed again: what was appended is not read"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from dataclasses import replace
 from unittest.mock import patch
 
 from tests.simulation.model import Content
@@ -27,7 +28,7 @@ def batch(world: World, arguments: Arguments) -> None:
     segments = {f"out/{version}-{k}": chance.randbytes(size) for k, size in enumerate(arguments["sizes"])}
     after = world.model
     for name, data in segments.items():
-        after = after.put(name, Content(data, sealed=True))
+        after = after.put(name, replace(Content().appended(data, world.stamp(len(data))), sealed=True))
     driver = Driver(world.store)
     if arguments.get("left"):
         others = {name: bytes(len(data)) for name, data in segments.items()}

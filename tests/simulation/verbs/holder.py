@@ -14,12 +14,13 @@ from trio.testing import MockClock
 
 from tests.holder.holding import working
 from tests.simulation.steps import Arguments, verb
+from tests.simulation.verbs.lifetimes import follow
 from tests.simulation.world import World
 from tierfs.config import BackgroundSettings
 from tierfs.errors import leaf
 
 
-@verb(2, lambda world, chance: {"seconds": chance.choice([2, 3, 7])}, calls_storage=True)
+@verb(2, lambda world, chance: {"seconds": chance.choice([2, 3, 7])}, calls_storage=True, afterwards=follow)
 def hold(world: World, arguments: Arguments) -> None:
     """Its periods are those of trio's clock, which jumps; its policies go by the world's, which is moved along."""
     in_order = patch.object(_run, "_ALLOW_DETERMINISTIC_SCHEDULING", True)  # as for hypothesis

@@ -33,7 +33,8 @@ def add_entries(world: World, arguments: Arguments) -> None:
         name = names[0]
     chance, content = random.Random(arguments["salt"]), world.model.live[name]
     payloads = tuple(chance.randbytes(size) for size in arguments["sizes"])
-    after = replace(content.appended(b"".join(payloads)), entries=(*content.entries, *payloads))
+    data = b"".join(payloads)
+    after = replace(content.appended(data, world.stamp(len(data))), entries=(*content.entries, *payloads))
     writer = world.store.engine.open_ledger(name)
     try:
         with world.change(world.model.put(name, after)):

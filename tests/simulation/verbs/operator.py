@@ -69,8 +69,7 @@ def concat(world: World, arguments: Arguments) -> None:
     other = replace(world.model.live[source], sealed=True)
     with world.change(world.model.put(source, other)):
         world.store.engine.seal(source)
-    joined = content.appended(other.data[other.start :])
-    with world.change(world.model.gone(source).put(name, joined)):
+    with world.change(world.model.gone(source).put(name, content.joined(other))):
         world.store.engine.concat(name, source)
 
 
@@ -103,7 +102,11 @@ def remove_directory(world: World, arguments: Arguments) -> None:
         world.store.engine.delete(path, recursive=True, cold_due_ms=_due_ms(world))
 
 
-@verb(1, lambda world, chance: {"name": pick(chance, sorted(world.model.trash))})
+@verb(
+    1,
+    lambda world, chance: {"name": pick(chance, sorted(world.model.trash))},
+    afterwards=lambda world: world.came_back(world.done[-1].arguments["name"]),
+)
 def restore(world: World, arguments: Arguments) -> None:
     """Take the newest removal of a name back out of the trash, if its time is not over."""
     name = arguments["name"]
@@ -113,7 +116,7 @@ def restore(world: World, arguments: Arguments) -> None:
         with world.change(world.model.restored(name)):
             trash.restore(world.store.metadata, name)
     except NotFound:
-        assert world.model.trash[name][-1].due_ms <= world.clock.now_ms(), f"{name} is no longer in the trash"
+        assert world.model.trash[name][-1].due_ms <= world.latest_ms, f"{name} is no longer in the trash"
         world.model, world.maybe = world.model.forgotten(name), None
 
 
@@ -122,7 +125,12 @@ def _policy(world: World, chance: random.Random) -> Arguments:
     chunk_bytes = chance.choice([before, chance.randint(max(4, before // 3), 200)])
     sizes = {"chunk_bytes": str(chunk_bytes), "object_bytes": str(chunk_bytes * chance.choice([1, 3, 16, 40]))}
     times = {"offload_after": chance.choice(["0", "30", "off"]), "deletion_lag": chance.choice(["0", "50", "off"])}
-    return {"settings": {**sizes, **times, "chunk_age": chance.choice(["1", "600"])}}
+    kept = {"retention_bytes": "off", "retention_age": "off"}
+    if chance.random() < 0.5:
+        kept["retention_bytes"] = chance.choice(["off", "1", str(chance.randrange(1, 12 * chunk_bytes))])
+        kept["retention_age"] = chance.choice(["off", "60", "3000", "50000"])
+        kept["retention_needs_offload"] = chance.choice(["yes", "no"]) if times["offload_after"] != "off" else "no"
+    return {"settings": {**sizes, **times, **kept, "chunk_age": chance.choice(["1", "600"])}}
 
 
 @verb(1, _policy)

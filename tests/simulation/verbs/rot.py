@@ -32,7 +32,7 @@ def harm(world: World, arguments: Arguments) -> None:
     tier, kind = Tier(arguments["tier"]), Harm(arguments["harm"])
     layout = world.store.layout(name)
     held = [placed for placed in layout.chunks(tier) if placed.range.start <= arguments["at"] < placed.range.end]
-    if not held or held[0].object.name in world.damages.of:
+    if not held or held[0].object.name in world.damages.of or held[0].object.foreign:
         raise NothingToDo
     placed = held[0]
     at = arguments["at"] - placed.chunk.start_offset + placed.chunk.object_offset

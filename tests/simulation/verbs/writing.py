@@ -9,7 +9,11 @@ from tests.simulation import invariants
 from tests.simulation.model import Content
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.world import NAMES, World
+from tierfs.retention import clocks
 from tierfs.types import ByteRange
+
+LINE_END = b"\n"
+"""Of the lines that streams read."""
 
 _MOST_CHUNKS = 8
 """Of one append of any size; more only make lives slow."""
@@ -48,10 +52,12 @@ def append(world: World, arguments: Arguments) -> None:
     for size in arguments["sizes"]:
         content = world.model.live[name]
         data, before = chance.randbytes(size), len(content.data)
+        if size and arguments["salt"] % 2:
+            data = data[:-1] + LINE_END
         room = arguments.get("room", 0)
         if "room" in arguments and size and invariants.disk_has_a_floor(world, writer, data, room):
             continue
-        with world.change(world.model.put(name, content.appended(data))):
+        with world.change(world.model.put(name, content.appended(data, world.stamp(size)))):
             assert writer.append(data, expected_offset=before) == ByteRange(before, before + size)
     if arguments["close"]:
         world.without_writer(name)
@@ -82,6 +88,7 @@ def seal(world: World, arguments: Arguments) -> None:
 def unseal(world: World, arguments: Arguments) -> None:
     """Open a segment again."""
     name, content = content_of(world, arguments)
+    world.reopened.add(world.store.segment(name).id)
     with world.change(world.model.put(name, replace(content, sealed=False))):
         _, changed = world.store.engine.unseal(name)
     assert changed is content.sealed
@@ -98,6 +105,21 @@ def roll(world: World, arguments: Arguments) -> None:
 def wait(world: World, arguments: Arguments) -> None:
     """Let time pass."""
     world.clock.advance(arguments["seconds"])
+
+
+@verb(1, lambda world, chance: {"seconds": chance.choice([1, 60, 200, 4000, 100_000])})
+def set_clock_back(world: World, arguments: Arguments) -> None:
+    """Set the wall clock alone; no time passes by any other."""
+    world.clock.jump(-arguments["seconds"])
+
+
+@verb(1, lambda world, chance: {})
+def accept_clock(world: World, arguments: Arguments) -> None:
+    """Take the time of a clock that was set back for right: deletions are due by it, none of them sooner."""
+    if world.clock.now_ms() >= world.latest_ms:
+        raise NothingToDo
+    clocks.accept(world.store.metadata, grace_s=world.knobs.settings.grace_s)
+    world.accept_clock()
 
 
 @verb(1, lambda world, chance: {})
