@@ -37,6 +37,8 @@ settings.load_profile("tierfs")
 Bucket = tuple[S3Endpoint, str]
 """An endpoint and the name of an empty bucket there."""
 
+_LONG_LIMIT_S = 300
+
 _IN_MEMORY = Path("/dev/shm")
 _IN_MEMORY_BYTES, _MEMORY_BYTES = 6 << 30, 16 << 30
 """Free space there that a whole run may need, and memory, with the servers and JVMs: 5.5 and 14 GiB were seen."""
@@ -54,14 +56,24 @@ def pytest_configure() -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # xdist looks at the groups in the same hook
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests that use Ceph, so that none needs to remember; those that share a JVM share a process."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that use Ceph, so that none needs to remember; those that share a JVM share a process.
+
+    Where tests run side by side, those with a long limit come first: at the end each would keep one process alone.
+    """
     for item in items:
         if _uses_ceph(item):
             item.add_marker(pytest.mark.s3)
         fixtures = getattr(item, "fixturenames", ())
         if "kept_jvm" in fixtures or "spark_cluster" in fixtures:
             item.add_marker(pytest.mark.xdist_group("cluster" if "spark_cluster" in fixtures else "spark"))
+    if hasattr(config, "workerinput"):
+        items.sort(key=_limit_s, reverse=True)
+
+
+def _limit_s(item: pytest.Item) -> float:
+    limit = item.get_closest_marker("timeout")
+    return limit.args[0] if limit is not None and limit.args and limit.args[0] >= _LONG_LIMIT_S else 0
 
 
 def _uses_ceph(item: pytest.Item) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,8 +11,6 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket as objects
 from tests.faults.two_owners import new_owner
-from tests.journal.replaying import check_store
-from tests.recovery.verbs import VERBS, Life
 from tests.stores import LOCATION, TestStore, open_test_store
 from tests.tiering.batch_writes import Driver
 from tierfs.chunkstore.local_files import ChunkFiles
@@ -91,27 +88,6 @@ def shown(store: TestStore) -> dict[str, tuple[int, bytes]]:
         name: (segment.start_offset, store.read(name, Tier.COLD)[segment.start_offset : segment.length])
         for name, segment in segments(store).items()
     }
-
-
-@pytest.mark.parametrize("seed", range(10))
-def test_it_follows_whatever_the_owner_does(owner: TestStore, tmp_path: Path, seed: int) -> None:
-    chance = random.Random(seed)
-    life, lengths = Life(owner, chance), dict[int, int]()
-    with following(owner, tmp_path / "replica") as store:
-        for _ in range(30):
-            life.run(chance.randrange(1, 12), (*VERBS, "checkpoint", "checkpoint"))
-            before = objects(owner.cold)
-            follower(store).refresh()
-            assert objects(owner.cold) == before
-            assert shown(store) == cold_bytes(owner)
-            with store.metadata.read() as txn:
-                check_store(txn)
-            for name, segment in segments(store).items():
-                assert segment.range.length_bytes >= lengths.get(segment.inode, 0), name
-                lengths[segment.inode] = segment.range.length_bytes
-                of_owner = owner.segment(name)
-                assert (segment.id, segment.inode) == (of_owner.id, of_owner.inode)
-                assert segment.sealed == (of_owner.sealed and segment.length == of_owner.length)
 
 
 def test_nothing_new_costs_one_listing(owner: TestStore, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
@@ -27,6 +28,8 @@ class Damages:
     """The bytes that are not what was written, of each file and object by its name."""
 
     of: dict[str, list[ByteRange]] = field(default_factory=dict)
+    undo: list[Callable[[], None]] = field(default_factory=list)
+    """Each takes one of them back: a disk is mounted again, an object restored."""
 
     def __bool__(self) -> bool:
         return bool(self.of)
@@ -46,9 +49,24 @@ class Damages:
         return any(harmed.intersect(blocks) for harmed in self.of.get(placed.object.name, []))
 
 
-def harm_file(root: Path, name: str, harm: Harm, at: int) -> None:
-    """Do it to a chunk file."""
+def harm_file(root: Path, name: str, harm: Harm, at: int) -> Callable[[], None]:
+    """Do it to a chunk file; return what takes it back."""
     path = root / name
+    before = path.read_bytes()
+    _harm_file(path, harm, at)
+
+    def undo() -> None:
+        if harm is Harm.FLIP:
+            if path.exists():
+                _harm_file(path, harm, at)
+        elif harm is Harm.VANISH or path.exists():
+            path.unlink(missing_ok=True)
+            path.write_bytes(before)
+
+    return undo
+
+
+def _harm_file(path: Path, harm: Harm, at: int) -> None:
     if harm is Harm.VANISH:
         path.unlink()
         return
@@ -64,13 +82,18 @@ def harm_file(root: Path, name: str, harm: Harm, at: int) -> None:
     path.chmod(mode & 0o7777)
 
 
-def harm_object(storage: SimStorage, name: str, harm: Harm, at: int) -> None:
-    """Do it to an object, which keeps its etag: rot, no replacement."""
+def harm_object(storage: SimStorage, name: str, harm: Harm, at: int) -> Callable[[], None]:
+    """Do it to an object, which keeps its etag: rot, no replacement. Return what takes it back."""
     objects = storage.inner._objects
+    held = objects[name]
+
+    def undo() -> None:
+        if harm is Harm.VANISH or name in objects:
+            objects[name] = held
+
     if harm is Harm.VANISH:
         del objects[name]
-        return
-    held = objects[name]
+        return undo
     data = bytearray(held.data)
     if harm is Harm.SHORT:
         del data[at:]
@@ -78,3 +101,4 @@ def harm_object(storage: SimStorage, name: str, harm: Harm, at: int) -> None:
         data[at] ^= 0x20
     found = replace(held.found, length_bytes=len(data))
     objects[name] = replace(held, found=found, data=bytes(data))
+    return undo

@@ -48,7 +48,7 @@ class SimDisk:
         """See every sync, commit and removal of the process."""
         with ExitStack() as stack:
             stack.callback(self._forget)
-            self._settle(self.root)
+            self.settle(self.root)
             for name, double in (("fsync", self._fsync), ("fdatasync", self._fsync), ("unlink", self._unlink)):
                 stack.enter_context(patch.object(os, name, double(getattr(os, name))))
             stack.enter_context(patch.object(transaction, "_commit", self._commit(transaction._commit)))
@@ -59,7 +59,7 @@ class SimDisk:
         self.losses += 1
         self._restore(self.root, chance)
         self._forget()
-        self._settle(self.root)
+        self.settle(self.root)
 
     def sync(self, directory: Path) -> None:
         """Make the names in a directory, and not what is below, durable."""
@@ -70,6 +70,19 @@ class SimDisk:
         if path.exists():
             self._bytes[self._hold(path)] = path.read_bytes()
         self.sync(path.parent)
+
+    def keeps(self, path: Path, length_bytes: int) -> bool:
+        """Return whether a loss of power now would leave a file its name and so many bytes."""
+        try:
+            for place in (path, *path.parents):
+                if place == self.root:
+                    break
+                names = self._names.get(place.parent.stat().st_ino, {})
+                if names.get(place.name) != place.stat().st_ino:
+                    return False
+            return len(self._bytes.get(path.stat().st_ino, b"")) >= length_bytes
+        except FileNotFoundError:
+            return False
 
     def _fsync(self, real: Callable[[int], None]) -> Callable[[int], None]:
         def fsync(fd: int) -> None:
@@ -132,12 +145,12 @@ class SimDisk:
         with os.scandir(directory) as entries:
             return {entry.name: self._hold(entry.path, entry.inode()) for entry in entries}
 
-    def _settle(self, directory: Path) -> None:
+    def settle(self, directory: Path) -> None:
         """Take everything below a directory as synced."""
         self.sync(directory)
         for entry in os.scandir(directory):
             if entry.is_dir(follow_symlinks=False):
-                self._settle(Path(entry.path))
+                self.settle(Path(entry.path))
             else:
                 self._bytes[entry.inode()] = Path(entry.path).read_bytes()
 

@@ -9,33 +9,37 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from tests.copied import copy_tier
 from tests.faults.two_owners import bucket
 from tests.fsck.looking import cold_findings, deep_findings, findings
-from tests.ledgers import reader
 from tests.recovery.recovering import recovered
 from tests.recovery.test_follow import cold_bytes, follower, following, shown
 from tests.recovery.test_from_objects import rebuilt
 from tests.simulation import invariants
+from tests.simulation.checks.comparing import equal, read, require, same
+from tests.simulation.checks.damage import damaged, what_is_back_is_good_again
+from tests.simulation.invariants import invariant
 from tests.simulation.verbs.ledgers import open_ledgers
-from tests.simulation.world import World, Wrong, listed
-from tests.stores import TestStore
+from tests.simulation.world import FOREIGN, World, Wrong, listed
+from tests.stores import TestStore, open_test_store
+from tierfs import ranges
 from tierfs.backup import store as dump
 from tierfs.backup.segment import DUMPS_PREFIX
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.validate import MARK_NAME
-from tierfs.errors import DataLoss, Fenced, NotFound
+from tierfs.errors import DataLoss, Fenced, WrongColdTier
 from tierfs.fsck.findings import Severity
 from tierfs.journal.batch_markers import parse_name
+from tierfs.journal.epochs import EPOCHS_PREFIX
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metadata import chains, entries
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import OBJECTS, SEGMENTS
+from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.reading.entries import EntrySplitter, placed_entries
-from tierfs.reading.stream import copy_segment
 from tierfs.tiering.batch_job import is_manifest
-from tierfs.types import ByteRange, PayloadEncoding, Tier
+from tierfs.types import ByteRange, PayloadEncoding, SegmentId, Tier
 
 _LATER_S = 25 * 3600.0
 """When all garbage is due: after any grace, the second deletion of an intent's object, and a job's day."""
@@ -49,11 +53,13 @@ Ending = Callable[[World, Path], None]
 def check(world: World, path: Path, chance: random.Random) -> None:
     """Check all that is cheap, and one of the dear things, in new directories below `path`. Raises Wrong."""
     world.storage.calm()
-    world.clock.jump(max(0, world.latest_ms - world.clock.now_ms()) / 1000)  # it is right again
+    world.storage.require_theirs()
+    world.clock.jump(max(0, world.newest_ms - world.clock.now_ms()) / 1000)  # it is right again
     if world.damages:
         damaged(world)
+        what_is_back_is_good_again(world, repairs=chance.random() < 0.5)
         return
-    lost_disk(world, path)
+    the_bucket_is_enough(world, path)
     if chance.random() < _BEFORE_GC:
         (path / "early").mkdir()
         from_objects(world, path / "early")
@@ -70,58 +76,50 @@ def check(world: World, path: Path, chance: random.Random) -> None:
     chance.choice(DEAR)(world, path)
 
 
-def damaged(world: World) -> None:
-    """Damage of one chunk keeps no other from being offloaded, and a check of every byte names what is harmed."""
-    with world.store.holding() as work:  # a cut may have dropped the bytes for which a chunk is suspect
-        work.suspects.look()
-    for _ in range(3):
-        with suppress(DataLoss, NotFound):
-            world.store.offload()
-    block = world.knobs.constants["CRC_BLOCK_BYTES"]
-    said = " ".join(map(str, deep_findings(world.store)))
-    left_open = open_ledgers(world)
-    for name in world.model.live:
-        layout = world.store.layout(name)
-        for local in layout.local:
-            live = local.range.intersect(layout.segment.range)
-            cold = sum(placed.range.intersect(live).length_bytes for placed in layout.cold)
-            # An open ledger becomes cold when it is closed.
-            if cold < live.length_bytes and not layout.segment.active and name not in left_open:
-                needs = world.damages.hurts(local, local.range, block)
-                _require(needs, f"{name}: {live} is not cold, though nothing harmed it")
-        for placed in (*layout.local, *layout.cold):
-            shift = placed.chunk.object_offset - placed.chunk.start_offset
-            live = placed.range.intersect(layout.segment.range)
-            inside = ByteRange(live.start + shift, live.end + shift)
-            if any(harmed.intersect(inside) for harmed in world.damages.of.get(placed.object.name, [])):
-                _require(placed.object.name in said, f"no check names {placed.object.name}")
-
-
-def lost_disk(world: World, path: Path) -> None:
-    """The disk is lost now: what was promised to be in the bucket is, and nothing else is shown."""
+@invariant(4, 11, 17)
+def the_bucket_is_enough(world: World, path: Path) -> None:
+    """The disk is lost now: what was promised to be in the bucket is, what has left the disk is, and nothing else."""
     left = _copied(world)
     if not any(left.list(JOURNAL_PREFIX)):
-        _require(not world.promised, "the bucket has no journal")
+        require(not world.promised, "the bucket has no journal")
         return
     with recovered(path / "lost", left) as found:
-        _held_as_written(world, found.store.metadata, left)
+        held_as_written(world, found.store.metadata, left)
         ids = {segment.id: segment for segment in listed(found.store.metadata).values()}
         for name, content in world.model.live.items():
             segment_id = world.store.segment(name).id
             end = world.promised.get(segment_id, 0)
             if end > content.start:
-                _require(segment_id in ids, f"{name} is not in the bucket")
-                _require(ids[segment_id].length >= end, f"{name} ends at {ids[segment_id].length}, not {end}")
-                _require(ids[segment_id].start_offset <= content.start, f"{name} begins too late")
+                require(segment_id in ids, f"{name} is not in the bucket")
+                require(ids[segment_id].length >= end, f"{name} ends at {ids[segment_id].length}, not {end}")
+                require(ids[segment_id].start_offset <= content.start, f"{name} begins too late")
+            for gap in _not_local(world, name):
+                require(_holds(found.store, segment_id, gap, content.data[gap.start : gap.end]), f"{name} {gap}: gone")
+
+
+def _not_local(world: World, name: str) -> Iterator[ByteRange]:
+    """Yield the ranges that have left the disk; those of a batch were never there."""
+    layout = world.store.layout(name)
+    for gap in ranges.gaps(layout.segment.range, [placed.range for placed in layout.local]):
+        moved = (placed.range.intersect(gap) for placed in layout.cold if not placed.object.name.startswith("uploads/"))
+        yield from (span for span in moved if span)
+
+
+def _holds(store: TestStore, segment_id: int, gap: ByteRange, data: bytes) -> bool:
+    """Return whether the journal names these bytes: in this segment, or in one that was joined to it since."""
+    with store.metadata.read() as txn:
+        held = [chunk.range for chunk in chains.chunks(txn, SegmentId(segment_id), Tier.COLD) if not chunk.lost]
+    return ranges.covers(held, gap) or any(data in cold for _, cold in cold_bytes(store).values())
 
 
 def sound(world: World) -> None:
     """The checks of fsck have nothing to say."""
     for look in (findings, cold_findings, deep_findings):
         wrong = [one for one in look(world.store) if one.severity is not Severity.NOTE]
-        _require(not wrong, f"{look.__name__}: {wrong}")
+        require(not wrong, f"{look.__name__}: {wrong}")
 
 
+@invariant(4)
 def bucket_holds_the_named_objects(world: World) -> None:
     """Once all is due, the collector leaves the objects and files that records name, and no others."""
     world.clock.advance(_LATER_S)
@@ -130,18 +128,22 @@ def bucket_holds_the_named_objects(world: World) -> None:
         world.clock.advance(_LATER_S)
     world.store.collect()
     with world.store.metadata.read() as txn:
-        named = {tier: {record.name for _, record in txn.scan(OBJECTS) if record.tier is tier} for tier in Tier}
-    there = {found.name for found in world.storage.inner.list("")}
-    _equal("objects", {name for name in there if not _accompanies(name, named[Tier.COLD])}, named[Tier.COLD])
+        ours = [record for _, record in txn.scan(OBJECTS) if not record.foreign]
+        named = {tier: {record.name for record in ours if record.tier is tier} for tier in Tier}
+        beside = {record.entries_name for _, record in txn.scan(OBJECTS) if record.foreign}
+    there = {found.name for found in world.storage.inner.list("")} - world.storage.theirs.keys() - beside
+    there = {name for name in there - FOREIGN.keys() if not _accompanies(name, named[Tier.COLD])}
+    equal("objects", there, named[Tier.COLD])
+    invariants.only_ours_is_deleted(world)
     root = world.store.files.root
-    _equal("chunk files", {f"{path.parent.name}/{path.name}" for path in root.glob("??/*")}, named[Tier.LOCAL])
+    equal("chunk files", {f"{path.parent.name}/{path.name}" for path in root.glob("??/*")}, named[Tier.LOCAL])
 
 
 def _accompanies(name: str, named: set[str]) -> bool:
     """Return whether an object stays without a record: the journal, or what describes one with a record."""
     if name.startswith(JOURNAL_PREFIX) or name == MARK_NAME or parse_name(name) is not None:
         return True
-    if name.startswith(DUMPS_PREFIX):
+    if name.startswith((DUMPS_PREFIX, EPOCHS_PREFIX)):
         return True
     if is_manifest(name):
         return any(other.startswith(name[: name.rindex("/") + 1]) for other in named)
@@ -150,18 +152,20 @@ def _accompanies(name: str, named: set[str]) -> bool:
     return name.endswith("-index") and name.removesuffix("-index") in named
 
 
+@invariant(11)
 def from_the_bucket(world: World, path: Path) -> None:
     """A recovery has everything."""
     with recovered(path / "recovered", _copied(world)) as found:
-        _shows_all(world, found.store)
+        shows_all(world, found.store)
 
 
+@invariant(11)
 def from_a_copy(world: World, path: Path) -> None:
     """So has one from a bucket that other tools copied."""
     copy = _copied(world)
     copy_tier(copy)
     with recovered(path / "copied", copy) as found:
-        _shows_all(world, found.store)
+        shows_all(world, found.store)
 
 
 def from_objects(world: World, path: Path) -> None:
@@ -169,30 +173,34 @@ def from_objects(world: World, path: Path) -> None:
     left = _copied(world)
     for item in list(left.list(JOURNAL_PREFIX)):
         left.delete(item.name)
+    for name in FOREIGN:
+        left.delete(name)
     if not any(left.list("segments/")) and not any(left.list("packs/")):
         return
     with rebuilt(path / "rebuilt", left) as found:
-        held = _held_as_written(world, found.store.metadata, left)
+        held = held_as_written(world, found.store.metadata, left)
         for item in list(left.list(JOURNAL_PREFIX)):
             left.delete(item.name)  # lost once more, with no new object: the first one's epoch is taken all the same
         with rebuilt(path / "again", left) as second:
             found.store.append("early", b"more")
-            _is_fenced(partial(found.store.offload, "early"))
+            is_fenced(partial(found.store.offload, "early"))
             second.store.append("late", b"more")
             second.store.offload("late")
         with world.store.metadata.read() as txn:
-            named = {record.name for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD}
-        _require(named <= held | set(found.left), f"neither linked nor listed: {named - held - found.left.keys()}")
+            ours = [record for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD and not record.foreign]
+            named = {record.name for record in ours}
+        require(named <= held | set(found.left), f"neither linked nor listed: {named - held - found.left.keys()}")
 
 
 def from_a_dump(world: World, path: Path) -> None:
     """The metadata come back from a dump, beside the chunk files."""
     with _dumped(world, path) as store:
-        _shows_all(world, store)
+        shows_all(world, store)
 
 
+@invariant(13)
 def by_a_wrong_count(world: World, path: Path) -> None:
-    """Invariant 13: a chunk that goes takes no object along of which others may need bytes, whatever its count says."""
+    """A chunk that goes takes no object along of which others may need bytes, whatever its count says."""
     with _dumped(world, path) as store:
         with store.metadata.write() as txn:
             shared = [(key, held) for key, held in txn.scan(OBJECTS) if held.tier is Tier.COLD and held.references > 1]
@@ -205,7 +213,28 @@ def by_a_wrong_count(world: World, path: Path) -> None:
                 with suppress(DataLoss):
                     store.engine.truncate(name, len(content.data), cold_due_ms=world.clock.now_ms())
         with store.metadata.read() as txn:
-            _require(txn.get(OBJECTS, key) is not None, f"{held.name} was given up by a count that is too small")
+            require(txn.get(OBJECTS, key) is not None, f"{held.name} was given up by a count that is too small")
+
+
+@invariant(13)
+def a_replica_with_a_wrong_count(world: World, path: Path) -> None:
+    """A replica that follows the end of a chunk forgets no object that others need, whatever its count says."""
+    with following(world.store, path / "replica") as replica:
+        with replica.metadata.write_replayed() as txn:
+            shared = [(key, held) for key, held in txn.scan(OBJECTS) if held.references > 1]
+            if not shared:
+                return
+            key, held = shared[-1]
+            txn.put(OBJECTS, key, replace(held, references=0))
+        for name, content in list(world.model.live.items()):
+            if any(placed.object.name == held.name for placed in world.store.layout(name).cold):
+                world.store.engine.truncate(name, len(content.data), cold_due_ms=world.clock.now_ms())
+                world.store.settle()
+                with suppress(DataLoss):
+                    follower(replica).refresh()
+                with replica.metadata.read() as txn:
+                    needed = any(chunk.object_id == held.id for _, chunk in txn.scan(CHUNKS))
+                    require(not needed or txn.get(OBJECTS, key) is not None, f"{held.name} was forgotten by a replica")
 
 
 @contextmanager
@@ -227,14 +256,15 @@ def _dumped(world: World, path: Path) -> Iterator[TestStore]:
 def by_a_replica(world: World, path: Path) -> None:
     """A replica shows what the bucket holds, and follows what happens then."""
     with following(world.store, path / "replica") as replica:
-        _equal("the replica", shown(replica), cold_bytes(world.store))
+        equal("the replica", shown(replica), cold_bytes(world.store))
         world.store.append("late", b"more")
         world.store.offload("late")
         follower(replica).refresh()
-        _equal("the replica, later", shown(replica), cold_bytes(world.store))
+        equal("the replica, later", shown(replica), cold_bytes(world.store))
     world.store.engine.delete("late", recursive=False, cold_due_ms=world.clock.now_ms())
 
 
+@invariant(7)
 def on_another_host(world: World, path: Path) -> None:
     """Another host takes the bucket over: the old one is fenced, changes nothing there and reads what it has."""
     old, kept = world.store, {name: read(world.store, name) for name in world.model.live}
@@ -242,16 +272,57 @@ def on_another_host(world: World, path: Path) -> None:
         before = bucket(world.storage.inner)
         old_verbs: tuple[Callable[[], object], ...] = (old.offload, old.evict, old.collect)
         for work in old_verbs:
-            _is_fenced(work)
-        _require(bucket(world.storage.inner) == before, "a fenced store changed the bucket")
-        _is_fenced(partial(old.append, "late", b"more"))
+            is_fenced(work)
+        require(bucket(world.storage.inner) == before, "a fenced store changed the bucket")
+        is_fenced(partial(old.append, "late", b"more"))
         for name, data in kept.items():
-            _same(f"{name}, fenced", read(old, name), data)
-        _shows_all(world, found.store)
+            same(f"{name}, fenced", read(old, name), data)
+        shows_all(world, found.store)
         found.store.append("late", b"more")
         found.store.offload("late")
     with recovered(path / "third", _copied(world)) as found:
-        _same("late", read(found.store, "late"), b"more")
+        same("late", read(found.store, "late"), b"more")
+
+
+@invariant(12)
+def in_a_place_that_is_not_ours(world: World, path: Path) -> None:
+    """Nothing is uploaded, published, deleted or evicted where the bucket was emptied, rolled back or exchanged."""
+    store, objects = world.store, world.storage.inner._objects
+    store.append("late", b"more")
+    kept = dict(objects)
+    places: list[dict[str, Any]] = [{}, _of_another(world, path)]
+    if world.earlier and max(world.earlier) < max(kept):  # an owner's later slot or checkpoint is not there
+        places.append(world.earlier)
+    for place in places:
+        objects.clear()
+        objects.update(place)
+        before, local = dict(objects), _local_files(store)
+        refused = 0
+        for verb in (store.offload, store.evict, store.consolidate, store.collect, store.settle):
+            try:
+                verb()
+            except (WrongColdTier, Fenced):
+                refused += 1
+        require(refused > 0, "nothing was refused in a place that is not ours")
+        require(objects == before, "a place that is not ours was changed")
+        require(_local_files(store) == local, "bytes were evicted beside a place that is not ours")
+    objects.clear()
+    objects.update(kept)
+    store.offload()
+    with recovered(path / "ours", _copied(world)) as found:
+        same("late", read(found.store, "late"), b"more")
+
+
+def _of_another(world: World, path: Path) -> dict[str, Any]:
+    storage = MemoryStorage(world.clock)
+    with open_test_store(path / "other", cold=storage, clock=world.clock) as other:
+        other.append("s", b"abcd")
+        other.offload()
+    return dict(storage._objects)
+
+
+def _local_files(store: TestStore) -> set[str]:
+    return {f"{file.parent.name}/{file.name}" for file in store.files.root.glob("??/*")}
 
 
 DEAR: tuple[Ending, ...] = (
@@ -261,6 +332,8 @@ DEAR: tuple[Ending, ...] = (
     from_a_dump,
     by_a_wrong_count,
     by_a_replica,
+    a_replica_with_a_wrong_count,
+    in_a_place_that_is_not_ours,
     on_another_host,
 )
 
@@ -276,18 +349,18 @@ def _opened(world: World, path: Path) -> Iterator[TestStore]:
         store.close()
 
 
-def _shows_all(world: World, store: TestStore) -> None:
+def shows_all(world: World, store: TestStore) -> None:
     segments = listed(store.metadata)
-    _equal("segments", set(segments), set(world.model.live))
+    equal("segments", set(segments), set(world.model.live))
     for name, content in world.model.live.items():
         segment = segments[name]
-        _equal(name, (segment.start_offset, segment.length, segment.sealed), content.shown)
-        _same(name, read(store, name), content.data[content.start :])
+        equal(name, (segment.start_offset, segment.length, segment.sealed), content.shown)
+        same(name, read(store, name), content.data[content.start :])
         if content.is_ledger:
-            _require(ledger_entries(store, name) == list(content.entries), f"{name} has other entries")
+            require(ledger_entries(store, name) == list(content.entries), f"{name} has other entries")
 
 
-def _held_as_written(world: World, metadata: MetadataStore, storage: MemoryStorage) -> set[str]:
+def held_as_written(world: World, metadata: MetadataStore, storage: MemoryStorage) -> set[str]:
     """Compare every cold chunk with what was written there; return the objects of all."""
     held: set[str] = set()
     with metadata.read() as txn:
@@ -298,21 +371,14 @@ def _held_as_written(world: World, metadata: MetadataStore, storage: MemoryStora
                 record = chains.object_of(txn, chunk)
                 held.add(record.name)
                 known = segment.id in world.ever
-                _require(known or not record.name.startswith("uploads/"), f"{segment.name} was never committed")
+                require(known or not record.name.startswith("uploads/"), f"{segment.name} was never committed")
                 if record.encoding is not PayloadEncoding.RAW or not known:
                     continue
                 data = bytearray(chunk.length)
                 storage.read_into(record.name, chunk.object_offset, memoryview(data))
                 written = [life[chunk.start_offset : chunk.end_offset] for life in world.ever[segment.id]]
-                _require(bytes(data) in written, f"segment {segment.id}: {chunk.range} is not as it was written")
+                require(bytes(data) in written, f"segment {segment.id}: {chunk.range} is not as it was written")
     return held
-
-
-def read(store: TestStore, name: str) -> bytes:
-    """Return a segment's bytes by the product's reader."""
-    out = bytearray()
-    copy_segment(reader(store), store.segment(name), None, None, None, out.extend)
-    return bytes(out)
 
 
 def ledger_entries(store: TestStore, name: str) -> list[bytes]:
@@ -331,27 +397,10 @@ def _copied(world: World) -> MemoryStorage:
     return copy
 
 
-def _is_fenced(work: Callable[[], object]) -> None:
+def is_fenced(work: Callable[[], object]) -> None:
     """Invariant 7: a stale owner gets Fenced."""
     try:
         work()
     except Fenced:
         return
     raise Wrong("a stale owner was not fenced")
-
-
-def _same(what: str, data: bytes, expected: bytes) -> None:
-    _require(data == expected, f"{what} has {len(data)} bytes, not the {len(expected)} that were written")
-
-
-def _equal(what: str, found: object, expected: object) -> None:
-    if found != expected:
-        detail = f"{found}, not {expected}"
-        if isinstance(found, set) and isinstance(expected, set):
-            detail = f"{found - expected} too many, {expected - found} missing"
-        raise Wrong(f"{what}: {detail}")
-
-
-def _require(holds: bool, message: str) -> None:
-    if not holds:
-        raise Wrong(message)

@@ -1,24 +1,105 @@
-"""Checks of promises 8, 9, 11 and 16, in their words; endings.py and oracle.py have others."""
+"""Checks of the promises that a life makes after its steps; endings.py has those of its end.
+
+`invariant` names the promise that a check proves; docs/reliability.md has the table of all.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
 from unittest.mock import patch
 
 from fsspec.spec import AbstractFileSystem
 
 from tests.journal.replaying import entries_of
-from tests.simulation.world import World, Wrong, listed
+from tests.simulation.world import FOREIGN, World, Wrong, listed
+from tierfs import ranges
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.local_files import ChunkFiles, DiskBytes
 from tierfs.errors import StorageFull
 from tierfs.metadata import chains
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.tables import CHUNKS
+from tierfs.reading.view import in_object
 from tierfs.scan.selection import Pinner, Tail
 from tierfs.segments.stat import stat
 from tierfs.segments.writer import SegmentWriter
 from tierfs.tiering import packs
-from tierfs.types import ByteRange, ChunkState, Tier
+from tierfs.types import ByteRange, ChunkState, PayloadEncoding, Tier
+
+CHECKED: dict[int, list[str]] = {}
+"""The checks by the number of their promise."""
+
+_Check = TypeVar("_Check", bound=Callable[..., object])
+
+
+def invariant(*numbers: int) -> Callable[[_Check], _Check]:
+    """Enter a check under the promises that it proves."""
+
+    def enter(check: _Check) -> _Check:
+        for number in numbers:
+            CHECKED.setdefault(number, []).append(check.__name__)
+        return check
+
+    return enter
+
+
+@invariant(1)
+def acknowledged_is_durable(world: World) -> None:
+    """Bytes and names that a step acknowledged are on the disk, so that a loss of power now would leave them."""
+    for name in world.changed:
+        if name not in world.model.live or world.damages:
+            continue
+        for placed in world.store.layout(name).local[-2:]:  # those before were durable once they ended
+            held, path = in_object(placed.range, placed), world.store.files.root / placed.object.name
+            if held and not world.disk.keeps(path, held.end):
+                raise Wrong(f"{name} is acknowledged up to {placed.range.end}, and a loss of power would take of it")
+
+
+@invariant(2, 3)
+def every_byte_is_covered_and_unchanged(world: World) -> None:
+    """Each live byte lies in a copy, and each copy that nothing harmed holds what was once written there."""
+    for name, segment in listed(world.store.metadata).items():
+        with world.store.metadata.read() as txn:
+            chunks = [(chunk, tier) for tier in Tier for chunk in chains.chunks(txn, segment.id, tier)]
+            placed = [PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk, _ in chunks if not chunk.lost]
+        held = sorted((copy.range for copy in placed), key=lambda span: span.start)
+        if not ranges.covers(held, segment.range) and not world.damages:
+            raise Wrong(f"{name} {segment.range} is not covered by {held}")
+        for copy in placed:
+            written = world.ever.get(segment.id)
+            is_plain = copy.object.encoding is PayloadEncoding.RAW and not copy.object.foreign
+            if written is None or not is_plain or copy.object.name in world.damages.of:
+                continue
+            live = copy.range.intersect(segment.range)
+            if _stored(world, copy, live) != written[-1][live.start : live.end]:
+                raise Wrong(f"{name} {live}: {copy.object.name} does not hold what was written")
+
+
+def _stored(world: World, copy: PlacedChunk, live: ByteRange) -> bytes | None:
+    held = in_object(live, copy)
+    if copy.object.tier is Tier.LOCAL:
+        path = world.store.files.root / copy.object.name
+        return path.read_bytes()[held.start : held.end] if path.exists() else None
+    there = world.storage.inner._objects.get(copy.object.name)
+    return None if there is None else bytes(there.data[held.start : held.end])
+
+
+@invariant(5)
+def only_ours_is_deleted(world: World) -> None:
+    """Objects that are not ours are as they were."""
+    there = world.storage.inner._objects
+    for name, data in FOREIGN.items():
+        if name not in there or bytes(there[name].data) != data:
+            raise Wrong(f"{name} is not ours, and was deleted or overwritten")
+
+
+@invariant(6)
+def no_name_is_used_twice(world: World) -> None:
+    """No object has other bytes than one of its name had before."""
+    if world.storage.used_twice:
+        raise Wrong(f"written with other bytes than before: {sorted(world.storage.used_twice)}")
+
 
 Needed = dict[int, list[ByteRange]]
 """Local ranges by segment id."""
@@ -38,8 +119,9 @@ def needed_beside_suspects(world: World) -> Needed:
     return needed
 
 
+@invariant(8)
 def a_suspect_copy_takes_no_other(world: World, needed: Needed) -> None:
-    """Invariant 8: while a copy is suspect, the other copies of its bytes are not removed."""
+    """While a copy is suspect, the other copies of its bytes are not removed."""
     after = needed_beside_suspects(world)
     for segment in listed(world.store.metadata).values():
         with world.store.metadata.read() as txn:
@@ -51,8 +133,9 @@ def a_suspect_copy_takes_no_other(world: World, needed: Needed) -> None:
                 raise Wrong(f"segment {segment.name}: {span} was evicted, and its cold copy is suspect")
 
 
+@invariant(16)
 def an_accusation_needs_proof(world: World) -> None:
-    """Invariant 16: a copy is called suspect only if it was harmed."""
+    """A copy is called suspect only if it was harmed."""
     block = world.knobs.constants["CRC_BLOCK_BYTES"]
     with world.store.metadata.read() as txn:
         for _, chunk in txn.scan(CHUNKS):
@@ -66,8 +149,9 @@ def an_accusation_needs_proof(world: World) -> None:
                 raise Wrong(f"{placed.object.name} is called {chunk.state.name} at {chunk.start_offset}: it is whole")
 
 
+@invariant(9, 11)
 def journal_entries_are_bounded(world: World) -> None:
-    """Invariants 9 and 11: no entry is larger than its limit, beyond which readers would refuse it."""
+    """No entry is larger than its limit, beyond which readers would refuse it."""
     limit = world.knobs.constants["_ENTRY_BYTES"]
     for entry in entries_of(world.storage.inner):
         for change in entry.changes:
@@ -77,14 +161,16 @@ def journal_entries_are_bounded(world: World) -> None:
             raise Wrong(f"journal slot {entry.slot} has {size_bytes} bytes, more than {limit}")
 
 
+@invariant(16)
 def nothing_failed_of_its_own(world: World) -> None:
-    """Invariant 16: no failure of our own, which is logged as an error with its traceback."""
+    """No failure of our own, which is logged as an error with its traceback."""
     if world.errors.records:
         raise Wrong(world.errors.format(world.errors.records[0]))
 
 
+@invariant(9)
 def disk_has_a_floor(world: World, writer: SegmentWriter, data: bytes, room: int) -> bool:
-    """Invariant 9: bytes for which the disk has no room above its floor are refused. Return whether they had to be."""
+    """Bytes for which the disk has no room above its floor are refused. Return whether they had to be."""
     free = world.store.engine.free_space_floor_bytes + len(data) + room
     if room >= 0:
         return False
@@ -97,8 +183,9 @@ def disk_has_a_floor(world: World, writer: SegmentWriter, data: bytes, room: int
     raise Wrong(f"{len(data)} bytes were taken with room for {len(data) + room}")
 
 
+@invariant(18)
 def faces_give_one_answer(world: World, files: AbstractFileSystem, name: str) -> None:
-    """Invariant 18: commands, scans and fsspec say the same of a segment, and its sum is that of its bytes."""
+    """Commands, scans and fsspec say the same of a segment, and its sum is that of its bytes."""
     content = world.model.live[name]
     with world.store.metadata.read() as txn:
         told = stat(txn, name)

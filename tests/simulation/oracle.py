@@ -156,6 +156,8 @@ class Oracle:
         world = self._world
         self._names()
         invariants.nothing_failed_of_its_own(world)
+        invariants.acknowledged_is_durable(world)
+        invariants.no_name_is_used_twice(world)
         if chance.random() < _RECORDS_CHECKED:
             self._records()
         if world.model.live:
@@ -273,3 +275,5 @@ class Oracle:
         with self._world.store.metadata.read() as txn:
             check_store(txn)
         invariants.an_accusation_needs_proof(self._world)
+        invariants.every_byte_is_covered_and_unchanged(self._world)
+        invariants.only_ours_is_deleted(self._world)

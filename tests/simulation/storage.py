@@ -18,6 +18,9 @@ from tierfs.errors import AlreadyExists, Unavailable
 _PATIENCE_S = 60.0
 """A read that is held for longer was forgotten."""
 
+_HARMLESS = ("read", "list", "stat")
+"""Calls that change no object."""
+
 _Result = TypeVar("_Result")
 
 
@@ -70,8 +73,24 @@ class SimStorage(Wrapped):
         self._step = self._calls = 0
         self._back_step = 0
         self._late: list[_LatePut] = []
+        self.theirs: dict[str, object] = {}
+        """Objects of others, by name: nothing may happen to them."""
         self.faults: dict[str, int] = {}
         """Faults that happened, by their toxic."""
+        self._written: dict[str, int] = {}
+        """By name, what tells its bytes from others."""
+        self.used_twice: set[str] = set()
+        """Names under which other bytes were written than before."""
+
+    @property
+    def fault(self) -> Fault | None:
+        """The fault of this step."""
+        return self._fault
+
+    def require_theirs(self) -> None:
+        """Invariant 5: what others made is there as it was."""
+        changed = [name for name, held in self.theirs.items() if self.inner._objects.get(name) is not held]
+        assert not changed, f"not ours, and changed: {changed}"
 
     @property
     def is_away(self) -> bool:
@@ -98,7 +117,9 @@ class SimStorage(Wrapped):
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
         def put() -> StoredObject:
-            return self.inner.put(name, source, metadata=metadata, create_only=create_only)
+            stored = self.inner.put(name, source, metadata=metadata, create_only=create_only)
+            self._note(name)
+            return stored
 
         def late() -> StoredObject:
             data = bytes(source.read(0, source.length_bytes))
@@ -154,6 +175,7 @@ class SimStorage(Wrapped):
         function: Callable[[], _Result],
         toxics: Mapping[Toxic, Callable[[], _Result]] | None = None,
     ) -> _Result:
+        assert verb in _HARMLESS or name not in self.theirs, f"{verb} {name}, which is not ours"
         if not self._points.armed:
             return function()
         self._points.reach(verb)
@@ -191,6 +213,12 @@ class SimStorage(Wrapped):
     def _land(self, put: _LatePut) -> None:
         with suppress(AlreadyExists):  # the server tells nobody
             self.inner.put(put.name, BufferSource(put.data), metadata=put.metadata, create_only=put.create_only)
+            self._note(put.name)
+
+    def _note(self, name: str) -> None:
+        digest = hash(self.inner._objects[name].data)
+        if self._written.setdefault(name, digest) != digest:
+            self.used_twice.add(name)
 
 
 class ReadersStorage(Wrapped):

@@ -12,18 +12,20 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 from tests.doubles.at_once import AtOnce
 from tests.simulation.damages import Damages
 from tests.simulation.disk import SimDisk
 from tests.simulation.knobs import Knobs, turned
-from tests.simulation.model import Content, Model, Shown, Stamp
+from tests.simulation.model import Model, Shown, Stamp
 from tests.simulation.points import Death, Points
 from tests.simulation.steps import VERBS, NothingToDo, Step
 from tests.simulation.storage import ReadersStorage, SimStorage
 from tests.stores import TestStore, open_test_store
 from tierfs import osio, parallel
 from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.clock import ManualClock
 from tierfs.errors import DataLoss, NotFound, Unavailable
@@ -45,6 +47,12 @@ LEDGERS = "m"
 
 _BEGIN_MS = 2_500_000_000_000
 """Later than the times of the real files, so that all of them are old."""
+
+FOREIGN = {"theirs": b"of another program", "segments/a/theirs": b"put there by hand", "packs/theirs": b"the same"}
+"""Objects that are not ours."""
+
+_MIDDLE = 60
+"""The step whose bucket is kept."""
 
 _RECENT = 0.4
 """Share of the draws of a segment that stay with the one before."""
@@ -111,12 +119,17 @@ class World:
     """Steps by their verb, for those that found something to do."""
     faulty: bool = False
     """Whether a call of the storage may fail in this step."""
+    newest_ms: int = 0
+    """The latest time that the wall clock ever showed."""
     latest_ms: int = 0
-    """The latest time that the wall clock showed before it was set back."""
+    """The same since a time was accepted."""
+    replica: TestStore | None = None
+    replicated: dict[int, int] = field(default_factory=dict)
+    """Lengths that it showed, by inode."""
     readings: dict[str, Reading] = field(default_factory=dict)
     """Streams by what they read."""
     reopened: set[SegmentId] = field(default_factory=set)
-    """Segments that were unsealed once."""
+    """Segments that were unsealed once, or gone."""
     unsure: set[int] = field(default_factory=set)
     """Numbers of bytes that a stream may read again or pass by: their segment was gone, and came back."""
     _bytes: int = 0
@@ -124,12 +137,20 @@ class World:
     damages: Damages = field(default_factory=Damages)
     new_process: bool = False
     """Whether the process ended in the last step, so that all readers are gone."""
+    changed: list[str] = field(default_factory=list)
+    """Segments with another content since the last step."""
+    earlier: dict[str, Any] = field(default_factory=dict)
+    """The objects of the bucket as they once were."""
 
     def step(self, step: Step) -> int:
         """Do one step; return the number of points it passed. Raises Wrong."""
+        before = self.model.live
         self.done.append(step)
+        if len(self.done) == _MIDDLE:
+            self.earlier = dict(self.storage.inner._objects)
         self.clock.advance(_TICK_S)
         self.latest_ms = max(self.latest_ms, self.clock.now_ms())
+        self.newest_ms = max(self.newest_ms, self.latest_ms)
         self.new_process = False
         self.storage.begin(step.fault)
         self.faulty = step.fault is not None or self.storage.is_away
@@ -154,6 +175,7 @@ class World:
             self.end_process(step.end.power)
         self.maybe = None
         VERBS[step.verb].afterwards(self)
+        self.changed = [name for name, content in self.model.live.items() if content is not before.get(name)]
         self._note()
         return passed
 
@@ -201,9 +223,12 @@ class World:
         self._bytes += size
         return Stamp(self.clock.boot_s(), self._bytes - size)
 
-    def came_back(self, content: Content) -> None:
-        """Note that a segment that was gone is there again."""
-        self.unsure |= content.numbers(0, len(content.data))
+    def came_back(self, name: str) -> None:
+        """Note that a segment that was gone may be there again."""
+        content = self.model.live.get(name)
+        if content is not None:
+            self.unsure |= content.numbers(0, len(content.data))
+            self.reopened.add(self.store.segment(name).id)
 
     def accept_clock(self) -> None:
         """Go by the present time, and make nothing in the trash due later than it would be if it went there now."""
@@ -255,6 +280,12 @@ class World:
         path = self.store.files.root / last.object.name
         return not path.exists() or path.stat().st_size < last.chunk.object_offset + last.chunk.length
 
+    def close(self, first: TestStore) -> None:
+        """Close the stores of other hosts than the first."""
+        for store in (self.store, self.replica):
+            if store is not None and store is not first:
+                store.close()
+
     def without_writer(self, name: str) -> None:
         """Close the writer of a segment, if there is one."""
         writer = self.writers.pop(name, None)
@@ -262,10 +293,18 @@ class World:
             self.store.engine.close_writer(writer)
 
 
+_LISTED: WeakKeyDictionary[MetadataStore, tuple[int, dict[str, SegmentRecord]]] = WeakKeyDictionary()
+"""By store, the listing of a transaction: several checks ask for the same after each step."""
+
+
 def listed(metadata: MetadataStore) -> dict[str, SegmentRecord]:
     """Return all segments of a store by their names."""
     with metadata.read() as txn:
-        return dict(directories.segments_below(txn, Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY), ""))
+        kept = _LISTED.get(metadata)
+        if kept is None or kept[0] != txn.id:
+            below = directories.segments_below(txn, Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY), "")
+            kept = _LISTED[metadata] = (txn.id, dict(below))
+        return kept[1]
 
 
 @contextmanager
@@ -282,6 +321,8 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
         if not knobs.threads:
             stack.enter_context(patch.object(parallel, "ThreadPoolExecutor", AtOnce))
         bucket = MemoryStorage(clock)
+        for name, data in FOREIGN.items():
+            bucket.put(name, BufferSource(data))
         storage = SimStorage(bucket, points)
         retried = RetryingStorage(storage, attempts=knobs.attempts, base_delay_s=0, max_delay_s=0, sleep=_at_once)
         disk = SimDisk(path, points)
@@ -291,7 +332,9 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
             open_test_store(path, policy=knobs.policy, cold=retried, settings=knobs.settings, clock=clock)
         )
         disk.sync(path)  # as `init` does, behind everything it made
-        yield World(path, knobs, store, disk, storage, ReadersStorage(bucket), clock, points, errors)
+        world = World(path, knobs, store, disk, storage, ReadersStorage(bucket), clock, points, errors)
+        stack.callback(world.close, store)
+        yield world
 
 
 def _at_once(_: float) -> None:

@@ -1,5 +1,18 @@
 """The verbs of a life, a module for each kind of actor. Importing this enters all of them into the table."""
 
-from tests.simulation.verbs import batches, dumps, holder, ledgers, lifetimes, operator, rot, streams, tiering, writing
+from tests.simulation.verbs import (
+    batches,
+    dumps,
+    foreign,
+    holder,
+    hosts,
+    ledgers,
+    lifetimes,
+    operator,
+    rot,
+    streams,
+    tiering,
+    writing,
+)
 
-ALL = (batches, dumps, holder, ledgers, lifetimes, operator, rot, streams, tiering, writing)
+ALL = (batches, dumps, foreign, holder, hosts, ledgers, lifetimes, operator, rot, streams, tiering, writing)

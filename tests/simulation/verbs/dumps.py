@@ -52,7 +52,13 @@ def _load(world: World, chance: random.Random) -> Arguments:
     return {"dump": dump, "newest": chance.random() < 0.5, "accept_loss": chance.random() < 0.6}
 
 
-@verb(4, _load, calls_storage=True)
+def _came_back(world: World) -> None:
+    dump = world.done[-1].arguments["dump"]
+    if dump in world.dumps:
+        world.came_back(world.dumps[dump].name)
+
+
+@verb(4, _load, calls_storage=True, afterwards=_came_back)
 def load(world: World, arguments: Arguments) -> None:
     """Link a dump's objects again under its name; refused where another segment has them, or its own is there."""
     wanted, made = _wanted(world, arguments)
@@ -77,7 +83,6 @@ def load(world: World, arguments: Arguments) -> None:
         assert not known, f"the segment of {made.name} is there twice"
         assert content is not None, f"{wanted} was loaded without {made.name}"
         world.promised[made.segment_id] = len(content.data)
-        world.came_back(content)
 
 
 def _wanted(world: World, arguments: Arguments) -> tuple[str, Dumped]:

@@ -28,7 +28,11 @@ def _require_surplus_or_old(world: World, name: str, start: int) -> None:
     content, policy, now_s = world.model.live[name], _policy(world), world.clock.boot_s()
     behind = len(content.data) - start
     if content.is_ledger:  # whole ledgers go, so that those behind them are left
-        behind = sum(len(other.data) for key, other in world.model.live.items() if other.is_ledger and key > name)
+        behind = sum(
+            len(other.data)
+            for key, other in world.model.live.items()
+            if other.is_ledger and key > name and _above(key) == _above(name)
+        )
     age_s, kept_bytes = policy.retention_age_s, policy.retention_bytes
     first = content.start
     for end, _, at_s in content.written:
@@ -40,6 +44,10 @@ def _require_surplus_or_old(world: World, name: str, start: int) -> None:
             first = end
     if start == len(content.data) and not content.sealed and name not in listed(world.store.metadata):
         raise Wrong(f"{name} is gone, and was not sealed")
+
+
+def _above(name: str) -> str:
+    return name.rpartition("/")[0]
 
 
 def _policy(world: World) -> Policy:

@@ -102,7 +102,11 @@ def remove_directory(world: World, arguments: Arguments) -> None:
         world.store.engine.delete(path, recursive=True, cold_due_ms=_due_ms(world))
 
 
-@verb(1, lambda world, chance: {"name": pick(chance, sorted(world.model.trash))})
+@verb(
+    1,
+    lambda world, chance: {"name": pick(chance, sorted(world.model.trash))},
+    afterwards=lambda world: world.came_back(world.done[-1].arguments["name"]),
+)
 def restore(world: World, arguments: Arguments) -> None:
     """Take the newest removal of a name back out of the trash, if its time is not over."""
     name = arguments["name"]
@@ -114,8 +118,6 @@ def restore(world: World, arguments: Arguments) -> None:
     except NotFound:
         assert world.model.trash[name][-1].due_ms <= world.latest_ms, f"{name} is no longer in the trash"
         world.model, world.maybe = world.model.forgotten(name), None
-    else:
-        world.came_back(world.model.live[name])
 
 
 def _policy(world: World, chance: random.Random) -> Arguments:

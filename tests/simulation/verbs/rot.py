@@ -32,13 +32,13 @@ def harm(world: World, arguments: Arguments) -> None:
     tier, kind = Tier(arguments["tier"]), Harm(arguments["harm"])
     layout = world.store.layout(name)
     held = [placed for placed in layout.chunks(tier) if placed.range.start <= arguments["at"] < placed.range.end]
-    if not held or held[0].object.name in world.damages.of:
+    if not held or held[0].object.name in world.damages.of or held[0].object.foreign:
         raise NothingToDo
     placed = held[0]
     at = arguments["at"] - placed.chunk.start_offset + placed.chunk.object_offset
     world.damages.note(placed.object.name, kind, at)
     if tier is Tier.COLD:
-        harm_object(world.storage, placed.object.name, kind, at)
+        world.damages.undo.append(harm_object(world.storage, placed.object.name, kind, at))
         return
     growing = world.store.segment(name).active and placed.chunk.next == 0
     if kind is not Harm.FLIP and growing:
@@ -46,5 +46,5 @@ def harm(world: World, arguments: Arguments) -> None:
     block = world.knobs.constants["CRC_BLOCK_BYTES"]
     if not (growing and kind is Harm.FLIP and at >= placed.object.length - placed.object.length % block):
         world.new_process = True
-    harm_file(world.store.files.root, placed.object.name, kind, at)
+    world.damages.undo.append(harm_file(world.store.files.root, placed.object.name, kind, at))
     world.disk.sync_file(world.store.files.root / placed.object.name)

@@ -88,10 +88,10 @@ def seal(world: World, arguments: Arguments) -> None:
 def unseal(world: World, arguments: Arguments) -> None:
     """Open a segment again."""
     name, content = content_of(world, arguments)
+    world.reopened.add(world.store.segment(name).id)
     with world.change(world.model.put(name, replace(content, sealed=False))):
         _, changed = world.store.engine.unseal(name)
     assert changed is content.sealed
-    world.reopened.add(world.store.segment(name).id)
 
 
 @verb(1, _any)
@@ -110,7 +110,6 @@ def wait(world: World, arguments: Arguments) -> None:
 @verb(1, lambda world, chance: {"seconds": chance.choice([1, 60, 200, 4000, 100_000])})
 def set_clock_back(world: World, arguments: Arguments) -> None:
     """Set the wall clock alone; no time passes by any other."""
-    world.latest_ms = max(world.latest_ms, world.clock.now_ms())
     world.clock.jump(-arguments["seconds"])
 
 

@@ -1,0 +1,1 @@
+"""Checks at the end of a life, beside endings.py: of damage, and what compares."""

@@ -1,0 +1,125 @@
+"""Other hosts: a replica that follows the bucket, and an owner that takes it over, so that the one before is fenced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from tests.faults.two_owners import bucket
+from tests.journal.replaying import check_store
+from tests.recovery.test_follow import HERE, cold_bytes, shown
+from tests.simulation import endings
+from tests.simulation.steps import Arguments, NothingToDo, verb
+from tests.simulation.verbs.ledgers import open_ledgers
+from tests.simulation.world import World, Wrong, listed
+from tests.stores import TestStore, quiet
+from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.config import WriteSettings
+from tierfs.journal import reader
+from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.journal.publish import Publisher
+from tierfs.metadata.store import MetadataStore
+from tierfs.parallel import Meter
+from tierfs.recovery import from_journal
+from tierfs.recovery import replica as replicas
+from tierfs.recovery.from_journal import Rebuilder
+from tierfs.recovery.replica import Follower
+from tierfs.segments.engine import Engine
+from tierfs.tiering.ledgers.copies import EntryRows
+from tierfs.types import Tier
+
+
+@verb(1, lambda world, chance: {})
+def look_at_replica(world: World, arguments: Arguments) -> None:
+    """It holds nothing that was not written, all that is published, and changes nothing in the bucket."""
+    storage = world.storage.inner
+    if world.damages or not any(storage.list(JOURNAL_PREFIX)):
+        raise NothingToDo
+    world.points.disarm()  # its host is another, and does not die
+    before = dict(storage._objects)
+    if world.replica is None:
+        world.replica = _replica(world, world.path.parent / "replica")
+    else:
+        Follower(world.replica.metadata, storage, HERE).refresh()
+    if storage._objects != before:
+        raise Wrong("a replica changed the bucket")
+    endings.held_as_written(world, world.replica.metadata, storage)
+    with world.replica.metadata.read() as txn:
+        check_store(txn)
+    with world.store.metadata.read() as txn:
+        is_published = txn.store.journal.published_sequence == txn.store.next_outbox - 1
+    if is_published and shown(world.replica) != cold_bytes(world.store):
+        raise Wrong("a replica differs from what its owner published")
+    owned = listed(world.store.metadata)
+    for name, segment in listed(world.replica.metadata).items():
+        if segment.range.length_bytes < world.replicated.get(segment.inode, 0):
+            raise Wrong(f"{name} became shorter in a replica, as the same file")
+        world.replicated[segment.inode] = segment.range.length_bytes
+        if is_published:
+            of_owner = owned[name]
+            is_whole = segment.length == of_owner.length
+            assert (segment.id, segment.inode) == (of_owner.id, of_owner.inode), name
+            assert segment.sealed == (of_owner.sealed and is_whole), f"{name} is sealed in one of two places"
+
+
+def _replica(world: World, path: Path) -> TestStore:
+    path.mkdir()
+    rebuilder = Rebuilder(path / "metadata", world.storage.inner, HERE, world.clock, Meter())
+    metadata = rebuilder.rebuild(reader.list_journal(world.storage.inner)).metadata
+    replicas.become_replica(metadata)
+    EntryRows(metadata, world.storage.inner, metadata.write_replayed).restore_all(quiet)
+    return _opened(world, path, metadata)
+
+
+@verb(1, lambda world, chance: {"settles": chance.random() < 0.9}, calls_storage=True)
+def take_over(world: World, arguments: Arguments) -> None:
+    """Another host goes on with what is published, which is all; whatever the first one does then is refused."""
+    if world.damages or len(world.done) < _FIRST_STEP:
+        raise NothingToDo
+    for name in list(world.writers):
+        world.without_writer(name)
+    for name in open_ledgers(world):
+        with world.change(world.model.put(name, replace(world.model.live[name], sealed=True))):
+            world.store.engine.seal(name)
+    world.store.offload()
+    world.store.settle()
+    world.promise("")
+    world.points.disarm()
+    old, path = world.store, world.path / f"host-{len(world.done)}"
+    path.mkdir()
+    location = HERE
+    rebuilt = from_journal.owned(path / "metadata", world.storage.inner, location, world.clock, quiet)
+    from_journal.settle(rebuilt.metadata, Publisher(rebuilt.metadata, world.storage.inner))
+    EntryRows(rebuilt.metadata, world.storage.inner, rebuilt.metadata.write).restore_all()
+    new = _opened(world, path, rebuilt.metadata)
+    before = bucket(world.storage.inner)
+    works: tuple[Callable[[], object], ...] = (
+        old.offload,
+        old.evict,
+        old.collect,
+        partial(old.append, "late", b"more"),
+    )
+    for work in works:
+        endings.is_fenced(work)
+    if bucket(world.storage.inner) != before:
+        raise Wrong("a fenced store changed the bucket")
+    old.kill()
+    world.disk.settle(world.path)
+    world.store, world.new_process = new, True
+    world.model = replace(world.model, trash={})  # of what is there, only the cold bytes would come back
+    for name, content in world.model.live.items():
+        is_held = content.is_ledger or new.read(name, Tier.COLD)[content.start :] == content.data[content.start :]
+        if not is_held or world.shown()[name] != content.shown:
+            raise Wrong(f"{name} is not on the second host as it was on the first")
+
+
+_FIRST_STEP = 10
+"""Before it there is hardly something to take over."""
+
+
+def _opened(world: World, path: Path, metadata: MetadataStore) -> TestStore:
+    files = ChunkFiles.create(path / "chunks")
+    engine = Engine(metadata, files, path / "writers", world.clock, WriteSettings())
+    return TestStore(path, world.clock, metadata, files, engine, world.store.cold, world.store.settings)
