@@ -40,7 +40,7 @@ def look_at_replica(world: World, arguments: Arguments) -> None:
     world.points.disarm()  # its host is another, and does not die
     before = dict(storage._objects)
     if world.replica is None:
-        world.replica = _replica(world, world.path.parent / "replica")
+        world.replica = _replica(world, world.path.parent / "follower")
     else:
         Follower(world.replica.metadata, storage, HERE).refresh()
     if storage._objects != before:
