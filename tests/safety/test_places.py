@@ -17,7 +17,7 @@ from tierfs.app.move import move
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import ManualClock
 from tierfs.config import Settings
-from tierfs.errors import Conflict, DataLoss, PermissionDenied, TierfsError, WrongColdTier
+from tierfs.errors import Conflict, DataLoss, InvalidRequest, PermissionDenied, TierfsError, WrongColdTier
 from tierfs.holder.verbs import holding
 from tierfs.metadata import host
 from tierfs.metadata.records import RECORD_VERSION
@@ -95,16 +95,39 @@ def test_the_last_time_never_goes_back(store: TestStore) -> None:
         assert txn.store.last_wall_ms == before_ms
 
 
-@pytest.mark.parametrize("mounted", ["ours", "theirs"])
+@pytest.mark.parametrize(
+    ("mounted", "working", "text", "name"),
+    [
+        ("ours", "", "{}/mnt/d/s", "d/s"),
+        ("link", "", "{}/mnt/d/s", "d/s"),
+        ("ours", "", "{}/mnt", ""),
+        ("ours", "", "", None),
+        ("ours", "", "d/s", None),
+        ("ours", "", "mnt/d/s", None),  # a name of the store, although a path to the mount
+        ("ours", "", "./mnt/d/s", "d/s"),
+        ("ours", "mnt/d", "s", "d/s"),
+        ("ours", "mnt/d", "./s", "d/s"),
+        ("ours", "mnt/d", "../t", "t"),
+        ("ours", "mnt/d", "x/../../../t", None),
+        ("ours", "mnt/d", "", None),
+        ("theirs", "mnt/d", "s", None),
+        ("theirs", "", "{}/mnt/d/s", InvalidRequest),
+    ],
+)
 def test_a_path_names_a_segment_only_in_a_mount_of_its_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounted: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounted: str, working: str, text: str, name: str | type | None
 ) -> None:
+    (tmp_path / "mnt/d").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("ours")
     table = tmp_path / "mountinfo"
-    row = f"1 2 0:57 / {tmp_path}/mnt ro - fuse.tierfs {mounts.FSNAME_PREFIX}{tmp_path}/{mounted} ro\n"
-    table.write_text(row)
+    table.write_text(f"1 2 0:57 / {tmp_path}/mnt ro - fuse.tierfs {mounts.FSNAME_PREFIX}{tmp_path}/{mounted} ro\n")
     monkeypatch.setattr(mounts, "_MOUNT_TABLE", table)
-    name = mounts.name_under_mount(f"{tmp_path}/mnt/d/s", tmp_path / "ours")
-    assert name == ("d/s" if mounted == "ours" else None)
+    monkeypatch.chdir(tmp_path / working)
+    if name is InvalidRequest:
+        with pytest.raises(InvalidRequest, match="is in a mount of the store"):
+            mounts.name_under_mount(text.format(tmp_path), tmp_path / "ours")
+        return
+    assert mounts.name_under_mount(text.format(tmp_path), tmp_path / "ours") == name
 
 
 @pytest.fixture

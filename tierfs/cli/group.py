@@ -232,9 +232,7 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
             "tierfs.cli.commands.policy_config:policy", "Show and change policies of directories and segments."
         ),
         "config": Line("tierfs.cli.commands.policy_config:config", "Show settings and the origin of each."),
-        "completion": Line(
-            "tierfs.cli.commands.completion:completion", "Print what makes a shell complete commands and names."
-        ),
+        "completion": Line("tierfs.cli.man:completion", "Print what makes a shell complete commands and names."),
     },
     "Write": {
         "append": Line("tierfs.cli.commands.append:append", "Append files or stdin to a segment; durable on return."),

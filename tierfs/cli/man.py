@@ -1,7 +1,11 @@
-"""Make manual pages of the `--help` texts: `python -m tierfs.cli.man DIRECTORY` writes one for each command."""
+"""Define tierfs completion, and make manual pages of the `--help` texts.
+
+`python -m tierfs.cli.man DIRECTORY` writes a page for each command.
+"""
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,11 +13,13 @@ from inspect import cleandoc
 from pathlib import Path
 
 import click
+from click.shell_completion import get_completion_class
 
 from tierfs import __version__
-from tierfs.cli.group import SECTIONS
+from tierfs.cli.group import SECTIONS, command
 from tierfs.cli.main import cli
 from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest
 
 _AS_IT_IS = "\b"
 """click's mark of a paragraph that is not rewrapped."""
@@ -21,6 +27,27 @@ _AS_IT_IS = "\b"
 _PROGRAM = "tierfs"
 _SHORT = 200
 _LINES = {name: entry.line for section in SECTIONS.values() for name, entry in section.items()}
+
+
+_SHELLS = ("bash", "zsh", "fish")
+_VARIABLE = "_TIERFS_COMPLETE"
+"""Where click looks for it, by the program's name."""
+
+
+@command("completion")
+@click.argument("shell", metavar="[bash|zsh|fish]", required=False)
+def completion(session: Session, shell: str | None) -> None:
+    """Print the script by which a shell completes commands, options and names; without a name, for $SHELL.
+
+    In bash: eval "$(tierfs completion bash)", in ~/.bashrc for all shells to come.
+    """
+    shell = shell or Path(os.environ.get("SHELL", "")).name or _SHELLS[0]
+    found = get_completion_class(shell) if shell in _SHELLS else None
+    if found is None:
+        raise InvalidRequest(f"no completion for {shell}", remedy=f"name one of {', '.join(_SHELLS)}")
+    root = click.get_current_context().find_root().command
+    script = found(root, {}, _PROGRAM, _VARIABLE).source()
+    session.result({"shell": shell, "script": script}, script.strip())
 
 
 def pages() -> Iterator[tuple[str, str]]:
