@@ -6,6 +6,7 @@ import os
 import signal
 import tomllib
 from collections.abc import Mapping
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -39,40 +40,33 @@ def test_every_line_of_the_template_may_be_uncommented(file: Path) -> None:
     assert settings.load(file, {}) == Settings()
 
 
-def test_sizes_times_and_choices(file: Path) -> None:
-    file.write_text('[read]\nbudget_bytes = "1.5GiB"\ndeadline_s = "2min"\npriority = "local-only"\nstreams = 3\n')
-    read = settings.load(file, {}).read
-    assert (read.budget_bytes, read.deadline_s, read.streams) == (3 << 29, 120.0, 3)
-    assert read.priority is ReadPriority.LOCAL_ONLY
+@pytest.mark.parametrize(
+    ("text", "environment", "name", "value"),
+    [
+        ('[read]\nbudget_bytes = "1.5GiB"', {}, "read.budget_bytes", 3 << 29),
+        ('[read]\ndeadline_s = "2min"', {}, "read.deadline_s", 120.0),
+        ("[read]\nstreams = 3", {}, "read.streams", 3),
+        ('[read]\npriority = "local-only"', {}, "read.priority", ReadPriority.LOCAL_ONLY),
+        ('[read]\npriority = "bookkeeper-first"', {}, "read.priority", ReadPriority.LOCAL_FIRST),
+        ('[read]\npriority = "BOOKKEEPER_FIRST"', {}, "read.priority", ReadPriority.LOCAL_FIRST),
+        ("", {"TIERFS_READ__PRIORITY": "tiered-storage-only"}, "read.priority", ReadPriority.OFFLOADED_ONLY),
+        ('[read]\ncache_bytes = "10GiB"', {"TIERFS_READ__CACHE_BYTES": "0"}, "read.cache_bytes", 0),
+        ('[read]\ncache_directory = "/mnt/ssd"', {}, "read.cache_directory", "/mnt/ssd"),
+        ("[offload]\ngrace_s = 5", {"TIERFS_OFFLOAD__GRACE_S": "1h", "TIERFS_STORE": "/x"}, "offload.grace_s", 3600),
+    ],
+)
+def test_values(file: Path, text: str, environment: Mapping[str, str], name: str, value: object) -> None:
+    file.write_text(text)
+    loaded = settings.load_with_origins(file, environment)
+    assert attrgetter(name)(loaded.settings) == value
+    assert loaded.origins[name] is (Origin.ENVIRONMENT if environment else Origin.FILE)
+    assert loaded.origins["write.open_chunks"] is Origin.DEFAULT
 
 
-@pytest.mark.parametrize("name", ["bookkeeper-first", "BOOKKEEPER_FIRST", "local-first"])
-def test_a_read_priority_may_have_pulsars_name(file: Path, name: str) -> None:
-    file.write_text(f'[read]\npriority = "{name}"\n')
-    assert settings.load(file, {}).read.priority is ReadPriority.LOCAL_FIRST
-    assert settings.load(file, {"TIERFS_READ__PRIORITY": "tiered-storage-only"}).read.priority == "offloaded-only"
-
-
-def test_the_cache_is_off_by_default_and_lies_where_it_is_told(file: Path) -> None:
-    assert settings.load(file, {}).read.cache_bytes == 0
-    file.write_text('[read]\ncache_bytes = "10GiB"\ncache_directory = "/mnt/ssd/tierfs"\n')
-    read = settings.load(file, {"TIERFS_READ__CACHE_BYTES": "0"}).read
-    assert (read.cache_bytes, read.cache_directory) == (0, "/mnt/ssd/tierfs")
+def test_the_cache_lies_where_it_is_told() -> None:
     paths = StorePaths(Path("/srv/store"))
-    assert [str(paths.cache(text)) for text in ("", "x", "/mnt/ssd/x")] == [
-        "/srv/store/cache",
-        "/srv/store/x",
-        "/mnt/ssd/x",
-    ]
-
-
-def test_the_environment_overrides_the_file(file: Path) -> None:
-    file.write_text("[offload]\ngrace_s = 5\ncheckpoint_entries = 7\n")
-    loaded = settings.load_with_origins(file, {"TIERFS_OFFLOAD__GRACE_S": "1h", "TIERFS_STORE": "/x", "HOME": "/"})
-    assert (loaded.settings.offload.grace_s, loaded.settings.offload.checkpoint_entries) == (3600, 7)
-    assert loaded.origins["offload.grace_s"] is Origin.ENVIRONMENT
-    assert loaded.origins["offload.checkpoint_entries"] is Origin.FILE
-    assert loaded.origins["read.streams"] is Origin.DEFAULT
+    wanted = {"": "/srv/store/cache", "x": "/srv/store/x", "/mnt/ssd/x": "/mnt/ssd/x"}
+    assert {text: str(paths.cache(text)) for text in wanted} == wanted
 
 
 @pytest.mark.parametrize(

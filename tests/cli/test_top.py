@@ -25,17 +25,17 @@ COLUMNS = 60
 DATA = b"0123456789abcdef" * 65_536
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Path:
-    path = tmp_path / "store"
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("top") / "store"
     tierfs("-q", "init", store=path)
     tierfs("-q", "append", "d/s", store=path, stdin=DATA)
     return path
 
 
-@pytest.fixture
-def mnt(store: Path, tmp_path: Path) -> Iterator[Path]:
-    with mounted(store, tmp_path / "mnt") as path:
+@pytest.fixture(scope="module")
+def mnt(store: Path) -> Iterator[Path]:
+    with mounted(store, store.with_name("mnt")) as path:
         yield path
 
 
@@ -66,15 +66,16 @@ def test_one_frame_of_the_stores_only_mount(store: Path, mnt: Path) -> None:
     assert lines[8].split() == ["0", "B", "local", "1", "1", "MiB", "1", "MiB+", "-", reader, "d/s"]
 
 
-def test_json_lines_tell_what_is_read_meanwhile(mnt: Path) -> None:
-    with top(mnt, "--json", "--interval-s", "0.1") as process, (mnt / "d/s").open("rb", buffering=0) as file:
+def test_json_lines_tell_what_is_read_meanwhile(store: Path, mnt: Path) -> None:
+    tierfs("-q", "append", "d/t", store=store, stdin=DATA)  # of the other the kernel has all pages
+    with top(mnt, "--json", "--interval-s", "0.1") as process, (mnt / "d/t").open("rb", buffering=0) as file:
         assert process.stdout is not None
         first = json.loads(process.stdout.readline())
         file.read(len(DATA))
         seen = 0.0
         while round(seen) < len(DATA):  # ends by the time limit of the test
             found = json.loads(process.stdout.readline())
-            assert found["segments"][0]["name"] == "d/s"
+            assert found["segments"][0]["name"] == "d/t"
             seen += found["reads"]["local"]["bytes_per_s"] * found["interval_s"]
         assert seen == pytest.approx(len(DATA))
         assert found["caches"] == [{"name": "memory", "hits": 0, "misses": 0, "hit_percent": None}]
@@ -105,8 +106,8 @@ def test_live_on_a_terminal_until_q(mnt: Path) -> None:
         os.close(theirs)
 
 
-def test_of_two_mounts_one_is_named(store: Path, tmp_path: Path) -> None:
-    with mounted(store, tmp_path / "one"), mounted(store, tmp_path / "two"):
+def test_of_two_mounts_one_is_named(store: Path, mnt: Path, tmp_path: Path) -> None:
+    with mounted(store, tmp_path / "two"):
         refused = tierfs("top", store=store, check=False)
-        assert (refused.code, f"has 2 mounts: {tmp_path}/one, {tmp_path}/two" in refused.err) == (2, True)
+        assert (refused.code, f"has 2 mounts: {mnt}, {tmp_path}/two" in refused.err) == (2, True)
         assert tierfs("top", tmp_path / "two", "--once", "--interval-s", "0.1").out.startswith(f"{tmp_path}/two")
