@@ -109,7 +109,7 @@ def dirent(name: str, number: Callable[[WriteTransaction], int]) -> Callable[[Wr
     )
 
 
-def nameless(name: str) -> Callable[[WriteTransaction], None]:
+def nameless(name: str) -> Callable[[WriteTransaction], object]:
     return lambda txn: txn.delete(DIRENTS.name, tables.dirent(ROOT_DIRECTORY, name))
 
 

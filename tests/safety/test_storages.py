@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -81,7 +82,7 @@ def test_nothing_is_deleted_put_or_aborted_in_a_place_of_others(kind: str) -> No
     inner, ours = Uploading(), kind == "ours"
     inner.put("o", BufferSource(b"theirs"))
     location = LocationRecord(id=LocationId(1), url="s3://b", writable=ours)
-    place = ReadOnlyStorage(inner) if kind == "bare" else wrapped(inner, location, ColdSettings(), NullMetrics())
+    place: Any = ReadOnlyStorage(inner) if kind == "bare" else wrapped(inner, location, ColdSettings(), NullMetrics())
     for change in (
         lambda: place.put("p", BufferSource(b"")),
         lambda: place.delete("o"),
