@@ -210,3 +210,8 @@ async def test_bytes_of_one_etag_prove_no_other_that_was_met_before_they_ended(
     assert not known.proved(holder, None), "they were asked for without an etag"
     assert known.adopt() == 0
     assert "other" not in recorded_etags(store)
+    for _ in range(2):  # reads that are under way together meet it one after another; what one proved stays proved
+        known.meet(holder, "other", holder.length)
+        known.proved(holder, "other")
+    known.meet(holder, "other", holder.length)
+    assert known.adopt() == 1
