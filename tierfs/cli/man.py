@@ -28,7 +28,6 @@ _PROGRAM = "tierfs"
 _SHORT = 200
 _LINES = {name: entry.line for section in SECTIONS.values() for name, entry in section.items()}
 
-
 _SHELLS = ("bash", "zsh", "fish")
 _VARIABLE = "_TIERFS_COMPLETE"
 """Where click looks for it, by the program's name."""
@@ -63,7 +62,8 @@ def _pages(ctx: click.Context) -> Iterator[tuple[str, str]]:
 
 
 def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
-    return click.Context(command, info_name=name, parent=parent, obj=Session(), max_content_width=_SHORT)
+    settings = command.context_settings
+    return click.Context(command, info_name=name, parent=parent, obj=Session(), max_content_width=_SHORT, **settings)
 
 
 def _commands(ctx: click.Context) -> Iterator[tuple[str, click.Command]]:
