@@ -98,11 +98,15 @@ def the_bucket_is_enough(world: World, path: Path) -> None:
 
 
 def _not_local(world: World, name: str) -> Iterator[ByteRange]:
-    """Yield the ranges that have left the disk; those of a batch were never there."""
+    """Yield the ranges that have left the disk; those of a batch, of others, and of an unpublished load never were."""
     layout = world.store.layout(name)
+    if layout.segment.id in world.loaded - world.promised.keys():
+        return
     for gap in ranges.gaps(layout.segment.range, [placed.range for placed in layout.local]):
-        moved = (placed.range.intersect(gap) for placed in layout.cold if not placed.object.name.startswith("uploads/"))
-        yield from (span for span in moved if span)
+        for placed in layout.cold:
+            span = placed.range.intersect(gap)
+            if span and not placed.object.foreign and not placed.object.name.startswith("uploads/"):
+                yield span
 
 
 def _holds(store: TestStore, segment_id: int, gap: ByteRange, data: bytes) -> bool:

@@ -130,6 +130,8 @@ class World:
     """Streams by what they read."""
     reopened: set[SegmentId] = field(default_factory=set)
     """Segments that were unsealed once, or gone."""
+    loaded: set[SegmentId] = field(default_factory=set)
+    """Segments that came back by a dump."""
     unsure: set[int] = field(default_factory=set)
     """Numbers of bytes that a stream may read again or pass by: their segment was gone, and came back."""
     _bytes: int = 0

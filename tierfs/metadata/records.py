@@ -1,7 +1,6 @@
 """The records of the store as frozen dataclasses. records.proto documents every field.
 
-`check()` raises DataLoss for a broken invariant, on every record written or decoded for a change. `stored` is the
-message a record was decoded from: fields of newer versions live there and survive a rewrite.
+`check()` raises DataLoss, on every record written or decoded for a change. `stored` keeps the fields of newer versions.
 """
 
 from __future__ import annotations

@@ -72,17 +72,16 @@ def unseal(metadata: MetadataStore, name: str) -> tuple[SegmentRecord, bool]:
         if segment.kind is not SegmentKind.BYTES:
             raise InvalidRequest(f"{names.printable(name)} is a ledger, and ledgers stay closed")
         _require_no_successor(txn, segment, name)
-        renewed = directories.renew_inode(txn, segment)
         opened = replace(
-            renewed,
+            directories.renew_inode(txn, segment),
             status=SegmentStatus.OPEN,
             successor_id=0,
             sealed_ms=0,
-            unsealed_id=renewed.inode,
             writer_epoch=segment.writer_epoch + 1,
             generation=segment.generation + 1,
             changed_ms=txn.now_ms,
         )
+        opened = replace(opened, unsealed_id=opened.inode)
         changes.put_segment(txn, opened)
         return opened, True
 

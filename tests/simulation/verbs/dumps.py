@@ -69,6 +69,7 @@ def load(world: World, arguments: Arguments) -> None:
     content, whole = _left(world, made, rows)
     accept_loss = arguments["accept_loss"] and content is not None
     used = any(name in rows | begun for _, name, _ in made.held)
+    world.loaded.add(made.segment_id)
     after = world.model if content is None else world.model.put(made.name, content)
     try:
         with world.change(after), world.store.holding() as work:

@@ -40,7 +40,7 @@ def look_at_replica(world: World, arguments: Arguments) -> None:
     world.points.disarm()  # its host is another, and does not die
     before = dict(storage._objects)
     if world.replica is None:
-        world.replica = _replica(world, world.path.parent / "replica")
+        world.replica = _replica(world, world.path.parent / "follower")
     else:
         Follower(world.replica.metadata, storage, HERE).refresh()
     if storage._objects != before:
@@ -73,7 +73,7 @@ def _replica(world: World, path: Path) -> TestStore:
     return _opened(world, path, metadata)
 
 
-@verb(1, lambda world, chance: {"settles": chance.random() < 0.9}, calls_storage=True)
+@verb(1, lambda world, chance: {}, calls_storage=True)
 def take_over(world: World, arguments: Arguments) -> None:
     """Another host goes on with what is published, which is all; whatever the first one does then is refused."""
     if world.damages or len(world.done) < _FIRST_STEP:
