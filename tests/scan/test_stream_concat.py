@@ -80,6 +80,21 @@ def test_a_source_that_was_read_in_part_is_read_on_in_its_target(store: app.Stor
     assert values(query) == [b"four", b"one", b"three", b"two", b"zero"]
 
 
+def test_a_source_whose_head_was_cut_off_behind_what_was_read_is_read_from_there_on(store: app.Store) -> None:
+    append(store, "s", b"one\ntwo\nthree\n")
+    append(store, "t", b"zero\n")
+    query = Query(store)
+    assert query.trigger(4) == lines("s", b"one")
+    store.engine.truncate("s", 8, cold_due_ms=0)
+    store.engine.seal("s")
+    concat(store, "t", "s")
+    drain(query)
+    assert values(query) == [b"one", b"three", b"zero"]
+    query.restart()
+    start, end, rows = query.log[-1]
+    assert query.between(start, end) == rows
+
+
 @pytest.mark.parametrize("limit", [None, 1, 9])
 def test_a_source_that_was_never_read_is_read_in_its_target(store: app.Store, limit: int | None) -> None:
     """Also when newer segments were read before it, and where its last line ends in the target alone."""
