@@ -223,7 +223,7 @@ def by_a_wrong_count(world: World, path: Path) -> None:
 @invariant(13)
 def a_replica_with_a_wrong_count(world: World, path: Path) -> None:
     """A replica that follows the end of a chunk forgets no object that others need, whatever its count says."""
-    with following(world.store, path / "replica") as replica:
+    with following(world.store, path / "miscounted") as replica:
         with replica.metadata.write_replayed() as txn:
             shared = [(key, held) for key, held in txn.scan(OBJECTS) if held.references > 1]
             if not shared:
@@ -259,7 +259,7 @@ def _dumped(world: World, path: Path) -> Iterator[TestStore]:
 
 def by_a_replica(world: World, path: Path) -> None:
     """A replica shows what the bucket holds, and follows what happens then."""
-    with following(world.store, path / "replica") as replica:
+    with following(world.store, path / "late-replica") as replica:
         equal("the replica", shown(replica), cold_bytes(world.store))
         world.store.append("late", b"more")
         world.store.offload("late")

@@ -215,7 +215,8 @@ def read_before(start: StreamOffset, one: ListedSegment, position: int) -> list[
     for join in one.joins:
         if join.end <= position or (join.birth > start.done and join.source_id not in start.open):
             continue
-        till = start.open.get(join.source_id, join.source_end)
+        # The head of the source may have been cut off behind what was read of it.
+        till = max(join.source_start, start.open.get(join.source_id, join.source_end))
         if join.is_of_several and till > join.source_start:
             raise DataLoss(
                 f"segment {printable(one.path)}: many segments were concatenated to it since it was read up to "
@@ -340,7 +341,7 @@ def _moved(
             continue
         if one.birth <= end.done and end.open.get(one.segment_id, one.length) > join.start:
             continue  # the batch read these bytes here
-        first = start.open.get(join.source_id, join.source_start)
+        first = max(join.source_start, start.open.get(join.source_id, join.source_start))
         last = end.open.get(join.source_id, join.source_end)
         by = join.start - join.source_start
         if last > first:
