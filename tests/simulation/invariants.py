@@ -50,7 +50,7 @@ def acknowledged_is_durable(world: World) -> None:
     for name in world.changed:
         if name not in world.model.live or world.damages:
             continue
-        for placed in world.store.layout(name).local:
+        for placed in world.store.layout(name).local[-2:]:  # those before were durable once they ended
             held, path = in_object(placed.range, placed), world.store.files.root / placed.object.name
             if held and not world.disk.keeps(path, held.end):
                 raise Wrong(f"{name} is acknowledged up to {placed.range.end}, and a loss of power would take of it")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
-from tests.simulation import corpus
+from tests.simulation import corpus, endings, invariants
 from tests.simulation.corpus import Kept
 from tests.simulation.lives import Life
 from tests.simulation.tally import Tally, live, report
@@ -14,6 +17,18 @@ STEPS = 60_000
 """Of all cases together."""
 
 _SEEDS_APART = 1_000_000
+
+_PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+
+
+def test_each_promise_that_a_life_can_check_has_a_check_that_the_documents_name() -> None:
+    assert endings.DEAR
+    # Answering, work that follows change, and names at the door have tests of their own.
+    assert sorted(invariants.CHECKED) == sorted(set(range(1, 19)) - {10, 14, 15})
+    page = _PAGE.read_text()
+    for number, names in invariants.CHECKED.items():
+        row = next(line for line in page.splitlines() if re.match(rf"\| ([0-9]+, )*{number}(, [0-9]+)* \| .*`", line))
+        assert [name for name in names if f"`{name}`" not in row] == []
 
 
 @pytest.mark.parametrize("kept", list(corpus.read()), ids=lambda kept: kept.about[:40])

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 from tests.doubles.at_once import AtOnce
 from tests.simulation.damages import Damages
@@ -294,10 +295,18 @@ class World:
             self.store.engine.close_writer(writer)
 
 
+_LISTED: WeakKeyDictionary[MetadataStore, tuple[int, dict[str, SegmentRecord]]] = WeakKeyDictionary()
+"""By store, the listing of a transaction: several checks ask for the same after each step."""
+
+
 def listed(metadata: MetadataStore) -> dict[str, SegmentRecord]:
     """Return all segments of a store by their names."""
     with metadata.read() as txn:
-        return dict(directories.segments_below(txn, Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY), ""))
+        kept = _LISTED.get(metadata)
+        if kept is None or kept[0] != txn.id:
+            below = directories.segments_below(txn, Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY), "")
+            kept = _LISTED[metadata] = (txn.id, dict(below))
+        return kept[1]
 
 
 @contextmanager
