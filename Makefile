@@ -10,6 +10,8 @@ STAMP  := $(VENV)/setup.stamp
 DEV_STAMP   := $(VENV)/dev.stamp
 SPARK_STAMP := $(VENV)/spark.stamp
 BENCH_STAMP := $(VENV)/bench.stamp
+# JVMs of tests take Spark's classes from here and parse no jars.
+SPARK_CLASSES := $(VENV)/spark-classes/classes.jsa
 # Prefix of a command that finds the environment's tools first.
 INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
@@ -86,6 +88,10 @@ dev-deps: setup
 
 test-deps: dev-deps spark-deps
 	@mount_helpers/install-deps tests
+	@$(MAKE) --no-print-directory $(SPARK_CLASSES)
+
+$(SPARK_CLASSES): $(SPARK_STAMP)
+	$(PYTHON) -m tests.servers.quick_java
 
 demo: setup ## a store, a mount and what it can do, without S3
 	$(INSIDE) mount_helpers/demo

@@ -1,20 +1,39 @@
-"""Run the command as a user does: a process, its output, its exit code."""
+"""Run the command as a user does: its words, its streams, its output, its exit code.
+
+A command has the test's process, redirected, unless it needs one of its own: it goes on when it is done, or the store
+is open here, or an event loop or other threads' output would be in its way. `FORKED_COMMANDS` in the environment
+gives every command its own.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import json
+import logging
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
+import trio
+
 from tests import forked
+from tierfs.cli.main import main
+from tierfs.metadata import environment as lmdb_environment
 
 TIMEOUT_S = 100
+FORKED_COMMANDS = "FORKED_COMMANDS"
+STREAMS = ("stdin", "stdout", "stderr")
+PIPE_BYTES = 1 << 16
+IN_PROCESSES = {"bench", "daemon", "mount", "pipeline", "top", "--master"}
+"""Words of commands that start others or never end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +57,117 @@ def tierfs(
     environment = {key: value for key, value in os.environ.items() if not key.startswith("TIERFS_")}
     if store is not None:
         environment["TIERFS_STORE"] = str(store)
-    done = forked.run("tierfs", [*map(str, words)], environment, stdin, timeout_s)
-    result = Done(done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace"))
+    code, out, err = run([*map(str, words)], environment, stdin, timeout_s)
+    result = Done(code, out.decode(errors="replace"), err.decode(errors="replace"))
     assert "Traceback" not in result.err, result.err
     if check:
         assert (result.code, result.err) == (0, ""), result
     return result
+
+
+def run(
+    words: Sequence[str], environment: Mapping[str, str], stdin: bytes, timeout_s: float = TIMEOUT_S
+) -> tuple[int, bytes, bytes]:
+    """Run `tierfs` with these variables; return its exit code and what it printed."""
+    if (
+        FORKED_COMMANDS in os.environ
+        or not IN_PROCESSES.isdisjoint(words)
+        or threading.current_thread() is not threading.main_thread()
+        or trio.lowlevel.in_trio_run()
+        or lmdb_environment._registry
+    ):
+        done = forked.run("tierfs", words, environment, stdin, timeout_s)
+        return done.returncode, done.stdout, done.stderr
+    return _run_here(words, environment, stdin)
+
+
+def _run_here(words: Sequence[str], environment: Mapping[str, str], stdin: bytes) -> tuple[int, bytes, bytes]:
+    with (
+        contextlib.ExitStack() as redirected,
+        open(os.memfd_create("stdout"), "w+b") as out,
+        open(os.memfd_create("stderr"), "w+b") as err,
+    ):
+        patch = redirected.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(sys, "argv", [str(Path(forked.__file__).parents[1] / "tierfs/__main__.py"), *words])
+        redirected.enter_context(_environment(environment))
+        redirected.enter_context(_logging_anew())
+        redirected.enter_context(_streams(stdin, out.fileno(), err.fileno()))
+        try:
+            main()
+            code = 0
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+        finally:
+            for name in STREAMS[1:]:
+                getattr(sys, name).flush()
+        redirected.close()
+        assert not lmdb_environment._registry, "the command left a store open"
+        out.seek(0)
+        err.seek(0)
+        return code, out.read(), err.read()
+
+
+@contextmanager
+def _environment(environment: Mapping[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.clear()
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@contextmanager
+def _logging_anew() -> Iterator[None]:
+    """Let the command log as if nobody had."""
+    loggers = [logging.getLogger(), logging.getLogger("tierfs")]
+    before = [(logger.handlers, logger.level) for logger in loggers]
+    for logger in loggers:
+        logger.handlers = []
+    try:
+        yield
+    finally:
+        for logger, (handlers, level) in zip(loggers, before, strict=True):
+            logger.handlers = handlers
+            logger.setLevel(level)
+
+
+@contextmanager
+def _streams(stdin: bytes, out: int, err: int) -> Iterator[None]:
+    """Let the standard descriptors, and Python's streams, be these."""
+    reading, writing = os.pipe()
+    feeding = None
+    if len(stdin) <= PIPE_BYTES:
+        os.write(writing, stdin)
+        os.close(writing)
+    else:
+        feeding = threading.Thread(target=forked.write_all, args=(writing, stdin))
+        feeding.start()
+    kept = [os.dup(number) for number in range(len(STREAMS))]
+    before = [getattr(sys, name) for name in STREAMS]
+    for stream in before[1:]:
+        stream.flush()
+    for number, fd in enumerate((reading, out, err)):
+        os.dup2(fd, number)
+    os.close(reading)
+    for number, (mode, errors) in enumerate([("r", "strict"), ("w", "strict"), ("w", "backslashreplace")]):
+        stream = open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115  # the command's
+        setattr(sys, STREAMS[number], stream)
+    try:
+        yield
+    finally:
+        for number, fd in enumerate(kept):
+            os.dup2(fd, number)
+            os.close(fd)
+        for name, stream in zip(STREAMS, before, strict=True):
+            setattr(sys, name, stream)
+        if feeding is not None:
+            feeding.join()
 
 
 @contextmanager

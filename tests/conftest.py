@@ -1,4 +1,4 @@
-"""Fixtures every test shares: S3 servers, buckets, a clean AWS environment, and the watch on warnings."""
+"""Fixtures every test shares: stores, S3 servers, buckets, a clean AWS environment, and the watch on warnings."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ import trio
 from hypothesis import settings
 
 from tests.doubles.page_cache import PAGE_CACHES
+from tests.doubles.scripted_storage import ScriptedStorage
+from tests.servers import quick_java
 from tests.servers.certificates import Authority
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
 from tests.servers.moto_server import MotoServer
@@ -22,9 +24,11 @@ from tests.servers.process import ServerError
 from tests.servers.rgw import RgwServer
 from tests.servers.scripted_http import Script, ScriptedHttp, Serve, ServerTls
 from tests.servers.shared import shared
-from tests.servers.spark_cluster import QUICK_JAVA
+from tests.stores import TestStore, open_test_store
 from tierfs import osio
 from tierfs.chunkstore.http.tls import TlsClient
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.clock import ManualClock
 from tierfs.doctor.machine import available_bytes
 
 settings.register_profile("tierfs", deadline=None)  # a busy machine is no failure
@@ -60,9 +64,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _uses_ceph(item):
             item.add_marker(pytest.mark.s3)
-        if item.get_closest_marker("spark") is not None:
-            cluster = "spark_cluster" in getattr(item, "fixturenames", ())
-            item.add_marker(pytest.mark.xdist_group("cluster" if cluster else "spark"))
+        fixtures = getattr(item, "fixturenames", ())
+        if "kept_jvm" in fixtures or "spark_cluster" in fixtures:
+            item.add_marker(pytest.mark.xdist_group("cluster" if "spark_cluster" in fixtures else "spark"))
     if hasattr(config, "workerinput"):
         items.sort(key=_limit_s, reverse=True)
 
@@ -102,16 +106,11 @@ def aws_environment() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def quick_java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Every driver and executor compiles its bytecode once and quickly: 0.6 of the time of a session and ten queries.
-
-    Processes that tests start inherit it, and nothing of the user's Spark counts.
-    """
-    directory = tmp_path_factory.mktemp("spark-conf")
-    lines = [f"spark.{one}.extraJavaOptions {QUICK_JAVA}\n" for one in ("driver", "executor")]
-    (directory / "spark-defaults.conf").write_text("".join(lines))
+def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """JVMs of Spark start quickly, also in processes that tests start, and nothing of the user's Spark counts."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("SPARK_CONF_DIR", str(directory))
+        for name, value in quick_java.install(tmp_path_factory.mktemp("java")).items():
+            patch.setenv(name, value)
         yield
 
 
@@ -124,6 +123,38 @@ def page_cache(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(osio, "PageCache", PAGE_CACHES[getattr(request, "param", "told")])
         yield
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """The clock of `store`."""
+    return ManualClock()
+
+
+@pytest.fixture
+def storage(clock: ManualClock) -> ScriptedStorage:
+    """The cold tier of `store`."""
+    return ScriptedStorage(MemoryStorage(clock))
+
+
+@pytest.fixture
+def policy(request: pytest.FixtureRequest) -> dict[str, str] | None:
+    """The policy of `store`: the module's POLICY, if it has one. A test may have it as a parameter."""
+    return getattr(request.module, "POLICY", None)
+
+
+@pytest.fixture
+def store(
+    tmp_path: Path,
+    clock: ManualClock,
+    storage: ScriptedStorage,
+    policy: dict[str, str] | None,
+    request: pytest.FixtureRequest,
+) -> Iterator[TestStore]:
+    """A store of its own for each test; its settings are the module's SETTINGS, if it has any."""
+    settings = getattr(request.module, "SETTINGS", None)
+    with open_test_store(tmp_path / "store", policy=policy, settings=settings, clock=clock, cold=storage) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="session")

@@ -153,7 +153,7 @@ def run(
     for fd in theirs:
         os.close(fd)
     found: dict[int, bytes] = {}
-    threads = [threading.Thread(target=_write, args=(pipes[0][1], stdin))]
+    threads = [threading.Thread(target=write_all, args=(pipes[0][1], stdin))]
     threads += [threading.Thread(target=_read, args=(fd, found)) for fd in (pipes[1][0], pipes[2][0])]
     for thread in threads:
         thread.start()
@@ -166,7 +166,8 @@ def run(
     return subprocess.CompletedProcess([module, *words], code, found[pipes[1][0]], found[pipes[2][0]])
 
 
-def _write(fd: int, data: bytes) -> None:
+def write_all(fd: int, data: bytes) -> None:
+    """Write it to a pipe, as far as somebody reads it, and close that."""
     with open(fd, "wb", buffering=0) as file:
         view = memoryview(data)
         try:

@@ -24,45 +24,68 @@ before, began_s = set(sys.modules), time.process_time()
 """
 _END = "\nprint(json.dumps([sorted(set(sys.modules) - before), time.process_time() - began_s]))"
 
-_SCHEMA = """
+_OF_OPTIONS = """
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark_tierfs import DefaultSource
 source = DefaultSource(CaseInsensitiveDict(json.loads(given.read_text())))
-out.write_bytes(dumps((source, source.schema())))
 """
-_PLAN = """
+_PLANNER, _WRITER = "pyspark.sql.worker.plan_data_source_read", "pyspark.sql.worker.write_into_data_source"
+
+STEPS = {
+    "schema": (
+        "pyspark.sql.worker.create_data_source",
+        f"{_OF_OPTIONS}out.write_bytes(dumps((source, source.schema())))",
+    ),
+    "plan": (
+        _PLANNER,
+        """
 source, schema = pickle.loads(given.read_bytes())
 reader = source.reader(schema)
 out.write_bytes(dumps((source, reader, reader.partitions())))
-"""
-_TASK = """
-source, reader, partitions = pickle.loads(given.read_bytes())
-rows = [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
-out.write_text(json.dumps(rows))
-"""
-_STREAM = """
+""",
+    ),
+    "stream": (
+        _PLANNER,
+        """
 source, schema = pickle.loads(given.read_bytes())
 reader = source.streamReader(schema)
 start = reader.initialOffset()
 partitions = reader.partitions(start, reader.latestOffset(start, reader.getDefaultReadLimit()))
 out.write_bytes(dumps((source, reader, partitions)))
-"""
-_WRITE = """
-from pyspark.sql.datasource import CaseInsensitiveDict
-from pyspark_tierfs import DefaultSource
-source = DefaultSource(CaseInsensitiveDict(json.loads(given.read_text())))
+""",
+    ),
+    "task": (
+        f"pyspark.worker, {_PLANNER}",
+        """
+source, reader, partitions = pickle.loads(given.read_bytes())
+rows = [row for partition in partitions for batch in reader.read(partition) for row in batch.to_pylist()]
+out.write_text(json.dumps(rows))
+""",
+    ),
+    "write": (
+        _WRITER,
+        f"""{_OF_OPTIONS}
 schema = pyspark.sql.types.StructType().add("value", "string")
 out.write_bytes(dumps((source, source.writer(schema, overwrite=False))))
-"""
-_UPLOAD = """
+""",
+    ),
+    "upload": (
+        f"pyspark.worker, {_WRITER}",
+        """
 import pyarrow
 source, writer = pickle.loads(given.read_bytes())
 out.write_bytes(dumps((writer, writer.write(iter([pyarrow.RecordBatch.from_pydict({"value": ["one", "two"]})])))))
-"""
-_COMMIT = """
+""",
+    ),
+    "commit": (
+        "pyspark.sql.worker.commit_data_source_write",
+        """
 writer, message = pickle.loads(given.read_bytes())
 writer.commit([message])
-"""
+""",
+    ),
+}
+"""The module of Spark that each process would be, and its part of a read or a write."""
 
 
 @dataclass(frozen=True)
@@ -77,39 +100,10 @@ class SparkProcess:
         return [name for name in self.modules if any(f"{name}.".startswith(f"{one}.") for one in names)]
 
 
-def run(code: str, own: str, given: Path, out: Path) -> SparkProcess:
-    """Run one of them. `own`: the module of Spark that it would be."""
+def run(step: str, given: Path, out: Path) -> SparkProcess:
+    """Run one of STEPS, from the file that the one before wrote to a file."""
+    own, code = STEPS[step]
     words = [sys.executable, "-c", f"import {own}\n{_START}{code}{_END}", str(given), str(out)]
     done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=TIMEOUT_S)
     assert done.returncode == 0, done.stderr
     return SparkProcess(*json.loads(done.stdout))
-
-
-def schema(given: Path, out: Path) -> SparkProcess:
-    """Make the source out of its options."""
-    return run(_SCHEMA, "pyspark.sql.worker.create_data_source", given, out)
-
-
-def plan(given: Path, out: Path, *, stream: bool = False) -> SparkProcess:
-    """Plan a read."""
-    return run(_STREAM if stream else _PLAN, "pyspark.sql.worker.plan_data_source_read", given, out)
-
-
-def task(given: Path, out: Path) -> SparkProcess:
-    """Read all partitions, on an executor."""
-    return run(_TASK, "pyspark.worker, pyspark.sql.worker.plan_data_source_read", given, out)
-
-
-def write(given: Path, out: Path) -> SparkProcess:
-    """Begin a write of lines."""
-    return run(_WRITE, "pyspark.sql.worker.write_into_data_source", given, out)
-
-
-def upload(given: Path, out: Path) -> SparkProcess:
-    """Write two lines, on an executor."""
-    return run(_UPLOAD, "pyspark.worker, pyspark.sql.worker.write_into_data_source", given, out)
-
-
-def commit(given: Path, out: Path) -> SparkProcess:
-    """End the write."""
-    return run(_COMMIT, "pyspark.sql.worker.commit_data_source_write", given, out)

@@ -90,14 +90,6 @@ def test_the_error_of_a_loop_keeps_its_cause() -> None:
     assert isinstance(caught.value.__cause__, ValueError)
 
 
-def test_a_loop_returns_its_result() -> None:
-    async def double(number: int) -> int:
-        await trio.lowlevel.checkpoint()
-        return 2 * number
-
-    assert run_loop(double, 21) == 42
-
-
 @pytest.mark.parametrize(
     ("error", "kind"),
     [

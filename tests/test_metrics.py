@@ -42,17 +42,3 @@ def test_every_metric_is_shown_and_tells_no_names() -> None:
         assert name.help.endswith(".")
         assert not {"segment", "name", "object", "path"} & set(name.labels)
         assert f"# HELP {name} {name.help}" in exposition
-
-
-def test_registries_are_separate() -> None:
-    first, second = Metrics(), Metrics()
-    first.count(MetricName.PRESIGNED_FALLBACKS)
-    assert b"tierfs_storage_presigned_fallbacks_total 1.0" in first.exposition()
-    assert b"tierfs_storage_presigned_fallbacks_total 0.0" in second.exposition()
-
-
-def test_null_metrics_take_everything() -> None:
-    sink = NullMetrics()
-    sink.count(MetricName.CACHE_HITS, cache="memory")
-    sink.observe(MetricName.STORAGE_SECONDS, 1.0, tier="cold", verb="put")
-    sink.set_gauge(MetricName.CACHE_HITS, 1.0)

@@ -262,11 +262,6 @@ def test_calls_that_wait_for_a_thread_end_in_closed_when_the_pool_is_closed(way:
     assert [str(error) for error in errors] == ["tierfs-test: closed"]
 
 
-def test_threads_have_names() -> None:
-    with Pool(1, "tierfs-test") as pool:
-        assert pool.run(lambda _: threading.current_thread().name, (0,)) == ["tierfs-test_0"]
-
-
 def test_a_meter_adds_up_what_threads_have_done() -> None:
     seen: list[Progress] = []
     meter = Meter(seen.append, 100)
@@ -276,9 +271,3 @@ def test_a_meter_adds_up_what_threads_have_done() -> None:
     assert seen[0] == Progress(1, 100, "a")
     assert [progress.done_bytes for progress in seen] == [*range(1, 100), 102]
     assert seen[-1] == Progress(102, 102, "b")  # more than was planned
-
-
-def test_a_meter_that_nobody_looks_at_counts() -> None:
-    meter = Meter()
-    meter(3, "a")
-    assert meter.done_bytes == 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 from hashlib import sha256
 from uuid import UUID
@@ -12,6 +13,12 @@ from tierfs.errors import InvalidRequest
 
 printable = errors.printable
 """Return a name as terminals and logs may show it. Errors apply it to their texts by themselves."""
+
+
+def as_word(name: str) -> str:
+    """Return a name as the last word of a command line, for a shell, in messages that name a command."""
+    return ("-- " if name.startswith("-") else "") + shlex.quote(printable(name))
+
 
 MAX_COMPONENT_BYTES = 255
 """A FUSE directory entry, and one component of an S3 key on strict servers."""
@@ -37,6 +44,7 @@ TRASH_PREFIX = ".tierfs-trash-"
 
 _HIDDEN_PREFIXES = (REMOVED_PREFIX, TRASH_PREFIX)
 
+_PATTERN = frozenset("*?[")
 _HADOOP_UNFINISHED = "._COPYING_"
 _HADOOP_SPECIAL = frozenset(":*?{}[]\\")
 _BIDIRECTIONAL = frozenset("\u200e\u200f\u061c" + "".join(map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A)])))
@@ -106,6 +114,11 @@ def after_hidden(name: str) -> str:
 def join(parts: tuple[str, ...]) -> str:
     """Return the canonical name of `parts`: no leading or trailing slash."""
     return "/".join(parts)
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether a shell would expand a text: as `fnmatch` reads it, it can match other texts."""
+    return not _PATTERN.isdisjoint(text)
 
 
 def is_hadoop_hidden(part: str) -> bool:

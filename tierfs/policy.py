@@ -6,6 +6,7 @@ bytes, whole seconds, a read priority's name, or the word `off`.
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -152,7 +153,9 @@ def check_stored(settings: Mapping[str, str]) -> None:
 def check_key(key: str) -> None:
     """Raise InvalidRequest for a key that does not exist."""
     if key not in KEYS:
-        raise InvalidRequest(f"policy {key!r} is unknown", remedy=f"known are: {', '.join(KEYS)}")
+        close = difflib.get_close_matches(key, KEYS, 1)
+        remedy = f"did you mean {close[0]}?" if close else f"known are: {', '.join(KEYS)}"
+        raise InvalidRequest(f"policy {key!r} is unknown", remedy=remedy)
 
 
 def allowed(key: str) -> str:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.commands import Done
 from tests.conftest import Bucket
+from tierfs.app.store import open_store
+from tierfs.metadata.tables import CHUNKS, DIRENTS, GARBAGE, LOCATIONS, OBJECTS
 
 Files = Mapping[str, bytes]
 
@@ -76,3 +81,20 @@ def directory_state(root: Path) -> dict[str, tuple[object, ...]]:
         xattrs = tuple(os.listxattr(path, follow_symlinks=False))
         found[str(path)] = (status.st_ino, status.st_mtime_ns, status.st_ctime_ns, status.st_mode, data, xattrs)
     return found
+
+
+def states(done: Done) -> dict[str, str]:
+    """What a command with --json says of each segment."""
+    return {one["segment"]: one["state"] for one in done.json["segments"]}
+
+
+def counts(store: Path) -> dict[bytes, int]:
+    """The numbers of rows."""
+    with open_store(store) as opened, opened.metadata.read() as txn:
+        return {table.name: txn.count(table.name) for table in (DIRENTS, OBJECTS, CHUNKS, GARBAGE, LOCATIONS)}
+
+
+def cat(store: Path, name: str) -> bytes:
+    """The bytes of a segment, whatever they are."""
+    command = [sys.executable, "-m", "tierfs", "--store", str(store), "cat", name]
+    return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage
-from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
+from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.adoption import link as linking
 from tierfs.adoption import plan as planning
 from tierfs.adoption.adopt import Adoption, AdoptionOutcome, State
@@ -20,13 +20,13 @@ from tierfs.checksum import block_crcs, crc32c
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.chunkstore.read_only import ReadOnlyStorage
-from tierfs.errors import AlreadyExists, Fenced, InvalidRequest, PermissionDenied, Unavailable
-from tierfs.metadata import chains, changes, checksums, directories, policies
+from tierfs.errors import AlreadyExists, Fenced, InvalidRequest, Unavailable
+from tierfs.metadata import changes, checksums, directories, policies
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.records import GarbageRecord, LocationRecord, ObjectRecord
+from tierfs.metadata.records import LocationRecord, ObjectRecord
 from tierfs.metadata.tables import GARBAGE, LOCATIONS, OBJECTS, OUTBOX_NAME, SEGMENTS
 from tierfs.parallel import Meter
-from tierfs.types import CRC_BLOCK_BYTES, MIB, LocationId, Tier
+from tierfs.types import CRC_BLOCK_BYTES, MIB, LocationId
 
 PLACE = LocationRecord(id=LocationId(0), url="s3://theirs/logs", endpoint_url="http://h", writable=False)
 
@@ -181,32 +181,6 @@ def test_deleting_makes_no_garbage_of_theirs(store: TestStore, theirs: ScriptedS
         assert list(changes.outbox(txn, 0)) == []
         assert txn.count(GARBAGE.name) == txn.count(OBJECTS.name) == 0
     assert [one.name for one in theirs.inner.list("")] == ["d/s-0", "d/s-1"]
-
-
-def test_the_collector_refuses_a_place_of_others_whatever_the_garbage_says(
-    store: TestStore, theirs: ScriptedStorage
-) -> None:
-    run(store, theirs, planned(theirs, "s", b"abcd"))
-    ours, others = (f"segments/s-{number}/1/chunk-{0:020d}-{4:020d}-e1-aa" for number in range(2))
-    store.cold.put(ours, BufferSource(b"abcd"))  # a wrong record, on a store that would obey
-    with store.metadata.write() as txn:
-        for place, name in ((LOCATION, ours), (LocationId(2), others)):
-            garbage = GarbageRecord(due_ms=0, tier=Tier.COLD, location_id=place, name=name)
-            chains.add_garbage(txn, garbage)
-    store.cold.put(others, BufferSource(b"theirs"))
-    done = store.cold_work().collect()
-    assert (done.deleted, done.failed) == (1, 1)
-    assert [one.name for one in store.cold.list("segments/s-")] == [others]
-
-
-def test_a_storage_of_others_sends_nothing_that_changes_it(theirs: ScriptedStorage) -> None:
-    theirs.inner.put("a", BufferSource(b"a"))
-    storage = ReadOnlyStorage(theirs)
-    for change in (lambda: storage.put("b", BufferSource(b"b")), lambda: storage.delete("a")):
-        with pytest.raises(PermissionDenied):
-            change()
-    assert (theirs.calls["put"], theirs.calls["delete"]) == (0, 0)
-    assert [one.name for one in storage.list("")] == ["a"]
 
 
 def test_what_is_there_under_the_name_is_never_touched(store: TestStore, theirs: ScriptedStorage) -> None:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adoption.foreign import ForeignBucket
-from tests.adoption.test_directory import assert_data_loss, cat, counts, states
+from tests.adoption.foreign import ForeignBucket, cat, counts, states
 from tests.commands import Done, tierfs
 from tests.conftest import Bucket
 from tierfs.metadata.tables import GARBAGE, LOCATIONS
@@ -48,36 +47,11 @@ def test_objects_become_segments_and_stay_what_they_are(store: Path, theirs: For
     assert theirs.state() == before
 
 
-def test_a_url_of_one_object_and_one_of_all(store: Path, theirs: ForeignBucket) -> None:
-    assert states(adopt(store, theirs, theirs.url("other"))) == {"in/other": "adopted"}
-    assert cat(store, "in/other") == KEYS["other"]
-    every = states(adopt(store, theirs, theirs.url()))
-    assert every == {f"in/logs/{name}": "adopted" for name in LOGS} | {"in/other": "already adopted"}
-
-
-def test_an_object_that_changed_after_adoption_is_data_loss(store: Path, theirs: ForeignBucket) -> None:
-    adopt(store, theirs, theirs.url("logs"))
-    key = "logs/web/a b+ü.log"
-    theirs.put({key: KEYS[key][::-1]})
-    assert_data_loss(store, "in/web/a b+ü.log")
-    again = adopt(store, theirs, theirs.url("logs"), check=False)
-    assert (again.code, states(again)["in/web/a b+ü.log"]) == (5, "failed")
-
-
 def test_a_bucket_that_is_not_there(store: Path, theirs: ForeignBucket) -> None:
     done = adopt(store, theirs, "s3://no-such-bucket/x", check=False)
     assert (done.code in (2, 3, 4), "no-such-bucket" in done.err) == (True, True), done
     done = adopt(store, theirs, theirs.url("nothing/here"), check=False)
     assert (done.code, "holds nothing" in done.err) == (3, True)
-
-
-def test_keys_that_no_segment_can_have_are_said_and_the_rest_is_adopted(store: Path, moto_bucket: Bucket) -> None:
-    theirs = ForeignBucket(moto_bucket)
-    theirs.put({"p/good": b"1", "p//a": b"2", "p/../b": b"3", "p/./c": b"4", "p/tab\tx": b"5", "p/" + "n" * 300: b"6"})
-    done = adopt(store, theirs, theirs.url("p"), check=False)
-    assert done.code == 2
-    assert states(done) == {"in/good": "adopted"}
-    assert len(done.json["errors"]) == 5
 
 
 def test_a_name_cannot_be_a_segment_and_a_directory(store: Path, moto_bucket: Bucket) -> None:

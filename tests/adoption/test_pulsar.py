@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import io
-import os
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -15,7 +14,7 @@ import pytest
 
 from tests.adoption.adopting import planned, read, run, states
 from tests.adoption.planned import left_out, refused
-from tests.adoption.pulsar import TOPIC, VERSION, Offloaded, attempt, in_memory, offloaded, without_tail
+from tests.adoption.pulsar import TOPIC, VERSION, attempt, in_memory, offloaded, without_tail
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.adoption import ledger_link
@@ -103,13 +102,6 @@ def test_random_ledgers_in_random_blocks(store: TestStore, monkeypatch: pytest.M
     assert set(states(run(store, theirs))) == {State.ADOPTED}
     for number, payloads in written.items():
         assert read(store, theirs, f"in/{TOPIC}/{number:020d}") == payloads
-
-
-def test_the_grid_of_a_large_ledger_has_no_seam(store: TestStore) -> None:
-    payloads = [os.urandom(size) for size in (700_000, 0, 3_000_000, 1, 131_072, 99)]
-    theirs = in_memory(offloaded(payloads, block_bytes=4_000_000))
-    assert states(run(store, theirs)) == [State.ADOPTED]
-    assert read(store, theirs, NAME) == payloads  # each block of 128 KiB is checked as it is read
 
 
 def test_rows_are_full_whatever_pieces_arrive(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,49 +271,3 @@ def test_when_our_bucket_is_away_nothing_of_the_ledger_is_there(store: TestStore
     assert isinstance(outcome.error, Unavailable)
     found = rows(store)
     assert (found[SEGMENTS.name], found[OBJECTS.name], found[ENTRIES.name], found[INTENTS.name]) == (0, 0, 0, 0)
-
-
-def test_a_crash_before_the_commit_leaves_nothing_to_see(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Crash(BaseException):
-        pass
-
-    def crash(*_: object) -> None:
-        raise Crash
-
-    theirs = in_memory(offloaded(PAYLOADS))
-    monkeypatch.setattr(ledger_link.create, "write", crash)
-    with pytest.raises(Crash):
-        run(store, theirs)
-    assert rows(store)[SEGMENTS.name] == 0
-    monkeypatch.undo()
-    assert states(run(store, theirs)) == [State.ADOPTED]
-
-
-def test_an_object_that_changes_meanwhile_is_not_adopted(store: TestStore) -> None:
-    ledger = offloaded(PAYLOADS)
-    theirs = in_memory(ledger)
-    plan = planned(theirs)
-    theirs.put(ledger.key, BufferSource(ledger.data[:-1] + b"?"), metadata=ledger.said, create_only=False)
-    (outcome,) = run(store, theirs, plan)
-    assert (outcome.state, type(outcome.error).__name__) == (State.FAILED, "Conflict")
-
-
-def damaged(ledger: Offloaded, random_: random.Random) -> Sequence[Offloaded]:
-    """A byte of an object changed, an object cut."""
-    found = []
-    for part in ("data", "index"):
-        whole: bytes = getattr(ledger, part)
-        at = random_.randrange(len(whole))
-        changed = whole[:at] + bytes([whole[at] ^ 1 << random_.randrange(8)]) + whole[at + 1 :]
-        found += [replace(ledger, **{part: changed}), replace(ledger, **{part: whole[:at]})]
-    return found
-
-
-@pytest.mark.parametrize("seed", range(30))
-def test_damaged_objects_end_with_a_typed_error_or_as_readable_ledgers(store: TestStore, seed: int) -> None:
-    for number, one in enumerate(damaged(offloaded(PAYLOADS), random.Random(seed))):
-        theirs = in_memory(replace(one, ledger_id=number))
-        for outcome in run(store, theirs, accept_loss=bool(seed % 2)):
-            if outcome.state is State.ADOPTED:
-                assert outcome.ledger is not None
-                assert len(read(store, theirs, outcome.plan.name)) == outcome.ledger.entries

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import random
-import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.adoption import foreign, test_directory
+from tests.adoption import foreign
 from tests.adoption.adopting import planned, read, run, states
 from tests.adoption.planned import left_out, refused
-from tests.adoption.pulsar import MAGIC, TOPIC, Offloaded, in_files, in_first_form, in_memory, offloaded, streamed
+from tests.adoption.pulsar import MAGIC, TOPIC, in_files, in_first_form, in_memory, offloaded, streamed
 from tests.commands import tierfs
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.adoption import pulsar as planning
@@ -118,34 +115,7 @@ def test_magic_words_are_typed_in_hexadecimal(tmp_path: Path) -> None:
     adopt = ("adopt", "pulsar", theirs, "--into", "in")
     typed = f"{MAGIC.index.hex()}:{MAGIC.block.hex()}"
     assert tierfs("-q", *adopt, "--magic", typed, "--json", store=tmp_path / "store").json["segments"][0]["length"] == 3
-    assert test_directory.cat(tmp_path / "store", SEVEN) == b"abc"
+    assert foreign.cat(tmp_path / "store", SEVEN) == b"abc"
     for bad in ("", "zz", "494e4458", "494e4458:42", ":"):
         done = tierfs(*adopt, "--magic", bad, store=tmp_path / "store", check=False)
         assert (done.code, "INDEX:BLOCK" in done.err or "four bytes" in done.err) == (2, True), done
-
-
-FORMS = {
-    "streaming": streamed(1, [(7, 0, [b"a", b"", b"bc"]), (8, 0, [b"x" * 100]), (7, 3, [b"d"])], {7: 4, 8: 1}),
-    "first": in_first_form([b"first", b"", b"x" * 200, *(b"%d" % number for number in range(9))]),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("seed", range(20))
-def test_damaged_objects_end(store: TestStore, form: str, seed: int) -> None:
-    random_, one = random.Random(seed), FORMS[form]
-    for part in ("data", "index"):
-        whole: bytes = getattr(one, part)
-        at = random_.randrange(len(whole)) if whole else 0
-        number = struct.pack(">q", random_.choice([-1, 0, 2**31, 2**62, random_.randrange(300)]))
-        for changed in (whole[:at], whole[:at] + number[-random_.choice([1, 4, 8]) :] + whole[at + 8 :]):
-            theirs = in_memory(damaged(one, part, changed))
-            for outcome in run(store, theirs, magic=MAGIC, accept_loss=True):
-                if outcome.state is State.ADOPTED:
-                    assert outcome.ledger is not None
-                    assert len(read(store, theirs, outcome.plan.name)) == outcome.ledger.entries
-                    store.engine.delete(outcome.plan.name, recursive=False, cold_due_ms=0)
-
-
-def damaged(one: Offloaded, part: str, changed: bytes) -> Offloaded:
-    return replace(one, **{part: changed})  # type: ignore[arg-type]

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.adoption.foreign import ForeignBucket, directory_state, write_files
+from tests.adoption.foreign import ForeignBucket, cat, directory_state, write_files
 from tests.adoption.pulsar import TOPIC, attempt, in_files, offloaded, without_tail
-from tests.adoption.test_directory import cat
 from tests.commands import Done, tierfs
 
 PAYLOADS = [b"first", b"", b"x" * 120, *(b"%d" % number for number in range(40)), b"last"]
@@ -60,9 +59,7 @@ def test_files_without_what_they_say_of_themselves_are_adopted_with_a_warning(st
     assert cat(store, "in/unknown/00000000000000000008") == b"other"
 
 
-@pytest.mark.parametrize(
-    "said", ["", "[", "[]", '{"metadata": 1}', '{"metadata": {"a": 1}}', '{"metadata": {}}', "[" * 60_000, " " * 70_000]
-)
+@pytest.mark.parametrize("said", ['{"metadata": {"a": 1}}', '{"metadata": {}}', "[" * 60_000, " " * 70_000])
 def test_what_lies_beside_an_object_is_hostile(store: Path, theirs: Path, said: str) -> None:
     (theirs / f"{offloaded(PAYLOADS).key}.json").write_text(said)
     done = adopt(store, theirs, check=False)

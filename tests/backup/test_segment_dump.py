@@ -12,16 +12,15 @@ import pytest
 
 from tests.copied import copy_tier
 from tests.ledgers import ROOMY, cold_entries, new_ledger, offload
-from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
+from tests.stores import TestStore, assert_layout, open_test_store, quiet
 from tierfs.backup import segment
 from tierfs.backup.segment import SegmentDumped, SegmentRestored, dump_segment
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, Source, StoredObject
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.errors import AlreadyExists, DataLoss, Fenced, InvalidRequest, NotFound, Unavailable
-from tierfs.metadata import chains, changes, policies, tables
-from tierfs.metadata.records import GarbageRecord, SegmentRecord
-from tierfs.metadata.tables import GARBAGE, OBJECTS
+from tierfs.metadata import chains, changes, policies
+from tierfs.metadata.records import SegmentRecord
 from tierfs.types import ChunkState, Tier
 
 HOUR_MS = 3600 * 1000
@@ -292,20 +291,6 @@ def test_a_fenced_store_loads_nothing(store: TestStore) -> None:
         txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=9))
     with pytest.raises(Fenced):
         load(store)
-
-
-def test_garbage_that_is_linked_again_is_none(store: TestStore) -> None:
-    """As on the next owner, to which the journal names both: the row goes, the object stays."""
-    store.append("s", b"abcd")
-    store.offload()
-    with store.metadata.write() as txn:
-        holder = next(found for _, found in txn.scan(OBJECTS) if found.tier is Tier.COLD)
-        row = GarbageRecord(due_ms=0, tier=Tier.COLD, location_id=LOCATION, name=holder.name, object_id=holder.id)
-        txn.put(GARBAGE, tables.pair(0, 1), row)
-    assert store.cold_work().collect().deleted == 0
-    assert store.read("s", Tier.COLD) == b"abcd"
-    with store.metadata.read() as txn:
-        assert txn.get(GARBAGE, tables.pair(0, 1)) is None
 
 
 def test_a_restored_segment_whose_policies_contradict_those_of_its_directory_is_refused(store: TestStore) -> None:

@@ -39,25 +39,16 @@ def test_pictures(lengths: list[int], parts: list[str]) -> None:
     assert shape(lengths) == parts
 
 
-def test_pieces_of_s3s_size_move_nothing_through_the_client() -> None:
+def test_parts_at_s3s_limits() -> None:
     assert client_bytes(plan_parts([5 * MIB, 64 * MIB, 11 * GIB, 5 * MIB, 1])) == 0
-
-
-def test_a_thousand_tiny_pieces_are_one_part() -> None:
     (part,) = plan_parts([1000] * 1000)
     assert (part.copied, part.length_bytes, len(part.slices)) == (False, 1_000_000, 1000)
-
-
-def test_too_many_parts_are_refused() -> None:
+    parts = plan_parts([4 * MIB] * 30_000)
+    assert len(parts) <= S3_LIMITS.max_parts, "uploaded parts grow with what is uploaded"
+    assert client_bytes(parts) == 29_999 * 4 * MIB
     assert len(plan_parts([5 * MIB] * S3_LIMITS.max_parts)) == S3_LIMITS.max_parts
     with pytest.raises(InvalidRequest, match="10001 parts"):
         plan_parts([5 * MIB] * (S3_LIMITS.max_parts + 1))
-
-
-def test_uploaded_parts_grow_with_what_is_uploaded() -> None:
-    parts = plan_parts([4 * MIB] * 30_000)
-    assert len(parts) <= S3_LIMITS.max_parts
-    assert client_bytes(parts) == 29_999 * 4 * MIB
 
 
 @given(st.lists(st.integers(1, 30), min_size=1, max_size=12))

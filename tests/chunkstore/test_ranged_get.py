@@ -5,11 +5,11 @@ from __future__ import annotations
 import socket
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.servers.answers import BODY, LENGTH, OTHER, START, WAYS
-from tests.servers.scripted_http import ETAG, head
+from tests.servers.answers import BAD, BODY, LAST, LENGTH, OTHER, START, WAYS
+from tests.servers.scripted_http import ETAG, Step, head
 from tierfs.chunkstore.http.connections import IdleConnections
 from tierfs.chunkstore.http.ranged_get import MAX_HEAD_BYTES, AnsweredOtherwise, HttpOrigin, RangedGet
 
@@ -21,30 +21,48 @@ def get_into(view: memoryview) -> RangedGet:
 
 
 def take(get: RangedGet, answer: bytes, cuts: list[int]) -> bytes:
-    """Give an answer to a GET in pieces, as drivers do; returns what is left of it."""
-    ends = sorted({*cuts, len(answer)} - {0})
-    at = 0
-    while not get.take_head(answer[at : min(ends[0], at + MAX_HEAD_BYTES)]):
-        at = min(ends[0], at + MAX_HEAD_BYTES)
-        ends = [end for end in ends if end > at]
-    at = min(ends[0], at + MAX_HEAD_BYTES)
+    """Give an answer to a GET in pieces, as drivers do, until it is closed; returns what is left of it."""
+    ends, at = sorted({*cuts, len(answer)}), 0
+
+    def piece(most: int) -> bytes:
+        nonlocal at
+        end = next((end for end in ends if end > at), at)
+        start, at = at, min(end, at + most, len(answer))
+        return answer[start:at]
+
+    while not get.take_head(piece(MAX_HEAD_BYTES)):
+        pass
     while missing := get.missing:
-        ends = [end for end in ends if end > at]
-        piece = answer[at : min(ends[0], at + len(missing))]
-        missing[: len(piece)] = piece
-        get.arrived(len(piece))
-        at += len(piece)
+        received = piece(len(missing))
+        missing[: len(received)] = received
+        get.arrived(len(received))
     return answer[at:]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@given(cuts=st.lists(st.integers(1, LENGTH), max_size=20))
+def said(steps: tuple[Step, ...]) -> bytes:
+    return b"".join(step for step in steps if isinstance(step, bytes))
+
+
+CUTS = st.lists(st.integers(1, LENGTH), max_size=20)
+
+
+@pytest.mark.parametrize("way", [*WAYS, *LAST])
+@given(cuts=CUTS)
 def test_an_answer_is_taken_however_it_is_cut(way: str, cuts: list[int]) -> None:
-    answer = b"".join(step for step in WAYS[way] if isinstance(step, bytes))
     buffer = bytearray(LENGTH)
     get = get_into(memoryview(buffer))
-    assert take(get, answer, cuts) == b""
-    assert (bytes(buffer), get.done, get.clean) == (BODY, LENGTH, True)
+    assert take(get, said((WAYS | LAST)[way]), cuts) == b""
+    assert (bytes(buffer), get.done, get.clean) == (BODY, LENGTH, way in WAYS)
+
+
+@settings(max_examples=20)
+@pytest.mark.parametrize("way", BAD)
+@given(cuts=CUTS)
+def test_any_other_answer_is_none_however_it_is_cut(way: str, cuts: list[int]) -> None:
+    get = get_into(memoryview(bytearray(LENGTH)))
+    with pytest.raises((AnsweredOtherwise, ConnectionError)):
+        take(get, said(BAD[way]), cuts)
+    assert not get.clean
 
 
 @given(changed=st.integers(0, len(head(START, LENGTH)) - 1), byte=st.binary(min_size=1, max_size=1))
@@ -65,24 +83,22 @@ def test_an_answer_without_its_end_is_a_broken_connection(arrived: int) -> None:
     with pytest.raises(ConnectionError):
         get.arrived(0)
     assert (get.done, get.clean) == (arrived, False)
-
-
-def test_a_connection_closed_before_the_head_is_broken() -> None:
     with pytest.raises(ConnectionError):
         get_into(memoryview(bytearray(1))).take_head(b"")
 
 
-def test_more_than_was_asked_for_is_refused() -> None:
-    get = get_into(memoryview(bytearray(LENGTH)))
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [
+        (head(START, LENGTH) + OTHER + b"x", 206),  # more than was asked for
+        (b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n", 503),
+    ],
+    ids=["more", "refusal"],
+)
+def test_the_status_of_another_answer_is_told(answer: bytes, status: int) -> None:
     with pytest.raises(AnsweredOtherwise) as refused:
-        get.take_head(head(START, LENGTH) + OTHER + b"x")
-    assert refused.value.status == 206
-
-
-def test_the_status_of_a_refusal_is_told() -> None:
-    with pytest.raises(AnsweredOtherwise) as refused:
-        get_into(memoryview(bytearray(1))).take_head(b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\n\r\n")
-    assert refused.value.status == 503
+        get_into(memoryview(bytearray(LENGTH))).take_head(answer)
+    assert refused.value.status == status
 
 
 def test_idle_connections_are_reused_last_first_and_closed_beyond_their_number() -> None:

@@ -13,7 +13,7 @@ from typing import TypeVar
 import pytest
 
 from tests.doubles.mutations import NAMES, mutations, times
-from tierfs.chunkstore.protocol import BufferSource, StoredObject, Uploads
+from tierfs.chunkstore.protocol import BufferSource
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.config import ColdSettings
@@ -119,44 +119,36 @@ def outcome(call: Callable[[], T]) -> T | TierfsError:
         return exc
 
 
-def check(stored: StoredObject) -> None:
-    assert 0 <= stored.length_bytes <= MAX_BYTES
-    assert 0 <= stored.modified_ms < 253_402_300_800_000
+def listed(storage: S3Storage) -> list[int]:
+    return [stored.modified_ms for stored in storage.list("")]
+
+
+def begun(storage: S3Storage) -> list[int]:
+    return [upload.started_ms for upload in storage.uploads("")]
 
 
 @pytest.mark.parametrize("value", [None, *NO_NUMBERS], ids=short)
 def test_a_listed_size_that_is_none_is_a_typed_error(server: Canned, storage: S3Storage, value: str | None) -> None:
     server.body = changed(LISTING, "Size", value)
-    assert isinstance(refusal(lambda: list(storage.list(""))), Unavailable)
+    assert isinstance(refusal(lambda: listed(storage)), Unavailable)
+
+
+@pytest.mark.parametrize(("tag", "value"), [("Key", None), ("ETag", None), ("Key", "other/a")])
+def test_a_field_that_is_missing_or_not_asked_for_is_a_typed_error(
+    server: Canned, storage: S3Storage, tag: str, value: str | None
+) -> None:
+    server.body = changed(LISTING, tag, value)
+    assert isinstance(refusal(lambda: listed(storage)), Unavailable)
 
 
 @pytest.mark.parametrize("value", [None, "-1", *NO_TIMES])
 def test_a_time_that_is_none_is_a_typed_error_or_unknown(server: Canned, storage: S3Storage, value: str | None) -> None:
-    assert isinstance(storage, Uploads)
-    calls: list[tuple[str, str, Callable[[], list[int]]]] = [
-        (LISTING, "LastModified", lambda: [item.modified_ms for item in storage.list("")]),
-        (UPLOADS, "Initiated", lambda: [upload.started_ms for upload in storage.uploads("")]),
-    ]
-    for text, tag, call in calls:
+    for text, tag, call in ((LISTING, "LastModified", listed), (UPLOADS, "Initiated", begun)):
         server.body = changed(text, tag, value)
-        times_ms = outcome(call)
+        times_ms = outcome(lambda call=call: call(storage))  # type: ignore[misc]
         assert isinstance(times_ms, Unavailable) or min(times_ms) >= 0
-
-
-def test_a_time_before_the_epoch_is_unknown(server: Canned, storage: S3Storage) -> None:
     server.body = changed(LISTING, "LastModified", "0001-01-01T00:00:00Z")
-    assert [item.modified_ms > 0 for item in storage.list("")] == [False, True]
-
-
-@pytest.mark.parametrize("tag", ["Key", "ETag"])
-def test_a_missing_field_is_a_typed_error(server: Canned, storage: S3Storage, tag: str) -> None:
-    server.body = changed(LISTING, tag, None)
-    assert isinstance(refusal(lambda: list(storage.list(""))), Unavailable)
-
-
-def test_a_key_that_was_not_asked_for_is_a_typed_error(server: Canned, storage: S3Storage) -> None:
-    server.body = changed(LISTING, "Key", "other/a")
-    assert isinstance(refusal(lambda: list(storage.list(""))), Unavailable)
+    assert [modified_ms > 0 for modified_ms in listed(storage)] == [False, True], "before the epoch"
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>sign in</html>", b"\x00\xff", LISTING.encode()[:300]])
@@ -164,8 +156,8 @@ def test_another_answer_than_a_listing_is_a_typed_error_or_empty(
     server: Canned, storage: S3Storage, body: bytes
 ) -> None:
     server.body = body
-    listed = outcome(lambda: list(storage.list("")))
-    assert isinstance(listed, Unavailable) or listed == []
+    found = outcome(lambda: listed(storage))
+    assert isinstance(found, Unavailable) or found == []
 
 
 @pytest.mark.parametrize(
@@ -184,9 +176,6 @@ def test_a_head_that_is_none_is_a_typed_error(
     headers = {**HEADERS, header: value}
     server.headers = {name: said.encode().decode("latin-1") for name, said in headers.items() if said is not None}
     assert isinstance(refusal(lambda: storage.stat("a")), Unavailable)
-
-
-def test_a_put_whose_answer_is_none_is_a_typed_error(server: Canned, storage: S3Storage) -> None:
     server.headers = {"Last-Modified": "never"}
     assert isinstance(refusal(lambda: storage.put("a", BufferSource(b"x"), create_only=False)), Unavailable)
 
@@ -200,9 +189,10 @@ def test_mutated_answers_are_objects_or_typed_errors(server: Canned, storage: S3
     bodies += [changed(LISTING, chance.choice(tags), chance.choice(values)) for _ in range(60 * times())]
     for body in bodies:
         server.body = body
-        listed = outcome(lambda: list(storage.list("")))
-        if isinstance(listed, TierfsError):
-            assert str(listed).isprintable()
-        else:
-            for stored in listed:
-                check(stored)
+        found = outcome(lambda: list(storage.list("")))
+        if isinstance(found, TierfsError):
+            assert str(found).isprintable()
+            continue
+        for stored in found:
+            assert 0 <= stored.length_bytes <= MAX_BYTES
+            assert 0 <= stored.modified_ms < 253_402_300_800_000

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.commands import Done, new_store, tierfs
+from tests.commands import Done, tierfs
 from tests.conftest import Bucket
 
 
@@ -75,39 +74,3 @@ def test_no_fuse_device(store: Path, tmp_path: Path) -> None:
         env={**os.environ, "TIERFS_STORE": str(store)},
     )
     refused(Done(done.returncode, done.stdout, done.stderr), 11, "/dev/fuse is missing", "modprobe fuse")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        ("rm", "it's"),
-        ("rm", "-r", "a b"),
-        ("rm", "--", "-dash"),
-        ("concat", "-q", "it's", "sealed one"),
-        ("truncate", "it's", "--before", "1"),
-        ("ledger", "delete", "m/00000000000000000001"),
-        ("ledger", "trim", "m", "--before", "1:1"),
-        ("gc", "--delete", "--trash"),
-        ("gc", "--accept-clock"),
-    ],
-)
-def test_a_confirmation_can_be_pasted(store: Path, words: tuple[str, ...]) -> None:
-    for name in ("it's", "a b/s", "-dash", "sealed one"):
-        tierfs("append", "--", name, store=store, stdin=b"four")
-    tierfs("seal", "sealed one", store=store)
-    tierfs("ledger", "create", "m", "--id", "1", store=store)
-    tierfs("ledger", "append", "m", store=store, stdin=b"entry")
-    tierfs("ledger", "close", "m/00000000000000000001", store=store)
-    done = fails("--store", store, *words)
-    remedy = done.err.splitlines()[1].strip()
-    assert (done.code, remedy.startswith(f"to confirm: tierfs --store {store} {words[0]} ")) == (2, True)
-    assert tierfs(*shlex.split(remedy.removeprefix("to confirm: tierfs "))).err == ""
-
-
-def test_ignoring_a_journal_can_be_pasted(tmp_path: Path) -> None:
-    old, new = new_store(tmp_path), tmp_path / "new"
-    tierfs("append", "s", store=old, stdin=b"bytes")
-    tierfs("offload", store=old)
-    done = fails("--store", new, "recover", "--from-objects", "--cold-dir", tmp_path / "cold")
-    command = done.err.splitlines()[1].partition("to ignore it: tierfs ")[2]
-    assert (tierfs(*shlex.split(command), check=False).code, new.is_dir()) == (0, True)

@@ -17,7 +17,6 @@ from tierfs.cli.commands.seal_concat_truncate import seal as seal_command
 from tierfs.cli.errors import Partial
 from tierfs.cli.main import cli
 from tierfs.cli.session import Session
-from tierfs.segments.writer import SegmentWriter
 
 
 def run(*words: object) -> Result:
@@ -79,27 +78,3 @@ def test_a_bug_shows_its_traceback_only_when_asked(store: Path, monkeypatch: pyt
         "  this is a bug in tierfs; -v shows the traceback\n",
     )
     assert "Traceback" in run("--store", store, "seal", "s", "-v").stderr
-
-
-def test_an_append_that_fails_half_way_says_what_is_acknowledged(
-    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "big").write_bytes(bytes(9 << 20))
-    append = SegmentWriter.append
-
-    def fail_third(self: SegmentWriter, data: bytes, **named: bool) -> object:
-        if self.length >= 8 << 20 and data:
-            raise errors.StorageFull("the disk is full", remedy="make room")
-        return append(self, data, **named)
-
-    monkeypatch.setattr(SegmentWriter, "append", fail_third)
-    result = run("--store", store, "append", "s", tmp_path / "big")
-    assert result.exit_code == 28
-    assert result.stderr.splitlines() == [
-        "tierfs: the disk is full; 8388608 bytes are acknowledged: s 0 8388608 (StorageFull, exit 28)",
-        "  make room",
-        f"  to append the rest: tierfs --store {store} append "
-        f"--expect-offset 8388608 --skip 8388608 -- s {tmp_path}/big",
-    ]
-    data = json.loads(run("--json", "--store", store, "append", "s", tmp_path / "big").stderr)
-    assert data["acknowledged"] == {"segment": "s", "start": 8388608, "end": 8388608}

@@ -7,6 +7,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.commands import started, tierfs
 from tests.mount.waiting import eventually
 
 CLOSED = "tierfs: standard output: closed (InvalidRequest, exit 2)\n"
+INTERRUPTED = b"tierfs: interrupted (Interrupted, exit 130)\n"
 
 
 @pytest.fixture(autouse=True)
@@ -94,6 +96,35 @@ def test_ctrl_c_during_an_append_says_what_is_acknowledged(store: Path) -> None:
     )
     again = ("append", "--expect-offset", "5", "--skip", "5", "--seal", "--", "t")
     assert tierfs(*again, store=store, stdin=b"hello!").out == "t 5 6\n"
+
+
+@pytest.mark.parametrize("words", ["cat", "cat -f"])
+def test_ctrl_c_while_the_reader_takes_nothing(store: Path, words: str) -> None:
+    tierfs("append", "s", store=store, stdin=bytes(5_000_000))
+    with started(*words.split(), "s", store=store, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert os.read(process.stdout.fileno(), 1)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+        assert process.communicate()[1] == INTERRUPTED
+
+
+def test_a_follower_is_at_rest_until_ctrl_c(store: Path) -> None:
+    with started("cat", "-f", "s", store=store, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert os.read(process.stdout.fileno(), 9) == b"abc"
+        before_s = cpu_s(process.pid)
+        time.sleep(1)
+        assert cpu_s(process.pid) - before_s < 0.2
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30) == (b"", INTERRUPTED)
+        assert process.returncode == 130
+
+
+def cpu_s(pid: int) -> float:
+    """Return the processor time of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("n", 1, "s\n"), ("y", 0, "")])

@@ -26,11 +26,10 @@ from tierfs.app.fill_cache import WarmReport, warm_up
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.holder.verbs import CONSOLIDATE, perform
-from tierfs.metadata import directories, policies
+from tierfs.metadata import policies
 from tierfs.metadata.tables import GARBAGE
 from tierfs.parallel import Progress, unseen
 from tierfs.reading.cache.files import CacheFiles
-from tierfs.reading.stream import copy_segment
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ROOT_DIRECTORY
 
@@ -98,17 +97,6 @@ def warm(store: app.Store, *paths: str) -> WarmReport:
     return warm_up(store, paths, unseen)
 
 
-def test_reads_are_served_from_what_was_warmed_up(counted: tuple[app.Store, Counted]) -> None:
-    store, cold = counted
-    warm(store, "d")
-    fetched, got = cold.read_bytes, bytearray()
-    with store.metadata.read() as txn:
-        segment = directories.segment_by_name(txn, "d/one")
-    copy_segment(store.reader(cached=True), segment, None, None, None, got.extend)
-    assert got == reference(0, SIZE)
-    assert cold.read_bytes == fetched
-
-
 def test_nothing_is_fetched_twice_and_a_damaged_block_once_more(counted: tuple[app.Store, Counted]) -> None:
     store, cold = counted
     seen: list[Progress] = []
@@ -124,20 +112,6 @@ def test_nothing_is_fetched_twice_and_a_damaged_block_once_more(counted: tuple[a
         file.write(b"damage")
     report = warm(store, "d")
     assert (report.held_bytes, cold.read_bytes) == (2 * SIZE, 2 * SIZE + BLOCK)
-
-
-@pytest.mark.parametrize("slots", [1, 12, 38])
-def test_more_than_fits_warms_the_beginning(store: Path, slots: int) -> None:
-    switch_on(store, slots)
-    tierfs("warmup", "d/two", store=store, check=False)  # what it left goes first
-    done = tierfs("warmup", "d/one", "--json", store=store, check=False)
-    assert done.code == 0
-    assert "only the beginning was warmed up" in done.err
-    assert (done.json["held_bytes"], done.json["left_out_bytes"]) == (slots * BLOCK, SIZE - slots * BLOCK)
-    with app.open_store(store) as opened:
-        cold = opened._storages[opened.cold_location_id] = Counted(opened.storage_of(opened.cold_location_id))
-        assert warm(opened, "d/one").already_held_bytes == slots * BLOCK
-        assert cold.read_bytes == 0
 
 
 def replace_objects(store: app.Store, *, collect: bool) -> None:
@@ -197,14 +171,6 @@ def test_a_cache_disk_that_fails(store: Path, monkeypatch: pytest.MonkeyPatch, e
     monkeypatch.setattr(CacheFiles, "write", fail)
     with app.open_store(store) as opened, pytest.raises(Unavailable, match=r"disk cache .* failed"):
         warm(opened, "d")
-
-
-def test_a_cache_that_another_process_has(store: Path) -> None:
-    with app.open_store(store) as opened:
-        cache = opened.reader(cached=True).cache
-        assert cache is not None
-        refused(fails("warmup", "d", store=store), 5, "in use by another process", "another warmup")
-        cache.close()
 
 
 def test_ctrl_c_keeps_what_was_fetched(store: Path) -> None:

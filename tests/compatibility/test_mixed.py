@@ -2,25 +2,80 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from google.protobuf.internal.encoder import TagBytes  # type: ignore[import-untyped]
 
-from tests.compatibility.future import EXTRA, age, rows_without
 from tests.recovery.recovering import recovered
 from tests.recovery.test_follow import follower, following
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.errors import DataLoss, PermissionDenied
+from tierfs.errors import DataLoss, PermissionDenied, TierfsError
 from tierfs.journal.cold_identity import read_small
 from tierfs.journal.names import JOURNAL_PREFIX, entry_slot
 from tierfs.metadata import changes, policies
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHUNKS, DIRECTORIES, LOCATIONS, OBJECTS, POLICIES, SEGMENTS, STORE, Table
+from tierfs.metadata.sums import SUMS_KEY
+from tierfs.metadata.tables import (
+    ALL_NAMES,
+    CHUNKS,
+    DIRECTORIES,
+    LOCATIONS,
+    OBJECTS,
+    OUTBOX_NAME,
+    POLICIES,
+    SEGMENTS,
+    STORE,
+    Table,
+)
 from tierfs.types import ROOT_DIRECTORY, Tier
+
+_FIELD = 1999
+_VARINT, _BYTES = 0, 2
+_VALUE = b"\x2a"
+
+EXTRA = TagBytes(_FIELD, _VARINT) + _VALUE
+"""An unknown field of a record."""
+
+_LOCAL, _COLD = 13, 14
+
+
+def with_extra(database: bytes, value: bytes) -> bytes:
+    """The same record with a field more, and one more in each head of a segment's chains."""
+    if database == SEGMENTS.name:
+        for number in (_LOCAL, _COLD):
+            value += TagBytes(number, _BYTES) + bytes([len(EXTRA)]) + EXTRA
+    return value + EXTRA
+
+
+def age(metadata: MetadataStore) -> None:
+    """Rewrite every row of a store as a later version would have."""
+    with metadata.write() as txn:
+        for database in ALL_NAMES:
+            for key, value in list(txn.scan_raw(database)):
+                changed = _change_with_extra(value) if database == OUTBOX_NAME else with_extra(database, value)
+                txn.put_raw(database, key, changed)
+
+
+def _change_with_extra(value: bytes) -> bytes:
+    change = pb.Change.FromString(value)
+    body = change.WhichOneof("body")
+    if body in ("segment", "directory", "location", "policy"):
+        getattr(change, body).MergeFromString(EXTRA)
+    for record in (*change.cold_link.chunks, *change.cold_link.objects, *change.cold_link.checksums):
+        record.MergeFromString(EXTRA)
+    return change.SerializeToString()
+
+
+def rows_without(metadata: MetadataStore, database: bytes) -> list[bytes]:
+    """Keys of rows that lost the field, or never had it. The sums are no record: each commit counts and writes them."""
+    with metadata.read() as txn:
+        return [key for key, value in txn.scan_raw(database) if EXTRA not in value and key != SUMS_KEY]
+
 
 TABLES: list[Table] = [SEGMENTS, CHUNKS, OBJECTS, DIRECTORIES, LOCATIONS, POLICIES, STORE]  # type: ignore[type-arg]
 
@@ -131,38 +186,31 @@ def objects_of_journal(store: TestStore) -> tuple[list[pb.JournalEntry], list[pb
     return entries, parts
 
 
-def test_a_newer_format_is_refused_with_the_remedy(store: TestStore) -> None:
+def test_what_only_a_newer_tierfs_reads_or_writes_is_refused_with_the_remedy(store: TestStore) -> None:
+    newer = replace(store.segment("cold"), version=2)
+    with store.metadata.write() as txn:
+        txn.put(SEGMENTS, newer.id.to_bytes(8), newer)
+    name, data = "journal/00000000000000000077", bytearray(changes.frame(pb.JournalEntry(version=2)))
+    data[4:8] = (2).to_bytes(4)
+    store.cold.put(name, BufferSource(bytes(data)))
+    with store.metadata.write() as txn:
+        txn.update_store(min_writer_version=2)
+    assert store.read("d/both") == b"0123456789", "it may be read all the same"
+    refusals: list[tuple[type[TierfsError], str, Callable[[], object]]] = [
+        (PermissionDenied, "can read but not write", lambda: store.append("local", b"x")),
+        (DataLoss, "SegmentRecord has format version 2", lambda: store.segment("cold")),
+        (DataLoss, "format version 2", lambda: changes.parse_entry(read_small(store.cold, name), name)),
+    ]
+    for error, message, call in refusals:
+        with pytest.raises(error, match=message) as refused:
+            call()
+        assert refused.value.remedy == "upgrade tierfs"
+
+
+def test_a_store_of_a_newer_format_is_not_opened(store: TestStore) -> None:
     with store.metadata.write() as txn:
         txn.update_store(min_reader_version=2)
     store.metadata.close()
     with pytest.raises(DataLoss, match="format version") as refused:
         MetadataStore(store.metadata.path, store.clock)
-    assert refused.value.remedy == "upgrade tierfs"
-
-
-def test_a_store_that_only_a_newer_tierfs_may_write_is_read(store: TestStore) -> None:
-    with store.metadata.write() as txn:
-        txn.update_store(min_writer_version=2)
-    assert store.read("d/both") == b"0123456789"
-    with pytest.raises(PermissionDenied, match="can read but not write") as refused:
-        store.append("local", b"x")
-    assert refused.value.remedy == "upgrade tierfs"
-
-
-def test_a_newer_record_is_refused_with_the_remedy(store: TestStore) -> None:
-    newer = replace(store.segment("cold"), version=2)
-    with store.metadata.write() as txn:
-        txn.put(SEGMENTS, newer.id.to_bytes(8), newer)
-    with pytest.raises(DataLoss, match="SegmentRecord has format version 2") as refused:
-        store.segment("cold")
-    assert refused.value.remedy == "upgrade tierfs"
-
-
-def test_a_newer_object_of_the_journal_is_refused_with_the_remedy(store: TestStore) -> None:
-    data = bytearray(changes.frame(pb.JournalEntry(version=2)))
-    data[4:8] = (2).to_bytes(4)
-    name = "journal/00000000000000000077"
-    store.cold.put(name, BufferSource(bytes(data)))
-    with pytest.raises(DataLoss, match="format version 2") as refused:
-        changes.parse_entry(read_small(store.cold, name), name)
     assert refused.value.remedy == "upgrade tierfs"

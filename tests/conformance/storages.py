@@ -26,7 +26,6 @@ PREFIX = "tenant/ü"
 STORAGES = [
     "memory",
     "directory",
-    "directory-sidecars",
     "wrapped",
     pytest.param("moto", marks=pytest.mark.whole),
     pytest.param("rgw", marks=pytest.mark.s3),
@@ -38,7 +37,9 @@ A way of reading or writing of S3 is in READING or WRITING, for the calls that i
 
 _WHOLE_ON_CEPH = [pytest.mark.s3, pytest.mark.whole]
 READING = [*STORAGES, "moto-get_object", pytest.param("rgw-get_object", marks=_WHOLE_ON_CEPH)]
-WRITING = [*STORAGES, "moto-crc32c", pytest.param("rgw-crc32c", marks=_WHOLE_ON_CEPH)]
+KEEPING = [*STORAGES, "directory-sidecars"]
+"""For the calls that metadata changes: without extended attributes they are in files of their own."""
+WRITING = [*KEEPING, "moto-crc32c", pytest.param("rgw-crc32c", marks=_WHOLE_ON_CEPH)]
 PAGES = ["memory", pytest.param("moto", marks=pytest.mark.whole), pytest.param("rgw", marks=pytest.mark.s3)]
 """Those that list by pages, and one that has none."""
 

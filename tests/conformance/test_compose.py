@@ -14,7 +14,7 @@ from tests.conftest import Bucket
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, ObjectPiece, StoredObject
 from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.chunkstore.wrappers import InstrumentedStorage
-from tierfs.errors import AlreadyExists, Closed, DataLoss, InvalidRequest, NotFound
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.metrics import MetricName, Metrics
 from tierfs.types import MIB
 
@@ -128,13 +128,6 @@ def test_what_is_no_piece_is_refused(storage: ChunkStorage) -> None:
         with pytest.raises(InvalidRequest):
             storage.compose(name, [whole(stored)], metadata=metadata)
     assert names(storage) == ["object"]
-
-
-def test_closed(storage: ChunkStorage) -> None:
-    stored = put(storage, "object", b"bytes")
-    storage.close()
-    with pytest.raises(Closed):
-        storage.compose("made", [whole(stored)])
 
 
 @s3_servers

@@ -1,8 +1,9 @@
-"""TLS of ranged GETs, on the loop and in threads: only servers that are to be trusted are asked, by the right name."""
+"""TLS of ranged GETs and of S3: only servers that are to be trusted are asked, by the right name; never by urllib3."""
 
 from __future__ import annotations
 
 import os
+import random
 import socket
 import ssl
 import threading
@@ -10,19 +11,28 @@ from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import trio
 
 from tests.conformance.test_ranged_get import Gets, InThreads, OnLoop
+from tests.conftest import Bucket
 from tests.servers.answers import BODY, GOOD
 from tests.servers.certificates import EXPIRED_DAYS, LOOPBACK, OTHER, S3_DOMAIN, VALID_DAYS, Authority
+from tests.servers.endpoint import S3Endpoint
 from tests.servers.scripted_http import Do, ScriptedHttp, ServerTls
 from tierfs.chunkstore.http.connections import IdleConnections
+from tierfs.chunkstore.http.on_loop import LoopGets
 from tierfs.chunkstore.http.ranged_get import origin_of
 from tierfs.chunkstore.http.tls import TlsClient, TlsSocket
-from tierfs.chunkstore.protocol import RangeUrl
+from tierfs.chunkstore.protocol import BufferSource, RangeUrl
+from tierfs.chunkstore.s3.location import S3Location
+from tierfs.chunkstore.s3.storage import S3Storage
+from tierfs.chunkstore.s3.ways import SignedWay
+from tierfs.config import Addressing, ColdSettings
 from tierfs.errors import InvalidRequest
+from tierfs.types import MIB
 
 SERVER = origin_of("https://127.0.0.1")
 
@@ -43,29 +53,27 @@ async def got(gets: Gets, url: RangeUrl) -> bytes | str | None:
 
 
 @pytest.mark.parametrize(
-    ("subjects", "days", "problem"),
+    ("subjects", "days", "trusted", "problem"),
     [
-        (LOOPBACK, EXPIRED_DAYS, "certificate has expired"),
-        (OTHER, VALID_DAYS, "IP address mismatch"),
+        (LOOPBACK, EXPIRED_DAYS, True, "certificate has expired"),
+        (OTHER, VALID_DAYS, True, "IP address mismatch"),
+        (LOOPBACK, VALID_DAYS, False, "issuer certificate"),  # the system's authorities do not count the test's
     ],
 )
 async def test_a_server_with_a_wrong_certificate_is_not_asked(
-    gets: Gets, nursery: trio.Nursery, authority: Authority, subjects: tuple[str, ...], days: int, problem: str
+    gets: Gets,
+    nursery: trio.Nursery,
+    authority: Authority,
+    subjects: tuple[str, ...],
+    days: int,
+    trusted: bool,
+    problem: str,
 ) -> None:
-    tls = ServerTls(authority.issue("wrong", subjects, days).serving(), TlsClient(str(authority.certificate)))
+    client = TlsClient(str(authority.certificate)) if trusted else TlsClient()
+    tls = ServerTls(authority.issue("wrong", subjects, days).serving(), client)
     server = await ScriptedHttp((GOOD,), tls).start(nursery)
     found = await got(gets, server.url)
     assert found is None if isinstance(gets, OnLoop) else problem in str(found)
-    assert (server.requests, gets.resting) == ([], 0)
-
-
-async def test_a_server_of_an_unknown_authority_is_not_asked(
-    gets: Gets, nursery: trio.Nursery, server_tls: ServerTls
-) -> None:
-    """The system's authorities do not count the test's among them."""
-    server = await ScriptedHttp((GOOD,), server_tls).start(nursery)
-    found = await got(gets, replace(server.url, tls=TlsClient()))
-    assert found is None if isinstance(gets, OnLoop) else "issuer certificate" in str(found)
     assert (server.requests, gets.resting) == ([], 0)
 
 
@@ -78,15 +86,11 @@ async def test_a_plain_server_is_not_taken_for_an_encrypted_one(
     assert gets.resting == 0
 
 
-@pytest.mark.parametrize("trusted_by", ["AWS_CA_BUNDLE", "the system"])
-async def test_an_authority_is_trusted_when_a_file_or_the_system_says_so(
-    gets: Gets, nursery: trio.Nursery, authority: Authority, monkeypatch: pytest.MonkeyPatch, trusted_by: str
+async def test_an_authority_is_trusted_when_the_system_says_so(
+    gets: Gets, nursery: trio.Nursery, authority: Authority, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bundle = str(authority.certificate) if trusted_by == "AWS_CA_BUNDLE" else None
-    if bundle is None:
-        monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
-    tls = ServerTls(authority.issue("good").serving(), TlsClient(bundle))
-    server = await ScriptedHttp((GOOD,), tls).start(nursery)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.certificate))
+    server = await ScriptedHttp((GOOD,), ServerTls(authority.issue("good").serving(), TlsClient())).start(nursery)
     assert await got(gets, server.url) == BODY
 
 
@@ -108,25 +112,16 @@ async def test_the_server_is_told_which_name_is_meant(
     assert f"\r\nHost: bucket.{S3_DOMAIN}:{port}\r\n" in request.decode()
 
 
-async def test_the_next_connection_resumes_the_session(
-    gets: Gets, nursery: trio.Nursery, server_tls: ServerTls
+async def test_each_driver_resumes_the_others_sessions_and_its_own(
+    nursery: trio.Nursery, server_tls: ServerTls
 ) -> None:
     tls = ServerTls(server_tls.serving, TlsClient(str(server_tls.authority)))
-    server = await ScriptedHttp(((*GOOD, Do.AWAIT_GO), GOOD, GOOD), tls).start(nursery)
-    assert await got(gets, server.url) == BODY
-    server.go.set()
-    await server.ended[0].wait()
-    assert await got(gets, server.url) == BODY
-    assert server.resumed == [False, True]
-
-
-async def test_both_drivers_resume_each_others_sessions(nursery: trio.Nursery, server_tls: ServerTls) -> None:
-    tls = ServerTls(server_tls.serving, TlsClient(str(server_tls.authority)))
-    server = await ScriptedHttp((GOOD, GOOD), tls).start(nursery)
+    server = await ScriptedHttp((GOOD, GOOD, GOOD, GOOD), tls).start(nursery)
     with closing(OnLoop()) as on_loop, closing(InThreads()) as in_threads:
-        assert await in_threads.get(server.url) == BODY
-        assert await on_loop.get(server.url) == BODY
-    assert server.resumed == [False, True]
+        for number, driver in enumerate((in_threads, on_loop, on_loop, in_threads)):
+            assert await driver.get(server.url) == BODY
+            await server.ended[number].wait()
+    assert server.resumed == [False, True, True, True]
 
 
 async def test_clients_that_trust_others_share_no_connection(
@@ -154,7 +149,9 @@ def shaken(server_tls: ServerTls) -> tuple[TlsSocket, ssl.SSLSocket]:
 
 
 @pytest.mark.parametrize("blocking", [True, False])
-def test_tickets_that_come_late_do_not_end_a_connections_rest(server_tls: ServerTls, blocking: bool) -> None:
+def test_tickets_that_come_late_do_not_end_a_connections_rest_and_bytes_do(
+    server_tls: ServerTls, blocking: bool
+) -> None:
     """A server sends them after the handshake, when the client may already have put the connection aside."""
     ours, theirs = shaken(server_tls)
     os.set_blocking(ours.fileno(), blocking)  # as threads do
@@ -165,15 +162,11 @@ def test_tickets_that_come_late_do_not_end_a_connections_rest(server_tls: Server
         idle.put_back(ours, clean=True)
         theirs.send(b"unasked")
         assert idle.take() is None
-
-
-def test_bytes_that_are_decrypted_already_end_a_connections_rest(server_tls: ServerTls) -> None:
-    """The kernel holds none of them: they came in the record of an answer's end."""
     ours, theirs = shaken(server_tls)
     with closing(IdleConnections(1, SERVER, server_tls.trusting)) as idle, theirs:
         theirs.send(b"an answer's end, and more")
         assert ours.recv(15) == b"an answer's end"
-        idle.put_back(ours, clean=True)
+        idle.put_back(ours, clean=True)  # the kernel holds none of the rest: it is decrypted already
         assert idle.take() is None
 
 
@@ -187,3 +180,65 @@ def test_an_unusable_bundle_is_named(tmp_path: Path, content: str | None) -> Non
     with pytest.raises(InvalidRequest, match=r"bundle\.pem: no certificates can be read from it") as raised:
         TlsClient(str(bundle))
     assert raised.value.remedy == "set AWS_CA_BUNDLE to a file of certificates in PEM, or unset it"
+
+
+DATA = random.Random(5).randbytes(3 * MIB)
+START, LENGTH = 12_345, 2 * MIB
+LISTED = Path("/proc/net/if_inet6")
+IPV6_ADDRESSES = LISTED.read_text() if LISTED.exists() else ""
+
+
+def names_on_loopback(patch: pytest.MonkeyPatch) -> None:
+    """Let names below S3_DOMAIN be this machine's, which not every resolver believes."""
+    resolve = socket.getaddrinfo
+
+    def resolved(host: str, *arguments: object, **named: object) -> object:
+        own = isinstance(host, str) and host.endswith(S3_DOMAIN)
+        return resolve("127.0.0.1" if own else host, *arguments, **named)  # type: ignore[arg-type]
+
+    patch.setattr(socket, "getaddrinfo", resolved)
+
+
+@pytest.fixture(
+    params=[
+        "127.0.0.1",
+        pytest.param("[::1]", marks=pytest.mark.skipif(" lo" not in IPV6_ADDRESSES, reason="no IPv6")),
+        S3_DOMAIN,
+    ]
+)
+def storage(
+    request: pytest.FixtureRequest, rgw_tls_bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[S3Storage]:
+    """At an address, or below a domain, where the bucket has a name of its own."""
+    names_on_loopback(monkeypatch)
+    monkeypatch.setattr(SignedWay, "read", None)
+    endpoint, bucket = rgw_tls_bucket
+    addressing: Addressing = "virtual" if request.param == S3_DOMAIN else "path"
+    url = f"https://{request.param}:{urlsplit(endpoint.endpoint_url).port}"
+    with closing(S3Storage(S3Location(bucket, "p", url, endpoint.region, addressing=addressing))) as storage:
+        yield storage
+
+
+async def test_what_was_put_is_read_in_threads_and_on_the_loop(storage: S3Storage) -> None:
+    etag = (await trio.to_thread.run_sync(storage.put, "a b/ü+", BufferSource(DATA))).etag
+    in_thread, on_loop = bytearray(LENGTH), bytearray(LENGTH)
+    await trio.to_thread.run_sync(lambda: storage.read_into("a b/ü+", START, memoryview(in_thread), if_match=etag))
+    url = storage.range_url("a b/ü+")
+    assert url is not None
+    if storage.location.addressing == "virtual":
+        assert url.origin.startswith(f"https://{storage.location.bucket}.{S3_DOMAIN}:")
+    with closing(LoopGets(1)) as gets:
+        for _ in range(2):
+            assert await gets.finish(gets.begin(url, START, memoryview(on_loop), etag))
+        assert gets.resting == 1
+    assert in_thread == on_loop == DATA[START : START + LENGTH]
+
+
+def test_all_requests_trust_what_the_system_trusts(rgw_tls: S3Endpoint, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(rgw_tls.authority))
+    where = S3Location(rgw_tls.create_bucket(), "", rgw_tls.endpoint_url, rgw_tls.region)
+    with closing(S3Storage(where, ColdSettings())) as storage:
+        etag = storage.put("o", BufferSource(DATA)).etag
+        found = bytearray(LENGTH)
+        storage.read_into("o", START, memoryview(found), if_match=etag)
+    assert found == DATA[START : START + LENGTH]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 from tests.doubles.scripted_storage import PATIENCE_S
 from tierfs.chunkstore.link import Link
-from tierfs.chunkstore.protocol import ChunkStorage, OnReceived
+from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.chunkstore.wrappers import Wrapped
 
 FAR_S = 0.040
@@ -27,15 +28,7 @@ class Gathering(Wrapped):
         self._running = 0
         self._changed = threading.Condition()
 
-    def read_into(
-        self,
-        name: str,
-        offset: int,
-        buffer: memoryview,
-        *,
-        if_match: str | None = None,
-        progress: OnReceived | None = None,
-    ) -> None:
+    def read_into(self, name: str, offset: int, buffer: memoryview, **more: Any) -> None:
         with self._changed:
             self._running += 1
             self.most = max(self.most, self._running)
@@ -43,7 +36,7 @@ class Gathering(Wrapped):
             if name.startswith("segments/") and offset >= self._held_from:
                 assert self._changed.wait_for(lambda: self.most >= self._wanted, PATIENCE_S), f"only {self.most}"
         try:
-            super().read_into(name, offset, buffer, if_match=if_match, progress=progress)
+            super().read_into(name, offset, buffer, **more)
         finally:
             with self._changed:
                 self._running -= 1

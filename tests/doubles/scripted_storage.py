@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import trio
 
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import ChunkStorage, OnReceived, RangeUrl, StoredObject
+from tierfs.chunkstore.protocol import ChunkStorage, RangeUrl, StoredObject
 from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.types import MIB
 
@@ -140,23 +140,16 @@ class ScriptedStorage(Wrapped):
         with self._lock:
             self._steps.clear()
 
-    def read_into(
-        self,
-        name: str,
-        offset: int,
-        buffer: memoryview,
-        *,
-        if_match: str | None = None,
-        progress: OnReceived | None = None,
-    ) -> None:
+    def read_into(self, name: str, offset: int, buffer: memoryview, **more: Any) -> None:
         self.reads.append(Read(name, offset, len(buffer)))
         steps = self._begin("read", name)
         _act(steps, When.BEFORE)
         if any(step.when is When.HALFWAY for step in steps):
-            self.inner.read_into(name, offset, buffer[:MIB], if_match=if_match, progress=progress)
+            self.inner.read_into(name, offset, buffer[:MIB], **more)
             _act(steps, When.HALFWAY)
         damages = [step.damages_at for step in steps if step.damages_at is not None]
-        self.inner.read_into(name, offset, buffer, if_match=if_match, progress=None if damages else progress)
+        progress = more.pop("progress", None)
+        self.inner.read_into(name, offset, buffer, **more, progress=None if damages else progress)
         for index in damages:
             buffer[index] ^= 1
         if damages and progress is not None:

@@ -18,7 +18,6 @@ from tierfs.chunkstore.probe import probe
 from tierfs.chunkstore.protocol import Abilities
 from tierfs.config import OffloadSettings
 from tierfs.errors import PermissionDenied
-from tierfs.journal.checkpoint import Checkpointer
 from tierfs.types import Tier
 
 
@@ -84,24 +83,6 @@ def test_with_the_right_to_delete_all_of_it_goes(store: TestStore) -> None:
         assert (txn.store.journal.superseded_kept, txn.store.journal.superseded_error) == (0, "")
     assert list(store.cold.list("segments/s0/")) == []
     assert "journal/00000000000000000001" not in [found.name for found in store.cold.list("journal/")]
-
-
-class Killed(BaseException):
-    pass
-
-
-def test_parts_of_a_crashed_checkpoint_stay_and_hold_nothing_up(
-    store: TestStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def die(*_: object) -> None:
-        raise Killed
-
-    store.append("s", b"abcd")
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpointer, "_put_manifest", die)
-        with pytest.raises(Killed):
-            store.cold_work().tools.checkpointer.checkpoint()
-    assert store.cold_work().tools.checkpointer.checkpoint() == 1
 
 
 def test_commands_on_a_bucket_of_ceph_whose_policy_forbids_to_delete(rgw_bucket: Bucket, tmp_path: Path) -> None:

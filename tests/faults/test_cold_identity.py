@@ -6,7 +6,6 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,13 +15,13 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.places import Nas
-from tests.faults.two_owners import bucket, new_owner
+from tests.faults.two_owners import bucket
 from tests.stores import TestStore, open_test_store
 from tierfs.app import store as app
 from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
-from tierfs.errors import AlreadyExists, Fenced, Unavailable, WrongColdTier
+from tierfs.errors import AlreadyExists, Unavailable, WrongColdTier
 from tierfs.journal import cold_identity
 from tierfs.journal.cold_identity import MARK_NAME
 from tierfs.journal.names import entry_slot, slot_name
@@ -333,18 +332,6 @@ def test_trimmed_slots_are_no_doubt(tmp_path: Path) -> None:
         store.offload()
 
 
-def test_a_copy_taken_by_another_owner_is_a_fence_and_not_a_wrong_place(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "store") as store:
-        written(store)
-        with new_owner(store, tmp_path / "second") as second:
-            for _ in range(3):
-                second.append("u", b"abcd")
-                second.offload()
-                second.cold_work().tools.checkpointer.checkpoint()
-            with pytest.raises(Fenced):
-                store.offload()
-
-
 def test_a_proof_counts_for_seconds_only(tmp_path: Path) -> None:
     flaky = ScriptedStorage(MemoryStorage())
     with open_test_store(tmp_path / "store", cold=flaky) as store:
@@ -369,17 +356,3 @@ def test_init_refuses_the_place_of_a_store_whose_journal_is_lost(tmp_path: Path)
     shutil.rmtree(tmp_path / "cold" / "journal")
     with pytest.raises(AlreadyExists, match="holds a tierfs store"):
         init_store(tmp_path / "second", ColdChoice(cold_dir=tmp_path / "cold"))
-
-
-def test_recover_marks_the_place_it_owns(tmp_path: Path) -> None:
-    (tmp_path / "cold").mkdir()
-    report = init_store(tmp_path / "first", ColdChoice(cold_dir=tmp_path / "cold"))
-    append(tmp_path / "first", "s", b"first")
-    tierfs("offload", "", store=tmp_path / "first")
-    (tmp_path / "cold" / MARK_NAME).unlink()
-    tierfs("recover", "--cold-dir", tmp_path / "cold", store=tmp_path / "second", check=False)
-    with closing(DirectoryStorage(tmp_path / "cold")) as storage:
-        mark = cold_identity.read(storage)
-    assert mark is not None
-    assert mark.store_id == report.store_id
-    assert replace(mark, created_ms=0).format == 1

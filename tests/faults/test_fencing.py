@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import random
 import shutil
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,8 +18,7 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Fenced, Unavailable
 from tierfs.holder.status import LocalOnly, local_only
-from tierfs.journal.cold_identity import read_small
-from tierfs.journal.names import checkpoint_slot, entry_slot, slot_name
+from tierfs.journal.names import checkpoint_slot, slot_name
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import changes, policies
 from tierfs.types import Tier
@@ -183,90 +180,6 @@ def _error_of(work: Callable[[], object]) -> BaseException:
     return AssertionError("it did not fail")
 
 
-@pytest.mark.parametrize("seed", range(50))
-def test_interleavings_of_two_hosts(tmp_path: Path, seed: int) -> None:
-    """In every order of their actions, the old owner's verbs never change the bucket after the takeover."""
-    chance = random.Random(seed)
-    with ExitStack() as stack:
-        first = stack.enter_context(open_test_store(tmp_path / "first"))
-        model: dict[str, bytes] = {}
-        for _ in range(chance.randrange(8)):
-            _random_verb(chance, first, model)
-        first.cold_work().publish()
-        second = stack.enter_context(new_owner(first, tmp_path / "second"))
-        for _ in range(12):
-            if chance.random() < 0.5:
-                _random_verb(chance, second, model)
-                continue
-            before = bucket(first.cold)
-            with suppress(Fenced):
-                _random_verb(chance, first, {})
-            assert without_void(bucket(first.cold)) == without_void(before)
-        second.offload()
-        assert {name: second.read(name, Tier.COLD) for name in model} == model
-        with pytest.raises(Fenced):
-            first.offload()
-
-
-def without_void(found: dict[str, bytes]) -> dict[str, bytes]:
-    """Readers start at the newest checkpoint, so slots up to it do not count."""
-    newest = max((slot for name in found if (slot := checkpoint_slot(name)) is not None), default=0)
-    return {name: data for name, data in found.items() if (entry_slot(name) or newest + 1) > newest}
-
-
-def _random_verb(chance: random.Random, store: TestStore, model: dict[str, bytes]) -> None:
-    name, data = chance.choice("abc"), chance.randbytes(chance.randrange(1, 20))
-    match chance.randrange(7):
-        case 0 | 1 | 2:
-            store.append(name, data)
-            model[name] = model.get(name, b"") + data
-        case 3:
-            store.offload()
-        case 4:
-            store.evict()
-        case 5:
-            store.cold_work().tools.checkpointer.checkpoint()
-            store.collect()
-        case 6:
-            if name in model:
-                remove(store, name)
-                del model[name]
-            store.settle()
-
-
-@pytest.mark.parametrize("storage", KINDS, indirect=True)
-def test_parallel_write_two_hosts(store: TestStore, tmp_path: Path) -> None:
-    """Both append and offload at once. The loser's acknowledged bytes are in the journal, or listed as local only."""
-    store.append("s", b"begin")
-    store.offload()
-    acknowledged: dict[int, list[bytes]] = {1: [], 2: []}
-
-    def write(host: TestStore, number: int, rounds: int) -> None:
-        try:
-            for count in range(rounds):
-                data = b"%d:%03d;" % (number, count)
-                host.append(f"of-{number}", data)
-                acknowledged[number].append(data)
-                if count % 3 == 2:
-                    host.offload()
-        except Fenced:
-            assert number == 1
-
-    with new_owner(store, tmp_path / "second") as second:
-        threads = [threading.Thread(target=write, args=(host, n, 12)) for n, host in ((1, store), (2, second))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-        second.offload()
-        assert second.read("of-2", Tier.COLD) == b"".join(acknowledged[2])
-        assert len(acknowledged[1]) <= 3
-        lost = b"".join(acknowledged[1])
-        assert store.read("of-1") == lost
-        with store.metadata.read() as txn:
-            assert list(local_only(txn)) == [LocalOnly("of-1", 0, len(lost))]
-
-
 @pytest.mark.parametrize("deleted_slots", [False, True])
 def test_an_old_backup_over_a_newer_bucket_is_refused_and_recover_named(
     store: TestStore, tmp_path: Path, deleted_slots: bool
@@ -310,16 +223,3 @@ def test_an_old_backup_with_nothing_to_publish_is_noticed_before_it_deletes(stor
         with pytest.raises(Fenced, match="old backup"):
             restored.evict()
         assert restored.read("s", Tier.LOCAL) == b"abcd"
-
-
-def test_who_fenced_is_remembered(store: TestStore, tmp_path: Path) -> None:
-    store.cold_work().publish()
-    with new_owner(store, tmp_path / "second"):
-        with pytest.raises(Fenced):
-            store.cold_work().tools.publisher.require_ownership()
-        with store.metadata.read() as txn:
-            state = txn.store.journal
-            assert (state.fenced_by_epoch, state.fencer.host) == (2, "another-host")
-            assert state.fencer.since_ms == store.clock.now_ms()
-            assert state.fencer.store_id == txn.store.store_id
-            assert read_small(store.cold, slot_name(state.next_slot))

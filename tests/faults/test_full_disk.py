@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +14,10 @@ from tests import verbs
 from tests.cli.commands.test_daemon import daemon
 from tests.commands import tierfs
 from tests.disks import disk, fill
-from tierfs.app.mount import holder_task_of
 from tierfs.app.store import open_store
 from tierfs.checksum import crc32c
 from tierfs.errors import StorageFull
-from tierfs.garbage.ballast import with_half, with_room
-from tierfs.holder.tasks import BackgroundThreads
+from tierfs.garbage.ballast import with_room
 from tierfs.metadata.tables import POLICIES
 from tierfs.store_paths import StorePaths
 
@@ -89,9 +85,23 @@ def test_a_replica_says_which_disk_is_full(store: Path, tmp_path: Path) -> None:
     assert tierfs("cat", "s", store=replica).out
 
 
-def test_opening_where_the_writers_page_is_missing(store: Path) -> None:
-    """A copy may have omitted it or made it sparse; writing to its mapping would be SIGBUS."""
-    (store / "metadata" / "writer").unlink()
+def without_the_writers_page(metadata: Path) -> None:
+    """As a copy may have omitted it."""
+    (metadata / "writer").unlink()
+
+
+def with_holes(metadata: Path) -> None:
+    """LMDB's lock file as an older tierfs made it, or a copy."""
+    with (metadata / "lock.mdb").open("r+b") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.truncate(0)
+        file.truncate(size)
+
+
+@pytest.mark.parametrize("harm", [without_the_writers_page, with_holes])
+def test_opening_where_pages_to_be_mapped_are_not_on_the_disk(store: Path, harm: Callable[[Path], None]) -> None:
+    """Writing to their mapping would be SIGBUS."""
+    harm(store / "metadata")
     fill(store.parent / "fill")
     refused = tierfs("ls", store=store, check=False)
     assert refused.code == 28
@@ -117,26 +127,14 @@ def test_an_append_evicts_what_is_cold_before_it_gives_up(store: Path) -> None:
     checked(store, "new", data)
 
 
-def test_entries_evict_what_is_cold_before_they_are_refused(store: Path) -> None:
-    tierfs("append", "kept", store=store, stdin=os.urandom(80 * MIB))
-    tierfs("offload", store=store)
-    lines = b"".join(os.urandom(500).hex().encode() + b"\n" for _ in range(90_000))
-    done = tierfs("ledger", "append", "topic", "--lines", store=store, stdin=lines, check=False)
-    assert done.code == 0, done.err
-    assert "that are cold were evicted" in done.err
-    (found,) = map(json.loads, tierfs("ledger", "ls", "topic", "--json", store=store).out.splitlines())
-    assert (found["entries"], found["length"]) == (90_000, len(lines))
-    checked(store, found["segment"], lines)
-
-
 def test_an_append_is_refused_when_nothing_is_cold(store: Path) -> None:
     tierfs("evict", store=store)
     done = tierfs("append", "new", store=store, stdin=bytes(150 * MIB), check=False)
     assert done.code == 28
     assert "the local disk is full" in done.err
-    started = time.monotonic()
-    assert tierfs("append", "new", "--wait", "2s", store=store, stdin=bytes(8 * MIB), check=False).code == 28
-    assert time.monotonic() - started >= 2
+    waited = tierfs("append", "new", "--wait", "1s", store=store, stdin=bytes(8 * MIB), check=False)
+    assert waited.code == 28
+    assert "waiting for room" in waited.err
 
 
 @pytest.mark.mount
@@ -169,18 +167,6 @@ def test_many_readers_on_a_full_disk(store: Path) -> None:
     assert (done.returncode, done.stdout) == (0, f"{READERS_AT_ONCE}\n"), done
 
 
-def test_opening_where_lmdbs_lock_file_has_holes(store: Path) -> None:
-    """One that an older tierfs made, or a copy."""
-    with (store / "metadata" / "lock.mdb").open("r+b") as file:
-        size = file.seek(0, os.SEEK_END)
-        file.truncate(0)
-        file.truncate(size)
-    fill(store.parent / "fill")
-    refused = tierfs("ls", store=store, check=False)
-    assert refused.code == 28
-    assert f"{store / 'metadata'}: the disk of the metadata is full" in refused.err
-
-
 def test_the_ballast_comes_back_once_there_is_room(store: Path, expected_warnings: list[str]) -> None:
     expected_warnings.append("using the room set aside")
     ballast = store / "ballast"
@@ -199,26 +185,6 @@ def test_the_ballast_comes_back_once_there_is_room(store: Path, expected_warning
     (store.parent / "fill").unlink()
     with_room(paths.ballast, lambda: None)
     assert (ballast.stat().st_size, ballast.stat().st_blocks * 512 >= size) == (size, True)
-
-
-def test_another_full_disk_does_not_cost_the_ballast(store: Path) -> None:
-    ballast = StorePaths(store).ballast
-    size = ballast.stat().st_size
-
-    def work() -> None:
-        raise StorageFull("the cold directory's disk is full")
-
-    for give in (with_room, with_half):
-        with pytest.raises(StorageFull, match="cold directory"):
-            give(ballast, work)
-    assert ballast.stat().st_size == size
-
-
-def test_a_holder_gives_a_store_without_ballast_one(store: Path) -> None:
-    (store / "ballast").unlink()
-    with open_store(store) as opened:
-        holder_task_of(opened, BackgroundThreads())._connect()
-    assert (store / "ballast").stat().st_size
 
 
 def python(code: str, *words: object) -> subprocess.CompletedProcess[str]:

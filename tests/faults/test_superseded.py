@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -21,8 +20,7 @@ from tierfs.config import BackgroundSettings
 from tierfs.errors import Fenced, Unavailable
 from tierfs.journal import owner_watch
 from tierfs.journal.publish import Publisher
-from tierfs.metadata import directories, policies
-from tierfs.segments.create import WholeSegment
+from tierfs.metadata import directories
 from tierfs.setup.create import ColdChoice, init_store
 
 CHECK_S = BackgroundSettings().owner_check_s
@@ -82,43 +80,6 @@ def test_an_appender_without_a_daemon_is_fenced_after_owner_check_s(
         writer.append(b"c")
     with store.metadata.read() as txn:
         assert directories.segment_by_name(txn, "s").length == len(b"coldab")
-
-
-def ledger_append(store: Store) -> None:
-    store.engine.open_ledger("m/1").append_entries([b"entry"])
-
-
-def set_policy(store: Store) -> None:
-    with store.metadata.write() as txn:
-        policies.change(txn, "", put_settings={"chunk_bytes": "1048576"})
-
-
-def ingest(store: Store) -> None:
-    with closing(store.engine.bulk_creator()) as creator:
-        creator.create([WholeSegment("new", b"bytes", None)], seal=False)
-
-
-VERBS: dict[str, Callable[[Store], object]] = {
-    "append": lambda store: append(store, "s", b"x"),
-    "create": lambda store: append(store, "new", b"x"),
-    "ledger append": ledger_append,
-    "ingest": ingest,
-    "policy": set_policy,
-    "seal": lambda store: store.engine.seal("s"),
-    "concat": lambda store: store.engine.concat("s", "sealed"),
-    "truncate": lambda store: store.engine.truncate("s", 2, cold_due_ms=0),
-    "rm": lambda store: store.engine.delete("s", recursive=False, cold_due_ms=0),
-}
-
-
-@pytest.mark.parametrize("verb", VERBS)
-def test_the_first_change_of_a_process_asks_the_bucket(
-    store: Store, clock: ManualClock, tmp_path: Path, verb: str
-) -> None:
-    take_over(store, tmp_path / "second")
-    clock.advance(CHECK_S)
-    with pytest.raises(Fenced, match="since epoch 2"):
-        VERBS[verb](store)
 
 
 def test_status_says_at_once_that_the_bucket_is_lost(path: Path, tmp_path: Path) -> None:
@@ -190,17 +151,6 @@ def test_appends_go_on_while_the_bucket_is_away(store: Store, clock: ManualClock
     clock.advance(CHECK_S)
     append(store, "s", b"c")
     assert store.owner_watch.ask() is None
-
-
-def test_appends_go_on_where_the_cold_tier_is_not_mounted(store: Store, clock: ManualClock) -> None:
-    (store.path.parent / "cold").rename(store.path.parent / "away")
-    append(store, "s", b"a")
-    text = tierfs("status", store=store.path).out
-    assert "this is not the store's cold tier" in text
-    (store.path.parent / "away").rename(store.path.parent / "cold")
-    clock.advance(CHECK_S)
-    append(store, "s", b"b")
-    assert "not the store's cold tier" not in tierfs("status", store=store.path).out
 
 
 def test_a_server_that_never_answers_is_waited_for_once(

@@ -25,43 +25,6 @@ def lines(out: str) -> list[dict[str, object]]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_exit_codes_and_lines(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    tierfs("-q", "init", store=path)
-    tierfs("append", "s", "--seal", store=path, stdin=b"abc")
-    tierfs("offload", store=path)
-    assert tierfs("fsck", "--deep", store=path).out.splitlines()[-1] == "clean"
-    (file,) = (path / "chunks").glob("*/*")
-    file.unlink()
-    done = tierfs("fsck", store=path, check=False)
-    assert done.code == 74
-    assert "file-missing" in done.out
-    assert "--repair would" in done.out
-    done = tierfs("fsck", "--json", store=path, check=False)
-    finding, summary = lines(done.out)
-    assert (finding["kind"], finding["subject"], finding["start"], finding["end"]) == ("file-missing", "s", 0, 3)
-    assert (finding["tier"], finding["mended"], summary["damaged"]) == ("local", False, 1)
-    done = tierfs("fsck", "--repair", store=path, check=False)
-    assert (done.code, done.out.startswith("MENDED")) == (1, True)
-    assert tierfs("fsck", "--deep", "--json", store=path).json["damaged"] == 0
-    assert tierfs("cat", "s", store=path).out == "abc"
-
-
-def test_lost_bytes_are_recorded_and_told_ever_after(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    tierfs("-q", "init", store=path)
-    tierfs("append", "s", "--seal", store=path, stdin=b"abc")
-    (file,) = (path / "chunks").glob("*/*")
-    file.unlink()
-    done = tierfs("fsck", "--repair", "--yes", "--json", store=path, check=False)
-    assert done.code == 74, "bytes were lost"
-    assert lines(done.out)[0]["mended"] is True
-    done = tierfs("fsck", "--json", store=path)
-    assert {one["severity"] for one in lines(done.out)[:-1]} == {"note"}
-    assert tierfs("cat", "s", store=path, check=False).code == 74
-    assert tierfs("verify", "s", "--json", store=path, check=False).json["lost"] == [{"start": 0, "end": 3}]
-
-
 def test_a_cold_tier_that_does_not_answer(tmp_path: Path, moto_bucket: Bucket) -> None:
     endpoint, bucket = moto_bucket
     path = tmp_path / "store"
@@ -124,8 +87,3 @@ def test_one_question_names_the_segment_and_stands_for_all_losses(
     assert done.stderr.startswith(("d/a: no copy has 3 B of it.", "d/b: no copy has 5 B of it."))
     assert "all further bytes without a copy in this run" in done.stderr
     assert (done.exit_code, done.stdout.count("recorded as lost: ")) == (74, lost)
-
-
-def test_yes_without_repair_is_refused(tmp_path: Path) -> None:
-    done = tierfs("fsck", "--yes", store=tmp_path, check=False)
-    assert (done.code, "--yes needs --repair" in done.err) == (2, True)

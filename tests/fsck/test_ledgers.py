@@ -16,12 +16,8 @@ from tests.ledgers import cold_bytes, ledger_names, new_ledger, offload
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource
 from tierfs.fsck.findings import Kind
-from tierfs.journal.cold_identity import read_small
 from tierfs.metadata import chain_edits, chains, directories
-from tierfs.metadata.layout import PlacedChunk
-from tierfs.tiering.consolidate_plan import Eligible
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, Tier
 
 ROOMY = {"chunk_bytes": "1048576", "object_bytes": "1048576"}
@@ -54,11 +50,6 @@ def cold_ledger(store: TestStore) -> str:
     return name
 
 
-def test_a_sound_ledger_is_clean(store: TestStore) -> None:
-    cold_ledger(store)
-    assert [*findings(store), *cold_findings(store), *deep_findings(store)] == []
-
-
 def test_a_bad_block_is_lost_alone_and_comes_back(store: TestStore) -> None:
     name = cold_ledger(store)
     flip(store, PAYLOADS[200])
@@ -85,27 +76,6 @@ def test_bytes_between_payloads_are_not_read(store: TestStore) -> None:
     flip(store, PAYLOADS[200], -4)
     assert deep_findings(store) == []
     assert cold_bytes(store, name) == WHOLE
-
-
-def test_a_data_object_of_another_length_is_found(store: TestStore) -> None:
-    cold_ledger(store)
-    key = ledger_names(store)[0]
-    data = read_small(store.cold, key)
-    store.cold.delete(key)
-    store.cold.put(key, BufferSource(data[:-1]))
-    (finding,) = cold_findings(store)
-    assert finding.kind is Kind.OBJECT_DIFFERS
-    assert f"it has {len(data) - 1} bytes, its record says {len(data)}" in finding.message
-
-
-def test_ledgers_are_not_joined_with_other_objects(store: TestStore) -> None:
-    name = cold_ledger(store)
-    with store.metadata.read() as txn:
-        segment = directories.segment_by_name(txn, name)
-        (chunk,) = chains.chunks(txn, segment.id, Tier.COLD)
-        placed = PlacedChunk(chunk, chains.object_of(txn, chunk))
-        published = txn.store.journal.published_sequence
-    assert not Eligible(placed.object.location_id, published, foreign=True)(placed)
 
 
 def test_a_ledger_whose_objects_went_bad_is_offloaded_anew(store: TestStore) -> None:

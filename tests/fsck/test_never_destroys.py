@@ -295,22 +295,6 @@ def test_a_flipped_bit_of_a_local_chunk_costs_its_block_and_the_file_is_kept(pat
     assert fsck(path, deep=True)[0] == []
 
 
-def test_a_flipped_bit_of_a_cold_chunk_costs_its_block_and_comes_back(path: Path) -> None:
-    with open_store(path) as store:
-        fill(store, cold=True)
-        where = cold_path(store, "a")
-    flip(where, BLOCK + 7)
-    assert fsck(path, deep=True)[1].lost_bytes == BLOCK
-    with open_store(path) as store:
-        assert read(store, "a", 0, BLOCK) == CONTENT["a"][:BLOCK]
-        assert read(store, "a", 2 * BLOCK, None) == CONTENT["a"][2 * BLOCK :]
-    assert fsck(path, deep=True)[1].lost == 0
-    flip(where, BLOCK + 7)
-    fsck(path)
-    assert fsck(path, deep=True)[0] == []
-    assert everything(path) == CONTENT
-
-
 def test_a_file_cut_short_costs_its_tail_and_is_no_finding_ever_after(path: Path) -> None:
     with open_store(path) as store:
         fill(store, cold=False)

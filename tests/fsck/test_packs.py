@@ -1,22 +1,26 @@
-"""fsck, orphans and the sweep of uploads know packs: a sound one is no finding, a bad byte is one segment's."""
+"""Packs: a bad bit costs the chunk that it lies in, and none that shares its block; a missing pack is missed."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.fsck.looking import cold_findings, deep_findings, findings, flip_cold
+from tests.fsck.looking import cold_findings, deep_findings, flip_cold, holder_at, scrubber
+from tests.reading.readers import reader_of
 from tests.stores import TestStore, open_test_store
-from tierfs.chunkstore.protocol import BufferSource, PendingUpload
+from tierfs.chunkstore.protocol import PendingUpload
+from tierfs.errors import DataLoss
 from tierfs.fsck.findings import Kind
 from tierfs.fsck.repair.mender import Unrecorded
+from tierfs.fsck.scrub.verify import Verifier
 from tierfs.metadata import tables
 from tierfs.metadata.tables import CHUNKS
+from tierfs.parallel import Meter
 from tierfs.tiering import packs
-from tierfs.tiering.packs import read_index
-from tierfs.types import AttemptId, ByteRange, ObjectId, Tier
+from tierfs.types import MIB, AttemptId, ByteRange, ChunkState, ObjectId, Tier
 
 PACKING = {"chunk_bytes": "1048576", "object_bytes": "1600000"}
 
@@ -36,41 +40,10 @@ def pack_of(store: TestStore) -> str:
     return name
 
 
-def test_a_sound_pack_is_no_finding(store: TestStore) -> None:
-    assert [*findings(store), *cold_findings(store), *deep_findings(store)] == []
-    store.engine.delete("d/s3", recursive=False, cold_due_ms=0)
-    store.engine.truncate("d/s4", 1000, cold_due_ms=0)
-    store.settle()
-    assert [*findings(store), *cold_findings(store), *deep_findings(store)] == []
-
-
-def test_a_bad_byte_is_named_by_segment(store: TestStore) -> None:
-    flip_cold(store, "d/s2", 20_000)
-    bad = deep_findings(store)
-    assert "d/s2" in {one.subject for one in bad}
-    assert {one.kind for one in bad} == {Kind.BYTES}
-
-
 def test_a_missing_pack_is_missed_for_each_of_its_segments(store: TestStore) -> None:
     store.cold.delete(pack_of(store))
     found = [one for one in cold_findings(store) if one.kind is Kind.OBJECT_MISSING]
     assert sorted(one.subject for one in found) == [f"d/s{number}" for number in range(6)]
-
-
-def test_only_a_pack_of_ours_that_nothing_names_is_an_orphan(store: TestStore, tmp_path: Path) -> None:
-    assert store.cold_work().orphans(grace_s=0) == []
-    name = pack_of(store)
-    data = memoryview(bytearray(store.cold.stat(name).length_bytes))
-    store.cold.read_into(name, 0, data)
-    index = read_index(store.cold, name, len(data))
-    lost = packs.pack_name(ObjectId(999), 1, index.attempt, 0)
-    store.cold.put(lost, BufferSource(bytes(data)))
-    store.cold.put("packs/no-name-of-ours", BufferSource(bytes(data)))
-    store.cold.put(packs.pack_name(ObjectId(998), 7, index.attempt, 0), BufferSource(bytes(data)))  # a later owner's
-    with open_test_store(tmp_path / "other", policy=PACKING, cold=store.cold) as other:
-        assert other.metadata.store_id != store.metadata.store_id
-        assert other.cold_work().orphans(grace_s=0) == []
-    assert [one.name for one in store.cold_work().orphans(grace_s=0)] == [lost]
 
 
 def test_an_upload_of_a_pack_that_nobody_finishes_is_swept(store: TestStore) -> None:
@@ -92,3 +65,70 @@ def test_bytes_that_a_pack_still_holds_are_not_called_lost(store: TestStore) -> 
     assert found is not None
     assert pack_of(store) in found
     assert unrecorded.copy_of(segment.id, ByteRange(50_000, 50_001), store.cold) is None
+
+
+# A bad bit
+
+NAMES = ("a", "b", "c", "d", "e")
+DATA = {name: os.urandom(5000 + number) for number, name in enumerate(NAMES)}
+BAD = "c"
+
+
+@pytest.fixture
+def harmed(tmp_path: Path) -> Iterator[TestStore]:
+    """Five segments in one block of one pack, nowhere else; one of them has a bad bit."""
+    with open_test_store(tmp_path / "store", policy={"read_priority": "local-first"}) as opened:
+        for name, data in DATA.items():
+            opened.append(name, data, seal=True)
+        opened.offload()
+        opened.evict()
+        assert len(list(opened.cold.list("packs/"))) == 1
+        flip_cold(opened, BAD, 100)
+        yield opened
+
+
+def suspects(harmed: TestStore) -> set[str]:
+    return {
+        name
+        for name in NAMES
+        for placed in harmed.layout(name).chunks(Tier.COLD)
+        if placed.chunk.state is ChunkState.SUSPECT
+    }
+
+
+def test_verify_names_the_damaged_one_alone(harmed: TestStore) -> None:
+    verifier = Verifier(harmed.metadata, scrubber(harmed), Meter(), marks=True)
+    segments = [(name, harmed.segment(name).id, harmed.segment(name).range) for name in NAMES]
+    assert {found.name for found in verifier.run(segments) if not found.ok} == {BAD}
+    assert suspects(harmed) == {BAD}
+
+
+async def test_the_others_are_read_and_stay_unmarked(harmed: TestStore, expected_warnings: list[str]) -> None:
+    expected_warnings.append("does not match its checksum")
+    async with reader_of(harmed) as reader:
+        for name, data in DATA.items():
+            handle = reader.open(harmed.segment(name).id)
+            if name == BAD:
+                with pytest.raises(DataLoss):
+                    await handle.read(0, 10_000)
+            else:
+                assert bytes(await handle.read(0, 10_000)) == data
+                assert bytes(await handle.read(1000, 500)) == data[1000:1500]
+            handle.close()
+    assert suspects(harmed) == {BAD}
+
+
+def test_a_chunk_in_several_pieces_answers_for_none_of_its_neighbours(tmp_path: Path) -> None:
+    policy = {"chunk_bytes": str(8 * MIB), "object_bytes": str(64 * MIB)}
+    with open_test_store(tmp_path / "large", policy=policy) as store:
+        data = os.urandom(3_700_011)
+        names = [f"s{number}" for number in range(10)]  # one of them crosses the 32 MiB of a run of checksums
+        for name in names:
+            store.append(name, data, seal=True)
+        store.offload()
+        store.evict()
+        places = {name: holder_at(store, name, Tier.COLD, 0) for name in names}
+        crossing = next(name for name, (_, at) in places.items() if at < 32 * MIB < at + len(data))
+        before = max((at, name) for name, (_, at) in places.items() if at < places[crossing][1])[1]
+        flip_cold(store, before, len(data) - 1)
+        assert {finding.subject for finding in deep_findings(store)} == {before}

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.commands import tierfs
 from tests.fsck.looking import flip_cold, flip_local, scrubber
 from tests.stores import TestStore, open_test_store
-from tierfs.fsck.scrub.pieces import pieces
 from tierfs.fsck.scrub.verify import Verified, Verifier
 from tierfs.metadata import chains, tables
 from tierfs.metadata.tables import SEGMENTS
@@ -90,59 +87,3 @@ def test_lost_extents_are_told(store: TestStore) -> None:
     found = verify(store)
     assert (found.lost, found.bad) == ([ByteRange(0, 3 * MIB)], [])
     assert not found.ok
-
-
-def test_pieces_of_a_chunk_inside_an_object_whose_head_was_cut(store: TestStore) -> None:
-    store.offload()
-    store.evict()
-    segment = store.segment("s")
-    cut = ByteRange(MIB + 3, 2 * MIB + CRC_BLOCK_BYTES + 1)
-    wanted = list(pieces(store.metadata, segment.id, cut))
-    assert (wanted[0].range.start, wanted[-1].range.end) == (cut.start, cut.end)
-    assert not any(checked.bad for checked in scrubber(store).run(wanted))
-
-
-def test_the_command(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    tierfs("-q", "init", store=path)
-    data = os.urandom(3 * MIB)
-    tierfs("append", "d/s", "--seal", store=path, stdin=data)
-    tierfs("offload", store=path)
-    crc = tierfs("info", "d/s", "--json", store=path).json["crc32c"]
-    assert crc in tierfs("verify", "d", store=path).out
-    assert tierfs("verify", "d/s", "--json", store=path).json["crc32c"] == crc
-    (file,) = (name for name in (path / "chunks").glob("*/*"))
-    file.chmod(0o600)
-    with file.open("r+b") as opened:
-        opened.seek(MIB + 1)
-        opened.write(bytes([data[MIB + 1] ^ 1]))
-    done = tierfs("verify", "d", "--json", store=path, check=False)
-    assert done.code == 74
-    assert done.json["bad"] == [
-        {
-            "tier": "local",
-            "start": MIB,
-            "end": MIB + CRC_BLOCK_BYTES,
-            "error": "the bytes do not match their checksums",
-        }
-    ]
-    assert "DAMAGED" in tierfs("verify", store=path, check=False).out
-    assert tierfs("verify", "nothing", store=path, check=False).code == 3
-
-
-def test_the_command_fits_a_terminal(tmp_path: Path) -> None:
-    path = tmp_path / "store"
-    tierfs("-q", "init", store=path)
-    name = "d" * 200
-    tierfs("policy", "set", "/", "chunk_bytes=1MiB", "object_bytes=1MiB", store=path)
-    tierfs("append", name, "--seal", store=path, stdin=os.urandom(6 * MIB))
-    tierfs("offload", store=path)
-    tierfs("evict", "--force", store=path)
-    objects = sorted((path / "cold/segments" / name).rglob("chunk-*"))
-    for each in objects[:4]:
-        each.unlink()
-    done = tierfs("verify", name, store=path, check=False)
-    first, *rest = done.out.splitlines()
-    assert first.endswith(": 4 MiB of the cold copy missing")
-    assert rest[0].strip() == f"cold: bytes 0 to {4 * MIB} missing", "objects that follow each other are one line"
-    assert max(map(len, rest)) <= 110

@@ -32,12 +32,9 @@ def own_instances() -> None:
     TierfsFileSystem.clear_instance_cache()
 
 
-def test_fsspec_finds_it_by_entry_point() -> None:
-    assert fsspec.get_filesystem_class("tierfs") is TierfsFileSystem
-
-
 @pytest.mark.parametrize("url", ["tierfs://{store}/logs/web", "tierfs://logs/web", "tierfs:///logs/web"])
 def test_urls(store: app.Store, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert fsspec.get_filesystem_class("tierfs") is TierfsFileSystem
     options = {} if "{store}" in url else {"store": store.path}
     with fsspec.open(url.format(store=store.path), **options) as file:
         assert file.read() == b"123"
@@ -46,38 +43,31 @@ def test_urls(store: app.Store, url: str, monkeypatch: pytest.MonkeyPatch) -> No
         assert file.read() == b"123"
 
 
-def test_the_environment_is_asked_each_time(store: app.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    init_store(tmp_path / "other", ColdChoice())
-    with app.open_store(tmp_path / "other") as other:
-        append(other, "only/there", b"")
-    for path, expected in ((store.path, ["empty", "logs", "top"]), (tmp_path / "other", ["only"])):
-        monkeypatch.setenv("TIERFS_STORE", str(path))
-        assert fsspec.filesystem("tierfs").ls("", detail=False) == expected
-
-
-def test_the_longest_leading_store_counts(store: app.Store) -> None:
+def test_the_longest_leading_store_counts_and_the_environment_each_time(
+    store: app.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     inner = store.path / "inner"
     init_store(inner, ColdChoice())
     with app.open_store(inner) as opened:
         append(opened, "logs/web", b"inner")
     with fsspec.open(f"tierfs://{inner}/logs/web") as file:
         assert file.read() == b"inner"
+    for path, expected in ((store.path, ["empty", "logs", "top"]), (inner, ["logs"])):
+        monkeypatch.setenv("TIERFS_STORE", str(path))
+        assert fsspec.filesystem("tierfs").ls("", detail=False) == expected
 
 
-def test_a_url_of_another_store_is_refused(store: app.Store, tmp_path: Path) -> None:
+def test_another_store_is_refused_and_the_same_behind_a_link_is_not(store: app.Store, tmp_path: Path) -> None:
     init_store(tmp_path / "other", ColdChoice())
-    with pytest.raises(OSError, match=r"is in the store .*other"):
-        fsspec.open(f"tierfs://{tmp_path}/other/logs/web", store=store.path).open()
     fs = fsspec.filesystem("tierfs", store=store.path)
-    with pytest.raises(OSError, match=r"is in the store .*other"):
-        fs.open(f"{tmp_path}/other/logs/web")
-
-
-def test_a_store_behind_a_link_is_the_same_store(store: app.Store, tmp_path: Path) -> None:
+    url = f"{tmp_path}/other/logs/web"
+    for ask in (lambda: fsspec.open(f"tierfs://{url}", store=store.path).open(), lambda: fs.open(url)):
+        with pytest.raises(OSError, match=r"is in the store .*other"):
+            ask()
     (tmp_path / "link").symlink_to(store.path)
-    direct, linked = (fsspec.filesystem("tierfs", store=path) for path in (store.path, tmp_path / "link"))
-    assert linked.cat_file(f"{store.path}/logs/web") == direct.cat_file(f"{tmp_path}/link/logs/web") == b"123"
-    assert linked._connected() is direct._connected()
+    linked = fsspec.filesystem("tierfs", store=tmp_path / "link")
+    assert linked.cat_file(f"{store.path}/logs/web") == fs.cat_file(f"{tmp_path}/link/logs/web") == b"123"
+    assert linked._connected() is fs._connected()
 
 
 @pytest.mark.parametrize(
@@ -92,15 +82,12 @@ def test_no_store(store_option: str | None, message: str, monkeypatch: pytest.Mo
             ask("logs")
 
 
-def test_listings_keep_the_form_of_the_path(store: app.Store, fs: TierfsFileSystem) -> None:
+def test_listings_and_walks_keep_the_form_of_the_path(store: app.Store, fs: TierfsFileSystem) -> None:
     assert fs.ls("", detail=False) == ["empty", "logs", "top"]
     assert fs.ls("tierfs://logs", detail=False) == ["logs/app", "logs/web"]
     assert fs.ls(f"{store.path}/logs/", detail=False) == [f"{store.path}/logs/app", f"{store.path}/logs/web"]
     assert fs.ls("logs/web", detail=False) == ["logs/web"]
     assert fs.unstrip_protocol("logs/web") == f"tierfs://{store.path}/logs/web"
-
-
-def test_walks(store: app.Store, fs: TierfsFileSystem) -> None:
     assert fs.find("") == ["logs/app/1", "logs/web", "top"]
     assert fs.glob("logs/**") == ["logs", "logs/app", "logs/app/1", "logs/web"]
     assert fs.glob(f"{store.path}/l*/w?b") == [f"{store.path}/logs/web"]
@@ -110,28 +97,16 @@ def test_walks(store: app.Store, fs: TierfsFileSystem) -> None:
 
 def test_what_is_told(store: app.Store, fs: TierfsFileSystem) -> None:
     found = fs.info("logs/web")
-    assert {key: found[key] for key in ("name", "size", "type", "kind", "sealed")} == {
-        "name": "logs/web",
-        "size": 3,
-        "type": "file",
-        "kind": "bytes",
-        "sealed": False,
-    }
+    expected = {"name": "logs/web", "size": 3, "type": "file", "kind": "bytes", "sealed": False}
+    assert {key: found[key] for key in expected} == expected
     assert fs.info("logs/app/1")["sealed"]
     assert fs.info("logs")["type"] == fs.info("")["type"] == "directory"
     assert found in fs.ls("logs")
     assert abs((datetime.now(UTC) - fs.modified("logs/web")).total_seconds()) < 60
     assert fs.created("logs/web") <= fs.modified("logs/web")
-    assert (fs.isfile("logs/web"), fs.isdir("logs"), fs.exists("logs/web/x"), fs.exists("x")) == (
-        True,
-        True,
-        False,
-        False,
-    )
-
-
-def test_a_key_stands_for_the_bytes(store: app.Store, fs: TierfsFileSystem) -> None:
-    """A cache that goes by it may keep what it has when bytes move, and not when they are more."""
+    assert (fs.isfile("logs/web"), fs.isdir("logs")) == (True, True)
+    assert (fs.exists("logs/web/x"), fs.exists("x")) == (False, False)
+    # A cache that goes by a key may keep what it has when bytes move, and not when they are more.
     before = (fs.ukey("logs/web"), fs.checksum("logs/web"))
     make_cold(store, "logs/web")
     assert (fs.ukey("logs/web"), fs.checksum("logs/web")) == before
@@ -187,16 +162,13 @@ def test_a_refusal_names_its_reason_and_changes_nothing(
     assert (fs.find("", withdirs=True), fs.cat(["logs/web", "logs/app/1", "top"])) == before
 
 
-def test_one_missing_segment_leaves_the_other_ranges(fs: TierfsFileSystem) -> None:
+def test_one_missing_segment_leaves_the_other_ranges(store: app.Store, fs: TierfsFileSystem) -> None:
     found = fs.cat_ranges(["top", "nope", "logs/web"], [0, 0, 1], [1, 1, 3])
     assert (found[0], type(found[1]), found[2]) == (b"1", FileNotFoundError, b"23")
-
-
-def test_a_tier_that_is_not_to_be_read(store: app.Store) -> None:
     make_cold(store, "logs/web")
-    fs = TierfsFileSystem(store=store.path, read_priority="local-only", skip_instance_cache=True)
+    local = TierfsFileSystem(store=store.path, read_priority="local-only", skip_instance_cache=True)
     with pytest.raises(OSError, match=r"not in the local tier.*--read-priority") as caught:
-        fs.cat_file("logs/web")
+        local.cat_file("logs/web")
     assert caught.value.errno == 5
 
 

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.faults.test_fork import NOTHING, in_child
-from tests.fsspec.conftest import CHUNK_BYTES, PLACES, put
+from tests.fsspec.conftest import CHUNK_BYTES, put
 from tests.mount.conftest import append
 from tierfs.app import store
 from tierfs.fsspec import TierfsFileSystem
@@ -33,9 +33,9 @@ def readers() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == READER]
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_threads_share_a_filesystem(store: store.Store, fs: TierfsFileSystem, place: str) -> None:
-    put(store, "s", DATA, place)
+def test_threads_share_a_filesystem_and_a_file(store: store.Store, fs: TierfsFileSystem) -> None:
+    """Each read of a shared file is whole, and no byte is read twice."""
+    put(store, "s", DATA, "both")
     before = readers()
     numbers = random.Random(4)
     starts = [numbers.randrange(len(DATA)) for _ in range(200)]
@@ -48,17 +48,9 @@ def test_threads_share_a_filesystem(store: store.Store, fs: TierfsFileSystem, pl
     with ThreadPoolExecutor(THREADS) as pool:
         assert list(pool.map(read, starts)) == [DATA[start : start + 70_000] for start in starts]
     assert len(set(readers()) - set(before)) == 1
-
-
-def test_threads_share_a_file(store: store.Store, fs: TierfsFileSystem) -> None:
-    """Each read of it is whole, and no byte is read twice."""
-    append(store, "s", DATA)
     with fs.open("s") as file, ThreadPoolExecutor(THREADS) as pool:
         parts = list(pool.map(lambda _: file.read(1000), range(len(DATA) // 1000)))
     assert sorted(parts) == sorted(DATA[start : start + 1000] for start in range(0, len(DATA), 1000))
-
-
-def test_threads_write_segments_of_their_own(store: store.Store, fs: TierfsFileSystem) -> None:
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(lambda number: fs.pipe_file(f"out/{number:02}", b"%d" % number), range(THREADS)))
     assert [fs.cat_file(name) for name in fs.ls("out", detail=False)] == [b"%d" % n for n in range(THREADS)]
@@ -67,27 +59,21 @@ def test_threads_write_segments_of_their_own(store: store.Store, fs: TierfsFileS
 def test_a_child_of_fork_reads_and_writes(store: store.Store, fs: TierfsFileSystem) -> None:
     """With files that its parent opened, too; the parent reads on."""
     put(store, "s", DATA, "both")
-    with fs.open("s", block_size=1000) as file:
-        file.read(10)
-        assert in_child(lambda: expect(file.read(), DATA[10:])) == NOTHING
-        assert in_child(lambda: expect(fs.cat_file("s"), DATA)) == NOTHING
-        assert in_child(lambda: fs.pipe_file("by child", b"1")) == NOTHING
-        assert in_child(file.close) == NOTHING
-        assert file.read() == DATA[10:]
-    assert fs.cat_file("by child") == b"1"
-
-
-def test_a_child_ends_nothing_of_its_parent(store: store.Store, fs: TierfsFileSystem) -> None:
-    append(store, "s", DATA)
-    fs.cat_file("s")
 
     def end() -> None:
         fs.close()
         gc.collect()
         expect(fs.cat_file("s"), DATA)
 
-    assert in_child(end) == NOTHING
-    assert fs.cat_file("s") == DATA
+    with fs.open("s", block_size=1000) as file:
+        file.read(10)
+        assert in_child(lambda: expect(file.read(), DATA[10:])) == NOTHING
+        assert in_child(lambda: expect(fs.cat_file("s"), DATA)) == NOTHING
+        assert in_child(lambda: fs.pipe_file("by child", b"1")) == NOTHING
+        assert in_child(file.close) == NOTHING
+        assert in_child(end) == NOTHING
+        assert file.read() == DATA[10:]
+    assert fs.cat_file("by child") == b"1"
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
@@ -112,31 +98,26 @@ def test_a_pickle_holds_the_options_alone(store: store.Store, monkeypatch: pytes
     TierfsFileSystem.clear_instance_cache()
 
 
-def test_nothing_is_opened_before_it_is_used(store: store.Store) -> None:
-    before = len(readers()), len(CONNECTIONS._open)
-    fs = TierfsFileSystem(store=store.path, skip_instance_cache=True)
-    assert (len(readers()), len(CONNECTIONS._open)) == before
-    fs.ls("")
-    assert len(readers()) == before[0], "listing needs no reader"
-
-
-def test_the_last_user_closes(store: store.Store) -> None:
+def test_the_first_use_opens_and_the_last_user_closes(store: store.Store) -> None:
     append(store, "s", DATA)
-    before = readers()
+    before = readers(), len(CONNECTIONS._open)
     one, other = (TierfsFileSystem(store=store.path, skip_instance_cache=True) for _ in range(2))
+    assert (readers(), len(CONNECTIONS._open)) == before
+    one.ls("")
+    assert readers() == before[0], "listing needs no reader"
     file = one.open("s")
     assert other._connected() is one._connected()
     one.close()
     other.close()
     assert file.read() == DATA
-    assert len(set(readers()) - set(before)) == 1
+    assert len(set(readers()) - set(before[0])) == 1
     file.close()
     del file
-    assert set(readers()) <= set(before)
+    assert set(readers()) <= set(before[0])
     assert one.cat_file("s") == DATA, "a filesystem opens its store again"
 
 
-@pytest.mark.parametrize("end", ["", "file.close()", "del fs, file", "os._exit(0)", "fs.close()"])
+@pytest.mark.parametrize("end", ["", "del fs, file", "os._exit(0)", "fs.close()"])
 def test_a_process_ends(store: store.Store, end: str) -> None:
     """The process ends with a file open, after any last operation."""
     append(store, "s", DATA)

@@ -40,7 +40,7 @@ def forms() -> dict[str, Offloaded]:
 @pytest.mark.parametrize("form", forms())
 def test_one_damaged_ledger_costs_no_other(store: TestStore, form: str) -> None:
     good, sound, chance = offloaded(GOOD, 5), forms()[form], random.Random(form)
-    for number in range(6 * times()):
+    for number in range(20 * times()):
         seed = chance.randrange(2**32)
         damaged = sound
         if sound.index and chance.random() < 0.6:
@@ -50,11 +50,15 @@ def test_one_damaged_ledger_costs_no_other(store: TestStore, form: str) -> None:
         theirs, plan, into = in_memory(good, damaged), AdoptionPlan(), f"in{number}"
         plan_pulsar(plan, theirs, theirs.list(""), into, Reading(in_files=False, magic=MAGIC))
         plan.check_names()
-        outcomes = {outcome.plan.name: outcome for outcome in run(store, theirs, plan, magic=MAGIC)}
+        accepts = chance.random() < 0.5
+        outcomes = {one.plan.name: one for one in run(store, theirs, plan, magic=MAGIC, accept_loss=accepts)}
         kept = next(name for name in outcomes if name.endswith("0005"))
         assert outcomes[kept].state is State.ADOPTED
         assert read(store, theirs, kept) == GOOD
         for outcome in outcomes.values():
             assert outcome.error is None or str(outcome.error).isprintable()
+            if outcome.state is State.ADOPTED:
+                assert outcome.ledger is not None
+                assert len(read(store, theirs, outcome.plan.name)) == outcome.ledger.entries
         for _, error in plan.refused:
             assert str(error).isprintable()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,9 +13,13 @@ from tests.ledgers import new_ledger, offload
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.local_files import file_name
 from tierfs.chunkstore.protocol import BufferSource, StoredObject
+from tierfs.clock import ManualClock
+from tierfs.garbage.orphans import Orphan
 from tierfs.metadata import tables
+from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.tables import GARBAGE, LEDGERS, OBJECTS
-from tierfs.types import AttemptId, SegmentId, Tier
+from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors
+from tierfs.types import AttemptId, ByteRange, SegmentId, Tier
 
 HOUR_S = 3600
 
@@ -53,13 +57,6 @@ def age(store: TestStore) -> None:
         os.utime(store.files.root / name, (now_s - HOUR_S, now_s - HOUR_S))
 
 
-def test_a_healthy_store_has_none(store: TestStore) -> None:
-    age(store)
-    assert orphans(store) == set()
-    store.evict()
-    assert orphans(store) == set()
-
-
 def test_what_nothing_names_is_found_and_deleted(store: TestStore) -> None:
     lost = {cold_object(store), local_file(store)}
     age(store)
@@ -84,28 +81,6 @@ def test_what_another_store_or_a_newer_owner_made_is_not_ours(store: TestStore) 
     assert orphans(store) == set()
     cold_object(store, epoch=2)
     assert orphans(store) == set()
-
-
-def test_what_is_in_flight_or_garbage_already_is_named(store: TestStore) -> None:
-    age(store)
-    store.engine.delete("s", recursive=False, cold_due_ms=store.clock.now_ms() + 10**9)
-    with store.metadata.read() as txn:
-        assert {row.tier for _, row in txn.scan(GARBAGE)} == {Tier.LOCAL, Tier.COLD}
-    assert orphans(store) == set()
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        f"packs/{'9' * 20}-e1-ab-c00000000",
-        f"segments/s/{'9' * 24}/chunk-{0:020d}-{4:020d}-e1-ab",
-        f"segments/s/1/chunk-{'9' * 20}-{'9' * 20}-e1-ab",
-    ],
-)
-def test_a_number_too_large_for_a_key_is_no_name_of_ours(store: TestStore, name: str) -> None:
-    store.cold.put(name, BufferSource(b"theirs"), metadata={"store": store.metadata.store_id})
-    ours = cold_object(store)
-    assert orphans(store) == {ours}
 
 
 def listed_prefixes(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> set[str]:
@@ -142,3 +117,86 @@ def test_objects_of_a_ledger_are_found_in_a_store_that_has_none_any_more(store: 
         txn.delete(LEDGERS.name, tables.u64(segment_id))
         txn.delete(OBJECTS.name, max(key for key, _ in txn.scan(OBJECTS)))
     assert (len(objects), orphans(store)) == (3, objects)
+
+
+CLOCK_AHEAD_MS = 10**14
+"""A clock so far ahead of the disk's that every file looks old."""
+
+
+@pytest.fixture
+def ahead(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store", clock=ManualClock(CLOCK_AHEAD_MS)) as opened:
+        yield opened
+
+
+def between_write_and_commit(monkeypatch: pytest.MonkeyPatch, work: Callable[[], object], *, before_sync: bool) -> None:
+    """Do something once while an append's bytes are in their file and its commit has not begun."""
+    sync = ChunkDescriptors.sync
+    todo = [work]
+
+    def wrapped(self: ChunkDescriptors, chunk: ActiveChunk) -> None:
+        if before_sync and todo:
+            todo.pop()()
+        sync(self, chunk)
+        if todo:
+            todo.pop()()
+
+    monkeypatch.setattr(ChunkDescriptors, "sync", wrapped)
+
+
+def delete_listed(ahead: TestStore, listed: list[Orphan]) -> None:
+    """Delete the listed orphans as `gc --delete` does."""
+    ahead.cold_work()._orphan_finder().discard(listed)
+    ahead.cold_work().collect()
+
+
+@pytest.mark.parametrize("before_sync", [True, False])
+def test_a_file_deleted_before_its_first_commit_is_not_acknowledged(
+    ahead: TestStore, monkeypatch: pytest.MonkeyPatch, before_sync: bool
+) -> None:
+    writer = ahead.engine.open_writer("s")
+    between_write_and_commit(monkeypatch, lambda: ahead.cold_work().collect_all(grace_s=0), before_sync=before_sync)
+    assert writer.append(b"abc") == ByteRange(0, 3)
+    assert ahead.read("s") == b"abc"
+    assert writer.append(b"defg") == ByteRange(3, 7)
+    assert ahead.read("s") == b"abcdefg"
+
+
+def test_a_deleted_file_of_a_growing_chunk_takes_no_more_bytes(
+    ahead: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = ahead.engine.open_writer("s")
+    writer.append(b"a")
+    grown = ahead.layout("s").local[0].object.name
+    between_write_and_commit(monkeypatch, (ahead.files.root / grown).unlink, before_sync=False)
+    assert writer.append(b"bc") == ByteRange(1, 3)
+    assert [placed.chunk.range for placed in ahead.layout("s").local] == [ByteRange(0, 1), ByteRange(1, 3)]
+
+
+def test_a_file_that_was_committed_after_the_listing_stays(ahead: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = ahead.engine.open_writer("s")
+    listed: list[Orphan] = []
+    between_write_and_commit(
+        monkeypatch, lambda: listed.extend(ahead.cold_work().orphans(grace_s=0)), before_sync=False
+    )
+    writer.append(b"abc")
+    ahead.engine.close_writer(writer)
+    ahead.engine.seal("s")
+    assert [one.tier for one in listed] == [Tier.LOCAL]
+    ahead.append("t", b"x")
+    ahead.engine.concat("t", "s")  # its chunk is found under another key from now on
+    delete_listed(ahead, listed)
+    assert ahead.read("t") == b"xabc"
+
+
+def test_a_row_that_an_older_tierfs_left_does_not_delete_a_file_that_was_committed_since(ahead: TestStore) -> None:
+    ahead.append("s", b"abc")
+    name = ahead.layout("s").local[0].object.name
+    with ahead.metadata.write() as txn:
+        row = GarbageRecord(sequence=1, due_ms=txn.now_ms, tier=Tier.LOCAL, name=name, length=3)
+        txn.put(GARBAGE, tables.pair(row.due_ms, row.sequence), row)
+    done = ahead.cold_work().collect()
+    assert (done.deleted, done.failed) == (0, 0)
+    assert ahead.read("s") == b"abc"
+    with ahead.metadata.read() as txn:
+        assert txn.count(GARBAGE.name) == 0

@@ -6,14 +6,13 @@ import errno
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.garbage.test_orphan_race import between_write_and_commit
+from tests.garbage.test_orphans import between_write_and_commit
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.local_files import file_name
 from tierfs.clock import ManualClock
@@ -106,12 +105,6 @@ def test_only_old_files_are_removed(store: TestStore, age_ms: int) -> None:
     age(store, name, age_ms)
     walk(store)
     assert (name in files(store)) == (age_ms < GRACE_MS)
-
-
-def test_files_of_a_batch_that_was_never_committed_are_removed(store: TestStore) -> None:
-    name = stray(store, 0, SegmentId(999))
-    walk(store)
-    assert name not in files(store)
 
 
 def test_files_that_moved_with_their_chunks_stay_and_hide_no_stray(
@@ -211,14 +204,6 @@ def test_without_a_mark_of_these_metadata_every_file_stays(store: TestStore, tex
     assert young in files(store), "also a young one keeps the mark from being set"
 
 
-def test_a_repair_that_begins_takes_the_mark(store: TestStore) -> None:
-    MetadataMark(store.metadata.path).remove()
-    MetadataMark(store.metadata.path).remove()
-    name = stray(store)
-    walk(store)
-    assert name in files(store)
-
-
 def test_strays_are_removed_from_a_full_disk(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -242,30 +227,6 @@ def test_an_append_in_the_middle_of_a_walk_is_acknowledged_with_its_bytes(
         assert writer.append(b"de") == ByteRange(3, 5)
         assert store.read("s") == b"abcde"
         assert files(store) == named(store)
-
-
-def test_walks_beside_appends_and_rolls_remove_no_file_that_is_used(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "ahead", clock=ManualClock(10**14), policy=POLICY) as store:
-        walk(store)
-        stopped = threading.Event()
-
-        def walking() -> None:
-            while not stopped.is_set():
-                walk(store)
-
-        thread = threading.Thread(target=walking)
-        thread.start()
-        try:
-            writer = store.engine.open_writer("s")
-            for number in range(100):
-                writer.append(b"%04d" % number)
-                if number % 7 == 0:
-                    store.engine.roll(writer.segment_id)
-        finally:
-            stopped.set()
-            thread.join()
-        assert store.read("s") == b"".join(b"%04d" % number for number in range(100))
-        assert named(store) <= files(store)
 
 
 def test_a_walk_is_made_once_an_hour(store: TestStore) -> None:

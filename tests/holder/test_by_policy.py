@@ -17,6 +17,7 @@ from tests.fsck.looking import flip_local
 from tests.holder.holding import (
     HOUR_S,
     MINUTE_S,
+    SETTLED_S,
     SLOWLY,
     FlakyStorage,
     TrioClock,
@@ -35,7 +36,9 @@ from tierfs.segments.writer import SegmentWriter
 from tierfs.types import ChunkState, Tier
 
 DAY_S = 24 * HOUR_S
+
 UNITS_S = {"s": 1, "m": MINUTE_S, "h": HOUR_S, "d": DAY_S}
+
 SETTINGS = {
     "": BackgroundSettings(),
     "slowly": SLOWLY,
@@ -43,6 +46,7 @@ SETTINGS = {
     "12 B": BackgroundSettings(high_watermark_bytes=12),
     "200 B": BackgroundSettings(high_watermark_bytes=200),
 }
+
 BY_SIZE = "policy object_bytes=4 offload_after=off chunk_age=12d offload_above_bytes"
 
 ROWS = {
@@ -337,3 +341,34 @@ async def test_layouts(
             except AssertionError as exc:
                 exc.add_note(f"at: {step.strip()}")
                 raise
+
+
+def write(store: TestStore, name: str, *payloads: bytes, close: bool = True) -> None:
+    """Append entries to a ledger, which is made if it is missing."""
+    with store.metadata.read() as txn:
+        known = any(one.segment == name for one in ledgers.below(txn, ""))
+    if not known:
+        store.engine.create_ledger(name)
+    writer = store.engine.open_ledger(name)
+    writer.append_entries(payloads, last=True)
+    store.engine.close_writer(writer)
+    if close:
+        store.engine.seal(name)
+
+
+@pytest.mark.parametrize("above", ["off", "-1", "1", "100"])
+@pytest.mark.parametrize("after", ["off", "-1", "0", "1", "1w"])
+async def test_closed_ledgers_are_due_by_age_or_by_size(
+    store: TestStore, autojump_clock: MockClock, above: str, after: str
+) -> None:
+    wanted = {"offload_above_bytes": above, "offload_after": after}
+    set_policy(store, **{key: policy.parse(key, value) for key, value in wanted.items()})
+    for number in range(1, 4):
+        write(store, f"t/{number}", bytes(40))
+    write(store, "t/4", bytes(20), close=False)
+    async with working(store):
+        await trio.sleep(2 * SETTLED_S)
+        cold = [store.segment(f"t/{number}").cold.bytes > 0 for number in range(1, 5)]
+    by_size = {"off": 0, "-1": 0, "1": 3, "100": 1}[above]  # 140 bytes in all, of which 20 cannot go
+    by_age = 3 if after in ("0", "1") else 0
+    assert cold == [number < max(by_size, by_age) for number in range(4)]

@@ -11,7 +11,6 @@ import trio
 from trio.testing import MockClock
 
 from tests.holder.holding import InLine, TrioClock, failures
-from tests.metadata.test_sums import write_as_older_tierfs
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Unavailable
@@ -57,29 +56,6 @@ async def test_the_first_holds_and_the_next_waits_for_its_turn(store: TestStore,
         assert held == ["first", "second"]
         nursery.cancel_scope.cancel()
     assert current(store.paths.holder) is None
-
-
-async def test_the_work_begins_when_the_caller_lets_it(store: TestStore, autojump_clock: MockClock) -> None:
-    steps, may_begin, work = list[str](), trio.Event(), store.cold_work()
-    resolve = work.resolve_crashed
-
-    def first_step() -> None:
-        steps.append("work")
-        resolve()
-
-    work.resolve_crashed = first_step  # type: ignore[method-assign]
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(
-            lambda: writer_task(store, lambda: work).run(
-                on_held=lambda: steps.append("held"), before_work=may_begin.wait
-            )
-        )
-        await trio.sleep(5)
-        assert steps == ["held"]
-        may_begin.set()
-        await trio.sleep(1)
-        assert steps == ["held", "work"]
-        nursery.cancel_scope.cancel()
 
 
 async def test_renewing_goes_on_as_the_holder(store: TestStore, autojump_clock: MockClock) -> None:
@@ -170,20 +146,6 @@ async def test_a_fenced_keeper_lets_go_and_stays_away(
     with trio.fail_after(60):
         await writer_task(store).run()
     assert current(store.paths.holder) is None
-
-
-async def test_a_new_holder_counts_a_store_of_an_older_tierfs(
-    store: TestStore, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tierfs.metadata.transaction._COUNTED_PER_COMMIT", 0)
-    write_as_older_tierfs(store, forget=True)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(writer_task(store).run)
-        await trio.sleep(3)
-        with store.metadata.read() as txn:
-            assert txn.sums is not None
-            assert txn.sums.cold_bytes == 8
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_replica_lists_what_keeps_it_from_refreshing_and_goes_on(

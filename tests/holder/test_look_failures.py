@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
+from tests.faults.test_accusations import states
 from tests.holder.holding import HOUR_S, MINUTE_S, TrioClock, failures, working
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.app import store as app
@@ -18,15 +20,15 @@ from tierfs.config import BackgroundSettings
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.holder.alone import AloneWork
 from tierfs.holder.failures import Failures, look_again, note_looks
-from tierfs.metadata import chains, directories, policies, tables
-from tierfs.metadata.policies import PolicyCache
+from tierfs.metadata import chain_edits, chains, directories, policies, tables
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS, POLICIES
+from tierfs.reading.suspects import Suspects
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.snapshot import Snapshots
-from tierfs.types import ROOT_DIRECTORY, Tier
+from tierfs.types import ROOT_DIRECTORY, ChunkState, Tier
 
 NAMES = [f"d/s{number:02}" for number in range(30)]
 
@@ -82,43 +84,6 @@ async def test_objects_that_cannot_be_made_hide_no_others_of_their_segment(
         assert len(failures(store)) == 6
 
 
-def test_a_look_that_fails_forgets_nothing(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As when all reader slots of the database are taken."""
-    for name in NAMES:
-        store.append(name, b"abcd", seal=True)
-    planner = Planner()
-    snapshots = Snapshots(store.metadata, planner)
-    with monkeypatch.context() as patch:
-        patch.setattr("tierfs.tiering.snapshot.PolicyCache", fails_when_asked_twice())
-        with pytest.raises(Unavailable):
-            snapshots.refresh()
-    assert snapshots.refresh()
-    assert len(planner.views) == len(NAMES)
-
-
-def fails_when_asked_twice() -> Callable[[], PolicyCache]:
-    times = count(1)
-
-    def cache() -> PolicyCache:
-        if next(times) == 2:
-            raise Unavailable("too many readers")
-        return PolicyCache()
-
-    return cache
-
-
-def test_an_ended_upload_of_a_damaged_segment_stops_no_look(store: TestStore) -> None:
-    for name in ("bad", "good"):
-        store.append(name, b"ab")
-    planner = Planner()
-    snapshots = Snapshots(store.metadata, planner)
-    lose_object(store.metadata, "bad")
-    bad = store.segment("bad").id
-    assert snapshots.refresh([bad])
-    assert list(snapshots.failed) == [bad]
-    assert [view.id for view in planner.views] == [store.segment("good").id]
-
-
 def test_a_store_without_a_cold_tier_lists_it_too(tmp_path: Path) -> None:
     clock = ManualClock(SystemClock().now_ms())
     init_store(tmp_path / "alone", ColdChoice(none=True))
@@ -171,3 +136,91 @@ def test_a_damaged_policy_lists_some_by_name_and_the_others_together(
     look()
     assert failures(store) == []
     assert len(list(planner.views)) == len(NAMES)
+
+
+def tidy(work: AloneWork) -> None:
+    assert work.look()
+    work.collect()
+
+
+def test_bytes_expire_without_a_cold_tier(tmp_path: Path) -> None:
+    clock = ManualClock(SystemClock().now_ms())
+    path = tmp_path / "store"
+    init_store(path, ColdChoice(none=True))
+    with app.open_store(path, clock) as store:
+        with store.metadata.write() as txn:
+            policies.put(txn, ROOT_DIRECTORY, {"retention_age": str(6 * HOUR_S)})
+        work = AloneWork(store.alone_tools())
+        writer = store.engine.open_writer("log")
+        for hour in range(10):
+            writer.append(b"%04d" % hour)
+            clock.advance(HOUR_S)
+            tidy(work)
+            work.end_lifetimes()
+            tidy(work)
+        with store.metadata.read() as txn:
+            segment = directories.segment_by_name(txn, "log")
+            assert txn.sums is not None
+            assert txn.sums.local_chunks == len(list((path / "chunks").glob("*/*")))
+        assert (segment.start_offset, segment.length) == (16, 40)
+
+
+def test_chunks_of_a_segment_that_keeps_its_bytes_are_not_ended(tmp_path: Path) -> None:
+    """Nothing would ever join the many small files again."""
+    clock = ManualClock(SystemClock().now_ms())
+    init_store(tmp_path / "store", ColdChoice(none=True))
+    with app.open_store(tmp_path / "store", clock) as store:
+        work = AloneWork(store.alone_tools())
+        writer = store.engine.open_writer("log")
+        for _ in range(5):
+            writer.append(b"x")
+            clock.advance(HOUR_S)
+            tidy(work)
+        with store.metadata.read() as txn:
+            assert directories.segment_by_name(txn, "log").local.count == 1
+
+
+GOOD, SUSPECT = ChunkState.GOOD, ChunkState.SUSPECT
+
+
+@pytest.fixture
+def offloaded(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        opened.append("s", b"abcdefghijkl", seal=True)
+        opened.offload()
+        yield opened
+
+
+def accuse(offloaded: TestStore, name: str, tier: Tier, *numbers: int) -> None:
+    """Mark chunks suspect, as failures did that are over."""
+    for number in numbers:
+        chunk = offloaded.layout(name).chunks(tier)[number].chunk
+        assert chain_edits.set_state(offloaded.metadata, offloaded.segment(name).id, tier, chunk, SUSPECT)
+
+
+def suspects(offloaded: TestStore, storage: Any = None) -> Suspects:
+    return Suspects(offloaded.metadata, offloaded.files, lambda _: storage or offloaded.cold)
+
+
+@pytest.mark.parametrize("tier", list(Tier))
+def test_what_proves_right_is_cleared_by_the_next_look(offloaded: TestStore, tier: Tier) -> None:
+    accuse(offloaded, "s", tier, 0, 1)
+    assert suspects(offloaded).look() == 2
+    assert set(states(offloaded, "s", tier)) == {GOOD}
+
+
+def test_a_place_that_is_away_keeps_no_other_chunk_from_being_cleared(offloaded: TestStore) -> None:
+    clock, cold = offloaded.clock, ScriptedStorage(offloaded.cold)
+    assert isinstance(clock, ManualClock)
+    cold.fail("read", Unavailable("the server does not answer"), on=ALWAYS)
+    accuse(offloaded, "s", Tier.COLD, 0)
+    accuse(offloaded, "s", Tier.LOCAL, 2)
+    looking = suspects(offloaded, cold)
+    with pytest.raises(Unavailable):
+        looking.look()
+    assert states(offloaded, "s", Tier.LOCAL) == [GOOD, GOOD, GOOD]
+    assert states(offloaded, "s", Tier.COLD) == [SUSPECT, GOOD]
+    cold.behave()
+    assert looking.look() == 0, "it rests"
+    clock.advance(61)
+    assert looking.look() == 1

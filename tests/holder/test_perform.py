@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
+import subprocess
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
+from tests import forked
+from tests.commands import tierfs
 from tests.mount.waiting import eventually
 from tests.stores import TestStore, open_test_store
 from tierfs.errors import Conflict, InvalidRequest, NotFound, StorageFull
-from tierfs.garbage.collect import Collected
-from tierfs.holder import requests
-from tierfs.holder.lock import HeldElsewhere, hold
+from tierfs.holder import requests, verbs
+from tierfs.holder.lock import hold
 from tierfs.holder.verbs import (
     ACCEPT_LOSS,
     BEFORE,
-    COLLECT,
     CONSOLIDATE,
     DRY_RUN,
     EVICT,
     FORCE,
     GRACE_S,
-    LOAD,
     OFFLOAD,
-    OFFLOAD_PREFIX,
     PLACE,
     VERBS,
     Options,
     Verb,
     VerbServer,
-    flags,
-    holding,
     perform,
     request,
 )
-from tierfs.holder.work import ColdWork, EvictReport
 from tierfs.metadata.records import RequestRecord
 from tierfs.metadata.tables import REQUESTS
 from tierfs.parallel import Progress
-from tierfs.segments.positions import Position
-from tierfs.tiering.consolidate_command import ConsolidateReport
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.tiering.offload_command import OffloadReport
 from tierfs.types import RequestState
 
@@ -98,13 +98,6 @@ def served(store: TestStore, command: Command) -> RequestRecord:
 def rows(store: TestStore) -> int:
     with store.metadata.read() as txn:
         return txn.count(REQUESTS.name)
-
-
-def test_without_a_holder_it_is_done_here(store: TestStore) -> None:
-    command = Command(store, "s")
-    command.run()
-    assert command.result == DONE
-    assert rows(store) == 0
 
 
 def test_the_holder_does_it_and_its_answer_arrives(store: TestStore) -> None:
@@ -199,52 +192,6 @@ def test_the_next_holder_takes_what_the_last_one_left(store: TestStore) -> None:
     assert found.id == number
 
 
-def test_forgotten_answers_do_not_pile_up(store: TestStore) -> None:
-    for _ in range(130):
-        requests.finish(store.metadata, requests.submit(store.metadata, "gc", "", {}), {})
-    assert rows(store) == 100
-
-
-@pytest.mark.parametrize("verb", [CONSOLIDATE, EVICT, COLLECT], ids=lambda verb: verb.name)
-def test_the_holder_gives_the_same_typed_result(store: TestStore, verb: Verb[Any]) -> None:
-    store.settle()
-    options = {GRACE_S: "0"} if verb is COLLECT else {}
-    command = Command(store, "s", verb, options)
-    asked = served(store, command)
-    assert (asked.verb, asked.options) == (verb.name, options)
-    assert command.result == perform(store, verb, "s", options)
-    assert isinstance(command.result, (ConsolidateReport, EvictReport, Collected))
-
-
-@pytest.mark.parametrize(
-    ("verb", "noun"), [(OFFLOAD, "segment"), (EVICT, "segment"), (CONSOLIDATE, "segment"), (COLLECT, "cold object")]
-)
-def test_the_holder_tells_what_it_counted(
-    store: TestStore, monkeypatch: pytest.MonkeyPatch, verb: Verb[Any], noun: str
-) -> None:
-    if verb is not OFFLOAD:
-        store.offload()
-    options = {GRACE_S: "0"} if verb is COLLECT else {}
-    number = requests.submit(store.metadata, verb.name, "", options)
-    told: list[RequestRecord] = []
-    write = requests.show_progress
-
-    def note(*named: Any) -> None:
-        write(*named)
-        told.append(requests.get(store.metadata, number))
-
-    monkeypatch.setattr(requests, "_REPORT_EVERY_S", 0.0)
-    monkeypatch.setattr(requests, "show_progress", note)
-    server = VerbServer(store.metadata, store.cold_work())
-    with hold(store.paths.holder, store.clock):
-        asked = server.next()
-        assert asked is not None
-        server.carry_out(asked)
-    last = [row for row in told if row.noun == noun][-1]
-    assert (last.done_items, last.total_items) in ((1, 1), (1, 0))
-    assert last.item
-
-
 def test_rows_are_what_a_holder_of_another_version_reads() -> None:
     assert list(VERBS) == ["offload", "ledger offload", "consolidate", "evict", "load", "switch", "gc"]
     assert (ACCEPT_LOSS, BEFORE, FORCE, GRACE_S, PLACE) == ("accept_loss", "before", "force", "grace_s", "place")
@@ -277,44 +224,103 @@ def test_a_request_without_waiting_needs_a_holder_and_a_path(store: TestStore) -
     assert requests.get(store.metadata, number).state is RequestState.WAITING
 
 
-def test_work_under_the_lock_is_refused_while_another_process_holds_it(store: TestStore) -> None:
-    with hold(store.paths.holder, store.clock), pytest.raises(HeldElsewhere), holding(store, "a test"):
-        pass
+ANSWER_S = 0.3
+
+LONGER_S = 1.0
 
 
-class NotedWork:
-    """Cold work that notes how it is called."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *words, **options: self.calls.append((name, words, options))
+@pytest.fixture
+def impatient(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TestStore]:
+    monkeypatch.setattr(requests, "_ANSWER_S", ANSWER_S)
+    with open_test_store(tmp_path / "store") as opened:
+        opened.append("s", b"abcdefgh", seal=True)
+        yield opened
 
 
-def report(_: Progress) -> None:
-    """Compared by identity."""
+def named_in(log: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in log.records if "has not answered" in record.getMessage()]
 
 
-@pytest.mark.parametrize(
-    ("verb", "options", "call"),
-    [
-        (OFFLOAD, {}, ("offload", ("p", report), {})),
-        (OFFLOAD_PREFIX, {}, ("offload_prefix", ("p", None, report), {})),
-        (OFFLOAD_PREFIX, {BEFORE: "3:7"}, ("offload_prefix", ("p", Position(3, 7), report), {})),
-        (CONSOLIDATE, {}, ("consolidate", ("p",), {"dry_run": False, "report": report})),
-        (EVICT, {}, ("evict", ("p",), {"force": False, "dry_run": False, "report": report})),
-        (EVICT, {FORCE: "1"}, ("evict", ("p",), {"force": True, "dry_run": False, "report": report})),
-        (LOAD, {}, ("load_segment", ("p",), {"accept_loss": False, "report": report})),
-        (LOAD, {ACCEPT_LOSS: "1"}, ("load_segment", ("p",), {"accept_loss": True, "report": report})),
-        (COLLECT, {GRACE_S: "60"}, ("collect_all", (), {"grace_s": 60, "report": report})),
-    ],
-)
-def test_each_verb_passes_its_options_to_the_work(verb: Verb[Any], options: Options, call: object) -> None:
-    work = NotedWork()
-    verb.run(cast("ColdWork", work), "p", options, report)
-    assert work.calls == [call]
+def test_a_holder_that_takes_no_request_is_named_once(
+    impatient: TestStore, caplog: pytest.LogCaptureFixture, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("has not answered")
+    with hold(impatient.paths.holder, impatient.clock):
+        command = Command(impatient, "s")
+        command.start()
+        assert eventually(lambda: len(named_in(caplog)) == 1)
+        time.sleep(LONGER_S)
+        assert len(named_in(caplog)) == 1
+        assert f"the store is held by process {os.getpid()} on " in named_in(caplog)[0]
+    command.join(30)
+    assert command.result == DONE
 
 
-def test_flags_are_the_options_that_are_true() -> None:
-    assert flags({FORCE: True, DRY_RUN: False}) == {FORCE: "1"}
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_holder_at_work_is_named_only_if_it_was_stopped(
+    impatient: TestStore,
+    stopped: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    expected_warnings: list[str],
+) -> None:
+    expected_warnings.append("has not answered")
+    monkeypatch.setattr(verbs, "_is_stopped", lambda _: stopped)
+    with hold(impatient.paths.holder, impatient.clock):
+        command = Command(impatient, "s")
+        command.start()
+        assert eventually(lambda: rows(impatient) == 1)
+        assert requests.take_next(impatient.metadata, everything) is not None
+        time.sleep(LONGER_S)
+        assert len(named_in(caplog)) == stopped
+    command.join(30)
+
+
+def test_a_holder_busy_with_another_request_is_not_named(
+    impatient: TestStore, caplog: pytest.LogCaptureFixture
+) -> None:
+    other = requests.submit(impatient.metadata, "gc", "", {})
+    assert requests.take_next(impatient.metadata, everything) is not None
+    with hold(impatient.paths.holder, impatient.clock):
+        command = Command(impatient, "s")
+        command.start()
+        for done in range(int(LONGER_S / ANSWER_S) + 1):
+            requests.show_progress(impatient.metadata, other, Progress(done, 8, "s"))
+            time.sleep(ANSWER_S)
+    command.join(30)
+    assert named_in(caplog) == []
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@pytest.mark.slow
+def test_offload_beside_a_stopped_daemon_names_it_and_is_done_when_it_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store"
+    init_store(path, ColdChoice())
+    tierfs("policy", "set", "/", "offload_after=1d", store=path)
+    tierfs("append", "s", "--seal", store=path, stdin=b"x" * 1000)
+    tierfs("daemon", store=path)
+    pid = tierfs("--json", "status", store=path).json["holder"]["pid"]
+    monkeypatch.setenv("TIERFS_STORE", str(path))
+    error = tmp_path / "error"
+    try:
+        with stopped(pid), error.open("wb") as stderr:
+            streams = (os.open(os.devnull, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY), stderr.fileno())
+            command = forked.start("tierfs", ["offload", "s"], os.environ, streams)
+            assert eventually(lambda: "has not answered" in error.read_text(), 20)
+            with pytest.raises(subprocess.TimeoutExpired):
+                command.wait(0.1)
+        assert command.wait(30) == 0
+        assert re.search(rf"held by process {pid} on \S+ \(tierfs .*daemon -f\)", error.read_text())
+        assert tierfs("--json", "info", "s", store=path).json["tiers"]["cold"]["bytes"] == 1000
+    finally:
+        os.kill(pid, signal.SIGTERM)

@@ -13,28 +13,38 @@ import pytest
 import trio
 from trio.testing import MockClock
 
+from tests.costs import calls
 from tests.holder.holding import (
     HOUR_S,
     MINUTE_S,
     SETTLED_S,
     SLOWLY,
     FlakyStorage,
+    TrioClock,
     failures,
     nothing_left,
     set_policy,
     working,
 )
-from tests.stores import TestStore, assert_layout
+from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.config import BackgroundSettings
-from tierfs.holder import requests
+from tierfs.errors import DataLoss
+from tierfs.holder import requests, writer
 from tierfs.journal.publish import PROOF_S, Publisher
 from tierfs.metadata import directories
 from tierfs.metadata.environment import open_environment
+from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import GARBAGE, INTENTS
+from tierfs.policy import Policy
 from tierfs.segments import streams
+from tierfs.tiering import evict
+from tierfs.tiering.candidates import OffloadAction
+from tierfs.tiering.offload_source import ChunkSource
 from tierfs.tiering.planner import Planner
+from tierfs.tiering.policy import DiskView, PendingObject, SegmentSummary, StreamPlace
 from tierfs.tiering.snapshot import Snapshots
-from tierfs.types import ROOT_DIRECTORY
+from tierfs.types import ROOT_DIRECTORY, ChunkState, ObjectId, SegmentId
 
 
 async def test_the_slot_of_a_killed_reader_is_freed(store: TestStore, autojump_clock: MockClock) -> None:
@@ -62,20 +72,6 @@ with MetadataStore(Path({str(metadata)!r}), SystemClock()).read() as txn:
     reader = subprocess.Popen([sys.executable, "-c", code])
     assert reader.wait(30) == -signal.SIGKILL
     return reader.pid
-
-
-async def test_pauses_outlive_the_holder(
-    store: TestStore, storage: FlakyStorage, autojump_clock: MockClock, expected_warnings: list[str]
-) -> None:
-    expected_warnings.append("does not answer")
-    storage.down = True
-    store.append("s", b"abcd")
-    async with working(store, SLOWLY):
-        await trio.sleep(HOUR_S)
-    attempts = max(row.attempts for row in failures(store))
-    async with working(store, SLOWLY):
-        await trio.sleep(SETTLED_S)
-    assert max(row.attempts for row in failures(store)) <= attempts + 1
 
 
 async def test_the_owner_is_asked_for_at_each_check_however_recent_the_last_proof_is(
@@ -106,21 +102,6 @@ async def test_the_high_watermark_holds_whatever_the_lag(store: TestStore, autoj
     assert store.segment("s").cold.bytes == 80
 
 
-async def test_status_tells_since_when_the_oldest_byte_is_here_alone(
-    store: TestStore, autojump_clock: MockClock
-) -> None:
-    set_policy(store, offload_after=str(HOUR_S))
-    async with working(store):
-        store.append("old", b"abcd", seal=True)
-        await trio.sleep(HOUR_S / 2)
-        store.append("new", b"abcd", seal=True)
-        began_ms = store.segment("new").modified_ms
-        await trio.sleep(HOUR_S / 2 + SETTLED_S)
-        assert_layout(store, "old", local=[4], cold=[4])
-        with store.metadata.read() as txn:
-            assert txn.oldest_local_only_ms == began_ms
-
-
 def test_snapshots_by_changes_equal_a_look_at_everything(store: TestStore) -> None:
     chosen = random.Random(3)
     kept = Planner()
@@ -148,8 +129,8 @@ async def test_streams_are_sealed_offloaded_and_forgotten_by_themselves(
     store: TestStore, autojump_clock: MockClock
 ) -> None:
     set_policy(store, seal_age=str(HOUR_S), retention_age=str(6 * HOUR_S))
-    slow = BackgroundSettings(tick_s=MINUTE_S, request_poll_s=MINUTE_S)
-    async with working(store, slow):
+    periods = ("tick_s", "request_poll_s", "owner_check_s", "lifetimes_every_s", "clocks_every_s")
+    async with working(store, BackgroundSettings(**dict.fromkeys(periods, 10.0 * MINUTE_S))):
         writer = store.engine.open_writer("s")
         for number in range(24):
             writer.append(b"%04d" % number)
@@ -190,3 +171,133 @@ async def test_commits_of_others_do_not_make_the_holder_look_for_requests_withou
     async with working(store):
         await trio.sleep(10)
     assert 10 < looks <= 10 / BackgroundSettings().request_poll_s + 1
+
+
+PACKING = {"chunk_bytes": "4096", "object_bytes": "65536"}
+"""Objects below 4096 bytes are packed."""
+
+
+async def test_small_objects_wait_until_all_were_looked_at(
+    tmp_path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "SLICE_S", 0.0)  # a look is one step of some segments
+    with open_test_store(tmp_path / "packs", policy=PACKING, clock=TrioClock()) as store:
+        for number in range(100):
+            store.append(f"s{number}", bytes([number]) * 400, seal=True)
+        async with working(store):
+            await trio.sleep(SETTLED_S)
+        assert len(list(store.cold.list("packs/"))) == 1
+        assert all(store.segment(f"s{number}").cold.count for number in range(100))
+
+
+ROOMY = DiskView(0, 0, high_used_bytes=1 << 50, high_local_bytes=1 << 50, high_unoffloaded_bytes=1 << 50)
+
+
+async def test_thousands_of_segments_are_counted_one_by_one_at_the_cost_of_the_changed_one() -> None:
+    planner, policy = Planner(), Policy(offload_after_s=None, offload_above_bytes=3)
+
+    def put(number: int, stream: str, size: int = 4) -> int:
+        """Return the calls that a changed view costs."""
+        chunk = ChunkRecord(start_offset=number, length=size, object_id=ObjectId(1))
+        waiting = (PendingObject(OffloadAction(SegmentId(number), (chunk,)), ended_ms=number),)
+        place = StreamPlace((ROOT_DIRECTORY, stream), number, size)
+        view = SegmentSummary(SegmentId(number), policy, local_bytes=size, place=place, pending=waiting)
+        return calls(lambda: planner.put(view))
+
+    def due() -> set[int]:
+        planner.next(ROOMY, now_ms=0)
+        taken = []
+        while some := planner.take_offloads():
+            taken += [pending.action.segment_id for pending in some]
+        return set(taken)
+
+    few = [put(number, f"stream {number}", 3) for number in range(1, 101)][-1]
+    many = [put(number, f"stream {number}", 3) for number in range(101, 2001)][-1]
+    assert many <= 2 * few
+    assert due() == set()
+    put(7, "stream 7")
+    assert due() == {7}
+    one = [put(number, "one stream") for number in range(20_001, 22_001)]
+    assert max(one[-100:]) <= 2 * max(one[100:200]), "64 are due at the same time, however many there are"
+    assert due() == set(range(20_001, 20_065))
+
+
+async def test_a_place_that_is_not_ours_is_one_row_of_trouble(
+    store: TestStore, storage: FlakyStorage, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings += ["not the store's cold tier"]
+    store.offload()
+    kept = list(storage.list(""))
+    for found in kept:
+        storage.delete(found.name)
+    for number in range(10):
+        store.append(f"s{number}", b"abcd", seal=True)
+    async with working(store, SLOWLY):
+        await trio.sleep(HOUR_S)
+        assert {row.what for row in failures(store)} == {"owner", "publish"}
+        assert {row.error_kind for row in failures(store)} == {"WrongColdTier"}
+    assert list(storage.list("")) == []
+
+
+async def test_a_segment_that_cannot_be_evicted_is_listed_and_keeps_no_other(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("evict .* failed: its chain is damaged")
+    for name in ("a", "b", "c"):
+        store.append(name, b"abcd", seal=True)
+    evict_one, bad = evict.evict, store.segment("a").id
+
+    def refuse(metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int) -> evict.Evicted:
+        if segment_id == bad:
+            raise DataLoss("its chain is damaged")
+        return evict_one(metadata, segment_id, cold_before_ms=cold_before_ms)
+
+    monkeypatch.setattr(evict, "evict", refuse)
+    async with working(store, SLOWLY):
+        await trio.sleep(5 * HOUR_S)
+        (row,) = failures(store)
+        assert (row.what, row.name, row.error_kind) == (f"evict {bad}", "a", "DataLoss")
+        assert_layout(store, "a", local=[4], cold=[4])
+        for name in ("b", "c"):
+            assert_layout(store, name, local=[], cold=[4])
+        monkeypatch.undo()
+        await trio.sleep(6 * MINUTE_S)
+        assert failures(store) == []
+        assert_layout(store, "a", local=[], cold=[4])
+
+
+@pytest.mark.parametrize("segments", [1, 40])
+async def test_a_failure_of_ours_is_listed_with_its_traceback_backs_off_and_leaves_little(
+    store: TestStore,
+    autojump_clock: MockClock,
+    expected_warnings: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    segments: int,
+) -> None:
+    """Each try is an object that is written and deleted: an offload of one, and a pack of many."""
+    expected_warnings.append("a defect")
+    read = ChunkSource.read
+
+    def fail(self: ChunkSource, offset: int, length_bytes: int) -> Any:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr(ChunkSource, "read", fail)
+    set_policy(store, object_bytes="1000")
+    for number in range(segments):
+        store.append(f"s{number}", b"abcd", seal=True)
+    async with working(store, SLOWLY):
+        await trio.sleep(HOUR_S)
+        (row,) = failures(store)
+        assert row.attempts in range(15, 30)
+        assert (row.error_kind, row.error) == ("ZeroDivisionError", "a defect")
+        with store.metadata.read() as txn:
+            assert txn.count(INTENTS.name) == 0
+            assert txn.count(GARBAGE.name) <= row.attempts, "the second deletions of an hour"
+        assert sum(record.exc_info is not None for record in caplog.records) == 1
+        monkeypatch.setattr(ChunkSource, "read", read)
+        await trio.sleep(5 * MINUTE_S + SETTLED_S)
+        assert failures(store) == []
+        for number in range(segments):
+            assert_layout(store, f"s{number}", local=[4], cold=[4])
+            assert [placed.chunk.state for placed in store.layout(f"s{number}").local] == [ChunkState.GOOD]

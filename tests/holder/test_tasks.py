@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 import trio
 from trio.testing import MockClock
 
 from tests.holder.holding import InLine, failures
-from tests.stores import TestStore
+from tests.stores import TestStore, open_test_store
+from tierfs.clock import ManualClock
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Fenced, Unavailable
 from tierfs.holder.failures import Failures, of_segment
-from tierfs.holder.tasks import PAUSE_S, Step, Task, TaskLoop, TaskOutcome
-from tierfs.tiering.objects import ChunksMoved
+from tierfs.holder.lock import HeldElsewhere, Hold, current
+from tierfs.holder.tasks import PAUSE_S, Task, TaskLoop, TaskOutcome
+from tierfs.metadata.records import FailureRecord
+from tierfs.metadata.tables import FAILURES
 
 PERIOD_S = 10.0
 
@@ -138,11 +145,6 @@ async def test_news_does_not_shorten_the_rest_after_a_failure(
         assert runs.times == [0]
 
 
-async def test_chunks_that_moved_are_no_failure(store: TestStore, loop: TaskLoop, autojump_clock: MockClock) -> None:
-    assert await loop.attempt("task", Runs(ChunksMoved("elsewhere"))) is TaskOutcome.DONE
-    assert failures(store) == []
-
-
 async def test_only_fenced_ends_the_loop(store: TestStore, loop: TaskLoop, autojump_clock: MockClock) -> None:
     runs = Runs(None, Fenced("another store owns the bucket"))
     with trio.fail_after(PERIOD_S + 1), pytest.raises(BaseExceptionGroup) as caught:
@@ -168,10 +170,111 @@ async def test_failures_at_a_segment_are_listed_by_its_path(
     assert {row.bytes for row in failures(store)} == {4}
 
 
-async def test_a_blocking_function_is_a_step_whose_result_says_nothing(
-    store: TestStore, loop: TaskLoop, autojump_clock: MockClock
+AWAY = Unavailable("the server does not answer")
+
+MANY = 1000
+
+
+@pytest.fixture
+def plain(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def noted(plain: TestStore, expected_warnings: list[str]) -> Failures:
+    expected_warnings.append("does not answer")
+    return Failures(plain.metadata, BackgroundSettings())
+
+
+def what_failed(plain: TestStore) -> set[str]:
+    with plain.metadata.read() as txn:
+        return {row.what for _, row in txn.scan(FAILURES)}
+
+
+def test_the_end_of_an_outage_is_told_by_many_threads_at_once(plain: TestStore, noted: Failures) -> None:
+    names = [f"offload {number} 0" for number in range(MANY)]
+    for name in names:
+        noted.failed(name, AWAY)
+    with ThreadPoolExecutor(4) as pool:
+        passing = [pool.submit(noted.passed, name) for name in names]
+        for number in range(50):
+            noted.failed(f"look {number}", AWAY)
+            noted.retain("look ", lambda _: False)
+        for one in passing:
+            one.result()
+    assert what_failed(plain) == set()
+    assert not any(noted.has(name) for name in names)
+
+
+def test_the_first_that_works_ends_the_pauses_of_all_before_it(plain: TestStore, noted: Failures) -> None:
+    noted.failed("a", AWAY)
+    noted.failed("b", AWAY)
+    assert not noted.may_try("a")
+    noted.passed("b")
+    assert noted.may_try("a")
+    noted.failed("a", AWAY)
+    assert not noted.may_try("a")
+    assert not Failures(plain.metadata, BackgroundSettings()).may_try("a")
+
+
+def test_a_failure_that_is_written_late_does_not_outlive_its_end(
+    plain: TestStore, noted: Failures, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    done: list[int] = []
-    step: Step = loop.blocking(lambda: done.append(1))
-    assert await loop.attempt("task", step) is TaskOutcome.DONE
-    assert done == [1]
+    """The work passes in another thread before the row of its failure is on the disk."""
+    write = Failures._write
+
+    def late(self: Failures, row: FailureRecord) -> None:
+        self.passed(row.what)
+        write(self, row)
+
+    monkeypatch.setattr(Failures, "_write", late)
+    noted.failed("offload 1 0", AWAY)
+    assert not noted.has("offload 1 0")
+    assert what_failed(plain) == set()
+
+
+def test_an_end_that_is_written_late_does_not_remove_the_next_failure(
+    plain: TestStore, noted: Failures, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    remove = Failures._remove
+
+    def late(self: Failures, what: str) -> None:
+        self.failed(what, AWAY)
+        remove(self, what)
+
+    noted.failed("offload 1 0", AWAY)
+    monkeypatch.setattr(Failures, "_remove", late)
+    noted.passed("offload 1 0")
+    assert noted.has("offload 1 0")
+    assert what_failed(plain) == {"offload 1 0"}
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+def test_a_note_that_cannot_be_written_keeps_nobody_from_holding(
+    tmp_path: Path, number: int, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
+) -> None:
+    expected_warnings.append("others will not see which process holds the store")
+
+    def refuse(fd: int, data: bytes, offset: int) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", refuse)
+        held = Hold(tmp_path / "holder", ManualClock())
+    with pytest.raises(HeldElsewhere, match="another process"):
+        Hold(tmp_path / "holder", ManualClock())
+    held.release()
+    Hold(tmp_path / "holder", ManualClock()).release()
+
+
+def test_a_failure_while_the_note_is_made_leaves_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail() -> str:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr("socket.gethostname", fail)
+        with pytest.raises(ZeroDivisionError):
+            Hold(tmp_path / "holder", ManualClock())
+    assert current(tmp_path / "holder") is None
+    Hold(tmp_path / "holder", ManualClock()).release()

@@ -97,6 +97,8 @@ REASONS = [
     ),
     ("complete", f"!{PACK}", 0, Wait.FAILED, f"small objects wait, which {FAILED[3:]}", 77),
     ("complete", "!offload {id} 0", 0, Wait.FAILED, FAILED, 77),
+    ("complete", "!offload {id} 1000", 0, Wait.DUE, DUE, 0),
+    ("complete", "!consolidate {id}", 0, Wait.DUE, DUE, 0),
     ("complete", f"!{OWNER}", 0, Wait.AWAY, "it is due, but the cold tier cannot be used: no answer", 77),
     ("uploading", "", 0, Wait.UPLOADING, "it is being uploaded", 0),
     ("alone", "", 0, Wait.NO_COLD_TIER, "the store has no cold tier", 0),
@@ -146,22 +148,6 @@ def test_a_chunk_that_is_appended_to_ends_by_size_or_age(store: TestStore) -> No
     assert reason.until_ms == store.clock.now_ms() + 600_000
 
 
-@pytest.mark.parametrize(
-    ("what", "told_of"), [("offload {id} 1000", 1), ("offload {id} 0", 0), ("consolidate {id}", None)]
-)
-def test_a_failure_is_told_of_its_own_bytes(store: TestStore, what: str, told_of: int | None) -> None:
-    store.append("d/s", b"x" * 2 * CHUNK, seal=True)
-    named = what.format(id=store.segment("d/s").id)
-    row = FailureRecord(what=named, name="d/s", attempts=3, next_try_ms=77, error="no answer")
-    with store.metadata.write() as txn:
-        txn.put(FAILURES, named.encode(), row)
-    failed = [reason for reason in told(store) if "no answer" in reason.why]
-    expected = [] if told_of is None else [ByteRange(told_of * CHUNK, (told_of + 1) * CHUNK)]
-    assert [reason.range for reason in failed] == expected
-    assert {(reason.why, reason.until_ms) for reason in failed} <= {("it failed, 3 so far: no answer", 77)}
-    assert {reason.kind for reason in failed} <= {Wait.FAILED}
-
-
 def test_each_part_has_its_own_reason_in_order(store: TestStore) -> None:
     """A copy behind bytes that are not cold, and a chunk that grows."""
     store.append("d/s", b"x" * 3 * CHUNK)
@@ -184,15 +170,6 @@ def test_a_million_chunks_are_not_read(store: TestStore) -> None:
     store.offload("d/s")
     (reason,) = told(store)
     assert (reason.cold, reason.range) == (True, ByteRange(0, 64 * CHUNK))
-
-
-def test_nothing_is_told_of_what_is_cold_only_or_empty(store: TestStore) -> None:
-    store.append("d/s", b"x" * CHUNK, seal=True)
-    store.offload("d/s")
-    store.evict("d/s")
-    assert told(store) == []
-    store.append("d/empty", b"")
-    assert told(store, "d/empty") == []
 
 
 def fail(store: TestStore, what: str, error: str = "no answer") -> None:

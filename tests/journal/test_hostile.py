@@ -311,11 +311,6 @@ def test_a_directory_comes_back_from_the_trash_only_where_no_name_below_it_is_to
         assert directories.find(txn, "n" * 200) is not None
 
 
-def test_history_below_an_unknown_directory_is_refused(metadata: MetadataStore) -> None:
-    with pytest.raises(DataLoss, match="an unknown directory"):
-        apply(metadata, directory(5, 77, "d"))
-
-
 def reads_of(metadata: MetadataStore, monkeypatch: pytest.MonkeyPatch, *changes: pb.Change, state: bool) -> int:
     """Apply changes in one transaction; return how many records of directories that read."""
     reads = 0

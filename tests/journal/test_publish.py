@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,6 @@ from tierfs.metadata import chain_edits, directories
 from tierfs.metadata import changes as journal
 from tierfs.metadata import records_pb2 as pb
 from tierfs.types import ByteRange
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store") as opened:
-        yield opened
 
 
 def publisher(store: TestStore) -> Publisher:
@@ -62,23 +56,6 @@ def test_the_first_entry_begins_the_epoch_and_names_every_change_once(store: Tes
     assert [run.object_id for link in links for run in link.checksums] == [link.objects[0].id for link in links]
 
 
-def test_local_facts_never_reach_the_bucket(store: TestStore) -> None:
-    store.append("s", b"abcdefgh")
-    store.offload()
-    for entry in entries(store):
-        for change in entry.changes:
-            if change.HasField("segment"):
-                assert change.segment.local.count == 0
-                assert not change.segment.active
-                assert change.segment.writer.pid == 0
-
-
-def test_publishing_twice_writes_nothing_twice(store: TestStore) -> None:
-    assert publisher(store).publish() == 1
-    assert publisher(store).publish() == 0
-    assert slots(store) == [1]
-
-
 @pytest.mark.parametrize("limit", [2, 3, 4, 5])
 def test_no_entry_ends_between_an_unlink_and_its_link(
     store: TestStore, limit: int, monkeypatch: pytest.MonkeyPatch
@@ -97,23 +74,6 @@ def test_no_entry_ends_between_an_unlink_and_its_link(
     assert [kind for kind in kinds if kind[-1] == "cold_unlink"] == []
 
 
-@pytest.mark.parametrize("step", ["_create", "_require_newest", "_confirm"])
-def test_a_crash_at_any_step_is_taken_up_by_the_next(
-    store: TestStore, step: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(Publisher, step, die)
-        with pytest.raises(Killed):
-            publisher(store).publish()
-    store.append("s", b"x")
-    publisher(store).publish()
-    sequences = [change.sequence for entry in entries(store) for change in entry.changes]
-    assert sequences == sorted(set(sequences))
-    assert slots(store) == [1, 2]
-    with store.metadata.read() as txn:
-        assert list(journal.outbox(txn, 0)) == []
-
-
 def test_another_owners_slot_fences(store: TestStore) -> None:
     put_entry(store, 1, epoch=2)
     with pytest.raises(Fenced, match="epoch 2"):
@@ -122,19 +82,6 @@ def test_another_owners_slot_fences(store: TestStore) -> None:
         publisher(store).publish()
     with pytest.raises(Fenced, match="may only be read"):
         store.append("s", b"x")
-
-
-def test_a_later_slot_voids_a_create_that_succeeded(store: TestStore) -> None:
-    put_entry(store, 5, epoch=3)
-    with pytest.raises(Fenced, match="epoch 3"):
-        publisher(store).publish()
-
-
-def test_a_zombie_whose_slot_was_deleted_under_a_checkpoint_is_fenced(store: TestStore) -> None:
-    manifest = pb.CheckpointManifest(version=1, store_epoch=4, slot=500)
-    store.cold.put(checkpoint_name(500), BufferSource(journal.frame(manifest)))
-    with pytest.raises(Fenced, match="epoch 4"):
-        publisher(store).publish()
 
 
 def test_metadata_from_an_old_backup_is_refused(store: TestStore) -> None:
@@ -191,33 +138,8 @@ def test_checkpoints_hold_the_state_and_retire_old_slots(tmp_path: Path) -> None
         assert sum(change.HasField("segment") for change in changes) >= 9
 
 
-class Killed(BaseException):
-    pass
-
-
-def die(*_: object, **__: object) -> None:
-    raise Killed
-
-
 def parts(store: TestStore) -> set[str]:
     return {part[1] for item in store.cold.list("journal/") if (part := part_of(item.name))}
-
-
-def test_parts_without_a_manifest_are_deleted_by_the_next_checkpoint(
-    store: TestStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    checkpointer = store.cold_work().tools.checkpointer
-    with monkeypatch.context() as patch:
-        patch.setattr("tierfs.journal.checkpoint.checkpoint_name", die)
-        patch.setattr(
-            "tierfs.journal.checkpoint.part_name", lambda *a: f"{checkpoint_name(a[0])}.part-{a[1]}-{a[2]:06d}"
-        )
-        with pytest.raises(Killed):
-            checkpointer.checkpoint()
-    (crashed,) = parts(store)
-    checkpointer.checkpoint()
-    assert len(parts(store)) == 1
-    assert crashed not in parts(store)
 
 
 @pytest.mark.parametrize("keeps_metadata", [True, False])
@@ -259,17 +181,3 @@ def test_a_manifest_of_another_attempt_is_in_the_way(store: TestStore, monkeypat
     monkeypatch.setattr(type(checkpointer), "_write_parts", and_another_comes)
     with pytest.raises(AlreadyExists):
         checkpointer.checkpoint()
-
-
-def test_a_manifest_that_was_not_confirmed_is_a_checkpoint(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    checkpointer = store.cold_work().tools.checkpointer
-    with monkeypatch.context() as patch:
-        patch.setattr(type(checkpointer), "_confirm", die)
-        with pytest.raises(Killed):
-            checkpointer.checkpoint()
-    before = parts(store)
-    assert checkpointer.checkpoint() == 1
-    assert parts(store) == before
-    store.append("s", b"x")
-    assert checkpointer.checkpoint() == 2
-    assert before < parts(store)

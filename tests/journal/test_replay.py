@@ -2,42 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import random
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.journal.replaying import apply_all, check_store, empty_copy, entries_of, view
-from tests.stores import TestStore, open_test_store
+from tests.fsck.looking import cold_findings, findings
+from tests.journal.replaying import check_every_step, empty_copy, view
+from tests.recovery.recovering import recovered
+from tests.recovery.verbs import VERBS, Life
+from tests.stores import TestStore
 from tierfs.errors import DataLoss
-from tierfs.journal import replay_rows
-from tierfs.metadata import chains, tables
+from tierfs.journal import replay, replay_rows
+from tierfs.metadata import chains, changes, tables
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import Tier
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store") as opened:
-        yield opened
-
-
-def test_a_replayed_journal_is_the_owners_view(store: TestStore, tmp_path: Path) -> None:
-    store.append("a/s", b"abcdefgh" * 3, seal=True)
-    store.append("a/b/t", b"x" * 10)
-    store.append("gone/u", b"y" * 9)
-    store.offload()
-    store.engine.delete("gone", recursive=True, cold_due_ms=store.clock.now_ms() + 1000)
-    store.settle()
-    with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
-        apply_all(copy, entries_of(store.cold))
-        with copy.read() as txn, store.metadata.read() as original:
-            check_store(txn)
-            assert view(txn) == view(original)
 
 
 def unlinked_by_a_verb(txn: WriteTransaction, segment: SegmentRecord) -> None:
@@ -70,3 +54,37 @@ def test_an_object_goes_with_its_last_reference_and_never_by_a_wrong_count(
     with store.metadata.read() as txn:
         left = txn.get(OBJECTS, key)
     assert (None if left is None else left.references) == {0: 0, 1: None, 2: 1}[references]
+
+
+def lived(store: TestStore, seed: int) -> Life:
+    """Run random verbs, all bytes cold at the end."""
+    life = Life(store, random.Random(seed))
+    life.run(60, VERBS)
+    store.offload()
+    store.evict()
+    return life
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_every_step_of_the_journal_is_a_sound_store_and_the_last_one_is_ours(
+    store: TestStore, tmp_path: Path, seed: int
+) -> None:
+    life = lived(store, seed)
+    store.settle()
+    assert findings(store) + cold_findings(store) == []
+    check_every_step(store, tmp_path / "copy")
+    with recovered(tmp_path / "recovered", store.cold) as found:
+        for name, content in life.live.items():
+            start = found.store.segment(name).start_offset
+            assert (start, found.store.read(name)[start:]) == (content.start, content.data[content.start :])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_checkpoint_afterwards_says_the_same(store: TestStore, tmp_path: Path, seed: int) -> None:
+    lived(store, seed)
+    with empty_copy(tmp_path / "copy", store.metadata.store_id) as copy:
+        with copy.write() as txn, store.metadata.read() as theirs:
+            replay.apply_state(txn, changes.state_changes(theirs), "part")
+
+        with copy.read() as ours, store.metadata.read() as theirs:
+            assert view(ours) == view(theirs)

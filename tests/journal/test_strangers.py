@@ -13,12 +13,14 @@ from tests.recovery.test_follow import follower, following
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.errors import DataLoss
+from tierfs.errors import DataLoss, Fenced
 from tierfs.fsck.findings import Kind, Severity
+from tierfs.journal import epochs
 from tierfs.journal.names import MAX_SLOT, checkpoint_name, checkpoint_slot, entry_slot, part_name, part_of, slot_name
 from tierfs.metadata import changes
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import MAX_EPOCH, epoch_of
+from tierfs.metadata.store import new_id
 
 STRANGERS = (
     "journal/99999999999999999999",
@@ -115,3 +117,28 @@ def test_an_impossible_change_is_named_by_its_slot_with_what_to_do(store: TestSt
             read(store, tmp_path / read.__name__)
         assert slot_name(slot) in str(refused.value)
         assert changes.RESTORE in (refused.value.remedy or "")
+
+
+NEW_STORE = new_id()
+
+
+def test_the_newest_epoch_that_began() -> None:
+    storage = MemoryStorage()
+    assert epochs.newest(storage) == 0
+    for epoch in (2, 17, MAX_EPOCH, 3):
+        epochs.begin(storage, epoch, NEW_STORE, 0)
+        assert epochs.newest(storage) == max(int(item.name[-10:]) for item in storage.list(epochs.EPOCHS_PREFIX))
+
+
+@pytest.mark.parametrize("name", ["2", f"{MAX_EPOCH + 1:010d}", "9" * 10, "9" * 11, "٢" * 10, "0000000002/x", "x"])
+def test_what_no_owner_writes_is_ignored(name: str) -> None:
+    storage = MemoryStorage()
+    storage.put(f"{epochs.EPOCHS_PREFIX}{name}", BufferSource(b"x"))
+    assert epochs.newest(storage) == 0
+
+
+def test_an_epoch_begins_once() -> None:
+    storage = MemoryStorage()
+    epochs.begin(storage, 2, NEW_STORE, 0)
+    with pytest.raises(Fenced, match="with epoch 2"):
+        epochs.begin(storage, 2, NEW_STORE, 0)

@@ -107,56 +107,6 @@ def test_random_bytes(name: str, data: bytes) -> None:
     tried(decode, valid[:-20] + data)
 
 
-@pytest.mark.parametrize("name", DECODERS)
-@settings(deadline=DEADLINE_MS)
-@given(data=st.data())
-def test_damaged_objects(name: str, data: st.DataObject) -> None:
-    decode, valid = DECODERS[name]
-    damaged = bytearray(valid)
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(damaged) - 1))
-        kind = data.draw(st.sampled_from(["flip", "write", "cut", "insert"]))
-        if kind == "flip":
-            damaged[at] ^= 1 << data.draw(st.integers(0, 7))
-        elif kind == "write":
-            number = data.draw(st.sampled_from([0, 1, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 2**64 - 1, len(valid)]))
-            damaged[at : at + 8] = number.to_bytes(8, "big")
-        elif kind == "cut":
-            del damaged[at : at + data.draw(st.integers(1, 40))]
-            damaged = damaged or bytearray(b"x")
-        else:
-            damaged[at:at] = data.draw(st.binary(max_size=40))
-    tried(decode, bytes(damaged))
-
-
-@pytest.mark.parametrize("name", DECODERS)
-def test_every_byte_flipped(name: str) -> None:
-    decode, valid = DECODERS[name]
-    for at in range(len(valid)):
-        for mask in (0x01, 0x80, 0xFF):
-            tried(decode, valid[:at] + bytes([valid[at] ^ mask]) + valid[at + 1 :])
-
-
-@settings(deadline=DEADLINE_MS)
-@given(
-    st.lists(
-        st.builds(
-            BlockSpan,
-            offset=st.integers(-10, 900) | st.sampled_from([-(2**63), 2**63 - 1]),
-            length_bytes=st.integers(-10, 900) | st.just(2**64),
-            first_entry_id=st.integers(-2, 70) | st.sampled_from([-(2**63), 2**63 - 1]),
-            entries=st.none() | st.integers(-2, 70) | st.just(2**64),
-            header_bytes=st.integers(-10, 300) | st.sampled_from([-(2**63), 2**63 - 1]),
-            ledger_id=st.none() | st.integers(0, 3),
-        ),
-        max_size=5,
-    )
-)
-def test_any_spans(spans: list[BlockSpan]) -> None:
-    for data in (LEDGER.data, STREAMED):
-        tried(lambda data: read_by(spans, data), data)
-
-
 def test_lengths_are_not_believed() -> None:
     """A ledger of 2^62 entries is not counted, and a block of 2^62 bytes is not awaited."""
     index = LedgerIndex(closed(2**62, 2**62), 2**62, LEDGER.index.entries[:1])

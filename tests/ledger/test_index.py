@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.ledger import independent
 from tests.ledger.objects import DEADLINE_MS, closed, payloads_of, read, streaming_block, streaming_index, write
 from tests.ledger.test_metadata import METADATA, METADATA_GOLDEN
 from tierfs.errors import DataLoss, InvalidRequest
@@ -63,18 +62,6 @@ def test_entries_that_the_ledger_does_not_have(entry_id: int) -> None:
 def test_an_entry_in_front_of_all_blocks_is_lost() -> None:
     with pytest.raises(DataLoss, match="no block of the index holds entry 3"):
         replace(INDEX, entries=BLOCKS[1:]).find(3)
-
-
-def test_data_begins_behind_the_header() -> None:
-    """offloadIndexEntryImplTest: 0 + 20 and 1234 + 20."""
-    index = replace(INDEX, data_header_length=20)
-    assert [index.data_offset(IndexEntry(0, 2, offset)) for offset in (0, 1234)] == [20, 1254]
-
-
-def test_zeros_are_no_index() -> None:
-    """offloadIndexBlockImplTest: bad magic."""
-    with pytest.raises(DataLoss, match="i: it begins with 00000000, which is not the magic word of an index"):
-        decoded(bytes(200))
 
 
 def test_an_index_needs_all_its_bytes() -> None:
@@ -137,14 +124,6 @@ def test_a_huge_index_is_refused() -> None:
 def test_indexes_that_cannot_be_read_again_are_not_written(entries: tuple[IndexEntry, ...]) -> None:
     with pytest.raises(InvalidRequest):
         encode_index(replace(INDEX, entries=entries))
-
-
-def test_a_plan_becomes_an_index() -> None:
-    """Parts are numbered from 1, offsets are the running sum of the sizes."""
-    ledger = write([b"x" * 50] * 5, 260)
-    assert ledger.index.entries == (IndexEntry(0, 1, 0), IndexEntry(2, 2, 260), IndexEntry(4, 3, 520))
-    assert ledger.index.data_object_length == 520 + 190
-    assert independent.decode_index(ledger.index_bytes).rows == [(0, 1, 0), (2, 2, 260), (4, 3, 520)]
 
 
 def test_spans_follow_the_offsets_and_not_the_order() -> None:
@@ -240,21 +219,6 @@ def test_several_ledgers_in_one_object() -> None:
             decoded(data[:size])
 
 
-def test_the_blocks_of_each_ledger_are_read() -> None:
-    blocks = [
-        streaming_block(1, 5, [b"a", b"b"], 200),
-        streaming_block(1, 7, [b"c"], 150),
-        streaming_block(2, 0, [b"d", b"e"], 170),
-    ]
-    info_1, info_2 = replace(INFO_1, entries=8), replace(INFO_2, entries=2)
-    index, _ = decoded(streaming_index(520, [(info_1, [(5, 1, 0), (7, 2, 200)]), (info_2, [(0, 3, 350)])]))
-    assert isinstance(index, StreamingIndex)
-    assert index.spans(1) == [BlockSpan(0, 200, 5, 2, 128, 1), BlockSpan(200, 150, 7, 1, 128, 1, may_end_early=True)]
-    for ledger_id, payloads in ((1, [b"a", b"b", b"c"]), (2, [b"d", b"e"])):
-        entries, deviations = read(b"".join(blocks), index.spans(ledger_id))
-        assert (payloads_of(entries), deviations) == (payloads, [])
-
-
 FOUR_IN_TWO_BLOCKS = (
     streaming_block(1, 0, [b"a", b"b"], 154) + streaming_block(1, 2, [b"c", b"d"], 160),
     [(0, 1, 0), (2, 2, 154)],
@@ -271,32 +235,9 @@ def test_a_ledger_ends_at_its_record_or_goes_on_in_another_object(recorded: int)
     assert payloads_of(read(data, index.spans(1))[0]) == [b"a", b"b", b"c", b"d"][:recorded]
 
 
-def test_nothing_is_read_behind_the_last_entry_of_the_record() -> None:
-    """Pulsar does not look there."""
-    data, rows = FOUR_IN_TWO_BLOCKS
-    index, _ = decoded(streaming_index(len(data), [(replace(INFO_1, entries=4), rows)]))
-    assert isinstance(index, StreamingIndex)
-    entries, deviations = read(data[:-6] + bytes(6), index.spans(1))
-    assert payloads_of(entries) == [b"a", b"b", b"c", b"d"]
-    assert deviations == ["u-ledger-7: the block at 154 ends with something else than padding"]
-
-
 def test_sections_that_contradict_each_other() -> None:
     data = streaming_index(1, [(INFO_1, [(0, 1, 0)]), (INFO_1, [(9, 2, 0)])])
     index, deviations = decoded(data)
     assert isinstance(index, StreamingIndex)
     assert index.section(1).entries == (IndexEntry(9, 2, 0),)
     assert deviations == ["i: a section of ledger 1 repeats it or describes 1"]
-
-
-def test_a_section_that_describes_another_ledger() -> None:
-    data = streaming_index(1, [(INFO_1, [(0, 1, 0)])])
-    index, deviations = decoded(data[:24] + struct.pack(">q", 9) + data[32:])
-    assert isinstance(index, StreamingIndex)
-    assert index.section(9).info == INFO_1
-    assert deviations == ["i: a section of ledger 9 repeats it or describes 1"]
-
-
-def test_names_are_made_printable() -> None:
-    with pytest.raises(DataLoss, match=r"^i\\x1b\[0m: "):
-        decode_index(bytes(200), "i\x1b[0m", Deviations())

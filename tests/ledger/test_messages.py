@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-import zlib
+from dataclasses import replace
 
 import pytest
 
-from tests.ledger.message_entries import TEXT, TEXT_AS, batch, entry, in_batch, metadata, proto, sized
+from tests.ledger.message_entries import TEXT, TEXT_AS, batch, entry, in_batch, metadata, proto
+from tests.ledger.test_pulsar_goldens import entries_of_messages
 from tierfs.errors import DataLoss
 from tierfs.ledger.message_bytes import Compression
-from tierfs.ledger.messages import decode
+from tierfs.ledger.messages import MessageRecord, decode
+from tierfs.ledger.unbatch import unbatch
 
 BROKER = proto((1, 1_700_000_000_500), (2, 41))
 
@@ -73,14 +75,6 @@ def test_what_an_entry_says_of_itself() -> None:
     assert decode(SMALLEST).checksum == 0xCD7E5234
 
 
-@pytest.mark.parametrize("broker", [None, BROKER], ids=["", "broker"])
-@pytest.mark.parametrize("checksum", [False, True], ids=["", "checksum"])
-def test_with_and_without_broker_metadata_and_checksum(broker: bytes | None, checksum: bool) -> None:
-    whole = decode(entry(metadata(), b"x", broker=broker, checksum=checksum))
-    assert [message.payload for message in whole.messages] == [b"x"]
-    assert (whole.checksum is not None, whole.broker_index) == (checksum, 41 if broker else None)
-
-
 @pytest.mark.parametrize("at", range(len(SMALLEST)))
 def test_a_flipped_bit_is_found_where_there_is_a_checksum(at: int) -> None:
     damaged = bytearray(SMALLEST)
@@ -96,28 +90,11 @@ def test_a_wrong_checksum_is_named() -> None:
         decode(SMALLEST[:-1] + b"!")
 
 
-def test_any_buffer_is_read() -> None:
-    assert decode(memoryview(b"__" + SMALLEST + b"__")[2:-2]) == decode(SMALLEST)
-    assert decode(memoryview(SMALLEST).cast("c")) == decode(SMALLEST)
-
-
 @pytest.mark.parametrize("number", TEXT_AS)
 def test_compressed_messages(number: int) -> None:
     whole = decode(entry(metadata((8, number), (9, len(TEXT))), TEXT_AS[number]))
     assert [message.payload for message in whole.messages] == [TEXT]
     assert whole.compression is Compression(number)
-
-
-@pytest.mark.parametrize("number", [2, 3, 4])
-def test_a_compressed_message_may_be_empty(number: int) -> None:
-    nothing = {2: "789c030000000001", 3: "28b52ffd 20 00 010000", 4: "00"}[number]
-    assert lines(entry(metadata((8, number)), bytes.fromhex(nothing)))[0]["payload"] == ""
-
-
-def test_a_compressed_batch() -> None:
-    payload = in_batch(b"a") + in_batch(b"b")
-    data = entry(metadata((8, 2), (9, len(payload)), (11, 2)), zlib.compress(payload))
-    assert [line["payload"] for line in lines(data)] == ["a", "b"]
 
 
 def test_an_unknown_compression_is_not_taken_for_none() -> None:
@@ -157,49 +134,74 @@ def test_messages_of_a_batch_have_their_own_fields() -> None:
 COMMON = {"publish_time_ms": 1_700_000_000_000, "producer_name": "standalone-0-1", "schema_version": "01"}
 
 
-def test_a_batch_of_one_is_a_batch() -> None:
-    (line,) = lines(batch(in_batch(b"x", (2, "k"))))
-    assert (line["batch_index"], line["key"], line["payload"]) == (0, "k", "x")
+ODD: dict[str, tuple[bytes, list[dict[str, object]], set[str]]] = {
+    # what of the lines must be so, and what they must not have
+    "key, ordering key and properties of a batch are not those of its messages": (
+        batch(in_batch(b"x"), meta=((4, proto((1, "n"), (2, "1"))), (6, "batch key"), (18, b"batch"))),
+        [{"payload": "x"}],
+        {"key", "ordering_key_base64", "properties"},
+    ),
+    "values and keys of a whole batch are null": (
+        batch(in_batch(b"", (2, "k")), meta=((25, 1), (30, 1))),
+        [{"null_value": True}],
+        {"key", "payload"},
+    ),
+    "but not those that say otherwise": (
+        batch(in_batch(b"x", (2, "k"), (9, 0), (10, 0)), meta=((25, 1), (30, 1))),
+        [{"key": "k", "payload": "x"}],
+        {"null_value"},
+    ),
+    "an index that cannot count messages": (
+        entry(metadata((11, 2)), in_batch(b"a") + in_batch(b"b"), broker=proto((2, 0))),
+        [{"payload": "a"}, {"payload": "b"}],
+        {"index"},
+    ),
+    "nulls of a single message": (
+        entry(metadata((6, ""), (25, 1), (30, 1))),
+        [{"producer_name": "standalone-0-1", "sequence_id": 7, "null_value": True}],
+        {"key", "payload"},
+    ),
+    "an empty key and an empty payload": (entry(metadata((6, ""))), [{"key": "", "payload": ""}], {"null_value"}),
+    "bytes that are not text": (
+        entry(metadata((6, b"\xff")), b"\xff\xfe"),
+        [{"payload_base64": "//4=", "key": "/w==", "key_is_base64": True}],
+        {"payload"},
+    ),
+    "text that is not UTF-8 reads as in Java": (
+        entry(proto((1, b"p\xff"), (2, 1), (3, 1), (4, proto((1, b"\xff"), (2, b"v\xff")))), b"x"),
+        [{"producer_name": "p\ufffd", "properties": {"\ufffd": "v\ufffd"}}],
+        set(),
+    ),
+    "a chunk keeps its bytes as they are": (
+        entry(metadata((8, 1), (9, 10_000_000), (26, "p-7"), (27, 3), (28, 700), (29, 1)), b"part"),
+        [
+            {"chunk_uuid": "p-7", "chunk_id": 1, "num_chunks": 3, "chunks_bytes": 700, "compression": "LZ4"}
+            | {"payload_base64": "cGFydA=="}
+        ],
+        {"payload"},
+    ),
+    "one chunk is an ordinary message": (
+        entry(metadata((8, 1), (9, len(TEXT)), (26, "u"), (27, 1), (29, 0)), TEXT_AS[1]),
+        [{"payload": TEXT.decode()}],
+        {"chunk_uuid"},
+    ),
+    **{
+        f"nothing, compressed by {number}": (
+            entry(metadata((8, number)), bytes.fromhex(nothing)),
+            [{"payload": ""}],
+            set(),
+        )
+        for number, nothing in {2: "789c030000000001", 3: "28b52ffd 20 00 010000", 4: "00"}.items()
+    },
+}
 
 
-def test_key_ordering_key_and_properties_of_a_batch_are_not_those_of_its_messages() -> None:
-    common = ((4, proto((1, "n"), (2, "1"))), (6, "batch key"), (18, b"batch"))
-    (line,) = lines(batch(in_batch(b"x"), meta=common))
-    assert not line.keys() & {"key", "ordering_key_base64", "properties"}
-
-
-def test_a_batch_may_say_for_all_that_values_and_keys_are_null() -> None:
-    data = batch(in_batch(b"", (2, "k")), in_batch(b"x", (2, "k"), (9, 0), (10, 0)), meta=((25, 1), (30, 1)))
-    first, second = lines(data)
-    assert (first.get("null_value"), first.get("key")) == (True, None)
-    assert (second.get("null_value"), second.get("key")) == (None, "k")
-
-
-def test_an_index_that_cannot_count_messages_is_left_out() -> None:
-    data = entry(metadata((11, 2)), in_batch(b"a") + in_batch(b"b"), broker=proto((2, 0)))
-    assert decode(data).broker_index == 0
-    assert [message.index for message in decode(data).messages] == [None, None]
-
-
-def test_nulls_of_a_single_message() -> None:
-    (line,) = lines(entry(metadata((6, ""), (25, 1), (30, 1))))
-    assert line == {"publish_time_ms": 1_700_000_000_000, "producer_name": "standalone-0-1", "sequence_id": 7} | {
-        "null_value": True
-    }
-    (line,) = lines(entry(metadata((6, ""))))
-    assert (line["key"], line["payload"]) == ("", "")
-
-
-def test_bytes_that_are_not_text_become_base64() -> None:
-    (line,) = lines(entry(metadata((6, b"\xff")), b"\xff\xfe"))
-    assert (line["payload_base64"], line["key"], line["key_is_base64"]) == ("//4=", "/w==", True)
-    assert "payload" not in line
-
-
-def test_text_that_is_not_utf8_reads_as_in_java() -> None:
-    meta = proto((1, b"p\xff"), (2, 1), (3, 1), (4, proto((1, b"\xff"), (2, b"v\xff"))))
-    (line,) = lines(entry(meta, b"x"))
-    assert (line["producer_name"], line["properties"]) == ("p\ufffd", {"\ufffd": "v\ufffd"})
+@pytest.mark.parametrize("what", ODD)
+def test_what_is_odd_of_a_message(what: str) -> None:
+    data, expected, absent = ODD[what]
+    for line, part in zip(lines(data), expected, strict=True):
+        assert line.items() >= part.items()
+        assert not line.keys() & absent
 
 
 def test_an_encrypted_entry_names_its_keys_and_is_not_decoded() -> None:
@@ -207,38 +209,6 @@ def test_an_encrypted_entry_names_its_keys_and_is_not_decoded() -> None:
     whole = decode(entry(metadata((8, 1), (9, 2**32 - 1), (11, 3), *keys), b"cipher"))
     assert whole.encryption_keys == ("ops.key", "audit.key")
     assert (whole.messages, whole.batch_size, whole.compression) == ((), 3, Compression.LZ4)
-
-
-@pytest.mark.parametrize(
-    ("number", "name"),
-    [
-        (0, "UNKNOWN_MARKER"),
-        (10, "REPLICATED_SUBSCRIPTION_SNAPSHOT_REQUEST"),
-        (13, "REPLICATED_SUBSCRIPTION_UPDATE"),
-        (21, "TXN_COMMIT"),
-        (22, "TXN_ABORT"),
-        (99, "marker 99"),
-    ],
-)
-def test_a_marker_is_named_and_holds_no_message(number: int, name: str) -> None:
-    whole = decode(entry(metadata((20, number)), b"for brokers"))
-    assert (whole.marker, whole.messages) == (name, ())
-
-
-def test_a_chunk_says_which_and_keeps_its_bytes_as_they_are() -> None:
-    fields = ((8, 1), (9, 10_000_000), (26, "p-7"), (27, 3), (28, 700), (29, 1))
-    whole = decode(entry(metadata(*fields), b"part"))
-    assert whole.chunk is not None
-    (line,) = lines(entry(metadata(*fields), b"part"))
-    chunk = {"chunk_uuid": "p-7", "chunk_id": 1, "num_chunks": 3, "chunks_bytes": 700, "compression": "LZ4"}
-    assert line.items() >= (chunk | {"payload_base64": "cGFydA=="}).items()
-    assert "payload" not in line
-
-
-def test_one_chunk_is_an_ordinary_message() -> None:
-    data = entry(metadata((8, 1), (9, len(TEXT)), (26, "u"), (27, 1), (29, 0)), TEXT_AS[1])
-    assert decode(data).chunk is None
-    assert decode(data).messages[0].payload == TEXT
 
 
 @pytest.mark.parametrize(
@@ -257,11 +227,54 @@ def test_impossible_chunks_are_refused(fields: tuple[tuple[int, int | str], ...]
         decode(entry(metadata(*fields), in_batch(b"x")))
 
 
-@pytest.mark.parametrize("missing", [1, 2, 3])
-def test_what_is_required_is_required(missing: int) -> None:
-    fields = [(1, "p"), (2, 1), (3, 1)]
-    del fields[missing - 1]
-    with pytest.raises(DataLoss, match="an entry is damaged: MessageMetadata is not complete"):
-        decode(entry(proto(*fields), b"x"))
-    with pytest.raises(DataLoss, match="message 0 of an entry is damaged: SingleMessageMetadata is not complete"):
-        decode(entry(metadata((11, 1)), sized(b"")))
+def messages(entries: list[bytes]) -> list[MessageRecord]:
+    """Fields in all of them, except the place in a batch."""
+    found = [message for one in entries for message in decode(one).messages if not message.compacted_out]
+    return [replace(message, batch_index=None, chunk=None) for message in found]
+
+
+BATCH_OF_THREE = entry(
+    metadata(
+        (11, 3),
+        *((4, proto((1, "of"), (2, "the batch"))), (6, "shared"), (12, 5), (16, b"v"), (19, 8), (25, 0), (77, "new")),
+    ),
+    in_batch(b"one", (1, proto((1, "a"), (2, "b"))), (2, "key"), (5, 9), (6, 1), (7, b"order"), (8, 3), (9, 1))
+    + in_batch(b"two")
+    + in_batch(b"", (4, 1)),
+    broker=BROKER,
+)
+COMPRESSED = [
+    entry(metadata((8, number), (9, len(TEXT))), packed, checksum=False) for number, packed in TEXT_AS.items()
+]
+
+
+@pytest.mark.parametrize("whole", [*entries_of_messages(), BATCH_OF_THREE, *COMPRESSED])
+def test_unbatched_entries_have_the_same_messages(whole: bytes) -> None:
+    alone = unbatch(whole)
+    assert messages(alone) == messages([whole])
+    for one in alone:
+        decoded = decode(one)
+        if one != whole:
+            assert (decoded.batch_size, decoded.compression) == (None, Compression.NONE)
+            assert len(decoded.messages) == 1
+            assert (decoded.checksum is None) == (decode(whole).checksum is None)
+            assert one.endswith(decoded.messages[0].payload)
+    if whole == BATCH_OF_THREE:
+        assert [message.index for message in messages(alone)] == [39, 40]
+        assert all(proto((77, "new")) in one for one in alone)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"nothing of Pulsar's",
+        entry(metadata(), b"alone"),
+        entry(metadata((13, b"\x0a\x03key"), (11, 2)), b"secret"),
+        entry(metadata((20, 21)), b""),
+        entry(metadata((26, "u"), (27, 2), (28, 9), (29, 0), (8, 1), (9, 50)), b"chunk"),
+        batch(in_batch(b"one"))[:-1],
+    ],
+)
+def test_the_rest_stays_as_it_is(data: bytes) -> None:
+    assert unbatch(data) == [data]

@@ -2,50 +2,41 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from tests.ledger.objects import payloads_of, read
-from tests.ledger.pulsar_goldens import digests, golden, goldens, made_of, user_metadata
+from tests.ledger.pulsar_goldens import PULSAR, digests, golden, goldens, made_of, user_metadata
 from tierfs.errors import DataLoss
 from tierfs.ledger import keys
 from tierfs.ledger.block_reader import BlockSpan, LedgerEntry, read_entries, scan_blocks
 from tierfs.ledger.blocks import Deviations, encode_blocks, plan_blocks
 from tierfs.ledger.index import LedgerIndex, encode_index
+from tierfs.ledger.message_bytes import Compression, decompress
+from tierfs.ledger.messages import MessageRecord, decode
 from tierfs.ledger.metadata import CustomMetadata, DigestType, Ensemble, LedgerInfo, LedgerMetadata, LedgerState
 from tierfs.types import MIB
 
 WHOLE = (1, 2, 3, 4, 5, 6, 7, 8, 2**63 - 1)
+
 LOST = {11: 2, 12: 1, 13: 2}
 """Ledgers that Pulsar lost the tail of, and how many entries are left."""
 
 
 @pytest.mark.parametrize("ledger_id", WHOLE)
-def test_the_entries_that_pulsar_wrote_are_read(ledger_id: int) -> None:
+def test_what_pulsar_wrote_is_read_with_and_without_the_index_and_written_byte_by_byte(ledger_id: int) -> None:
     ledger, deviations = golden("whole", ledger_id), Deviations()
     index = ledger.plain_index()
     index.check(len(ledger.data), "o", deviations)
     entries, differs = read(ledger.data, index.spans())
-    assert digests(entries) == made_of("whole")[ledger_id]
+    scanned = [entry for _, entry in scan_blocks([ledger.data], len(ledger.data), "o", deviations)]
+    assert digests(entries) == digests(scanned) == made_of("whole")[ledger_id]
     assert deviations.messages + differs == []
-
-
-@pytest.mark.parametrize("ledger_id", WHOLE)
-def test_the_entries_are_read_without_the_index(ledger_id: int) -> None:
-    ledger, deviations = golden("whole", ledger_id), Deviations()
-    scanned = scan_blocks([ledger.data], len(ledger.data), "o", deviations)
-    assert digests([entry for _, entry in scanned]) == made_of("whole")[ledger_id]
-    assert deviations.messages == []
-
-
-@pytest.mark.parametrize("ledger_id", WHOLE)
-def test_the_bytes_that_pulsar_wrote_are_written(ledger_id: int) -> None:
-    """Both objects, byte by byte."""
-    ledger = golden("whole", ledger_id)
-    index = ledger.plain_index()
-    payloads = payloads_of(read(ledger.data, index.spans())[0])
+    payloads = payloads_of(entries)
     block_bytes = index.entries[1].offset if len(index.entries) > 1 else 64 * MIB
     plans = plan_blocks(list(map(len, payloads)), block_bytes)
     assert b"".join(encode_blocks(enumerate(payloads), plans)) == ledger.data
@@ -63,12 +54,6 @@ def test_keys_and_user_metadata_are_those_of_pulsar(ledger_id: int) -> None:
     for role, path in ((keys.Role.DATA, ledger.data_path), (keys.Role.INDEX, ledger.index_path)):
         written = keys.user_metadata(role, "public/default/persistent/topic", "4.0.8", "0000000", "standalone")
         assert user_metadata(path) == written
-
-
-def test_paddings_of_every_length() -> None:
-    """Ledger 4: each block of 400 bytes but the last one ends with one byte of padding more than the one before."""
-    index = golden("whole", 4).plain_index()
-    assert [span.length_bytes for span in index.spans()] == [400] * 40 + [360]
 
 
 def test_every_field_of_the_metadata() -> None:
@@ -169,3 +154,71 @@ def test_blocks_that_are_more_than_full_end_the_reading(ledger_id: int, left: in
     entries, lost = until_loss(segment.data, index.spans(ledger_id))
     assert digests(entries) == made_of("overfull")[ledger_id][:left]
     assert "runs past the end of the block at 0" in lost
+
+
+def entries_of_messages() -> list[bytes]:
+    """The entries of ledger 8."""
+    ledger = golden("whole", 8)
+    return payloads_of(read(ledger.data, ledger.plain_index().spans())[0])
+
+
+MESSAGES: list[dict[str, Any]] = list(map(json.loads, (PULSAR / "whole.messages").read_text().splitlines()))
+"""The entries of ledger 8 as Pulsar's parser reads them."""
+
+UNREAD = [line["entry_id"] for line in MESSAGES if "error" in line]
+"""Those that it does not read: encrypted, and chunks of a compressed message."""
+
+
+@pytest.mark.parametrize("expected", MESSAGES, ids=lambda line: str(line["entry_id"]))
+def test_an_entry_is_what_pulsar_says(expected: dict[str, Any]) -> None:
+    found = decode(entries_of_messages()[expected["entry_id"]])
+    assert found.broker_timestamp_ms == expected.get("broker_timestamp_ms")
+    assert found.broker_index == expected.get("broker_index")
+    assert (found.batch_size, found.compression.name) == (expected["batch_size"], expected["compression"])
+    assert (found.marker is None) == (expected["marker"] is None)
+    if "error" not in expected:
+        messages = [message for message in found.messages if not message.compacted_out]
+        assert list(map(as_pulsar_says_it, messages)) == expected["messages"]
+
+
+def as_pulsar_says_it(message: MessageRecord) -> dict[str, object]:
+    """The fields that Pulsar's parser hands out."""
+    chunk = message.chunk
+    return {
+        "producer_name": message.producer_name,
+        "sequence_id": message.sequence_id,
+        "publish_time_ms": message.publish_time_ms,
+        "event_time_ms": message.event_time_ms or 0,
+        "key": message.key,
+        "key_is_base64": message.key_is_base64,
+        "properties": message.properties,
+        "schema_version": None if message.schema_version is None else message.schema_version.hex(),
+        "chunk": None if chunk is None else [chunk.uuid, chunk.chunk_id, chunk.num_chunks, chunk.total_bytes],
+        "payload": message.payload.hex(),
+    }
+
+
+def test_markers_of_pulsar() -> None:
+    entries = entries_of_messages()
+    assert [decode(entries[line["entry_id"]]).marker for line in MESSAGES if line["marker"] is not None] == [
+        "TXN_COMMIT",
+        "TXN_ABORT",
+        "REPLICATED_SUBSCRIPTION_SNAPSHOT_REQUEST",
+        "REPLICATED_SUBSCRIPTION_UPDATE",
+    ]
+
+
+def test_an_entry_that_pulsar_encrypted() -> None:
+    found = decode(entries_of_messages()[UNREAD[0]])
+    assert (found.encryption_keys, found.messages) == (("owner",), ())
+
+
+def test_chunks_of_a_message_that_pulsar_compressed() -> None:
+    """Together they are the codec's output for the message."""
+    entries = entries_of_messages()
+    messages = [decode(entries[entry_id]).messages[0] for entry_id in UNREAD[1:]]
+    places = [message.chunk for message in messages]
+    assert [(place.chunk_id, place.num_chunks) for place in places if place] == [(0, 3), (1, 3), (2, 3)]
+    packed = b"".join(message.payload for message in messages)
+    assert [place.total_bytes for place in places if place] == [len(packed)] * 3
+    assert len(decompress(Compression.ZSTD, memoryview(packed), 150, 150, "o")) == 150

@@ -67,15 +67,6 @@ def test_golden_bytes() -> None:
     assert independent.decode_single_object(data, MAGIC.index, MAGIC.block) == PAYLOADS
 
 
-def test_parts_are_the_index_and_each_block() -> None:
-    """The PIP numbers them from 1; the blocks begin with 2."""
-    plan = plan_object(closed(4, 9), list(map(len, PAYLOADS)), 35, MAGIC)
-    parts = list(plan.encode(enumerate(PAYLOADS)))
-    assert list(map(len, parts)) == [66, 35, 34]
-    assert [entry.part_id for entry in plan.index.entries] == [2, 3]
-    assert [block.offset for block in plan.blocks] == [66, 101]
-
-
 def test_offsets_may_begin_behind_the_index() -> None:
     """The PIP's example has its first block at 0, its text counts from the start of the object."""
     data = bytearray(bytes.fromhex(GOLDEN))
@@ -137,13 +128,6 @@ def test_an_index_that_is_longer_than_its_object() -> None:
     assert index_range(start, 66, MAGIC, "o").end == 66
     with pytest.raises(DataLoss, match="an index of 66 bytes with 2 blocks cannot be in 65 bytes"):
         index_range(start, 65, MAGIC, "o")
-
-
-def test_blocks_in_another_order_are_read_one_by_one() -> None:
-    data = bytes.fromhex(GOLDEN)
-    spans = index_of(data)[0].spans(len(data))[::-1]
-    with pytest.raises(DataLoss, match="the block at 66 begins before the one in front of it ends"):
-        list(read_entries([data], spans, MAGIC, "o", Deviations()))
 
 
 def test_other_padding_is_noted() -> None:

@@ -67,14 +67,6 @@ def replayed(store: MetadataStore, path: Path) -> list[tuple[str, int, BatchStat
     return replayed_rows
 
 
-def test_each_version_of_each_application_is_its_own(store: MetadataStore) -> None:
-    commit(store, 3)
-    assert known(store, 0, 2, 3, 4) == [False, False, True, False]
-    assert known(store, 3, application="other") == [False]
-    commit(store, 2)
-    assert known(store, 2, 3) == [True, True], "an older version within a day"
-
-
 def test_versions_that_are_neighbours_become_one_range(store: MetadataStore, tmp_path: Path) -> None:
     for version in range(5):
         commit(store, version)
@@ -135,15 +127,6 @@ def test_a_commit_that_no_journal_names_yet_keeps_its_row(store: MetadataStore) 
     assert rows(store) == [("app", 3, BatchState.RANGE), ("app", 4, BatchState.COMMITTED)]
 
 
-def test_a_stream_of_years_keeps_two_rows(store: MetadataStore, clock: ManualClock) -> None:
-    for version in range(300):
-        commit(store, version)
-        clock.advance(3600)
-    assert len(rows(store)) == 2
-    assert known(store, *range(300)) == [True] * 300
-    assert known(store, 300) == [False]
-
-
 @pytest.mark.parametrize("limit", [1, 4, 5])
 def test_versions_below_the_lowest_that_is_known_are_refused(
     store: MetadataStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
@@ -169,13 +152,6 @@ def test_versions_below_the_lowest_that_is_known_are_refused(
     assert known(store, 17, 18, application="restored") == [False, True]
 
 
-def test_the_newest_version_is_never_forgotten(store: MetadataStore, clock: ManualClock) -> None:
-    commit(store, 7)
-    clock.advance(400 * A_DAY_S)
-    commit(store, 1, application="other")
-    assert known(store, 6, 7) == [False, True]
-
-
 def test_rows_of_writes_without_an_application_go_after_a_day(
     store: MetadataStore, clock: ManualClock, tmp_path: Path
 ) -> None:
@@ -188,18 +164,6 @@ def test_rows_of_writes_without_an_application_go_after_a_day(
     assert 6 <= len(rows(store)) < 20
     assert ("app", 0, BatchState.COMMITTED) in rows(store)
     assert replayed(store, tmp_path / "other") == rows(store)
-
-
-def test_rows_of_other_applications_are_left_alone(store: MetadataStore) -> None:
-    for application in ("a", "b", "c"):
-        commit(store, 1, application)
-    commit(store, 2, "b")
-    assert sorted(rows(store)) == [
-        ("a", 1, BatchState.COMMITTED),
-        ("b", 1, BatchState.RANGE),
-        ("b", 2, BatchState.COMMITTED),
-        ("c", 1, BatchState.COMMITTED),
-    ]
 
 
 def test_a_batch_that_only_began_is_not_committed(store: MetadataStore, tmp_path: Path) -> None:

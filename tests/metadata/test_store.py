@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import threading
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
-from tests.faults.test_fork import NOTHING, in_child
-from tests.mount.waiting import eventually
+from tests.stores import open_test_store
 from tierfs.clock import ManualClock
-from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotFound
-from tierfs.metadata import directories, environment, host, tables
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
+from tierfs.metadata import directories, environment, host, layout
 from tierfs.metadata import store as store_module
-from tierfs.metadata.records import LocationRecord, StoreRecord, TouchRecord
+from tierfs.metadata.records import StoreRecord, TouchRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import LOCATIONS, TOUCHES
+from tierfs.metadata.tables import TOUCHES
 from tierfs.metadata.transaction import WriteTransaction, batches
-from tierfs.types import ROOT_DIRECTORY, LocationId
+from tierfs.types import ROOT_DIRECTORY, Tier
 
 
 @pytest.fixture
@@ -42,10 +39,6 @@ def test_a_block_that_raises_changes_nothing(store: MetadataStore) -> None:
     with store.read() as txn:
         assert list(directories.entries(txn, ROOT_DIRECTORY)) == []
         assert txn.store.next_id == 2
-
-
-def test_a_new_store_is_synced_once_for_all_its_databases_and_once_for_its_rows(store: MetadataStore) -> None:
-    assert store.last_transaction_id() == 2
 
 
 def test_ids_are_never_used_twice(store: MetadataStore) -> None:
@@ -89,34 +82,6 @@ def test_an_error_in_a_batch_undoes_it_and_keeps_those_before(store: MetadataSto
         assert [record.inode for _, record in txn.scan(TOUCHES)] == [2, 3]
 
 
-def test_what_is_missing_is_named_by_what_it_was_to_be(store: MetadataStore) -> None:
-    with store.read() as txn:
-        with pytest.raises(NotFound, match=r"^a/b does not exist$"):
-            directories.must_find(txn, "a/b")
-        with pytest.raises(NotFound, match=r"^managed ledger a/b does not exist$"):
-            directories.must_find(txn, "a/b", "managed ledger")
-
-
-def test_the_transaction_id_moves_with_every_commit_and_only_then(store: MetadataStore) -> None:
-    before = store.last_transaction_id()
-    with store.read() as txn:
-        assert txn.id == before
-    assert store.last_transaction_id() == before
-    with store.write() as txn:
-        txn.touch(inode=5)
-    assert store.last_transaction_id() == before + 1
-
-
-def test_listings_go_on_behind_a_name(store: MetadataStore) -> None:
-    with store.write() as txn:
-        for name in ("b", "a", "é", "a.b", "c"):
-            directories.make_directories(txn, (name, "inner"))
-    with store.read() as txn:
-        names = [entry.name for entry in directories.entries(txn, ROOT_DIRECTORY)]
-        assert names == sorted(names, key=str.encode)
-        assert [e.name for e in directories.entries(txn, ROOT_DIRECTORY, after="b")] == names[names.index("b") + 1 :]
-
-
 def test_a_store_is_not_made_twice_nor_opened_where_there_is_none(tmp_path: Path, store: MetadataStore) -> None:
     with pytest.raises(AlreadyExists):
         MetadataStore.create(store.path, ManualClock())
@@ -132,44 +97,10 @@ def test_a_newer_format_is_refused_with_the_remedy(store: MetadataStore) -> None
     assert caught.value.remedy == "upgrade tierfs"
 
 
-def test_a_forked_child_opens_its_own_environment(store: MetadataStore) -> None:
-    with store.write() as txn:
-        txn.touch(inode=5)
-
-    def touch() -> None:
-        with store.write() as txn:
-            txn.touch(inode=6)
-
-    assert in_child(touch) == NOTHING
-    with store.read() as txn:
-        assert [touch.inode for _, touch in txn.scan(TOUCHES)] == [5, 6]
-
-
 def test_network_filesystems_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(host, "_filesystem_of", lambda path: "nfs4")
     with pytest.raises(InvalidRequest, match="network filesystem"):
         MetadataStore.create(tmp_path / "net", ManualClock())
-
-
-def test_another_pid_namespace_is_refused_while_we_live(store: MetadataStore) -> None:
-    code = f"""
-from pathlib import Path
-from tests.faults.test_fork import NOTHING, in_child
-from tests.mount.waiting import eventually
-from tierfs.clock import ManualClock
-from tierfs.metadata.store import MetadataStore
-MetadataStore(Path({str(store.path)!r}), ManualClock())
-"""
-    with store.read():
-        inside = subprocess.run(
-            ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", code],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-    assert "PID namespace" in inside.stderr
-    assert Conflict.__name__ in inside.stderr
 
 
 def test_a_waiting_writer_names_the_holder(
@@ -186,30 +117,6 @@ def test_a_waiting_writer_names_the_holder(
         waiting.start()
         assert warned.wait(60)
     waiting.join(60)
-
-
-def test_a_closed_store_leaves_no_thread(tmp_path: Path) -> None:
-    before = set(threading.enumerate())
-    for number in range(3):
-        made = MetadataStore.create(tmp_path / str(number), ManualClock())
-        with made.write() as txn:
-            txn.touch(inode=1)
-        made.close()
-    left = set(threading.enumerate()) - before
-    assert eventually(lambda: not any(thread.is_alive() for thread in left))
-
-
-def test_records_of_every_table_are_checked_on_write(store: MetadataStore) -> None:
-    with store.write() as txn:
-        txn.put(LOCATIONS, tables.u32(1), LocationRecord(id=LocationId(1), url="s3://b"))
-    with store.read() as txn:
-        assert txn.must_get(LOCATIONS, tables.u32(1), "it").url == "s3://b"
-        with pytest.raises(NotFound, match="location 2 does not exist"):
-            txn.must_get(LOCATIONS, tables.u32(2), "location 2")
-
-
-def test_the_environment_is_one_per_process(store: MetadataStore) -> None:
-    assert environment.open_environment(store.path) is environment.open_environment(store.path)
 
 
 def test_what_is_said_to_be_committed_is_seen_by_who_looks_then(tmp_path: Path) -> None:
@@ -266,3 +173,33 @@ def test_a_store_that_is_being_opened_stays_open_when_the_last_other_user_closes
         txn.allocate_id()
     second.close()
     assert second.path not in environment._registry
+
+
+CHUNKS = 2000
+
+MAX_RECORD_BYTES_PER_CHUNK = 300
+
+
+def test_a_chunk_costs_at_most_300_bytes_of_records(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "s") as store:
+        store.append("logs/s", b"abcd" * CHUNKS)
+        with store.metadata.read() as txn:
+            rows = [
+                len(key) + len(data)
+                for name in (b"chunks", b"objects", b"checksums")
+                for key, data in txn.scan_raw(name)
+            ]
+        assert len(rows) == 3 * CHUNKS
+        assert sum(rows) / CHUNKS <= MAX_RECORD_BYTES_PER_CHUNK
+
+
+def test_opening_a_file_loads_a_window_and_not_the_chain(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "s") as store:
+        store.append("logs/s", b"abcd" * CHUNKS)
+        segment = store.segment("logs/s")
+        with store.metadata.read() as txn:
+            middle = layout.load(txn, segment, 4 * 1000 + 1)
+        assert len(middle.local) == layout.WINDOW_CHUNKS
+        assert middle.chunks(Tier.LOCAL)[0].range.start == 4000
+        assert middle.window.start == 4000
+        assert middle.window.end == 4000 + 4 * layout.WINDOW_CHUNKS

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import random
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from tests.costs import calls
 from tests.recovery.verbs import VERBS, Life
-from tests.stores import TestStore, open_test_store
-from tierfs.backup import store as dump
+from tests.stores import TestStore
 from tierfs.fsck.findings import Kind
 from tierfs.fsck.metadata import Totals, check_metadata
 from tierfs.fsck.objects import ObjectTable
@@ -23,14 +18,8 @@ from tierfs.metadata.environment import open_environment
 from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.sums import SUMS_KEY, Sums, recount
-from tierfs.metadata.tables import CHUNKS, GARBAGE, SEGMENTS, STORE, TOUCHES
+from tierfs.metadata.tables import CHUNKS, SEGMENTS, STORE, TOUCHES
 from tierfs.types import ByteRange, ChunkState, Tier
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store") as opened:
-        yield opened
 
 
 def kept(store: TestStore) -> Sums | None:
@@ -103,39 +92,6 @@ def test_a_store_of_an_older_tierfs_is_counted_while_it_is_written(
     assert kept(store) == counted(store.metadata)
 
 
-def test_sums_that_an_older_tierfs_did_not_keep_are_void(store: TestStore) -> None:
-    store.append("s", b"abc")
-    assert kept(store) is not None
-    write_as_older_tierfs(store)
-    assert kept(store) is None
-    store.metadata.count_sums()
-    assert kept(store) == counted(store.metadata)
-
-
-def test_a_dump_holds_no_sums_and_a_loaded_store_has_its_own(store: TestStore, tmp_path: Path) -> None:
-    for number in range(20):
-        store.append(f"d/s{number}", b"abcdefg", seal=True)
-    store.offload("d/s7")
-    with store.metadata.read() as txn:
-        found = list(dump.parts(txn, 0))
-        file = io.BytesIO()
-        assert dump.write(txn, file, 0).rows["store"] == 1
-    dump.load(tmp_path / "loaded", store.clock, found, {})
-    loaded = MetadataStore(tmp_path / "loaded", store.clock)
-    with loaded.read() as txn:
-        assert txn.sums == counted(loaded)
-    loaded.close()
-
-
-def test_nothing_written_is_nothing_committed(store: TestStore) -> None:
-    store.append("s", b"abc")
-    before = store.metadata.last_transaction_id()
-    with store.metadata.write() as txn:
-        assert txn.sums is not None
-        assert not txn.delete(GARBAGE.name, tables.pair(1, 1))
-    assert store.metadata.last_transaction_id() == before
-
-
 def test_a_chunk_that_an_append_fills_is_reported(store: TestStore) -> None:
     """The holder has to plan it, and an append that fills a chunk does not report it."""
     writer = store.engine.open_writer("s")
@@ -174,13 +130,3 @@ def test_since_when_bytes_are_here_alone(store: TestStore) -> None:
     assert status(store).backlog.oldest_ms == began_ms + 60_000
     store.offload()
     assert status(store).backlog.oldest_ms == 0
-
-
-def test_status_costs_the_same_however_many_segments_there_are(tmp_path: Path) -> None:
-    costs = []
-    for segments in (20, 80):
-        with open_test_store(tmp_path / str(segments)) as opened:
-            for number in range(segments):
-                opened.append(f"d/s{number}", b"abcd", seal=True)
-            costs.append(calls(lambda opened=opened: status(opened)))  # type: ignore[misc]
-    assert costs[1] < 1.1 * costs[0]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -38,11 +40,11 @@ class Mounted:
 Mount = Callable[..., Mounted]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[app.Store]:
+@contextmanager
+def opened_store(path: Path) -> Iterator[app.Store]:
     """A store with 1 MiB chunks."""
-    init_store(tmp_path / "store", ColdChoice())
-    with app.open_store(tmp_path / "store") as opened:
+    init_store(path, ColdChoice())
+    with app.open_store(path) as opened:
         with opened.metadata.write() as txn:
             settings = {"chunk_bytes": str(1 << 20), "object_bytes": str(4 << 20), "read_priority": "local-first"}
             settings |= {"chunk_age": NEVER_S, "offload_after": NEVER_S}  # bytes move when a test says so
@@ -50,20 +52,42 @@ def store(tmp_path: Path) -> Iterator[app.Store]:
         yield opened
 
 
-@pytest.fixture
-def mount(store: app.Store, tmp_path: Path) -> Iterator[Mount]:
-    """Mounts the store; several at once are fine."""
-    made: list[Mounted] = []
-
+@contextmanager
+def mounts_of(store: app.Store, directory: Path) -> Iterator[Mount]:
+    """Mount a store as often as it is asked to; several at once are fine."""
     with ExitStack() as served:
 
         def start(options: str = "", fault: str = "") -> Mounted:
-            path = tmp_path / f"mnt{len(made)}"
-            path.mkdir()
-            made.append(served.enter_context(serving(store.path, path, options, fault)))
-            return made[-1]
+            path = Path(tempfile.mkdtemp(prefix="mnt", dir=directory))
+            return served.enter_context(serving(store.path, path, options, fault))
 
         yield start
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[app.Store]:
+    with opened_store(tmp_path / "store") as opened:
+        yield opened
+
+
+@pytest.fixture
+def mount(store: app.Store, tmp_path: Path) -> Iterator[Mount]:
+    with mounts_of(store, tmp_path) as start:
+        yield start
+
+
+@pytest.fixture(scope="module")
+def common_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[app.Store]:
+    """The store of a module, whose tests use other names each."""
+    with opened_store(tmp_path_factory.mktemp("common") / "store") as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def common_mount(common_store: app.Store, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mount]:
+    """Its mounts, one for each set of options."""
+    with mounts_of(common_store, tmp_path_factory.mktemp("mounts")) as start:
+        yield cache(start)
 
 
 @contextmanager

@@ -19,9 +19,20 @@ from tests.mount.conftest import Mount, append
 from tests.mount.test_observation import stats
 from tests.mount.waiting import eventually
 from tests.reality.reference import reference
-from tierfs.app import store
+from tierfs.app.store import Store
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+
+
+@pytest.fixture(scope="module")
+def store(common_store: Store) -> Store:
+    return common_store
+
+
+@pytest.fixture(scope="module")
+def mount(common_mount: Mount) -> Mount:
+    return common_mount
+
 
 PAGE = mmap.PAGESIZE
 SIZES = [0, 1, PAGE - 1, PAGE, PAGE + 1, 5 * PAGE + 7, (1 << 20) + 1]
@@ -35,7 +46,7 @@ def has_size(fd: int, size: int) -> bool:
     return os.fstat(fd).st_size == size
 
 
-def test_a_file_opened_after_an_append_has_all_of_it(store: store.Store, mount: Mount) -> None:
+def test_a_file_opened_after_an_append_has_all_of_it(store: Store, mount: Mount) -> None:
     """Whatever the kernel has cached, and whoever has it open."""
     mnt = mount().path
     for before, added in product(SIZES, (1, PAGE, 3 * PAGE + 1)):
@@ -54,7 +65,7 @@ def test_a_file_opened_after_an_append_has_all_of_it(store: store.Store, mount: 
         assert path.read_bytes() == reference(0, before + 2 * added)
 
 
-def test_growth_shows_to_whoever_has_it_open_and_asks_nothing_else(store: store.Store, mount: Mount) -> None:
+def test_growth_shows_to_whoever_has_it_open_and_asks_nothing_else(store: Store, mount: Mount) -> None:
     append(store, "s", b"abc")
     path = mount().path / "s"
     with path.open("rb", buffering=0) as file:
@@ -65,10 +76,10 @@ def test_growth_shows_to_whoever_has_it_open_and_asks_nothing_else(store: store.
             assert eventually(lambda expected=expected: file.read() == expected)
 
 
-def test_an_open_segment_is_mapped_and_a_new_map_has_its_growth(store: store.Store, mount: Mount) -> None:
+def test_an_open_segment_is_mapped_and_a_new_map_has_its_growth(store: Store, mount: Mount) -> None:
     mnt = mount().path
     for size, kind in product((1, PAGE - 1, PAGE, 3 * PAGE + 5), (mmap.MAP_SHARED, mmap.MAP_PRIVATE)):
-        name = f"{size}-{kind}"
+        name = f"mapped/{size}-{kind}"
         path = mnt / name
         append(store, name, reference(0, size))
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, flags=kind, prot=mmap.PROT_READ) as first:
@@ -79,7 +90,7 @@ def test_an_open_segment_is_mapped_and_a_new_map_has_its_growth(store: store.Sto
             assert first[:] == reference(0, size)
 
 
-def test_the_kernel_asks_for_nothing_twice(store: store.Store, mount: Mount) -> None:
+def test_the_kernel_asks_for_nothing_twice(store: Store, mount: Mount) -> None:
     for number in range(50):
         append(store, f"d/{number}", b"line\n", seal=number % 2 == 0)
     mnt = mount().path
@@ -94,11 +105,11 @@ def test_the_kernel_asks_for_nothing_twice(store: store.Store, mount: Mount) -> 
     assert max(asked.values()) < 25, asked
 
 
-def test_appends_to_many_files_show_in_a_listing(store: store.Store, mount: Mount) -> None:
+def test_appends_to_many_files_show_in_a_listing(store: Store, mount: Mount) -> None:
     count = 60
     for number in range(count):
-        append(store, f"d/{number}", b"x")
-    directory = mount().path / "d"
+        append(store, f"many/{number}", b"x")
+    directory = mount().path / "many"
 
     def sizes() -> set[int]:
         with os.scandir(directory) as listing:
@@ -109,7 +120,7 @@ def test_appends_to_many_files_show_in_a_listing(store: store.Store, mount: Moun
         for number in range(0, count, 3):
             assert files.enter_context((directory / str(number)).open("rb")).read() == b"x"
         for number in range(count):
-            append(store, f"d/{number}", b"y")
+            append(store, f"many/{number}", b"y")
         assert eventually(lambda: sizes() == {2})
         assert {path.read_bytes() for path in directory.iterdir()} == {b"xy"}
 
@@ -129,16 +140,16 @@ def _read_tail(path: Path, until: float, answers: Queue[tuple[int, int]]) -> Non
     answers.put((wrong, reads))
 
 
-def test_readers_of_a_tail_never_see_a_nul(store: store.Store, mount: Mount) -> None:
+def test_readers_of_a_tail_never_see_a_nul(store: Store, mount: Mount) -> None:
     """Sizes of a page and less at a time: the last page is renewed again and again under its readers."""
-    append(store, "s", b"first\n")
-    path = mount().path / "s"
+    append(store, "tail", b"first\n")
+    path = mount().path / "tail"
     answers: Queue[tuple[int, int]] = multiprocessing.Queue()
     until = time.monotonic() + 2
     readers = [multiprocessing.Process(target=_read_tail, args=(path, until, answers)) for _ in range(3)]
     for reader in readers:
         reader.start()
-    writer = store.engine.open_writer("s")
+    writer = store.engine.open_writer("tail")
     while time.monotonic() < until:
         writer.append(b"x" * 777)
         path.stat()

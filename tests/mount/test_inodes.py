@@ -14,10 +14,21 @@ from tests import verbs
 from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tests.reality.reference import reference
-from tierfs.app import store
+from tierfs.app.store import Store
 from tierfs.metadata import directories
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
+
+
+@pytest.fixture(scope="module")
+def store(common_store: Store) -> Store:
+    return common_store
+
+
+@pytest.fixture(scope="module")
+def mount(common_mount: Mount) -> Mount:
+    return common_mount
+
 
 CUT = 1 << 20
 """One chunk of the stores these tests mount."""
@@ -25,12 +36,12 @@ CUT = 1 << 20
 OPTIONS = ["", "direct_io"]
 
 
-def cut(store: store.Store, name: str, before: int) -> None:
+def cut(store: Store, name: str, before: int) -> None:
     """The bytes below `before` go, and the files that held nothing else."""
     verbs.truncate_head(store, name, before)
 
 
-def grow(store: store.Store, name: str, count: int, *, seal: bool = False) -> None:
+def grow(store: Store, name: str, count: int, *, seal: bool = False) -> None:
     """Append the next bytes of the reference stream, one chunk's worth at a time."""
     for number in range(count):
         with store.metadata.read() as txn:
@@ -65,11 +76,12 @@ def has_changed(path: Path, descriptor: int) -> bool:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_a_new_inode_is_a_new_file_and_the_old_view_stays(store: store.Store, mount: Mount, options: str) -> None:
+def test_a_new_inode_is_a_new_file_and_the_old_view_stays(store: Store, mount: Mount, options: str) -> None:
     mnt = mount(options).path
-    for name in ("sealed", "open"):
+    for kind in ("sealed", "open"):
+        name = f"new{options}/{kind}"
         path = mnt / name
-        grow(store, name, 3, seal=name == "sealed")
+        grow(store, name, 3, seal=kind == "sealed")
         with opened(path) as old:
             before = os.fstat(old)
             cut(store, name, CUT + 1000)
@@ -81,19 +93,19 @@ def test_a_new_inode_is_a_new_file_and_the_old_view_stays(store: store.Store, mo
             assert os.pread(old, 1000, 2_000_000) == reference(2_000_000, 2_001_000)
 
 
-def test_a_file_that_was_opened_sealed_and_empty_stays_empty(store: store.Store, mount: Mount) -> None:
-    append(store, "s", b"", seal=True)
-    path = mount().path / "s"
+def test_a_file_that_was_opened_sealed_and_empty_stays_empty(store: Store, mount: Mount) -> None:
+    append(store, "empty", b"", seal=True)
+    path = mount().path / "empty"
     with opened(path) as old:
-        store.engine.unseal("s")
-        append(store, "s", b"later")
+        store.engine.unseal("empty")
+        append(store, "empty", b"later")
         assert has_changed(path, old)
         assert path.read_bytes() == b"later"
         assert size_of(old) == 0
         assert os.pread(old, 10, 0) == b""
 
 
-def test_bytes_that_are_gone_are_stale(store: store.Store, mount: Mount) -> None:
+def test_bytes_that_are_gone_are_stale(store: Store, mount: Mount) -> None:
     mnt = mount("direct_io").path
     for name in ("sealed", "open"):
         path = mnt / name
@@ -106,42 +118,42 @@ def test_bytes_that_are_gone_are_stale(store: store.Store, mount: Mount) -> None
             assert size_of(old) == 3 * CUT
 
 
-def test_an_old_inode_that_nobody_has_open_is_stale(store: store.Store, mount: Mount) -> None:
-    grow(store, "s", 2, seal=True)
-    path = mount().path / "s"
+def test_an_old_inode_that_nobody_has_open_is_stale(store: Store, mount: Mount) -> None:
+    grow(store, "unopened", 2, seal=True)
+    path = mount().path / "unopened"
     with opened(path, os.O_PATH) as old:
         link = Path(f"/proc/self/fd/{old}")
         assert link.stat().st_size == 2 * CUT
-        cut(store, "s", CUT)
+        cut(store, "unopened", CUT)
         assert eventually(lambda: errno_of(link.stat) == errno.ESTALE)
         assert errno_of(link.open) == errno.ESTALE
         assert path.read_bytes() == reference(CUT, 2 * CUT)
 
 
-def test_the_old_view_of_a_growing_segment_grows(store: store.Store, mount: Mount) -> None:
-    grow(store, "s", 2)
-    path = mount().path / "s"
+def test_the_old_view_of_a_growing_segment_grows(store: Store, mount: Mount) -> None:
+    grow(store, "growing", 2)
+    path = mount().path / "growing"
     with opened(path) as old:
-        cut(store, "s", CUT)
+        cut(store, "growing", CUT)
         assert has_changed(path, old)
-        append(store, "s", b"more")
+        append(store, "growing", b"more")
         assert eventually(lambda: size_of(old) == 2 * CUT + 4)
         assert os.pread(old, 100, 2 * CUT) == b"more"
         assert path.stat().st_size == CUT + 4
 
 
-def test_the_old_view_of_a_sealed_segment_ends_where_it_ended(store: store.Store, mount: Mount) -> None:
+def test_the_old_view_of_a_sealed_segment_ends_where_it_ended(store: Store, mount: Mount) -> None:
     """Pages of its end are in the page cache: bytes after it would show as NULs."""
     size = CUT + 1000
-    append(store, "s", reference(0, size))
-    path = mount("xattr").path / "s"
+    append(store, "ended", reference(0, size))
+    path = mount("xattr").path / "ended"
     with opened(path) as uncached:
-        store.engine.seal("s")
+        store.engine.seal("ended")
         assert eventually(lambda: os.getxattr(path, "user.tierfs.sealed") == b"1")
         with opened(path) as cached:
             assert os.pread(cached, 1 << 20, CUT) == reference(CUT, size)
-            store.engine.unseal("s")
-            append(store, "s", reference(size, size + 50_000))
+            store.engine.unseal("ended")
+            append(store, "ended", reference(size, size + 50_000))
             assert has_changed(path, cached)
             for descriptor in (uncached, cached):
                 assert os.pread(descriptor, 1 << 20, CUT) == reference(CUT, size)
@@ -151,18 +163,19 @@ def test_the_old_view_of_a_sealed_segment_ends_where_it_ended(store: store.Store
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-def test_open_files_read_on_through_a_concat(store: store.Store, mount: Mount, options: str) -> None:
+def test_open_files_read_on_through_a_concat(store: Store, mount: Mount, options: str) -> None:
     """The target grows; the source's name goes, and its open handles read its bytes or get an error."""
-    append(store, "t", reference(0, CUT))
-    append(store, "s", reference(CUT, 3 * CUT), seal=True)
+    target_name, source_name = f"concat{options}/t", f"concat{options}/s"
+    append(store, target_name, reference(0, CUT))
+    append(store, source_name, reference(CUT, 3 * CUT), seal=True)
     path = mount(options).path
-    with opened(path / "t") as target, opened(path / "s") as source:
+    with opened(path / target_name) as target, opened(path / source_name) as source:
         assert os.pread(source, 1000, 0) == reference(CUT, CUT + 1000)
-        store.engine.concat("t", "s")
-        assert eventually(lambda: not (path / "s").exists())
+        store.engine.concat(target_name, source_name)
+        assert eventually(lambda: not (path / source_name).exists())
         assert eventually(lambda: size_of(target) == 3 * CUT)
         assert os.pread(target, 1000, CUT - 500) == reference(CUT - 500, CUT + 500)
-        assert (path / "t").read_bytes() == reference(0, 3 * CUT)
+        assert (path / target_name).read_bytes() == reference(0, 3 * CUT)
         for offset in range(0, 2 * CUT, CUT // 2):
             found = pread_or_errno(source, offset)
             assert found in (errno.ESTALE, reference(CUT + offset, CUT + offset + 1000))

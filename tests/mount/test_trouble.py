@@ -21,9 +21,7 @@ from tests.mount.waiting import errno_of, eventually
 from tests.reality.reference import reference
 from tierfs.app import store
 from tierfs.cli.main import cli
-from tierfs.setup.create import ColdChoice, init_store
 from tierfs.system import mounts as mount_table
-from tierfs.system.mounts import mounts
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(120, method="thread")]
 
@@ -76,10 +74,13 @@ def test_killed_readers_do_not_freeze_the_mount(store: store.Store, mount: Mount
     assert (mnt / "s").read_bytes() == reference(0, 20_000_000)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_unmount(mount: Mount, number: signal.Signals) -> None:
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, "umount"])
+def test_signals_and_umount_end_the_process(mount: Mount, end: signal.Signals | str) -> None:
     mounted = mount()
-    mounted.process.send_signal(number)
+    if isinstance(end, str):
+        tierfs("-q", end, mounted.path)
+    else:
+        mounted.process.send_signal(end)
     assert mounted.process.wait(30) == 0
     assert not mounted.is_mounted()
 
@@ -98,57 +99,6 @@ def test_the_end_does_not_wait_for_stalled_reads(store: store.Store, mount: Moun
     finally:
         reader.kill()
         reader.wait(30)
-
-
-def test_a_linked_mount_point_is_the_mount(store: store.Store, mount: Mount, tmp_path: Path) -> None:
-    append(store, "s", b"x")
-    mounted = mount()
-    link = tmp_path / "link"
-    link.symlink_to(mounted.path)
-    assert tierfs("mount", link, store=store.path, check=False).code == 5
-    assert tierfs("info", link / "s", "--json", store=store.path).json["segment"] == "s"
-    tierfs("-q", "umount", link)
-    assert mounted.process.wait(30) == 0
-
-
-def test_paths_of_any_letters_can_be_mounted(tmp_path: Path) -> None:
-    root = tmp_path / "Größe, \\ 日志\u2028\u00a0x"
-    init_store(root / "store", ColdChoice())
-    mnt = root / "mnt"
-    mnt.mkdir()
-    tierfs("append", "s", store=root / "store", stdin=b"x")
-    tierfs("mount", mnt, store=root / "store")
-    try:
-        assert (mnt / "s").read_bytes() == b"x"
-        assert [mount.store for mount in mounts() if mount.mountpoint == mnt] == [root / "store"]
-        assert tierfs("info", mnt / "s", "--json", store=root / "store").json["segment"] == "s"
-    finally:
-        tierfs("umount", mnt)
-
-
-@pytest.mark.parametrize("option", ["uid=-1", "gid=4294967295", "umask=1000", "umask=9", "uid=", "rw", "nonsense"])
-def test_impossible_options_are_refused_before_mounting(store: store.Store, tmp_path: Path, option: str) -> None:
-    mnt = tmp_path / "mnt"
-    mnt.mkdir()
-    done = tierfs("mount", mnt, "-o", option, store=store.path, check=False)
-    assert done.code == 2
-    assert option.partition("=")[0] in done.err
-    assert not os.path.ismount(mnt)
-
-
-def test_unmounting_from_outside_ends_the_process(mount: Mount) -> None:
-    mounted = mount()
-    tierfs("-q", "umount", mounted.path)
-    assert mounted.process.wait(30) == 0
-
-
-def test_a_busy_mount_says_who_to_ask(store: store.Store, mount: Mount) -> None:
-    append(store, "s", b"x")
-    mounted = mount()
-    with (mounted.path / "s").open("rb"):
-        done = tierfs("umount", mounted.path, check=False)
-    assert done.code == 5
-    assert "fuser -vm" in done.err
 
 
 def test_a_mount_point_of_a_killed_daemon_is_used_again(store: store.Store, mount: Mount, tmp_path: Path) -> None:
@@ -206,22 +156,6 @@ def test_a_mount_whose_daemon_is_stopped_holds_up_neither_status_nor_doctor(
     assert tierfs("status", "--json", store=store.path).json["silent_mounts"] == []
     tierfs("-q", "warmup", "s", store=store.path)
     tierfs("-q", "umount", point)
-
-
-def test_the_daemon_returns_when_the_mount_answers(store: store.Store, tmp_path: Path) -> None:
-    append(store, "s", b"x")
-    mnt = tmp_path / "mnt"
-    mnt.mkdir()
-    done = tierfs("mount", mnt, store=store.path)
-    try:
-        assert str(mnt) in done.out
-        assert (mnt / "s").read_bytes() == b"x"
-        assert [mount.store for mount in mounts() if mount.mountpoint == mnt] == [store.path]
-        assert tierfs("info", mnt / "s", "--json", store=store.path).json["segment"] == "s"
-        assert tierfs("mount", mnt, store=store.path, check=False).code == 5
-    finally:
-        tierfs("umount", mnt)
-    assert eventually(lambda: not os.path.ismount(mnt))
 
 
 def test_a_damaged_local_chunk_is_read_from_the_cold_tier(store: store.Store, mount: Mount) -> None:

@@ -17,7 +17,7 @@ from tests.commands import tierfs
 from tests.mount.conftest import Mount, Mounted, append
 from tests.mount.runner import SLOW_STORE_S
 from tests.mount.waiting import eventually
-from tests.reading.cache.cache_blocks import BLOCK, size_for
+from tests.reading.cache.cache_blocks import size_for
 from tests.reality.reference import reference
 from tierfs.app import store
 from tierfs.metadata.records import RequestRecord
@@ -101,31 +101,6 @@ def test_a_disk_that_lags_behind_is_waited_for(cold: store.Store, mount: Mount) 
     assert done["held_bytes"] == 24_001_000
 
 
-def test_what_the_mount_reads_locally_is_skipped(cold: store.Store, mount: Mount) -> None:
-    append(cold, "d/three", reference(0, 1000))
-    verbs.offload(cold)  # in both tiers, and local bytes go first
-    mount()
-    done = tierfs("warmup", "d", "--json", store=cold.path).json
-    assert (done["held_bytes"], done["local_bytes"]) == (2 * SIZE, 1000)
-
-
-def test_more_than_fits(cold: store.Store, mount: Mount) -> None:
-    switch_on(cold, 64, 'max_window_bytes = "2MiB"')
-    mount()
-    done = tierfs("warmup", "d/one", "--json", store=cold.path, check=False)
-    assert done.code == 0
-    assert "only the beginning was warmed up" in json.loads(done.err)["warning"]
-    assert done.json["held_bytes"] == 64 * BLOCK
-
-
-def test_a_mount_that_cannot_deliver(cold: store.Store, mount: Mount) -> None:
-    mount()
-    empty_objects(cold)
-    done = tierfs("warmup", "d", store=cold.path, check=False)
-    assert done.code == 74
-    assert "segments/d/one/" in done.err
-
-
 def warming_up(cold: store.Store, mount: Mount) -> tuple[Mounted, subprocess.Popen[str]]:
     """A mount with a slow cache disk, and a warmup that it has been working on for a while."""
     switch_on(cold, 1000, "streams = 1")
@@ -163,10 +138,9 @@ def test_ctrl_c_ends_the_filling_in_the_mount(cold: store.Store, mount: Mount) -
     assert (done["held_bytes"], done["mountpoint"]) == (LARGE, str(mounted.path))
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
-def test_the_command_goes_on_alone_when_the_mount_ends(cold: store.Store, mount: Mount, end: signal.Signals) -> None:
+def test_the_command_goes_on_alone_when_the_mount_is_killed(cold: store.Store, mount: Mount) -> None:
     mounted, process = warming_up(cold, mount)
-    os.kill(mounted.process.pid, end)
+    mounted.process.kill()
     mounted.process.wait(30)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 0

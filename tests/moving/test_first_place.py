@@ -8,7 +8,6 @@ import pytest
 
 from tests.commands import tierfs
 from tests.conftest import Bucket
-from tests.mount.waiting import eventually
 
 TEXT = b"alone so far\n" * 1000
 
@@ -20,20 +19,6 @@ def store(tmp_path: Path) -> Path:
     tierfs("-q", "append", "d/a", store=path, stdin=TEXT)
     (tmp_path / "cold").mkdir()
     return path
-
-
-def test_a_mount_begins_to_offload(store: Path, tmp_path: Path) -> None:
-    (tmp_path / "mnt").mkdir()
-    tierfs("mount", tmp_path / "mnt", store=store)
-    try:
-        tierfs("-q", "config", "set", f"cold.url={tmp_path / 'cold'}", store=store)
-        tierfs("-q", "seal", "d/a", store=store)
-        cold = tmp_path / "cold"
-        assert eventually(lambda: any((cold / "segments").rglob("*")) or any((cold / "packs").rglob("*")))
-        assert eventually(lambda: tierfs("evict", store=store, check=False).code == 0)
-        assert (tmp_path / "mnt/d/a").read_bytes() == TEXT
-    finally:
-        tierfs("umount", tmp_path / "mnt", store=store, check=False)
 
 
 def test_killed_between_the_claim_and_the_record_it_goes_on(store: Path, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -23,6 +24,20 @@ LATE_S, POLL_S = 60.0, 0.01
 def reader_of(store: TestStore, **settings: object) -> Reader:
     """Return a reader as a new process would make it."""
     return Reader(store.metadata, store.files, lambda _: store.cold, ReadSettings(**settings), NullMetrics())  # type: ignore[arg-type]
+
+
+@asynccontextmanager
+async def reading(store: TestStore, name: str = "s", **settings: object) -> AsyncIterator[tuple[Reader, ReadHandle]]:
+    """A reader that has a segment open."""
+    async with reader_of(store, **settings) as reader:
+        handle = reader.open(store.segment(name).id)
+        yield reader, handle
+        handle.close()
+
+
+async def check(handle: ReadHandle, offset: int, size_bytes: int, data: bytes = DATA) -> None:
+    """Read a range of a segment whose bytes are `data`."""
+    assert bytes(await handle.read(offset, size_bytes)) == data[offset : offset + size_bytes]
 
 
 async def read_all(handle: ReadHandle, length: int, step: int = 131_072) -> bytes:

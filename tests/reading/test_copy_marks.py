@@ -105,29 +105,6 @@ async def test_a_mark_that_fails_keeps_no_other_from_being_written_and_is_tried_
     assert states(store, Tier.COLD) == [SUSPECT, SUSPECT, GOOD]
 
 
-async def test_a_copy_that_was_cleared_becomes_suspect_again(store: TestStore) -> None:
-    marks = marks_of(store)
-    segment_id, placed = failing(store, 0)
-    for _ in range(2):
-        marks.failed(segment_id, placed, NotFound("gone"))
-        await marks.settle()
-        assert states(store, Tier.COLD) == [SUSPECT, GOOD, GOOD]
-        suspect = missing(store, 0)[1].chunk
-        assert chain_edits.set_state(store.metadata, segment_id, Tier.COLD, suspect, GOOD)
-
-
-async def test_a_lost_chunk_that_does_not_prove_right_is_read_whole_once(store: TestStore) -> None:
-    storage = ScriptedStorage(store.cold)
-    flip_cold(store, "s", 5)
-    marks = marks_of(store, storage)
-    segment_id, placed = lost(store, 0)
-    for _ in range(2):
-        marks.served(segment_id, placed)
-        await marks.settle()
-    assert states(store, Tier.COLD) == [ChunkState.LOST, GOOD, GOOD]
-    assert len(storage.reads) == 1
-
-
 async def test_the_end_of_a_reader_proves_what_failed_and_nothing_else(store: TestStore) -> None:
     storage = ScriptedStorage(store.cold)
     marks = marks_of(store, storage)
@@ -136,17 +113,6 @@ async def test_the_end_of_a_reader_proves_what_failed_and_nothing_else(store: Te
     marks.finish()
     assert len(storage.reads) == 1
     assert states(store, Tier.COLD) == [ChunkState.LOST, SUSPECT, GOOD]
-
-
-@pytest.mark.parametrize("ends", [False, True])
-async def test_a_copy_that_failed_once_and_proves_right_is_not_suspect(store: TestStore, ends: bool) -> None:
-    marks = marks_of(store)
-    marks.failed(*missing(store, MIB), DataLoss("one wrong byte on the wire"))
-    if ends:
-        marks.finish()
-    else:
-        await marks.settle()
-    assert states(store, Tier.COLD) == [GOOD, GOOD, GOOD]
 
 
 async def test_a_reader_ends_while_a_chunk_is_proved(store: TestStore) -> None:

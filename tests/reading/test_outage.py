@@ -1,24 +1,30 @@
-"""A cold tier that does not answer for a while: reads wait for it until their deadline, and end there."""
+"""A cold tier that does not answer, or is not mounted: reads wait for it until their deadline, and mark nothing."""
 
 from __future__ import annotations
 
 import errno
 import logging
 import os
-from collections.abc import Awaitable
+import shutil
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock
 
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
-from tests.reading.readers import DATA, POLICY, make_cold, reached, reader_of
+from tests.reading.readers import POLICY, check, make_cold, reached, reading, states
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.directory.storage import DirectoryStorage
-from tierfs.errors import Fenced, TierfsError, Unavailable
-from tierfs.reading.patience import Patience, Waits
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.chunkstore.read_only import ReadOnlyDirectory
+from tierfs.chunkstore.validate import MARK_NAME
+from tierfs.config import ReadSettings
+from tierfs.errors import DataLoss, Fenced, TierfsError, Unavailable
+from tierfs.metrics import NullMetrics
+from tierfs.reading.reader import Reader
+from tierfs.types import ChunkState, Tier
 
 DOWN = Unavailable("cannot reach http://cold", remedy="check the network")
 DEADLINE_S = 0.5
@@ -26,7 +32,7 @@ DEADLINE_S = 0.5
 
 @pytest.fixture(autouse=True)
 def waits(expected_warnings: list[str]) -> None:
-    expected_warnings.append("segment s waits for a tier that does not answer: cannot reach http://cold")
+    expected_warnings.append("segment s waits for a tier that does not answer: ")
 
 
 async def fails(read: Awaitable[object], error: type[TierfsError], match: str) -> TierfsError:
@@ -35,28 +41,16 @@ async def fails(read: Awaitable[object], error: type[TierfsError], match: str) -
     return failed.value
 
 
-@pytest.mark.parametrize(("failures", "told"), [(0, 0), (1, 0), (9, 1)])
+@pytest.mark.parametrize(("failures", "told"), [(1, 0), (9, 1)])
 async def test_a_read_tries_again_until_the_tier_answers_and_tells_the_operator_once(
     store: TestStore, storage: ScriptedStorage, caplog: pytest.LogCaptureFixture, failures: int, told: int
 ) -> None:
     make_cold(store)
     storage.reads.clear()
     storage.fail("read", DOWN, on=range(1, failures + 1), of="segments/")
-    async with reader_of(store) as reader:
-        handle = reader.open(store.segment("s").id)
-        assert bytes(await handle.read(0, 1000)) == DATA[:1000]
-        handle.close()
+    async with reading(store) as (_, handle):
+        await check(handle, 0, 1000)
     assert len(storage.reads) > failures
-    assert [record.levelno for record in caplog.records].count(logging.WARNING) == told
-
-
-@pytest.mark.parametrize(("pauses", "told"), [(2, 0), (3, 1), (4, 1)])
-async def test_the_third_pause_is_told(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, pauses: int, told: int
-) -> None:
-    with Patience("segment s", Waits()) as patience:
-        for _ in range(pauses):
-            await patience.pause(DOWN)
     assert [record.levelno for record in caplog.records].count(logging.WARNING) == told
 
 
@@ -65,8 +59,7 @@ async def test_reads_that_wait_are_counted_with_why_and_no_longer_than_they_do(
 ) -> None:
     make_cold(store)
     storage.fail("read", DOWN, on=ALWAYS)
-    async with reader_of(store) as reader, trio.open_nursery() as nursery:
-        handle = reader.open(store.segment("s").id)
+    async with reading(store) as (reader, handle), trio.open_nursery() as nursery:
         nursery.start_soon(handle.read, 0, 1000)
         nursery.start_soon(handle.read, 1000, 1000)
         await reached(lambda: reader.waits.now.reads == 2)
@@ -75,15 +68,13 @@ async def test_reads_that_wait_are_counted_with_why_and_no_longer_than_they_do(
         assert waiting.longest_s >= 2
         storage.behave()
         await reached(lambda: reader.waits.now.reads == 0)
-        handle.close()
 
 
 async def test_a_read_ends_at_its_deadline_and_says_why(store: TestStore, storage: ScriptedStorage) -> None:
     """The kernel asks once more for the first page of what failed: that waits for no second deadline."""
     make_cold(store)
     storage.fail("read", DOWN, on=ALWAYS)
-    async with reader_of(store, deadline_s=DEADLINE_S) as reader:
-        handle = reader.open(store.segment("s").id)
+    async with reading(store, deadline_s=DEADLINE_S) as (_, handle):
         started = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(fails, handle.read(100_000, 100_000), Unavailable, "no answer")  # the window after it
@@ -96,41 +87,124 @@ async def test_a_read_ends_at_its_deadline_and_says_why(store: TestStore, storag
         await fails(handle.read(0, 4096), Unavailable, "no answer")
         assert len(storage.reads) == reads
         storage.behave()
-        assert bytes(await handle.read(200_000, 1000)) == DATA[200_000:201_000]
-        handle.close()
+        await check(handle, 200_000, 1000)
 
 
 async def test_a_segment_deleted_meanwhile_ends_the_read(store: TestStore, storage: ScriptedStorage) -> None:
     make_cold(store)
     storage.reads.clear()
     storage.fail("read", DOWN, on=ALWAYS)
-    async with reader_of(store, deadline_s=15) as reader, trio.open_nursery() as nursery:
-        handle = reader.open(store.segment("s").id)
+    async with reading(store, deadline_s=15) as (_, handle), trio.open_nursery() as nursery:
         nursery.start_soon(fails, handle.read(0, 1000), Fenced, "deleted")
         await reached(lambda: bool(storage.reads))
         store.engine.delete("s", recursive=False, cold_due_ms=0)
-    handle.close()
+
+
+class Place:
+    """A directory whose content goes and comes back, as that of a mount point does."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._away = path.with_name(f"{path.name}-away")
+        path.mkdir()
+
+    def unmount(self) -> None:
+        self.path.rename(self._away)
+        self.path.mkdir()
+
+    def mount(self) -> None:
+        self.path.rmdir()
+        self._away.rename(self.path)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path / "cold")
+
+
+@pytest.fixture
+def placed(tmp_path: Path, place: Place) -> Iterator[TestStore]:
+    """A store whose segment `s` is cold, in objects of a directory."""
+    with (
+        closing(DirectoryStorage(place.path)) as storage,
+        open_test_store(tmp_path / "over", policy=POLICY, cold=storage) as opened,
+    ):
+        make_cold(opened)
+        yield opened
+
+
+def reader_at(store: TestStore, storage: ChunkStorage, deadline_s: float = 60.0) -> Reader:
+    return Reader(store.metadata, store.files, lambda _: storage, ReadSettings(deadline_s=deadline_s), NullMetrics())
 
 
 @pytest.mark.parametrize("code", [errno.ESTALE, errno.EIO])
-async def test_errors_of_a_network_filesystem_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    (tmp_path / "cold").mkdir()
-    with (
-        closing(DirectoryStorage(tmp_path / "cold")) as storage,
-        open_test_store(tmp_path / "over", policy=POLICY, cold=storage) as store,
-    ):
-        make_cold(store)
-        left = [OSError(code, os.strerror(code))] * 3
-        read = os.preadv
+async def test_errors_of_a_network_filesystem_pass(
+    placed: TestStore, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    left = [OSError(code, os.strerror(code))] * 3
+    read = os.preadv
 
-        def fails_at_first(fd: int, buffers: list[memoryview], offset: int, flags: int = 0) -> int:
-            if left:
-                raise left.pop()
-            return read(fd, buffers, offset, flags)
+    def fails_at_first(fd: int, buffers: list[memoryview], offset: int, flags: int = 0) -> int:
+        if left:
+            raise left.pop()
+        return read(fd, buffers, offset, flags)
 
-        monkeypatch.setattr(os, "preadv", fails_at_first)
-        async with reader_of(store) as reader:
-            handle = reader.open(store.segment("s").id)
-            assert bytes(await handle.read(0, 1000)) == DATA[:1000]
+    monkeypatch.setattr(os, "preadv", fails_at_first)
+    async with reading(placed) as (_, handle):
+        await check(handle, 0, 1000)
+    assert not left
+
+
+@pytest.mark.parametrize("kind", [DirectoryStorage, ReadOnlyDirectory])
+async def test_a_read_begun_before_the_mount_gets_its_bytes_after_it(
+    placed: TestStore, place: Place, kind: type[DirectoryStorage] | type[ReadOnlyDirectory]
+) -> None:
+    place.unmount()
+    with closing(kind(place.path)) as storage:
+        async with reader_at(placed, storage) as reader:
+            handle = reader.open(placed.segment("s").id)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(check, handle, 700_005, 100)
+                await reached(lambda: reader.waits.now.reads == 1)
+                assert "nothing seems to be mounted" in reader.waits.now.why
+                place.mount()
             handle.close()
-        assert not left
+    assert set(states(placed, Tier.COLD)) == {ChunkState.GOOD}
+
+
+def unmarked(place: Place) -> None:
+    (place.path / MARK_NAME).unlink()
+    shutil.rmtree(place.path / "segments")
+
+
+def emptied(place: Place) -> None:
+    shutil.rmtree(place.path / "segments")
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message", "first"),
+    [
+        (Place.unmount, Unavailable, r"no answer within 0.5 s: nothing seems to be mounted at .*cold", ChunkState.GOOD),
+        (unmarked, Unavailable, MARK_NAME, ChunkState.GOOD),
+        (emptied, DataLoss, "does not exist|not found|No such", ChunkState.SUSPECT),
+    ],
+    ids=["unmounted", "unmarked", "emptied"],
+)
+async def test_only_what_is_missing_in_a_place_of_ours_is_lost(
+    placed: TestStore,
+    place: Place,
+    change: Callable[[Place], None],
+    error: type[TierfsError],
+    message: str,
+    first: ChunkState,
+) -> None:
+    if change is Place.unmount:  # a storage that is open holds the directory that it found
+        change(place)
+    with closing(DirectoryStorage(place.path)) as storage:
+        if change is not Place.unmount:
+            change(place)
+        async with reader_at(placed, storage, DEADLINE_S) as reader:
+            handle = reader.open(placed.segment("s").id)
+            await fails(handle.read(0, 100), error, message)
+            handle.close()
+    assert states(placed, Tier.COLD)[:2] == [first, ChunkState.GOOD]

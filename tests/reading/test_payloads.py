@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -12,7 +13,6 @@ import pytest
 from tests.ledgers import new_ledger, offload, offloader
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import OnReceived
 from tierfs.errors import DataLoss
 from tierfs.metadata import chains, directories, entries
 from tierfs.metadata.records import ObjectRecord
@@ -31,18 +31,11 @@ class Watched(MemoryStorage):
         self.ranges: list[tuple[int, int]] = []
         self.step_bytes = 700
 
-    def read_into(
-        self,
-        name: str,
-        offset: int,
-        buffer: memoryview,
-        *,
-        if_match: str | None = None,
-        progress: OnReceived | None = None,
-    ) -> None:
+    def read_into(self, name: str, offset: int, buffer: memoryview, **more: Any) -> None:
         if "-ledger-" in name:
             self.ranges.append((offset, offset + len(buffer)))
-        super().read_into(name, offset, buffer, if_match=if_match)
+        progress = more.pop("progress", None)
+        super().read_into(name, offset, buffer, **more)
         for received in range(self.step_bytes, len(buffer), self.step_bytes) if progress else ():
             progress(received)
         if progress:
@@ -92,16 +85,6 @@ def test_padding_is_read_over_unless_it_is_long(store: TestStore) -> None:
     holder = cold_object(store, large, 2 * MIB + 140)
     assert read(store, holder, 0, holder.length) == bytes(holder.length)
     assert len(watched(store).ranges) == 2
-
-
-def test_entries_of_a_byte_are_asked_for_in_bounded_requests(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(payloads, "_MOST_SCRATCH_BYTES", 100_000)
-    held = [bytes([index % 256]) for index in range(20_000)]
-    holder = cold_object(store, held, 100_000_000)
-    assert read(store, holder, 0, len(held)) == b"".join(held)
-    asked = watched(store).ranges
-    assert len(asked) > 1
-    assert max(end - start for start, end in asked) <= 100_000
 
 
 @pytest.mark.parametrize("step_bytes", [1, 13, 700, 10_000])
@@ -154,32 +137,6 @@ def test_so_many_runs_are_remembered(store: TestStore, monkeypatch: pytest.Monke
     monkeypatch.setattr(entries, "run_holding", never)
     known.read_into(store.cold, holder, 2010, memoryview(bytearray(50)), holder.etag, None)
     monkeypatch.setattr(entries, "run_holding", found)
-
-
-def test_a_run_is_found_in_few_steps(store: TestStore) -> None:
-    """With entries of any lengths a few rows are read, where a binary search would read more."""
-    chosen = random.Random(3)
-    held = [bytes(chosen.choice([0, 0, 1, 2000])) for _ in range(40_000)]
-    holder = cold_object(store, held, 10_000)
-    total = sum(map(len, held))
-    with store.metadata.read() as txn:
-        counted = 0
-
-        class Counting:
-            def __getattr__(self, name: str) -> object:
-                return getattr(txn, name)
-
-            def scan(self, *arguments: object, **options: object) -> object:
-                nonlocal counted
-                counted += 1
-                return txn.scan(*arguments, **options)  # type: ignore[arg-type]
-
-        for offset in (chosen.randrange(total) for _ in range(200)):
-            run = entries.run_holding(Counting(), holder.segment_id, offset)  # type: ignore[arg-type]
-            assert run is not None
-            assert run.payload_start <= offset < run.payload_end
-        assert entries.run_holding(txn, holder.segment_id, total) is None  # type: ignore[arg-type]
-    assert counted < 200 * 8
 
 
 def test_what_is_remembered_of_one_object_is_not_taken_for_the_next(store: TestStore) -> None:

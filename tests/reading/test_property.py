@@ -16,8 +16,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.reading.fetch.chaos import ChaoticStorage, CheckedPool, Odds
-from tests.reading.fetch.chaotic_http import serving
+from tests.reading.fetch.chaos import ChaoticStorage, CheckedPool, Odds, serving
 from tests.servers.scripted_http import ServerTls
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.link import LEAST_STREAMS, Links
@@ -185,8 +184,11 @@ async def run(world: World, reader: Reader, reads: int) -> None:
 
 
 @pytest.mark.parametrize("odds", ODDS)
-@pytest.mark.parametrize("cached", [False, True], ids=["memory", "disk"])
-@pytest.mark.parametrize("served", ["", "http", "https"])
+@pytest.mark.parametrize(
+    ("cached", "served"),
+    [(False, ""), (True, ""), (False, "http"), (True, "https")],
+    ids=["memory", "disk", "memory-http", "disk-https"],
+)
 async def test_every_reply_is_right(
     tmp_path: Path, odds: str, cached: bool, served: str, server_tls: ServerTls, expected_warnings: list[str]
 ) -> None:

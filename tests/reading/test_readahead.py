@@ -67,17 +67,12 @@ class File:
         return len(list(self.sessions))
 
 
-def test_a_session_at_the_beginning_of_the_file_is_proven_at_once() -> None:
+def test_a_session_is_proven_at_the_beginning_of_the_file_and_elsewhere_by_reading_on() -> None:
     file = File()
-    session = file.read(0)
-    assert session.proven
+    assert file.read(0).proven
     assert file.plans == [ByteRange(0, MIB)]
-
-
-def test_a_session_elsewhere_is_proven_by_reading_on() -> None:
-    file = File()
+    file.plans.clear()
     session = file.read(10 * MIB)
-    assert not session.proven
     assert file.read_on(10 * MIB + BLOCK, 11 * MIB) is session
     assert not session.proven, "1 MiB may be one large read, cut by the kernel"
     assert file.read(11 * MIB) is session
@@ -97,30 +92,21 @@ def test_the_window_doubles_up_to_the_share() -> None:
 
 
 @pytest.mark.parametrize("size_bytes", [4096, BLOCK, 300_001, MIB])
-@pytest.mark.parametrize("length_bytes", [1, 3 * MIB, 200 * MIB + 12_345])
+@pytest.mark.parametrize("length_bytes", [1, 3 * MIB, 50 * MIB + 12_345])
 def test_plans_cover_the_file_once_in_whole_ranges(size_bytes: int, length_bytes: int) -> None:
     file = File(length_bytes)
     at = 0
     for offset in range(0, length_bytes, size_bytes):
         file.plans.clear()
         session = file.read(offset, size_bytes)
+        assert session.range_bytes.bit_count() == 1
+        assert MIB <= session.range_bytes <= 16 * MIB
         for plan in file.plans:
             assert plan.start == at, "neither a gap nor a second time"
             assert plan.end == length_bytes or plan.length_bytes % session.range_bytes == 0
             at = plan.end
         assert at >= min(offset + size_bytes, length_bytes), "what is wanted now was asked for"
     assert at == length_bytes
-
-
-@pytest.mark.parametrize("count", [1, 2, 3, 5, 17, 64, 100])
-def test_ranges_are_powers_of_two_between_1_and_16_mib(count: int) -> None:
-    shares = FairShare(BUDGET_BYTES, MAX_WINDOW_BYTES, Links(STREAMS))
-    files = [File(shares=shares) for _ in range(count)]
-    for offset in range(0, 40 * MIB, 256 * 1024):
-        for file in files:
-            range_bytes = file.read(offset, 256 * 1024).range_bytes
-            assert range_bytes.bit_count() == 1
-            assert MIB <= range_bytes <= 16 * MIB
 
 
 def far_links(streams: int) -> Links:
@@ -134,18 +120,14 @@ def far_links(streams: int) -> Links:
 
 
 def test_far_from_the_server_a_session_elsewhere_is_proven_by_its_second_request() -> None:
-    file = File(shares=FairShare(BUDGET_BYTES, FAR_WINDOW_BYTES, far_links(16)))
+    file, other = (File(shares=FairShare(BUDGET_BYTES, FAR_WINDOW_BYTES, far_links(16))) for _ in range(2))
     assert not file.read(10 * MIB, BLOCK // 2).proven
     assert file.read(10 * MIB + BLOCK // 2).proven
     assert file.plans == [ByteRange(10 * MIB + BLOCK // 2, 11 * MIB + BLOCK // 2)]
-
-
-def test_one_large_read_proves_a_session_and_does_not_open_its_window_further() -> None:
-    file = File(shares=FairShare(BUDGET_BYTES, FAR_WINDOW_BYTES, far_links(16)))
-    file.read(10 * MIB, MIB)
-    session = file.read(11 * MIB, BLOCK // 2)
-    assert (session.proven, session.window_bytes) == (True, MIB)
-    assert file.read(11 * MIB + BLOCK // 2, 2 * BLOCK).window_bytes > MIB
+    other.read(10 * MIB, MIB)
+    session = other.read(11 * MIB, BLOCK // 2)
+    assert (session.proven, session.window_bytes) == (True, MIB), "one large read does not open its window further"
+    assert other.read(11 * MIB + BLOCK // 2, 2 * BLOCK).window_bytes > MIB
 
 
 def test_far_from_the_server_a_window_opens_in_three_steps() -> None:
@@ -196,18 +178,6 @@ def test_interleaved_readers_of_one_file_keep_their_sessions(distance_bytes: int
     assert file.proven == 2
 
 
-def test_many_readers_of_one_file_do_not_multiply() -> None:
-    file = File()
-    readers, apart = 16, 7 * MIB
-    chosen = random.Random(2)
-    at = [number * apart for number in range(readers)]
-    while min(at) < 100 * MIB:
-        number = chosen.randrange(readers)
-        file.read(at[number])
-        at[number] += BLOCK
-    assert file.proven <= 2 * readers
-
-
 def test_requests_out_of_order_do_not_break_a_run() -> None:
     """The kernel sends 1 MiB requests of one reader swapped."""
     file = File()
@@ -223,21 +193,17 @@ def test_requests_out_of_order_do_not_break_a_run() -> None:
         at = plan.end
 
 
-@pytest.mark.parametrize("jump_bytes", [-MIB, -BLOCK, -1, 1, BLOCK, MIB])
-def test_small_seeks_keep_the_session(jump_bytes: int) -> None:
+@pytest.mark.parametrize(
+    ("jump_bytes", "near"), [*((jump, True) for jump in (-MIB, -1, 1, MIB)), (-5 * MIB, False), (200 * MIB, False)]
+)
+def test_small_seeks_keep_the_session_and_far_ones_begin_anew(jump_bytes: int, near: bool) -> None:
     file = File()
     session = file.read_on(0, 20 * MIB)
-    assert file.read(20 * MIB + jump_bytes) is session
-    window_bytes = session.window_bytes
-    assert file.read_on(20 * MIB + jump_bytes + BLOCK, 22 * MIB) is session
-    assert session.window_bytes >= window_bytes
-
-
-@pytest.mark.parametrize("jump_bytes", [-5 * MIB, 200 * MIB])
-def test_far_seeks_begin_anew(jump_bytes: int) -> None:
-    file = File()
-    session = file.read_on(0, 20 * MIB)
-    assert file.read(20 * MIB + jump_bytes) is not session
+    assert (file.read(20 * MIB + jump_bytes) is session) is near
+    if near:
+        window_bytes = session.window_bytes
+        assert file.read_on(20 * MIB + jump_bytes + BLOCK, 22 * MIB) is session
+        assert session.window_bytes >= window_bytes
 
 
 def test_a_jump_ahead_within_the_window_goes_on_from_there() -> None:
@@ -247,11 +213,6 @@ def test_a_jump_ahead_within_the_window_goes_on_from_there() -> None:
     file.plans.clear()
     assert file.read(target) is session
     assert file.plans[0].start == target + BLOCK
-
-
-def test_who_reads_a_mib_has_not_asked_for_much_more() -> None:
-    file = File()
-    assert file.read_on(0, MIB).ahead <= 16 * MIB
 
 
 @pytest.mark.parametrize(("count", "window_mib"), [(1, 32), (2, 32), (4, 32), (16, 8), (64, 2), (200, 2)])

@@ -12,12 +12,11 @@ from tests.stores import TestStore, open_test_store
 from tierfs.config import ReadSettings
 from tierfs.metrics import MetricName, Metrics
 from tierfs.reading import open_handles
-from tierfs.reading.fetch.grid import blocks_touched
 from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
 from tierfs.reading.stats import figures, snapshot
 from tierfs.system import processes
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, Opener
+from tierfs.types import Opener
 
 
 @pytest.fixture
@@ -67,26 +66,15 @@ async def test_handles_of_a_segment_are_counted_together_until_the_last_is_close
         close(reader, first, HERE)
         assert snapshot(reader).segments == ()
         assert (figures(reader).handles, figures(reader).segments_open) == (0, 0)
-
-
-async def test_a_read_at_the_end_counts_nowhere(store: TestStore) -> None:
-    store.append("s", b"abcd")
-    metrics = Metrics()
-    async with reader_of(store, metrics) as reader:
-        handle = opened(reader, store, "s")
+        requests = metrics.values(MetricName.READ_REQUESTS)
+        store.append("d/t", b"abcd")
+        handle = opened(reader, store, "d/t")
         reader.open_handles.served(handle, 4, len(await handle.read(4, 100)))
-        assert snapshot(reader).segments[0].requests == 0
-        assert sum(metrics.values(MetricName.READ_REQUESTS).values()) == 0
-        handle.close()
-
-
-async def test_what_was_deleted_while_it_is_open_keeps_its_name(store: TestStore) -> None:
-    store.append("d/s", b"abcd")
-    async with reader_of(store, Metrics()) as reader:
-        handle = opened(reader, store, "d/s")
+        assert snapshot(reader).segments[0].requests == 0, "a read at the end counts nowhere"
+        assert metrics.values(MetricName.READ_REQUESTS) == requests
         reader.open_handles.served(handle, 4, len(await handle.read(0, 4)))
         store.engine.delete("d", recursive=True, cold_due_ms=0)
-        assert [segment.name for segment in snapshot(reader).segments] == ["s"]
+        assert [segment.name for segment in snapshot(reader).segments] == ["t"], "a deleted one keeps its name"
         handle.close()
 
 
@@ -99,11 +87,3 @@ async def test_only_those_most_was_read_of_are_shown(store: TestStore, monkeypat
             reader.open_handles.served(handle, size, len(await handle.read(0, size)))
         assert [segment.name for segment in snapshot(reader).segments] == ["b", "c"]
         assert figures(reader).segments_open == 3
-
-
-@pytest.mark.parametrize(
-    ("start", "end", "blocks"),
-    [(0, 1, 1), (0, CRC_BLOCK_BYTES, 1), (CRC_BLOCK_BYTES - 1, CRC_BLOCK_BYTES + 1, 2), (0, 2 * CRC_BLOCK_BYTES, 2)],
-)
-def test_blocks_are_those_a_range_touches(start: int, end: int, blocks: int) -> None:
-    assert blocks_touched(ByteRange(start, end)) == blocks

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
-from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -12,21 +10,17 @@ import pytest
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.holder.holding import set_policy
 from tests.recovery.recovering import lose_journal, recovered
-from tests.recovery.test_follow import follower, following
 from tests.recovery.test_from_objects import rebuilt
 from tests.recovery.test_recover import checkpoint, copy_of, damage
 from tests.stores import TestStore, open_test_store
-from tests.tiering.batch_writes import APPLICATION, Driver, committed, contents, marked, upload, uploads
-from tierfs.backup import store as dump
+from tests.tiering.batch_writes import Driver, committed, contents, marked, upload, uploads
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.errors import Fenced, Unavailable
+from tierfs.errors import Unavailable
 from tierfs.journal import batch_markers, publish
 from tierfs.journal.batch_markers import parse_name
 from tierfs.journal.names import JOURNAL_PREFIX
-from tierfs.metadata import batches
 from tierfs.metadata.ledger_and_batch_records import BatchState
-from tierfs.metadata.store import MetadataStore
 from tierfs.segments import batch_commit
 
 BATCH = {f"out/{number}": b"%d" % number * 10 for number in range(5)}
@@ -40,19 +34,6 @@ def prefixes(cold: MemoryStorage) -> Iterator[MemoryStorage]:
         for name in slots[count:]:
             copy.delete(name)
         yield copy
-
-
-@pytest.mark.parametrize("from_checkpoint", [False, True])
-def test_a_batch_comes_back(store: TestStore, tmp_path: Path, from_checkpoint: bool) -> None:
-    Driver(store).write(BATCH)
-    store.settle()
-    if from_checkpoint:
-        checkpoint(store)
-    with recovered(tmp_path / "new", store.cold) as found:
-        assert (found.checkpoint_slot > 0) is from_checkpoint
-        assert contents(found.store) == BATCH
-        assert committed(found.store) == [(APPLICATION, "1", BatchState.COMMITTED)]
-        assert Driver(found.store).write(BATCH).repeated
 
 
 @pytest.mark.parametrize("changes", [1, 4])
@@ -202,15 +183,19 @@ def test_versions_are_known_when_their_data_and_manifests_are_gone(store: TestSt
         assert not Driver(found.store).write({"out/b": b"1"}, 5).repeated
 
 
-def test_a_damaged_marker_still_marks_its_job(store: TestStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["committed-", "manifest-"])
+def test_a_damaged_marker_still_marks_its_job_and_a_damaged_manifest_leaves_it_aside(
+    store: TestStore, tmp_path: Path, kind: str
+) -> None:
     Driver(store).write({"out/a": b"0123456789"})
     store.settle()
     cold = without_journal(store)
-    (marker,) = (one.name for one in cold.list("uploads/") if parse_name(one.name))
-    damage(cold, marker)
+    (harmed,) = (one.name for one in cold.list("uploads/") if kind in one.name)
+    damage(cold, harmed)
     with rebuilt(tmp_path / "new", cold) as found:
-        assert contents(found.store) == {"out/a": b"0123456789"}
-        assert "its checksum differs" in found.left[marker]
+        assert contents(found.store) == ({"out/a": b"0123456789"} if kind == "committed-" else {})
+        assert "its checksum differs" in found.left.pop(harmed)
+        assert set(found.left.values()) == (set() if kind == "committed-" else {"no commit that is known names it"})
         assert Driver(found.store).write({"out/b": b"1"}).repeated
 
 
@@ -251,40 +236,3 @@ def test_a_recovery_that_dies_before_its_markers_leaves_them_to_the_next(
             pass
     with recovered(tmp_path / "next", cold) as found:
         assert (contents(found.store), marked(found.store)) == (BATCH, [1])
-
-
-def test_a_damaged_manifest_leaves_its_objects_aside(store: TestStore, tmp_path: Path) -> None:
-    Driver(store).write({"out/a": b"0123456789"})
-    Driver(store).write({"out/b": b"xyz"}, version=2)
-    store.settle()
-    cold = without_journal(store)
-    manifest = next(one.name for one in cold.list("uploads/") if "/manifest-" in one.name)
-    damage(cold, manifest)
-    with rebuilt(tmp_path / "new", cold) as found:
-        assert len(contents(found.store)) == 1
-        assert "its checksum differs" in found.left.pop(manifest)
-        assert set(found.left.values()) == {"no commit that is known names it"}
-
-
-def test_a_replica_knows_batches_and_writes_none(store: TestStore, tmp_path: Path) -> None:
-    Driver(store).write(BATCH)
-    store.settle()
-    with following(store, tmp_path / "replica") as copy:
-        assert (contents(copy), committed(copy)) == (BATCH, committed(store))
-        Driver(store).write({"out/later": b"1"}, version=2)
-        store.settle()
-        follower(copy).refresh()
-        assert (contents(copy), committed(copy)) == ({**BATCH, "out/later": b"1"}, committed(store))
-        with pytest.raises(Fenced, match="replica"):
-            Driver(copy).begin()
-
-
-def test_a_dump_holds_batches(store: TestStore, tmp_path: Path) -> None:
-    Driver(store).write(BATCH)
-    file = BytesIO()
-    with store.metadata.read() as txn:
-        dump.write(txn, file, store.clock.now_ms())
-    file.seek(0)
-    dump.load(tmp_path / "loaded", store.clock, (part for part, _ in dump.read(file, "dump")), {})
-    with closing(MetadataStore(tmp_path / "loaded", store.clock)) as loaded, loaded.read() as txn:
-        assert batches.is_committed(txn, APPLICATION, 1)

@@ -12,12 +12,15 @@ import pytest
 
 from tests.commands import tierfs
 from tests.conftest import Bucket
-from tests.journal.replaying import check_store
+from tests.stores import quiet
 from tierfs.app.store import open_store
-from tierfs.errors import PermissionDenied
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import PermissionDenied, Unavailable
 from tierfs.metadata import tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import LOCATIONS
+from tierfs.recovery import from_objects, inventory
+from tierfs.setup.create import ColdChoice
 from tierfs.types import LocationId
 
 DATA = bytes(range(256)) * 400
@@ -25,16 +28,12 @@ DATA = bytes(range(256)) * 400
 
 @pytest.fixture
 def cold(tmp_path: Path) -> Path:
-    """A directory as the cold tier whose store is lost: `a/s` sealed and cold, `a/o` open and half cold."""
-    cold = tmp_path / "cold"
+    """A directory as the cold tier whose store is lost."""
+    cold, store = tmp_path / "cold", tmp_path / "lost"
     cold.mkdir()
-    store = tmp_path / "lost"
-    tierfs("init", "--cold-dir", cold, store=store, check=False)
+    tierfs("-q", "init", "--cold-dir", cold, store=store)
     tierfs("append", "a/s", "--seal", store=store, stdin=DATA)
-    tierfs("append", "a/o", store=store, stdin=DATA)
-    tierfs("policy", "set", "a", "chunk_bytes=4MiB", store=store)
     tierfs("offload", "a", store=store)
-    tierfs("append", "a/o", store=store, stdin=b"never cold")
     shutil.rmtree(store)
     return cold
 
@@ -44,60 +43,6 @@ def recover(cold: Path, store: Path, *words: object, code: int = 0):  # type: ig
     done = tierfs("recover", "--cold-dir", cold, *words, store=store, check=False)
     assert done.code == code, done
     return done
-
-
-def test_everything_cold_is_there_again(cold: Path, tmp_path: Path) -> None:
-    store = tmp_path / "new"
-    said = recover(cold, tmp_path / "first").out
-    assert "recovered 2 segments" in said
-    assert f"a/o: open, ends at {len(DATA)}: later bytes, if any, were not cold and are gone" in said
-    again = recover(cold, tmp_path / "first", code=5)
-    assert "is a tierfs store already (AlreadyExists, exit 5)" in again.err
-    found = recover(cold, store, "--json").json
-    assert (found["segments"], found["store_epoch"]) == (2, 3)
-    assert [(one["segment"], one["length"], one["lost"]) for one in found["incomplete"]] == [("a/o", len(DATA), [])]
-    assert tierfs("cat", "a/s", store=store).out == DATA.decode(errors="replace")
-    info = tierfs("info", "a/o", "--json", store=store).json
-    assert (info["length"], info["lost"], info["sealed"]) == (len(DATA), [], False)
-    assert info["recovered_at"] is not None
-    assert "4MiB         directory a" in tierfs("policy", "show", "a", store=store).out
-    tierfs("fsck", store=store)
-    tierfs("append", "a/o", store=store, stdin=b"goes on")
-    tierfs("offload", "a", store=store)
-    with open_store(store) as opened, opened.metadata.read() as txn:
-        check_store(txn)
-
-
-@pytest.mark.parametrize("count", [20, 21, 22])
-def test_twenty_open_segments_are_listed_and_the_others_counted(tmp_path: Path, count: int) -> None:
-    cold, lost = tmp_path / "cold", tmp_path / "lost"
-    (tmp_path / "files").mkdir()
-    cold.mkdir()
-    for number in range(count):
-        (tmp_path / "files" / str(number)).write_bytes(b"line\n")
-    tierfs("init", "--cold-dir", cold, store=lost, check=False)
-    tierfs("ingest", tmp_path / "files", "--into", "a", "--open", store=lost)
-    tierfs("offload", "a", store=lost)
-    shutil.rmtree(lost)
-    said = recover(cold, tmp_path / "new").out
-    assert said.count(": open, ends at 5") == 20
-    rest = {20: "", 21: "and 1 more segment that may", 22: "and 2 more segments that may"}[count]
-    assert rest in said
-    assert ("more segment" in said) is bool(rest)
-    assert recover(cold, tmp_path / "newer", "-v").out.count(": open, ends at 5") == count
-
-
-def test_a_cold_tier_without_a_journal_names_the_other_way_and_leaves_nothing(tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
-    done = recover(tmp_path / "empty", tmp_path / "new", code=3)
-    assert "--from-objects" in done.err
-    assert not (tmp_path / "new").exists()
-
-
-def test_one_cold_tier_has_to_be_named(tmp_path: Path) -> None:
-    done = tierfs("recover", store=tmp_path / "new", check=False)
-    assert done.code == 2
-    assert "--bucket or --cold-dir" in done.err
 
 
 def test_a_killed_recovery_leaves_no_store_and_is_started_again(cold: Path, tmp_path: Path) -> None:
@@ -146,3 +91,19 @@ def test_recovered_from_ceph(rgw_bucket: Bucket, tmp_path: Path) -> None:
     tierfs("append", "a/t", store=tmp_path / "asleep", stdin=b"late")
     fenced = tierfs("offload", "a", store=tmp_path / "asleep", check=False)
     assert (fenced.code, "Fenced" in fenced.err) == (6, True)
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [(Unavailable("the server does not answer"), "does not answer"), (KeyboardInterrupt(), "interrupted")],
+)
+def test_a_listing_that_fails_at_the_end_keeps_the_store(
+    cold: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failure: BaseException, told: str
+) -> None:
+    def fail(_: ChunkStorage) -> str:
+        raise failure
+
+    monkeypatch.setattr(inventory, "names_now", fail)
+    done = from_objects.recover_from_objects(tmp_path / "new", ColdChoice(cold_dir=cold), quiet, lambda _: None)
+    assert [warning for warning in done.warnings if told in warning]
+    assert tierfs("cat", "a/s", store=tmp_path / "new").out == DATA.decode(errors="replace")

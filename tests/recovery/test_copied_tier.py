@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 
 from tests import verbs
-from tests.commands import tierfs
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY, S3Endpoint
 from tests.stores import quiet
 from tierfs.app.fsck import Checking, CheckOutcome, Options, verify
@@ -174,23 +173,6 @@ def test_a_directory_restored_from_a_copy(origin: Origin, tool: Callable[[Path, 
     shutil.copytree(origin.store, store)  # its cold tier is named by an absolute path
     with copied(origin.choice.cold_dir, tool):
         assert_drill(replace(origin, store=store))
-
-
-@pytest.mark.slow
-@pytest.mark.mount
-def test_a_mount_reads_a_restored_directory(origin: Origin, tmp_path: Path) -> None:
-    assert origin.choice.cold_dir is not None
-    store, mountpoint = tmp_path / "store", tmp_path / "mnt"
-    mountpoint.mkdir()
-    shutil.copytree(origin.store, store)
-    with copied(origin.choice.cold_dir, _tar):
-        tierfs("mount", mountpoint, store=store, check=False)
-        try:
-            for name, data in DATA.items():
-                assert subprocess.run(["cat", mountpoint / name], capture_output=True, check=True).stdout == data
-        finally:
-            tierfs("umount", mountpoint, store=store)
-        assert tierfs("fsck", store=store, check=False).code == 0
 
 
 @pytest.fixture(params=[pytest.param("moto_s3", marks=pytest.mark.whole), "rgw"])

@@ -12,6 +12,7 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket as objects
 from tests.faults.two_owners import new_owner
 from tests.stores import LOCATION, TestStore, open_test_store
+from tests.tiering.batch_writes import Driver
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import StoredObject
@@ -19,7 +20,7 @@ from tierfs.config import WriteSettings
 from tierfs.errors import DataLoss, Fenced
 from tierfs.journal import reader
 from tierfs.journal.names import slot_name
-from tierfs.journal.reader import JournalListing, entries_behind, must_start_over
+from tierfs.journal.reader import JournalListing, entries_behind
 from tierfs.metadata import chains, directories, policies, tables
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import LocationRecord, SegmentRecord, TouchRecord
@@ -180,22 +181,6 @@ def listing(slots: list[int], checkpoints: list[int]) -> JournalListing:
     return JournalListing({slot: item(slot) for slot in slots}, {slot: item(slot) for slot in checkpoints})
 
 
-@pytest.mark.parametrize(
-    ("slots", "checkpoints", "expected"),
-    [
-        ([], [], False),
-        ([], [300, 499], False),
-        ([500, 501], [400, 499], False),
-        ([500, 501, 502], [499, 501], False),
-        ([502], [499, 501], True),  # deleted under a checkpoint
-        ([500, 502, 503], [500, 502], True),  # 500 may be a zombie's, created again after it was deleted
-        ([500, 501, 502], [500, 501], True),
-    ],
-)
-def test_when_it_starts_over(slots: list[int], checkpoints: list[int], expected: bool) -> None:
-    assert must_start_over(listing(slots, checkpoints), 499) is expected
-
-
 def test_a_slot_that_came_while_the_journal_was_listed_is_not_missing() -> None:
     """Slots are listed before checkpoints, so a new one may be seen under its checkpoint only."""
     found = listing([500], [501])
@@ -242,6 +227,7 @@ def test_a_replica_changes_nothing_and_names_the_way_out(owner: TestStore, tmp_p
             store.collect,
             store.settle,
             lambda: store.cold_work().orphans(grace_s=0),
+            Driver(store).begin,
         ):
             with pytest.raises(Fenced, match="replica") as caught:
                 verb()

@@ -108,23 +108,6 @@ def rebuilt(path: Path, cold: ChunkStorage) -> Iterator[Found]:
         files.close()
 
 
-def test_every_byte_that_was_cold_comes_back(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "store") as store:
-        store.append("a/s", b"abcdefgh" * 5, seal=True)
-        store.append("b", b"0123456789")
-        store.offload()
-        lose_journal(store.cold)
-        with rebuilt(tmp_path / "new", store.cold) as found:
-            assert found.left == {}
-            assert found.store.read("a/s", Tier.COLD) == b"abcdefgh" * 5
-            assert found.store.read("b", Tier.COLD) == b"0123456789"
-            assert found.store.segment("a/s").id == store.segment("a/s").id
-            found.store.append("b", b"more")
-            found.store.offload()
-        with recovered(tmp_path / "again", store.cold) as again:
-            assert again.store.read("b") == b"0123456789more"
-
-
 def test_as_many_objects_are_read_at_once_as_fill_the_link(tmp_path: Path, cold: MemoryStorage) -> None:
     parts = [bytes([number]) * 1000 for number in range(AT_ONCE + 4)]
     for number, part in enumerate(parts):

@@ -8,12 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import tierfs
 from tests.journal.replaying import apply_all, check_store, empty_copy, entries_of, view
 from tests.recovery.recovering import recovered
 from tests.recovery.test_follow import follower, following
 from tests.stores import LOCATION, TestStore
-from tierfs import policy
 from tierfs.backup import store as dump
 from tierfs.backup.segment import dump_segment, find_dump, read_dump
 from tierfs.errors import InvalidRequest
@@ -133,13 +131,3 @@ def test_what_no_reader_would_take_is_not_written(store: TestStore) -> None:
     with pytest.raises(InvalidRequest, match=r"JournalEntry has 8388\d{3} bytes; readers take at most 8388608"):
         store.cold_work().publish()
     assert [item.name for item in store.cold.list("")] == before
-
-
-@pytest.mark.parametrize("key", ["chunk_bytes", "object_bytes"])
-def test_sizes_are_bounded(tmp_path: Path, key: str) -> None:
-    tierfs("init", "--cold", "none", store=tmp_path / "s", check=False)
-    refused = tierfs("policy", "set", "", f"{key}=1TiB", store=tmp_path / "s", check=False)
-    assert (refused.code, f"policy {key} cannot be '1TiB'" in refused.err, "64GiB" in refused.err) == (2, True, True)
-    tierfs("policy", "set", "", f"{key}=64GiB", store=tmp_path / "s")
-    # One that an older version accepted is the largest now.
-    assert policy.from_stored(key, str(1 << 40)) == policy.MAX_OBJECT_BYTES

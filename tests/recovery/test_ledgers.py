@@ -15,7 +15,7 @@ from tests.ledgers import ROOMY, cold_bytes, cold_entries, ledger_names, new_led
 from tests.recovery.recovering import lose_journal, recovered
 from tests.recovery.test_follow import HERE, following
 from tests.recovery.test_from_objects import rebuilt
-from tests.recovery.test_recover import checkpoint, copy_of, damage
+from tests.recovery.test_recover import checkpoint, damage
 from tests.stores import TestStore
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import DataLoss, Unavailable
@@ -43,21 +43,6 @@ def mended(store: TestStore, kind: Kind) -> list[Mended]:
     )
     found = [one for one in (*findings(store), *cold_findings(store)) if one.kind is kind]
     return [done for _, done in Mender(tools).run(found)]
-
-
-@pytest.mark.parametrize("from_checkpoint", [False, True])
-def test_a_lost_host(store: TestStore, tmp_path: Path, from_checkpoint: bool) -> None:
-    name = new_ledger(store, PAYLOADS)
-    uuid = offload(store, name)
-    opened = new_ledger(store, [b"never cold"], close=False)
-    store.settle()
-    if from_checkpoint:
-        checkpoint(store)
-    with recovered(tmp_path / "new", store.cold) as found:
-        assert cold_entries(found.store, name) == PAYLOADS
-        assert record(found.store, name).offload.uuid == uuid
-        assert set(found.losses) == {opened}
-        assert findings(found.store) == cold_findings(found.store) == []
 
 
 def test_a_ledger_of_empty_entries_comes_back_without_an_object(store: TestStore, tmp_path: Path) -> None:
@@ -106,32 +91,6 @@ def test_more_empty_entries_than_a_ledger_can_have_are_unknown(
         assert "more than a ledger can have" in found.warnings[-1]
         with found.store.metadata.read() as txn:
             assert (entries.count(txn, SegmentId(900)), txn.count(b"entries")) == (0, 0)
-
-
-def test_a_copied_bucket_has_other_etags(store: TestStore, tmp_path: Path) -> None:
-    name = new_ledger(store, PAYLOADS)
-    offload(store, name)
-    store.evict()
-    store.cold = copy_of(store.cold)
-    assert cold_entries(store, name) == PAYLOADS
-    assert [one.kind for one in cold_findings(store)] in ([], [Kind.ETAGS])
-    with recovered(tmp_path / "new", store.cold) as found:
-        assert cold_entries(found.store, name) == PAYLOADS
-
-
-def test_a_replica_follows_ledgers(store: TestStore, tmp_path: Path) -> None:
-    store.cold_work().publish()
-    with following(store, tmp_path / "replica") as replica:
-        follower = Follower(replica.metadata, store.cold, HERE)
-        name = new_ledger(store, PAYLOADS)
-        offload(store, name)
-        follower.refresh()
-        assert cold_entries(replica, name) == PAYLOADS
-        store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms())
-        store.cold_work().publish()
-        follower.refresh()
-        with replica.metadata.read() as txn:
-            assert txn.count(b"entries") == txn.count(b"ledgers") == 0
 
 
 def test_a_replica_shows_no_ledger_without_its_entries(store: TestStore, tmp_path: Path) -> None:
@@ -256,31 +215,17 @@ def mark(store: TestStore) -> None:
         cold_identity.write_mark(store.cold, cold_identity.mark_of(txn.store))
 
 
-@pytest.mark.parametrize("others", [False, True])
-def test_ledgers_come_back_from_their_objects_alone(store: TestStore, tmp_path: Path, others: bool) -> None:
-    """With the journal gone, and with or without other segments."""
-    name = new_ledger(store, PAYLOADS, "public/ü")
-    uuid = offload(store, name)
-    if others:
-        store.append("s", b"bytes", seal=True)
-        store.offload("s")
-    lose_journal(store.cold)
-    with rebuilt(tmp_path / "new", store.cold) as found:
-        assert cold_entries(found.store, name) == PAYLOADS
-        assert record(found.store, name).offload.uuid == uuid
-        assert set(found.rebuilt) == {name, *(["s"] if others else [])}
-        assert findings(found.store) == cold_findings(found.store) == []
-        with recovered(tmp_path / "again", found.store.cold) as again:
-            assert cold_entries(again.store, name) == PAYLOADS
-
-
-def test_ledgers_come_back_where_a_copy_of_the_bucket_dropped_user_metadata(store: TestStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("copied", [False, True])
+def test_ledgers_come_back_from_their_objects_with_or_without_user_metadata(
+    store: TestStore, tmp_path: Path, copied: bool
+) -> None:
     name, second = new_ledger(store, PAYLOADS, "public/ü"), new_ledger(store, [b"x"] * 5000, "t")
     uuid = offload(store, name)
     offload(store, second)
-    mark(store)
+    if copied:
+        mark(store)
+        copy_tier(store.cold)
     lose_journal(store.cold)
-    copy_tier(store.cold)
     with rebuilt(tmp_path / "new", store.cold) as found:
         assert found.left == {}
         assert set(found.rebuilt) == {name, second}

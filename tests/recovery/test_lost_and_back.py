@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.journal.replaying import check_store, empty_copy, entries_of, view
-from tests.recovery.recovering import recovered
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.journal import replay
 from tierfs.journal.publish import Publisher
@@ -63,11 +62,6 @@ def set_state(store: TestStore, start: int, state: ChunkState) -> None:
     """Mark the chunk that begins at an offset, as a reader or a check does."""
     (chunk,) = [one for one in cold_chunks(store) if one.start_offset == start]
     chain_edits.set_state(store.metadata, store.segment("s").id, Tier.COLD, chunk, state)
-
-
-def lose_and_restore(store: TestStore, start: int, end: int) -> None:
-    lose(store, start, end)
-    set_state(store, start, ChunkState.GOOD)
 
 
 def checkpoint(store: TestStore) -> None:
@@ -123,32 +117,6 @@ def test_a_block_that_came_back_is_one_chunk_with_its_neighbours(
     assert seen != cold_chunks(store)[0]
     assert not chain_edits.set_state(store.metadata, segment_id, Tier.COLD, seen, GOOD)
     assert cold_chunks(store)[0].state is not GOOD or chunks[0][2] is GOOD
-
-
-def test_what_comes_back_is_one_link_and_no_unlink(store: TestStore) -> None:
-    lose_and_restore(store, 4, 8)
-    Publisher(store.metadata, store.cold).publish()
-    changes = [change for entry in entries_of(store.cold) for change in entry.changes]
-    last = changes[[change.sequence for change in changes if change.HasField("cold_link")][-1] - 1]
-    assert [(one.start_offset, one.length) for one in last.cold_link.chunks] == [(0, 12)]
-    assert sum(change.HasField("cold_unlink") for change in changes) == 1, "of the loss"
-
-
-@pytest.mark.parametrize("then", ["lose", "truncate"])
-def test_what_comes_after_a_checkpoint_of_restored_bytes_is_replayed(
-    store: TestStore, tmp_path: Path, then: str
-) -> None:
-    lose_and_restore(store, 4, 8)
-    checkpoint(store)
-    if then == "lose":
-        lose(store, 8, 12)
-    else:
-        store.engine.truncate("s", 8, cold_due_ms=store.clock.now_ms())
-    objects = publish(store)
-    with recovered(tmp_path / "recovered", store.cold) as found, found.store.metadata.read() as txn:
-        assert bucket(txn)["objects"] == objects
-        assert found.store.read("s")[12:] == CONTENT[12:]
-        assert found.store.read("s")[4:8] == CONTENT[4:8] or then == "truncate"
 
 
 class Readers:

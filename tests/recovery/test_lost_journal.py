@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -139,48 +138,6 @@ def test_replicas_wait_for_the_checkpoint_of_a_recovery_from_objects(
         storage.put(manifest, BufferSource(bytes(buffer)))
         assert follower(replica).refresh().started_over
         assert shown(replica) == cold_bytes(new.store)
-
-
-def test_what_an_older_owner_wrote_behind_us_is_void(old: TestStore, storage: ChunkStorage, tmp_path: Path) -> None:
-    """Recoveries from objects once began in slot 1, below what the owner before wrote when it came back."""
-    with old.metadata.write() as txn:
-        txn.update_store(store_epoch=2)
-    old.append("a", b"ijkl")
-    old.offload()  # the owner, now with epoch 2
-    with old.metadata.read() as txn:
-        behind = txn.store.journal.next_slot
-    with open_test_store(tmp_path / "zombie", cold=storage) as zombie:
-        with zombie.metadata.write() as txn:
-            state = replace(txn.store.journal, next_slot=behind + 1)
-            txn.update_store(store_id=old.metadata.store_id, journal=state)
-        zombie.append("zombie", b"x")
-        zombie.cold_work().publish()  # leaves a gap, and stands where the owner will come to
-    ask(old)
-    with following(old, tmp_path / "replica") as replica:
-        for data in (b"mnop", b"qrst", b"uvwx"):
-            old.append("a", data)
-            old.offload()
-            follower(replica).refresh()
-            assert shown(replica) == cold_bytes(old)
-    with recovered(tmp_path / "new", storage) as found:
-        assert found.store.read("a") == b"abcdefghijklmnopqrstuvwx"
-        assert set(found.losses) == set("ab")
-
-
-@pytest.mark.parametrize("verb", RETURNS)
-def test_two_recoveries_with_no_object_between_them_have_epochs_of_their_own(
-    old: TestStore, storage: ChunkStorage, tmp_path: Path, verb: str
-) -> None:
-    lose_journal(storage)
-    with rebuilt(tmp_path / "first", storage) as first:
-        lose_journal(storage)
-        with rebuilt(tmp_path / "second", storage) as second:
-            assert epoch_of(second.store) > epoch_of(first.store) > epoch_of(old)
-            with pytest.raises(Fenced, match=f"another store owns the bucket since epoch {epoch_of(second.store)}"):
-                RETURNS[verb](first.store)
-            second.store.append("a", b"ijkl")
-            second.store.offload()
-            assert second.store.read("a", Tier.COLD) == b"abcdefghijkl"
 
 
 def test_an_owner_without_objects_is_not_forgotten_with_its_journal(

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
 
-from tests.journal.replaying import apply_all, empty_copy, entries_of
 from tests.recovery.recovering import recovered
-from tests.recovery.verbs import VERBS, Content, Life
-from tests.stores import LOCATION, TestStore, assert_layout, open_test_store
+from tests.stores import TestStore, assert_layout
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import DataLoss, Fenced, OffsetMismatch
-from tierfs.journal import publish
 from tierfs.journal.cold_identity import read_small
 from tierfs.journal.names import checkpoint_name, part_of, slot_name
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import chains, changes, directories, tables
-from tierfs.metadata.records import LocationRecord
-from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS
-from tierfs.recovery.takeover import Takeover
-from tierfs.segments import stat
-from tierfs.types import ROOT_DIRECTORY, ByteRange, EntryKind, Tier
+from tierfs.metadata.tables import GARBAGE, SEGMENTS
+from tierfs.types import ByteRange, Tier
 
 
 def checkpoint(store: TestStore) -> int:
@@ -100,24 +93,6 @@ def test_a_gap_becomes_a_lost_extent_and_the_next_recovery_keeps_it(store: TestS
         assert again.store.segment("s").cold.count == 3
 
 
-def test_chunks_behind_the_end_are_an_unfinished_concat(store: TestStore, tmp_path: Path) -> None:
-    store.append("target", b"abcd")
-    store.append("source", b"efgh", seal=True)
-    store.offload()
-    with store.metadata.write() as txn:
-        target, source = (directories.segment_by_name(txn, name) for name in ("target", "source"))
-        chunk = chains.chunk_at(txn, source.id, Tier.COLD, 0)
-        assert chunk is not None
-        moved = chains.ChunkRecord(start_offset=4, length=4, object_id=chunk.object_id)
-        changes.cold_linked(txn, target.id, (moved,), ())
-    Publisher(store.metadata, store.cold).publish()
-    with recovered(tmp_path / "new", store.cold) as found:
-        assert (found.store.read("target"), found.store.read("source")) == (b"abcd", b"efgh")
-        assert_layout(found.store, "target", local=[], cold=[4])
-        with found.store.metadata.read() as txn:
-            assert list(txn.scan(GARBAGE)) == []
-
-
 def test_a_concat_that_ended_in_a_merged_chunk_is_cut_back(store: TestStore, tmp_path: Path) -> None:
     store.append("target", b"abcdefgh")
     store.offload()
@@ -132,24 +107,6 @@ def test_a_concat_that_ended_in_a_merged_chunk_is_cut_back(store: TestStore, tmp
         assert found.store.read("target") == b"abcde"
     with recovered(tmp_path / "again", store.cold) as again:
         assert_layout(again.store, "target", local=[], cold=[5])
-
-
-def test_a_removal_in_the_middle_is_no_loss_and_goes_on(store: TestStore, tmp_path: Path) -> None:
-    store.append("d/s", b"abcdefgh")
-    store.append("kept", b"abcdefgh", seal=True)
-    store.offload()
-    with store.metadata.write() as txn:
-        found = directories.find(txn, "d")
-        assert found is not None
-        directories.queue(txn, ROOT_DIRECTORY, found)
-    store.cold_work().publish()
-    with recovered(tmp_path / "new", store.cold) as after:
-        assert (after.losses, names_of(after.store)) == ({}, {"kept"})
-        after.store.clock.advance(7200)
-        after.store.settle()
-        after.store.clock.advance(7200)
-        after.store.settle()
-        assert [item.name.split("/")[1] for item in store.cold.list("segments/")] == ["kept"]
 
 
 def test_queued_garbage_is_deleted_by_the_next_owner(store: TestStore, tmp_path: Path) -> None:
@@ -168,19 +125,6 @@ def test_queued_garbage_is_deleted_by_the_next_owner(store: TestStore, tmp_path:
         found.store.clock.advance(7200)
         found.store.settle()
         assert [item.name.split("/")[1] for item in store.cold.list("segments/")] == ["kept"]
-
-
-def test_a_checkpoint_alone_is_enough(store: TestStore, tmp_path: Path) -> None:
-    store.append("a/s", b"abcdefgh", seal=True)
-    store.append("b/t", b"ijkl")
-    store.offload()
-    slot = checkpoint(store)
-    for found in list(store.cold.list("journal/0")):
-        store.cold.delete(found.name)
-    with recovered(tmp_path / "new", store.cold) as again:
-        assert (again.checkpoint_slot, again.warnings) == (slot, ())
-        assert again.store.read("a/s") == b"abcdefgh"
-        assert again.store.read("b/t") == b"ijkl"
 
 
 @pytest.mark.parametrize("harm", ["manifest", "part", "missing part"])
@@ -216,60 +160,3 @@ def test_a_missing_or_damaged_slot_is_refused_naming_the_way_out(store: TestStor
     with pytest.raises(DataLoss, match=r"slot 2|0002") as refused, recovered(tmp_path / harm, cold):
         pass
     assert "--from-objects" in (refused.value.remedy or "")
-
-
-def test_a_lost_race_is_fenced_and_changes_nothing(store: TestStore, tmp_path: Path) -> None:
-    store.append("s", b"abcdefgh", seal=True)
-    store.offload()
-    with empty_copy(tmp_path / "slow", store.metadata.store_id) as slow:
-        apply_all(slow, entries_of(store.cold))
-        with recovered(tmp_path / "fast", store.cold):
-            before = {item.name for item in store.cold.list("journal/")}
-            with pytest.raises(Fenced):
-                Takeover(slow, store.cold, LocationRecord(id=LOCATION, url="memory:")).win()
-            assert {item.name for item in store.cold.list("journal/")} == before
-
-
-def names_of(store: TestStore) -> set[str]:
-    with store.metadata.read() as txn:
-        root = directories.Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY)
-        return {name for name, _ in directories.segments_below(txn, root, "")}
-
-
-def assert_readable(store: TestStore, name: str, content: Content) -> None:
-    """Check that all bytes that are not lost are those that were written."""
-    segment = store.segment(name)
-    with store.metadata.read() as txn:
-        lost = stat.lost_ranges(txn, segment)
-    expected = bytearray(content.data[: segment.length])
-    for gap in lost:
-        expected[gap.start : gap.end] = bytes(gap.length_bytes)
-    assert store.read(name)[segment.start_offset :] == expected[segment.start_offset :], name
-
-
-class KeepingStorage(MemoryStorage):
-    """Keeps the objects of segments, as they were when an earlier entry was the last."""
-
-    def delete(self, name: str) -> None:
-        if not name.startswith("segments/"):
-            super().delete(name)
-
-
-@pytest.mark.slow
-def test_every_prefix_of_the_journal_is_a_consistent_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish, "_ENTRY_CHANGES", 1)
-    with open_test_store(tmp_path / "store", cold=KeepingStorage()) as store:
-        life = Life(store, random.Random(5))
-        life.run(70, VERBS)
-        entries = [item.name for item in store.cold.list("journal/")]
-    assert len(entries) > 40, "a seed that does too little"
-    prefix = copy_of(store.cold)
-    for count in range(len(entries), 0, -1):
-        with recovered(tmp_path / f"prefix{count}", copy_of(prefix)) as found:
-            with found.store.metadata.read() as txn:
-                garbage = {row.name for _, row in txn.scan(GARBAGE)}
-                assert garbage.isdisjoint(holder.name for _, holder in txn.scan(OBJECTS))
-            for name in names_of(found.store):
-                segment = found.store.segment(name)
-                assert_readable(found.store, name, life.ever[segment.id])
-        prefix.delete(entries[count - 1])

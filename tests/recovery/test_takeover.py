@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,15 +13,13 @@ from tests.recovery.recovering import recovered
 from tests.stores import TestStore, open_test_store, quiet
 from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.errors import Fenced, StorageFull, TierfsError
+from tierfs.errors import Fenced, StorageFull
 from tierfs.journal.names import JOURNAL_PREFIX
-from tierfs.metadata import policies
 from tierfs.parallel import Progress
 from tierfs.recovery.from_journal import recover_store
 from tierfs.recovery.from_objects import recover_from_objects
 from tierfs.setup import create
 from tierfs.setup.create import ColdChoice
-from tierfs.types import ROOT_DIRECTORY
 
 LOST_RACES = 20
 
@@ -58,37 +55,6 @@ def test_it_replays_what_came_and_tries_the_next_slot_until_it_wins(
             assert found.store.read(name) == b"abcd"
         with pytest.raises(Fenced):
             act()
-
-
-def test_it_wins_against_an_owner_that_publishes_all_the_time(
-    owner: TestStore, cold: MemoryStorage, tmp_path: Path
-) -> None:
-    confirmed: list[int] = []
-    failed: list[TierfsError] = []
-    stop = threading.Event()
-
-    def publish_always() -> None:
-        try:
-            while not stop.is_set():
-                with owner.metadata.write() as txn:
-                    policies.change(txn, "", put_settings={"chunk_age": str(len(confirmed) + 1)})
-                owner.cold_work().publish()
-                confirmed.append(len(confirmed) + 1)
-        except TierfsError as exc:
-            failed.append(exc)
-
-    thread = threading.Thread(target=publish_always)
-    thread.start()
-    try:
-        with recovered(tmp_path / "new", cold) as found:
-            thread.join(60)
-            with found.store.metadata.read() as txn:
-                found_age = policies.of_directory(txn, ROOT_DIRECTORY).values.chunk_age_s
-            assert found_age in (len(confirmed), len(confirmed) + 1)  # the last one may count without its owner knowing
-    finally:
-        stop.set()
-        thread.join(60)
-    assert [type(one) for one in failed] == [Fenced]
 
 
 def test_it_begins_anew_when_slots_were_deleted_meanwhile(
@@ -171,13 +137,3 @@ def test_an_owner_that_writes_while_its_objects_are_read_is_told_of(directory_ow
     again = recover_from_objects(tmp_path / "again", choice, quiet, lambda _: None)
     assert not [warning for warning in again.warnings if "alive" in warning]
     assert [one.length for one in again.rebuilt] == [8]
-
-
-@pytest.mark.parametrize("source", RECOVERIES)
-def test_a_recovered_store_has_its_settings(directory_owner: TestStore, tmp_path: Path, source: str) -> None:
-    RECOVERIES[source](tmp_path / "new", ColdChoice(cold_dir=tmp_path / "cold"))
-    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
-        *("ballast", "chunks", "locks", "log", "metadata", "store.toml")
-    ]
-    with pytest.raises(Fenced):
-        directory_owner.append("s", b"efgh"), directory_owner.offload()

@@ -29,7 +29,6 @@ TEN = [b"entry %d" % number for number in range(10)]
 SIZE = 70
 ENOUGH = DiskView(0, 0, high_used_bytes=1 << 50, high_local_bytes=1 << 50, high_unoffloaded_bytes=1 << 50)
 
-
 POLICY = ROOMY
 
 
@@ -84,38 +83,6 @@ def test_the_lag_passes_then_the_retention(store: TestStore, clock: ManualClock)
     assert hold(store) == Expired(removed=1, bytes=SIZE)
     assert tiers(store) == ["l"]
     assert ledger_names(store) == []
-
-
-def test_a_retention_below_the_lag_takes_both(store: TestStore, clock: ManualClock) -> None:
-    set_policy(store, deletion_lag=10 * MINUTE_S, retention_age=5 * MINUTE_S)
-    new_ledger(store, TEN, "t")
-    store.offload()
-    clock.advance(2 * MINUTE_S)
-    hold(store)
-    assert tiers(store) == ["lc"]
-    clock.advance(3 * MINUTE_S)
-    assert hold(store).removed == 1
-    assert (held(store), ledger_names(store), list(store.files.names())) == ([], [], [])
-
-
-@pytest.mark.parametrize("complete", [True, False])
-@pytest.mark.parametrize("lag_s", [None, 0, 60])
-@pytest.mark.parametrize("elapsed_s", [0, 59, 60, 10**6])
-def test_local_bytes_are_due_once_complete_and_the_lag_has_passed(
-    store: TestStore, clock: ManualClock, complete: bool, lag_s: int | None, elapsed_s: int
-) -> None:
-    with store.metadata.write() as txn:
-        policies.put(txn, ROOT_DIRECTORY, ROOMY | {"deletion_lag": "off" if lag_s is None else str(lag_s)})
-    name = new_ledger(store, TEN, "t")
-    if complete:
-        store.offload()
-    clock.advance(elapsed_s)
-    hold(store)
-    due = complete and lag_s is not None and elapsed_s >= lag_s
-    assert tiers(store) == [("c" if complete else "") if due else ("lc" if complete else "l")]
-    assert record(store, name).offload.local_deleted is due
-    hold(store)  # what is deleted is not deleted again
-    assert record(store, name).offload.local_deleted is due
 
 
 def test_the_context_is_in_the_commit_that_drops_the_last_chunk_and_in_the_journal(store: TestStore) -> None:
@@ -180,30 +147,6 @@ def test_ledgers_that_are_not_cold_stay_unless_told_otherwise(store: TestStore, 
     store.metadata.host = Host.of(Settings(background=BackgroundSettings(retention_needs_offload=False)))
     assert retention(store).expire() == Expired(removed=2, bytes=2 * SIZE)
     assert store.segment(name).range.length_bytes == SIZE  # the open one stays, and whole
-
-
-def test_an_empty_closed_ledger_goes_by_its_age(store: TestStore, clock: ManualClock) -> None:
-    set_policy(store, retention_age=MINUTE_S)
-    new_ledger(store, [], "t")
-    new_ledger(store, [b"", b""], "t")
-    new_ledger(store, [], "t", close=False)
-    assert hold(store) == Expired()
-    clock.advance(MINUTE_S)
-    assert hold(store).removed == 2
-    assert len(held(store)) == 1
-
-
-@pytest.mark.parametrize(("policy", "removed"), [({"retention_age": MINUTE_S}, 45), ({"retention_bytes": 3}, 42)])
-def test_many_ledgers_go_in_several_commits(
-    store: TestStore, clock: ManualClock, policy: dict[str, int], removed: int
-) -> None:
-    set_policy(store, **policy)
-    for _ in range(45):
-        new_ledger(store, [b"x"], "t")
-    store.offload()
-    clock.advance(MINUTE_S)
-    assert hold(store) == Expired(removed=removed, bytes=removed)
-    assert len(ledger_names(store)) == 2 * (45 - removed)
 
 
 def test_what_changed_since_the_look_is_not_taken(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.segments.test_streams import members
 from tests.stores import TestStore, assert_layout
@@ -12,15 +14,18 @@ from tierfs.clock import ManualClock
 from tierfs.holder.status import store_status
 from tierfs.metadata import chains, directories, policies, tables
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
+from tierfs.policy import Policy
 from tierfs.retention import policy as retention_policy
 from tierfs.retention import retention as retention_module
+from tierfs.retention.policy import Expiry, Member, MemberRun, expired, next_expiry_ms
 from tierfs.retention.retention import Expired, Retention
-from tierfs.types import ROOT_DIRECTORY, ByteRange, ChunkState, ObjectId, Tier
+from tierfs.types import ROOT_DIRECTORY, ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
 DAY_S = 86_400
-HOUR_S = 3600
-BASE = {"chunk_bytes": "4", "object_bytes": "8"}
 
+HOUR_S = 3600
+
+BASE = {"chunk_bytes": "4", "object_bytes": "8"}
 
 POLICY = BASE | {"retention_age": str(DAY_S)}
 
@@ -56,15 +61,6 @@ def test_whole_chunks_go_from_the_head_when_their_last_byte_is_old_enough(store:
     assert store.read("s")[12:] == b"m"
 
 
-def test_a_late_upload_makes_nothing_younger(store: TestStore, clock: ManualClock) -> None:
-    set_policy(store, object_bytes="4", retention_age=str(DAY_S))
-    store.append("s", b"abcd", b"e")
-    clock.advance(DAY_S)
-    store.append("s", b"f")
-    store.offload()
-    assert expire(store) == Expired(bytes=4)
-
-
 def test_it_waits_for_offload_and_for_the_journal_unless_told_otherwise(store: TestStore, clock: ManualClock) -> None:
     store.append("s", b"abcd", seal=True)
     store.append("open", b"abcdef")
@@ -84,23 +80,6 @@ def test_it_waits_for_offload_and_for_the_journal_unless_told_otherwise(store: T
     set_policy(store, retention_age=str(DAY_S), retention_needs_offload="no")
     assert expire(store) == Expired(bytes=4)  # the active chunk's end is not known
     assert store.segment("open").range == ByteRange(4, 6)
-
-
-def test_objects_go_after_the_journal_and_the_grace_period(store: TestStore, clock: ManualClock) -> None:
-    store.append("s", b"abcd", seal=True)
-    store.offload()
-    clock.advance(DAY_S)
-    work = store.cold_work()
-    assert work.end_lifetimes() == Expired(removed=1, bytes=4)
-    work.collect()
-    assert list(store.files.names()) == []
-    assert len(list(store.cold.list("segments/"))) == 1
-    clock.advance(HOUR_S)
-    work.collect()
-    assert len(list(store.cold.list("segments/"))) == 1  # the journal still names it
-    work.publish()
-    work.collect()
-    assert list(store.cold.list("segments/")) == []
 
 
 def test_a_stream_loses_its_oldest_members_and_keeps_its_name(store: TestStore, clock: ManualClock) -> None:
@@ -227,21 +206,6 @@ def waiting(store: TestStore, tier: Tier) -> int:
         return sum(row.tier is tier for _, row in txn.scan(GARBAGE))
 
 
-def test_a_server_that_shows_another_time_stops_deletions_and_one_that_agrees_allows_them(
-    store: TestStore, clock: ManualClock, expected_warnings: list[str]
-) -> None:
-    expected_warnings.append("ahead of the cold tier's server")
-    store.append("s", b"abcd", seal=True)
-    store.offload()
-    store.server_time_ms = clock.now_ms()
-    clock.jump(365 * DAY_S)  # while nobody held the store
-    work = store.cold_work()
-    assert work.end_lifetimes() == Expired()
-    clock.advance(HOUR_S)
-    store.server_time_ms = clock.now_ms()  # it was the server's clock that was wrong
-    assert work.end_lifetimes() == Expired(removed=1, bytes=4)
-
-
 def test_policies_are_looked_at_only_where_one_is_set(store: TestStore) -> None:
     store.append("a/s", b"x")
     store.append("b/s", b"x")
@@ -254,28 +218,6 @@ def test_policies_are_looked_at_only_where_one_is_set(store: TestStore) -> None:
         found = retention_policy.governed(txn)
         wanted = {directories.segment_by_name(txn, name).id for name in ("a/s", "b/s")}
     assert set(found) == wanted
-
-
-def test_status_tells_when_the_next_bytes_go(store: TestStore, clock: ManualClock) -> None:
-    assert expiry_shown(store) == 0
-    store.append("s", b"abcd", seal=True)
-    written_ms = clock.now_ms()
-    store.offload()
-    clock.advance(HOUR_S)
-    store.append("later", b"abcd", seal=True)
-    store.offload()
-    expire(store)
-    assert expiry_shown(store) == written_ms + DAY_S * 1000
-    clock.advance(DAY_S - HOUR_S)
-    expire(store)
-    assert expiry_shown(store) == written_ms + (HOUR_S + DAY_S) * 1000
-    clock.advance(HOUR_S)
-    expire(store)
-    assert expiry_shown(store) == 0
-
-
-def expiry_shown(store: TestStore) -> int:
-    return store_status(store.metadata, store.files, store.paths.holder, store.path).next_expiry_ms
 
 
 def overdue(store: TestStore) -> tuple[int, str]:
@@ -312,11 +254,110 @@ def test_status_counts_what_is_past_its_retention_and_waits_and_names_the_policy
     assert overdue(store) == (0, "")
 
 
-def test_a_stream_of_many_runs_that_wait_is_counted_up_to_a_limit(
-    store: TestStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retention_module, "_RUNS_COUNTED", 3)
-    store.append("s", bytes(40), seal=True)
-    clock.advance(DAY_S)
-    assert expire(store) == Expired()
-    assert overdue(store)[0] == 12
+NOW_MS = 1_700_000_000_000
+
+DAY_MS = 86_400_000
+
+AGE = Policy(retention_age_s=86_400)
+
+SIZE = Policy(retention_bytes=10)
+
+BOTH = Policy(retention_age_s=86_400, retention_bytes=10)
+
+
+def member(number: int, start: int, *runs: tuple[int, int], policy: Policy = AGE, **fields: object) -> Member:
+    """A sealed segment; each run is its end and its age in ms."""
+    length = fields.pop("length", runs[-1][0] if runs else start)
+    held = tuple(MemberRun(end, NOW_MS - age_ms) for end, age_ms in runs)
+    fields = {"sealed": True, "ended_ms": NOW_MS} | fields
+    return Member(SegmentId(number), policy, start, length, held, **fields)  # type: ignore[arg-type]
+
+
+OLD, YOUNG = DAY_MS, DAY_MS - 1
+
+CASES = {
+    "nothing set": ([member(1, 0, (4, 10 * OLD), policy=Policy())], []),
+    "age, to the millisecond": ([member(1, 0, (4, OLD), (8, YOUNG))], [Expiry(SegmentId(1), 4, 4)]),
+    "old behind young stays": ([member(1, 0, (4, YOUNG), (8, OLD))], []),
+    "all of a sealed one": ([member(1, 0, (4, OLD), (8, OLD))], [Expiry(SegmentId(1), 8, 8, True)]),
+    "an open one is only cut": ([member(1, 0, (4, OLD), (8, OLD), sealed=False)], [Expiry(SegmentId(1), 8, 8)]),
+    "what may not go yet holds back": ([member(1, 0, (4, OLD), length=8)], [Expiry(SegmentId(1), 4, 4)]),
+    "what a cut left": ([member(1, 6, (8, OLD), length=12)], [Expiry(SegmentId(1), 8, 2)]),
+    "size keeps at least so much": (
+        [member(1, 0, (4, 0), (8, 0), (12, 0), (16, 0), policy=SIZE, sealed=False)],
+        [Expiry(SegmentId(1), 4, 4)],
+    ),
+    "size counts all members": (
+        [member(1, 0, (4, 0), policy=SIZE), member(2, 4, (9, 0), policy=SIZE), member(3, 9, (19, 0), policy=SIZE)],
+        [Expiry(SegmentId(1), 4, 4, True), Expiry(SegmentId(2), 9, 5, True)],
+    ),
+    "either is enough": (
+        [member(1, 0, (4, 0), (8, OLD), (16, 0), policy=BOTH)],
+        [Expiry(SegmentId(1), 8, 8)],
+    ),
+    "either is enough, in order": (
+        [member(1, 0, (4, OLD), (8, 0), (18, 0), policy=BOTH)],
+        [Expiry(SegmentId(1), 8, 8)],
+    ),
+    "the member with the stream's name stays, empty": (
+        [member(1, 0, (4, OLD), names_stream=True), member(2, 4, (8, OLD)), member(3, 8, (12, YOUNG), sealed=False)],
+        [Expiry(SegmentId(1), 4, 4), Expiry(SegmentId(2), 8, 4, True)],
+    ),
+    "empty already": ([member(1, 4, names_stream=True, ended_ms=0), member(2, 4, (8, YOUNG))], []),
+    "younger members wait for older ones": (
+        [member(1, 0, (4, OLD), length=8), member(2, 8, (12, OLD))],
+        [Expiry(SegmentId(1), 4, 4)],
+    ),
+    "a member that is kept keeps those behind it": (
+        [member(1, 0, (4, OLD), policy=Policy()), member(2, 4, (8, OLD))],
+        [],
+    ),
+    "empty and sealed long ago": ([member(1, 0, ended_ms=NOW_MS - OLD)], [Expiry(SegmentId(1), 0, 0, True)]),
+    "empty and sealed just now": ([member(1, 0, ended_ms=NOW_MS - YOUNG)], []),
+    "empty and open": ([member(1, 0, ended_ms=0, sealed=False)], []),
+    "an age in the future": ([member(1, 0, (4, -5 * DAY_MS))], []),
+}
+
+
+@pytest.mark.parametrize(("members", "expected"), CASES.values(), ids=CASES.keys())
+def test_what_goes(members: list[Member], expected: list[Expiry]) -> None:
+    assert list(expired(members, NOW_MS)) == expected
+
+
+@given(
+    st.lists(st.lists(st.tuples(st.integers(1, 9), st.integers(0, 3 * DAY_MS)), max_size=4), max_size=4),
+    st.sampled_from([AGE, SIZE, BOTH]),
+)
+def test_nothing_goes_too_early_and_what_stays_is_one_range(shape: list[list[tuple[int, int]]], policy: Policy) -> None:
+    at, members, lengths = 0, [], []
+    for number, runs in enumerate(shape, 1):
+        start, ends = at, []
+        for size, age_ms in runs:
+            at += size
+            ends.append((at, age_ms))
+            lengths.append((at, age_ms))
+        members.append(member(number, start, *ends, policy=policy))
+    gone = list(expired(members, NOW_MS))
+    cut = max((one.before_offset for one in gone), default=0)
+    assert sum(one.bytes for one in gone) == cut
+    for end, age_ms in lengths:
+        if end <= cut:
+            too_old = policy.retention_age_s is not None and age_ms >= DAY_MS
+            surplus = policy.retention_bytes is not None and at - end >= policy.retention_bytes
+            assert too_old or surplus
+
+
+@pytest.mark.parametrize(
+    ("members", "in_ms"),
+    [
+        ([member(1, 0, (4, YOUNG), (8, 5))], 1),
+        ([member(1, 4, ended_ms=NOW_MS - 5), member(2, 4, (8, 3))], DAY_MS - 5),
+        ([member(1, 4, names_stream=True), member(2, 4, (8, 3))], DAY_MS - 3),
+        ([member(1, 0, length=8)], None),
+        ([member(1, 0, (4, 1), policy=SIZE)], None),
+        ([], None),
+    ],
+    ids=["the first run", "an empty member", "the stream's name stays", "not cold yet", "by size alone", "nothing"],
+)
+def test_the_next_expiry_is_that_of_the_first_bytes_that_may_go(members: list[Member], in_ms: int | None) -> None:
+    assert next_expiry_ms(members) == (None if in_ms is None else NOW_MS + in_ms)

@@ -6,28 +6,30 @@ import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.doubles.scripted_storage import Read, ScriptedStorage, When
+from tests.safety.refused import refused
 from tests.stores import LOCATION, TestStore, open_test_store
-from tests.tiering.batch_writes import Driver
+from tests.tiering.batch_writes import Driver, contents
 from tierfs.checksum import crc32c
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.errors import Conflict, DataLoss, TierfsError, Unavailable, WrongColdTier
+from tierfs.chunkstore.protocol import BufferSource, Source, StoredObject
+from tierfs.errors import Conflict, DataLoss, InvalidRequest, TierfsError, Unavailable, WrongColdTier
+from tierfs.journal.cold_identity import read_small
 from tierfs.journal.publish import Publisher
-from tierfs.metadata import directories, tables
+from tierfs.metadata import changes, directories, tables
+from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, LOCATIONS
 from tierfs.metadata.untrusted import MAX_OFFSET
-from tierfs.tiering import objects, packs
+from tierfs.tiering import batch_job, evict, objects, packs
 from tierfs.tiering.candidates import OffloadAction, objects_to_make
-from tierfs.tiering.consolidate import Consolidate
-from tierfs.tiering.consolidate_command import asked_for
 from tierfs.tiering.objects import ChunksMoved, ColdTier
 from tierfs.tiering.offload import Offload
 from tierfs.tiering.offload_source import ChunkSource
 from tierfs.tiering.packs import PackEntry, PackIndex, read_index
-from tierfs.types import ROOT_DIRECTORY, AttemptId, ChunkState, ObjectId, SegmentId, Tier
+from tierfs.types import ROOT_DIRECTORY, AttemptId, ChunkState, LocationId, ObjectId, SegmentId, Tier
 
 
 @pytest.fixture
@@ -99,30 +101,6 @@ def test_no_chunk_is_judged_for_a_place_that_is_not_ours(store: TestStore) -> No
     assert states(store, Tier.LOCAL) == {ChunkState.SUSPECT}
 
 
-def test_no_object_is_read_for_a_consolidation_in_a_place_that_is_not_ours(
-    store: TestStore, cold: ScriptedStorage
-) -> None:
-    for number in range(3):
-        store.append("t", b"ab")
-        store.offload("t")
-        store.evict("t")
-        assert number < len(store.layout("t").cold)
-    store.engine.seal("t")
-    with store.metadata.read() as txn:
-        (action,) = asked_for(txn, store.segment("t"), LOCATION, store.settings).actions
-    cold.reads.clear()
-    cold.calls.clear()
-    for error in (WrongColdTier("another store's"), None):
-        consolidate = Consolidate(store.metadata, tier_of(store, error), grace_ms=0)
-        if error is not None:
-            with pytest.raises(WrongColdTier):
-                consolidate.run(action, lambda _: None)
-            assert not cold.calls
-        else:
-            assert consolidate.run(action, lambda _: None).bytes == 6
-            assert cold.calls
-
-
 @pytest.mark.parametrize("when", list(When)[:2])
 @pytest.mark.parametrize("error", [Unavailable("no answer"), ZeroDivisionError("a defect")])
 def test_an_object_that_was_not_linked_is_garbage_whatever_went_wrong(
@@ -137,17 +115,46 @@ def test_an_object_that_was_not_linked_is_garbage_whatever_went_wrong(
     assert {stored.name for stored in cold.list("segments/")} <= garbage
 
 
-def test_an_object_whose_chunks_moved_is_garbage(store: TestStore, cold: ScriptedStorage) -> None:
+@pytest.mark.parametrize("field", ["object_id", "object_offset", "length"])
+def test_an_object_whose_chunk_is_another_by_now_is_garbage(
+    store: TestStore, cold: ScriptedStorage, field: str
+) -> None:
     def change() -> None:
         with store.metadata.write() as txn:
             key = tables.chunk(store.segment("s").id, Tier.LOCAL, 0)
             chunk = txn.must_get(CHUNKS, key, "the chunk")
-            txn.put(CHUNKS, key, replace(chunk, object_offset=1))
+            txn.put(CHUNKS, key, replace(chunk, **{field: getattr(chunk, field) + 1}))
 
+    action = action_of(store)
     cold.do("put", change, when=When.AFTER, of="segments/")
-    with pytest.raises(ChunksMoved):
-        Offload(store.metadata, store.files, tier_of(store)).run(action_of(store))
+    with pytest.raises(ChunksMoved, match="changed meanwhile"):
+        store.cold_work().tools.offload.run(action)
+    assert not store.segment("s").cold.count
     assert rows(store) == (0, {stored.name for stored in cold.list("segments/")})
+
+
+@pytest.mark.parametrize("late_ms", [-1, 0, 1])
+def test_the_lag_counts_in_the_transaction_that_evicts(store: TestStore, late_ms: int) -> None:
+    store.offload("s")
+    made_ms = store.layout("s").cold[0].object.created_ms
+    done = evict.evict(store.metadata, store.segment("s").id, cold_before_ms=made_ms - late_ms)
+    assert done.bytes == (0 if late_ms > 0 else 4)
+
+
+@pytest.mark.parametrize("writable", [True, False])
+def test_nothing_is_deleted_in_a_place_that_is_not_ours(
+    store: TestStore, cold: ScriptedStorage, writable: bool
+) -> None:
+    store.offload("s")
+    name = store.layout("s").cold[0].object.name
+    other = LocationId(LOCATION + 1)
+    with store.metadata.write() as txn:
+        ours = txn.must_get(LOCATIONS, tables.u32(LOCATION), "ours")
+        txn.put(LOCATIONS, tables.u32(other), replace(ours, id=other, url="memory:theirs", writable=writable))
+        row = GarbageRecord(due_ms=0, tier=Tier.COLD, location_id=other, name=name, length=4)
+        txn.put(GARBAGE, tables.pair(0, 99), row)
+    store.collect()
+    assert any(stored.name == name for stored in cold.list("segments/")) is not writable
 
 
 def test_no_object_is_made_in_the_place_that_the_tier_was_moved_away_from(store: TestStore) -> None:
@@ -176,11 +183,8 @@ def test_other_bytes_than_those_of_an_index_are_not_stored_as_one(store: TestSto
         source.add_tail(sent)
         source.read(0, 5)
         source._tail = memoryview(b"index")
-        if sent == b"index":
+        with refused(sent != b"index", Unavailable):
             assert list(source.verified_grid().grid()) == [crc32c(sent)]
-        else:
-            with pytest.raises(Unavailable):
-                source.verified_grid()
         source.close()
 
 
@@ -198,11 +202,8 @@ def test_entries_of_a_pack_share_no_byte_and_end_at_the_largest_offset(
     first = PackEntry(SegmentId(1), "a", MAX_OFFSET - 4 + beyond, 4, 0, 0)
     name, data = pack_of(first, PackEntry(SegmentId(2), "b", 0, 3, 4 + shift, 0))
     cold.put(name, BufferSource(data))
-    if shift >= 0 and not beyond:
+    with refused(shift < 0 or beyond, DataLoss):
         assert len(read_index(cold, name, len(data)).entries) == 2
-    else:
-        with pytest.raises(DataLoss):
-            read_index(cold, name, len(data))
 
 
 @pytest.mark.parametrize("damages", [0, 1, 2])
@@ -212,10 +213,7 @@ def test_a_pack_is_damaged_only_if_its_index_is_so_twice(cold: ScriptedStorage, 
     cold.put(name, BufferSource(data))
     if damages:  # of each try the first read is that of the trailer
         cold.damage(5, on=range(1, 2 * damages) if of == "trailer" else range(2, 2 * damages + 1))
-    if damages > 1:
-        with pytest.raises(DataLoss):
-            read_index(cold, name, len(data))
-    else:
+    with refused(damages > 1, DataLoss):
         assert read_index(cold, name, len(data)).entries[0].length == 8
     assert cold.reads[0] == Read(name, len(data) - packs.TRAILER_BYTES, packs.TRAILER_BYTES)
 
@@ -226,8 +224,49 @@ def test_an_index_that_contradicts_the_name_of_its_pack_is_refused(cold: Scripte
     epoch, attempt = (2 if field == "epoch" else 1), ("2" if field == "attempt" else "1") * 32
     name = packs.pack_name(ObjectId(7), epoch, AttemptId(attempt), crc32c(data))
     cold.put(name, BufferSource(data))
-    if field:
-        with pytest.raises(DataLoss, match="contradicts its name"):
-            read_index(cold, name, len(data))
-    else:
+    with refused(field, DataLoss, "contradicts its name"):
         assert len(read_index(cold, name, len(data)).entries) == 1
+
+
+# Distributed writes
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_batch_has_as_many_segments_as_the_limit_at_most(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, more: int
+) -> None:
+    monkeypatch.setattr(batch_job, "MAX_SEGMENTS", 2)
+    segments = {f"out/{number}": b"abc" for number in range(2 + more)}
+    with refused(more, InvalidRequest, "one write of 3 segments"):
+        Driver(store).write(segments)
+    assert contents(store) == {"s": b"abcd", **({} if more else segments)}
+
+
+class Short(ScriptedStorage):
+    """Takes less of an upload than it was given."""
+
+    lacks = 0
+
+    def put(self, name: str, source: Source, **named: Any) -> StoredObject:
+        stored = super().put(name, source, **named)
+        return replace(stored, length_bytes=stored.length_bytes - self.lacks)
+
+
+@pytest.mark.parametrize("lacks", [0, 1])
+def test_a_task_reports_no_object_that_arrived_in_part(store: TestStore, lacks: int) -> None:
+    store.cold = cold = Short(store.cold)
+    driver = Driver(store)
+    plan = driver.begin()
+    cold.lacks = lacks
+    with refused(lacks, DataLoss, "2 of 3 bytes arrived"):
+        assert [one.segment for one in driver.upload(plan, {"out/a": b"abc"})] == ["out/a"]
+    assert bool(list(cold.list("uploads/"))) is not bool(lacks)
+
+
+def test_parts_of_a_manifest_are_as_large_as_readers_accept(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_job, "_PART_BYTES", 300)
+    Driver(store).write({f"out/{number:03d}": b"abc" for number in range(20)})
+    names = [one.name for one in store.cold.list("uploads/") if batch_job.is_manifest(one.name)]
+    parts = [changes.parse_batch_manifest(read_small(store.cold, name), name) for name in names]
+    assert sum(len(part.segments) for part in parts) == 20
+    assert all(sum(each.ByteSize() for each in part.segments) <= 300 for part in parts)

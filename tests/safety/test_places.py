@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
+from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
 from tierfs import app
 from tierfs.app.move import move
@@ -58,30 +59,19 @@ def test_metadata_are_used_from_one_namespace_of_pids(tmp_path: Path, lock: Lock
     host.claim_pid_namespace(lock, tmp_path)
     if not same:
         os.pwrite(lock.fd, b"pid:[1]", 0)
-    with closing(LockFile(tmp_path / "lock")) as other:
-        if same:
-            host.claim_pid_namespace(other, tmp_path)
-            return
-        with pytest.raises(Conflict, match="another container"):
-            host.claim_pid_namespace(other, tmp_path)
+    with closing(LockFile(tmp_path / "lock")) as other, refused(not same, Conflict, "another container"):
+        host.claim_pid_namespace(other, tmp_path)
 
 
 @pytest.mark.parametrize("newer", [0, 1])
 def test_a_store_of_a_newer_format_is_not_written_nor_read(store: TestStore, newer: int) -> None:
     with store.metadata.write() as txn:
         txn.update_store(min_writer_version=RECORD_VERSION + newer)
-    if newer:
-        with pytest.raises(PermissionDenied, match="not write"), store.metadata.write():
-            pass
-    else:
-        with store.metadata.write():
-            pass
+    with refused(newer, PermissionDenied, "not write"), store.metadata.write():
+        pass
     with store.metadata.write_notes() as txn:
         txn.update_store(min_reader_version=RECORD_VERSION + newer)
-    if newer:
-        with pytest.raises(DataLoss, match="reads up to"):
-            MetadataStore(store.metadata.path, store.clock)
-    else:
+    with refused(newer, DataLoss, "reads up to"):
         MetadataStore(store.metadata.path, store.clock).close()
 
 
@@ -165,13 +155,11 @@ def test_a_place_that_gives_other_bytes_does_not_become_the_cold_tier(
 
     def connect(opened: app.Store, location: object) -> ChunkStorage:
         storage = ScriptedStorage(connect_to(opened, location))  # type: ignore[arg-type]
-        storage.damage(-1, on=ALWAYS, of="segments/")
+        if flips:
+            storage.damage(-1, on=ALWAYS, of="segments/")
         return storage
 
-    if not flips:
-        move(made, {"url": str(tmp_path / "nas")}, unseen)
-        return
     monkeypatch.setattr(app.Store, "connect_to", connect)
-    with pytest.raises(DataLoss, match="is not in"):
+    with refused(flips, DataLoss, "is not in"):
         move(made, {"url": str(tmp_path / "nas")}, unseen)
-    assert place.of_store(made.metadata, "x").url == "file:cold"
+    assert (place.of_store(made.metadata, "x").url == "file:cold") is flips

@@ -144,26 +144,17 @@ def test_a_chunk_that_grows_is_not_checked_by_an_old_checksum(store: TestStore, 
 
 
 def test_spans_of_an_object_share_no_byte() -> None:
-    spans, holder = SpanCache(BufferPool(16 * BLOCK)), _holder(8 * BLOCK)
+    holder = ObjectRecord(
+        id=ObjectId(1), tier=Tier.COLD, location_id=LocationId(1), name="o", length=8 * BLOCK, etag="e"
+    )
     path = ColdPath.__new__(ColdPath)
-    path.spans = spans
-    path.checksums = cast(Any, SimpleNamespace(grid=lambda _, wanted, length: _grid(wanted)))
+    path.spans = SpanCache(BufferPool(16 * BLOCK))
+    grid = checksums.pack([0] * 8)
+    path.checksums = cast(Any, SimpleNamespace(grid=lambda _, wanted, length: Grid(wanted, grid)))
     path.fetcher = cast(Any, SimpleNamespace(submit=lambda span, priority: None))
     placed = PlacedChunk(ChunkRecord(start_offset=0, length=8 * BLOCK, object_id=holder.id), holder)
     made = [path.ask(placed, ByteRange(start * BLOCK, end * BLOCK), 0) for start, end in ((2, 4), (0, 3), (4, 8))]
-    assert [(span.start, span.end) for span in made if span is not None] == [
-        (2 * BLOCK, 4 * BLOCK),
-        (0, 2 * BLOCK),
-        (4 * BLOCK, 8 * BLOCK),
-    ]
-
-
-def _holder(length: int) -> ObjectRecord:
-    return ObjectRecord(id=ObjectId(1), tier=Tier.COLD, location_id=LocationId(1), name="o", length=length, etag="e")
-
-
-def _grid(wanted: ByteRange) -> Grid:
-    return Grid(wanted, checksums.pack([0] * (wanted.length_bytes // BLOCK)))
+    assert [(span.start // BLOCK, span.end // BLOCK) for span in made if span is not None] == [(2, 4), (0, 2), (4, 8)]
 
 
 def test_bytes_that_were_not_sent_are_missed_whatever_their_checksum(store: TestStore) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import random
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,15 +15,20 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests import verbs
-from tests.scan.scanning import Row, fill, scan_lines, store_of
+from tests.scan.scanning import Row, fill, planned, scan_lines, store_of
 from tierfs.app import store as app
-from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.errors import DataLoss, InvalidRequest, TierfsError
+from tierfs.scan.extents import PlaceConnections
+from tierfs.scan.fetching import ScanFetcher
 from tierfs.scan.line_format import BLOCK_BYTES, LineFormat, Mode, Separator
+from tierfs.scan.lines import read_whole
+from tierfs.scan.planning import Sizes
 from tierfs.scan.selection import Selection
+from tierfs.scan.stream import Records, Stream, StreamRead
 
 ANY = Separator()
 PACKED: dict[str, Callable[[bytes], bytes]] = {
-    ".gz": gzip.compress,
+    ".gz": lambda data: gzip.compress(data[: len(data) // 2]) + gzip.compress(data[len(data) // 2 :]),
     ".bz2": bz2.compress,
     ".zst": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
 }
@@ -66,10 +72,11 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[app.Store]:
     split_bytes=st.one_of(st.integers(1, 12), st.just(1000)),
     block_bytes=st.sampled_from([1, 4, 7, BLOCK_BYTES]),
     behind_bytes=st.sampled_from([1, 2, 65536]),
+    decompresses=st.sampled_from([True, True, False]),
     over=st.sampled_from([None, -1, 0, 1]),
 )
-@example([(b"a\r\nb\r\nc", "", 0.5), (b"a\rb\r\nc\n\n\nd\r", ".gz", 0.0)], None, 1, 4, 1, 0)
-@example([("größe\r\n日誌\n".encode(), "", 0.5), (b"", "", 0.0), (b"\r", "", 1.0)], None, 5, 1, 2, None)
+@example([(b"a\r\nb\r\nc", "", 0.5), (b"a\rb\r\nc\n\n\nd\r", ".gz", 0.0)], None, 1, 4, 1, True, 0)
+@example([("größe\r\n日誌\n".encode(), "", 0.5), (b"", "", 0.0), (b"\r", "", 1.0)], None, 5, 1, 2, True, None)
 def test_any_cuts_of_any_lines_are_the_lines(
     shared: app.Store,
     segments: list[tuple[bytes, str, float]],
@@ -77,6 +84,7 @@ def test_any_cuts_of_any_lines_are_the_lines(
     split_bytes: int,
     block_bytes: int,
     behind_bytes: int,
+    decompresses: bool,
     over: int | None,
 ) -> None:
     """Chunks, objects, partitions, blocks, compressed or not, and a limit at the longest line."""
@@ -84,10 +92,10 @@ def test_any_cuts_of_any_lines_are_the_lines(
     for number, (data, packed, cold) in enumerate(segments):
         stored = PACKED[packed](data) if packed else data
         fill(shared, stored, name=f"d/{number}{packed}", cold_bytes=int(cold * len(stored)))
-        expected += lines_of(data, Separator(separator), f"d/{number}{packed}")
+        expected += lines_of(data if decompresses else stored, Separator(separator), f"d/{number}{packed}")
     longest = max((len(line) for _, _, line in expected), default=0)
     limit = {} if over is None else {"max_line_bytes": max(1, longest + over)}
-    form = LineFormat(Separator(separator), decompresses=True, **limit)
+    form = LineFormat(Separator(separator), decompresses=decompresses, **limit)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tierfs.scan.lines.BLOCK_BYTES", block_bytes)
         patch.setattr("tierfs.scan.lines._FIRST_BEHIND_BYTES", behind_bytes)
@@ -126,11 +134,6 @@ def test_another_encoding(store: app.Store) -> None:
     assert scan_lines(store, LineFormat(encoding="latin-1")) == [[("s", 0, "größe".encode()), ("s", 6, b"b")]]
 
 
-def test_separators_that_overlap_themselves_are_not_split() -> None:
-    assert not Separator(b"||").may_be_split
-    assert Separator(b"\r\n").may_be_split
-
-
 def test_damage_is_read_from_the_other_copy_and_told_where_there_is_none(store: app.Store) -> None:
     fill(store, b"first\nsecond\n", seal=True)
     verbs.offload(store, "s")
@@ -146,3 +149,57 @@ def test_damage_is_read_from_the_other_copy_and_told_where_there_is_none(store: 
         file.write_bytes(data.replace(b"fir", b"FIR"))
     with pytest.raises(DataLoss, match=r"segment s: .* does not match its checksums"):
         scan_lines(store, LineFormat())
+
+
+PACKING = LineFormat(decompresses=True)
+LONG = b"".join(f"{n} {random.Random(n).randbytes(40).hex()}\n".encode() for n in range(30_000)) + b"no end"
+
+
+@pytest.fixture
+def roomy(tmp_path: Path) -> Iterator[app.Store]:
+    with store_of(tmp_path / "store", chunk_bytes=100_000, object_bytes=300_000) as opened:
+        yield opened
+
+
+def whole_rows(store: app.Store) -> dict[str, bytes]:
+    place, partitions = planned(store, Selection(), Sizes(), PACKING.reach)
+    found = {}
+    for partition in partitions:
+        sources = tuple(part.source for part in partition.parts)
+        with ScanFetcher(place, PlaceConnections(), sources) as fetcher:
+            for number, lines in read_whole(fetcher, partition, PACKING):
+                found[sources[number].name] = lines.values.cast("binary")[0].as_py()
+    return found
+
+
+@pytest.mark.parametrize("end", PACKED)
+def test_long_compressed_segments_are_those_of_the_same_bytes(roomy: app.Store, end: str) -> None:
+    packed = PACKED[end](LONG)
+    fill(roomy, packed, name=f"s{end}", cold_bytes=len(packed) // 2)
+    fill(roomy, b"plain\n", name="t")
+    rows = [row for partition in scan_lines(roomy, PACKING, split_bytes=50_000) for row in partition]
+    assert sorted(rows) == [*lines_of(LONG, ANY, f"s{end}"), ("t", 0, b"plain")]
+    assert whole_rows(roomy) == {"t": b"plain\n", f"s{end}": LONG}
+
+
+@pytest.mark.parametrize(
+    ("data", "error", "message"),
+    [
+        (b"no gzip\n" * 10, DataLoss, r"segment s\.gz is not whole, or no gzip: "),
+        (gzip.compress(LONG)[:-20], DataLoss, r"segment s\.gz is not whole, or no gzip: "),
+        (gzip.compress(bytes(64 << 20)), InvalidRequest, "a line at or after byte 0 has more than 16777216 bytes"),
+    ],
+    ids=["other", "cut", "bomb"],
+)
+def test_what_is_not_whole_or_fills_memory_is_an_error(
+    roomy: app.Store, data: bytes, error: type[TierfsError], message: str
+) -> None:
+    fill(roomy, data, name="s.gz", seal=True)
+    with pytest.raises(error, match=message):
+        scan_lines(roomy, PACKING)
+    with pytest.raises(error, match=message):
+        whole_rows(roomy)
+    read = StreamRead("lines", Selection(), Records.LINES, PACKING)
+    stream = Stream(roomy.metadata, str(roomy.path), roomy.settings.cold, PlaceConnections(), read)
+    with pytest.raises(InvalidRequest, match=r"segment s\.gz is compressed by its name, and a stream reads it as it"):
+        stream.next_offset(stream.earliest(), None)

@@ -14,7 +14,7 @@ from tests.scan.scanning import fill, planned, store_of
 from tests.scan.scanning import rows_of as lines
 from tierfs import names
 from tierfs.app import store as app
-from tierfs.errors import InvalidRequest, Unavailable
+from tierfs.errors import Unavailable
 from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES
 from tierfs.scan.batches import EntryBatch, read_entries
 from tierfs.scan.extents import PlaceConnections
@@ -48,20 +48,15 @@ def owned(partitions: list[Partition]) -> list[list[tuple[str, int, int]]]:
     ]
 
 
-def test_splits_end_where_objects_do(store: app.Store) -> None:
-    fill(store, b"x" * 64, cold_bytes=64, seal=True)
-    assert owned(partitions_of(store, 20)) == [[("s", 0, 16)], [("s", 16, 32)], [("s", 32, 48)], [("s", 48, 64)]]
-
-
-def test_without_an_end_near_they_are_as_long_as_wanted(store: app.Store) -> None:
-    fill(store, b"x" * 32, cold_bytes=32, seal=True)
-    assert owned(partitions_of(store, 5)) == [
-        [("s", 0, 5)],
-        [("s", 5, 10)],
-        [("s", 10, 16)],
-        [("s", 16, 21)],
-        [("s", 21, 26)],
-        [("s", 26, 32)],
+@pytest.mark.parametrize(
+    ("length", "split_bytes", "ends"), [(64, 20, [16, 32, 48, 64]), (32, 5, [5, 10, 16, 21, 26, 32])]
+)
+def test_splits_end_where_objects_do_or_are_as_long_as_wanted(
+    store: app.Store, length: int, split_bytes: int, ends: list[int]
+) -> None:
+    fill(store, b"x" * length, cold_bytes=length, seal=True)
+    assert owned(partitions_of(store, split_bytes)) == [
+        [("s", start, end)] for start, end in zip([0, *ends], ends, strict=False)
     ]
 
 
@@ -73,16 +68,12 @@ def test_small_segments_share_partitions(store: app.Store) -> None:
     assert sorted(part.source.name for one in partitions for part in one.parts) == [f"d/{n:03}" for n in range(100)]
 
 
-def test_fewer_bytes_make_as_many_partitions_as_wanted(store: app.Store) -> None:
-    fill(store, b"x" * 64, seal=True)
-    assert len(partitions_of(store, 1000, min_partitions=4)) == 4
-
-
 def test_a_reader_gets_what_lies_beside_its_bytes(store: app.Store) -> None:
     fill(store, b"x" * 48, cold_bytes=48, seal=True)
     partitions = partitions_of(store, 16, Reach(before_bytes=2, behind_bytes=5))
     reached = [ByteRange(one.parts[0].extents[0].range.start, one.parts[0].extents[-1].range.end) for one in partitions]
     assert reached == [ByteRange(0, 21), ByteRange(14, 37), ByteRange(30, 48)]
+    assert len(partitions_of(store, 1000, min_partitions=4)) == 4, "fewer bytes make as many as wanted"
 
 
 def test_tails_on_this_disk_alone(store: app.Store) -> None:
@@ -149,12 +140,6 @@ def test_parts_know_the_entries_of_the_whole_blocks_they_read(tmp_path: Path) ->
         found = entries_of(store, CRC_BLOCK_BYTES // 2)
     assert len(found) > 4
     assert sorted(payload for rows in found for *_, payload in rows) == payloads
-
-
-def test_what_is_no_ledger_has_no_entries(store: app.Store) -> None:
-    fill(store, b"x", name="ml/s")
-    with pytest.raises(InvalidRequest, match="segment ml/s is not a ledger"):
-        entries_of(store, 25)
 
 
 @pytest.mark.parametrize(("start", "end"), [(0, 3), (1, 3), (2, 9), (3, 4), (3, 3), (8, 100), (100, 200)])

@@ -132,6 +132,8 @@ def test_all_copies_are_read_and_right(store: app.Store) -> None:
     assert sum(report.local_bytes for report in found) == len(BOTH) + small + len(b"tail")
     assert sum(report.cold_bytes for report in found) == len(BOTH) + small
     assert [report.faults for report in found if report.faults] == []
+    found = reports(store, "small/1", "small/2")
+    assert sum(report.cold_bytes for report in found) == len(SMALL[1]) + len(SMALL[2]), "only what was asked for"
 
 
 @pytest.mark.parametrize("tier", Tier)
@@ -144,27 +146,24 @@ def test_a_bad_bit_is_found_in_the_copy_that_has_it(store: app.Store, name: str,
 
 
 @pytest.mark.parametrize("tier", Tier)
-def test_a_missing_object_is_told_as_missing(store: app.Store, tier: Tier) -> None:
-    file_of(store, holder_of(store, "logs/both", tier, 600_000)[0]).unlink()
-    assert {fault.fault for report in reports(store) for fault in report.faults} == {Fault.MISSING}
-    assert bad_bytes(store) == deep_bytes(store) != []
-
-
-@pytest.mark.parametrize("tier", Tier)
-def test_a_short_file_is_bad_from_its_end_on(store: app.Store, tier: Tier) -> None:
+@pytest.mark.parametrize("damage", ["missing", "short", "many bits"])
+def test_what_is_bad_is_what_fsck_finds(store: app.Store, tier: Tier, damage: str) -> None:
     holder, _ = holder_of(store, "logs/both", tier, 600_000)
     path = file_of(store, holder)
     path.chmod(0o600)
-    os.truncate(path, holder.length // 2)
+    if damage == "missing":
+        path.unlink()
+        faults = [fault for report in reports(store) for fault in report.faults]
+        assert {fault.fault for fault in faults} == {Fault.MISSING}
+        assert len(list(joined(faults))) == 1, "neighbouring ones are one"
+    elif damage == "short":
+        os.truncate(path, holder.length // 2)
+    else:
+        numbers = random.Random(7)
+        for _ in range(12):
+            flip(store, "logs/both", tier, numbers.randrange(len(BOTH)))
+        flip(store, "small/3", Tier.COLD, 1)
     assert bad_bytes(store) == deep_bytes(store) != []
-
-
-def test_many_bad_bits_are_those_of_fsck(store: app.Store) -> None:
-    numbers = random.Random(7)
-    for _ in range(12):
-        flip(store, "logs/both", numbers.choice(list(Tier)), numbers.randrange(len(BOTH)))
-    flip(store, "small/3", Tier.COLD, 1)
-    assert bad_bytes(store) == deep_bytes(store)
 
 
 def test_payloads_of_a_cold_ledger_are_read_between_their_frames(store: app.Store) -> None:
@@ -179,11 +178,6 @@ def test_payloads_of_a_cold_ledger_are_read_between_their_frames(store: app.Stor
     assert bad_bytes(store) == deep_bytes(store) != []
 
 
-def test_only_what_was_asked_for_is_read(store: app.Store) -> None:
-    found = reports(store, "small/1", "small/2")
-    assert sum(report.cold_bytes for report in found) == len(SMALL[1]) + len(SMALL[2])
-
-
 def test_local_copies_that_are_not_seen_are_not_good(store: app.Store, tmp_path: Path) -> None:
     segments, _ = wanted_segments(store.metadata, ["logs"])
     with store.metadata.read() as txn:
@@ -193,10 +187,3 @@ def test_local_copies_that_are_not_seen_are_not_good(store: app.Store, tmp_path:
     report = report_of_task(place, local)
     assert (report.local_bytes, report.unseen_bytes) == (0, len(BOTH) + len(b"tail"))
     assert {fault.fault for fault in report.faults} == {Fault.UNSEEN}
-
-
-def test_neighbouring_faults_are_one(store: app.Store) -> None:
-    holder, _ = holder_of(store, "logs/both", Tier.COLD, 0)
-    file_of(store, holder).unlink()
-    faults = list(joined(fault for report in reports(store) for fault in report.faults))
-    assert [(fault.range.start, fault.range.end) for fault in faults] == [(0, holder.length)]

@@ -1,22 +1,24 @@
-"""Streams over real stores: what the batches read, after restarts and losses, of each kind of record."""
+"""Streams over real stores: what batches read, after restarts, losses and concatenations, of each kind of record."""
 
 from __future__ import annotations
 
 import json
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests import verbs
 from tests.mount.conftest import append
 from tests.scan.scanning import fill, rows_of, store_of
 from tests.scan.test_lines import lines_of
+from tierfs import joins
 from tierfs.app import store as app
 from tierfs.app.replica import refresh_source
 from tierfs.app.sources import open_source
@@ -81,6 +83,14 @@ class Query:
         self.checkpoint = end
         return rows
 
+    def drain(self, limit: int | None = None) -> None:
+        while self.trigger(limit) is not None:
+            pass
+
+    def values(self) -> list[object]:
+        """What was read, in any order and under any name."""
+        return sorted(row[2] for row in self.rows)  # type: ignore[type-var]
+
     def between(self, start: str, end: str) -> list[tuple[object, ...]]:
         place, pinned = self.stream.pinned(StreamOffset.of(json.loads(start)), StreamOffset.of(json.loads(end)))
         reach = {Records.LINES: self.read.lines.reach, Records.BYTES: Reach()}.get(
@@ -102,10 +112,6 @@ class Query:
             ]
 
 
-def truncate(store: app.Store, name: str, before_offset: int) -> None:
-    store.engine.truncate(name, before_offset, cold_due_ms=0)
-
-
 def lines(name: str, *values: bytes, at: int = 0) -> list[tuple[object, ...]]:
     """Rows of lines that end with LF."""
     found: list[tuple[object, ...]] = []
@@ -115,24 +121,41 @@ def lines(name: str, *values: bytes, at: int = 0) -> list[tuple[object, ...]]:
     return found
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    steps=st.lists(
-        st.tuples(
-            st.sampled_from(["append", "append", "cold", "seal", "trigger", "restart"]),
-            st.sampled_from("abc"),
-            st.lists(st.sampled_from([b"xy", b"z", b"\n", b"\r", b"\r\n"]), min_size=1, max_size=9).map(b"".join),
-            st.one_of(st.none(), st.integers(1, 20)),
-        ),
-        max_size=15,
-    )
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["append", "append", "cold", "seal", "concat", "trigger", "trigger", "restart"]),
+        st.sampled_from("abcd"),
+        st.sampled_from("abcd"),
+        st.lists(st.sampled_from([b"xy", b"z", b"\n", b"\r", b"\r\n"]), min_size=1, max_size=9).map(b"".join),
+        st.one_of(st.none(), st.integers(1, 20)),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS)
+@example(  # a source read in part, one never read, and one of sources
+    [
+        *(("append", name, "", b"xy\nz\nxy\n", None) for name in "abcd"),
+        ("trigger", "", "", b"", 5),
+        ("concat", "a", "b", b"", None),
+        ("trigger", "", "", b"", 3),
+        ("append", "a", "", b"z\n", None),
+        ("concat", "c", "a", b"", None),
+        ("concat", "c", "d", b"", None),
+        ("restart", "", "", b"", None),
+    ]
 )
 def test_every_line_once(
-    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, bytes, int | None]]
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, str, bytes, int | None]]
 ) -> None:
-    with store_of(tmp_path_factory.mktemp("stream") / "store") as store:
+    with (
+        TemporaryDirectory(dir=tmp_path_factory.getbasetemp()) as directory,  # of each example 64 MiB
+        store_of(Path(directory) / "store") as store,
+    ):
         query, truth, sealed = Query(store), dict[str, bytes](), set[str]()
-        for what, name, data, limit in steps:
+        for what, name, other, data, limit in steps:
             if what == "restart":
                 query.restart()
             elif what == "trigger":
@@ -140,44 +163,26 @@ def test_every_line_once(
             elif what == "cold" and name in truth:
                 verbs.offload(store, name)
                 verbs.evict(store, name, force=True)
-            elif name not in sealed and what in ("append", "seal"):
+            elif what in ("append", "seal") and name not in sealed:
                 append(store, name, data, seal=what == "seal")
                 truth[name] = truth.get(name, b"") + data
                 sealed |= {name} if what == "seal" else set()
-        for name in truth:
-            if name not in sealed:
-                append(store, name, b".", seal=True)
-        while query.trigger(30) is not None:
-            pass
-        expected = [
-            row for name, data in truth.items() for row in lines_of(data + b"." * (name not in sealed), ANY, name)
-        ]
-        assert sorted(query.rows) == sorted(expected)
+            elif what == "concat" and {name, other} <= truth.keys() - sealed and name != other:
+                for joined in (name, other):  # a line across the joint is refused
+                    append(store, joined, b"\n")
+                    truth[joined] += b"\n"
+                store.engine.seal(other)
+                store.engine.concat(name, other)
+                truth[name] += truth.pop(other)
+        for name in truth.keys() - sealed:
+            append(store, name, b".", seal=True)
+            truth[name] += b"."
+        query.drain(30)
+        assert query.values() == sorted(row[2] for name, data in truth.items() for row in lines_of(data, ANY, name))
+        assert StreamOffset.of(json.loads(query.checkpoint)).open == {}
         query.restart()
         for start, end, rows in query.log:
-            assert query.between(start, end) == rows
-
-
-def test_lines_are_read_when_they_end(store: app.Store) -> None:
-    query = Query(store)
-    append(store, "d/a", b"one\ntwo\nthr")
-    assert query.trigger() == lines("d/a", b"one", b"two")
-    assert query.trigger() is None
-    append(store, "d/a", b"ee\n")
-    append(store, "d/b", b"last", seal=True)
-    assert query.trigger() == [*lines("d/a", b"three", at=8), *lines("d/b", b"last")]
-    append(store, "d/a", b"end", seal=True)
-    assert query.trigger() == lines("d/a", b"end", at=14)
-    assert StreamOffset.of(json.loads(query.checkpoint)).open == {}
-    assert query.trigger() is None
-
-
-def test_half_of_a_crlf_waits(store: app.Store) -> None:
-    query = Query(store)
-    append(store, "a", b"one\r\ntwo\r")
-    assert query.trigger() == [("a", 0, b"one")]
-    append(store, "a", b"\n")
-    assert query.trigger() == [("a", 5, b"two")]
+            assert sorted(row[2] for row in query.between(start, end)) == sorted(row[2] for row in rows)  # type: ignore[type-var]
 
 
 def test_bytes(store: app.Store) -> None:
@@ -186,6 +191,11 @@ def test_bytes(store: app.Store) -> None:
     assert query.trigger(5) == [("a", 0, b"0123"), ("a", 4, b"4")]
     append(store, "a", b"7")
     assert query.trigger() == [("a", 5, b"567")]
+    append(store, "s", b"89", seal=True)
+    query.drain()
+    store.engine.concat("a", "s")
+    append(store, "a", b"!")
+    assert query.trigger() == [("a", 10, b"!")], "bytes have no lines to cross the joint"
 
 
 def new_ledger(store: app.Store) -> str:
@@ -208,32 +218,24 @@ def test_entries_and_empty_ones_among_them(store: app.Store, limit: int | None) 
     for some in ([3, 0], [0, 0], [2], [0, 5, 1], [0], [0, 0, 2, 0]):
         add_entries(store, name, *(b"x" * length for length in some))
         lengths += some
-        while query.trigger(limit) is not None:
-            pass
+        query.drain(limit)
         assert query.rows == [(name, entry_id, length) for entry_id, length in enumerate(lengths)]
     query.restart()
     for start, end, rows in query.log:
         assert query.between(start, end) == rows
-
-
-def test_entries_of_a_cold_ledger(store: app.Store) -> None:
-    name, query = new_ledger(store), Query(store, replace(ENTRIES, cold_only=True))
-    add_entries(store, name, b"abc", b"", b"d" * 30)
-    assert query.trigger() is None
-    add_entries(store, name, b"", seal=True)
+    cold = Query(store, replace(ENTRIES, cold_only=True))
+    assert cold.trigger() is None
+    add_entries(store, name, seal=True)
     verbs.offload(store, name)
     verbs.evict(store, name, force=True)
-    assert query.trigger() == [(name, 0, 3), (name, 1, 0), (name, 2, 30), (name, 3, 0)]
-    assert StreamOffset.of(json.loads(query.checkpoint)).open == {}
-
-
-def test_a_segment_that_is_no_ledger(store: app.Store) -> None:
+    assert (cold.trigger(), cold.rows) == (query.rows, query.rows)
+    assert StreamOffset.of(json.loads(cold.checkpoint)).open == {}
     append(store, "a", b"x\n")
     with pytest.raises(InvalidRequest, match="segment a is not a ledger"):
         Query(store, ENTRIES).trigger()
 
 
-def test_cold_only_ends_where_the_cold_tier_does(store: app.Store) -> None:
+def test_cold_only_is_what_the_cold_tier_has(store: app.Store) -> None:
     query = Query(store, replace(LINES, cold_only=True))
     append(store, "a", b"one\ntwo\nth")
     assert query.trigger() is None
@@ -242,39 +244,30 @@ def test_cold_only_ends_where_the_cold_tier_does(store: app.Store) -> None:
     assert query.trigger() == lines("a", b"one", b"two")
     verbs.offload(store, "a")
     assert query.trigger() == lines("a", b"three", b"last", at=8)
-    assert StreamOffset.of(json.loads(query.checkpoint)).open == {}
-
-
-def test_cold_only_behind_a_cut_head(store: app.Store) -> None:
-    """The chunk that holds the new head stays whole: its bytes before the head are not the segment's."""
+    # The chunk that holds a new head stays whole: its bytes before the head are not the segment's.
     fill(store, b"0123456\n" * 3, cold_bytes=24)
-    truncate(store, "s", 20)
+    store.engine.truncate("s", 20, cold_due_ms=0)
     append(store, "s", b"abc\n")
-    assert Query(store, replace(BYTES, cold_only=True)).trigger() == [("s", 20, b"456\n")]
+    assert ("s", 20, b"456\n") in (Query(store, replace(BYTES, cold_only=True)).trigger() or [])
 
 
-def test_the_latest_offset(store: app.Store) -> None:
-    append(store, "a", b"old\nha")
+@pytest.mark.parametrize("latest", [False, True])
+def test_what_is_there_at_the_begin_is_left_out_or_all_there_is(store: app.Store, latest: bool) -> None:
+    append(store, "a", b"old\ntwo\nha")
     append(store, "b", b"sealed", seal=True)
     query = Query(store)
-    query.checkpoint = ""
-    query.restart(latest=True)
+    if latest:
+        query.checkpoint = ""
+        query.restart(latest=True)
+    else:
+        query.stream.freeze()
     append(store, "a", b"lf\n")
     append(store, "c", b"new\n")
-    assert query.trigger() == [("a", 4, b"half"), ("c", 0, b"new")]
-
-
-def test_read_what_is_available_now(store: app.Store) -> None:
-    append(store, "a", b"one\ntwo\n")
-    query = Query(store)
-    query.stream.freeze()
-    append(store, "a", b"three\n", seal=True)
-    append(store, "b", b"new\n")
-    assert query.trigger(1) == lines("a", b"one")
-    assert query.trigger(1) == lines("a", b"two", at=4)
-    assert query.trigger(1) is None
-    query.restart()
-    assert query.trigger() == [*lines("a", b"three", at=8), *lines("b", b"new")]
+    if not latest:
+        for rows in (lines("a", b"old"), lines("a", b"two", at=4), lines("b", b"sealed"), None):
+            assert query.trigger(1) == rows
+        query.restart()
+    assert query.trigger() == [*lines("a", b"half", at=8), *lines("c", b"new")]
 
 
 def test_an_idle_store_is_not_listed_again(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -289,18 +282,6 @@ def test_an_idle_store_is_not_listed_again(store: app.Store, monkeypatch: pytest
     assert query.trigger() is None
 
 
-def deleted(store: app.Store) -> None:
-    verbs.delete(store, "a", recursive=False)
-
-
-def cut(store: app.Store) -> None:
-    truncate(store, "a", 10)
-
-
-def unsealed(store: app.Store) -> None:
-    store.engine.unseal("z")
-
-
 def sealed_again(store: app.Store) -> None:
     store.engine.unseal("z")
     append(store, "z", b"more\n", seal=True)
@@ -309,21 +290,25 @@ def sealed_again(store: app.Store) -> None:
 @pytest.mark.parametrize(
     ("lose", "text", "rows"),
     [
-        (deleted, "segment (a|[0-9]+), read up to 8, was deleted", []),
-        (cut, "segment a begins at 10 now, and was read up to 8", [("a", 10, b"ree")]),
-        (unsealed, "segment z was unsealed", [("a", 8, b"three")]),
+        (lambda store: verbs.delete(store, "a", recursive=False), "segment (a|[0-9]+), read up to 8, was deleted", []),
+        (
+            lambda store: store.engine.truncate("a", 10, cold_due_ms=0),
+            "segment a begins at 10 now, and was read up to 8",
+            [("a", 10, b"ree")],
+        ),
+        (lambda store: store.engine.unseal("z"), "segment z was unsealed", [("a", 8, b"three")]),
         (sealed_again, "segment z was unsealed and sealed again", [("a", 8, b"three")]),
     ],
+    ids=["deleted", "cut", "unsealed", "sealed again"],
 )
 def test_losses(
     store: app.Store,
-    lose: object,
+    lose: Callable[[app.Store], None],
     text: str,
     rows: list[object],
     expected_warnings: list[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    assert callable(lose)
     append(store, "a", b"one\ntwo\n")
     append(store, "z", b"done\n", seal=True)
     query = Query(store)
@@ -393,17 +378,6 @@ def test_a_checkpoint_of_another_store(store: app.Store, tmp_path: Path, expecte
         assert query.trigger() == lines("b", b"three", at=4)
 
 
-def test_a_path_that_goes_and_comes(store: app.Store) -> None:
-    query = Query(store, replace(LINES, selection=Selection(("d/*/x", "d/a"), recursive=True)))
-    assert query.trigger() is None
-    append(store, "d/a/x", b"one\n", seal=True)
-    assert query.trigger() == lines("d/a/x", b"one")
-    verbs.delete(store, "d", recursive=True)
-    assert query.trigger() is None
-    append(store, "d/a/x", b"two\n")
-    assert query.trigger() == lines("d/a/x", b"two")
-
-
 def test_a_bucket_that_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "temporary").mkdir()
     (tmp_path / "cold").mkdir()
@@ -426,3 +400,51 @@ def test_a_bucket_that_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             assert StreamOffset.of(json.loads(query.checkpoint)).open.keys() == {
                 one.segment_id for one in query.stream._listing.known if not one.sealed
             }
+
+
+def test_the_target_is_read_or_else_the_source_was_read_to_its_end(store: app.Store) -> None:
+    append(store, "in/a", b"one\n")
+    append(store, "in/b", b"two\n")
+    append(store, "out", b"zero\n")
+    append(store, "pieces/s", b"piece\n", seal=True)
+    query = Query(store, replace(LINES, name="in", selection=Selection(("in",), recursive=True)))
+    query.drain()
+    store.engine.seal("in/a")
+    store.engine.concat("out", "in/a")
+    store.engine.concat("in/b", "pieces/s")
+    append(store, "in/b", b"three\n")
+    query.restart()
+    query.drain()
+    assert query.values() == [b"one", b"piece", b"three", b"two"]
+    append(store, "in/b", b"four\n", seal=True)
+    store.engine.concat("out", "in/b")
+    with pytest.raises(DataLoss, match="segment in/b, read up to 16 of 21, was concatenated to out, which is not read"):
+        query.trigger()
+
+
+def test_a_line_across_the_joint_is_refused_by_name(store: app.Store) -> None:
+    append(store, "t", b"one\nhalf")
+    append(store, "s", b"two\n", seal=True)
+    query = Query(store)
+    query.drain()
+    store.engine.concat("t", "s")
+    with pytest.raises(DataLoss, match=r"segment t: its bytes 8 to 12 were read before .* a line crosses"):
+        query.trigger()
+
+
+def test_more_joins_than_are_kept_stop_a_stream_that_lags_and_no_other(store: app.Store) -> None:
+    append(store, "t", b"first\n")
+    lagging = Query(store)
+    lagging.drain()
+    append(store, "s0", b"0\n", seal=True)
+    lagging.drain()
+    store.engine.concat("t", "s0")
+    for number in range(1, joins.MAX_JOINS + 3):
+        append(store, f"s{number}", b"%d\n" % number, seal=True)
+        store.engine.concat("t", f"s{number}")
+    with pytest.raises(DataLoss, match="segment t: many segments were concatenated to it since it was read up to 6"):
+        lagging.trigger()
+    for limit in (None, 3):
+        fresh = Query(store)
+        fresh.drain(limit)
+        assert fresh.values() == sorted([b"first", *(b"%d" % n for n in range(joins.MAX_JOINS + 3))])

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tierfs import joins
 from tierfs.errors import InvalidRequest
+from tierfs.joins import Join, Joins
 from tierfs.scan.line_format import LineFormat, Separator
 from tierfs.scan.record_ends import LineEnds
 from tierfs.scan.stream_plan import ListedSegment, StreamOffset, advance, missing_bytes, reconcile, stretches
@@ -191,18 +193,6 @@ def test_another_store_and_an_older_one() -> None:
     assert (offset.done, len(lost)) == (3, 1)
 
 
-def test_deleted_between_the_offset_and_the_batch() -> None:
-    """Neither offset names a segment that began and ended in one batch: the sum of bytes shows the loss."""
-    world = World()
-    world.create()
-    world.append(0, b"a\nb\n")
-    world.seal(0)
-    end = world.next(START, None)
-    assert end.open == {}
-    found = stretches(START, end, [])
-    assert missing_bytes(START, end, found, world.cutter()) == 4
-
-
 def test_segments_that_appeared_first_come_first() -> None:
     world = World()
     for text in (b"1\n", b"2\n", b"3\n"):
@@ -226,23 +216,6 @@ def test_a_batch_has_bytes_of_so_many_segments(limit: int, batches: list[int]) -
         counts.append(len(world.between(offset, end)))
         offset = end
     assert [count for count in counts if count] == batches
-
-
-def test_empty_segments_make_no_batch() -> None:
-    world = World()
-    world.create()
-    assert world.next(START, None) is START
-    world.seal(0)
-    assert world.next(START, None).open == {}, "one that ended does, once"
-
-
-def test_a_limit_below_a_line() -> None:
-    world = World()
-    world.create()
-    world.append(0, b"a long line\nb\n")
-    one = world.next(START, 3)
-    assert world.between(START, one) == {999: b"a long line\n"}
-    assert world.between(one, world.next(one, 3)) == {999: b"b\n"}
 
 
 def test_a_line_over_the_limit() -> None:
@@ -294,3 +267,13 @@ def test_offsets_that_cannot_be_read(found: dict[str, object]) -> None:
 def test_a_checkpoint_of_another_read() -> None:
     with pytest.raises(InvalidRequest, match="reads lines, and this one reads bytes"):
         START.require_read("bytes")
+
+
+@pytest.mark.parametrize("count", [0, 1, joins.MAX_JOINS - 1, joins.MAX_JOINS, joins.MAX_JOINS + 1, 200])
+def test_joins_are_bounded(count: int) -> None:
+    made = [Join(at, at + 1, SegmentId(at + 5), at + 5, at + 5, 0, f"s{at}") for at in range(count)]
+    kept = Joins.of(made)
+    assert kept.is_sound
+    assert len(kept.names) == min(count, joins.MAX_JOINS)
+    assert sum(join.end - join.start for join in kept) == count
+    assert list(Joins.of(kept)) == list(kept)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +26,7 @@ from tierfs.errors import (
     Sealed,
     StorageFull,
     TierfsError,
+    Unavailable,
 )
 from tierfs.metadata import checksums, directories, tables
 from tierfs.metadata.store import MetadataStore
@@ -34,8 +34,9 @@ from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments import stat
 from tierfs.segments.append import PendingAppend
+from tierfs.segments.create import BulkCreator, WholeSegment
 from tierfs.segments.group_commit import GroupCommit
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, SegmentStatus
 
 
 @pytest.mark.parametrize(
@@ -82,27 +83,25 @@ def test_a_wrong_offset_names_the_true_length_and_creates_nothing(store: TestSto
         assert directories.find(txn, "new") is None
 
 
-@pytest.mark.parametrize("name", ["a/../b", "..", ".", "a\0b", "a\nb", "x" * 256, "/".join(["x" * 200] * 5), ""])
-def test_bad_names_are_refused_and_create_nothing(store: TestStore, name: str) -> None:
-    with pytest.raises(InvalidRequest):
-        store.engine.open_writer(name)
-    with store.metadata.read() as txn:
-        assert list(stat.listing(txn, "")) == []
+BAD_NAMES = ("a/../b", "..", ".", "a\0b", "a\nb", "x" * 256, "/".join(["x" * 200] * 5), "")
+
+CLOSED_NAMES = {
+    "a/s/below": NotDirectory,
+    "a": IsDirectory,
+    "sealed": Sealed,
+    **dict.fromkeys(BAD_NAMES, InvalidRequest),
+}
 
 
-def test_a_segment_is_no_directory_and_the_other_way_round(store: TestStore) -> None:
+def test_what_cannot_be_written_is_refused_and_creates_nothing(store: TestStore) -> None:
     store.append("a/s", b"x")
-    with pytest.raises(NotDirectory):
-        store.engine.open_writer("a/s/below")
-    with pytest.raises(IsDirectory):
-        store.engine.open_writer("a")
-
-
-def test_a_sealed_segment_takes_no_bytes(store: TestStore) -> None:
-    store.append("s", b"abc", seal=True)
-    with pytest.raises(Sealed):
-        store.engine.open_writer("s")
-    assert store.engine.seal("s").sealed
+    store.append("sealed", b"abc", seal=True)
+    for name, error in CLOSED_NAMES.items():
+        with pytest.raises(error):
+            store.engine.open_writer(name)
+    with store.metadata.read() as txn:
+        assert [found.name for found in stat.listing(txn, "")] == ["a", "sealed"]
+    assert store.engine.seal("sealed").sealed
 
 
 def test_a_writer_learns_that_its_segment_was_sealed_or_deleted(store: TestStore) -> None:
@@ -153,48 +152,27 @@ def test_a_rolled_chunk_makes_a_live_writer_start_another(store: TestStore) -> N
     assert store.read("s") == b"abc"
 
 
-def test_checksums_and_whole_crc_follow_the_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("by", ["one writer", "a process each"])
+def test_checksums_and_whole_crc_follow_the_bytes(tmp_path: Path, by: str) -> None:
+    """Also where a chunk goes on inside a block of checksums."""
     chunk_bytes = 3 * CRC_BLOCK_BYTES + 17
     with open_test_store(tmp_path / "s", policy={"chunk_bytes": str(chunk_bytes)}) as store:
         data = os.urandom(5 * CRC_BLOCK_BYTES + 1234)
         cuts = [0, 1, 999, CRC_BLOCK_BYTES, CRC_BLOCK_BYTES + 1, 4 * CRC_BLOCK_BYTES, len(data)]
-        store.append("s", *(data[a:b] for a, b in pairwise(cuts)))
+        parts = [data[a:b] for a, b in pairwise(cuts)]
+        if by == "one writer":
+            store.append("s", *parts)
+        else:
+            for part in parts:
+                store.append("s", part)
+                store.reopen()
         with store.metadata.read() as txn:
             assert stat.stat(txn, "s").crc32c == crc32c(data)
+            assert len(store.layout("s").local) == 2
             for placed in store.layout("s").local:
                 part = data[placed.chunk.start_offset : placed.chunk.end_offset]
                 found = [run.crc(i) for run in checksums.runs(txn, placed.object.id) for i in range(run.count)]
                 assert found == [crc32c(part[at : at + CRC_BLOCK_BYTES]) for at in range(0, len(part), CRC_BLOCK_BYTES)]
-
-
-def test_resuming_inside_a_checksum_block_goes_on_with_its_crc(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "s", policy={"chunk_bytes": str(1 << 20)}) as store:
-        data = os.urandom(300_001)
-        for at in range(0, len(data), 70_001):
-            store.append("s", data[at : at + 70_001])
-            store.reopen()
-        assert_layout(store, "s", local=[len(data)], cold=[])
-        with store.metadata.read() as txn:
-            assert stat.stat(txn, "s").crc32c == crc32c(data)
-
-
-def test_threads_share_a_writer_and_every_append_is_whole(store: TestStore) -> None:
-    writer = store.engine.open_writer("s")
-    ranges: dict[int, ByteRange] = {}
-
-    def work(number: int) -> None:
-        for turn in range(20):
-            ranges[number * 100 + turn] = writer.append(bytes([number]) * 3)
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(1, 6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    data = store.read("s")
-    assert len(data) == 300
-    for key, span in ranges.items():
-        assert data[span.start : span.end] == bytes([key // 100]) * 3
 
 
 @pytest.mark.parametrize(("number", "error"), [(errno.ENOSPC, StorageFull), (errno.EIO, DataLoss)])
@@ -234,22 +212,6 @@ def test_a_full_disk_refuses_before_anything_is_written(store: TestStore, monkey
     assert list(store.files.names()) == []
     writer.append(b"x")
     assert store.read("s") == b"x"
-
-
-def test_idle_descriptors_are_closed_and_reopened(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "s", policy={"chunk_bytes": "100"}) as store:
-        store.engine._tools.descriptors.limit = 4
-        writers = [store.engine.open_writer(f"s{number}") for number in range(20)]
-        for turn in range(3):
-            for writer in writers:
-                writer.append(bytes([turn]) * 5)
-        open_files = [os.readlink(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd") if _exists(fd)]
-        assert sum(str(store.files.root) + "/" in name for name in open_files) <= 4
-        assert store.read("s7") == b"\0" * 5 + b"\1" * 5 + b"\2" * 5
-
-
-def _exists(fd: str) -> bool:
-    return os.path.lexists(f"/proc/self/fd/{fd}")
 
 
 def test_an_append_that_only_grows_its_chunk_writes_the_rows_of_any_other(
@@ -293,3 +255,89 @@ def _rows_after(metadata: MetadataStore, change: Callable[[WriteTransaction], No
         found.update((name, list(txn.scan_raw(name))) for name in txn.database_names)
         raise Undone
     return found
+
+
+@pytest.fixture
+def bulk(store: TestStore) -> Iterator[BulkCreator]:
+    with closing(store.engine.bulk_creator()) as creator:
+        yield creator
+
+
+def whole(**segments: bytes) -> list[WholeSegment]:
+    """Segments of the directory `d`."""
+    return [WholeSegment(f"d/{name}", data) for name, data in segments.items()]
+
+
+@pytest.mark.parametrize("seal", [True, False])
+def test_a_batch_is_one_commit_and_every_byte_is_there(store: TestStore, bulk: BulkCreator, seal: bool) -> None:
+    before = store.metadata.last_transaction_id()
+    assert bulk.create(whole(a=b"abcd", b=b"", c=b"cd"), seal=seal) == [True, True, True]
+    assert store.metadata.last_transaction_id() == before + 2, "one for the ids, one for the segments"
+    assert [store.read(f"d/{name}") for name in "abc"] == [b"abcd", b"", b"cd"]
+    assert store.segment("d/a").status is (SegmentStatus.SEALED if seal else SegmentStatus.OPEN)
+    assert_layout(store, "d/a", local=[4], cold=[])
+    assert_layout(store, "d/b", local=[], cold=[])
+    names = list(store.files.names())
+    assert len(names) == 2
+    assert len({os.path.dirname(name) for name in names}) == 1
+    assert {store.files.length_and_mode(name)[1] & 0o777 for name in names} == {0o440}
+    if not seal:  # an append continues in a chunk of its own
+        store.append("d/c", b"efgh")
+        assert_layout(store, "d/c", local=[2, 4], cold=[])
+        store.append("d/a", b"", seal=True)
+    store.offload()
+    store.evict(force=True)
+    assert [store.read(f"d/{name}") for name in "abc"] == [b"abcd", b"", b"cd" if seal else b"cdefgh"]
+
+
+def test_segments_are_born_in_the_order_of_commits_although_a_batch_reserves_ids(
+    store: TestStore, bulk: BulkCreator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def append_meanwhile(name: str) -> None:
+        monkeypatch.undo()
+        store.append("d/meanwhile", b"x")
+        store.files.sync_directory(name)
+
+    monkeypatch.setattr(store.files, "sync_directory", append_meanwhile)
+    bulk.create(whole(a=b"a", b=b"b"), seal=True)
+    store.append("d/later", b"y")
+    made = {name: store.segment(f"d/{name}") for name in ("meanwhile", "a", "b", "later")}
+    assert made["a"].id < made["b"].id < made["meanwhile"].id
+    assert sorted(made, key=lambda name: made[name].birth) == ["meanwhile", "a", "b", "later"]
+
+
+def test_a_name_that_is_taken_or_impossible_or_too_long_is_left_out(store: TestStore, bulk: BulkCreator) -> None:
+    store.append("d/a", b"old")
+    batch = [*whole(a=b"new", b=b"b", c=b"longer than a chunk"), WholeSegment("d/a/below", b"x")]
+    assert bulk.create(batch, seal=False) == [False, True, False, False]
+    assert store.read("d/a") == b"old"
+    assert len(list(store.files.names())) == 2, "files of what was left out are gone"
+    with pytest.raises(NotFound):
+        store.segment("d/c")
+
+
+def test_a_file_removed_before_the_commit_is_never_acknowledged(
+    store: TestStore, bulk: BulkCreator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def remove_instead_of_syncing(name: str) -> None:
+        store.files.delete(name)
+
+    monkeypatch.setattr(store.files, "sync_directory", remove_instead_of_syncing)
+    with pytest.raises(Unavailable, match="was removed before its bytes"):
+        bulk.create(whole(a=b"a", b=b"b"), seal=False)
+    with pytest.raises(NotFound):
+        store.segment("d/b")
+
+
+def test_a_failed_sync_leaves_neither_segments_nor_files(
+    store: TestStore, bulk: BulkCreator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(os, "fdatasync", fail)
+    with pytest.raises(DataLoss):
+        bulk.create(whole(a=b"a", b=b"b"), seal=False)
+    assert list(store.files.names()) == []
+    with pytest.raises(NotFound):
+        store.segment("d/a")

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage
-from tests.segments.changes import link_local
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.errors import Conflict, OffsetMismatch
-from tierfs.metadata import chains, directories, tables
-from tierfs.metadata.records import ChunkRecord
+from tierfs.metadata import directories
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.segments.concat import concat
 from tierfs.segments.ownership import WriterLocks
-from tierfs.tiering.candidates import objects_to_make
-from tierfs.tiering.objects import ChunksMoved
-from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentStatus, Tier
+from tierfs.types import ByteRange, Tier
 
 
 def chunked(store: TestStore, name: str, lengths: list[int], letter: bytes) -> bytes:
@@ -75,24 +69,6 @@ def test_chunks_of_both_come_one_behind_the_other(
         assert store.read("t") == data + b"y"
 
 
-def test_a_source_partly_local_partly_cold_with_gaps(store: TestStore) -> None:
-    store.append("t", b"01234")
-    store.append("s", b"abcdefghijkl")
-    store.offload("s")
-    store.evict("s")
-    link_local(store, "s", 4, b"efgh")
-    store.append("s", b"mnop", seal=True)
-    store.engine.concat("t", "s")
-    assert_layout(store, "t", local=[4, 1, 4, 4], cold=[8, 4])
-    starts = [placed.chunk.start_offset for placed in store.layout("t").local]
-    assert starts == [0, 4, 9, 17]
-    assert store.read("t") == b"01234abcdefghijklmnop"
-    store.offload()
-    store.evict()
-    assert_layout(store, "t", local=[], cold=[5, 8, 4, 4])
-    assert store.read("t") == b"01234abcdefghijklmnop"
-
-
 @pytest.mark.parametrize("start", [0, 1, 2, 4, 5, 7, 8, 9, 11, 12])
 @pytest.mark.parametrize("state", ["local", "cold", "both"])
 @pytest.mark.parametrize("target_start", [0, 5])
@@ -119,47 +95,6 @@ def test_a_truncated_source_is_cut_to_its_range_in_each_tier(
     store.evict()
     assert store.segment("t").local.count == 0
     assert store.read("t")[target_start:] == data
-
-
-def test_adjacent_pieces_of_one_object_become_one_chunk(store: TestStore) -> None:
-    """Two segments hold the two halves of a file; as one segment they are one chunk of it again."""
-    store.append("t", b"")
-    store.append("s", b"")
-    link_local(store, "t", 0, b"abcd")
-    with store.metadata.write() as txn:
-        shared = next(row for _, row in txn.scan(OBJECTS))
-        (store.files.root / shared.name).write_bytes(b"abcdefgh")
-        source = directories.segment_by_name(txn, "s")
-        half = ChunkRecord(start_offset=0, length=4, object_id=shared.id, object_offset=4)
-        changed = chains.insert(txn, source, Tier.LOCAL, half, shared)
-        txn.put(SEGMENTS, tables.u64(source.id), replace(changed, length=4))
-    store.engine.seal("s")
-    store.engine.concat("t", "s")
-    assert_layout(store, "t", local=[8], cold=[])
-    assert store.read("t") == b"abcdefgh"
-    with store.metadata.read() as txn:
-        assert [row.references for _, row in txn.scan(OBJECTS)] == [1]
-
-
-def test_one_after_the_other(store: TestStore) -> None:
-    """Whoever sealed them: a user or policy."""
-    data = b""
-    store.append("t", b"")
-    for number in range(5):
-        part = bytes([97 + number]) * (number + 3)
-        store.append(f"s{number}", part, seal=True)
-        if number % 2:
-            store.offload()
-            store.evict()
-            with store.metadata.write() as txn:
-                segment = directories.segment_by_name(txn, f"s{number}")
-                txn.put(SEGMENTS, tables.u64(segment.id), replace(segment, status=SegmentStatus.SEALED_BY_POLICY))
-        store.engine.concat("t", f"s{number}")
-        data += part
-        assert store.read("t") == data
-    store.offload()
-    store.evict()
-    assert store.read("t", Tier.COLD) == data
 
 
 def test_a_live_writer_of_the_target_elsewhere_is_a_conflict(store: TestStore) -> None:
@@ -190,42 +125,6 @@ def test_the_writer_of_this_process_goes_on_at_the_new_end(store: TestStore) -> 
     assert store.read("t") == b"xyabcz"
 
 
-def test_threads_append_while_segments_are_concatenated(store: TestStore) -> None:
-    """Every piece is whole, in either order."""
-    for number in range(8):
-        store.append(f"s{number}", b"<%d>" % number, seal=True)
-    writer = store.engine.open_writer("t")
-
-    def append() -> None:
-        for _ in range(40):
-            writer.append(b"[abc]")
-
-    thread = threading.Thread(target=append)
-    thread.start()
-    for number in range(8):
-        store.engine.concat("t", f"s{number}")
-    thread.join()
-    data = store.read("t")
-    for number in range(8):
-        data = data.replace(b"<%d>" % number, b"")
-    assert data == b"[abc]" * 40
-
-
-def test_an_offload_of_the_source_under_way_ends_and_is_planned_anew(
-    store: TestStore, storage: ScriptedStorage
-) -> None:
-    store.append("t", b"01")
-    store.append("s", b"abcdefgh", seal=True)
-    with store.metadata.read() as txn:
-        (action,) = objects_to_make(txn, store.segment("s"))
-    storage.do("put", lambda: store.engine.concat("t", "s"), of="segments/")
-    with pytest.raises(ChunksMoved):
-        store.cold_work().tools.offload.run(action)
-    assert_layout(store, "t", local=[2, 4, 4], cold=[])
-    assert store.offload("t").bytes == 10
-    assert store.read("t", Tier.COLD) == b"01abcdefgh"
-
-
 @pytest.mark.parametrize("path", ["a", "a/t"], ids=["of the source", "of the target"])
 def test_an_offload_command_follows_its_bytes_to_the_target(
     store: TestStore, storage: ScriptedStorage, path: str
@@ -249,24 +148,3 @@ def test_an_offload_of_a_head_that_is_cut_meanwhile(store: TestStore, storage: S
     with store.metadata.read() as txn:
         named = {row.name for _, row in txn.scan(OBJECTS) if row.tier is Tier.COLD}
     assert {stored.name for stored in storage.list("segments/")} == named
-
-
-def test_lost_extents_come_along(store: TestStore) -> None:
-    store.append("t", b"01")
-    store.append("s", b"abcdefgh", seal=True)
-    store.offload()
-    store.evict("s")
-    with store.metadata.write() as txn:
-        segment = directories.segment_by_name(txn, "s")
-        held = list(chains.chunks(txn, segment.id, Tier.COLD))
-        segment = chains.remove(txn, segment, Tier.COLD, held, due_ms=0, after_sequence=0)
-        lost = ChunkRecord(start_offset=0, length=8, object_id=ObjectId(0), state=ChunkState.LOST, next=0)
-        txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, 0), lost)
-        head = type(segment.cold)(count=1)
-        txn.put(SEGMENTS, tables.u64(segment.id), replace(segment, cold=head))
-    store.engine.truncate("s", 3, cold_due_ms=0)
-    store.engine.concat("t", "s")
-    with store.metadata.read() as txn:
-        kept = [chunk.range for chunk in chains.chunks(txn, store.segment("t").id, Tier.COLD) if chunk.lost]
-    assert kept == [ByteRange(2, 7)]
-    assert store.segment("t").length == 7

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from tests.fsck.looking import findings
-from tests.journal.replaying import check_every_step, check_store
-from tests.recovery.recovering import recovered
-from tests.segments.changes import journaled
+from tests.journal.replaying import check_store
 from tests.stores import TestStore
 from tierfs import names
 from tierfs.errors import Conflict, InvalidRequest, NotFound
 from tierfs.metadata import directories, policies
-from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, POLICIES, SEGMENTS
 from tierfs.segments import delete, stat
 from tierfs.segments.delete import Deletion
 from tierfs.segments.ownership import WriterLocks
-from tierfs.types import SegmentStatus
 
 SEGMENTS_BELOW = ["d/a", "d/b/c", "d/b/d", "d/e", "d/f/g/h"]
 
@@ -120,26 +114,6 @@ def test_after_a_crash_the_name_is_gone_and_free_and_the_next_command_goes_on(
     assert_only_kept(store)
 
 
-@pytest.mark.parametrize("then", ["settle", "delete"])
-def test_whatever_comes_next_takes_leftovers_along(
-    store: TestStore, monkeypatch: pytest.MonkeyPatch, then: str
-) -> None:
-    store.append("kept", b"kept")
-    store.append("s", b"x" * 50, seal=True)
-    store.append("t", b"1")
-    store.offload()
-    before = store.segment("s")
-    unlink_only(store, monkeypatch, "s")
-    with store.metadata.read() as txn:
-        buried = directories.segment(txn, before.id)
-    assert buried is not None
-    assert (buried.status, buried.start_offset) == (SegmentStatus.DELETED, 50)
-    if then == "settle":
-        store.settle()
-    store.engine.delete("t", recursive=False, cold_due_ms=store.clock.now_ms())
-    assert_only_kept(store)
-
-
 def test_a_live_writer_elsewhere_keeps_all_of_it(store: TestStore) -> None:
     fill(store)
     writer = store.engine.open_writer("d/f/g/h")
@@ -152,14 +126,6 @@ def test_a_live_writer_elsewhere_keeps_all_of_it(store: TestStore) -> None:
     assert store.metadata.last_transaction_id() == before
 
 
-def test_a_writer_of_what_is_queued_finds_it_deleted(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    store.append("s", b"x" * 50)
-    writer = store.engine.open_writer("s")
-    unlink_only(store, monkeypatch, "s")
-    with pytest.raises(NotFound, match="was deleted"):
-        writer.append(b"y")
-
-
 def test_nobody_can_make_such_a_name(store: TestStore) -> None:
     with pytest.raises(InvalidRequest, match="reserved"):
         store.append(f"{names.REMOVED_PREFIX}7", b"x")
@@ -167,55 +133,6 @@ def test_nobody_can_make_such_a_name(store: TestStore) -> None:
         store.append(f"{names.REMOVED_PREFIX}7/x", b"x")
     store.append(f"d/{names.REMOVED_PREFIX}7", b"x")  # only the root's are
     assert store.read(f"d/{names.REMOVED_PREFIX}7") == b"x"
-
-
-def test_policies_go_too(store: TestStore) -> None:
-    fill(store)
-    with store.metadata.write() as txn:
-        for path in ("d", "d/b", "d/a"):
-            policies.change(txn, path, put_settings={"chunk_bytes": "9"})
-    store.engine.delete("d", recursive=True, cold_due_ms=0)
-    with store.metadata.read() as txn:
-        assert txn.count(POLICIES.name) == 1
-
-
-@pytest.mark.parametrize("path", ["d", "s"])
-def test_every_step_of_its_journal_is_a_sound_store(
-    store: TestStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
-) -> None:
-    fill(store)
-    store.append("s", b"x" * 50, seal=True)
-    store.offload()
-    with journaled(store) as changes:
-        store.engine.delete(path, recursive=True, cold_due_ms=store.clock.now_ms() + 10_000)
-    assert changes[0].WhichOneof("body") == ("directory" if path == "d" else "segment")
-    store.settle()
-    check_every_step(store, tmp_path / "copy")
-
-
-@pytest.mark.parametrize("path", ["d", "s"])
-@pytest.mark.parametrize("steps", [0, 1, 3])
-def test_a_store_recovered_in_the_middle_goes_on(
-    store: TestStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, steps: int
-) -> None:
-    fill(store)
-    store.append("s", b"x" * 50, seal=True)
-    store.offload()
-    unlink_only(store, monkeypatch, path)
-    for _ in range(steps):
-        with store.metadata.write() as txn:
-            delete.RemovalBatch(txn, store.clock.now_ms() + 10_000, 4).take_queued()
-    store.cold_work().publish()
-    with recovered(tmp_path / "new", store.cold) as found:
-        new: MetadataStore = found.store.metadata
-        with new.read() as txn:
-            assert directories.find(txn, path) is None
-            assert directories.next_queued(txn) is not None
-        found.store.settle()
-        with new.read() as txn:
-            check_store(txn)
-            assert directories.next_queued(txn) is None
-            assert txn.count(SEGMENTS.name) == (2 if path == "d" else 6)
 
 
 def test_members_of_a_stream_are_linked_past_one_that_is_queued(
@@ -234,3 +151,11 @@ def test_members_of_a_stream_are_linked_past_one_that_is_queued(
     store.settle()
     store.append("s", b"z")
     assert store.read("s.60")[60:] == b"yz"
+
+
+def test_a_writer_of_what_is_queued_finds_it_deleted(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.append("s", b"x" * 50)
+    writer = store.engine.open_writer("s")
+    unlink_only(store, monkeypatch, "s")
+    with pytest.raises(NotFound, match="was deleted"):
+        writer.append(b"y")

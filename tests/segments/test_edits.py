@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 
-from tests.segments.changes import Crash, crashing, journaled
 from tests.stores import TestStore, assert_layout
-from tierfs.errors import Conflict, Fenced, InvalidRequest, IsDirectory, NotFound, Sealed, TierfsError
+from tierfs.errors import Conflict, DataLoss, Fenced, InvalidRequest, IsDirectory, NotFound, Sealed, TierfsError
 from tierfs.metadata import changes as journal
 from tierfs.metadata import directories, policies, tables
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, POLICIES, SEGMENTS
 from tierfs.segments.concat import concat
 from tierfs.segments.create import create
 from tierfs.segments.ownership import WriterLocks
 from tierfs.segments.seal import unseal
-from tierfs.segments.truncate import truncate
-from tierfs.tiering.candidates import objects_to_make
-from tierfs.types import ByteRange, SegmentKind, SegmentStatus
+from tierfs.segments.truncate import Truncation, truncate
+from tierfs.tiering.candidates import offload_actions
+from tierfs.types import ObjectId, SegmentId, SegmentKind, SegmentStatus, Tier
 
 Edit = Callable[[MetadataStore, WriterLocks], object]
 
@@ -40,32 +41,6 @@ def edit(request: pytest.FixtureRequest, store: TestStore) -> str:
     store.offload()
     store.clock.advance(5)
     return str(request.param)
-
-
-def test_a_crash_before_the_commit_changes_nothing(store: TestStore, edit: str) -> None:
-    before = store.segment("d/t"), store.segment("d/s")
-    with pytest.raises(Crash):
-        EDITS[edit](crashing(store.metadata), store.engine._locks)
-    assert (store.segment("d/t"), store.segment("d/s")) == before
-    assert_layout(store, "d/s", local=[4, 4, 4], cold=[8, 4])
-    with store.metadata.read() as txn:
-        assert txn.count(GARBAGE.name) == 0
-
-
-def test_a_crash_after_the_commit_leaves_all_of_it(store: TestStore, edit: str) -> None:
-    EDITS[edit](store.metadata, store.engine._locks)  # files that end are not made read-only, nothing is collected
-    store.reopen()
-    name, data = ("d/t", b"01234567abcdefghijkl") if edit == "concat" else ("d/s", b"abcdefghijkl")
-    if edit != "truncate":
-        store.append(name, b"z")
-        data += b"z"
-    store.settle()
-    assert len(list(store.files.names())) == {"truncate": 3, "concat": 6, "unseal": 6}[edit]
-    store.offload()
-    store.evict()
-    start = store.segment(name).start_offset
-    assert start == (9 if edit == "truncate" else 0)
-    assert store.read(name)[start:] == data[start:]
 
 
 def bodies(changes: list[pb.Change]) -> list[tuple[object, ...]]:
@@ -111,13 +86,6 @@ def test_the_journal_never_shows_a_byte_missing(store: TestStore, edit: str) -> 
     )
     if edit == "unseal":
         assert changes[0].segment.inode == store.segment("d/s").inode
-
-
-def test_an_edit_of_local_bytes_is_one_change(store: TestStore) -> None:
-    store.append("s", b"abcdefghijkl")
-    with journaled(store) as changes:
-        store.engine.truncate("s", 9, cold_due_ms=0)
-    assert bodies(changes) == [("segment", 9, 12, 0, SegmentStatus.OPEN)]
 
 
 def test_the_journal_gets_chunks_in_changes_that_an_entry_can_hold(
@@ -229,12 +197,113 @@ def test_who_wrote_before_the_seal_is_fenced(store: TestStore, own: bool) -> Non
     assert store.read("s") == b"abef"
 
 
-def test_an_offload_under_way_is_not_disturbed(store: TestStore) -> None:
-    store.append("s", b"abcdef", seal=True)
+DATA = b"abcdefghijkl"
+
+GRACE_MS = 3_600_000
+
+
+def cut(store: TestStore, name: str, before: int) -> Truncation:
+    return store.engine.truncate(name, before, cold_due_ms=store.clock.now_ms() + GRACE_MS)
+
+
+def readable(store: TestStore, name: str) -> bytes:
+    return store.read(name)[store.segment(name).start_offset :]
+
+
+CUTS = [
+    (0, [4, 4, 4], [8, 4]),
+    (1, [4, 4, 4], [8, 4]),
+    (3, [4, 4, 4], [8, 4]),
+    (4, [4, 4], [8, 4]),
+    (5, [4, 4], [8, 4]),
+    (7, [4, 4], [8, 4]),
+    (8, [4], [4]),
+    (9, [4], [4]),
+    (11, [4], [4]),
+    (12, [], []),
+]
+
+
+@pytest.mark.parametrize(("before", "local", "cold"), CUTS, ids=[f"at {row[0]}" for row in CUTS])
+@pytest.mark.parametrize("state", ["open local", "open both", "sealed local", "sealed both", "sealed cold"])
+def test_truncate_at_and_inside_chunks_of_both_tiers(
+    store: TestStore, before: int, local: list[int], cold: list[int], state: str
+) -> None:
+    store.append("s", DATA, seal="sealed" in state)
+    if "local" in state:
+        cold = []
+    else:
+        store.offload()
+    if "cold" in state:
+        local = []
+        store.evict()
+    held = store.segment("s")
+    done = cut(store, "s", before)
+    assert_layout(store, "s", local=local, cold=cold)
+    after = store.segment("s")
+    assert (after.start_offset, after.length) == (before, 12)
+    assert done == Truncation(
+        start_offset=before,
+        bytes=before,
+        local_chunks=held.local.count - len(local),
+        local_bytes=held.local.bytes - sum(local),
+        cold_chunks=held.cold.count - len(cold),
+        cold_bytes=held.cold.bytes - sum(cold),
+    )
+    assert readable(store, "s") == DATA[before:]
+    for lower in (before, max(0, before - 1), 0):
+        assert cut(store, "s", lower) == Truncation(start_offset=before)
+    assert store.segment("s") == after
+    store.offload()
+    store.evict()
+    assert (store.segment("s").local.count, readable(store, "s")) == (0, DATA[before:])
+
+
+def test_local_files_go_at_once_and_cold_objects_after_grace_and_journal(store: TestStore) -> None:
+    store.append("s", DATA, seal=True)
+    store.offload()
+    cut(store, "s", 8)
     with store.metadata.read() as txn:
-        (action,) = objects_to_make(txn, store.segment("s"))
-    store.engine.unseal("s")
-    writer = store.engine.open_writer("s")
-    assert writer.append(b"gh") == ByteRange(6, 8)
-    store.cold_work().tools.offload.run(action)
-    assert_layout(store, "s", local=[4, 2, 2], cold=[6])
+        rows = {row.tier: row for _, row in txn.scan(GARBAGE)}
+        changes = [(number, pb.Change.FromString(data)) for number, data in journal.outbox(txn, 0)]
+    cut_sequence = max(number for number, change in changes if change.HasField("segment"))
+    assert rows[Tier.LOCAL].due_ms == store.clock.now_ms()
+    assert rows[Tier.COLD].due_ms == store.clock.now_ms() + GRACE_MS
+    assert rows[Tier.COLD].after_sequence == cut_sequence
+    for passed_s, local, cold in ((0, 1, [8, 4]), (GRACE_MS / 1000 - 1, 1, [8, 4]), (1, 1, [4])):
+        store.clock.advance(passed_s)
+        store.settle()
+        assert len(list(store.files.names())) == local
+        assert [found.length_bytes for found in store.cold.list("segments/")] == cold
+
+
+@pytest.mark.parametrize(("start", "planned"), [(3, 1), (4, 0), (6, 0), (8, 0)])
+def test_bytes_below_the_start_need_no_cold_copy(start: int, planned: int) -> None:
+    local = ChunkRecord(start_offset=0, length=8, object_id=ObjectId(1))
+    cold = ChunkRecord(start_offset=4, length=4, object_id=ObjectId(2))
+    actions = offload_actions(SegmentId(1), [local], [cold], 8, start_offset=start)
+    assert len(list(actions)) == planned
+
+
+def test_a_suspect_head_can_be_cut_off(store: TestStore) -> None:
+    store.append("s", DATA, seal=True)
+    path = store.files.root / store.layout("s").local[0].object.name
+    path.chmod(0o600)
+    path.write_bytes(b"XXXX")
+    with pytest.raises(DataLoss):
+        store.offload()
+    cut(store, "s", 8)
+    store.offload()
+    assert_layout(store, "s", local=[4], cold=[4])
+
+
+@contextmanager
+def journaled(store: TestStore) -> Iterator[list[pb.Change]]:
+    """Collect the changes that the block adds to the outbox, except garbage; filled when it ends."""
+    changes: list[pb.Change] = []
+    with store.metadata.read() as txn:
+        before = txn.store.next_outbox - 1
+    yield changes
+    with store.metadata.read() as txn:
+        added = [pb.Change.FromString(data) for _, data in journal.outbox(txn, before)]
+    changes.extend(change for change in added if not change.HasField("garbage"))

@@ -17,13 +17,16 @@ from tests.journal.replaying import check_store
 from tests.segments.test_trash import DAY_S, in_trash, listed, remove, restore
 from tests.stores import TestStore
 from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.errors import DataLoss, StorageFull, TierfsError
+from tierfs.errors import Conflict, DataLoss, StorageFull, TierfsError, Unavailable
+from tierfs.metadata import transaction
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, SEGMENTS
+from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, SEGMENTS
 from tierfs.segments import delete
+from tierfs.segments.append import PendingAppend
 from tierfs.segments.group_commit import AppendCall, GroupCommit
 from tierfs.segments.ownership import WriterLocks
-from tierfs.types import ByteRange
+from tierfs.segments.unsure_files import MOST_UNSURE
+from tierfs.types import ByteRange, Tier
 
 
 def failing(number: int) -> Callable[..., Any]:
@@ -139,6 +142,15 @@ def test_a_short_file_refuses_every_writer_until_it_is_whole_again(store: TestSt
     assert store.read("s") == b"abcd"
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """A process in the background ignores Ctrl-C."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupted_leader_fails_nobody_else(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The leader of a group is the main thread, and Ctrl-C arrives at three moments of its work."""
     for moment in ("before", "committed", "told"):
@@ -256,3 +268,120 @@ def test_a_crash_at_any_commit_leaves_a_removal_whole(
     store.settle()
     with store.metadata.read() as txn:
         assert [txn.count(table.name) for table in (SEGMENTS, DIRECTORIES, DIRENTS, CHUNKS)] == [0, 1, 0, 0]
+
+
+MANY = 300
+
+IN_ONE_CHUNK = pytest.mark.parametrize("policy", [{"chunk_bytes": "64"}], ids=["in one chunk"])
+
+Break = Callable[[pytest.MonkeyPatch], None]
+
+
+def stray(store: TestStore) -> set[str]:
+    """The chunk files that no record names."""
+    with store.metadata.read() as txn:
+        named = {row.name for _, row in txn.scan(OBJECTS) if row.tier is Tier.LOCAL}
+    return set(store.files.names()) - named
+
+
+def sync_fails(patch: pytest.MonkeyPatch) -> None:
+    def fail(_: int) -> None:
+        raise OSError(errno.EIO, "failed")
+
+    patch.setattr(os, "fdatasync", fail)
+
+
+def refusing(error: TierfsError) -> Break:
+    def fail(*_: object) -> None:
+        raise error
+
+    return lambda patch: patch.setattr(PendingAppend, "apply", fail)
+
+
+def no_transaction(patch: pytest.MonkeyPatch) -> None:
+    def fail(_: MetadataStore) -> None:
+        raise Unavailable("an earlier commit failed")
+
+    patch.setattr(MetadataStore, "write", fail)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [sync_fails, refusing(Conflict("another")), refusing(DataLoss("a row")), no_transaction],
+    ids=["sync", "conflict", "damage", "no transaction"],
+)
+@pytest.mark.parametrize("before", [0, 1])
+@IN_ONE_CHUNK
+def test_refused_appends_leave_no_file(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, broken: Break, before: int
+) -> None:
+    writer = store.engine.open_writer("s")
+    for _ in range(before):
+        writer.append(b"kept")
+    with monkeypatch.context() as patch:
+        broken(patch)
+        for _ in range(MANY):
+            with pytest.raises(TierfsError):
+                writer.append(b"refused")
+        assert stray(store) == set()
+    writer.append(b"after")
+    assert store.read("s") == b"kept" * before + b"after"
+    assert stray(store) == set()
+
+
+def failing_commit(happens: Callable[[int], bool], error: TierfsError) -> Callable[[Any, Any], None]:
+    """A commit that fails; `happens` tells of the n-th whether it is there all the same."""
+    numbers = iter(range(10 * MANY))
+    commit = transaction._commit
+
+    def fail(environment: Any, txn: Any) -> None:
+        if happens(next(numbers)):
+            commit(environment, txn)
+        else:
+            txn.abort()
+        raise error
+
+    return fail
+
+
+FULL = StorageFull("the disk of the metadata is full")
+
+
+@pytest.mark.parametrize("commits", [True, False], ids=["the next commit", "the engine's end"])
+@IN_ONE_CHUNK
+def test_appends_whose_commit_failed_leave_a_bounded_number_of_files_and_none_after(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, commits: bool
+) -> None:
+    writer = store.engine.open_writer("s")
+    writer.append(b"kept")
+    with monkeypatch.context() as patch:
+        patch.setattr(transaction, "_commit", failing_commit(lambda _: False, FULL))
+        for _ in range(MANY):
+            with pytest.raises(StorageFull):
+                writer.append(b"refused")
+        assert 0 < len(stray(store)) <= MOST_UNSURE
+    if not commits:
+        store.engine.close()
+    else:
+        writer.append(b"after")
+        assert store.read("s") == b"keptafter"
+    assert stray(store) == set()
+
+
+@pytest.mark.parametrize("happens", [lambda _: True, lambda number: number % 2 == 0], ids=["all", "every other"])
+@IN_ONE_CHUNK
+def test_a_commit_that_happened_although_it_failed_keeps_its_file(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, happens: Callable[[int], bool]
+) -> None:
+    """The append is refused, for want of knowing; its bytes are in the segment, and never lost."""
+    writer = store.engine.open_writer("s")
+    with monkeypatch.context() as patch:
+        patch.setattr(transaction, "_commit", failing_commit(happens, FULL))
+        for number in range(MOST_UNSURE // 2):
+            with pytest.raises(StorageFull):
+                writer.append(b"%02d" % number)
+    assert len(stray(store)) == sum(not happens(number) for number in range(MOST_UNSURE // 2))
+    writer.append(b"after")
+    there = b"".join(b"%02d" % number for number in range(MOST_UNSURE // 2) if happens(number))
+    assert store.read("s") == there + b"after"
+    assert stray(store) == set()

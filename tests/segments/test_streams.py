@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-import threading
-
 import pytest
 
 from tests.fsck.looking import findings
 from tests.segments.test_trash import listed, remove, restore
 from tests.stores import TestStore, assert_layout
 from tierfs.clock import ManualClock
+from tierfs.config import WriteSettings
 from tierfs.errors import Conflict, Fenced, NotFound, OffsetMismatch, Sealed
 from tierfs.metadata import changes as journal
 from tierfs.metadata import directories, policies
 from tierfs.metadata import records_pb2 as pb
 from tierfs.segments import seal, streams
+from tierfs.segments.engine import Engine
 from tierfs.types import ROOT_DIRECTORY, ByteRange, SegmentStatus
 
 POLICY = {"chunk_bytes": "4", "object_bytes": "8", "seal_bytes": "10"}
@@ -77,14 +74,6 @@ def test_any_name_of_the_stream_appends_to_its_newest_segment(store: TestStore) 
         store.engine.open_writer("s", expected_offset=10)
     store.engine.open_writer("s", expected_offset=13)
     assert list(members(store)) == ["s", "s.10"]
-
-
-def test_a_refused_append_seals_nothing(store: TestStore) -> None:
-    writer = store.engine.open_writer("s")
-    writer.append(b"0123456789")
-    with pytest.raises(OffsetMismatch):
-        writer.append(b"x", expected_offset=9)
-    assert members(store) == {"s": (0, 10, "OPEN")}
 
 
 def test_what_the_user_seals_ends_the_stream(store: TestStore) -> None:
@@ -192,26 +181,6 @@ def test_neighbours_of_a_deleted_member_are_linked(store: TestStore) -> None:
     assert store.read("s.30")[30:] == b"c"
 
 
-def test_threads_share_a_writer_over_many_successors(store: TestStore) -> None:
-    writer = store.engine.open_writer("s")
-    found: list[tuple[int, bytes]] = []
-
-    def work(number: int) -> None:
-        for turn in range(30):
-            data = b"%d:%02d;" % (number, turn)
-            found.append((writer.append(data).start, data))
-
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert whole(store, "s") == b"".join(data for _, data in sorted(found))
-    assert len(members(store)) == 120 * 5 // 10
-    store.engine.close_writer(writer)
-    assert store.engine._writers == {}
-
-
 def whole(store: TestStore, name: str) -> bytes:
     """All of a stream's bytes, each member from where it starts."""
     directory = name.rpartition("/")[0]
@@ -225,109 +194,29 @@ def whole(store: TestStore, name: str) -> bytes:
     return out
 
 
-APPENDER = """
-import sys
-from pathlib import Path
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.clock import SystemClock
-from tierfs.config import WriteSettings
-from tierfs.metadata.store import MetadataStore
-from tierfs.segments.engine import Engine
-path = Path(sys.argv[1])
-metadata = MetadataStore(path / "metadata", SystemClock())
-engine = Engine(metadata, ChunkFiles(path / "chunks"), path / "writers", SystemClock(), WriteSettings())
-writer = engine.open_writer("s", take_over="--take-over" in sys.argv)
-for line in sys.stdin.buffer:
-    try:
-        done = writer.append(line)
-        print(done.start, done.end, flush=True)
-    except Exception as exc:
-        print(type(exc).__name__, flush=True)
-engine.close_writer(writer)
-"""
-
-
-class Appender:
-    """Another process that appends the lines it is given, one by one."""
-
-    def __init__(self, store: TestStore, *words: str) -> None:
-        command = [sys.executable, "-c", APPENDER, str(store.path), *words]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=os.getcwd())
-
-    def append(self, data: bytes) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(data)
-        self.process.stdin.flush()
-        return self.process.stdout.readline().decode().strip()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.close()
-
-    def close(self) -> None:
-        self.process.communicate(timeout=30)
-
-
 def test_two_processes_one_writes_one_seals(store: TestStore) -> None:
     set_policy(store, seal_age="1")
-    other = Appender(store)
-    try:
-        data = b""
-        for turn in range(12):
-            line = b"line %d\n" % turn
-            assert other.append(line) == f"{len(data)} {len(data) + len(line)}"
-            data += line
-            newest = f"s.{len(data) - len(line)}" if turn % 3 == 0 and turn else None
-            if turn % 3 == 2:
-                with store.metadata.write() as txn:
-                    segment = streams.newest(txn, directories.segment_by_name(txn, "s"))
-                    due_ms = segment.began_ms + 1000
-                    assert seal.end_if_due(txn, store.engine._locks, segment.id, now_ms=due_ms)
-                with pytest.raises(Conflict, match="is being written by process"):
-                    store.engine.open_writer("s")
-            assert newest is None or newest in members(store)
-    finally:
-        other.close()
+    other = Engine(store.metadata, store.files, store.path / "writers", store.clock, WriteSettings())
+    writer, data = other.open_writer("s"), b""
+    for turn in range(12):
+        line = b"line %d\n" % turn
+        assert writer.append(line) == ByteRange(len(data), len(data) + len(line))
+        if turn % 3 == 0 and turn:
+            assert f"s.{len(data)}" in members(store)
+        data += line
+        if turn % 3 == 2:
+            with store.metadata.write() as txn:
+                segment = streams.newest(txn, directories.segment_by_name(txn, "s"))
+                due_ms = segment.began_ms + 1000
+                assert seal.end_if_due(txn, store.engine._locks, segment.id, now_ms=due_ms)
+            with pytest.raises(Conflict, match="is being written by process"):
+                store.engine.open_writer("s")
     assert whole(store, "s") == data
-
-
-def test_a_writer_that_was_robbed_in_the_successor_is_fenced(store: TestStore) -> None:
-    other = Appender(store)
-    assert other.append(b"0123456789\n") == "0 11"
-    with pytest.raises(Conflict):
-        store.engine.open_writer("s")
-    writer = store.engine.open_writer("s", take_over=True)
-    assert writer.append(b"mine") == ByteRange(11, 15)
-    assert other.append(b"theirs\n") == "Fenced"
+    assert store.engine.open_writer("s", take_over=True).append(b"mine") == ByteRange(len(data), len(data) + 4)
+    with pytest.raises(Fenced):
+        writer.append(b"theirs")
     other.close()
-    assert whole(store, "s") == b"0123456789\nmine"
-
-
-def test_a_killed_writer_leaves_its_successor_to_the_next(store: TestStore) -> None:
-    other = Appender(store)
-    assert other.append(b"0123456789\n") == "0 11"
-    assert other.append(b"a\n") == "11 13"
-    other.kill()
-    store.append("s", b"b")
-    assert whole(store, "s") == b"0123456789\na\nb"
-
-
-def test_a_crash_before_the_commit_leaves_the_segment_open(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    writer = store.engine.open_writer("s")
-    writer.append(b"0123456789")
-    before = members(store)
-
-    def die(*arguments: object, **named: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr("tierfs.segments.ownership.register", die)
-        with pytest.raises(KeyboardInterrupt):
-            writer.append(b"a")
-    assert members(store) == before
-    assert writer.append(b"b") == ByteRange(10, 11)
-    assert whole(store, "s") == b"0123456789b"
+    assert whole(store, "s") == data + b"mine"
 
 
 def test_a_fenced_writer_does_not_follow(store: TestStore) -> None:

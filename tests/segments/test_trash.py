@@ -12,19 +12,15 @@ from tests.fsck.looking import findings
 from tests.journal.replaying import check_every_step
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore
-from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotDirectory, NotFound, TierfsError
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, NotFound, TierfsError
 from tierfs.fsck.findings import Kind, Severity
 from tierfs.holder.status import StoreStatus, local_only, store_status
 from tierfs.metadata import directories, policies, untrusted
 from tierfs.metadata.journal_state import NOT_REMOVED
 from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, SEGMENTS
 from tierfs.retention import clocks
-from tierfs.segments import managed_ledger, stat, trash
+from tierfs.segments import trash
 from tierfs.segments.delete import Deletion
-from tierfs.segments.ownership import WriterLocks
-from tierfs.segments.positions import Position
-from tierfs.tiering.planner import Planner
-from tierfs.tiering.snapshot import Snapshots
 
 DAY_S = 86_400
 
@@ -262,19 +258,6 @@ def test_an_open_writer_is_refused_and_its_segment_takes_no_byte_in_the_trash(st
     assert store.read("d/b") == b"123"
 
 
-def test_a_live_writer_elsewhere_keeps_all_of_it(store: TestStore) -> None:
-    store.append("d/a", b"1")
-    other = WriterLocks(store.path / "writers")
-    segment = store.segment("d/a")
-    try:
-        assert other.try_lock(segment.id, segment.writer_epoch)
-        with pytest.raises(Conflict):
-            remove(store, "d", recursive=True)
-    finally:
-        other.close()
-    assert listed(store) == ["d/a"]
-
-
 def test_what_is_in_the_trash_is_not_offloaded_nor_sealed_nor_expired(store: TestStore) -> None:
     store.append("d/cold", b"12345")
     store.offload()
@@ -292,72 +275,8 @@ def test_what_is_in_the_trash_is_not_offloaded_nor_sealed_nor_expired(store: Tes
     assert store.read("d/cold") == b"12345"
 
 
-def test_the_planner_sees_what_is_in_the_trash_as_copies_only(store: TestStore) -> None:
-    store.append("d/a", b"cold!", seal=True)
-    store.offload()
-    store.append("d/a2", b"local", seal=True)
-    store.append("b", b"open")
-    planner = Planner()
-    snapshots = Snapshots(store.metadata, planner)
-    assert snapshots.refresh()
-    before = (len(planner.offloads), list(planner.active), planner.oldest_ms)
-    assert before[0]
-    for path in ("d", "b"):
-        remove(store, path, recursive=True)
-    assert snapshots.refresh()
-    assert (len(planner.offloads), list(planner.active), planner.oldest_ms) == (0, [], 0)
-    assert sorted(len(view.copies) for view in planner.views) == [0, 0, 2]
-    assert {view.removed_ms for view in planner.views} == {store.clock.now_ms()}
-    for path in ("d", "b"):
-        restore(store, path)
-    assert snapshots.refresh()
-    assert (len(planner.offloads), list(planner.active), planner.oldest_ms) == before
-    assert {view.removed_ms for view in planner.views} == {0}
-
-
 def status(store: TestStore) -> StoreStatus:
     return store_status(store.metadata, store.files, store.paths.holder, store.path)
-
-
-def test_status_counts_the_trash_apart(store: TestStore) -> None:
-    store.append("kept", b"123")
-    store.append("d/a", b"cold!", seal=True)
-    store.offload()
-    store.append("d/b", b"local")
-    remove(store, "d", recursive=True)
-    shown = status(store)
-    assert (shown.segments, shown.directories, shown.bytes, shown.not_offloaded_bytes) == (1, 0, 3, 0)
-    assert (shown.backlog.pending_bytes, shown.backlog.active_bytes) == (0, 0)
-    found = shown.trash
-    assert (found.removals, found.segments, found.bytes, found.local_bytes) == (1, 2, 10, 10)
-    assert (found.cold_bytes, found.not_offloaded_bytes) == (5, 5)
-    assert found.next_due_ms == store.clock.now_ms() + DAY_S * 1000
-    with store.metadata.read() as txn:
-        assert [(usage.name, usage.segments) for usage in stat.usage(txn, "")][-1][1] == 1
-    restore(store, "d")
-    assert status(store).trash.removals == 0
-    assert status(store).not_offloaded_bytes == 5
-
-
-def test_a_trimmed_ledger_comes_back_with_its_entries(store: TestStore) -> None:
-    set_policy(store, "", ledger_entries="2")
-    ledger = managed_ledger.ManagedLedger(store.engine, "m")
-    ledger.add_entries([b"a", b"bb", b"c", b"d", b"e"])
-    ledger.close()
-    names = listed(store)
-    last = int(names[-1].rpartition("/")[2])
-
-    def to_trash(txn, segment):
-        return store.engine.remove(txn, segment, cold_due_ms=store.clock.now_ms(), to_trash=True)
-
-    done = managed_ledger.trim(store.metadata, "m", Position(last, 0), to_trash)
-    assert (done.segments, bool(done.trash_due_ms)) == (2, True)
-    store.settle()
-    assert in_trash(store) == names[:2]
-    for name in names[:2]:
-        restore(store, name)
-    assert listed(store) == names
-    assert store.read(names[0]) == b"abb"
 
 
 @pytest.mark.parametrize("checkpoint", [False, True])

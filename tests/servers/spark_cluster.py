@@ -13,31 +13,25 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.request import urlopen
 
+from tests.mount.waiting import eventually
 from tests.servers.process import ServerError, ServerProcess
+from tests.servers.quick_java import CONF
 
 ROOT = Path(__file__).parents[2]
 WORKERS = 2
 WORKER_MEMORY = "1g"
 READY_S = 180
-STOP_S = 15
+GONE_S = 90
 
 _STEP_S = 0.1
 _MASTER_URL = re.compile(r"Starting Spark master at (spark://\S+)")
 _MASTER_PORT = re.compile(r"Bound MasterWebUI .* started at http://[^:\s]+:(\d+)")
 _ALIVE = "ALIVE"
-QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:+UnlockDiagnosticVMOptions -XX:-BytecodeVerificationRemote"
-"""Options of a JVM that lives for minutes: compiling for longer ones takes two cores for more than it gives back.
-
-A session starts in 0.8 of the time without the verification of Spark's own classes.
-"""
-
-_DAEMON_JAVA = f"{QUICK_JAVA} -Dspark.master.rest.enabled=false"
-"""Its other REST server would take port 6066, whoever has it."""
 
 
 class SparkCluster(ServerProcess):
@@ -51,6 +45,13 @@ class SparkCluster(ServerProcess):
     def master(self) -> str:
         """The URL for sessions, `spark://HOST:PORT`. Only while it runs."""
         return self.words[0]
+
+    def kill(self) -> None:
+        """Kill it, as the process of a test run may be, and wait until its daemons are gone with it."""
+        assert self._process is not None
+        self._process.kill()
+        self.stop()
+        assert eventually(lambda: processes_in(self.directory) == [], GONE_S), "a daemon outlived the cluster"
 
 
 class Daemon:
@@ -76,15 +77,6 @@ class Daemon:
             last = "\n".join(self.log.read_text(errors="replace").splitlines()[-10:])
             raise ServerError(f"spark-cluster: {self.name} ended with {self._process.returncode}:\n{last}")
 
-    def stop(self) -> None:
-        """End it and wait; a worker ends its executors."""
-        self._process.terminate()
-        try:
-            self._process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait(STOP_S)
-
 
 def spark_home() -> Path:
     """Return the directory of Spark in PySpark's wheel."""
@@ -96,28 +88,28 @@ def spark_home() -> Path:
 
 def environment(directory: Path) -> dict[str, str]:
     """Nothing of the user's Spark counts; the executors inherit this."""
-    (directory / "conf").mkdir(parents=True, exist_ok=True)
     others = ("SPARK_", "PYSPARK_", "PYTHONPATH")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(others)}
     return kept | {
         "SPARK_HOME": str(spark_home()),
-        "SPARK_CONF_DIR": str(directory / "conf"),
+        "SPARK_CONF_DIR": str(CONF),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(directory / "local"),
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": _DAEMON_JAVA,
+        # Its other REST server would take port 6066, whoever has it.
+        "SPARK_DAEMON_JAVA_OPTS": "-Dspark.master.rest.enabled=false",
     }
 
 
-def start(directory: Path, stack: ExitStack) -> tuple[str, str]:
-    """The master's web address and its `spark://` one, once all workers are registered. `stack` ends them."""
+def start(directory: Path) -> tuple[str, str]:
+    """The master's web address and its `spark://` one, once all workers are registered."""
+    directory.mkdir(exist_ok=True)
     environ, deadline_s = environment(directory), time.monotonic() + READY_S
     daemons: list[Daemon] = []
 
     def run(name: str, program: str, *words: str, host: str = "127.0.0.1") -> Daemon:
         where = ("--host", host, "--port", "0", "--webui-port", "0")
         daemons.append(Daemon(name, [f"org.apache.spark.deploy.{program}", *where, *words], directory, environ))
-        stack.callback(daemons[-1].stop)
         return daemons[-1]
 
     def pause() -> None:
@@ -161,9 +153,8 @@ def processes_in(directory: Path) -> list[int]:
 def serve(directory: Path) -> None:
     """Run a cluster until standard input closes."""
     try:
-        with ExitStack() as stack:
-            print(*start(directory, stack), flush=True)
-            sys.stdin.read()
+        print(*start(directory), flush=True)
+        sys.stdin.read()
     except (ServerError, OSError) as exc:
         sys.exit(str(exc))
 

@@ -237,7 +237,7 @@ class World:
         now_ms = self.latest_ms = self.clock.now_ms()
         last_ms = now_ms + 1000 * int(self.knobs.policy["trash_age"])
         trash = {
-            name: tuple(replace(one, due_ms=min(one.due_ms, last_ms)) for one in removed)
+            name: tuple(replace(removal, due_ms=min(removal.due_ms, last_ms)) for removal in removed)
             for name, removed in self.model.trash.items()
         }
         self.model = replace(self.model, trash=trash)

@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from tests.mount.conftest import mount, store
 from tests.servers.process import ServerError
-from tests.servers.spark_cluster import ROOT, SparkCluster, processes_in
+from tests.servers.spark_cluster import ROOT, SparkCluster
 
 __all__ = ["cluster_spark", "kept_jvm", "mount", "spark", "spark_cluster", "store"]
 
@@ -30,6 +30,10 @@ SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
+    # A query of a test runs once: compiling it, and planning it again while it runs, takes longer.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
     # Splits smaller than a source file: Spark's tasks begin in the middle of segments.
     "spark.sql.files.maxPartitionBytes": "128k",
     # Task attempts on one machine are not repeated, so that an error is the first one.
@@ -76,8 +80,8 @@ class KeptJvm:
         if self._first is not first:  # a test ended it
             return
         assert not session.streams.active, "a query was left"
-        for table in session.catalog.listTables():  # tables are there for all sessions of a JVM
-            session.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} {table.name}")
+        for table in session.sql("SHOW TABLES").collect():  # tables are there for all sessions of a JVM
+            session.sql(f"DROP {'VIEW' if table.isTemporary else 'TABLE'} {table.tableName}")
 
     def end(self) -> None:
         """End it; idempotent."""
@@ -114,8 +118,7 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkClu
         pytest.fail(str(exc), pytrace=False)
     yield server
     KEPT.end()
-    server.stop()
-    assert processes_in(server.directory) == [], "a daemon outlived the cluster"
+    server.kill()
 
 
 @pytest.fixture(scope="module")

@@ -84,57 +84,57 @@ def test_files_become_cold_sealed_segments_of_their_names(spark: SparkSession, s
 
 
 def test_a_version_is_ingested_once(spark: SparkSession, store: app.Store, source: Path) -> None:
-    first = ingest_files(spark, store, [str(source)], "in", batch=Batch("nightly", 7))
-    again = ingest_files(spark, store, [str(source)], "in", batch=Batch("nightly", 7))
+    """One of several directories keeps its name."""
+    (source / "deep").chmod(0o700)
+    paths = [f"{source}/deep/", str(source / "a.log")]
+    first = ingest_files(spark, store, paths, "in", batch=Batch("nightly", 7))
+    again = ingest_files(spark, store, paths, "in", batch=Batch("nightly", 7))
     assert (first.summary["repeated"], again.summary["repeated"], again.rows) == (False, True, [])
-    with pytest.raises(AlreadyExists, match="4 of the segments exist already"):
-        ingest_files(spark, store, [str(source)], "in", batch=Batch("nightly", 8))
-    (source / "new").write_bytes(b"new")
-    more = ingest_files(spark, store, [str(source)], "in", skip_existing=True)
-    assert (more.rows, more.summary["skipped"]) == ([("in/new", 3)], 4)
-
-
-def test_a_task_that_fails_leaves_no_segment_and_no_object(spark: SparkSession, store: app.Store, source: Path) -> None:
-    rows = spark.createDataFrame([("a", "fine"), ("b", None)], "name string, value string")
-    with pytest.raises(InvalidRequest, match="a value is null"):
-        ingest(rows, store, "in", key="name")
-    assert held(store) == {}
-    verbs.collect(store, grace_s=0)
-    assert [path for path in (store.path / "cold" / "uploads").rglob("*") if path.is_file()] == []
+    assert sorted(held(store)) == ["in/a.log", "in/deep/empty", "in/deep/er/b.bin"]
+    with store.metadata.read() as txn:
+        assert stat.S_IMODE(directories.directory(txn, directories.must_find(txn, "in/deep").id).mode) == 0o700
+    with pytest.raises(AlreadyExists, match="3 of the segments exist already"):
+        ingest_files(spark, store, paths, "in", batch=Batch("nightly", 8))
+    (source / "deep" / "new").write_bytes(b"new")
+    more = ingest_files(spark, store, paths, "in", skip_existing=True)
+    assert (more.rows, more.summary["skipped"]) == ([("in/deep/new", 3)], 3)
 
 
 def test_rows_become_segments_by_key_in_their_order(spark: SparkSession, store: app.Store) -> None:
+    """Lines of text, and binary values back to back."""
     rows = [(f"day={day}", number, f"{day}: line {number}") for day in range(3) for number in range(500)]
     random.Random(1).shuffle(rows)
-    frame = spark.createDataFrame(rows, "day string, number long, value string").repartition(5)
-    ingest(frame, store, "tables", key="day", order_by=["number"])
-    assert held(store) == {
+    table = spark.createDataFrame(rows, "day string, number long, value string").repartition(5)
+    ingest(table, store, "tables", key="day", order_by=["number"])
+    table = spark.createDataFrame([(1, 7, b"\0a"), (2, 7, b"\n")], "n long, k long, payload binary")
+    ingest(table, store, "", key="k", value="payload", order_by=["payload", "n"])
+    expected = {
         f"tables/day={day}": sha("".join(f"{day}: line {number}\n" for number in range(500)).encode())
         for day in range(3)
     }
+    assert held(store) == expected | {"7": sha(b"\0a\n")}
 
 
-def test_binary_values_stand_back_to_back(spark: SparkSession, store: app.Store) -> None:
-    frame = spark.createDataFrame([(1, 7, b"\0a"), (2, 7, b"\n")], "n long, k long, payload binary")
-    ingest(frame, store, "", key="k", value="payload", order_by=["payload", "n"])
-    assert held(store) == {"7": sha(b"\0a\n")}
-
-
-def test_what_cannot_be_ingested_is_told_before_tasks_start(spark: SparkSession, store: app.Store) -> None:
-    frame = spark.createDataFrame([("a/../b", 1, "x"), (None, 2, "y")], "k string, n long, value string")
+def test_what_cannot_be_ingested_leaves_no_segment_and_no_object(spark: SparkSession, store: app.Store) -> None:
+    """It is told before tasks start, but for a value that a task finds."""
+    table = spark.createDataFrame([("a/../b", 1, "x"), (None, 2, "y")], "k string, n long, value string")
     for key, value, message in (
         ("nope", "value", "no column nope"),
         ("k", "n", "the column n is bigint"),
         ("k", "value", "a key is null"),
     ):
         with pytest.raises(InvalidRequest, match=message):
-            ingest(frame, store, "in", key=key, value=value)
+            ingest(table, store, "in", key=key, value=value)
     with pytest.raises(InvalidRequest):
-        ingest(frame.dropna(), store, "in", key="k")
+        ingest(table.dropna(), store, "in", key="k")
+    with pytest.raises(InvalidRequest, match="a value is null"):
+        ingest(table, store, "in", key="n", value="k")
     append(store, "in/1", b"there")
     with pytest.raises(AlreadyExists, match="1 of the segments exist already: in/1"):
-        ingest(frame, store, "in", key="n")
+        ingest(table, store, "in", key="n")
     assert list(held(store)) == ["in/1"]
+    verbs.collect(store, grace_s=0)
+    assert [path for path in (store.path / "cold" / "uploads").rglob("*") if path.is_file()] == []
 
 
 def test_large_files_are_alone_and_small_ones_together() -> None:
@@ -142,22 +142,11 @@ def test_large_files_are_alone_and_small_ones_together() -> None:
     assert [[one.size_bytes >> 20 for one in task] for task in tasks_of(files)] == [[300], [3, 2, 1]]
 
 
-def test_one_of_several_directories_keeps_its_name(spark: SparkSession, store: app.Store, source: Path) -> None:
-    (source / "deep").chmod(0o700)
-    ingest_files(spark, store, [f"{source}/deep/", str(source / "a.log")], "in")
-    assert sorted(held(store)) == sorted(["in/a.log", *(f"in/{name}" for name in DATA if name.startswith("deep/"))])
-    with store.metadata.read() as txn:
-        assert stat.S_IMODE(directories.directory(txn, directories.must_find(txn, "in/deep").id).mode) == 0o700
-
-
-def test_two_files_of_one_name_are_refused(source: Path) -> None:
+def test_two_files_of_one_name_and_a_file_that_changes_meanwhile_are_refused(source: Path) -> None:
     with pytest.raises(InvalidRequest, match=r"would both become a\.log"):
         files_of([f"{source}/.", str(source / "a.log")])
     with pytest.raises(NotFound):
         files_of([str(source / "nope")])
-
-
-def test_a_file_that_changes_meanwhile_is_a_conflict(source: Path) -> None:
     (one,) = files_of([str(source / "a.log")])
     one.require_unchanged(one.size_bytes)
     with pytest.raises(Conflict):

@@ -23,7 +23,7 @@ from tests.scan.test_scrubbing import store as scrub_store
 from tests.servers.spark_cluster import ROOT, spark_home
 from tests.spark.conftest import SETTINGS
 from tierfs.app import store
-from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound, TierfsError
 from tierfs.ledger.messages import decode
 from tierfs.parallel import Progress
 from tierfs.spark.jobs.export import Exporting, IfThere, export
@@ -61,7 +61,7 @@ class Watcher:
         self.tasks = (progress.done_items, progress.total_items)
 
 
-def test_scrub_reads_all_copies_and_shows_how_far_it_is(spark: SparkSession, scrub_store: store.Store) -> None:
+def test_scrub_shows_how_far_it_is_and_names_what_is_wrong(spark: SparkSession, scrub_store: store.Store) -> None:
     watcher = Watcher()
     result = scrub(spark, scrub_store, show=watcher, partition_bytes=1 << 20)
     cold_bytes = len(BOTH) + sum(map(len, SMALL))
@@ -69,19 +69,6 @@ def test_scrub_reads_all_copies_and_shows_how_far_it_is(spark: SparkSession, scr
     assert (result.summary["local_bytes"], result.summary["cold_bytes"]) == (cold_bytes + 4, cold_bytes)
     assert watcher.last == (2 * cold_bytes + 4, 2 * cold_bytes + 4)
     assert watcher.tasks[0] == watcher.tasks[1] > 0
-
-
-def test_a_cold_tier_that_is_away_makes_nothing_damaged(spark: SparkSession, scrub_store: store.Store) -> None:
-    cold_bytes = len(BOTH) + sum(map(len, SMALL))
-    (scrub_store.path / "cold").rename(scrub_store.path / "unmounted")
-    unseen = scrub(spark, scrub_store).summary  # this process has the directory open, and executors find none
-    with store.open_store(scrub_store.path) as again:
-        away = scrub(spark, again).summary
-    found = [(one["damaged_bytes"], one["unseen_bytes"], one["unreachable_bytes"]) for one in (unseen, away)]
-    assert found == [(0, cold_bytes, 0), (0, 0, cold_bytes)]
-
-
-def test_scrub_names_what_is_wrong(spark: SparkSession, scrub_store: store.Store) -> None:
     flip(scrub_store, "logs/both", Tier.LOCAL, 500_000)
     flip(scrub_store, "small/3", Tier.COLD, 10)
     gone, _ = holder_of(scrub_store, "logs/both", Tier.COLD, 0)
@@ -96,16 +83,39 @@ def test_scrub_names_what_is_wrong(spark: SparkSession, scrub_store: store.Store
     assert bad[0].object == gone.name
 
 
+def test_a_cold_tier_that_is_away_makes_nothing_damaged(spark: SparkSession, scrub_store: store.Store) -> None:
+    cold_bytes = len(BOTH) + sum(map(len, SMALL))
+    (scrub_store.path / "cold").rename(scrub_store.path / "unmounted")
+    unseen = scrub(spark, scrub_store).summary  # this process has the directory open, and executors find none
+    with store.open_store(scrub_store.path) as again:
+        away = scrub(spark, again).summary
+    found = [(one["damaged_bytes"], one["unseen_bytes"], one["unreachable_bytes"]) for one in (unseen, away)]
+    assert found == [(0, cold_bytes, 0), (0, 0, cold_bytes)]
+
+
 def fail(number: int, done: object) -> int:
     raise DataLoss(f"task {number}\nhas {{lost}} it", remedy="run: tierfs fsck")
 
 
-def test_an_error_of_a_task_arrives_as_it_was(spark: SparkSession, scrub_store: store.Store) -> None:
+def test_errors_of_tasks_and_plans_arrive_as_they_were(
+    spark: SparkSession, scrub_store: store.Store, tmp_path: Path
+) -> None:
     with pytest.raises(NotFound, match="nope does not exist in the store"):
         scrub(spark, scrub_store, ["nope"])
     with pytest.raises(DataLoss) as lost:
         Tasks(spark).run(fail, [7])
     assert (str(lost.value), lost.value.remedy) == ("task 7\\nhas {lost} it", "run: tierfs fsck")
+    target = str(tmp_path / "table")
+    refusals: tuple[tuple[str, Exporting, type[TierfsError], str], ...] = (
+        ("nope", Exporting(), NotFound, "nope does not exist"),
+        ("small", Exporting(partition_by=("day",)), InvalidRequest, "no column day"),
+        ("small", Exporting(unbatch=True), InvalidRequest, "only entries are unbatched"),
+        ("small", Exporting(if_there=IfThere.APPEND), InvalidRequest, "needs a name"),
+    )
+    for path, how, error, message in refusals:
+        with pytest.raises(error, match=message):
+            export(spark, str(scrub_store.path), [path], target, how)
+    assert not (tmp_path / "table").exists()
 
 
 @pytest.fixture
@@ -120,41 +130,23 @@ def lines(scrub_store: store.Store) -> list[tuple[str, str]]:
 def test_exported_lines_are_those_of_the_segments(
     spark: SparkSession, scrub_store: store.Store, lines: list[tuple[str, str]], tmp_path: Path
 ) -> None:
-    target = str(tmp_path / "table")
+    """What a killed job of Spark left is nothing; a target that holds something is kept, or replaced as a whole."""
+    table, path = tmp_path / "table", str(scrub_store.path)
+    (table / "_temporary").mkdir(parents=True)
     how = Exporting(partition_by=("segment",), verify=True)
     watcher = Watcher()
-    result = export(spark, str(scrub_store.path), ["text"], target, how, show=watcher, total_bytes=1000)
+    result = export(spark, path, ["text"], str(table), how, show=watcher, total_bytes=1000)
     assert watcher.last == (1000, 1000)
-    found = spark.read.parquet(target).select("segment", "value").collect()
+    found = spark.read.parquet(str(table)).select("segment", "value").collect()
     assert sorted(map(tuple, found)) == lines
     assert result.rows[0][2:4] == (len(lines), sum(len(line.encode()) for _, line in lines))
-    again = export(spark, str(scrub_store.path), ["text"], str(tmp_path / "other"), Exporting(compression="gzip"))
-    assert again.rows[0][4] == result.rows[0][4]  # the checksum knows no order of rows
-    export(spark, str(scrub_store.path), [""], str(tmp_path / "root"), Exporting())
-    assert spark.read.parquet(str(tmp_path / "root")).where("segment LIKE 'text/%'").count() == len(lines)
-
-
-def test_a_target_that_holds_something_is_kept(
-    spark: SparkSession, scrub_store: store.Store, lines: list[tuple[str, str]], tmp_path: Path
-) -> None:
-    target = str(tmp_path / "table")
-
-    def count(if_there: IfThere, run: str = "") -> int:
-        export(spark, str(scrub_store.path), ["text"], target, Exporting(if_there=if_there, run=run))
-        return spark.read.parquet(target).count()
-
-    (tmp_path / "table").mkdir()
-    (tmp_path / "table" / "_temporary").mkdir()
-    assert count(IfThere.REFUSE) == len(lines)
     with pytest.raises(AlreadyExists, match="holds something"):
-        count(IfThere.REFUSE)
-    with pytest.raises(InvalidRequest, match="needs a name"):
-        count(IfThere.APPEND)
-    assert count(IfThere.APPEND, "second") == 2 * len(lines)
-    assert count(IfThere.APPEND, "second") == 2 * len(lines), "a run that is done is not repeated"
-    assert count(IfThere.APPEND, "third") == 3 * len(lines)
-    assert count(IfThere.OVERWRITE) == len(lines)
-    assert not (tmp_path / "table" / "_tierfs-third.json").exists()
+        export(spark, path, ["text"], str(table), how)
+    again = export(spark, path, ["text"], str(table), Exporting(compression="gzip", if_there=IfThere.OVERWRITE))
+    assert again.rows[0][4] == result.rows[0][4]  # the checksum knows no order of rows
+    assert spark.read.parquet(str(table)).count() == len(lines)
+    export(spark, path, [""], str(tmp_path / "root"), Exporting())
+    assert spark.read.parquet(str(tmp_path / "root")).where("segment LIKE 'text/%'").count() == len(lines)
 
 
 class Killed(BaseException):
@@ -183,12 +175,15 @@ def test_an_export_that_was_killed_is_finished_by_its_repeat(
         found = spark.read.parquet(str(target)).select("segment", "value").collect()
         assert sorted(map(tuple, found)) == sorted(there), step
         assert done.rows[0][2] == len(lines)
+        assert not (target / f"_tierfs-{how.run}").exists()
         again = export(spark, str(scrub_store.path), ["text"], str(target), how)
         assert again.summary["repeated"]
-        assert not (target / f"_tierfs-{how.run}").exists()
     assert spark.read.parquet(str(target)).count() == len(there)
     with pytest.raises(AlreadyExists, match="a run of this name that exported text in its own way"):
         export(spark, str(scrub_store.path), ["small"], str(target), how)
+    export(spark, str(scrub_store.path), ["text"], str(target), Exporting(if_there=IfThere.OVERWRITE))
+    assert spark.read.parquet(str(target)).count() == len(lines)
+    assert list(target.glob("_tierfs-*")) == [target / "_tierfs-export.json"], "runs are gone with their rows"
 
 
 def killed_at(number: int, original: Callable[..., Any]) -> Callable[..., Any]:
@@ -223,17 +218,6 @@ def test_exported_entries_are_unbatched_by_a_transform(
     taken = spark.read.parquet(single).orderBy("entry_id", "batch_index").collect()
     found = [decode(bytes(row.payload)).messages[0].payload for row in taken]
     assert found == [message for number in range(5) for message in messages_of(number)]
-
-
-def test_what_cannot_be_exported_is_one_error(spark: SparkSession, scrub_store: store.Store, tmp_path: Path) -> None:
-    store, target = str(scrub_store.path), str(tmp_path / "table")
-    with pytest.raises(NotFound, match="nope does not exist"):
-        export(spark, store, ["nope"], target, Exporting())
-    with pytest.raises(InvalidRequest, match="no column day"):
-        export(spark, store, ["small"], target, Exporting(partition_by=("day",)))
-    with pytest.raises(InvalidRequest, match="only entries are unbatched"):
-        export(spark, store, ["small"], target, Exporting(unbatch=True))
-    assert not (tmp_path / "table").exists()
 
 
 def test_rows_of_entries_are_rebuilt_once(spark: SparkSession, scrub_store: store.Store) -> None:

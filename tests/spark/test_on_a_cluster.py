@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 import os
-import threading
-import time
 import zlib
 from collections.abc import Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 
 from tests import verbs
 from tests.ledgers import new_ledger
 from tests.mount.conftest import Mount, append
-from tests.mount.waiting import eventually
-from tests.servers.spark_cluster import WORKERS, SparkCluster
+from tests.servers.process import ServerError
+from tests.servers.spark_cluster import WORKERS, SparkCluster, processes_in
+from tests.spark.conftest import KeptJvm
 from tests.spark.reading import Sums, frame, make_cold, text, truth
 from tierfs.app import store as app
 
 pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
-MANY = 9000
-"""Lines of about 400 kB: more splits than there are workers."""
+MANY = 4000
+"""Lines of about 180 kB: more splits than there are workers."""
 
-GO_S = 180
 PATH = "_metadata.file_name"
 
 
@@ -103,53 +99,19 @@ def test_sealed_growing_and_ledger_segments(
     table = cluster_spark.read.text([str(mnt / path) for path in sources])
     assert context.statusTracker().getJobIdsForGroup("listing"), "the driver listed the paths, not the executors"
     context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-    assert table.rdd.getNumPartitions() > 9, "no segment was split"
+    assert table.rdd.getNumPartitions() > len(sources), "no segment was split"
     assert by_executors(table, PATH, spark_cluster) == {Path(path).name: truth(data) for path, data in sources.items()}
     assert table.count() == sum(truth(data)[0] for data in sources.values())
     assert tiers(mnt / "logs/cold") == wanted["logs/cold"]
 
 
-def summed_in_steps(signs: str, rows: Iterable[Any]) -> Iterator[tuple[str, str, int, int]]:
-    """Report the first line from an executor, and continue when released."""
-    context = TaskContext.get()
-    assert context is not None
-    Path(signs, f"began{context.partitionId()}").touch()
-    deadline_s = time.monotonic() + GO_S
-    while not Path(signs, "go").exists():
-        assert time.monotonic() < deadline_s, "never told to go on"
-        time.sleep(0.01)
-    return summed(rows)
+@pytest.mark.skipif("PYTEST_XDIST_WORKER" not in os.environ, reason="there is only one process")
+def test_one_process_has_every_test_of_a_session(request: pytest.FixtureRequest, kept_jvm: KeptJvm) -> None:
+    assert request.node.nodeid.endswith("@spark"), "each process would have JVMs; see setup.py for pytest's version"
 
 
-@pytest.mark.parametrize("cut_bytes", [0, 5], ids=["at a line's end", "within a line"])
-def test_an_append_while_a_job_runs(
-    cut_bytes: int, store: app.Store, mount: Mount, cluster_spark: SparkSession, tmp_path: Path
-) -> None:
-    """The job gets what was planned, and the line that crosses, or begins at, the planned end; the next gets all.
-
-    Hadoop reads to a line's end, and the split after would leave out its first line: see docs/spark.md.
-    """
-    full = text(1, MANY) + text(2, MANY)
-    length = len(text(1, MANY)) - cut_bytes
-    append(store, "live", full[: length // 2])
-    make_cold(store, "live")
-    append(store, "live", full[length // 2 : length])
-    path = mount("xattr").path / "live"
-    assert tiers(path) == (length - length // 2, length // 2, False)
-    planned = cluster_spark.read.text(str(path))
-    assert planned.rdd.getNumPartitions() > WORKERS
-    parts: list[tuple[str, str, int, int]] = []
-    job = planned.selectExpr(PATH, "value").rdd.mapPartitions(partial(summed_in_steps, str(tmp_path)))
-    thread = threading.Thread(target=lambda: parts.extend(job.collect()))
-    thread.start()
-    try:
-        assert eventually(lambda: len(list(tmp_path.glob("began*"))) == WORKERS, GO_S)
-        append(store, "live", full[length:])
-        assert eventually(lambda: path.stat().st_size == len(full))
-    finally:
-        (tmp_path / "go").touch()
-        thread.join()
-    found = sum(part[2] for part in parts), sum(part[3] for part in parts)
-    crossing = truth(full[: full.index(b"\n", length) + 1])
-    assert found == crossing
-    assert (planned.count(), cluster_spark.read.text(str(path)).count()) == (crossing[0], truth(full)[0])
+def test_a_failing_start_names_the_daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "none"))
+    with pytest.raises(ServerError, match=r"^spark-cluster: master ended with 1:"):
+        SparkCluster(tmp_path / "cluster").start()
+    assert processes_in(tmp_path) == []

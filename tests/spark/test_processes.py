@@ -30,33 +30,29 @@ def options(tmp_path: Path) -> Path:
     return file
 
 
-def test_the_schema_needs_metadata_alone(options: Path) -> None:
-    process = spark_processes.schema(options, options.parent / "source")
-    assert process.of((*OTHERS, *ARROW, "tierfs.recovery")) == []
-    assert len(process.of(("tierfs",))) < 95
-
-
-@pytest.mark.parametrize("stream", [False, True], ids=["batch", "stream"])
-def test_a_task_of_a_read_needs_partitions_and_the_scan_alone(options: Path, *, stream: bool) -> None:
+def test_a_read_needs_metadata_to_plan_and_the_scan_alone_in_tasks(options: Path) -> None:
     at = options.parent
-    spark_processes.schema(options, at / "source")
-    plan = spark_processes.plan(at / "source", at / "planned", stream=stream)
-    task = spark_processes.task(at / "planned", at / "rows")
-    assert [row["value"] for row in json.loads((at / "rows").read_text())] == ["one", "two"]
-    assert plan.of((*OTHERS, "pandas", "tierfs.recovery")) == []
-    assert task.of((*OTHERS, "pandas", "tierfs.app", "tierfs.recovery", "tierfs.settings")) == []
-    assert len(plan.of(("tierfs",))) < 105
-    assert len(task.of(("tierfs",))) < 82
+    schema = spark_processes.run("schema", options, at / "source")
+    assert schema.of((*OTHERS, *ARROW, "tierfs.recovery")) == []
+    assert len(schema.of(("tierfs",))) < 95
+    for kind in ("plan", "stream"):
+        plan = spark_processes.run(kind, at / "source", at / "planned")
+        task = spark_processes.run("task", at / "planned", at / "rows")
+        assert [row["value"] for row in json.loads((at / "rows").read_text())] == ["one", "two"]
+        assert plan.of((*OTHERS, "pandas", "tierfs.recovery")) == []
+        assert task.of((*OTHERS, "pandas", "tierfs.app", "tierfs.recovery", "tierfs.settings")) == []
+        assert len(plan.of(("tierfs",))) < 105
+        assert len(task.of(("tierfs",))) < 82
 
 
 def test_a_task_of_a_write_needs_uploads_alone(options: Path) -> None:
     at = options.parent
     options.write_text(json.dumps({**json.loads(options.read_text()), "path": "out"}))
-    spark_processes.write(options, at / "job")
-    task = spark_processes.upload(at / "job", at / "uploaded")
+    spark_processes.run("write", options, at / "job")
+    task = spark_processes.run("upload", at / "job", at / "uploaded")
     others = ("tierfs.holder", "tierfs.garbage", "tierfs.segments", "tierfs.recovery", "tierfs.app.batch_write")
     assert task.of((*OTHERS[:-2], *others)) == []
     assert len(task.of(("tierfs",))) < 110
-    spark_processes.commit(at / "uploaded", at / "end")
+    spark_processes.run("commit", at / "uploaded", at / "end")
     with open_store(at / "store") as store, store.metadata.read() as txn:
         assert [segment.length for _, segment in select(txn, Selection(("out",)))] == [len(b"one\ntwo\n")]

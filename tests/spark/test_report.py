@@ -43,34 +43,27 @@ def sums(store: app.Store, section: str, path: str = "", depth: int = 1) -> dict
     return {row[1]: row[2:6] for row in rows if row[0] == section}
 
 
-def test_bytes_are_summed_by_tier_and_directory(store: app.Store) -> None:
+def test_bytes_are_summed_by_directory_policy_and_age(store: app.Store) -> None:
     assert sums(store, "total") == {"": (4, 12, 8, 4)}
     assert sums(store, "directory") == {"a": (2, 8, 4, 4), "b": (2, 4, 4, 0)}
     assert sums(store, "directory", "b") == {"b/<i>": (2, 4, 4, 0)}
     assert sums(store, "directory", depth=5) == {"a": (2, 8, 4, 4), "b/<i>": (2, 4, 4, 0)}
-
-
-def test_bytes_are_summed_by_policy(store: app.Store) -> None:
     found = sums(store, "policy")
     assert [name.endswith("retention_age 1d") for name in found] == [False, True]
     assert list(found.values()) == [(2, 8, 4, 4), (2, 4, 4, 0)]
-
-
-def test_ages_are_those_since_the_last_append(store: app.Store) -> None:
     assert sums(store, "age") == {"below an hour": (4, 12, 8, 4)}
     assert [age_of(hours * HOUR_MS) for hours in (0.9, 1, 24, 24 * 89, 24 * 400)] == [
         *("below an hour", "below a day", "below a week", "below 90 days", "a year or more")
     ]
+    with pytest.raises(NotFound):
+        make_report(store, "nope")
 
 
-def test_costs_are_those_of_the_objects(store: app.Store) -> None:
+def test_costs_are_those_of_the_objects_and_of_garbage(store: app.Store) -> None:
     with store.metadata.read() as txn:
         own = [one.stored_bytes for _, one in txn.scan(OBJECTS) if one.tier is Tier.COLD]
     found = make_report(store, prices=Prices(gib_month=GIB, thousand_gets=1000, thousand_puts=2000))
     assert (found.storage_month, found.read_once, found.puts_month) == (sum(own), len(own), 2 * len(own))
-
-
-def test_what_was_deleted_is_garbage_and_still_costs(store: app.Store) -> None:
     before = make_report(store).storage_month
     tierfs("rm", "--now", "--yes", "a/one", store=store.path)
     found = make_report(store)
@@ -78,26 +71,16 @@ def test_what_was_deleted_is_garbage_and_still_costs(store: app.Store) -> None:
     assert found.garbage_month == found.storage_month == before
 
 
-def test_a_path_that_is_not_there_is_an_error(store: app.Store) -> None:
-    with pytest.raises(NotFound):
-        make_report(store, "nope")
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "csv"])
-def test_files_have_the_rows_of_the_terminal(store: app.Store, tmp_path: Path, suffix: str) -> None:
-    path = tmp_path / f"report.{suffix}"
-    rows = tierfs("pipeline", "report", "--json", "--output", path, store=store.path).json["rows"]
-    if suffix == "parquet":
-        assert pyarrow.parquet.read_table(path).to_pylist() == rows
-    else:
-        found = list(csv.DictReader(path.read_text().splitlines()))
-        assert [(row["section"], row["name"]) for row in found] == [(row["section"], row["name"]) for row in rows]
-
-
-def test_people_get_a_table(store: app.Store) -> None:
+def test_people_and_files_get_the_rows(store: app.Store, tmp_path: Path) -> None:
     lines = tierfs("pipeline", "report", store=store.path).out.splitlines()
     assert lines[1].split() == ["4", "12", "B", "8", "B", "4", "B", "all"]
     assert [line.split()[-1] for line in lines if line.endswith((" a", " b"))] == ["a", "b"]
+    table, text = tmp_path / "report.parquet", tmp_path / "report.csv"
+    for path in (table, text):
+        rows = tierfs("pipeline", "report", "--json", "--output", path, store=store.path).json["rows"]
+    assert pyarrow.parquet.read_table(table).to_pylist() == rows
+    found = list(csv.DictReader(text.read_text().splitlines()))
+    assert [(row["section"], row["name"]) for row in found] == [(row["section"], row["name"]) for row in rows]
 
 
 def test_the_page_needs_nothing_else_and_its_pictures_are_in_proportion(store: app.Store) -> None:

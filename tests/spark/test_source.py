@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
-from pyspark.sql import functions as F
 
 from tests import verbs
 from tests.ledgers import new_ledger
@@ -19,7 +18,6 @@ from tests.scan.scanning import store_of
 from tests.spark.reading import frame, lines_of, make_cold, refusal, sums, text, told, truth
 from tierfs.app import store as app
 from tierfs.journal.names import slot_name
-from tierfs.segments.create import WholeSegment
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
@@ -93,13 +91,11 @@ def test_blocks_of_bytes_and_what_the_metadata_say(filled: app.Store, spark: Spa
     assert (told["lf"].sealed, told["both"].sealed) == (True, False)
 
 
-@pytest.mark.parametrize("cold", [False, True], ids=["local", "cold"])
-def test_entries_of_ledgers(store: app.Store, spark: SparkSession, cold: bool) -> None:
+def test_entries_of_ledgers(store: app.Store, spark: SparkSession) -> None:
     chosen = random.Random(5)
     payloads = [chosen.randbytes(chosen.choice((0, 1, 100, 5000))) for _ in range(500)]
     name = new_ledger(store, payloads, "topic")  # type: ignore[arg-type]
-    if cold:
-        make_cold(store, "topic")
+    make_cold(store, "topic")
     table = frame(spark, store.path, "topic", type="entries", maxPartitionBytes=SPLIT)
     assert table.rdd.getNumPartitions() > 3
     rows = sorted((row.entry_id, row.offset, bytes(row.payload)) for row in table.collect())
@@ -120,21 +116,6 @@ def test_a_snapshot_is_pinned(store: app.Store, spark: SparkSession) -> None:
     make_cold(store, "s")
     assert sums(table) == {"s": truth(b"one\ntwo\nthr")}, "the bytes moved meanwhile"
     assert sums(frame(spark, store.path, "s")) == {"s": truth(b"one\ntwo\nthree\nfour\n")}
-
-
-def test_thousands_of_small_segments(store: app.Store, spark: SparkSession) -> None:
-    creator = store.engine.bulk_creator()
-    try:
-        for first in range(0, 5000, 500):
-            batch = [WholeSegment(f"many/{n:05}", f"line {n}\nof {n}".encode()) for n in range(first, first + 500)]
-            assert all(creator.create(batch, seal=True))
-    finally:
-        creator.close()
-    verbs.offload(store, "many")
-    table = frame(spark, store.path, "many", readPriority="offloaded-only")
-    assert table.rdd.getNumPartitions() <= 6, "a task costs more than hundreds of them"
-    row = table.agg(F.count("*"), F.countDistinct("segment"), F.countDistinct("value")).collect()[0]
-    assert tuple(row) == (10_000, 5000, 10_000)
 
 
 ERRORS: dict[str, tuple[dict[str, str], str]] = {
@@ -186,11 +167,10 @@ def test_damage_is_told_and_never_read(store: app.Store, spark: SparkSession) ->
         frame(spark, store.path, "s").count()
 
 
-def test_a_journal_behind_a_gap(store: app.Store, spark: SparkSession) -> None:
+def test_a_journal_behind_a_gap(store: app.Store) -> None:
     for _ in range(4):
         append(store, "s", b"x\n")
         verbs.offload(store, "s")
     verbs.settle(store)
     (store.paths.cold / slot_name(3)).unlink()
-    with pytest.raises(PySparkException, match=r"journal/0+3 is missing"):
-        frame(spark, f"file://{store.paths.cold}", "s").count()
+    assert re.search(r"journal/0+3 is missing", refusal(f"file://{store.paths.cold}", "s"))

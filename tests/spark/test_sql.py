@@ -49,14 +49,11 @@ def test_a_view_reads_its_path(spark: SparkSession, store: app.Store) -> None:
     refused(spark, "SELECT * FROM v", NO_PATH)
 
 
-def test_a_table_of_a_catalog_is_refused(spark: SparkSession, store: app.Store) -> None:
+def test_tables_of_a_catalog_are_refused_or_read_the_path_of_a_query(spark: SparkSession, store: app.Store) -> None:
     kept = "Spark's catalog keeps no options of a tierfs table, so no read of it would find its path; CREATE TEMPORARY"
     for ways in (f"OPTIONS (path 'logs/web', store '{store.path}')", "LOCATION 'logs/web'", ""):
         refused(spark, f"CREATE TABLE t USING tierfs {ways}", kept)
     assert not spark.catalog.tableExists("t")
-
-
-def test_a_table_with_columns_reads_only_the_path_of_a_query(spark: SparkSession, store: app.Store) -> None:
     spark.sql(f"CREATE TABLE columns (value string) USING tierfs OPTIONS (path 'logs/web', store '{store.path}')")
     refused(spark, "SELECT * FROM columns", NO_PATH)
     where = f"store = '{store.path}', path = 'logs/web'"
@@ -68,19 +65,15 @@ def test_a_table_with_columns_reads_only_the_path_of_a_query(spark: SparkSession
 
 
 def test_rows_of_save_as_table_are_written_and_the_table_needs_the_path(spark: SparkSession, store: app.Store) -> None:
-    rows = spark.createDataFrame([("three",)], "value string")
-    writer = rows.write.format("tierfs").option("store", str(store.path)).mode("append")
+    rows = spark.createDataFrame([("three", "1")], "value string, day string")
+    writer = rows.drop("day").write.format("tierfs").option("store", str(store.path)).mode("append")
+    with pytest.raises(PySparkException, match="no directory is named to write into"):
+        writer.saveAsTable("other")
     writer.option("path", "saved").saveAsTable("saved")
     refused(spark, "SELECT * FROM saved", NO_PATH)
     assert values(spark, f"SELECT value FROM saved WITH (store = '{store.path}', path = 'saved')") == ["three"]
-    with pytest.raises(PySparkException, match="no directory is named to write into"):
-        rows.write.format("tierfs").option("store", str(store.path)).mode("append").saveAsTable("other")
-
-
-def test_a_query_of_a_path_and_partition_by_are_refused_by_spark(spark: SparkSession, store: app.Store) -> None:
     with pytest.raises(PySparkException, match="UNSUPPORTED_DATASOURCE_FOR_DIRECT_QUERY"):
         spark.sql("SELECT * FROM tierfs.`logs/web`")
-    rows = spark.createDataFrame([("three", "1")], "value string, day string")
     writer = rows.write.format("tierfs").option("store", str(store.path)).mode("append")
     with pytest.raises(PySparkException, match="provided partitioning or clustering columns do not match"):
         writer.partitionBy("day").save("written")

@@ -10,7 +10,6 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from tests import verbs
 from tests.commands import tierfs
@@ -21,13 +20,10 @@ from tests.spark.written import read
 from tierfs.app import batch_write, store
 from tierfs.metadata.tables import INTENTS
 from tierfs.spark import register
-from tierfs.spark.errors import TierfsException
-from tierfs.spark.source import TierfsDataSource
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
-LINE = StructType().add("value", "string")
-LINES = [f"line {number} größe {'x' * (number % 50)}" for number in range(5000)]
+LINES = [f"line {number} größe {'x' * (number % 50)}" for number in range(2000)]
 BYTES = "".join(f"{line}\n" for line in LINES).encode()
 
 
@@ -66,8 +62,8 @@ def test_what_is_written_reads_back_equal_by_every_way(spark: SparkSession, stor
     assert tierfs("info", next(iter(found)), "--json", store=store.path).json["sealed"]
 
 
-def test_empty_partitions_make_no_segment(spark: SparkSession, store: store.Store) -> None:
-    """Also in a thread of its own, once the format is registered there."""
+def test_empty_partitions_make_no_segment_and_blocks_go_as_they_are(spark: SparkSession, store: store.Store) -> None:
+    """Also in a thread of its own, once the format is registered there; an open segment takes more bytes."""
     table = lines(spark, ["a"], parts=4)
 
     def write() -> None:
@@ -77,27 +73,12 @@ def test_empty_partitions_make_no_segment(spark: SparkSession, store: store.Stor
     with ThreadPoolExecutor(1) as pool:
         pool.submit(write).result()
     writer(lines(spark, []), store, into="out").save()
-    assert list(segments(store).values()) == [b"a\n"]
-
-
-def test_blocks_of_bytes_go_as_they_are_into_an_open_segment(spark: SparkSession, store: store.Store) -> None:
-    table = lines(spark, ["a", "b\r\n", ""], parts=1).select(F.col("value").cast("binary").alias("content"))
-    writer(table, store, type="bytes", seal="false").save("raw")
-    ((name, data),) = segments(store).items()
-    assert data == b"ab\r\n"
-    assert tierfs("append", name, store=store.path, stdin=b"more")
-    assert segments(store)[name] == b"ab\r\nmore"
-
-
-def test_what_was_read_by_segment_is_written_by_segment(spark: SparkSession, store: store.Store) -> None:
-    table = lines(spark).withColumn("segment", F.concat(F.lit("s"), F.length("value") % 7))
-    writer(table.repartition(2, "segment"), store).save("once")
-    copied = spark.read.format("tierfs").option("store", str(store.path)).load("once").drop("offset")
-    writer(copied.repartition(2, "segment"), store).save("twice")
-    found = segments(store)
-    assert len(found) == 14
-    for name in (one for one in found if one.startswith("once/")):
-        assert sorted(found[f"twice/{name}"].splitlines()) == sorted(found[name].splitlines())
+    blocks = lines(spark, ["a", "b\r\n", ""], parts=1).select(F.col("value").cast("binary").alias("content"))
+    writer(blocks, store, type="bytes", seal="false").save("raw")
+    (name, raw) = segments(store)
+    assert segments(store) == {name: b"a\n", raw: b"ab\r\n"}
+    assert tierfs("append", raw, store=store.path, stdin=b"more")
+    assert segments(store)[raw] == b"ab\r\nmore"
 
 
 def test_a_version_is_written_once(spark: SparkSession, store: store.Store) -> None:
@@ -108,8 +89,8 @@ def test_a_version_is_written_once(spark: SparkSession, store: store.Store) -> N
     assert len(objects(store)) == len(found)
 
 
-def test_a_write_that_fails_leaves_nothing(spark: SparkSession, store: store.Store) -> None:
-    """Of a segment in several tasks, and of a task that fails."""
+def test_a_write_that_fails_leaves_nothing(spark: SparkSession, store: store.Store, tmp_path: Path) -> None:
+    """Of a segment in several tasks, and of a task that fails; what can be refused is, before tasks start."""
     scattered = lines(spark).withColumn("segment", F.lit("web"))
     failing = lines(spark).select(F.when(F.col("value") == LINES[-1], F.raise_error(F.lit("bad row"))).otherwise("x"))
     refusal = r"several tasks have rows of segment out/web, .*repartition\('segment'"
@@ -120,101 +101,39 @@ def test_a_write_that_fails_leaves_nothing(spark: SparkSession, store: store.Sto
         assert objects(store) == set()
     with store.metadata.read() as txn:
         assert list(txn.scan(INTENTS)) == []
-
-
-def replica(store: store.Store, tmp_path: Path) -> Path:
-    assert verbs.settle(store) is None
-    tierfs("-q", "replica", "--cold-dir", store.path / "cold", store=tmp_path / "other")
-    return tmp_path / "other"
-
-
-def superseded(store: store.Store, tmp_path: Path) -> Path:
-    assert verbs.settle(store) is None
-    tierfs("-q", "recover", "--cold-dir", store.path / "cold", store=tmp_path / "new")
-    return store.path
-
-
-def without_cold_tier(_: store.Store, tmp_path: Path) -> Path:
-    tierfs("-q", "init", "--cold", "none", store=tmp_path / "local")
-    return tmp_path / "local"
-
-
-def that_is_none(_: store.Store, tmp_path: Path) -> Path:
-    return tmp_path
-
-
-def test_a_store_that_takes_nothing_says_so_before_tasks_start(
-    spark: SparkSession, store: store.Store, tmp_path: Path
-) -> None:
-    """By the writer that Spark asks; in words of Spark for the last one, and for modes that are none."""
-    refusals = {
-        replica: "replica",
-        superseded: "another store owns the bucket",
-        without_cold_tier: "needs a cold tier",
-        that_is_none: "is not a tierfs store",
-    }
-    where = store.path
-    for kind, refusal in refusals.items():
-        where = kind(store, tmp_path)
-        with pytest.raises(TierfsException, match=refusal):
-            TierfsDataSource({"store": str(where), "path": "out"}).writer(LINE, overwrite=False)
     never = lines(spark).select(F.raise_error(F.lit("a task ran")).cast("string").alias("value"))
-    out = never.write.format("tierfs").option("store", str(where))
+    out = never.write.format("tierfs").option("store", str(tmp_path))
     assert "is not a tierfs store" in told(lambda: out.mode("append").save("out"))
     for mode in ("overwrite", "errorifexists", "ignore"):
         with pytest.raises(PySparkException, match=r"tierfs only appends|cannot be written in the"):
             out.mode(mode).option("store", str(store.path)).save("out")
 
 
-class Stream:
-    """A query from text files to a store; each `run` ends when everything present is written."""
+def test_batches_of_a_stream_are_written_once(spark: SparkSession, store: store.Store, tmp_path: Path) -> None:
+    """A new checkpoint is a new stream unless it has the name of the old one."""
+    files, first, new = tmp_path / "files", tmp_path / "checkpoint", tmp_path / "new"
+    files.mkdir()
 
-    def __init__(self, spark: SparkSession, store: store.Store, work: Path) -> None:
-        self._spark = spark
-        self._store = store
-        self.files = work / "files"
-        self.checkpoint = work / "checkpoint"
-        self.files.mkdir()
-
-    def add(self, name: str, text: str) -> None:
-        """A file appears whole."""
-        (self.files / f".{name}").write_text(text)
-        (self.files / f".{name}").rename(self.files / name)
-
-    def run(self, **options: str) -> None:
-        """Start from the checkpoint, and end."""
-        table = self._spark.readStream.text(str(self.files))
-        sink = table.writeStream.format("tierfs").option("store", str(self._store.path)).options(**options)
-        sink = sink.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
+    def run(checkpoint: Path, added: str = "", **options: str) -> None:
+        """Write all files that this checkpoint does not name yet, one more among them."""
+        if added:
+            (tmp_path / added).write_text(f"{added}\n")
+            (tmp_path / added).rename(files / added)  # it appears whole
+        sink = spark.readStream.text(str(files)).writeStream.format("tierfs").option("store", str(store.path))
+        sink = sink.options(**options).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True)
         sink.start("out").awaitTermination()
 
-    def forget_last_commit(self) -> None:
-        """As if the driver had died after the sink's commit, and before Spark noted it."""
-        commits = [int(path.name) for path in (self.checkpoint / "commits").iterdir() if path.name.isdigit()]
-        for path in (self.checkpoint / "commits").glob(f"*{max(commits)}*"):
-            path.unlink()
-
-
-@pytest.fixture
-def stream(spark: SparkSession, store: store.Store, tmp_path: Path) -> Stream:
-    return Stream(spark, store, tmp_path)
-
-
-def test_batches_of_a_stream_are_written_once(stream: Stream, store: store.Store, tmp_path: Path) -> None:
-    """A new checkpoint is a new stream unless it has the name of the old one."""
-    for text in ("a\n", "b\n"):
-        stream.add(text[0], text)
-        stream.run(txnAppId="web")
-    stream.forget_last_commit()
-    stream.add("c", "c\n")
-    stream.run(txnAppId="web")
+    run(first, "a", txnAppId="web")
+    run(first, "b", txnAppId="web")
+    for path in (first / "commits").glob("*1*"):  # the driver died after the sink's commit, before Spark noted it
+        path.unlink()
+    run(first, "c", txnAppId="web")
     found = segments(store)
     assert sorted(found.values()) == [b"a\n", b"b\n", b"c\n"]
     assert len(objects(store)) == len(found)
-    stream.checkpoint = tmp_path / "new"
     with pytest.raises(PySparkException, match="the checkpoint is a new or an older one"):
-        stream.run(txnAppId="web")
+        run(new, txnAppId="web")
     assert batch_write.is_committed(store, "web", 2)
     assert not batch_write.is_committed(store, "web", 3)
-    stream.run()
+    run(new)
     assert sorted(b"".join(segments(store).values()).split()) == [b"a", b"a", b"b", b"b", b"c", b"c"]

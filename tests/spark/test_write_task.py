@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,9 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests import verbs
+from tests.commands import tierfs
 from tests.conftest import Bucket
+from tests.spark.written import bucket_store, read
 from tierfs.app import batch_write
 from tierfs.app import store as app
 from tierfs.app.upload_task import Acknowledge, WriteJob
@@ -33,6 +35,10 @@ TEXT = ["one", "größe\r", None, "", "日誌 𝄞"]
 LINES = "one\ngröße\r\n\n\n日誌 𝄞\n".encode()
 
 
+def batch(**columns: Any) -> Any:
+    return pa.RecordBatch.from_pydict(columns)
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[app.Store]:
     init_store(tmp_path / "store", ColdChoice())
@@ -43,10 +49,6 @@ def store(tmp_path: Path) -> Iterator[app.Store]:
 @pytest.fixture
 def job(store: app.Store) -> WriteJob:
     return batch_write.begin(store, None, "out")
-
-
-def batch(**columns: Any) -> Any:
-    return pa.RecordBatch.from_pydict(columns)
 
 
 def write(job: WriteJob, *batches: Any, **options: str) -> TaskResult:
@@ -63,40 +65,47 @@ def written(store: app.Store, job: WriteJob, *batches: Any, **options: str) -> d
     return {one.segment.replace(job.id[:12], "ID"): read(store, one.segment) for one in done.uploaded}
 
 
-def read(store: app.Store, name: str) -> bytes:
-    found: list[bytes] = []
-    verbs.cat(store, name, None, None, None, lambda data: found.append(bytes(data)))
-    return b"".join(found)
-
-
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()])
 def test_each_row_is_a_line_and_one_without_a_value_an_empty_one(kind: Any, store: app.Store, job: WriteJob) -> None:
     first, second = (batch(value=pa.array(TEXT).cast(pa.binary()).cast(kind)) for _ in range(2))
     assert written(store, job, first, second) == {"out/part-00000-ID": 2 * LINES}
 
 
-def test_lines_end_with_what_lineSep_says(store: app.Store, job: WriteJob) -> None:
-    assert written(store, job, batch(value=["a", "b"]), lineSep="\r\n") == {"out/part-00000-ID": b"a\r\nb\r\n"}
+KEYED = batch(value=list("abcdefg"), key=["x", "y/z", "x", "", "/y//z", "x", "y/z"])
 
 
-def test_a_slice_of_a_batch_is_its_own_rows_alone(store: app.Store, job: WriteJob) -> None:
-    rows = batch(content=[b"zero", b"one", None, b"two", b"three"])
-    assert written(store, job, rows[1:4], type="bytes") == {"out/part-00000-ID": b"onetwo"}
-
-
-def test_rows_go_into_the_directory_of_their_key_in_order(store: app.Store, job: WriteJob) -> None:
-    """Two spellings of one name are one segment; each keeps its own order in a batch."""
-    rows = batch(value=list("abcdefg"), key=["x", "y/z", "x", "", "/y//z", "x", "y/z"])
-    assert written(store, job, rows, rows[:3], keyColumn="key") == {
-        "out/x/part-00000-ID": b"a\nc\nf\na\nc\n",
-        "out/y/z/part-00000-ID": b"b\ng\ne\nb\n",
-        "out/part-00000-ID": b"d\n",
-    }
-
-
-def test_a_column_segment_is_the_name_itself(store: app.Store, job: WriteJob) -> None:
-    rows = batch(segment=["2031/web", "db", "2031/web"], value=["a", "b", "c"])
-    assert written(store, job, rows) == {"out/2031/web": b"a\nc\n", "out/db": b"b\n"}
+@pytest.mark.parametrize(
+    ("batches", "options", "expected"),
+    [
+        ([batch(value=["a", "b"])], {"lineSep": "\r\n"}, {"part-00000-ID": b"a\r\nb\r\n"}),
+        (
+            [batch(content=[b"zero", b"one", None, b"two", b"three"])[1:4]],  # a slice is its own rows alone
+            {"type": "bytes"},
+            {"part-00000-ID": b"onetwo"},
+        ),
+        (
+            # Two spellings of one name are one segment; each keeps its own order in a batch.
+            [KEYED, KEYED[:3]],
+            {"keyColumn": "key"},
+            {
+                "x/part-00000-ID": b"a\nc\nf\na\nc\n",
+                "y/z/part-00000-ID": b"b\ng\ne\nb\n",
+                "part-00000-ID": b"d\n",
+            },
+        ),
+        (
+            [batch(segment=["2031/web", "db", "2031/web"], value=["a", "b", "c"])],
+            {},
+            {"2031/web": b"a\nc\n", "db": b"b\n"},
+        ),
+        ([batch(value=pa.array([], pa.string()))], {}, {}),
+    ],
+    ids=["lineSep", "bytes", "keyColumn", "segment", "no rows"],
+)
+def test_rows_of_a_task_become_segments(
+    batches: list[Any], options: dict[str, str], expected: dict[str, bytes], store: app.Store, job: WriteJob
+) -> None:
+    assert written(store, job, *batches, **options) == {f"out/{name}": data for name, data in expected.items()}
 
 
 def test_a_row_without_a_key_is_refused_and_nothing_is_left(store: app.Store, job: WriteJob) -> None:
@@ -104,10 +113,6 @@ def test_a_row_without_a_key_is_refused_and_nothing_is_left(store: app.Store, jo
     with pytest.raises(InvalidRequest, match="a row has no segment"):
         write(job, rows[:1], rows)
     assert batch_write.abort(store, job) == 0
-
-
-def test_a_task_without_rows_makes_no_segment(store: app.Store, job: WriteJob) -> None:
-    assert written(store, job, batch(value=pa.array([], pa.string()))) == {}
 
 
 def test_many_open_segments_share_one_limit_of_memory(
@@ -169,21 +174,15 @@ def test_a_stream_cannot_name_its_segments() -> None:
 
 def test_a_bucket_that_takes_no_objects_is_told_before_tasks_start(tmp_path: Path, rgw_bucket: Bucket) -> None:
     endpoint, bucket = rgw_bucket
-    choice = ColdChoice(bucket_url=f"s3://{bucket}/p", endpoint_url=endpoint.endpoint_url)
-    init_store(tmp_path / "s3", choice)
-    denied = {
-        "Effect": "Deny",
-        "Principal": "*",
-        "Action": "s3:PutObject",
-        "Resource": f"arn:aws:s3:::{bucket}/p/uploads/*",
-    }
-    policy = json.dumps({"Version": "2012-10-17", "Statement": [denied]})
-    endpoint.client().put_bucket_policy(Bucket=bucket, Policy=policy)
-    options = WriteOptions.of({"into": "out", "store": str(tmp_path / "s3")})
-    with pytest.raises(PermissionDenied):
-        begin(options)
-    with app.open_store(tmp_path / "s3") as store, store.metadata.read() as txn:
-        assert list(txn.scan(INTENTS)) == []
+    denied = {"Effect": "Deny", "Principal": "*", "Action": "s3:PutObject"}
+    denied |= {"Resource": f"arn:aws:s3:::{bucket}/p/uploads/*"}
+    with bucket_store(tmp_path / "s3", rgw_bucket) as store:
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [denied]})
+        endpoint.client().put_bucket_policy(Bucket=bucket, Policy=policy)
+        with pytest.raises(PermissionDenied):
+            begin(WriteOptions.of({"into": "out", "store": str(tmp_path / "s3")}))
+        with store.metadata.read() as txn:
+            assert list(txn.scan(INTENTS)) == []
 
 
 def test_a_version_too_old_to_tell_is_refused_before_tasks_start(
@@ -199,6 +198,40 @@ def test_a_version_too_old_to_tell_is_refused_before_tasks_start(
     with store.metadata.read() as txn:
         assert txn.count(INTENTS.name) == 0
     assert begin(WriteOptions.of({**options, "txnVersion": "35"})).id, "a day between two others"
+
+
+def replica(store: app.Store, tmp_path: Path) -> Path:
+    assert verbs.settle(store) is None
+    tierfs("-q", "replica", "--cold-dir", store.path / "cold", store=tmp_path / "other")
+    return tmp_path / "other"
+
+
+def superseded(store: app.Store, tmp_path: Path) -> Path:
+    assert verbs.settle(store) is None
+    tierfs("-q", "recover", "--cold-dir", store.path / "cold", store=tmp_path / "new")
+    return store.path
+
+
+def without_cold_tier(_: app.Store, tmp_path: Path) -> Path:
+    tierfs("-q", "init", "--cold", "none", store=tmp_path / "local")
+    return tmp_path / "local"
+
+
+@pytest.mark.parametrize(
+    ("kind", "refusal"),
+    [
+        (replica, "replica"),
+        (superseded, "another store owns the bucket"),
+        (without_cold_tier, "needs a cold tier"),
+        (lambda _, tmp_path: tmp_path, "is not a tierfs store"),
+    ],
+)
+def test_a_store_that_takes_nothing_says_so_before_tasks_start(
+    kind: Callable[[app.Store, Path], Path], refusal: str, store: app.Store, tmp_path: Path
+) -> None:
+    source = TierfsDataSource({"store": str(kind(store, tmp_path)), "path": "out"})
+    with pytest.raises(errors.TierfsException, match=refusal):
+        source.writer(from_arrow_schema(pa.schema([("value", pa.string())])), overwrite=False)
 
 
 def test_a_write_chooses_how_durable_it_has_to_be(store: app.Store) -> None:

@@ -25,7 +25,7 @@ _WITH = {
     "ChunkStorage": "a protocol: its providers are here, and in tests/conformance",
     "ClockCheck": "one value set at a time",
     "CopyReader": "a buffer for each thread",
-    "IdleConnections": "tests/reading/fetch/over_http, and takes and gives under one lock",
+    "IdleConnections": "tests/reading/test_first_read, and takes and gives under one lock",
     "InFlight": "Links",
     "LedgerSource": "one block at a time, under two locks",
     "LedgerReader": "counts under one lock; tests/adoption reads with threads",

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
-from pathlib import Path
 
 import pytest
 
-from tests.doubles.scripted_storage import ScriptedStorage, When
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.fsck.looking import cold_findings, findings
-from tests.garbage.test_dead_uploads import UploadingStorage
 from tests.holder.holding import set_policy
-from tests.stores import TestStore, assert_layout, open_test_store
+from tests.stores import TestStore, assert_layout
 from tests.tiering.batch_writes import Driver, committed, contents, garbage, marked, upload, uploads
-from tierfs.chunkstore.protocol import BufferSource, PendingUpload
+from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import AlreadyExists, Conflict, DataLoss, InvalidRequest, NotDirectory, Unavailable
-from tierfs.fsck.findings import Kind
 from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.tiering.batch_job import GivenUp
 from tierfs.tiering.batch_upload import SegmentUpload
@@ -159,65 +155,6 @@ def test_an_object_that_is_missing_or_short_commits_nothing(store: TestStore, dr
     driver.jobs.abort(plan.job)
 
 
-def test_unsealed_segments_of_a_batch_are_like_others(store: TestStore, driver: Driver) -> None:
-    plan = driver.begin()
-    driver.commit(plan, driver.upload(plan, {"out/a": b"0123456789abcdefghij"}), seal=False)
-    store.append("out/a", b"more")
-    assert contents(store) == {"out/a": b"0123456789abcdefghijmore"}
-    assert_layout(store, "out/a", local=[4], cold=[8, 8, 4])
-    store.engine.truncate("out/a", 9, cold_due_ms=0)
-    store.offload()
-    store.evict(force=True)
-    assert store.read("out/a")[9:] == b"9abcdefghijmore"
-    assert store.segment("out/a").local.count == 0
-    store.settle()
-    assert len(uploads(store)) == 3, "the first object went with the head"
-
-
-def test_a_multipart_upload_of_a_living_job_is_left_alone(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "uploading", cold=UploadingStorage()) as store:
-        assert isinstance(store.cold, UploadingStorage)
-        plan, dead = Driver(store).begin(), f"uploads/{'f' * 32}/"
-        for number, where in enumerate((plan.prefix, dead)):
-            store.cold.pending.append(PendingUpload(f"{where}0", f"id{number}", store.clock.now_ms()))
-        store.clock.advance(AN_HOUR_S)
-        assert [one.name for one in store.cold_work().dead_uploads(grace_s=AN_HOUR_S)] == [f"{dead}0"]
-        store.clock.advance(A_DAY_S)
-        found = [one.name for one in store.cold_work().dead_uploads(grace_s=AN_HOUR_S)]
-        assert found == [plan.prefix, f"{plan.prefix}0", f"{dead}0"]
-
-
-def test_a_segment_of_a_batch_is_deleted_with_its_objects(store: TestStore, driver: Driver) -> None:
-    driver.write({"out/a": b"0123456789", "out/b": b"kept"})
-    store.engine.delete("out/a", recursive=False, cold_due_ms=0)
-    store.settle()
-    assert contents(store) == {"out/b": b"kept"}
-    assert {name[:8] for name in uploads(store)} == {"00000001", "manifest"}
-    store.clock.advance(AN_HOUR_S)
-    store.cold_work().collect_all(grace_s=AN_HOUR_S)
-    assert len(uploads(store)) == 2, "gc leaves what is in use, and the manifest beside it"
-    store.engine.delete("out/b", recursive=False, cold_due_ms=0)
-    store.settle()
-    store.cold_work().collect_all(grace_s=AN_HOUR_S)
-    assert uploads(store) == set()
-
-
-@pytest.mark.parametrize("fails", [When.BEFORE, When.AFTER, None], ids=["before", "after", "in the task"])
-def test_an_upload_that_fails_leaves_nothing(
-    store: TestStore, storage: ScriptedStorage, driver: Driver, fails: When | None
-) -> None:
-    plan = driver.begin()
-    if fails:
-        storage.fail("put", Unavailable("no answer"), on=2, when=fails)
-    with suppress(Unavailable, ZeroDivisionError), SegmentUpload(store.cold, plan, 0, "out/a") as segment:
-        segment.write(b"0123456789")
-        assert len(uploads(store)) == 1
-        segment.write(b"abcdefghij" * (fails is not None))
-        raise ZeroDivisionError
-    assert uploads(store) == set()
-    driver.jobs.abort(plan.job)
-
-
 def test_an_upload_holds_one_object_in_memory(store: TestStore) -> None:
     plan = Driver(store).begin()
     with SegmentUpload(store.cold, plan, 0, "out/a") as segment:
@@ -261,36 +198,6 @@ def test_gc_does_not_end_a_job_that_is_committed_meanwhile(store: TestStore, dri
     driver.commit(plan, uploaded)
     store.cold_work()._dead_uploads().abort(dead)
     store.settle()
-    assert contents(store) == {"out/a": b"first"}
-
-
-def test_fsck_knows_what_lies_below_uploads(store: TestStore, driver: Driver) -> None:
-    driver.write({"out/a": b"0123456789"})
-    running = driver.begin()
-    driver.upload(running, {"out/b": b"not committed yet"})
-    store.clock.advance(2 * AN_HOUR_S)
-    assert (findings(store), cold_findings(store)) == ([], [])
-    name = f"uploads/{'f' * 32}/{0:08d}-{'a' * 32}-{0:020d}-{9:020d}-e1-c00000000"
-    store.cold.put(name, BufferSource(b"of nobody"))
-    store.clock.advance(2 * AN_HOUR_S)
-    assert [(one.kind, one.message) for one in cold_findings(store)] == [
-        (Kind.OBJECT_ORPHANS, "1 object of 9 bytes, named by nothing")
-    ]
-    store.cold_work().collect_all(grace_s=AN_HOUR_S)
-    store.cold.delete(store.layout("out/a").cold[0].object.name)
-    (gone,) = cold_findings(store)
-    assert (gone.kind, gone.subject) == (Kind.OBJECT_MISSING, "out/a")
-    store.engine.delete("out/a", recursive=False, cold_due_ms=0)
-
-
-def test_what_a_late_attempt_uploads_is_collected(store: TestStore, driver: Driver) -> None:
-    plan = driver.begin()
-    driver.commit(plan, driver.upload(plan, {"out/a": b"first"}))
-    store.settle()
-    late = upload(store, plan, 0, "out/a", b"late")
-    store.clock.advance(AN_HOUR_S)
-    store.cold_work().collect_all(grace_s=AN_HOUR_S)
-    assert late.objects[0].name.split("/")[2] not in uploads(store)
     assert contents(store) == {"out/a": b"first"}
 
 

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.copied import copy_tier
+from tests.doubles.scripted_storage import ScriptedStorage, When
+from tests.fsck.looking import flip_cold
 from tests.stores import LOCATION, TestStore, assert_layout, open_test_store, quiet
-from tests.tiering.cold_pieces import BLOCK, GRACE_S, POLICY, actions, assert_grids, cold_pieces, cut_head, objects
-from tierfs.checksum import block_crcs
-from tierfs.chunkstore.protocol import BufferSource
-from tierfs.config import OffloadSettings
-from tierfs.errors import Fenced
-from tierfs.metadata import chain, chains, changes, checksums, directories, tables
-from tierfs.metadata.records import ChunkRecord, ObjectRecord
-from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
+from tests.tiering.cold_pieces import (
+    BLOCK,
+    GRACE_S,
+    POLICY,
+    actions,
+    assert_grids,
+    cold_pieces,
+    cut_head,
+    objects,
+    rows,
+)
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.chunkstore.protocol import BufferSource, ComposedObject
+from tierfs.errors import DataLoss, Unavailable
+from tierfs.metadata import changes, directories, tables
+from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.tiering import consolidate_command
-from tierfs.types import ChunkState, ObjectId, Tier
+from tierfs.tiering import objects as objects_made
+from tierfs.tiering.consolidate import ConsolidateRecipe
+from tierfs.types import ChunkState, Tier
 
 
 @pytest.mark.parametrize("copied", [False, True], ids=["ours", "a copied tier"])
@@ -51,36 +65,6 @@ def test_a_long_chain_is_planned_in_windows(store: TestStore, monkeypatch: pytes
     store.consolidate()
     assert_layout(store, "s", local=[], cold=[len(data)])
     assert store.read("s", Tier.COLD) == data
-
-
-def test_a_thousand_tiny_objects_become_one(store: TestStore) -> None:
-    data = b"".join(number.to_bytes(4, "big") * 9 for number in range(1000))
-    for at in range(0, len(data), 36):
-        link_object(store, data[at : at + 36], at, len(data))
-    assert len(store.layout("s").cold) == 64  # a window of them
-    assert store.consolidate().objects_before == 1000
-    assert_layout(store, "s", local=[], cold=[len(data)])
-    assert store.read("s", Tier.COLD) == data
-
-
-def link_object(store: TestStore, data: bytes, start: int, length: int) -> None:
-    """One cold object and its chunk, without the way there."""
-    if not start:
-        store.append("s", b"")
-    stored = store.cold.put(f"segments/s/2/chunk-{start:020d}-{start + len(data):020d}-e1-aa", BufferSource(data))
-    with store.metadata.write() as txn:
-        segment = replace(directories.segment_by_name(txn, "s"), length=length)
-        holder = ObjectRecord(
-            id=ObjectId(txn.allocate_id()),
-            tier=Tier.COLD,
-            location_id=LOCATION,
-            name=stored.name,
-            length=len(data),
-            etag=stored.etag,
-        )
-        checksums.put_grid(txn, holder.id, block_crcs(data))
-        chunk = ChunkRecord(start_offset=start, length=len(data), object_id=holder.id)
-        txn.put(SEGMENTS, tables.u64(segment.id), chains.insert(txn, segment, Tier.COLD, chunk, holder))
 
 
 def test_old_objects_stay_for_the_grace_period_and_until_the_journal_names_the_new_one(store: TestStore) -> None:
@@ -117,67 +101,6 @@ def test_copying_does_not_make_bytes_new(store: TestStore) -> None:
     assert store.layout("s").cold[0].object.created_ms == made_ms
 
 
-def test_a_mostly_dead_object_is_copied_without_its_head(tmp_path: Path) -> None:
-    settings = OffloadSettings(relocate_min_bytes=1)
-    with open_test_store(tmp_path / "s", policy=POLICY, settings=settings) as store:
-        data = cold_pieces(store, 1_000_000)
-        cut_head(store, "s", 799_999)
-        assert store.consolidate().objects_after == 0
-        cut_head(store, "s", 800_000)
-        report = store.consolidate()
-        assert (report.objects_before, report.objects_after, report.bytes) == (1, 1, 200_000)
-        assert_layout(store, "s", local=[], cold=[200_000])
-        assert store.read("s", Tier.COLD)[800_000:] == data[800_000:]
-        store.clock.advance(GRACE_S + 1)
-        store.settle()
-        assert [found.length_bytes for found in store.cold.list("segments/")] == [200_000]
-
-
-def test_parts_of_one_object_merge_without_moving_a_byte(store: TestStore) -> None:
-    data = cold_pieces(store, 700_000, 10)
-    split_first_chunk(store, 300_001)
-    assert_layout(store, "s", local=[], cold=[300_001, 399_999, 10])
-    before = objects(store)
-    (merge, join) = actions(store)
-    assert (merge.merges, join.merges) == (True, False)
-    store.cold_work().consolidator.run(merge, lambda _: None)
-    assert_layout(store, "s", local=[], cold=[700_000, 10])
-    assert store.layout("s").cold[0].object.references == 1
-    assert objects(store) == before
-    store.consolidate()
-    assert_layout(store, "s", local=[], cold=[700_010])
-    assert store.read("s", Tier.COLD) == data
-
-
-def split_first_chunk(store: TestStore, at: int) -> None:
-    """Two chunks that follow each other in one object, as concatenation leaves them."""
-    with store.metadata.write() as txn:
-        segment = directories.segment_by_name(txn, "s")
-        first = next(chains.chunks(txn, segment.id, Tier.COLD))
-        holder = replace(chains.object_of(txn, first), references=2)
-        txn.put(OBJECTS, tables.u64(holder.id), holder)
-        second = replace(first, start_offset=at, length=first.length - at, object_offset=at)
-        txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, 0), replace(first, length=at, next=at))
-        txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, at), second)
-        cold = replace(segment.cold, count=segment.cold.count + 1)
-        txn.put(SEGMENTS, tables.u64(segment.id), replace(segment, cold=cold))
-
-
-def test_an_object_that_another_segment_uses_stays(store: TestStore) -> None:
-    data = cold_pieces(store, 1000, 2000)
-    with store.metadata.write() as txn:
-        shared = store.layout("s").cold[0].object
-        txn.put(OBJECTS, tables.u64(shared.id), replace(shared, references=2))
-    store.consolidate()
-    store.clock.advance(GRACE_S + 1)
-    store.settle()
-    assert store.read("s", Tier.COLD) == data
-    assert len(objects(store)) == 2
-    with store.metadata.read() as txn:
-        assert txn.must_get(OBJECTS, tables.u64(shared.id), "shared").references == 1
-        assert list(checksums.runs(txn, shared.id))
-
-
 def test_adopted_objects_are_copied_and_never_deleted(store: TestStore) -> None:
     cold_pieces(store, 1000, 2000)
     with store.metadata.write() as txn:
@@ -188,38 +111,6 @@ def test_adopted_objects_are_copied_and_never_deleted(store: TestStore) -> None:
     store.clock.advance(GRACE_S + 1)
     store.settle()
     assert set(before) < set(objects(store))
-
-
-def test_objects_of_another_location_and_suspect_chunks_are_left_alone(store: TestStore) -> None:
-    cold_pieces(store, 10, 20, 30, 40, 50)
-    with store.metadata.write() as txn:
-        placed = store.layout("s").cold
-        elsewhere = placed[1].object
-        txn.put(OBJECTS, tables.u64(elsewhere.id), replace(elsewhere, location_id=LOCATION + 1))
-        key = tables.chunk(store.segment("s").id, Tier.COLD, placed[4].chunk.start_offset)
-        txn.put(CHUNKS, key, replace(placed[4].chunk, state=ChunkState.SUSPECT))
-    store.consolidate()
-    assert_layout(store, "s", local=[], cold=[10, 20, 70, 50])
-
-
-def test_a_lost_extent_is_never_inside_a_run(store: TestStore) -> None:
-    cold_pieces(store, 10, 20, 30, 40, 50)
-    with store.metadata.write() as txn:
-        segment = store.segment("s")
-        lost = store.layout("s").cold[2].chunk
-        segment = chains.remove(txn, segment, Tier.COLD, [lost], due_ms=txn.now_ms, after_sequence=0)
-        txn.put(SEGMENTS, tables.u64(segment.id), segment)
-        extent = replace(lost, object_id=ObjectId(0), state=ChunkState.LOST)
-        previous = chains.chunk_at(txn, segment.id, Tier.COLD, lost.start_offset - 1)
-        following = next(chains.chunks(txn, segment.id, Tier.COLD, lost.end_offset))
-        edit = chain.insert(segment.cold, extent, previous=previous, following=following)
-        for record in edit.put:
-            txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, record.start_offset), record)
-        txn.put(SEGMENTS, tables.u64(segment.id), replace(segment, cold=edit.state))
-    store.consolidate()
-    with store.metadata.read() as txn:
-        chunks = list(chains.chunks(txn, segment.id, Tier.COLD))
-    assert [(chunk.length, chunk.lost) for chunk in chunks] == [(30, False), (30, True), (90, False)]
 
 
 def test_the_journal_names_the_new_chunk_in_one_change(store: TestStore) -> None:
@@ -240,11 +131,143 @@ def test_the_journal_names_the_new_chunk_in_one_change(store: TestStore) -> None
         assert {row.after_sequence for _, row in txn.scan(GARBAGE) if row.due_ms > store.clock.now_ms()} == {first}
 
 
-def test_a_second_store_owner_stops_it(store: TestStore) -> None:
-    cold_pieces(store, 100, 200)
-    (action,) = actions(store)
-    with store.metadata.write() as txn:
-        txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=9))
-    with pytest.raises(Fenced):
-        store.cold_work().consolidator.run(action, lambda _: None)
-    assert len(objects(store)) == 2
+class Killed(BaseException):
+    """The process ended."""
+
+
+def dying(owner: object, verb: str, *, after: bool) -> Callable[..., Any]:
+    """A method that ends the process before or after it did its work."""
+    original = getattr(owner, verb)
+
+    def die(*arguments: Any, **named: Any) -> Any:
+        if after:
+            original(*arguments, **named)
+        raise Killed
+
+    return die
+
+
+@pytest.mark.parametrize(
+    ("owner", "verb", "after", "left", "made"),
+    [
+        (objects_made, "_intend", False, 0, 0),
+        (MemoryStorage, "compose", False, 1, 0),
+        (MemoryStorage, "compose", True, 1, 1),
+        (ConsolidateRecipe, "verify", True, 1, 1),
+        (ConsolidateRecipe, "link", False, 1, 1),
+        (ConsolidateRecipe, "link", True, 0, 1),
+    ],
+)
+def test_a_crash_at_any_step_loses_nothing_and_leaves_no_mystery(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, owner: object, verb: str, after: bool, left: int, made: int
+) -> None:
+    data = cold_pieces(store, 300_000, 200_000)
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, verb, dying(owner, verb, after=after))
+        with pytest.raises(Killed):
+            store.consolidate()
+    assert (rows(store)[0], len(objects(store))) == (left, 2 + made)
+    assert store.read("s", Tier.COLD) == data
+    store.consolidate()  # what the next holder does first is to resolve what was left
+    assert_layout(store, "s", local=[], cold=[500_000])
+    store.clock.advance(2 * 3600)
+    store.settle()
+    assert len(objects(store)) == 1
+    assert rows(store) == (0, 0)
+    assert store.read("s", Tier.COLD) == data
+
+
+class CorruptingStorage(MemoryStorage):
+    """Composes other bytes than it should."""
+
+    def compose(self, name: str, *arguments: Any, **named: Any) -> ComposedObject:
+        made = super().compose(name, *arguments, **named)
+        data = bytearray(made.length_bytes)
+        self.read_into(name, 0, memoryview(data))
+        data[200_000] ^= 1
+        return ComposedObject.of(self.put(name, BufferSource(data), create_only=False))
+
+
+def test_a_copy_that_differs_is_never_linked(tmp_path: Path) -> None:
+    with open_test_store(tmp_path / "s", policy=POLICY, cold=CorruptingStorage()) as store:
+        data = cold_pieces(store, 100_000, 300_000)
+        with pytest.raises(Unavailable, match="the copy differs from its source"):
+            store.consolidate()
+        assert_layout(store, "s", local=[], cold=[100_000, 300_000])
+        assert [placed.chunk.state for placed in store.layout("s").cold] == [ChunkState.GOOD, ChunkState.GOOD]
+        assert store.read("s", Tier.COLD) == data
+        store.settle()
+        assert len(objects(store)) == 2
+
+
+@pytest.mark.parametrize(("start", "at"), [(0, 0), (0, 100_000), (0, 399_999), (1000, 2000)])
+def test_a_byte_damaged_on_its_way_back_is_read_again(
+    store: TestStore, storage: ScriptedStorage, start: int, at: int
+) -> None:
+    """And accuses no chunk. With a cut head the first block is not copied whole: it is read from the old object."""
+    data = cold_pieces(store, 100_000, 300_000)
+    cut_head(store, "s", start)
+    storage.damage(at, of="chunk-", on=1)
+    store.consolidate()
+    assert_layout(store, "s", local=[], cold=[400_000 - start])
+    assert [placed.chunk.state for placed in store.layout("s").cold] == [ChunkState.GOOD]
+    assert store.read("s", Tier.COLD)[start:] == data[start:]
+
+
+@pytest.mark.parametrize("cut", [0, 1000])
+def test_a_damaged_piece_becomes_suspect(store: TestStore, cut: int) -> None:
+    cold_pieces(store, 100_000, 300_000, 5)
+    if cut:
+        cut_head(store, "s", cut)
+    # With `cut`, a byte that is not copied but shares a block with those that are.
+    flip_cold(store, "s", 0 if cut else 300_000)
+    with pytest.raises(DataLoss, match="does not match its checksum"):
+        store.consolidate()
+    states = [placed.chunk.state for placed in store.layout("s").cold]
+    assert states.index(ChunkState.SUSPECT) == (0 if cut else 1)
+    assert states.count(ChunkState.SUSPECT) == 1
+    store.settle()
+    assert len(objects(store)) == 3
+
+
+DUE_S = 2 * 3600
+
+
+def offload_and_evict(store: TestStore) -> None:
+    work = store.cold_work()
+    work.offload("s", quiet)
+    work.evict("s", force=False, dry_run=False, report=quiet)
+
+
+def drop_first(store: TestStore) -> None:
+    store.engine.truncate("s", 100, cold_due_ms=store.clock.now_ms())
+
+
+def remove(store: TestStore) -> None:
+    store.engine.delete("s", recursive=False, cold_due_ms=store.clock.now_ms())
+
+
+@pytest.mark.parametrize(
+    ("meddle", "cold"),
+    [(offload_and_evict, [304]), (drop_first, [204]), (remove, None)],
+    ids=["offload and evict", "head truncation", "deletion"],
+)
+def test_what_happens_while_it_composes_is_planned_anew(
+    store: TestStore, storage: ScriptedStorage, meddle: Callable[[TestStore], None], cold: list[int] | None
+) -> None:
+    data = cold_pieces(store, 100, 200)
+    store.append("s", b"more")
+    storage.do("compose", lambda: meddle(store), when=When.AFTER)
+    report = store.consolidate()
+    if cold is None:
+        assert report.objects_after == 0
+    else:
+        store.offload()
+        store.evict()
+        store.consolidate()
+        assert_layout(store, "s", local=[], cold=cold)
+        start = store.segment("s").start_offset
+        assert store.read("s", Tier.COLD)[start:] == (data + b"more")[start:]
+    store.clock.advance(DUE_S)
+    store.settle()
+    assert len(objects(store)) == len(cold or [])

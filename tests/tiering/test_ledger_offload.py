@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -13,7 +12,6 @@ from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.ledger import independent
 from tests.ledgers import (
     ROOMY,
-    cold_bytes,
     cold_entries,
     ledger_names,
     new_ledger,
@@ -23,7 +21,7 @@ from tests.ledgers import (
     written,
 )
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError, Unavailable
+from tierfs.errors import Conflict, InvalidRequest, NotFound, TierfsError, Unavailable
 from tierfs.journal.cold_identity import read_small
 from tierfs.metadata import chain_edits, entries
 from tierfs.metadata.entries import StoredEntries
@@ -40,7 +38,6 @@ UID = UUID("c0ffee00-0000-4000-8000-000000000001")
 
 THREE_BLOCKS = [bytes([65 + index]) * 100 for index in range(20)]
 """Seven entries of 112 bytes fit into a block of 1000."""
-
 
 POLICY = ROOMY
 
@@ -81,57 +78,6 @@ def test_a_closed_ledger_becomes_pulsars_objects(store: TestStore) -> None:
     assert objects(store) == []
     with store.metadata.read() as txn:
         assert txn.count(b"entries") == txn.count(b"ledgers") == 0
-
-
-def test_the_context_has_two_phases(store: TestStore, storage: ScriptedStorage) -> None:
-    name = new_ledger(store, THREE_BLOCKS)
-    assert record(store, name).offload.uuid is None
-    storage.fail("put", Unavailable("away"))
-    with pytest.raises(Unavailable):
-        offloader(store).offload(store.segment(name).id, UID)
-    begun = record(store, name).offload
-    assert (begun.uuid, begun.complete, begun.timestamp_ms) == (UID, False, 0)
-    again = offload(store, name)
-    complete = record(store, name).offload
-    assert (complete.uuid, complete.complete, complete.timestamp_ms) == (again, True, store.clock.now_ms())
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_what_is_offloaded_is_read(store: TestStore, seed: int) -> None:
-    rng = random.Random(seed)
-    payloads = [rng.randbytes(rng.choice([0, 0, 1, 7, 100, 860])) for _ in range(300)]
-    name = new_ledger(store, payloads)
-    offload(store, name)
-    assert written(store, name) == payloads
-    assert cold_entries(store, name) == payloads
-    for _ in range(6):
-        first = rng.randrange(len(payloads))
-        end = rng.randrange(first, len(payloads) + 1)
-        assert cold_entries(store, name, first, end) == payloads[first:end]
-    whole = b"".join(payloads)
-    for _ in range(6):
-        start = rng.randrange(len(whole))
-        stop = rng.randrange(start, len(whole) + 1)
-        assert cold_bytes(store, name, start, stop) == whole[start:stop]
-
-
-def test_paddings_of_every_length(store: TestStore) -> None:
-    """Entries that leave 0 to 40 bytes of their block, one after the other."""
-    payloads = [bytes([padding]) * (1000 - 140 - padding) for padding in range(41)] + [bytes(100)]
-    name = new_ledger(store, payloads)
-    offload(store, name)
-    blocks = independent.decode_blocks(read_small(store.cold, ledger_names(store)[0]))
-    assert [len(block.padding) for block in blocks] == [*range(41), 0]
-    assert written(store, name) == payloads == cold_entries(store, name)
-
-
-def test_a_hundred_blocks_and_runs_of_entries_that_cross_them(store: TestStore) -> None:
-    payloads = [bytes([index % 256]) * (index % 13) for index in range(9000)]
-    name = new_ledger(store, payloads)
-    offload(store, name, block_bytes=2000)
-    index = independent.decode_index(read_small(store.cold, ledger_names(store)[1]))
-    assert len(index.rows) > 80
-    assert written(store, name) == payloads == cold_entries(store, name)
 
 
 @pytest.mark.parametrize(("block_bytes", "expected"), [(2**17, [4096, 4096, 809]), (2**16, [4096, 927, 3169, 809])])
@@ -256,34 +202,6 @@ def test_another_holder_took_the_attempt_for_a_dead_ones(store: TestStore, monke
     assert_layout(store, name, local=[2000], cold=[])
 
 
-def test_a_damaged_chunk_is_never_offloaded(store: TestStore) -> None:
-    name = new_ledger(store, THREE_BLOCKS)
-    store.cold_work().publish()
-    (path,) = (store.files.root / one for one in store.files.names())
-    path.chmod(0o600)
-    path.write_bytes(b"x" + path.read_bytes()[1:])
-    with pytest.raises(DataLoss):
-        offloader(store).offload(store.segment(name).id, UID)
-    store.settle()
-    assert ledger_names(store) == []
-
-
-def test_deleting_the_cold_form_keeps_the_ledger(store: TestStore) -> None:
-    name = new_ledger(store, THREE_BLOCKS)
-    uuid = offload(store, name)
-    segment_id = store.segment(name).id
-    with pytest.raises(NotFound, match="was not offloaded as"):
-        offloader(store).delete_offloaded(segment_id, UID)
-    offloader(store).delete_offloaded(segment_id, uuid)
-    offloader(store).delete_offloaded(segment_id, uuid)
-    store.settle()
-    assert ledger_names(store) == []
-    assert_layout(store, name, local=[2000], cold=[])
-    assert record(store, name).offload.uuid is None
-    offload(store, name)
-    assert written(store, name) == THREE_BLOCKS
-
-
 @pytest.mark.parametrize("suspect", [0, 1, 2])
 def test_the_only_good_copy_is_not_deleted(tmp_path: Path, suspect: int) -> None:
     """While a local chunk is suspect its bytes may be in the objects alone; once it proves right they may go."""
@@ -317,15 +235,3 @@ def test_rows_whose_copy_is_damaged_on_its_way_are_read_again_and_not_made_from_
     assert EntryRows(store.metadata, store.cold, store.metadata.write).restore([segment_id]) == []
     assert {read.name for read in storage.reads if not read.name.startswith(entries.ENTRIES_PREFIX)} == set()
     assert cold_entries(store, name) == THREE_BLOCKS
-
-
-def test_a_delete_that_fails_is_tried_again(store: TestStore, storage: ScriptedStorage) -> None:
-    name = new_ledger(store, THREE_BLOCKS)
-    uuid = offload(store, name)
-    offloader(store).delete_offloaded(store.segment(name).id, uuid)
-    storage.fail("delete", Unavailable("away"), on=range(1, 4))
-    store.settle()
-    assert len(ledger_names(store)) == 2
-    store.clock.advance(3600)
-    store.settle()
-    assert ledger_names(store) == []

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from dataclasses import replace
-from uuid import UUID
 
 import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.ledgers import ROOMY, ledger_names, new_ledger, record, written
 from tests.stores import TestStore, quiet
-from tierfs.errors import Conflict, DataLoss, Fenced, InvalidRequest, NotFound, Unavailable
-from tierfs.metadata import entries
-from tierfs.metadata.ledger_and_batch_records import OffloadProgress
+from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, Unavailable
 from tierfs.metadata.tables import INTENTS
 from tierfs.segments import positions
 from tierfs.segments.positions import EARLIEST, LATEST, Position
 from tierfs.tiering.ledgers.managed import PrefixOffloaded
 from tierfs.tiering.ledgers.offload import LedgerRecipe
 from tierfs.tiering.objects import Made
-from tierfs.types import Tier
 
 TEN = [b"entry %d" % number for number in range(10)]
-
 
 POLICY = ROOMY
 
@@ -63,36 +57,21 @@ def test_ledgers_before_the_position_become_cold_and_the_first_other_one_is_told
     assert (context.timestamp_ms, context.local_deleted) == (store.clock.now_ms(), False)
 
 
-@pytest.mark.parametrize(
-    ("closed", "last", "ledger", "entry", "first_other", "cold"),
-    [
-        (3, None, None, 0, (2, 10), [True, True, True]),
-        (1, 5, 1, 0, (1, 0), [True, False]),
-        (2, 1, 1, 9, (1, 0), [True, False, False]),  # its last entry is not before it
-        (2, 1, 2, 0, (2, 0), [True, True, False]),
-        (2, None, 0, 10, (1, 0), [True, False]),
-        (1, 0, 1, 0, (1, 0), [True, False]),
-        (0, 1, 0, 0, (0, 0), [False]),
-    ],
-    ids=[
-        "none: every closed one",
-        "in the open one",
-        "in the last entry",
-        "between two",
-        "behind the last entry",
-        "in an empty last one",
-        "in the only one",
-    ],
-)
-def test_a_position_at_every_edge(
-    store: TestStore,
-    closed: int,
-    last: int | None,
-    ledger: int | None,
-    entry: int,
-    first_other: tuple[int, int],
-    cold: list[bool],
-) -> None:
+EDGES = {
+    # closed ledgers and entries of the open one; the position; the first position that is not cold, and what is
+    "none: every closed one": (3, None, None, 0, (2, 10), [True, True, True]),
+    "in the open one": (1, 5, 1, 0, (1, 0), [True, False]),
+    "in the last entry, which is not before it": (2, 1, 1, 9, (1, 0), [True, False, False]),
+    "between two": (2, 1, 2, 0, (2, 0), [True, True, False]),
+    "behind the last entry": (2, None, 0, 10, (1, 0), [True, False]),
+    "in an empty last one": (1, 0, 1, 0, (1, 0), [True, False]),
+    "in the only one": (0, 1, 0, 0, (0, 0), [False]),
+}
+
+
+@pytest.mark.parametrize("row", EDGES)
+def test_a_position_at_every_edge(store: TestStore, row: str) -> None:
+    closed, last, ledger, entry, first_other, cold = EDGES[row]
     names = topic(store, closed, last)
     where = None if ledger is None else names[ledger]
     done = prefix(store, where, entry)
@@ -160,17 +139,6 @@ def interrupted(monkeypatch: pytest.MonkeyPatch, happens: Callable[[], object]) 
     monkeypatch.setattr(LedgerRecipe, "link", later)
 
 
-def test_what_the_driver_said_of_an_attempt_is_replaced_by_the_next(store: TestStore) -> None:
-    (name,) = topic(store, 1)
-    known = record(store, name)
-    with store.metadata.write() as txn:
-        old = OffloadProgress.begun(UUID(int=7), "another", {"bucket": "b", "region": "r"})
-        entries.put_ledger(txn, replace(known, offload=old))
-    prefix(store)
-    context = record(store, name).offload
-    assert (context.driver_name, context.driver_properties, context.complete) == ("tierfs", {}, True)
-
-
 def states(store: TestStore) -> list[str]:
     with store.metadata.read() as txn:
         return [one.offload.value for one in positions.status(txn, "t", held=True).ledgers]
@@ -206,40 +174,6 @@ def test_a_ledger_trimmed_during_the_offload_stops_no_other(
     assert {key[:36] for key in ledger_names(store)} == {str(record(store, kept).offload.uuid)}
     with store.metadata.read() as txn:
         assert txn.count(INTENTS.name) == 0
-
-
-def test_a_fenced_store_completes_nothing_and_keeps_the_data(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = topic(store, 2)
-    work = store.cold_work()
-
-    def fenced() -> None:
-        with store.metadata.write() as txn:
-            txn.update_store(journal=replace(txn.store.journal, fenced_by_epoch=99))
-
-    interrupted(monkeypatch, fenced)
-    with pytest.raises(Fenced):
-        work.offload_prefix("t", None, quiet)
-    assert offloaded(store, names) == [False, False]
-    assert len(ledger_names(store)) == 2
-    assert store.read(names[0], Tier.LOCAL) == b"".join(TEN)
-
-
-def test_a_metadata_store_that_dies_at_completion_keeps_the_data(
-    store: TestStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (name,) = topic(store, 1)
-    work = store.cold_work()
-
-    def dies(self: object, *_: object) -> None:
-        raise Unavailable("the metadata store does not answer")
-
-    with monkeypatch.context() as patched:
-        patched.setattr("tierfs.tiering.ledgers.offload.chains.insert", dies)
-        with pytest.raises(Unavailable):
-            work.offload_prefix("t", None, quiet)
-    assert offloaded(store, [name]) == [False]
-    store.cold_work().collect()
-    assert len(ledger_names(store)) == 2
 
 
 def test_removing_a_ledger_removes_what_an_attempt_left(store: TestStore, storage: ScriptedStorage) -> None:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tests.doubles.scripted_storage import ScriptedStorage, When
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.checksum import block_crcs, crc32c
+from tierfs.checksum import crc32c
 from tierfs.config import OffloadSettings
 from tierfs.errors import DataLoss, NotFound
-from tierfs.journal.publish import Publisher
-from tierfs.metadata import checksums, directories, tables
-from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata import tables
+from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS
 from tierfs.segments import stat
-from tierfs.tiering import evict, packing
+from tierfs.tiering import packing
 from tierfs.tiering import packs as pack
-from tierfs.tiering.packs import read_index
-from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, ChunkState, Tier
+from tierfs.tiering.packs import PackEntry, PackIndex, Trailer
+from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
 POLICY = {"chunk_bytes": "1048576", "object_bytes": str(16 * 100_000)}
 """Smaller runs are packed."""
@@ -37,14 +40,6 @@ def fill(store: TestStore, count: int = 20, size: int = 3000) -> dict[str, bytes
     for name, content in data.items():
         store.append(name, content, seal=True)
     return data
-
-
-def hide(store: TestStore, name: str) -> None:
-    """The first commit of `rm -r`, if it was not made yet."""
-    with store.metadata.write() as txn:
-        entry = directories.find(txn, name)
-        if entry is not None:
-            directories.queue(txn, ROOT_DIRECTORY, entry)
 
 
 @pytest.mark.parametrize("count", [1, 2, 20])
@@ -80,35 +75,6 @@ def index_of(store: TestStore) -> tuple[pack.PackIndex, bytes]:
     store.cold.read_into(name, 0, whole)
     trailer = pack.parse_trailer(whole[-pack.TRAILER_BYTES :], length, name)
     return pack.parse_index(whole[trailer.index.start : trailer.index.end], trailer, name), bytes(whole)
-
-
-def test_blocks_of_files_and_pack_meet_at_odd_boundaries(tmp_path: Path) -> None:
-    policy = {"chunk_bytes": str(CRC_BLOCK_BYTES + 1000), "object_bytes": str(64 << 20)}
-    with open_test_store(tmp_path / "s", policy=policy) as store:
-        data = fill(store, 8, 2 * CRC_BLOCK_BYTES + 7777)
-        store.offload()
-        assert len(packs(store)) == 1
-        for name, content in data.items():
-            assert store.read(name, Tier.COLD) == content
-        _, whole = index_of(store)
-        with store.metadata.read() as txn:
-            (holder,) = [one for _, one in txn.scan(OBJECTS) if one.tier is Tier.COLD]
-            found = [run.crc(i) for run in checksums.runs(txn, holder.id) for i in range(run.count)]
-        assert found == block_crcs(whole)
-        assert (holder.references, holder.packed) == (8, 8)
-
-
-def test_packs_end_at_the_object_limit_and_zero_packs_nothing(tmp_path: Path) -> None:
-    with open_test_store(tmp_path / "s", policy={"chunk_bytes": "4096", "object_bytes": "64000"}) as store:
-        fill(store, 40, 3000)
-        report = store.offload()
-        assert report.objects == len(packs(store)) == 2
-
-    settings = OffloadSettings(pack_below_bytes=0)
-    with open_test_store(tmp_path / "t", policy=POLICY, settings=settings) as store:
-        fill(store, 4)
-        assert store.offload().objects == 4
-        assert packs(store) == []
 
 
 @pytest.mark.parametrize(("count", "bad"), [(5, 1), (5, 4), (70, 4)])
@@ -189,23 +155,6 @@ def test_what_happens_to_one_segment_keeps_no_other_from_becoming_cold(
         assert store.read(name, Tier.COLD) == data[name]
 
 
-def test_what_is_being_removed_is_left_out(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`rm -r` of a huge directory hides its name first: no index may name a segment by what it is hidden under."""
-    data = fill(store, 9)
-    prove = Publisher.require_recent_ownership
-
-    def remove_then_prove(self: Publisher) -> None:
-        hide(store, "d1")
-        prove(self)
-
-    monkeypatch.setattr(Publisher, "require_recent_ownership", remove_then_prove)
-    report = store.offload()
-    assert (report.segments, report.objects) == (6, 1)
-    (name,) = packs(store)
-    index = read_index(store.cold, name, store.cold.stat(name).length_bytes)
-    assert {one.path for one in index.entries} == {path for path in data if not path.startswith("d1/")}
-
-
 def test_a_crash_between_two_commits_keeps_what_is_linked(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """The first commit drops the intent, so that nobody takes a pack that has chunks for a dead upload's."""
     data = fill(store, 6)
@@ -236,21 +185,6 @@ def test_a_crash_between_two_commits_keeps_what_is_linked(store: TestStore, monk
     assert len(packs(store)) == 2
 
 
-@pytest.mark.parametrize("when", [When.BEFORE, When.AFTER])
-def test_a_crash_around_the_upload_leaves_garbage(store: TestStore, storage: ScriptedStorage, when: When) -> None:
-    fill(store, 3)
-    storage.fail("put", KeyboardInterrupt(), when=when, of="packs/")
-    with pytest.raises((KeyboardInterrupt, BaseExceptionGroup)):
-        store.offload()
-    store.reopen()
-    assert store.offload().objects == 1
-    store.clock.advance(7200)
-    store.settle()
-    assert len(packs(store)) == 1
-    with store.metadata.read() as txn:
-        assert (txn.count(GARBAGE.name), txn.count(INTENTS.name)) == (0, 0)
-
-
 def test_a_pack_goes_when_its_last_segment_does(store: TestStore) -> None:
     data = fill(store, 3)
     store.offload()
@@ -265,32 +199,6 @@ def test_a_pack_goes_when_its_last_segment_does(store: TestStore) -> None:
         store.engine.delete(name, recursive=False, cold_due_ms=store.clock.now_ms())
     store.settle()
     assert packs(store) == []
-
-
-def test_a_growing_segment_is_packed_again_and_again(store: TestStore) -> None:
-    for turn in range(3):
-        store.append("a", b"a" * 100 + bytes([turn]))
-        store.append("b", b"b" * 50 + bytes([turn]))
-        store.offload()
-    assert len(packs(store)) == 3
-    assert store.read("a", Tier.COLD) == b"".join(b"a" * 100 + bytes([turn]) for turn in range(3))
-    report = store.consolidate()
-    assert (report.objects_before, report.objects_after) == (6, 2)
-    assert_layout(store, "a", local=[101, 101, 101], cold=[303])
-    store.clock.advance(7200)
-    store.settle()
-    assert packs(store) == []
-
-
-def test_nothing_is_evicted_before_the_journal_names_the_whole_pack(
-    store: TestStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(store, 4)
-    monkeypatch.setattr("tierfs.holder.work.ColdWork.publish", lambda *_: 0)
-    store.offload()
-    for name in ("d0/s000", "d1/s001"):
-        segment = store.segment(name)
-        assert evict.evict(store.metadata, segment.id, cold_before_ms=store.clock.now_ms()).chunks == 0
 
 
 def test_what_is_left_of_a_mostly_dead_pack_moves(tmp_path: Path) -> None:
@@ -329,16 +237,114 @@ def test_what_is_left_of_a_mostly_dead_pack_moves(tmp_path: Path) -> None:
                 assert again.store.read(name, Tier.COLD)[cut:] == data[name][cut:]
 
 
-def test_a_dead_pack_whose_chunks_were_moved_by_concat_stays(tmp_path: Path) -> None:
-    settings = OffloadSettings(relocate_min_bytes=1000)
-    with open_test_store(tmp_path / "s", policy=POLICY, settings=settings) as store:
-        data = fill(store, 20)
-        store.offload()
-        store.evict()
-        store.append("target", b"t")
-        store.engine.concat("target", "d0/s000")
-        for name in sorted(data)[1:]:
-            store.engine.delete(name, recursive=False, cold_due_ms=0)
-        store.offload()
-        store.consolidate()
-        assert store.read("target", Tier.COLD)[1:] == data["d0/s000"]
+INDEX = PackIndex(
+    "s" * 4,
+    2,
+    AttemptId("ab"),
+    1000,
+    (PackEntry(SegmentId(7), "a/b", 0, 5, 0, 1), PackEntry(SegmentId(9), "c", 4, 3, 5, 0xFFFFFFFF)),
+)
+
+GOLDEN = (
+    "08011204737373731802220261 6228e807320e0807120361 2f6220053501000000321008091201631804200328053 5ffffffff"
+    "54465350 00000001 0000000000000008 0000000000000033 43f1709c 457f3a3e"
+)
+
+
+def parsed(data: bytes, object_bytes: int) -> PackIndex:
+    """As a reader does: the trailer, then the index it names."""
+    trailer = pack.parse_trailer(data[-pack.TRAILER_BYTES :], object_bytes, "packs/x")
+    start = len(data) - pack.TRAILER_BYTES - trailer.index.length_bytes
+    return pack.parse_index(data[start : len(data) - pack.TRAILER_BYTES], trailer, "packs/x")
+
+
+def test_golden_bytes() -> None:
+    data = pack.index_and_trailer(INDEX, 8)
+    assert data.hex() == GOLDEN.replace(" ", "")
+    assert parsed(data, 8 + len(data)) == INDEX
+
+
+entries = st.lists(
+    st.tuples(
+        st.integers(1, 2**62),
+        st.text(max_size=20),
+        st.integers(0, 2**62),
+        st.integers(1, 2**40),
+        st.integers(0, 2**32 - 1),
+    ),
+    max_size=20,
+)
+
+
+@given(entries, st.integers(1, 2**31), st.integers(0, 2**40))
+def test_what_is_written_is_read(rows: list[tuple[int, str, int, int, int]], epoch: int, created_ms: int) -> None:
+    at, made = 0, []
+    for number, path, start, length, crc in rows:
+        made.append(PackEntry(SegmentId(number), path, start, length, at, crc))
+        at += length
+    index = PackIndex("store", epoch, AttemptId("ff"), created_ms, tuple(made))
+    data = pack.index_and_trailer(index, at)
+    assert parsed(data, at + len(data)) == index
+
+
+@given(st.binary(min_size=pack.TRAILER_BYTES, max_size=pack.TRAILER_BYTES), st.integers(0, 2**40))
+def test_random_bytes_are_no_trailer(data: bytes, object_bytes: int) -> None:
+    with pytest.raises(DataLoss):
+        pack.parse_trailer(data, object_bytes, "packs/x")
+
+
+@given(st.integers(0, 1000), st.integers(0, 7))
+def test_every_flipped_bit_of_index_and_trailer_is_found(at: int, bit: int) -> None:
+    data = bytearray(pack.index_and_trailer(INDEX, 8))
+    at %= len(data)
+    data[at] ^= 1 << bit
+    with pytest.raises(DataLoss, match="packs/x"):
+        parsed(bytes(data), 8 + len(data))
+
+
+def test_a_huge_index_is_refused_before_it_is_read() -> None:
+    checked = struct.pack(">4sIQQI", b"TFSP", 1, 0, 2**30, 0)
+    trailer = checked + crc32c(checked).to_bytes(4, "big")
+    with pytest.raises(DataLoss, match="its index lies elsewhere"):
+        pack.parse_trailer(trailer, 2**30 + 32, "packs/x")
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {"length": 0},
+        {"length": 9},
+        {"object_offset": 8, "length": 1},
+        {"object_offset": 2**64 - 1, "length": 1},
+        {"segment_id": 0},
+        {"start_offset": 2**63},
+    ],
+)
+def test_impossible_entries_are_refused(bad: dict[str, int]) -> None:
+    entry = pb.PackEntry(segment_id=1, path="a", length=8)
+    for key, value in bad.items():
+        setattr(entry, key, value)
+    data = pb.PackIndex(version=1, entries=[entry]).SerializeToString()
+    with pytest.raises(DataLoss, match="is damaged"):
+        pack.parse_index(data, Trailer(ByteRange(8, 8 + len(data)), crc32c(data)), "packs/x")
+
+
+def test_overlapping_entries_and_too_many_are_refused() -> None:
+    one = pb.PackEntry(segment_id=1, path="a", length=4)
+    for count in (2, pack.MAX_PACK_ENTRIES + 1):
+        data = pb.PackIndex(version=1, entries=[one] * count).SerializeToString()
+        with pytest.raises(DataLoss, match="is damaged"):
+            pack.parse_index(data, Trailer(ByteRange(8, 8 + len(data)), crc32c(data)), "packs/x")
+
+
+def test_a_newer_format_says_so() -> None:
+    data = pb.PackIndex(version=9).SerializeToString()
+    with pytest.raises(DataLoss, match="format version 9"):
+        pack.parse_index(data, Trailer(ByteRange(0, len(data)), crc32c(data)), "packs/x")
+
+
+def test_names_tell_object_epoch_attempt_and_checksum() -> None:
+    name = pack.pack_name(ObjectId(12), 3, AttemptId("0a" * 16), 0xAB)
+    assert name == f"packs/00000000000000000012-e3-{'0a' * 16}-c000000ab"
+    assert pack.parse_name(name) == pack.PackName(ObjectId(12), 3, AttemptId("0a" * 16), 0xAB)
+    assert pack.parse_name("segments/a/1/chunk-0-1-e1-ab") is None

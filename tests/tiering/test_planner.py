@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -14,22 +15,27 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from tests.costs import calls
 from tests.stores import TestStore, open_test_store
+from tests.tiering.cold_pieces import cut_head
 from tests.tiering.reference_plan import plan
-from tierfs.metadata import policies, tables
-from tierfs.metadata.records import ChunkRecord
-from tierfs.metadata.tables import TOUCHES
+from tierfs.metadata import chains, policies, tables
+from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.tables import SEGMENTS, TOUCHES
+from tierfs.metadata.transaction import ReadTransaction
 from tierfs.policy import Policy
 from tierfs.segments import streams
-from tierfs.tiering.candidates import OffloadAction
+from tierfs.tiering.candidates import OffloadAction, objects_to_make, offload_actions, sealed_local_chunks
 from tierfs.tiering.offload_queue import key_of
 from tierfs.tiering.planner import Backlog, Planner
 from tierfs.tiering.policy import ColdCopy, DiskView, PendingObject, SegmentSummary, StreamPlace
 from tierfs.tiering.snapshot import Snapshots
-from tierfs.types import ROOT_DIRECTORY, ObjectId, ReadPriority, SegmentId, SegmentStatus
+from tierfs.types import ROOT_DIRECTORY, ByteRange, ObjectId, ReadPriority, SegmentId, SegmentStatus, Tier
 
 NOW_MS = 10_000_000
+
 TIMES = st.integers(NOW_MS - 200_000, NOW_MS)
+
 SIZES = st.integers(1, 40)
+
 POLICIES = st.builds(
     Policy,
     chunk_age_s=st.sampled_from([60, 120]),
@@ -37,6 +43,7 @@ POLICIES = st.builds(
     deletion_lag_s=st.sampled_from([0, 50, 100]),
     read_priority=st.sampled_from([ReadPriority.LOCAL_FIRST, ReadPriority.LOCAL_ONLY]),
 )
+
 ROOMY = DiskView(0, 0, high_used_bytes=1 << 50, high_local_bytes=1 << 50, high_unoffloaded_bytes=1 << 50)
 
 
@@ -141,6 +148,7 @@ def unoffloaded_bytes(view: SegmentSummary) -> int:
 
 
 TestPlannerAgreesWithTheReference = Changes.TestCase
+
 TestPlannerAgreesWithTheReference.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
@@ -345,3 +353,70 @@ def test_what_grows_without_a_word_is_measured_when_asked(tmp_path: Path) -> Non
         assert planner.active_bytes == 101
         tight = replace(ROOMY, high_unoffloaded_bytes=50)
         assert planner.next(tight, store.clock.now_ms()).rolls == (store.segment("b").id,)
+
+
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["append", "offload", "evict", "lose", "cut"]), st.integers(1, 11)), max_size=8
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(steps=STEPS)
+def test_starting_at_the_local_bytes_misses_nothing(steps: list[tuple[str, int]]) -> None:
+    with tempfile.TemporaryDirectory() as directory, open_test_store(Path(directory) / "s") as store:
+        store.append("s", bytes(30))
+        store.offload("s")
+        for step, number in steps:
+            take(store, step, number)
+            with store.metadata.read() as txn:
+                segment = store.segment("s")
+                assert list(objects_to_make(txn, segment, 8)) == from_the_beginning(txn, segment, 8)
+
+
+def take(store: TestStore, step: str, number: int) -> None:
+    if step == "append":
+        store.append("s", bytes(number))
+    elif step == "offload":
+        store.offload("s")
+    elif step == "evict":
+        store.evict("s", force=True)
+    elif step == "lose":
+        lose_cold_chunk(store, number)
+    else:
+        segment = store.segment("s")
+        cut_head(store, "s", min(segment.start_offset + number % 4, segment.length))
+
+
+def from_the_beginning(txn: ReadTransaction, segment: SegmentRecord, object_bytes: int) -> list[OffloadAction]:
+    """The same by both chains as a whole."""
+    local = sealed_local_chunks(txn, segment, segment.start_offset)
+    cold = chains.chunks(txn, segment.id, Tier.COLD)
+    return list(offload_actions(segment.id, local, cold, object_bytes, start_offset=segment.start_offset))
+
+
+def lose_cold_chunk(store: TestStore, number: int) -> None:
+    """Take one cold chunk out of the chain."""
+    with store.metadata.write() as txn:
+        segment = store.segment("s")
+        cold = list(chains.chunks(txn, segment.id, Tier.COLD))
+        if cold:
+            gone = cold[number % len(cold)]
+            segment = chains.remove(txn, segment, Tier.COLD, [gone], due_ms=0, after_sequence=0)
+            txn.put(SEGMENTS, tables.u64(segment.id), segment)
+
+
+def test_a_gap_does_not_make_a_look_linear_in_what_is_cold_alone(tmp_path: Path) -> None:
+    costs = []
+    for chunks in (20, 80):
+        with open_test_store(tmp_path / str(chunks), policy={"chunk_bytes": "4", "object_bytes": "4"}) as store:
+            store.append("s", bytes(4 * chunks))
+            store.offload("s")
+            store.evict("s", force=True)
+            lose_cold_chunk(store, 1)
+            store.append("s", b"abcd", seal=True)
+            with store.metadata.read() as txn:
+                segment = store.segment("s")
+                (action,) = objects_to_make(txn, segment, 4)
+                costs.append(calls(lambda txn=txn, segment=segment: list(objects_to_make(txn, segment, 4))))
+        assert action.range == ByteRange(4 * chunks, 4 * chunks + 4)
+    assert costs[1] < 1.1 * costs[0]

@@ -22,14 +22,15 @@ from tierfs.clock import Clock, SystemClock
 from tierfs.config import Settings
 from tierfs.errors import InvalidRequest, NotFound, no_cold_tier
 from tierfs.journal.owner_watch import OwnerWatch
-from tierfs.metadata import tables
+from tierfs.metadata import directories, tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
+from tierfs.names import is_pattern, printable
 from tierfs.precedence import Host
 from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.system import processes
-from tierfs.system.mounts import name_under_mount
+from tierfs.system.mounts import is_path, name_under_mount
 from tierfs.types import LocationId
 
 log = logging.getLogger(__name__)
@@ -154,9 +155,33 @@ class Store:
         return Reader(self.metadata, self.files, self.storage_of, read, self.metrics, cache)
 
     def segment_of_path(self, text: str) -> str:
-        """Return a segment's name for what the user typed: a name, or a path under a mount of this store."""
+        """Return the name that was typed, or that a path under a mount of this store stands for.
+
+        In a directory of a mount a relative path begins there, unless only the store has what it names. Raises
+        InvalidRequest for a path in a mount of another store.
+        """
         name = name_under_mount(text, self.path)
-        return text if name is None else name
+        if name is None or is_path(text):
+            return text if name is None else name
+        with self.metadata.read() as txn:
+            here, whole = (directories.exists(txn, each) for each in (name, text))
+        return text if whole and not here else name
+
+    def names_of(self, text: str) -> list[str]:
+        """Return the names that a typed path stands for: all that match it if it is a pattern, and no name itself.
+
+        Raises NotFound where nothing matches, and what `segment_of_path` raises.
+        """
+        name = self.segment_of_path(text)
+        if not is_pattern(name):
+            return [name]
+        with self.metadata.read() as txn:
+            if directories.exists(txn, name):
+                return [name]
+            matching = [path for path, _ in directories.matching(txn, name)]
+        if not matching:
+            raise NotFound(f"nothing matches {printable(text)}")
+        return matching
 
     def reload(self) -> None:
         """Read the settings and connect to the cold tier again, so that new credentials count.

@@ -353,7 +353,7 @@ def _require_free(txn: ReadTransaction, dump: Contents) -> None:
         raise AlreadyExists(f"{names.printable(dump.path)} exists", remedy="a dump is loaded where the segment is gone")
     segment = directories.segment(txn, SegmentId(dump.segment.id))
     if segment is not None and directories.top(txn, segment).removal.due_ms:
-        path = names.printable(directories.top(txn, segment).removal.path)
+        path = names.as_word(directories.top(txn, segment).removal.path)
         raise AlreadyExists(f"the segment of {dump.name} is in the trash", remedy=f"tierfs restore {path}")
     if segment is not None:
         raise AlreadyExists(f"the segment of {dump.name} exists under another name")

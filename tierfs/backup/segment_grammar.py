@@ -148,8 +148,8 @@ class _Grammar:
         require(record.status is not SegmentStatus.DELETED, "a segment that is being removed")
         require(record.name == names.split(self._contents.path)[-1], "a segment of another name")
         require(self._contents.name.startswith(f"dumps/{record.id}-"), "another segment than it is named after")
-        numbers = (record.id, record.inode, record.commit_id, record.successor_id, record.predecessor_id)
-        numbers += (record.unsealed_id,)
+        numbers: tuple[int, ...] = (record.id, record.inode, record.commit_id, record.unsealed_id)
+        numbers += (record.successor_id, record.predecessor_id)
         require(max(*numbers, record.writer_epoch, record.generation) <= _MAX_NUMBER, "a counter near its end")
         untrusted.check_times(record.first_byte_ms)
         if record.stream_name:

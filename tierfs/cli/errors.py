@@ -129,8 +129,20 @@ def _usage(error: click.ClickException) -> Failure:
     if error.__class__ is not click.UsageError:
         message = message[:1].lower() + message[1:]
     context = getattr(error, "ctx", None)
-    remedy = f"see: {context.command_path} --help" if context is not None else None
+    remedy = getattr(error, "remedy", None)  # of a word that is no command: what may be meant
+    if isinstance(error, click.NoSuchOption) and not error.possibilities:
+        from tierfs.cli.guesses import option_meant
+
+        remedy = option_meant(error.option_name, context)
+    if remedy is None and context is not None:
+        remedy = f"see: {context.command_path} --help"
+    if isinstance(error, click.MissingParameter) and context is not None:
+        remedy = "\n".join((f"usage: {' '.join([context.command_path, *_pieces(context)])}", remedy or ""))
     return Failure(message, "UsageError", error.exit_code, remedy)
+
+
+def _pieces(context: click.Context) -> list[str]:
+    return context.command.collect_usage_pieces(context)
 
 
 def _silence_stdout() -> None:

@@ -13,12 +13,24 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import click
+from click.core import ParameterSource
 
 from tierfs.cli import errors
 from tierfs.cli.session import DEBUG, QUIET, Session
 from tierfs.store_paths import ALLOW_OTHER_OWNER
 
 F = TypeVar("F", bound=Callable[..., None])
+
+
+_HELP = "help"
+
+
+class NoSuchCommand(click.UsageError):
+    """A word that names no command, and perhaps what it may mean."""
+
+    def __init__(self, message: str, ctx: click.Context, meant: str | None) -> None:
+        super().__init__(message, ctx)
+        self.remedy = meant
 
 
 class LazyGroup(click.Group):
@@ -29,16 +41,20 @@ class LazyGroup(click.Group):
         *arguments: Any,
         lazy: Mapping[str, str],
         lines: Mapping[str, Mapping[str, str]] | None = None,
+        aliases: Mapping[str, str] | None = None,
         store_variable: str | None = "TIERFS_STORE",
         **named: Any,
     ) -> None:
         """Map command names to `module:attribute` in `lazy`, and to their lines in `--help`, by section, in `lines`.
+
+        `aliases` are other words for commands, which no help lists.
 
         A nested group has no `store_variable`: it would override the --store given before it.
         """
         super().__init__(*arguments, **named)
         self._lazy = lazy
         self._lines = lines
+        self._aliases = aliases or {}
         self.params.extend(shared_options(store_variable))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -54,6 +70,26 @@ class LazyGroup(click.Group):
         for title, lines in self._lines.items():
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(width), line) for name, line in lines.items()])
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command that the words name: `help VERB` is its help, and other tools' words name one.
+
+        Raises NoSuchCommand, which tells what may be meant.
+        """
+        word, *rest = args
+        if word == _HELP and word not in self._lazy:
+            if not rest:
+                click.echo(ctx.get_help())
+                ctx.exit()
+            word, *rest = *rest, "--help"
+        word = self._aliases.get(word, word)
+        if word in self._lazy or word.startswith("-"):
+            return super().resolve_command(ctx, [word, *rest])
+        from tierfs.cli.guesses import meant
+
+        raise NoSuchCommand(f"no such command {word!r}", ctx, meant(word, self._lazy))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command."""
@@ -152,6 +188,7 @@ def shared_options(store_variable: str | None = None) -> list[click.Parameter]:
 def _set_store(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
     if value:
         ctx.obj.store_path = Path(value)
+        ctx.obj.names_store = ctx.get_parameter_source("store") is ParameterSource.COMMANDLINE
 
 
 def _allow_other_owner(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -195,6 +232,9 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
             "tierfs.cli.commands.policy_config:policy", "Show and change policies of directories and segments."
         ),
         "config": Line("tierfs.cli.commands.policy_config:config", "Show settings and the origin of each."),
+        "completion": Line(
+            "tierfs.cli.commands.completion:completion", "Print what makes a shell complete commands and names."
+        ),
     },
     "Write": {
         "append": Line("tierfs.cli.commands.append:append", "Append files or stdin to a segment; durable on return."),

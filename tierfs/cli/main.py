@@ -25,8 +25,15 @@ Exit codes:
 """
 
 
-@click.group(cls=LazyGroup, lazy=_COMMANDS, lines=_LINES, epilog=_EPILOG)
-@click.version_option(__version__, prog_name="tierfs")
+_ALIASES = {"unmount": "umount", "dir": "ls", "version": "--version"}
+"""`--version` ends the program before a command is looked for."""
+
+CONTEXT = {"help_option_names": ["-h", "--help"]}
+"""Of all commands; those that have another -h, as ls and du, keep it."""
+
+
+@click.group(cls=LazyGroup, lazy=_COMMANDS, lines=_LINES, aliases=_ALIASES, epilog=_EPILOG, context_settings=CONTEXT)
+@click.version_option(__version__, "-V", "--version", prog_name="tierfs")
 def cli() -> None:
     """Tiered, append-only log storage: local chunks and S3 objects, as one directory of files.
 

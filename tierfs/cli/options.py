@@ -17,6 +17,9 @@ from tierfs.cli.session import Session
 from tierfs.errors import Conflict, InvalidRequest, NoColdTier, StorageFull, Unavailable
 from tierfs.types import ReadPriority
 
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
 
 class Size(click.ParamType[int]):
     """A number of bytes, like 4096 or 64MiB."""
@@ -74,7 +77,12 @@ read_priority_option = click.option(
 
 _EXIT_DECLINED = 1
 
-yes_option = click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")
+
+
+def dry_run_option(line: str) -> Callable[[F], F]:
+    """Return the decorator for the option --dry-run, with its line of the help."""
+    return click.option("-n", "--dry-run", is_flag=True, help=line)
 
 
 def is_terminal() -> bool:
@@ -94,8 +102,6 @@ def ask(verb: str, question: str) -> None:
         click.echo("nothing was changed", err=True)
         raise click.exceptions.Exit(_EXIT_DECLINED)
 
-
-T = TypeVar("T")
 
 HOLDER_WAIT_S = 60.0
 """Limit of an append's wait for a holder to make room: it ends, offloads and evicts a chunk within some seconds."""

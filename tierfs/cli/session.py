@@ -16,7 +16,7 @@ import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -87,6 +87,11 @@ class Session:
     """One call of the command line."""
 
     store_path: Path | None = None
+    """From --store, or else from TIERFS_STORE."""
+    names_store: bool = False
+    """Whether --store named it; a path in a mount of another store is then refused."""
+    typed: list[str] = field(default_factory=list)
+    """The paths and names among the arguments."""
     json: bool = False
     verbosity: int = NORMAL
     words: Sequence[str] = ()
@@ -100,10 +105,23 @@ class Session:
         return shlex.join(["tierfs", *self.words[:end], option, *self.words[end:]])
 
     def require_store_path(self) -> Path:
-        """Return the store's directory. Raises UsageError if none was given."""
+        """Return the store's directory: of --store, else of the mount that a path is in, else of TIERFS_STORE.
+
+        Without any of them it is that of the mount around the working directory. Raises UsageError if there is none.
+        """
+        if not self.names_store and (mounted := self._mounted_store()) is not None:
+            return mounted
         if self.store_path is None:
-            raise click.UsageError("no store was named: give --store DIR or set TIERFS_STORE")
+            raise click.UsageError("no store was named: give --store DIR, a path under its mount, or set TIERFS_STORE")
         return self.store_path
+
+    def _mounted_store(self) -> Path | None:
+        from tierfs.system.mounts import is_path, mount_of_typed
+
+        # A bare name says nothing of the store: where TIERFS_STORE names one, it is a name there.
+        paths = [text for text in self.typed if is_path(text)] or ([] if self.store_path is not None else [""])
+        found = next(filter(None, map(mount_of_typed, paths)), None)
+        return None if found is None else found[0].store
 
     @property
     def store_words(self) -> tuple[str, ...]:

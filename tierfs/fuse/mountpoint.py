@@ -23,6 +23,9 @@ MAX_BACKGROUND = 1024
 local bytes until their deadline (measured); an unprivileged mount may have a few thousand."""
 
 FUSERMOUNT = "fusermount3"
+_UNMOUNT = {True: ["umount"], False: [FUSERMOUNT, "-u"]}
+"""By whether the user is root."""
+
 FUSE_CONFIGURATION = Path("/etc/fuse.conf")
 ALLOW_OTHER = "user_allow_other"
 
@@ -56,20 +59,25 @@ def mount_at(mountpoint: Path) -> Mount | None:
     return None
 
 
-def unmount(mountpoint: Path) -> None:
+def unmount(mountpoint: Path, *, lazy: bool = False) -> None:
     """Unmount a tierfs mount. Raises NotFound if there is none, Conflict while files are open.
 
-    Raises Unavailable for one that does not answer: umount(8) asks it first, and would wait for ever.
+    Raises Unavailable for one that does not answer: umount(8) asks it first, and would wait for ever. `lazy` asks
+    neither: the name is free at once, and the daemon ends when the last open file is closed.
     """
     mount = mount_at(mountpoint)
     if mount is None:
         raise NotFound(f"{mountpoint} is not a tierfs mount", remedy="see what is: findmnt -t fuse.tierfs")
-    _require_answer(mount)
-    done = _run(["umount"] if os.geteuid() == 0 else [FUSERMOUNT, "-u"], mount.mountpoint)
+    if not lazy:
+        _require_answer(mount)
+    done = _detach(mount) if lazy else _run(_UNMOUNT[os.geteuid() == 0], mount.mountpoint)
     if done.returncode == 0:
         return
     if "busy" in done.stderr:
-        raise Conflict(f"{mountpoint} is busy: files in it are open", remedy=f"see who: fuser -vm {mountpoint}")
+        raise Conflict(
+            f"{mountpoint} is busy: files in it are open",
+            remedy=f"see who: fuser -vm {mountpoint}; leave them their files: tierfs umount --lazy {mountpoint}",
+        )
     raise Unavailable(f"{mountpoint} was not unmounted: {done.stderr.strip()}")
 
 
@@ -162,9 +170,13 @@ def _clear_stale(mountpoint: Path) -> None:
             raise Unavailable(
                 f"a dead mount of another program is at {mountpoint}", remedy=f"umount -l {mountpoint}"
             ) from exc
-        done = _run(["umount", "-l"] if os.geteuid() == 0 else [FUSERMOUNT, "-u", "-z"], stale.mountpoint)
+        done = _detach(stale)
         if done.returncode:
             raise Unavailable(f"a dead mount at {mountpoint} was not removed: {done.stderr.strip()}") from exc
+
+
+def _detach(mount: Mount) -> processes.Done:
+    return _run([*_UNMOUNT[os.geteuid() == 0], "-l" if os.geteuid() == 0 else "-z"], mount.mountpoint)
 
 
 def _run(command: list[str], mountpoint: Path) -> processes.Done:

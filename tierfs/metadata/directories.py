@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
 
 from tierfs import names
 from tierfs.errors import AlreadyExists, DataLoss, IsDirectory, NotDirectory, NotFound
@@ -103,6 +104,14 @@ def find(txn: ReadTransaction, name: str) -> Entry | None:
     return entry
 
 
+def exists(txn: ReadTransaction, name: str) -> bool:
+    """Return whether a path names something; nothing is below a segment."""
+    try:
+        return find(txn, name) is not None
+    except NotDirectory:
+        return False
+
+
 def must_find(txn: ReadTransaction, path: str, kind: str = "") -> Entry:
     """Return the entry at a path; raises NotFound, which calls it a `kind`, or NotDirectory."""
     entry = find(txn, path)
@@ -122,6 +131,32 @@ def segment_by_name(txn: ReadTransaction, name: str) -> SegmentRecord:
     if entry.kind is EntryKind.DIRECTORY:
         raise IsDirectory(f"{names.printable(name) or '/'} is a directory, not a segment")
     return txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(name)}")
+
+
+def matching(txn: ReadTransaction, pattern: str) -> list[tuple[str, Entry]]:
+    """Return full names and entries that match a pattern, of which each component is one of `fnmatch`, in byte order.
+
+    As in a shell, a leading dot is matched by a dot alone.
+    """
+    level = [("", Entry("", EntryKind.DIRECTORY, ROOT_DIRECTORY))]
+    for part in names.split(pattern):
+        level = [
+            (f"{path}/{child.name}" if path else child.name, child)
+            for path, above in level
+            if above.kind is EntryKind.DIRECTORY
+            for child in _matching(txn, DirectoryId(above.id), part)
+        ]
+    return level
+
+
+def _matching(txn: ReadTransaction, parent_id: DirectoryId, part: str) -> Iterator[Entry]:
+    if not names.is_pattern(part):
+        child = lookup(txn, parent_id, part)
+        yield from () if child is None or is_removed(parent_id, part) else (child,)
+        return
+    for child in entries(txn, parent_id):
+        if fnmatchcase(child.name, part) and (part[0] == "." or child.name[0] != "."):
+            yield child
 
 
 def path_of(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> str:

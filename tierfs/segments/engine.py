@@ -289,7 +289,8 @@ class Engine:
         following = streams.go_on(txn, segment) if segment.status is SegmentStatus.SEALED_BY_POLICY else None
         if following is None:
             shown = names.printable(name)
-            remedy = "append to its managed ledger" if ledger else f"tierfs unseal {shown}, or append elsewhere"
+            elsewhere = f"tierfs unseal {names.as_word(name)}, or append elsewhere"
+            remedy = "append to its managed ledger" if ledger else elsewhere
             raise Sealed(f"cannot append to {shown}: it is {'closed' if ledger else 'sealed'}", remedy=remedy)
         return following
 

@@ -112,8 +112,11 @@ def find(txn: ReadTransaction, path: str, removal_id: int | None = None) -> Remo
         raise NotFound(f"the trash holds no {shown} with id {removal_id}", remedy="list them: tierfs ls --removed")
     for each in all_removed:
         if wanted.startswith(f"{each.removal.path}/") and each.entry.kind is EntryKind.DIRECTORY:
-            above = names.printable(each.removal.path)
-            raise InvalidRequest(f"{shown} was not removed alone: {above} was", remedy=f"tierfs restore {above}")
+            above = each.removal.path
+            raise InvalidRequest(
+                f"{shown} was not removed alone: {names.printable(above)} was",
+                remedy=f"tierfs restore {names.as_word(above)}",
+            )
     raise NotFound(f"the trash holds no {shown}", remedy="list it: tierfs ls --removed")
 
 
@@ -128,7 +131,7 @@ def restore(metadata: MetadataStore, path: str, *, to: str = "", removal_id: int
         old = chosen.removal.path
         target = names.join(names.split(to)) or old
         if directories.find(txn, target) is not None:
-            way = f"tierfs restore {names.printable(old)} --as OTHER"
+            way = f"tierfs restore --as OTHER {names.as_word(old)}"
             raise AlreadyExists(f"{names.printable(target)} exists", remedy=f"give it another name: {way}")
         _require_short(txn, chosen, target)
         parent_id, name = create.make_parent(txn, target)

@@ -13,6 +13,8 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
+from tierfs.errors import InvalidRequest, NotFound
+
 _Answer = TypeVar("_Answer")
 
 FSNAME_PREFIX = "tierfs:"
@@ -102,17 +104,61 @@ def mount_of(path: Path) -> tuple[Mount, str] | None:
     return None
 
 
-def name_under_mount(text: str, store: Path) -> str | None:
-    """Return the segment name of a path under a mount of `store`, or None when it is no such path."""
-    if not (text.startswith(("/", "./", "../")) or text in (".", "..")):
+def only_mount(store: Path, verb: str) -> Path:
+    """Return the mount of a store, for a verb without a MOUNT. Raises NotFound, or InvalidRequest for several."""
+    points = [mount.mountpoint for mount in mounts() if os.path.realpath(mount.store) == os.path.realpath(store)]
+    if not points:
+        raise NotFound(f"{store} is not mounted", remedy=f"mount it: tierfs --store {store} mount DIR")
+    if len(points) > 1:
+        shown = ", ".join(map(str, points))
+        raise InvalidRequest(
+            f"{store} has {len(points)} mounts: {shown}", remedy=f"name one: tierfs {verb} {points[0]}"
+        )
+    return points[0]
+
+
+def is_path(text: str) -> bool:
+    """Return whether a text can only be a path, or begins at the root; all others may be names of a store."""
+    return text.startswith(("/", "./", "../")) or text in (".", "..")
+
+
+def mount_of_typed(text: str) -> tuple[Mount, str] | None:
+    """Return the mount that a typed path or name is in, and the name that it stands for there, as `mount_of`.
+
+    A text that is not `is_path` counts in a directory of a mount only: from outside it is a name, although a mount may
+    be below the working directory.
+    """
+    if is_path(text):
+        return mount_of(Path(text))
+    try:
+        found = mount_of(Path())
+    except FileNotFoundError:  # the working directory was removed
         return None
-    ours = [mount for mount in reversed(mounts()) if mount.store == store]
-    for path in (Path(os.path.abspath(text)), Path(os.path.realpath(text))) if ours else ():
-        for mount in ours:
-            if path.is_relative_to(mount.mountpoint):
-                name = str(path.relative_to(mount.mountpoint))
-                return "" if name == "." else name
-    return None
+    if found is None or not text:
+        return found
+    name = os.path.normpath(os.path.join(found[1], text))
+    return None if name.startswith("..") else (found[0], name)
+
+
+def name_under_mount(text: str, store: Path) -> str | None:
+    """Return the name that a text stands for under a mount of `store`, by `mount_of_typed`; None when it is in none.
+
+    The empty text is the whole store, from everywhere. Raises InvalidRequest for a path in a mount of another store.
+    """
+    if not text:
+        return None
+    found = mount_of_typed(text)
+    if found is None:
+        return None
+    mount, name = found
+    if mount.store == store or os.path.realpath(mount.store) == os.path.realpath(store):
+        return name
+    if not is_path(text):
+        return None
+    raise InvalidRequest(
+        f"{text} is in a mount of the store {mount.store}, not of {store}",
+        remedy="leave out --store: the mount names its store",
+    )
 
 
 def _unescape(field: str) -> str:

@@ -16,9 +16,9 @@ from tests.benchmarks.reading.local_questions import LocalQuestions
 from tests.benchmarks.reading.random_questions import KIB, PRESIGNED, SMALL_BYTES, get_block
 from tests.benchmarks.reading.s3_questions import RAW, RAW_RANGE_BYTES, S3Bench
 from tests.benchmarks.reading.subjects import Question, Subject, Table, streamed
+from tests.benchmarks.relay.process import RelayServer
 from tests.benchmarks.workloads import Read, checked, dd, first_bytes, get_all, opened_randomly
 from tests.servers.endpoint import S3Endpoint
-from tests.servers.relay.process import RelayServer
 from tierfs.config import ReadSettings
 
 SEQUENTIAL = "One sequential `dd bs=1M`"

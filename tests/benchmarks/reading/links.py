@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tests.benchmarks.reading.figures import FAR, FARTHER, HTTPS, LOOPBACK
+from tests.benchmarks.relay.loop import Slowness
+from tests.benchmarks.relay.process import RelayServer
 from tests.servers.endpoint import S3Endpoint
-from tests.servers.relay.loop import Slowness
-from tests.servers.relay.process import RelayServer
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
 from tierfs.metadata import tables

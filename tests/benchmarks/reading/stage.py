@@ -20,8 +20,8 @@ from tests.benchmarks.reading.plan import Plan
 from tests.benchmarks.reading.random_questions import SMALL_BYTES, RandomQuestions
 from tests.benchmarks.reading.s3_questions import S3Bench, SequentialQuestions
 from tests.benchmarks.reading.subjects import Bench, Question
+from tests.benchmarks.relay.process import RelayServer
 from tests.servers.certificates import Authority
-from tests.servers.relay.process import RelayServer
 from tests.servers.rgw import RgwServer
 
 SEVERAL_READERS = 4

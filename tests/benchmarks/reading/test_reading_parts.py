@@ -15,8 +15,8 @@ from tests.benchmarks.mounts import MountCommand, SubjectFailed, mounted, proces
 from tests.benchmarks.raw import presigned_get
 from tests.benchmarks.reading.corpus import PIECE_BYTES, File
 from tests.benchmarks.reading.links import LINKS, TRUST, Link, reached, trusted
+from tests.benchmarks.relay.loop import Slowness
 from tests.benchmarks.workloads import checked, first_bytes, get_all, random_reads, verify
-from tests.servers.relay.loop import Slowness
 from tests.servers.rgw import RgwServer
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 

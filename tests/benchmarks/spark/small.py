@@ -77,9 +77,9 @@ def _processes(directory: Path, path: Path, repetitions: int) -> str:
     sums = []
     for _ in range(repetitions + 1):
         each = [
-            spark_processes.schema(given, source),
-            spark_processes.plan(source, planned),
-            spark_processes.task(planned, directory / "rows"),
+            spark_processes.run("schema", given, source),
+            spark_processes.run("plan", source, planned),
+            spark_processes.run("task", planned, directory / "rows"),
         ]
         sums.append([one.cpu_s for one in each])
     schema, plan, task = (median(column) for column in zip(*sums[1:], strict=True))  # the first one compiles

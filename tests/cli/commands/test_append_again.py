@@ -74,8 +74,9 @@ def interrupted(store: Path, words: list[str], code: int = 28) -> list[str]:
     """Run a command that fails; return the words of the command in its error."""
     result = CliRunner().invoke(cli, ["--json", "--store", str(store), *words])
     assert result.exit_code == code, result.output
-    found: str = json.loads(result.stderr)["command"]
-    return shlex.split(found)
+    told = json.loads(result.stderr)
+    assert told["acknowledged"]["end"] == len(BEFORE) + 2 * BLOCK_BYTES
+    return shlex.split(told["command"])
 
 
 def fail_at(length: int) -> Any:

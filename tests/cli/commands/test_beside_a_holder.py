@@ -13,7 +13,6 @@ from tierfs.holder.lock import hold
 from tierfs.metadata.records import IntentRecord
 from tierfs.metadata.tables import INTENTS
 from tierfs.setup.create import ColdChoice, init_store
-from tierfs.store_paths import StorePaths
 from tierfs.types import AttemptId, LocationId, SegmentId
 
 NAME = "segments/s/5/chunk-00000000000000000000-00000000000000000007-e1-0a"
@@ -44,13 +43,3 @@ def test_objects_that_a_dead_owner_was_making_are_listed(tmp_path: Path) -> None
             txn.put(INTENTS, b"0b", replace(intent, created_ms=txn.now_ms + 1000, name="new"))
         names = [json.loads(line)["name"] for line in tierfs("gc", "--json", store=path).out.splitlines()]
         assert names == [NAME]
-
-
-def test_a_replica_that_a_mount_follows_needs_no_refresh(tmp_path: Path) -> None:
-    (tmp_path / "cold").mkdir()
-    init_store(tmp_path / "store", ColdChoice(cold_dir=tmp_path / "cold"))
-    replica = tmp_path / "replica"
-    tierfs("-q", "replica", "--cold-dir", tmp_path / "cold", store=replica)
-    with hold(StorePaths(replica).holder, SystemClock()):
-        refused = tierfs("replica", "--refresh", store=replica, check=False)
-    assert (refused.code, "nothing is to be done: it follows the bucket, every 5 s" in refused.err) == (5, True)

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests import verbs
-from tests.commands import tierfs
 from tests.conftest import Bucket
-from tests.mount.waiting import eventually
 from tierfs.app import store as app
-from tierfs.holder import lock
 from tierfs.holder.verbs import CONSOLIDATE, perform
 from tierfs.metrics import MetricName
 from tierfs.setup.create import ColdChoice, init_store
@@ -36,27 +29,6 @@ def cold_pieces(path: Path, *sizes: int, name: str = "logs/s") -> bytes:
             data += part
         verbs.evict(store, name, force=True)
     return data
-
-
-@pytest.fixture
-def daemon(store: Path) -> Iterator[Path]:
-    """Yield a store held by another process."""
-    environment = {**os.environ, "TIERFS_OFFLOAD__CONSOLIDATE_CHUNKS": "0"}
-    command = [sys.executable, "-m", "tierfs", "--store", str(store), "daemon", "-f"]
-    cold_pieces(store, 100, 200, 300)
-    process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        eventually(lambda: lock.current(store / "locks" / "holder") is not None)
-        yield store
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
-
-
-def test_the_holder_does_it(daemon: Path) -> None:
-    report = tierfs("--json", "consolidate", store=daemon).json
-    assert (report["objects_before"], report["objects_after"]) == (3, 1)
-    assert tierfs("consolidate", store=daemon).out == "nothing to consolidate below /\n"
 
 
 @pytest.mark.parametrize(

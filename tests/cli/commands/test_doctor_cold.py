@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from contextlib import closing
 from pathlib import Path
 
@@ -12,12 +13,17 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.servers.endpoint import S3Endpoint
 from tests.servers.moto_server import MotoServer
+from tests.servers.relay.loop import Slowness
+from tests.servers.relay.process import RelayServer
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.clock import ManualClock
 from tierfs.config import ColdSettings
 from tierfs.doctor import check_cold
 from tierfs.doctor.findings import FindingLevel
+from tierfs.types import MIB
+
+SLOW = Slowness(delay_s=0.03, rate_bytes_s=10_000_000)
 
 NAMES = [
     "clock of the cold tier",
@@ -125,3 +131,22 @@ def test_a_bucket_that_keeps_what_is_deleted_is_named(moto_s3: S3Endpoint, tmp_p
     assert "expire noncurrent versions" in found["versions"]["remedy"]
     found = checks(store=store_over((moto_s3, plain), tmp_path / "plain"))
     assert (found["versions"]["found"], found["object lock"]["found"]) == ("not kept", "no default retention")
+
+
+@pytest.mark.timeout(120)
+def test_a_setting_that_holds_a_far_link_back(moto_bucket: Bucket, tmp_path: Path) -> None:
+    endpoint, bucket = moto_bucket
+    path = tmp_path / "store"
+    with RelayServer(endpoint.endpoint_url, SLOW) as relay:
+        where = ("--bucket", f"s3://{bucket}/p", "--endpoint-url", relay.endpoint_url)
+        tierfs("-q", "init", *where, store=path)
+        (path / "store.toml").write_text("[read]\nstreams = 2\n")
+        tierfs("append", "s", "--seal", store=path, stdin=random.Random(8).randbytes(12 * MIB))
+        tierfs("offload", store=path)
+        found = checks(store=path)["link"]
+    takes = found["figures"]["link_streams"]
+    assert (found["level"], found["figures"]["limit"]) == ("WARN", "read.streams")
+    assert found["found"].endswith(f"limit: read.streams = 2, the link takes {takes}")
+    assert f"TIERFS_READ__STREAMS={takes}" in found["remedy"]
+    assert found["figures"]["first_byte_s"] >= SLOW.delay_s
+    assert found["figures"]["read_bytes"] <= 32 * MIB

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from tests.commands import tierfs
-from tierfs.app import open_store
 from tierfs.cli.commands.append import BLOCK_BYTES
 from tierfs.cli.commands.ingest import _Work
 from tierfs.cli.commands.ingest_files import Item, batches
 from tierfs.cli.main import cli
-from tierfs.metadata import directories
 from tierfs.segments.writer import SegmentWriter
 
 end = _Work._end
@@ -29,43 +26,6 @@ def files(tmp_path: Path) -> Path:
     path = tmp_path / "files"
     path.mkdir()
     return path
-
-
-def names_below(store: Path, path: str) -> list[str]:
-    """The names of all segments below a directory, relative to it."""
-    with open_store(store) as opened, opened.metadata.read() as txn:
-        return sorted(os.path.relpath(name, path) for name, _ in directories.segments_at(txn, path))
-
-
-@pytest.mark.parametrize(
-    "paths",
-    [
-        ["d30"],
-        ["d30/"],
-        ["d30", "d31"],
-        ["d30/", "d31//"],
-        ["d30/.", "d31"],
-        ["d30", "d30/in"],
-        ["c", "d30"],
-        ["c/one", "."],
-    ],
-    ids=" ".join,
-)
-def test_names_are_those_that_cp_gives(
-    store: Path, files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, paths: list[str]
-) -> None:
-    for name in ("c/one", "d30/a", "d30/in/b", "d31/a"):
-        (files / name).parent.mkdir(parents=True, exist_ok=True)
-        (files / name).write_text(name)
-    monkeypatch.chdir(files)
-    copied = tmp_path / "copied"
-    if len(paths) > 1:
-        copied.mkdir()  # one directory becomes the new one, as with `cp` too
-    subprocess.run(["cp", "-r", *paths, copied], check=True)
-    for _ in range(2):
-        tierfs("ingest", *paths, "--into", "x", store=store)
-    expected = sorted(str(path.relative_to(copied)) for path in copied.rglob("*") if path.is_file())
-    assert names_below(store, "x") == expected
 
 
 @pytest.mark.parametrize("jobs", [1, 4, 64])

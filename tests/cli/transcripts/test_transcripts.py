@@ -8,12 +8,19 @@ import pytest
 
 from tests.cli.transcripts.__main__ import difference
 from tests.cli.transcripts.transcript import NAMES, play
+from tests.commands import FORKED_COMMANDS
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_commands_print_what_is_written(tmp_path: Path, name: str) -> None:
     changed = difference(name, tmp_path, update=False)
     assert changed == "", f"\n{changed}\npython -m tests.cli.transcripts --update {name}"
+
+
+@pytest.mark.parametrize("name", ["append", "settings_refused"])
+def test_processes_of_their_own_print_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(FORKED_COMMANDS, "yes")
+    assert difference(name, tmp_path, update=False) == ""
 
 
 def test_whatever_differs_is_seen(tmp_path: Path) -> None:

@@ -19,16 +19,19 @@ import os
 import pwd
 import re
 import shlex
+import signal
 import socket
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests import forked
-from tests.commands import TIMEOUT_S
+from tests.commands import TIMEOUT_S, run
 from tests.docs.blocks import Block, prompted
 from tests.servers import fork_request
 from tierfs import __version__
+from tierfs.holder import lock
+from tierfs.system.mounts import mounts
 
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.stem for path in FOLDER.glob("*.txt"))
@@ -67,12 +70,24 @@ def play(text: str, directory: Path) -> str:
     env |= {"TIERFS_STORE": f"{directory}/store", "HOME": str(directory), "LC_ALL": "C.UTF-8", "TZ": "UTC"}
     head, dollar, rest = text.partition("$ ")
     played = [head]
-    for typed in prompted(Block("console", dollar + rest, 1)):
-        gap = _GAP.search(typed.prints)
-        assert gap is not None
-        lines = typed.text.replace("\n", "\n> ").removesuffix("> ")
-        played += [f"$ {lines}", _run(typed.text, directory, env), gap[0]]
+    try:
+        for typed in prompted(Block("console", dollar + rest, 1)):
+            gap = _GAP.search(typed.prints)
+            assert gap is not None
+            lines = typed.text.replace("\n", "\n> ").removesuffix("> ")
+            played += [f"$ {lines}", _run(typed.text, directory, env), gap[0]]
+    finally:
+        _end_all(directory)
     return "".join(played)
+
+
+def _end_all(directory: Path) -> None:
+    """End the mounts and daemons that a transcript left, as one may that is no longer right."""
+    for mount in mounts():
+        if mount.mountpoint.is_relative_to(directory):
+            subprocess.run(["fusermount3", "-uz", str(mount.mountpoint)], check=True)
+    for holder in filter(None, map(lock.current, directory.glob("*/locks/holder"))):
+        os.kill(holder.pid, signal.SIGTERM)
 
 
 def _run(command: str, directory: Path, env: Mapping[str, str]) -> str:
@@ -80,7 +95,7 @@ def _run(command: str, directory: Path, env: Mapping[str, str]) -> str:
     if plain := _PLAIN.fullmatch(command):
         with contextlib.chdir(directory):
             printed = (plain[1] or "").strip("'").encode()
-            done = forked.run("tierfs", shlex.split(plain[2])[1:], env, printed, TIMEOUT_S)
+            code, out, err = run(shlex.split(plain[2])[1:], env, printed)
     else:
         fd = forked.server().fileno()
         done = subprocess.run(
@@ -93,8 +108,9 @@ def _run(command: str, directory: Path, env: Mapping[str, str]) -> str:
             pass_fds=[fd],
             timeout=TIMEOUT_S,
         )
-    errors = "".join(f"! {line}".rstrip() + "\n" for line in _shown(done.stderr, directory).splitlines())
-    return _shown(done.stdout, directory) + errors + (f"[{done.returncode}]\n" if done.returncode else "")
+        code, out, err = done.returncode, done.stdout, done.stderr
+    errors = "".join(f"! {line}".rstrip() + "\n" for line in _shown(err, directory).splitlines())
+    return _shown(out, directory) + errors + (f"[{code}]\n" if code else "")
 
 
 def _shown(data: bytes, directory: Path) -> str:

@@ -25,27 +25,16 @@ from tests.reading.cache.cache_blocks import (
 )
 from tierfs.metrics import MetricName, Metrics
 from tierfs.reading.cache.cache import DiskCache
-from tierfs.reading.cache.files import DATA_NAME, INDEX_NAME, slots_within
+from tierfs.reading.cache.files import DATA_NAME, INDEX_NAME
 from tierfs.reading.cache.health import CacheState
 from tierfs.types import ObjectId
 
 
-def test_round_trip(open_cache: Open) -> None:
+def test_ranges_are_stored_whole_or_with_holes_and_found_up_to_the_next_one(open_cache: Open, metrics: Metrics) -> None:
     cache = open_cache()
-    assert read(cache, 1) == 0
-    store(cache, 1)
-    store(cache, 2)
-    assert read(cache, 1) == read(cache, 2) == OBJECT_BYTES
-    assert read(cache, 1, 2 * BLOCK, 4 * BLOCK) == 2 * BLOCK
-    assert read(cache, 1, 5 * BLOCK) == OBJECT_BYTES - 5 * BLOCK
     assert read(cache, 3) == 0
-    stats = cache.stats
-    assert (stats.used_bytes, stats.hits, stats.misses) == (2 * BLOCKS * BLOCK, 2 * BLOCKS + 3, 2 * BLOCKS)
-
-
-def test_the_longest_prefix_is_found(open_cache: Open, metrics: Metrics) -> None:
-    cache = open_cache()
     store(cache, 1, 0, 2 * BLOCK)
+    store(cache, 2)
     store(cache, 1, 3 * BLOCK, 4 * BLOCK)
     assert read(cache, 1) == 2 * BLOCK
     assert read(cache, 1, 2 * BLOCK) == 0
@@ -53,26 +42,12 @@ def test_the_longest_prefix_is_found(open_cache: Open, metrics: Metrics) -> None
     assert [cache.holds(ObjectId(1), index * BLOCK) for index in range(6)] == [True, True, False, True, False, False]
     text = metrics.exposition().decode()
     assert 'tierfs_cache_hits_total{cache="disk"} 3.0' in text
-    assert 'tierfs_cache_misses_total{cache="disk"} 4.0' in text  # block 2 twice, 4 and 5 once
-    assert f'tierfs_cache_bytes{{cache="disk"}} {3.0 * BLOCK}' in text
-
-
-def test_a_range_with_holes_is_filled_in(open_cache: Open) -> None:
-    cache = open_cache()
-    store(cache, 1, BLOCK, 2 * BLOCK)
-    store(cache, 2)
-    store(cache, 1, 3 * BLOCK, 4 * BLOCK)
+    assert f'tierfs_cache_misses_total{{cache="disk"}} {4.0 + BLOCKS}' in text  # block 2 twice, 4 and 5 once
+    assert metrics.registry.get_sample_value("tierfs_cache_bytes", {"cache": "disk"}) == (3 + BLOCKS) * BLOCK
     store(cache, 1)
-    assert read(cache, 1) == OBJECT_BYTES
+    assert read(cache, 1) == read(cache, 2) == OBJECT_BYTES
+    assert read(cache, 1, 5 * BLOCK) == OBJECT_BYTES - 5 * BLOCK
     assert cache.stats.used_bytes == 2 * BLOCKS * BLOCK
-
-
-def test_read_now_finds_what_is_in_the_page_cache(open_cache: Open) -> None:
-    cache = open_cache()
-    store(cache, 1)
-    assert read(cache, 1, now=True) == OBJECT_BYTES
-    assert read(cache, 2, now=True) == 0
-    assert (cache.stats.hits, cache.stats.misses) == (BLOCKS, 0)
 
 
 def test_read_now_does_not_wait_for_the_disk(open_cache: Open, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -83,6 +58,8 @@ def test_read_now_does_not_wait_for_the_disk(open_cache: Open, monkeypatch: pyte
         assert read(cache, 1, 3 * BLOCK, now=True) == 0
         assert read(cache, 1) == OBJECT_BYTES
     assert read(cache, 1, now=True) == OBJECT_BYTES
+    assert read(cache, 2, now=True) == 0
+    assert (cache.stats.hits, cache.stats.misses) == (2 * BLOCKS, 0)
 
 
 @pytest.mark.parametrize("page_cache", ["untold"], indirect=True)
@@ -94,23 +71,16 @@ def test_read_now_on_a_filesystem_without_it_is_never_a_hit(open_cache: Open) ->
     assert cache.stats.state is CacheState.ON
 
 
-def test_a_bad_block_is_a_miss_and_heals(open_cache: Open, directory: Path, metrics: Metrics) -> None:
+@pytest.mark.parametrize("now", [False, True])
+def test_a_bad_block_is_a_miss_and_heals(open_cache: Open, directory: Path, metrics: Metrics, now: bool) -> None:
     cache = open_cache()
     store(cache, 1)
     damage(directory / DATA_NAME, 2 * BLOCK + 5)
-    assert read(cache, 1) == 2 * BLOCK
+    assert read(cache, 1, now=now) == 2 * BLOCK
     assert not cache.holds(ObjectId(1), 2 * BLOCK)
     assert 'tierfs_checksum_failures_total{source="disk cache"} 1.0' in metrics.exposition().decode()
     store(cache, 1)
     assert read(cache, 1) == OBJECT_BYTES
-
-
-def test_a_bad_block_is_a_miss_without_waiting_too(open_cache: Open, directory: Path) -> None:
-    cache = open_cache()
-    store(cache, 1)
-    damage(directory / DATA_NAME, BLOCK)
-    assert read(cache, 1, now=True) == BLOCK
-    assert not cache.holds(ObjectId(1), BLOCK)
 
 
 def test_the_checksum_of_the_caller_counts(open_cache: Open) -> None:
@@ -141,13 +111,7 @@ def test_a_restart_keeps_blocks_and_their_order(open_cache: Open, metrics: Metri
     cache = open_cache(slots=2 * BLOCKS)
     assert metrics.registry.get_sample_value("tierfs_cache_bytes", {"cache": "disk"}) == 2 * BLOCKS * BLOCK
     assert read(cache, 1) == read(cache, 2) == OBJECT_BYTES
-    cache = open_cache(slots=2 * BLOCKS)
-    store(cache, 3)
-    assert [read(cache, object_id) for object_id in (1, 2, 3)] == [0, OBJECT_BYTES, OBJECT_BYTES]
-
-
-def test_what_was_stored_last_goes_last_after_any_number_of_restarts(open_cache: Open) -> None:
-    for object_id in (1, 2, 3, 4):
+    for object_id in (3, 4):
         store(open_cache(slots=2 * BLOCKS), object_id)
     cache = open_cache(slots=2 * BLOCKS)
     assert [read(cache, object_id) for object_id in (1, 2, 3, 4)] == [0, 0, OBJECT_BYTES, OBJECT_BYTES]
@@ -170,6 +134,11 @@ def test_a_cut_index_and_cut_data_are_empty_slots(open_cache: Open, directory: P
     os.truncate(directory / DATA_NAME, 2 * BLOCK + 7)
     cache = open_cache()
     assert read(cache, 1) == 2 * BLOCK
+    store(cache, 1)
+    os.truncate(directory / DATA_NAME, BLOCK + 5)  # while it is in use
+    assert read(cache, 1) == BLOCK
+    for index in range(1, 6):
+        assert read(cache, 1, index * BLOCK) == 0
     store(cache, 1)
     assert read(cache, 1) == OBJECT_BYTES
 
@@ -204,12 +173,6 @@ def test_blocks_not_read_for_longest_make_room_and_the_files_stay_within_the_siz
         assert cache.stats.used_bytes <= slots * BLOCK
 
 
-def test_a_range_larger_than_the_cache_is_stored_in_part(open_cache: Open) -> None:
-    cache = open_cache(slots=4)
-    store(cache, 1)
-    assert read(cache, 1) == 4 * BLOCK
-
-
 def test_forgotten_objects_leave_room_and_do_not_come_back(open_cache: Open) -> None:
     cache = open_cache(slots=2 * BLOCKS)
     store(cache, 1)
@@ -224,21 +187,20 @@ def test_forgotten_objects_leave_room_and_do_not_come_back(open_cache: Open) -> 
     assert read(cache, 2) == read(cache, 3) == OBJECT_BYTES
 
 
-def test_another_size_at_the_next_start(open_cache: Open, directory: Path) -> None:
+def test_another_size_at_the_next_start(open_cache: Open, directory: Path, metrics: Metrics) -> None:
     cache = open_cache(slots=3 * BLOCKS)
     for object_id in (1, 2, 3):
         store(cache, object_id)
     cache = open_cache(slots=BLOCKS)
     assert sum(file.stat().st_size for file in directory.iterdir()) <= size_for(BLOCKS)
     assert [read(cache, object_id) for object_id in (1, 2, 3)] == [OBJECT_BYTES, 0, 0]
+    cache = open_cache(slots=4)
+    store(cache, 5)
+    assert read(cache, 5) == 4 * BLOCK, "a range larger than the cache is stored in part"
     cache = open_cache(slots=2 * BLOCKS)
     store(cache, 4)
-    assert read(cache, 1) == read(cache, 4) == OBJECT_BYTES
-
-
-def test_size_zero_is_off_and_says_nothing(directory: Path, metrics: Metrics) -> None:
-    assert DiskCache.open(directory, STORE_ID, 0, metrics) is None
-    assert not directory.exists()
+    assert read(cache, 4) == OBJECT_BYTES
+    assert DiskCache.open(directory / "off", STORE_ID, 0, metrics) is None, "it is off, and says nothing"
 
 
 def test_a_closed_cache_holds_nothing_and_leaves_no_descriptor(open_cache: Open) -> None:
@@ -253,15 +215,6 @@ def test_a_closed_cache_holds_nothing_and_leaves_no_descriptor(open_cache: Open)
     assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_neighbours_are_read_at_once(open_cache: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    cache = open_cache()
-    store(cache, 1)
-    store(cache, 2)
-    sizes = watch_reads(cache, monkeypatch)
-    assert read(cache, 2) == OBJECT_BYTES
-    assert sizes == [OBJECT_BYTES]
-
-
 def test_slots_freed_in_any_order_are_neighbours_again(open_cache: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     cache = open_cache(slots=2 * BLOCKS)
     store(cache, 1)
@@ -273,12 +226,6 @@ def test_slots_freed_in_any_order_are_neighbours_again(open_cache: Open, monkeyp
     sizes = watch_reads(cache, monkeypatch)
     assert read(cache, 3) == OBJECT_BYTES
     assert sizes == [OBJECT_BYTES]
-
-
-def test_slots_within() -> None:
-    assert slots_within(size_for(7)) == 7
-    assert slots_within(size_for(7) - 1) == 6
-    assert slots_within(0) == 0
 
 
 def damage(path: Path, at: int) -> None:

@@ -2,44 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import random
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 import trio.lowlevel
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.copied import copy_tier
 from tests.reading.cache.cache_blocks import STORE_ID, size_for
 from tests.reading.fetch.chaos import CheckedPool
-from tests.reading.fetch.served_chunk import (
-    AWAIT_CLOSE,
-    AWAIT_GO,
-    BLOCK,
-    DATA,
-    PATIENCE_S,
-    POLICY,
-    REQUEST,
-    TELL,
-    Bench,
-    RangedStorage,
-    all_ended,
-    blocks,
-    counted,
-    good,
-    read,
-    serve,
-)
-from tests.servers.scripted_http import Script, head
+from tests.servers.scripted_http import Do, Script, ScriptedHttp, head
 from tests.stores import TestStore, open_test_store
+from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage, RangeUrl
 from tierfs.config import ReadSettings
-from tierfs.errors import Closed, DataLoss, Unavailable
+from tierfs.errors import Closed, Unavailable
 from tierfs.metrics import Metrics
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.reader import Reader
-from tierfs.types import LocationId
+from tierfs.types import CRC_BLOCK_BYTES, MIB, LocationId
+
+BLOCK = CRC_BLOCK_BYTES
+BLOCKS = 8
+DATA = random.Random(5).randbytes(BLOCKS * BLOCK)
+POLICY = {"chunk_bytes": str(MIB), "object_bytes": str(MIB), "read_priority": "local-first"}
+REQUEST, AWAIT_CLOSE, AWAIT_GO, TELL = Do.AWAIT_REQUEST, Do.AWAIT_CLOSE, Do.AWAIT_GO, Do.TELL
+PATIENCE_S = 60.0
+"""A test that takes longer waits for something that will not happen."""
+
+
+class RangedStorage(MemoryStorage):
+    """Objects a scripted server has too; counts, holds back and damages what threads read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.url: RangeUrl | None = None
+        self.reads: list[tuple[int, int]] = []
+        """Offset and length of each read of a chunk."""
+        self.damages: deque[int] = deque()
+        """Offsets, in their buffers, of the damage of the next reads."""
+        self.gate = threading.Event()
+        self.gate.set()
+        self.entered = threading.Semaphore(0)
+
+    def range_url(self, name: str) -> RangeUrl | None:
+        return self.url
+
+    def read_into(self, name: str, offset: int, buffer: memoryview, **more: Any) -> None:
+        if not name.startswith("segments/"):
+            super().read_into(name, offset, buffer, **more)
+            return
+        self.reads.append((offset, len(buffer)))
+        self.entered.release()
+        assert self.gate.wait(PATIENCE_S), "forgotten"
+        super().read_into(name, offset, buffer, if_match=more.get("if_match"))
+        if self.damages:
+            buffer[self.damages.popleft()] ^= 1
+        if (progress := more.get("progress")) is not None:
+            progress(len(buffer))
+
+    @property
+    def etag(self) -> str:
+        """That of the only chunk."""
+        (chunk,) = self.list("segments/")
+        return chunk.etag
+
+
+Bench = tuple[TestStore, Metrics]
+
+
+async def read(reader: Reader, bench: Bench, first: int, count: int = 1) -> bytes:
+    """Some blocks of the segment, by a handle of its own: no reader is sequential."""
+    handle = reader.open(bench[0].segment("s").id)
+    try:
+        return bytes(await handle.read(first * BLOCK, count * BLOCK))
+    finally:
+        handle.close()
+
+
+def blocks(first: int, count: int = 1) -> bytes:
+    return DATA[first * BLOCK : (first + count) * BLOCK]
+
+
+async def serve(nursery: trio.Nursery, storage: RangedStorage, *scripts: Script) -> ScriptedHttp:
+    server = await ScriptedHttp(scripts).start(nursery)
+    storage.url = server.url
+    return server
+
+
+def good(storage: RangedStorage, first: int, count: int = 1) -> tuple[bytes, bytes]:
+    """Head and body of the right answer."""
+    start, body = first * BLOCK, blocks(first, count)
+    answer = head(start, len(body), etag=f'"{storage.etag}"')
+    return answer, body
+
+
+async def all_ended(reader: Reader) -> None:
+    """Wait for the fetches, then drop what they fetched: all memory comes back.
+
+    Not by checkpoints: the server sends a script's next step when everybody waits.
+    """
+    with trio.fail_after(PATIENCE_S):
+        while reader.fetcher.busy:
+            await wait_all_tasks_blocked()
+    for span in list(reader.spans._order.values()):
+        reader.spans.drop(span)
+    pool = reader.spans.pool
+    assert isinstance(pool, CheckedPool)
+    assert (pool.used_bytes, pool.out) == (0, set())
+
+
+def counted(metrics: Metrics, line: str) -> bool:
+    return line in metrics.exposition().decode().splitlines()
+
 
 CACHE_SLOTS = 100
 
@@ -82,6 +163,15 @@ def reader_of(bench: Bench, cache: DiskCache | None = None, **settings: float) -
     return reader
 
 
+@asynccontextmanager
+async def warm(bench: Bench, cache: DiskCache | None = None, **settings: float) -> AsyncIterator[Reader]:
+    """A reader that has read block 6 by a thread, after which the loop knows the storage; all memory comes back."""
+    async with reader_of(bench, cache, **settings) as reader:
+        await read(reader, bench, 6)
+        yield reader
+        await all_ended(reader)
+
+
 def open_cache(tmp_path: Path, metrics: Metrics) -> DiskCache:
     cache = DiskCache.open(tmp_path / "cache", STORE_ID, size_for(CACHE_SLOTS), metrics, free_floor_bytes=0)
     assert cache is not None
@@ -106,32 +196,12 @@ async def test_the_first_read_is_a_threads_and_the_next_ones_are_the_loops(
     await server.closed[0].wait()
 
 
-async def test_a_copied_object_is_read_on_the_loop_as_soon_as_its_etag_is_known(
-    bench: Bench, storage: RangedStorage, nursery: trio.Nursery
-) -> None:
-    copy_tier(storage)
-    server = await serve(nursery, storage, (REQUEST, *good(storage, 3), REQUEST, *good(storage, 1), AWAIT_CLOSE))
-    async with reader_of(bench) as reader:
-        assert await read(reader, bench, 6) == blocks(6)
-        assert len(storage.reads) == 2, "met under the old etag, read under the new one"
-        assert await read(reader, bench, 3) == blocks(3)
-        assert await read(reader, bench, 1) == blocks(1)
-        assert (len(storage.reads), server.served_by) == (2, [0, 0])
-        await all_ended(reader)
-
-
-async def test_without_a_url_threads_read(bench: Bench, storage: RangedStorage) -> None:
-    async with reader_of(bench) as reader:
-        for first in (6, 3, 1):
-            assert await read(reader, bench, first) == blocks(first)
-        await all_ended(reader)
-    assert len(storage.reads) == 3
-
-
 REFUSED = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 5\r\n\r\n<xml>"
 
 
-@pytest.mark.parametrize("way", ["refused", "other version", "half a body", "garbage", "nothing", "nobody listens"])
+@pytest.mark.parametrize(
+    "way", ["refused", "other version", "half a body", "a flipped bit", "garbage", "nothing", "nobody listens"]
+)
 async def test_when_it_fails_on_the_loop_a_thread_reads(
     bench: Bench, storage: RangedStorage, metrics: Metrics, nursery: trio.Nursery, way: str
 ) -> None:
@@ -140,22 +210,22 @@ async def test_when_it_fails_on_the_loop_a_thread_reads(
         "refused": (REQUEST, REFUSED),
         "other version": (REQUEST, head(3 * BLOCK, BLOCK, etag='"other"'), bytes(BLOCK)),
         "half a body": (REQUEST, answer, bytes(BLOCK // 2)),
+        "a flipped bit": (REQUEST, answer, bytes([body[0] ^ 1]) + body[1:], REQUEST, *good(storage, 1)),
         "garbage": (REQUEST, body),
         "nothing": (REQUEST,),
         "nobody listens": (),
     }[way]
     server = await serve(nursery, storage, script, (REQUEST, *good(storage, 1)))
-    async with reader_of(bench) as reader:
-        await read(reader, bench, 6)
+    async with warm(bench) as reader:
         if way == "nobody listens":
             storage.url = RangeUrl("http://127.0.0.1:1", "/")
         assert await read(reader, bench, 3) == blocks(3)
         assert storage.reads == [(6 * BLOCK, BLOCK), (3 * BLOCK, BLOCK)]
         if way != "nobody listens":
             assert await read(reader, bench, 1) == blocks(1)
-            assert (len(storage.reads), server.served_by) == (2, [0, 1])
-        await all_ended(reader)
-    assert b"tierfs_checksum_failures_total{" not in metrics.exposition()
+            assert (len(storage.reads), server.served_by) == (2, [0, int(way != "a flipped bit")])
+    failures = counted(metrics, 'tierfs_checksum_failures_total{source="cold"} 1.0')
+    assert failures is (way == "a flipped bit")
 
 
 async def test_a_silent_server_is_hedged_by_a_thread_and_its_late_answer_is_dropped(
@@ -168,8 +238,7 @@ async def test_a_silent_server_is_hedged_by_a_thread_and_its_late_answer_is_drop
         assert await read(reader, bench, 3) == blocks(3)
         assert (len(storage.reads), server.served_by, reader.fetcher.busy) == (2, [0], True)
 
-    async with reader_of(bench) as reader:
-        await read(reader, bench, 6)
+    async with warm(bench) as reader:
         reader.fetcher._hedges.delay_s = 0.001
         storage.gate.clear()
         async with trio.open_nursery() as inner:
@@ -177,62 +246,7 @@ async def test_a_silent_server_is_hedged_by_a_thread_and_its_late_answer_is_drop
             await server.told.wait()
             storage.gate.set()
         server.go.set()
-        await all_ended(reader)
     assert counted(metrics, "tierfs_read_hedges_total 1.0")
-
-
-async def test_a_flipped_bit_is_counted_and_a_thread_reads(
-    bench: Bench, storage: RangedStorage, metrics: Metrics, nursery: trio.Nursery
-) -> None:
-    answer, body = good(storage, 3)
-    wrong = bytes([body[0] ^ 1]) + body[1:]
-    server = await serve(nursery, storage, (REQUEST, answer, wrong))
-    async with reader_of(bench) as reader:
-        await read(reader, bench, 6)
-        assert await read(reader, bench, 3) == blocks(3)
-        assert (len(storage.reads), len(server.requests)) == (2, 1)
-        await all_ended(reader)
-    assert counted(metrics, 'tierfs_checksum_failures_total{source="cold"} 1.0')
-
-
-async def test_blocks_before_a_flipped_bit_are_checked_again_when_they_are_read_again(
-    bench: Bench, storage: RangedStorage, metrics: Metrics, nursery: trio.Nursery
-) -> None:
-    answer, body = good(storage, 1, 3)
-    wrong = body[:-1] + bytes([body[-1] ^ 1])
-    await serve(nursery, storage, (REQUEST, answer, wrong))
-    async with reader_of(bench) as reader:
-        await read(reader, bench, 6)
-        storage.damages.append(5)  # in the first of the three blocks
-        assert await read(reader, bench, 1, 3) == blocks(1, 3)
-        await all_ended(reader)
-    assert counted(metrics, 'tierfs_checksum_failures_total{source="cold"} 2.0')
-
-
-async def test_a_thread_checks_blocks_again_too(bench: Bench, storage: RangedStorage) -> None:
-    storage.damages.extend([2 * BLOCK, 5])
-    async with reader_of(bench) as reader:
-        with pytest.raises(DataLoss, match="do not match their checksum"):
-            await read(reader, bench, 1, 3)
-        assert await read(reader, bench, 1, 3) == blocks(1, 3)
-        await all_ended(reader)
-
-
-async def test_a_reader_that_leaves_does_not_stop_the_fetch(
-    bench: Bench, storage: RangedStorage, nursery: trio.Nursery
-) -> None:
-    answer, body = good(storage, 3)
-    server = await serve(nursery, storage, (REQUEST, answer, TELL, AWAIT_GO, body, AWAIT_CLOSE))
-    async with reader_of(bench) as reader:
-        await read(reader, bench, 6)
-        async with trio.open_nursery() as inner:
-            inner.start_soon(read, reader, bench, 3)
-            await server.told.wait()
-            inner.cancel_scope.cancel()
-        server.go.set()
-        assert await read(reader, bench, 3) == blocks(3)
-        assert (len(storage.reads), len(server.requests)) == (1, 1)
-        await all_ended(reader)
 
 
 async def test_gets_on_the_loop_are_bounded_and_threads_take_the_rest(
@@ -242,8 +256,7 @@ async def test_gets_on_the_loop_are_bounded_and_threads_take_the_rest(
     server = await serve(nursery, storage, (REQUEST, AWAIT_GO, REFUSED))
     results: dict[int, bytes] = {}
 
-    async with reader_of(bench, urgent_streams=1) as reader:
-        await read(reader, bench, 6)
+    async with warm(bench, urgent_streams=1) as reader:
         handles = [reader.open(bench[0].segment("s").id) for _ in range(3)]
 
         async def one(number: int, first: int) -> None:
@@ -257,61 +270,13 @@ async def test_gets_on_the_loop_are_bounded_and_threads_take_the_rest(
             server.go.set()
         for handle in handles:
             handle.close()
-        await all_ended(reader)
     assert results == {first: blocks(first) for first in (5, 3, 1)}
     assert (len(server.requests), len(storage.reads)) == (1, 4)
 
 
-async def test_a_fetch_that_is_put_again_is_not_withdrawn_to_make_room(
-    bench: Bench, storage: RangedStorage, nursery: trio.Nursery
-) -> None:
-    """Memory for four blocks; the two threads there are hang, and the third waits for one of them."""
-    server = await serve(nursery, storage, (REQUEST, REFUSED))
-    url, results = storage.url, {}
-
-    async def one(reader: Reader, first: int) -> None:
-        results[first] = await read(reader, bench, first)
-
-    async with reader_of(bench, budget_bytes=4 * BLOCK, streams=1, urgent_streams=1) as reader:
-        await read(reader, bench, 7)
-        storage.gate.clear()
-        storage.url = None
-        async with trio.open_nursery() as inner:
-            for first in (5, 3):
-                inner.start_soon(one, reader, first)
-            for _ in range(3):
-                await trio.to_thread.run_sync(storage.entered.acquire)
-            storage.url = url
-            inner.start_soon(one, reader, 1)
-            while not server.requests:
-                await trio.lowlevel.checkpoint()
-            await server.ended[0].wait()
-            await wait_all_tasks_blocked()
-            storage.url = None
-            inner.start_soon(one, reader, 6)
-            inner.start_soon(one, reader, 2)
-            await wait_all_tasks_blocked()
-            storage.gate.set()
-        await all_ended(reader)
-    assert results == {first: blocks(first) for first in (5, 3, 1, 6, 2)}
-
-
-async def test_the_reader_is_closed_while_a_get_runs(
-    bench: Bench, storage: RangedStorage, nursery: trio.Nursery
-) -> None:
-    answer, _ = good(storage, 3)
-    server = await serve(nursery, storage, (REQUEST, answer, TELL, AWAIT_CLOSE))
-    async with trio.open_nursery() as outer, reader_of(bench) as reader:
-        await read(reader, bench, 6)
-        outer.start_soon(read, reader, bench, 3)
-        await server.told.wait()
-        outer.cancel_scope.cancel()
-    await server.closed[0].wait()
-    await all_ended(reader)
-
-
-async def test_who_still_waits_when_the_reader_is_closed_is_told(
-    bench: Bench, storage: RangedStorage, nursery: trio.Nursery
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_get_ends_with_its_reader_and_who_still_waits_is_told(
+    bench: Bench, storage: RangedStorage, nursery: trio.Nursery, cancelled: bool
 ) -> None:
     answer, _ = good(storage, 3)
     server = await serve(nursery, storage, (REQUEST, answer, TELL, AWAIT_CLOSE))
@@ -324,6 +289,8 @@ async def test_who_still_waits_when_the_reader_is_closed_is_told(
         await read(reader, bench, 6)
         outer.start_soon(waits)
         await server.told.wait()
+        if cancelled:
+            outer.cancel_scope.cancel()
     await server.closed[0].wait()
     await all_ended(reader)
 
@@ -359,8 +326,7 @@ async def test_what_the_loop_fetched_is_kept_in_the_disk_cache_and_nobody_waits_
 ) -> None:
     server = await serve(nursery, storage, (REQUEST, *good(storage, 3)))
     cache = open_cache(tmp_path, metrics)
-    async with reader_of(bench, cache) as reader:
-        await read(reader, bench, 6)
+    async with warm(bench, cache) as reader:
         await all_ended(reader)
         reader.fetcher._hedges.delay_s = 2 * PATIENCE_S  # nobody looks again by himself
         with cache._writing:  # the disk hangs
@@ -368,5 +334,4 @@ async def test_what_the_loop_fetched_is_kept_in_the_disk_cache_and_nobody_waits_
             assert reader.fetcher.unstored_bytes == BLOCK
         await all_ended(reader)
         assert await read(reader, bench, 3) == blocks(3)
-        await all_ended(reader)
     assert (len(storage.reads), len(server.requests)) == (1, 1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -49,6 +48,12 @@ class Threads:
         transfer = self.new(length_bytes)
         self.queue.put(transfer, priority)
         return transfer
+
+    def fill(self, count: int, priority: int = WANTED_NOW, length_bytes: int = CRC_BLOCK_BYTES) -> set[Transfer]:
+        """Queue so many, and wait until all of them run."""
+        running = {self.put(priority, length_bytes) for _ in range(count)}
+        assert {self.next_begun() for _ in range(count)} == running
+        return running
 
     def next_begun(self) -> Transfer:
         """The next one that began."""
@@ -102,36 +107,17 @@ def gate(threads: Threads) -> Iterator[Gate]:
 
 
 @pytest.mark.parametrize("times", [1, 3], ids=["new threads", "threads that were idle"])
-def test_small_transfers_that_are_waited_for_run_all_at_once(threads: Threads, times: int) -> None:
+def test_small_transfers_that_are_waited_for_run_all_at_once_in_as_many_threads_as_allowed(
+    threads: Threads, times: int
+) -> None:
     barrier = threading.Barrier(THREADS)
+    threads.work = lambda: wait(barrier)
     for _ in range(times):
-        threads.work = lambda: wait(barrier)
-        for _ in range(THREADS):
+        for _ in range(2 * THREADS):
             threads.put(WANTED_NOW)
-        for _ in range(THREADS):
+        for _ in range(2 * THREADS):
             threads.next_ended()
     assert len(threads.threads) == THREADS
-
-
-def test_there_are_never_more_threads_than_allowed(threads: Threads, gate: Gate) -> None:
-    for _ in range(3 * THREADS):
-        threads.put(WANTED_NOW)
-    for _ in range(THREADS):
-        threads.next_begun()
-    assert threads.queue.running == THREADS
-    gate.open(3 * THREADS)
-    for _ in range(3 * THREADS):
-        threads.next_ended()
-    assert len(threads.threads) == THREADS
-
-
-def test_an_idle_thread_is_used_before_a_new_one(threads: Threads) -> None:
-    for _ in range(10):
-        threads.put(WANTED_NOW)
-        threads.next_ended()
-        while threads.queue.running:  # it is on its way to its next wait
-            time.sleep(0)
-    assert len(threads.threads) == 1
 
 
 def test_read_ahead_takes_the_streams_and_leaves_the_other_threads(threads: Threads, gate: Gate) -> None:
@@ -146,8 +132,7 @@ def test_read_ahead_takes_the_streams_and_leaves_the_other_threads(threads: Thre
 
 
 def test_large_transfers_share_the_streams_whoever_waits(threads: Threads, gate: Gate) -> None:
-    ahead = [threads.put(MIB, LARGE_BYTES) for _ in range(STREAMS)]
-    assert {threads.next_begun() for _ in range(STREAMS)} == set(ahead)
+    threads.fill(STREAMS, MIB, LARGE_BYTES)
     large, small = threads.put(WANTED_NOW, LARGE_BYTES), threads.put(WANTED_NOW, SMALL_BYTES)
     assert threads.next_begun() is small
     assert threads.begun.empty()
@@ -156,16 +141,13 @@ def test_large_transfers_share_the_streams_whoever_waits(threads: Threads, gate:
 
 
 def test_a_hedge_needs_no_stream(threads: Threads, gate: Gate) -> None:
-    for _ in range(STREAMS):
-        threads.put(WANTED_NOW, LARGE_BYTES)
-        threads.next_begun()
+    threads.fill(STREAMS, WANTED_NOW, LARGE_BYTES)
     hedge = threads.put(HEDGE, LARGE_BYTES)
     assert threads.next_begun() is hedge
 
 
 def test_what_is_waited_for_overtakes_and_the_nearest_read_ahead_follows(threads: Threads, gate: Gate) -> None:
-    running = [threads.put(MIB) for _ in range(STREAMS)]
-    assert {threads.next_begun() for _ in range(STREAMS)} == set(running)
+    threads.fill(STREAMS, MIB)
     far, near, nearer = (threads.put(distance * MIB) for distance in (30, 20, 10))
     wanted = threads.put(WANTED_NOW, LARGE_BYTES)
     order = []
@@ -176,9 +158,7 @@ def test_what_is_waited_for_overtakes_and_the_nearest_read_ahead_follows(threads
 
 
 def test_one_that_is_hurried_runs_once_and_at_once(threads: Threads, gate: Gate) -> None:
-    for _ in range(STREAMS):
-        threads.put(MIB)
-        threads.next_begun()
+    threads.fill(STREAMS, MIB)
     first, hurried = threads.put(10 * MIB), threads.put(20 * MIB)
     threads.queue.put(hurried, WANTED_NOW)
     assert threads.next_begun() is hurried
@@ -189,9 +169,7 @@ def test_one_that_is_hurried_runs_once_and_at_once(threads: Threads, gate: Gate)
 
 
 def test_what_is_handed_over_runs_next_although_it_has_an_owner(threads: Threads, gate: Gate) -> None:
-    for _ in range(THREADS):
-        threads.put(WANTED_NOW)
-        threads.next_begun()
+    threads.fill(THREADS)
     mine, waiting = threads.new(), threads.put(MIB)
     assert mine.own()
     threads.queue.hand_over(mine)
@@ -204,9 +182,7 @@ def test_what_is_handed_over_runs_next_although_it_has_an_owner(threads: Threads
 
 @pytest.mark.parametrize("priority", [WANTED_NOW, MIB])
 def test_what_was_withdrawn_never_runs(threads: Threads, gate: Gate, priority: int) -> None:
-    for _ in range(THREADS):
-        threads.put(WANTED_NOW)
-        threads.next_begun()
+    threads.fill(THREADS)
     withdrawn, other = threads.put(priority), threads.put(priority)
     assert withdrawn.own(), "nobody had taken it"
     gate.open(THREADS)
@@ -218,27 +194,13 @@ def test_what_was_withdrawn_never_runs(threads: Threads, gate: Gate, priority: i
 
 
 def test_nothing_begins_once_it_is_closed(threads: Threads, gate: Gate) -> None:
-    running = [threads.put(WANTED_NOW) for _ in range(THREADS)]
-    assert {threads.next_begun() for _ in range(THREADS)} == set(running)
+    running = threads.fill(THREADS)
     waiting = [threads.put(WANTED_NOW), threads.put(MIB)]
     threads.queue.close()
     late = threads.put(WANTED_NOW)
     gate.open(100)
-    assert {threads.next_ended() for _ in range(THREADS)} == set(running), "what runs is not broken off"
+    assert {threads.next_ended() for _ in range(THREADS)} == running, "what runs is not broken off"
     for thread in threads.threads:
         thread.join(PATIENCE_S)
     assert threads.begun.empty()
     assert not any(transfer.owned for transfer in [*waiting, late])
-
-
-def test_close_wakes_idle_threads(threads: Threads) -> None:
-    barrier = threading.Barrier(THREADS)
-    threads.work = lambda: wait(barrier)
-    for _ in range(THREADS):
-        threads.put(WANTED_NOW)
-    for _ in range(THREADS):
-        threads.next_ended()
-    threads.queue.close()
-    for thread in threads.threads:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests.doubles.scripted_storage import ScriptedStorage
-from tests.reading.fetch.chaos import CheckedPool
-from tests.reading.readers import make_cold, reader_of
+from tests.reading.readers import check, make_cold, reader_of, reading
 from tests.stores import TestStore, open_test_store
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import OnReceived
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.metadata import checksums
 from tierfs.metadata.records import ObjectRecord
@@ -60,40 +59,36 @@ def complete(spans: SpanCache, start: int, length: int) -> Span:
     return span
 
 
+def there(spans: SpanCache, *starts: int) -> list[bool]:
+    return [spans.find(HOLDER.id, start) is not None for start in starts]
+
+
 def test_read_ahead_that_has_not_begun_makes_way_and_what_is_waited_for_does_not() -> None:
     spans = SpanCache(BufferPool(2 * BLOCK))
-    near, far = added(spans, 0, BLOCK), added(spans, BLOCK, BLOCK)
+    near, _ = added(spans, 0, BLOCK), added(spans, BLOCK, BLOCK)
     assert near is not None
-    assert far is not None
     assert added(spans, 2 * BLOCK, BLOCK) is None, "read-ahead takes nothing from read-ahead"
     wanted = added(spans, 2 * BLOCK, BLOCK, waited_for=True)
     assert wanted is not None
-    assert [spans.find(HOLDER.id, number * BLOCK) for number in range(3)] == [near, None, wanted], "the last one went"
+    assert there(spans, 0, BLOCK, 2 * BLOCK) == [True, False, True], "the last one went"
     near.urgent = wanted.urgent = True
     assert added(spans, 3 * BLOCK, BLOCK, waited_for=True) is None
     assert spans.pool.used_bytes == 2 * BLOCK
 
 
-def test_passed_spans_that_cannot_go_do_not_drag_others_with_them() -> None:
-    spans = SpanCache(BufferPool(4 * KEEP_PASSED_BYTES))
-    unread = complete(spans, 0, BLOCK)
-    stored = added(spans, MIB, KEEP_PASSED_BYTES + BLOCK)
-    assert stored is not None
-    spans.passed(stored)  # read to its end while the disk cache still stores it
-    assert added(spans, 128 * MIB, BLOCK) is not None
-    assert spans.find(HOLDER.id, 0) is unread
-
-
 def test_passed_spans_go_first_and_beyond_their_limit_at_once() -> None:
     spans = SpanCache(BufferPool(4 * KEEP_PASSED_BYTES))
-    old, passed = complete(spans, 0, BLOCK), complete(spans, 32 * MIB, KEEP_PASSED_BYTES)
-    more = complete(spans, 128 * MIB, BLOCK)
+    complete(spans, 0, BLOCK)
+    passed, more = complete(spans, 32 * MIB, KEEP_PASSED_BYTES), complete(spans, 128 * MIB, BLOCK)
     spans.passed(passed)
     spans.passed(more)
     assert added(spans, 129 * MIB, BLOCK) is not None
-    assert spans.find(HOLDER.id, 0) is old
-    assert spans.find(HOLDER.id, 32 * MIB) is None
-    assert spans.find(HOLDER.id, 128 * MIB) is more
+    assert there(spans, 0, 32 * MIB, 128 * MIB) == [True, False, True]
+    stored = added(spans, 256 * MIB, KEEP_PASSED_BYTES + BLOCK)
+    assert stored is not None
+    spans.passed(stored)  # read to its end while the disk cache still stores it: it cannot go, and drags no other along
+    assert added(spans, 512 * MIB, BLOCK) is not None
+    assert there(spans, 0) == [True]
 
 
 def read_ahead(spans: SpanCache, start: int, length: int) -> Span:
@@ -103,46 +98,36 @@ def read_ahead(spans: SpanCache, start: int, length: int) -> Span:
     return span
 
 
-def test_read_ahead_does_not_push_out_read_ahead_that_nobody_read_yet() -> None:
-    spans = SpanCache(BufferPool(2 * BLOCK))
-    unread = read_ahead(spans, 0, BLOCK)
-    used = complete(spans, BLOCK, BLOCK)
-    assert added(spans, 2 * BLOCK, BLOCK) is not None, "what was read makes way, although it is newer"
-    assert spans.find(HOLDER.id, used.start) is None
-    assert added(spans, 3 * BLOCK, BLOCK) is None
-    assert spans.find(HOLDER.id, 0) is unread
-
-
-def test_read_ahead_makes_way_for_a_reader_who_waits() -> None:
-    spans = SpanCache(BufferPool(2 * BLOCK))
-    unread = read_ahead(spans, 0, BLOCK)
-    assert added(spans, BLOCK, BLOCK) is not None
-    wanted = added(spans, 2 * BLOCK, BLOCK, waited_for=True)
-    assert wanted is not None
-    wanted.urgent = True
-    assert spans.find(HOLDER.id, BLOCK) is None, "what was not fetched yet goes first"
-    assert spans.find(HOLDER.id, 0) is unread
-    assert added(spans, 3 * BLOCK, BLOCK, waited_for=True) is not None
-    assert spans.find(HOLDER.id, 0) is None
-
-
-def test_read_ahead_whose_reader_went_elsewhere_makes_way_at_last() -> None:
+def test_read_ahead_that_nobody_read_yet_makes_way_only_for_a_reader_who_waits() -> None:
     spans = SpanCache(BufferPool(2 * BLOCK))
     read_ahead(spans, 0, BLOCK)
+    complete(spans, BLOCK, BLOCK)
+    assert added(spans, 2 * BLOCK, BLOCK) is not None, "what was read makes way, although it is newer"
+    assert there(spans, 0, BLOCK) == [True, False]
+    assert added(spans, 3 * BLOCK, BLOCK) is None
+    wanted = added(spans, 3 * BLOCK, BLOCK, waited_for=True)
+    assert wanted is not None
+    wanted.urgent = True
+    assert there(spans, 0, 2 * BLOCK) == [True, False], "what was not fetched yet goes first"
+    assert added(spans, 4 * BLOCK, BLOCK, waited_for=True) is not None
+    assert there(spans, 0) == [False]
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_read_ahead_whose_reader_went_elsewhere_makes_way_at_last(closed: bool) -> None:
+    spans = SpanCache(BufferPool(2 * BLOCK))
+    if closed:
+        complete(spans, BLOCK, BLOCK)
+        spans.abandon(read_ahead(spans, 0, BLOCK))
+        assert added(spans, 2 * BLOCK, BLOCK) is not None
+        assert there(spans, 0, BLOCK) == [False, True], "it goes first"
+        return
+    read_ahead(spans, 0, BLOCK)
     for number in range(1, 10):
-        assert spans.find(HOLDER.id, 0) is not None or number > 5
+        assert there(spans, 0)[0] or number > 5
         spans.passed(read_ahead(spans, number * BLOCK, BLOCK))
     assert added(spans, 20 * BLOCK, 2 * BLOCK) is not None
-    assert spans.find(HOLDER.id, 0) is None
-
-
-def test_read_ahead_of_a_closed_file_goes_first() -> None:
-    spans = SpanCache(BufferPool(2 * BLOCK))
-    used = complete(spans, 0, BLOCK)
-    spans.abandon(read_ahead(spans, BLOCK, BLOCK))
-    assert added(spans, 2 * BLOCK, BLOCK) is not None
-    assert spans.find(HOLDER.id, BLOCK) is None
-    assert spans.find(HOLDER.id, 0) is used
+    assert there(spans, 0) == [False]
 
 
 def test_a_failed_fetch_leaves_what_it_delivered() -> None:
@@ -161,27 +146,10 @@ def test_a_failed_fetch_leaves_what_it_delivered() -> None:
     assert spans.pool.used_bytes == 0
 
 
-@pytest.mark.parametrize("size_bytes", [BLOCK, 300_000, MIB])
-@pytest.mark.parametrize("budget_bytes", [2 * MIB, 3 * MIB, 4 * MIB])
-async def test_a_reply_stays_intact_while_read_ahead_of_the_same_call_makes_room(
-    store: TestStore, size_bytes: int, budget_bytes: int
-) -> None:
-    make_cold(store, data=DATA)
-    async with reader_of(store, budget_bytes=budget_bytes) as reader:
-        reader.spans.pool = CheckedPool(budget_bytes)  # overwrites what is given back
-        handle = reader.open(store.segment("s").id)
-        for _ in range(2):
-            for offset in range(0, len(DATA), size_bytes):
-                assert await handle.read(offset, size_bytes) == DATA[offset : offset + size_bytes]
-        handle.close()
-
-
 async def test_a_read_of_more_than_the_memory_is_answered_piece_by_piece(store: TestStore) -> None:
     make_cold(store, data=DATA)
-    async with reader_of(store, budget_bytes=MIB, deadline_s=60.0) as reader:
-        handle = reader.open(store.segment("s").id)
-        assert bytes(await handle.read(1000, 3 * MIB)) == DATA[1000 : 1000 + 3 * MIB]
-        handle.close()
+    async with reading(store, budget_bytes=MIB, deadline_s=60.0) as (_, handle):
+        await check(handle, 1000, 3 * MIB, DATA)
 
 
 async def test_room_that_a_reader_leaves_is_found_by_one_who_waits_for_it(store: TestStore) -> None:
@@ -190,7 +158,7 @@ async def test_room_that_a_reader_leaves_is_found_by_one_who_waits_for_it(store:
 
         async def one(offset: int) -> None:
             handle = reader.open(store.segment("s").id)
-            assert bytes(await handle.read(offset, BLOCK)) == DATA[offset : offset + BLOCK]
+            await check(handle, offset, BLOCK, DATA)
             handle.close()
 
         for _ in range(20):  # the loop runs tasks that wake together in random order
@@ -211,20 +179,11 @@ async def test_a_second_try_is_checked_from_where_it_begins(store: TestStore) ->
     offsets: list[int] = []
 
     class Damaging(MemoryStorage):
-        def read_into(
-            self,
-            name: str,
-            offset: int,
-            buffer: memoryview,
-            *,
-            if_match: str | None = None,
-            progress: OnReceived | None = None,
-        ) -> None:
+        def read_into(self, name: str, offset: int, buffer: memoryview, **more: Any) -> None:
             offsets.append(offset)
-            store.cold.read_into(name, offset, buffer, if_match=if_match)
+            store.cold.read_into(name, offset, buffer, if_match=more["if_match"])
             buffer[next(damaged)] ^= 1
-            assert progress is not None
-            progress(len(buffer))
+            more["progress"](len(buffer))
 
     async with reader_of(store) as reader:
         reader.fetcher._storage_of = lambda _: Damaging()

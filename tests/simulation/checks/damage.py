@@ -30,6 +30,8 @@ def what_is_back_is_good_again(world: World, *, repairs: bool) -> None:
 
 def damaged(world: World) -> None:
     """Damage of one chunk keeps no other from being offloaded, and a check of every byte names what is harmed."""
+    with world.store.holding() as work:  # a cut may have dropped the bytes for which a chunk is suspect
+        work.suspects.look()
     for _ in range(3):
         with suppress(DataLoss, NotFound):
             world.store.offload()

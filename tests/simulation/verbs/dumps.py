@@ -41,7 +41,8 @@ def dump(world: World, arguments: Arguments) -> None:
     """Write the metadata of a segment's cold bytes to the bucket."""
     name, content = content_of(world, arguments)
     layout, attempt = world.store.layout(name), arguments["attempt"]
-    held = tuple((one.range, one.object.name, one.object.stored_bytes) for one in layout.cold if not one.chunk.lost)
+    cold = (placed for placed in layout.cold if not placed.chunk.lost)
+    held = tuple((placed.range, placed.object.name, placed.object.stored_bytes) for placed in cold)
     world.dumps[f"{dumps.DUMPS_PREFIX}{layout.segment.id}-{attempt}"] = Dumped(name, layout.segment.id, content, held)
     with patch.object(dumps, "new_id", lambda: attempt):
         dumps.dump_segment(world.store.metadata, world.store.cold, name)
@@ -94,7 +95,7 @@ def _wanted(world: World, arguments: Arguments) -> tuple[str, Dumped]:
     made = world.dumps[dump]
     if not arguments["newest"]:
         return dump, made
-    return made.name, [one for key, one in world.dumps.items() if one.name == made.name and key in there][-1]
+    return made.name, [other for key, other in world.dumps.items() if other.name == made.name and key in there][-1]
 
 
 def _left(world: World, made: Dumped, packs: Collection[str]) -> tuple[Content | None, bool]:

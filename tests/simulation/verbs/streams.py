@@ -116,21 +116,23 @@ def _read(world: World, reading: Reading, stream: Stream, arguments: Arguments) 
         if arguments["stops"]:
             return False
         place, pinned = stream.pinned(_offset(reading.offset), _offset(reading.pending))
-        for one in pinned:
-            source = ScanSource(one.segment.id, one.path, one.priority.value, one.ledger)
+        for part in pinned:
+            source = ScanSource(part.segment.id, part.path, part.priority.value, part.ledger)
             with ScanFetcher(place, _Connections(world), (source,)) as fetcher:
-                _take(world, reading, one, fetcher.read(0, one.extents))
+                _take(world, reading, part, fetcher.read(0, part.extents))
         reading.offset, reading.pending = reading.pending, ""
     return False
 
 
-def _take(world: World, reading: Reading, one: PinnedSegment, data: bytes) -> None:
-    content, span = world.model.live[one.path], one.range
+def _take(world: World, reading: Reading, part: PinnedSegment, data: bytes) -> None:
+    content, span = world.model.live[part.path], part.range
     if data != content.data[span.start : span.end]:
-        raise Wrong(f"{one.path} has wrong bytes between {span.start} and {span.end}, in a stream of {reading.records}")
+        raise Wrong(
+            f"{part.path} has wrong bytes between {span.start} and {span.end}, in a stream of {reading.records}"
+        )
     numbers = content.numbers(span.start, span.end)
     if twice := numbers & reading.read - world.unsure:
-        raise Wrong(f"{len(twice)} bytes of {one.path} between {span.start} and {span.end} were streamed before")
+        raise Wrong(f"{len(twice)} bytes of {part.path} between {span.start} and {span.end} were streamed before")
     reading.read |= numbers
 
 
@@ -142,7 +144,7 @@ def _require_everything(world: World, reading: Reading) -> None:
         end = len(content.data) if reading.records is Records.BYTES or content.sealed else _last_end(content)
         left = content.numbers(content.start, end) - reading.read - reading.gaps - world.unsure
         if left:
-            raise Wrong(f"{len(left)} bytes of {name} are passed by, in a stream of {reading.records}")
+            raise Wrong(f"{len(left)} bytes of {name} are passed by, streamed as {reading.records}")
 
 
 def _last_end(content: Content) -> int:

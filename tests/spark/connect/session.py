@@ -10,6 +10,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from tests.spark.conftest import SETTINGS
 from tierfs.app.store import open_store
 from tierfs.errors import TierfsError
 from tierfs.spark.jobs.export import Exporting, export
@@ -22,16 +23,18 @@ from tierfs.spark.row_types import RowType
 
 def main(path: Path, files: Path) -> None:
     """Print what each step gave, as JSON."""
-    spark: Any = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+    builder: Any = SparkSession.builder.remote("local[2]")
+    builder.config(
+        map={name: value for name, value in SETTINGS.items() if name.startswith(("spark.sql.", "spark.ui."))}
+    )
+    spark: Any = builder.getOrCreate()
     named = spark.read.format("tierfs").option("store", str(path))
     rows = spark.createDataFrame([("a", "one"), ("b", "two")], "key string, value string")
     with open_store(path) as store:
         steps: dict[str, Callable[[], Any]] = {
             "read": lambda: sorted(row[0] for row in named.load("d").select("value").collect()),
-            "write": lambda: written(rows.select("value"), path),
-            "written": lambda: named.load("out").count(),
-            "stream": lambda: streamed(spark, path),
-            "streamed": lambda: named.load("copy").count(),
+            "write": lambda: written(rows.select("value"), path, named),
+            "stream": lambda: streamed(spark, path, named),
             "scrub": lambda: scrub(spark, store, ["d"]).summary["segments"],
             "report": lambda: report(store).data_frame(spark).count() > 0,
             "rebuild": lambda: rebuild(spark, store).summary,
@@ -53,11 +56,12 @@ def outcome(step: Callable[[], Any]) -> Any:
         return f"{type(exc).__name__}: {exc}"
 
 
-def written(frame: Any, path: Path) -> None:
+def written(frame: Any, path: Path, named: Any) -> int:
     frame.write.format("tierfs").option("store", str(path)).mode("append").save("out")
+    return int(named.load("out").count())
 
 
-def streamed(spark: Any, path: Path) -> None:
+def streamed(spark: Any, path: Path, named: Any) -> int:
     lines = spark.readStream.format("tierfs").option("store", str(path)).load("d").select("value")
     query = (
         lines.writeStream.format("tierfs")
@@ -67,6 +71,7 @@ def streamed(spark: Any, path: Path) -> None:
         .start("copy")
     )
     query.awaitTermination()
+    return int(named.load("copy").count())
 
 
 if __name__ == "__main__":

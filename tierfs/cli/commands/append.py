@@ -22,6 +22,7 @@ from tierfs.app.store import Store
 from tierfs.cli.errors import Partial
 from tierfs.cli.group import command
 from tierfs.cli.options import HOLDER_WAIT_S, Room, Size, wait_option
+from tierfs.cli.paths import path_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest, IsDirectory, NotFound, OffsetMismatch, PermissionDenied, TierfsError
@@ -211,7 +212,7 @@ class Call:
 
 
 @command("append")
-@click.argument("segment")
+@path_argument("segment")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("--expect-offset", type=Size(), metavar="N", help="Fail unless the segment's length is N.")
 @click.option("--skip", type=Size(), metavar="N", default=0, help="Skip the first N bytes of the input.")

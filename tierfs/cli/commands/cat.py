@@ -15,13 +15,14 @@ import click
 from tierfs.checksum import Buffer
 from tierfs.cli.group import command
 from tierfs.cli.options import Size, read_priority_option
+from tierfs.cli.paths import each, paths_argument
 from tierfs.cli.session import Session
 from tierfs.metadata import directories
 from tierfs.types import ReadPriority
 
 
 @command("cat")
-@click.argument("segment")
+@paths_argument("segments", metavar="SEGMENT...")
 @click.option(
     "--from", "start", type=Size(), metavar="N", help="Offset of the first byte  [default: the segment's start]"
 )
@@ -36,19 +37,25 @@ from tierfs.types import ReadPriority
 @read_priority_option
 def cat(
     session: Session,
-    segment: str,
+    segments: tuple[str, ...],
     start: int | None,
     end: int | None,
     follow: bool,
     read_priority: ReadPriority | None,
 ) -> None:
-    """Write a segment's bytes to stdout. Offsets are the segment's own: its first byte is at its start offset."""
+    """Write the bytes of segments to stdout, one after the other.
+
+    Offsets are those of a segment itself: its first byte is at its start offset.
+    """
+    if follow and len(segments) > 1:
+        raise click.UsageError("--follow is for one segment")
     if follow and end is not None:
         raise click.UsageError("--to and --follow are mutually exclusive")
     output = _Stdout()
-    with session.open_store(looks=True) as store:
+
+    def write(name: str) -> None:
         with store.metadata.read() as txn:
-            record = directories.segment_by_name(txn, store.segment_of_path(segment))
+            record = directories.segment_by_name(txn, name)
         if follow:
             from tierfs.reading.stream import follow_segment
 
@@ -58,7 +65,10 @@ def cat(
 
             stop = None if end is None else min(end, record.length)
             copy_segment(store.reader(), record, start, stop, read_priority, output.write)
-    output.flush()
+        output.flush()
+
+    with session.open_store(looks=True) as store:
+        each(session, store, segments, write)
 
 
 class _Stdout:

@@ -8,6 +8,7 @@ import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from functools import partial
 from stat import S_IMODE, filemode
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -17,6 +18,7 @@ from tierfs.app.store import Store
 from tierfs.cli import output
 from tierfs.cli.drawing.map import BarRun, Mark, Row, draw, offset
 from tierfs.cli.group import command
+from tierfs.cli.paths import each, human_option, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import QUIET, Session
 from tierfs.metadata import chains, directories, policies
@@ -42,7 +44,10 @@ L = TypeVar("L")
 
 
 @command("ls")
-@click.argument("path", metavar="[DIR]", default="")
+@paths_argument(optional=True, metavar="[PATH]...")
+@human_option
+@click.option("-a", "--all", is_flag=True, hidden=True, expose_value=False)  # no name begins with a dot of its own
+@click.option("-R", "--recursive", is_flag=True, help="List the directories below too.")
 @click.option(
     "-l",
     "long",
@@ -50,25 +55,40 @@ L = TypeVar("L")
     help="Long format: sealed (S) or open (o), size, local, cold, modified (UTC); -q omits the header.",
 )
 @click.option("--removed", is_flag=True, help="List what is in the trash instead, at and below DIR as it was.")
-def ls(session: Session, path: str, long: bool, removed: bool) -> None:
-    """List a directory's names; directories end in a slash. With --json one object per line.
+def ls(session: Session, paths: tuple[str, ...], recursive: bool, long: bool, removed: bool) -> None:
+    """List the names in directories; those of directories end in a slash. With --json one object per line.
 
     --removed lists what was removed and can be restored: its id, the end of its time, its bytes and its name.
     """
-    with session.open_store(looks=True) as store:
-        name = store.segment_of_path(path)
-        if removed:
-            _list_removed(session, store, join(split(name)))
-            return
+    if removed:
+        with session.open_store(looks=True) as store:
+            for path in paths:
+                _list_removed(session, store, join(split(store.segment_of_path(path))))
+        return
+    several = recursive or len(paths) > 1
+    printed = False
+
+    def work(name: str) -> None:
+        nonlocal printed
+        below: list[str] = []
+        listing = partial(_listing, session, store, name, below=below, whole=several and session.json)
         if session.json or not long:
-            lines = _listing(session, store, name, _json_line if session.json else _short_line)
+            lines = listing(_json_line if session.json else _short_line)
         else:
-            rows = _listing(session, store, name, _cells)
+            rows = listing(_cells)
             header = [_HEADER] if rows and session.verbosity > QUIET else []
             lines = output.lines([*header, *rows], *_COLUMNS)
-    # Print after releasing the snapshot: a pager may be slow.
-    for line in lines:
-        click.echo(line)
+        # Print after releasing the snapshot: a pager may be slow.
+        if several and not session.json and _is_directory(store, name):
+            click.echo(("\n" if printed else "") + f"{printable(name) or '/'}:")
+        printed = True
+        for text in lines:
+            click.echo(text)
+        for directory in below if recursive else ():
+            work(directory)
+
+    with session.open_store(looks=True) as store:
+        each(session, store, paths, work)
 
 
 def _list_removed(session: Session, store: Store, path: str) -> None:
@@ -86,13 +106,27 @@ def _list_removed(session: Session, store: Store, path: str) -> None:
         click.echo(line)
 
 
-def _listing(session: Session, store: Store, path: str, line: Callable[[str, Listed], L]) -> list[L]:
+def _is_directory(store: Store, path: str) -> bool:
+    with store.metadata.read() as txn:
+        entry = directories.find(txn, path)
+    return entry is not None and entry.kind is EntryKind.DIRECTORY
+
+
+def _listing(
+    session: Session, store: Store, path: str, line: Callable[[str, Listed], L], *, below: list[str], whole: bool
+) -> list[L]:
+    """Return a line for each name in a directory, its whole name if wanted; add the directories in it to `below`."""
     with progress_line(session) as show, store.metadata.read() as txn:
         entry = directories.find(txn, path)
         is_segment = entry is not None and entry.kind is EntryKind.SEGMENT
         parent = join(split(path))
-        listed = Meter(show, noun="name").each(stat.listing(txn, path), lambda item: item.name)
-        return [line(parent if is_segment else item.name, item) for item in listed]
+        lines = []
+        for item in Meter(show, noun="name").each(stat.listing(txn, path), lambda item: item.name):
+            name = f"{parent}/{item.name}" if parent else item.name
+            if item.kind is EntryKind.DIRECTORY:
+                below.append(name)
+            lines.append(line(parent if is_segment else name if whole else item.name, item))
+        return lines
 
 
 def _short_line(name: str, item: Listed) -> str:
@@ -132,17 +166,22 @@ def _json_line(name: str, item: Listed) -> str:
 
 
 @command("info")
-@click.argument("segment")
-def info(session: Session, segment: str) -> None:
-    """Show a segment: its range, the location of its bytes and what keeps them there, its checksum and its writer."""
-    with session.open_store(looks=True) as store, store.metadata.read() as txn:
-        shown = stat.stat(txn, store.segment_of_path(segment))
-        away = unreachable_of(txn, shown.record, store.path)
-        writer = _living_writer(store, shown.record)
-        kept = _reasons(store, txn, shown.record, writer)
-    data = {**_info_data(shown, writer), "unreachable": [asdict(place) for place in away]}
-    data["local_because"] = [_reason_data(reason) for reason in kept]
-    session.result(data, _info_text(shown, writer, away, kept))
+@paths_argument("segments", metavar="SEGMENT...")
+def info(session: Session, segments: tuple[str, ...]) -> None:
+    """Show segments: the range, the location of the bytes and what keeps them there, the checksum and the writer."""
+
+    def work(name: str) -> None:
+        with store.metadata.read() as txn:
+            shown = stat.stat(txn, name)
+            away = unreachable_of(txn, shown.record, store.path)
+            writer = _living_writer(store, shown.record)
+            kept = _reasons(store, txn, shown.record, writer)
+        data = {**_info_data(shown, writer), "unreachable": [asdict(place) for place in away]}
+        data["local_because"] = [_reason_data(reason) for reason in kept]
+        session.result(data, _info_text(shown, writer, away, kept))
+
+    with session.open_store(looks=True) as store:
+        each(session, store, segments, work)
 
 
 def _reasons(store: Store, txn: ReadTransaction, record: SegmentRecord, writer: str | None) -> list[Reason]:
@@ -289,24 +328,30 @@ _USAGE_HEADER = ("bytes", "local", "cold", "name")
 
 
 @command("du")
-@click.argument("path", metavar="[PATH]", default="")
+@paths_argument(optional=True, metavar="[PATH]...")
+@human_option
 @click.option("-s", "--summarize", is_flag=True, help="Show only the total.")
-def du(session: Session, path: str, summarize: bool) -> None:
-    """Sum up the bytes below PATH: readable bytes, bytes in the local tier, bytes in the cold tier.
+def du(session: Session, paths: tuple[str, ...], summarize: bool) -> None:
+    """Sum up the bytes below each PATH: readable bytes, bytes in the local tier, bytes in the cold tier.
 
     Prints one line for each directory, the total of PATH last; without PATH, for the whole store. With --json one
     object per line.
     """
-    with session.open_store(looks=True) as store:
-        name = store.segment_of_path(path)
+    header = [_USAGE_HEADER]
+
+    def work(name: str) -> None:
         with progress_line(session) as show, store.metadata.read() as txn:
             rows = deque(usage(txn, name, show), maxlen=1 if summarize else None)
-    # Print after releasing the snapshot: a pager may be slow.
-    if not session.json:
-        click.echo(output.table([_USAGE_HEADER, *map(_usage_cells, rows)], *_USAGE_COLUMNS))
-        return
-    for row in rows:
-        click.echo(json.dumps({**asdict(row), "kind": row.kind.name.lower()}))
+        # Print after releasing the snapshot: a pager may be slow.
+        if not session.json:
+            click.echo(output.table([*header, *map(_usage_cells, rows)], *_USAGE_COLUMNS))
+            header.clear()
+            return
+        for row in rows:
+            click.echo(json.dumps({**asdict(row), "kind": row.kind.name.lower()}))
+
+    with session.open_store(looks=True) as store:
+        each(session, store, paths, work)
 
 
 def _usage_cells(row: Usage) -> Sequence[str]:
@@ -321,25 +366,29 @@ _MARKS_BY_STATE = {ChunkState.GOOD: Mark.GOOD, ChunkState.SUSPECT: Mark.SUSPECT,
 
 
 @command("map")
-@click.argument("segment")
-def map_(session: Session, segment: str) -> None:
-    """Show which bytes of a segment are in which tier, and what keeps them on the local disk.
+@paths_argument("segments", metavar="SEGMENT...")
+def map_(session: Session, segments: tuple[str, ...]) -> None:
+    """Show which bytes of segments are in which tier, and what keeps them on the local disk.
 
     A blank is a gap: its bytes are not in that tier. A run of bytes is drawn even if it is shorter than a cell.
     """
-    data: dict[str, Any] = {}
-    lines: list[str] = []
-    with session.open_store(looks=True) as store, store.metadata.read() as txn:
-        name = store.segment_of_path(segment)
-        record = directories.segment_by_name(txn, name)
-        kept = _reasons(store, txn, record, _living_writer(store, record))
-        if session.json:
-            data = _data(txn, join(split(name)), record)
-            data["local_because"] = [_reason_data(reason) for reason in kept]
-        else:
-            told = [output.wrapped(line, _INDENT) for line in output.lines(_reason_rows(kept))]
-            lines = [*_lines(txn, record, _columns()), *told]
-    session.result(data, "\n".join(lines))
+
+    def work(name: str) -> None:
+        data: dict[str, Any] = {}
+        lines = [f"{printable(name)}:"] if len(segments) > 1 else []
+        with store.metadata.read() as txn:
+            record = directories.segment_by_name(txn, name)
+            kept = _reasons(store, txn, record, _living_writer(store, record))
+            if session.json:
+                data = _data(txn, name, record)
+                data["local_because"] = [_reason_data(reason) for reason in kept]
+            else:
+                told = [output.wrapped(line, _INDENT) for line in output.lines(_reason_rows(kept))]
+                lines += [*_lines(txn, record, _columns()), *told]
+        session.result(data, "\n".join(lines))
+
+    with session.open_store(looks=True) as store:
+        each(session, store, segments, work)
 
 
 def _columns() -> int:

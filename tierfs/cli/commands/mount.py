@@ -9,6 +9,7 @@ import click
 from tierfs.cli.group import command
 from tierfs.cli.options import read_priority_option
 from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest
 from tierfs.holder import lock
 from tierfs.holder.lock import HeldElsewhere
 from tierfs.names import printable
@@ -44,12 +45,21 @@ def mount(
 
 
 @command("umount")
-@click.argument("mountpoint", type=_MOUNTPOINT)
-def umount(session: Session, mountpoint: Path) -> None:
-    """Unmount a store. Fails while files in it are open."""
-    from tierfs.fuse.mountpoint import unmount
+@click.argument("mountpoint", type=_MOUNTPOINT, metavar="[MOUNT]", required=False)
+@click.option("-l", "--lazy", is_flag=True, help="Detach it also while files are open, or when it does not answer.")
+@click.option("-f", "--force", is_flag=True, hidden=True)
+def umount(session: Session, mountpoint: Path | None, lazy: bool, force: bool) -> None:
+    """Unmount a store. Fails while files in it are open, unless --lazy.
 
-    unmount(mountpoint)
+    MOUNT may be omitted if the store has one mount.
+    """
+    from tierfs.fuse.mountpoint import unmount
+    from tierfs.system.mounts import only_mount
+
+    mountpoint = mountpoint or only_mount(session.require_store_path(), "umount")
+    if force and not lazy:
+        raise InvalidRequest("a mount is not forced away", remedy=f"detach it: tierfs umount --lazy {mountpoint}")
+    unmount(mountpoint, lazy=lazy)
     session.done({"mountpoint": str(mountpoint), "mounted": False}, f"unmounted {printable(str(mountpoint))}")
 
 

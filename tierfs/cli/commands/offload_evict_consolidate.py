@@ -12,6 +12,8 @@ import click
 
 from tierfs.cli import output
 from tierfs.cli.group import command
+from tierfs.cli.options import dry_run_option
+from tierfs.cli.paths import each, paths_argument
 from tierfs.cli.progress import perform_shown
 from tierfs.cli.session import Session
 from tierfs.names import printable
@@ -23,26 +25,29 @@ if TYPE_CHECKING:
 
 
 @command("offload")
-@click.argument("path", default="")
+@paths_argument(optional=True, metavar="[PATH]...")
 @click.option("--no-wait", is_flag=True, help="Leave the work to the store's holder and return at once.")
-def offload(session: Session, path: str, no_wait: bool) -> None:
-    """Copy all bytes below PATH to the cold tier; without PATH, all bytes of the store.
+def offload(session: Session, paths: tuple[str, ...], no_wait: bool) -> None:
+    """Copy all bytes below each PATH to the cold tier; without PATH, all bytes of the store.
 
     On return, every byte acknowledged before the call is in the bucket and named by its journal, except those of open
     ledgers. While a mount or daemon holds the store, it does the work; Ctrl-C then ends only the wait.
     """
     from tierfs.holder.verbs import OFFLOAD, request
 
-    with session.open_store() as store:
-        name = store.segment_of_path(path)
+    def work(name: str) -> None:
         if no_wait:
             number = request(store, OFFLOAD, name)
             session.done({"path": name, "request": number}, f"request {number}; see its progress: tierfs status")
             return
         done = perform_shown(session, store, OFFLOAD, name, {})
-    if done.ledger_bytes:
-        session.warn(f"{output.size(done.ledger_bytes)} of open ledgers stay on this disk alone until they are closed")
-    session.done({"path": name, **asdict(done)}, _offloaded(name, done))
+        if done.ledger_bytes:
+            size = output.size(done.ledger_bytes)
+            session.warn(f"{size} of open ledgers stay on this disk alone until they are closed")
+        session.done({"path": name, **asdict(done)}, _offloaded(name, done))
+
+    with session.open_store() as store:
+        each(session, store, paths, work)
 
 
 def _offloaded(name: str, done: OffloadReport) -> str:
@@ -54,20 +59,22 @@ def _offloaded(name: str, done: OffloadReport) -> str:
 
 
 @command("evict")
-@click.argument("path", default="")
+@paths_argument(optional=True, metavar="[PATH]...")
 @click.option("--force", is_flag=True, help="Also evict bytes whose read priority is local-only.")
-@click.option("--dry-run", is_flag=True, help="Show the bytes to evict, and change nothing.")
-def evict(session: Session, path: str, force: bool, dry_run: bool) -> None:
-    """Drop the local copies of bytes below PATH that are safely cold; without PATH, of all such bytes.
+@dry_run_option("Show the bytes to evict, and change nothing.")
+def evict(session: Session, paths: tuple[str, ...], force: bool, dry_run: bool) -> None:
+    """Drop the local copies of bytes below each PATH that are safely cold; without PATH, of all such bytes.
 
     Bytes that are not cold are never dropped.
     """
     from tierfs.holder.verbs import DRY_RUN, EVICT, FORCE, flags
 
-    with session.open_store() as store:
-        name = store.segment_of_path(path)
+    def work(name: str) -> None:
         done = perform_shown(session, store, EVICT, name, flags({FORCE: force, DRY_RUN: dry_run}))
-    session.done({"path": name, "dry_run": dry_run, **asdict(done)}, _evicted(name, done, dry_run=dry_run))
+        session.done({"path": name, "dry_run": dry_run, **asdict(done)}, _evicted(name, done, dry_run=dry_run))
+
+    with session.open_store() as store:
+        each(session, store, paths, work)
 
 
 def _evicted(name: str, done: EvictReport, *, dry_run: bool) -> str:
@@ -79,10 +86,10 @@ def _evicted(name: str, done: EvictReport, *, dry_run: bool) -> str:
 
 
 @command("consolidate")
-@click.argument("path", default="")
-@click.option("--dry-run", is_flag=True, help="Show the objects to join, and change nothing.")
-def consolidate(session: Session, path: str, dry_run: bool) -> None:
-    """Join small neighbouring cold objects of each segment below PATH; without PATH, of all segments.
+@paths_argument(optional=True, metavar="[PATH]...")
+@dry_run_option("Show the objects to join, and change nothing.")
+def consolidate(session: Session, paths: tuple[str, ...], dry_run: bool) -> None:
+    """Join small neighbouring cold objects of each segment below each PATH; without PATH, of all segments.
 
     Objects whose bytes are mostly cut off are copied without them. The server copies the bytes where it can;
     each new object is read back once and checked. Old objects are deleted after the grace period, so that open files
@@ -90,10 +97,12 @@ def consolidate(session: Session, path: str, dry_run: bool) -> None:
     """
     from tierfs.holder.verbs import CONSOLIDATE, DRY_RUN, flags
 
-    with session.open_store() as store:
-        name = store.segment_of_path(path)
+    def work(name: str) -> None:
         done = perform_shown(session, store, CONSOLIDATE, name, flags({DRY_RUN: dry_run}))
-    session.done({"path": name, "dry_run": dry_run, **asdict(done)}, _consolidated(name, done, dry_run=dry_run))
+        session.done({"path": name, "dry_run": dry_run, **asdict(done)}, _consolidated(name, done, dry_run=dry_run))
+
+    with session.open_store() as store:
+        each(session, store, paths, work)
 
 
 def _consolidated(name: str, done: ConsolidateReport, *, dry_run: bool) -> str:

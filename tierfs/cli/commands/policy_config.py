@@ -13,6 +13,7 @@ from tierfs import contradictions, settings
 from tierfs import policy as policy_text
 from tierfs.cli import output
 from tierfs.cli.group import LazyGroup, command
+from tierfs.cli.paths import path_argument
 from tierfs.cli.session import Session
 from tierfs.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.metadata import directories, policies
@@ -22,10 +23,11 @@ from tierfs.policy import KEYS
 from tierfs.segments import create
 from tierfs.store_paths import StorePaths
 
+_ALIASES = {"get": "show", "list": "show", "rm": "unset"}
 _COMMANDS = {name: f"tierfs.cli.commands.policy_config:{name}_" for name in ("show", "set", "unset")}
 
 
-@click.group("policy", cls=LazyGroup, lazy=_COMMANDS, store_variable=None)
+@click.group("policy", cls=LazyGroup, lazy=_COMMANDS, aliases=_ALIASES, store_variable=None)
 def policy() -> None:
     """Show and change policies.
 
@@ -34,9 +36,9 @@ def policy() -> None:
 
 
 @command("show")
-@click.argument("path")
+@path_argument("path", optional=True, metavar="[PATH]")
 def show_(session: Session, path: str) -> None:
-    """Show the policies in force for PATH and the origin of each value."""
+    """Show the policies in force for PATH and the origin of each value; without PATH, of the whole store."""
     with session.open_store(looks=True) as store:
         name = store.segment_of_path(path)
         with store.metadata.read() as txn:
@@ -52,7 +54,7 @@ def show_(session: Session, path: str) -> None:
 
 
 @command("set")
-@click.argument("path")
+@path_argument("path")
 @click.argument("pairs", nargs=-1, required=True, metavar="KEY=VALUE...")
 def set_(session: Session, path: str, pairs: tuple[str, ...]) -> None:
     """Set policies on a directory or a segment.
@@ -81,7 +83,7 @@ def set_(session: Session, path: str, pairs: tuple[str, ...]) -> None:
 
 
 @command("unset")
-@click.argument("path")
+@path_argument("path")
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 def unset_(session: Session, path: str, keys: tuple[str, ...]) -> None:
     """Remove policies from PATH, which inherits them again. Removing a policy that is not set succeeds."""
@@ -99,9 +101,14 @@ def unset_(session: Session, path: str, keys: tuple[str, ...]) -> None:
     session.done(data, f"{_shown(canonical)}: {', '.join(lines)}")
 
 
+def _joined(pairs: Sequence[str]) -> Sequence[str]:
+    """Take `NAME VALUE` for `NAME=VALUE`, where it is all that was typed."""
+    return ["=".join(pairs)] if len(pairs) == 2 and "=" not in pairs[0] else pairs
+
+
 def _parsed(pairs: Sequence[str]) -> dict[str, str]:
     wanted: dict[str, str] = {}
-    for pair in pairs:
+    for pair in _joined(pairs):
         key, equals, text = pair.partition("=")
         if not equals:
             raise InvalidRequest(f"{pair!r} is not KEY=VALUE", remedy=f"keys are: {', '.join(KEYS)}")
@@ -120,14 +127,25 @@ _PLACE = "cold."
 """Prefix of the parts of the cold tier's place, which the store's records hold and not its file of settings."""
 
 
-@click.group("config", cls=LazyGroup, lazy=_CONFIG_COMMANDS, store_variable=None)
-def config() -> None:
-    """Show and change the store's settings, and the place of its cold tier."""
+@click.group(
+    "config",
+    cls=LazyGroup,
+    lazy=_CONFIG_COMMANDS,
+    aliases=_ALIASES,
+    store_variable=None,
+    invoke_without_command=True,
+)
+@click.pass_context
+def config(ctx: click.Context) -> None:
+    """Show and change the store's settings, and the place of its cold tier; alone it shows them."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(config_show)
 
 
 @command("show")
-def config_show(session: Session) -> None:
-    """Show every setting and its origin, and the place of the cold tier.
+@click.argument("names", nargs=-1, metavar="[NAME]...")
+def config_show(session: Session, names: tuple[str, ...] = ()) -> None:
+    """Show settings and the origin of each, and the place of the cold tier; without NAME, all of them.
 
     The origin is default, file (store.toml) or environment; of the place it is the store.
     """
@@ -138,7 +156,12 @@ def config_show(session: Session) -> None:
     data = {name: {"value": value, "origin": loaded.origins[name].value} for name, value in settings.values(loaded)}
     held = _place_now(session)
     data |= {name: {"value": value, "origin": "store"} for name, value in place.parts(held).items()}
-    session.result(data, "\n".join([*place.lines(held), settings.lines(loaded)]))
+    lines = [*place.lines(held), *settings.lines(loaded).splitlines()]
+    if names:
+        known = _named(names, dict.fromkeys(names, ""))
+        data = {name: data[name] for name in known}
+        lines = [line for line in lines if line.partition(" = ")[0] in known]
+    session.result(data, "\n".join(lines))
     for text in contradictions.useless_settings(loaded.settings):
         session.warn(text)
 
@@ -155,7 +178,8 @@ def config_set(session: Session, pairs: tuple[str, ...]) -> None:
     from tierfs.setup.create import replace_settings
 
     file = _settings_file(session)
-    wanted = _named(pairs, dict(_pair(pair) for pair in pairs))
+    typed = _joined(pairs)
+    wanted = _named(typed, dict(_pair(pair) for pair in typed))
     place = {name.removeprefix(_PLACE): value for name, value in wanted.items() if name in _place_names()}
     changed = {name: value for name, value in wanted.items() if name not in _place_names()}
     text = settings.text_in(file)

@@ -10,11 +10,12 @@ import click
 
 from tierfs.cli import output
 from tierfs.cli.group import command
-from tierfs.cli.options import ask, yes_option
+from tierfs.cli.options import ask, dry_run_option, is_terminal, yes_option
+from tierfs.cli.paths import each, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
-from tierfs.errors import InvalidRequest
-from tierfs.names import join, printable, split
+from tierfs.errors import InvalidRequest, NotFound
+from tierfs.names import as_word, join, printable, split
 from tierfs.parallel import doing
 from tierfs.types import EntryKind
 
@@ -32,37 +33,49 @@ now_option = click.option("--now", is_flag=True, help="Delete for good, without 
 
 
 @command("rm")
-@click.argument("path")
-@click.option("-r", "--recursive", is_flag=True, help="Remove a directory and everything below it.")
+@paths_argument(metavar="PATH...")
+@click.option("-r", "-R", "--recursive", is_flag=True, help="Remove a directory and everything below it.")
 @now_option
-@click.option("--dry-run", is_flag=True, help="Show the segments to remove, and change nothing.")
+@click.option("-f", "--force", is_flag=True, help="As --yes, and what does not exist is no error.")
+@dry_run_option("Show the segments to remove, and change nothing.")
 @yes_option
-def rm(session: Session, path: str, recursive: bool, now: bool, dry_run: bool, yes: bool) -> None:
-    """Remove a segment, or with -r a directory.
+def rm(
+    session: Session, paths: tuple[str, ...], recursive: bool, now: bool, force: bool, dry_run: bool, yes: bool
+) -> None:
+    """Remove segments, or with -r directories.
 
-    It stays in the trash for the time of its policy trash_age (1 day unless set), and comes back with tierfs restore.
-    With --now, or after that time, local files are deleted at once and cold objects after a grace period. Objects that
-    tierfs did not write are kept.
+    What is removed stays in the trash for the time of its policy trash_age (1 day unless set), and comes back with
+    tierfs restore. With --now, or after that time, local files are deleted at once and cold objects after a grace
+    period. Objects that tierfs did not write are kept.
     """
     from tierfs.app import verbs
 
-    with session.open_store() as store:
-        name = join(split(store.segment_of_path(path)))
-        with progress_line(session) as show:
-            show(doing("counting what is below"))
-            plan = _plan(store, name, recursive=recursive, now=now)
+    def work(name: str) -> None:
+        try:
+            with progress_line(session) as show:
+                show(doing("counting what is below"))
+                plan = _plan(store, name, recursive=recursive, now=now)
+        except NotFound:
+            if force:
+                return
+            raise
         if dry_run:
             session.result(_data(name, plan, removed=False), f"would remove {_describe(name, plan)}")
             return
-        if not yes:
+        if not (yes or force):
             ask("rm", f"remove {_describe(name, plan)}?")
         with progress_line(session) as show:
             show(doing("removing"))
             deletion = verbs.delete(store, name, recursive=recursive, now=now, report=show)
             unpublished = verbs.settle(store, show)
-    session.note_unpublished(unpublished)
-    way = f" with: tierfs restore {printable(name)}" if deletion.trash_due_ms else ""
-    session.done(_data(name, deletion, removed=True), f"removed {_describe(name, deletion)}{way}")
+        session.note_unpublished(unpublished)
+        way = f" with: tierfs restore {as_word(name)}" if deletion.trash_due_ms else ""
+        session.done(_data(name, deletion, removed=True), f"removed {_describe(name, deletion)}{way}")
+
+    if len(paths) > 1 and not (yes or force or dry_run or is_terminal()):
+        ask("rm", f"remove {output.count(len(paths), 'path')}?")  # refuses once, and not for each
+    with session.open_store() as store:
+        each(session, store, paths, work)
 
 
 def _plan(store: Store, name: str, *, recursive: bool, now: bool) -> Deletion:
@@ -98,7 +111,7 @@ def removal_data(deletion: Deletion) -> dict[str, object]:
 
 
 @command("restore")
-@click.argument("paths", nargs=-1, required=True, metavar="NAME...")
+@paths_argument(metavar="NAME...")
 @click.option("--as", "to", metavar="NEW", help="Restore it under another name.")
 @click.option("--id", "removal_id", type=int, metavar="ID", help="The removal that ls --removed lists with this id.")
 def restore(session: Session, paths: tuple[str, ...], to: str | None, removal_id: int | None) -> None:

@@ -9,7 +9,8 @@ import click
 
 from tierfs.cli import output
 from tierfs.cli.group import command
-from tierfs.cli.options import Size, ask, yes_option
+from tierfs.cli.options import Size, ask, dry_run_option, yes_option
+from tierfs.cli.paths import each, path_argument, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.names import join, printable, split
@@ -21,40 +22,45 @@ if TYPE_CHECKING:
 
 
 @command("seal")
-@click.argument("segment")
-def seal(session: Session, segment: str) -> None:
-    """Seal a segment: it accepts no more bytes. Repeating it succeeds."""
+@paths_argument("segments", metavar="SEGMENT...")
+def seal(session: Session, segments: tuple[str, ...]) -> None:
+    """Seal segments: they accept no more bytes. Repeating it succeeds."""
     from tierfs.segments import stat
 
-    with session.open_store() as store:
-        name = store.segment_of_path(segment)
+    def work(name: str) -> None:
         with store.metadata.read() as txn:
             before = stat.stat(txn, name)
         record = store.engine.seal(name)
-    already = before.record.sealed
-    data = {"segment": before.name, "length": record.length, "already_sealed": already}
-    state = "is already sealed" if already else "is sealed"
-    session.done(data, f"{printable(before.name)} {state}: {output.size(record.length)}")
+        already = before.record.sealed
+        data = {"segment": before.name, "length": record.length, "already_sealed": already}
+        state = "is already sealed" if already else "is sealed"
+        session.done(data, f"{printable(before.name)} {state}: {output.size(record.length)}")
+
+    with session.open_store() as store:
+        each(session, store, segments, work)
 
 
 @command("unseal")
-@click.argument("segment")
-def unseal(session: Session, segment: str) -> None:
-    """Reopen a sealed segment: it accepts bytes as before. Repeating it succeeds.
+@paths_argument("segments", metavar="SEGMENT...")
+def unseal(session: Session, segments: tuple[str, ...]) -> None:
+    """Reopen sealed segments: they accept bytes as before. Repeating it succeeds.
 
-    In mounts its name becomes a new file; a file that is open there never grows.
+    In mounts the name becomes a new file; a file that is open there never grows.
     """
-    with session.open_store() as store:
-        name = join(split(store.segment_of_path(segment)))
+
+    def work(name: str) -> None:
         record, changed = store.engine.unseal(name)
-    data = {"segment": name, "length": record.length, "already_open": not changed}
-    state = "is open again" if changed else "is already open"
-    session.done(data, f"{printable(name)} {state}: {output.size(record.length)}")
+        data = {"segment": name, "length": record.length, "already_open": not changed}
+        state = "is open again" if changed else "is already open"
+        session.done(data, f"{printable(name)} {state}: {output.size(record.length)}")
+
+    with session.open_store() as store:
+        each(session, store, segments, work)
 
 
 @command("concat")
-@click.argument("target")
-@click.argument("source")
+@path_argument("target")
+@path_argument("source")
 @yes_option
 def concat(session: Session, target: str, source: str, yes: bool) -> None:
     """Append all bytes of the sealed segment SOURCE to TARGET, and remove the name SOURCE.
@@ -96,11 +102,11 @@ def _concat_data(target: str, source: str, done: Concatenation) -> dict[str, obj
 
 
 @command("truncate")
-@click.argument("segment")
+@path_argument("segment")
 @click.option(
     "--before", type=Size(), required=True, metavar="OFFSET", help="First offset to keep, like 4096 or 64MiB."
 )
-@click.option("--dry-run", is_flag=True, help="Show the bytes to drop, and change nothing.")
+@dry_run_option("Show the bytes to drop, and change nothing.")
 @yes_option
 def truncate(session: Session, segment: str, before: int, dry_run: bool, yes: bool) -> None:
     """Drop the bytes of a segment before OFFSET; the other bytes keep their offsets.

@@ -23,8 +23,7 @@ from tierfs.cli.group import command
 from tierfs.cli.mount_stats import read_stats
 from tierfs.cli.options import Duration
 from tierfs.cli.session import Session
-from tierfs.errors import InvalidRequest, NotFound
-from tierfs.system.mounts import mounts
+from tierfs.system.mounts import only_mount
 
 _INPUT_FD, _OUTPUT_FD = 0, 1
 _END = (b"q", b"Q", b"")
@@ -85,7 +84,7 @@ def top(session: Session, mountpoint: Path | None, interval_s: float, once: bool
     MOUNT may be omitted if the store has one mount. Press q or Ctrl-C to exit. Without a terminal, frames are
     printed one after the other; with --json one object per line.
     """
-    point = mountpoint or _only_mount(session.require_store_path())
+    point = mountpoint or only_mount(session.require_store_path(), "top")
     printed = once or session.json or not sys.stdout.isatty() or os.environ.get("TERM") == _NO_CURSOR
     shown = _printed(session) if printed else _live()
     with suppress(KeyboardInterrupt), shown as show:
@@ -138,14 +137,3 @@ def _data(current: Frame, point: Path) -> dict[str, Any]:
     for row, cache in zip(data["caches"], current.caches, strict=True):
         row["hit_percent"] = cache.hit_percent
     return data
-
-
-def _only_mount(store: Path) -> Path:
-    """Return the mount of a store. Raises NotFound without one, InvalidRequest if there are several."""
-    points = [mount.mountpoint for mount in mounts() if os.path.realpath(mount.store) == os.path.realpath(store)]
-    if not points:
-        raise NotFound(f"{store} is not mounted", remedy=f"mount it: tierfs --store {store} mount DIR")
-    if len(points) > 1:
-        names = ", ".join(map(str, points))
-        raise InvalidRequest(f"{store} has {len(points)} mounts: {names}", remedy=f"name one: tierfs top {points[0]}")
-    return points[0]

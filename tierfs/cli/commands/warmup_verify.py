@@ -12,6 +12,7 @@ from tierfs import ranges
 from tierfs.cli import output
 from tierfs.cli.errors import Partial
 from tierfs.cli.group import command
+from tierfs.cli.paths import each, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @command("warmup")
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@paths_argument(metavar="PATH...")
 def warmup(session: Session, paths: tuple[str, ...]) -> None:
     """Fill the disk cache with the cold bytes at or below each PATH.
 
@@ -42,7 +43,7 @@ def warmup(session: Session, paths: tuple[str, ...]) -> None:
             done_bytes = progress.done_bytes
             show(progress)
 
-        names = [store.segment_of_path(path) for path in paths]
+        names = [name for path in paths for name in store.names_of(path)]
         try:
             done = warm_up(store, names, report)
         except (TierfsError, KeyboardInterrupt) as exc:
@@ -83,9 +84,9 @@ _LINE_COLUMNS = 100
 
 
 @command("verify")
-@click.argument("path", default="")
-def verify(session: Session, path: str) -> None:
-    """Read and check every byte below PATH in every tier that holds it; without PATH, of the whole store.
+@paths_argument(optional=True, metavar="[PATH]...")
+def verify(session: Session, paths: tuple[str, ...]) -> None:
+    """Read and check every byte below each PATH in every tier that holds it; without PATH, of the whole store.
 
     Prints one line for each segment: ok and its CRC32C, as in `tierfs info`, or the sizes of missing, damaged or
     lost bytes by tier, with a line for each run of them. Bad copies are marked suspect: reads prefer other copies,
@@ -96,11 +97,17 @@ def verify(session: Session, path: str) -> None:
     from tierfs.app.fsck import verify as verify_below
 
     segments = damaged = read_bytes = 0
-    with session.open_store(looks=True) as store, progress_line(session) as show:
-        for verified in verify_below(store, store.segment_of_path(path), show):
-            segments, damaged, read_bytes = segments + 1, damaged + (not verified.ok), read_bytes + verified.bytes
-            if session.json or not verified.ok or session.verbosity >= 0:
-                session.result(_data(verified), _text(verified))
+
+    def work(name: str) -> None:
+        nonlocal segments, damaged, read_bytes
+        with progress_line(session) as show:
+            for verified in verify_below(store, name, show):
+                segments, damaged, read_bytes = segments + 1, damaged + (not verified.ok), read_bytes + verified.bytes
+                if session.json or not verified.ok or session.verbosity >= 0:
+                    session.result(_data(verified), _text(verified))
+
+    with session.open_store(looks=True) as store:
+        each(session, store, paths, work)
     if not session.json:
         what = f"{output.count(segments, 'segment')} verified, {output.size(read_bytes)} read"
         session.done({}, f"{what}; {damaged} damaged" if damaged else what)

@@ -29,7 +29,7 @@ from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.names import printable
+from tierfs.names import as_word, printable
 from tierfs.segments import ledgers as ledger_attempts
 from tierfs.tiering import objects
 from tierfs.tiering.ledgers import copies
@@ -104,10 +104,11 @@ class LedgerOffloader:
                 raise NotFound(f"{printable(segment.name)} was not offloaded as {uuid}")
             good = (chunk.range for chunk in chains.chunks(txn, segment_id, Tier.LOCAL) if _is_good(chunk))
             if segment.cold.count and ranges.reach(0, good) < segment.length:
-                path = printable(directories.path_of(txn, segment.parent_id, segment.name))
+                path = directories.path_of(txn, segment.parent_id, segment.name)
+                word = as_word(path)
                 raise Conflict(
-                    f"{path}: its objects are the only good copy of some bytes",
-                    remedy=f"check the local copy: tierfs verify {path}; or delete the ledger: tierfs rm {path}",
+                    f"{printable(path)}: its objects are the only good copy of some bytes",
+                    remedy=f"check the local copy: tierfs verify {word}; or delete the ledger: tierfs rm {word}",
                 )
             self._unlink(txn, segment, ledger)
             entries.put_ledger(txn, replace(ledger, offload=OffloadProgress()))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
-from tests.cli.commands.ledger.test_ledger import closed, create, lines
-from tests.commands import tierfs
+from tests.commands import started, tierfs
 from tierfs.app import store as app
 from tierfs.app.verbs import open_managed_ledger
 from tierfs.errors import Closed, Fenced, NoColdTier
@@ -21,6 +24,21 @@ from tierfs.metadata.records import IntentRecord
 from tierfs.metadata.tables import INTENTS
 from tierfs.segments.positions import Position
 from tierfs.types import AttemptId, LocationId
+
+
+def lines(text: str) -> list[Any]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def create(path: Path, *words: object) -> str:
+    return tierfs("ledger", "create", *words, store=path).out.strip()
+
+
+def closed(path: Path, managed_ledger: str, number: int) -> str:
+    name = create(path, managed_ledger, "--id", number)
+    tierfs("ledger", "append", name, store=path, stdin=b"entry")
+    tierfs("ledger", "close", name, store=path)
+    return name
 
 
 @pytest.fixture
@@ -106,3 +124,16 @@ def test_a_killed_attempt_is_not_in_progress(path: Path) -> None:
             assert "1 in flight" in tierfs("status", store=path).out
     tierfs("ledger", "offload", "t", store=path)
     assert "0 in flight" in tierfs("status", store=path).out
+
+
+def test_ctrl_c_tells_what_is_durable(path: Path) -> None:
+    words = ("ledger", "append", name(11), "--lines")
+    with started(*words, store=path, stdin=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdin is not None
+        process.stdin.write(b"one\ntwo\nthr")
+        while tierfs("ledger", "info", name(11), "--json", store=path).json["entries"] < 3:
+            assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"2 entries are acknowledged: {name(11)} 1 3" in error.decode()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands.ledger.test_ledger import lines
+from tests.cli.commands.ledger.test_managed_ledger import lines
 from tests.cli.commands.test_daemon import daemon
 from tests.commands import tierfs
 from tests.conftest import Bucket

@@ -20,6 +20,7 @@ from tierfs.cli.commands.append import closing_writer
 from tierfs.cli.errors import Partial
 from tierfs.cli.group import command
 from tierfs.cli.options import HOLDER_WAIT_S, Room, wait_option
+from tierfs.cli.paths import path_argument
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError
 from tierfs.metadata import directories
@@ -35,7 +36,7 @@ _BATCH_ENTRIES = 4096
 
 
 @command("append")
-@click.argument("segment")
+@path_argument("segment")
 @click.argument("files", nargs=-1, metavar="[FILE]...")
 @click.option("--lines", is_flag=True, help="Append each line as one entry, with its line feed.")
 @click.option("--take-over", is_flag=True, help="Fence another writer of the ledger that is still alive.")

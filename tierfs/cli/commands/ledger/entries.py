@@ -19,6 +19,7 @@ from tierfs.checksum import Buffer
 from tierfs.cli import output
 from tierfs.cli.group import command
 from tierfs.cli.options import Size, read_priority_option
+from tierfs.cli.paths import path_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import DataLoss, InvalidRequest
@@ -43,7 +44,7 @@ _LINES_TOGETHER = 500
 
 
 @command("read")
-@click.argument("segment")
+@path_argument("segment")
 @click.option("--from", "start", type=int, metavar="ID", default=0, help="Id of the first entry  [default: 0]")
 @click.option("--to", "end", type=int, metavar="ID", help="Id after the last entry  [default: the number of entries]")
 @click.option("--messages", is_flag=True, help="Decode the Pulsar messages in entries: print a JSON line per message.")
@@ -166,7 +167,7 @@ _TRANSFORMS = ("unbatch",)
 
 
 @command("export")
-@click.argument("path", metavar="SEGMENT|DIR")
+@path_argument("path", metavar="SEGMENT|DIR")
 @click.argument("directory", metavar="OUT_DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.option("--block-size", type=Size(), metavar="SIZE", help="Encode in blocks of at most SIZE.")
 @click.option(
@@ -244,7 +245,7 @@ _STATE_WIDTH = len("DAMAGED")
 
 
 @command("verify")
-@click.argument("path", metavar="SEGMENT|DIR")
+@path_argument("path", metavar="SEGMENT|DIR")
 def verify(session: Session, path: str) -> None:
     """Read and check the objects of cold ledgers.
 

@@ -14,6 +14,7 @@ from tierfs.cli import output
 from tierfs.cli.commands.rm_restore import now_option, removal_data, until
 from tierfs.cli.group import LazyGroup, command
 from tierfs.cli.options import ask, yes_option
+from tierfs.cli.paths import path_argument, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
@@ -55,7 +56,7 @@ def ledger() -> None:
 
 
 @command("create")
-@click.argument("managed_ledger")
+@path_argument("managed_ledger")
 @click.option("--id", "ledger_id", type=int, metavar="N", help="Id of the ledger  [default: a new one]")
 def create(session: Session, managed_ledger: str, ledger_id: int | None) -> None:
     """Create an empty ledger in the directory MANAGED_LEDGER.
@@ -71,7 +72,7 @@ def create(session: Session, managed_ledger: str, ledger_id: int | None) -> None
 
 
 @command("close")
-@click.argument("segment")
+@path_argument("segment")
 def close(session: Session, segment: str) -> None:
     """Close a ledger: it accepts no more entries. Repeating it succeeds."""
     with session.open_store() as store:
@@ -85,7 +86,7 @@ def close(session: Session, segment: str) -> None:
 
 
 @command("ls")
-@click.argument("path", metavar="[DIR]", default="")
+@path_argument("path", optional=True, metavar="[DIR]")
 def ls(session: Session, path: str) -> None:
     """List the ledgers at or below DIR.
 
@@ -115,7 +116,7 @@ def _offload_text(ledger: Ledger, offload: OffloadProgress, *, local_deleted: bo
 
 
 @command("delete")
-@click.argument("segments", nargs=-1, required=True, metavar="SEGMENT...")
+@paths_argument("segments", metavar="SEGMENT...")
 @now_option
 @click.option("--dry-run", is_flag=True, help="Show the ledgers to delete, and change nothing.")
 @yes_option
@@ -166,7 +167,7 @@ def _removal(names: list[str], plan: Deletion, *, removed: bool) -> dict[str, ob
 
 
 @command("info")
-@click.argument("segment")
+@path_argument("segment")
 def info(session: Session, segment: str) -> None:
     """Show a ledger: its id, its entries and its state."""
     with session.open_store() as store:

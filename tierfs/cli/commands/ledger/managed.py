@@ -13,6 +13,7 @@ from tierfs.cli import output
 from tierfs.cli.commands.rm_restore import now_option, removal_data, until
 from tierfs.cli.group import command
 from tierfs.cli.options import ask, yes_option
+from tierfs.cli.paths import path_argument
 from tierfs.cli.progress import perform_shown, progress_line
 from tierfs.cli.session import Session
 from tierfs.names import printable
@@ -31,7 +32,7 @@ _COLUMNS = (">8", "<6", ">17", ">10", "<")
 
 
 @command("offload")
-@click.argument("managed_ledger")
+@path_argument("managed_ledger")
 @click.option("--before", metavar=_POSITION, help="Position to stop at  [default: the end of the closed ledgers]")
 def offload(session: Session, managed_ledger: str, before: str | None) -> None:
     """Copy closed ledgers of MANAGED_LEDGER to the cold tier.
@@ -56,7 +57,7 @@ def _offloaded(name: str, done: PrefixOffloaded) -> str:
 
 
 @command("terminate")
-@click.argument("managed_ledger")
+@path_argument("managed_ledger")
 def terminate(session: Session, managed_ledger: str) -> None:
     """Terminate MANAGED_LEDGER: it never accepts entries again.
 
@@ -71,7 +72,7 @@ def terminate(session: Session, managed_ledger: str) -> None:
 
 
 @command("status")
-@click.argument("managed_ledger")
+@path_argument("managed_ledger")
 def status(session: Session, managed_ledger: str) -> None:
     """Show the ledgers of MANAGED_LEDGER and their offload.
 
@@ -110,7 +111,7 @@ def _sums(report: ManagedStatus) -> str:
 
 
 @command("trim")
-@click.argument("managed_ledger")
+@path_argument("managed_ledger")
 @click.option("--before", metavar=_POSITION, required=True, help="First ledger to keep, or a position in it.")
 @now_option
 @click.option("--dry-run", is_flag=True, help="Show the ledgers to delete, and change nothing.")

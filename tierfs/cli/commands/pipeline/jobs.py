@@ -20,6 +20,7 @@ from tierfs.cli.commands.pipeline.pipeline import (
     running,
 )
 from tierfs.cli.group import command
+from tierfs.cli.paths import path_argument, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
@@ -114,7 +115,7 @@ _EXIT_DAMAGED = 74
 
 
 @command("scrub")
-@click.argument("paths", nargs=-1)
+@paths_argument(optional=True, metavar="[PATHS]...")
 @job_options
 @output_option
 def scrub(
@@ -137,7 +138,7 @@ def scrub(
     with running(session, "scrub", job) as (spark, store, show):
         from tierfs.spark.jobs.scrub import scrub as run
 
-        names = [store.segment_of_path(path) for path in paths]
+        names = [name for path in paths for name in store.names_of(path)]
         result = run(spark, store, names, show=show)
     finish(session, result, output, _summary(result.summary))
     raise click.exceptions.Exit(_exit_code(result.summary))
@@ -173,7 +174,7 @@ _COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 
 
 @command("export")
-@click.argument("paths", nargs=-1, required=True)
+@paths_argument(metavar="PATHS...")
 @click.option(
     "--to", "target", required=True, metavar="DIR", help="Target directory, or a URL that Spark can write to."
 )
@@ -223,7 +224,7 @@ def export(
 
         columns = tuple(name for name in partition_by.split(",") if name)
         how = Exporting(RowType(row_type), unbatch, columns, compression, IfThere(if_there or "error"), verify, run)
-        names = [store.segment_of_path(path) for path in paths]
+        names = [name for path in paths for name in store.names_of(path)]
         _, total_bytes = wanted_segments(store.metadata, names)
         result = write(spark, str(store.path), names, target, how, show=show, total_bytes=total_bytes)
     row = result.as_json()["rows"][0]
@@ -241,7 +242,7 @@ _COLUMNS = (">10", ">10", ">10", ">10", "<")
 
 
 @command("report")
-@click.argument("path", default="")
+@path_argument("path", optional=True)
 @click.option(
     "--depth", type=click.IntRange(1), default=1, show_default=True, help="Number of directory levels below PATH."
 )

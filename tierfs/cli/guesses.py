@@ -1,0 +1,85 @@
+"""Words of other tools that are no commands here, and the command that does what is meant."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection, Mapping
+
+import click
+
+_MEANT: Mapping[str, str] = {
+    "backup": "tierfs dump FILE; the bytes are in the cold tier: tierfs offload",
+    "check": "tierfs fsck, or tierfs verify PATH to read every byte",
+    "clean": "tierfs gc",
+    "copy": "tierfs ingest PATH...",
+    "cp": "tierfs ingest PATH..., or cp from a mount",
+    "create": "tierfs append SEGMENT, or tierfs init for a store",
+    "del": "tierfs rm PATH",
+    "delete": "tierfs rm PATH",
+    "destroy": "tierfs rm -r PATH",
+    "df": "tierfs status, or tierfs du",
+    "download": "tierfs cat SEGMENT",
+    "export": "tierfs pipeline export, or tierfs ledger export",
+    "find": "tierfs ls -R, or find in a mount",
+    "follow": "tierfs cat -f SEGMENT",
+    "forget": "tierfs rm PATH",
+    "format": "tierfs init",
+    "get": "tierfs cat SEGMENT",
+    "grep": "grep in a mount: tierfs mount DIR",
+    "head": "tierfs cat --to N SEGMENT",
+    "import": "tierfs ingest PATH...",
+    "list": "tierfs ls",
+    "ll": "tierfs ls -l",
+    "log": "tierfs status names the log of the holder",
+    "logs": "tierfs status names the log of the holder",
+    "mirror": "tierfs replica",
+    "mkdir": "none is needed: a directory comes with its first segment, or with tierfs policy set PATH KEY=VALUE",
+    "mkfs": "tierfs init",
+    "mv": "tierfs rm OLD, then: tierfs restore OLD --as NEW",
+    "prune": "tierfs gc --delete",
+    "put": "tierfs append SEGMENT FILE",
+    "remove": "tierfs rm PATH",
+    "rename": "tierfs rm OLD, then: tierfs restore OLD --as NEW",
+    "repair": "tierfs fsck --repair",
+    "scrub": "tierfs verify, or tierfs pipeline scrub with Spark",
+    "set": "tierfs config set NAME=VALUE, or tierfs policy set PATH KEY=VALUE",
+    "snapshots": "tierfs ls --removed lists what can be restored",
+    "stat": "tierfs info SEGMENT",
+    "stats": "tierfs status, or tierfs top for a mount",
+    "stop": "tierfs umount; a daemon ends with SIGTERM",
+    "summary": "tierfs du -s",
+    "sync": "tierfs offload",
+    "tail": "tierfs cat -f SEGMENT",
+    "tierfs": "the same line with one tierfs",
+    "trash": "tierfs ls --removed",
+    "trim": "tierfs truncate SEGMENT --before OFFSET, or tierfs ledger trim",
+    "undelete": "tierfs restore NAME",
+    "upload": "tierfs offload",
+    "usage": "tierfs du",
+    "write": "tierfs append SEGMENT",
+}
+
+_OPTIONS: Mapping[tuple[str, str], str] = {
+    ("cat", "-n"): "number lines with: tierfs cat SEGMENT | cat -n",
+    ("cat", "--offset"): "did you mean --from?",
+    ("fsck", "--fix"): "did you mean --repair?",
+    ("gc", "--dry-run"): "nothing is deleted without --delete",
+    ("gc", "-n"): "nothing is deleted without --delete",
+    ("ls", "-1"): "a name is on a line of its own without it",
+    ("ls", "-t"): "sort the names with: tierfs ls -l | sort -k5",
+}
+"""By the command and the option."""
+
+
+def option_meant(option: str, ctx: click.Context | None) -> str | None:
+    """Return what an option of another tool may mean, as a line; None if that is not known."""
+    return None if ctx is None else _OPTIONS.get((ctx.info_name or "", option))
+
+
+def meant(word: str, commands: Collection[str]) -> str | None:
+    """Return what a word that is no command may mean, as the rest of a line; None if nothing is like it."""
+    known = _MEANT.get(word.lower())
+    if known is not None:
+        return f"use: {known}" if known.startswith("tierfs") else known
+    close = difflib.get_close_matches(word.lower(), commands, 1)
+    return f"did you mean {close[0]}?" if close else None
