@@ -13,7 +13,7 @@ from tests.simulation.verbs.writing import content_of
 from tests.simulation.world import World, pick
 from tests.stores import quiet
 from tierfs.backup import segment as dumps
-from tierfs.errors import AlreadyExists, DataLoss
+from tierfs.errors import AlreadyExists, DataLoss, Unavailable
 from tierfs.metadata import directories
 from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.types import ByteRange, SegmentId
@@ -75,6 +75,10 @@ def load(world: World, arguments: Arguments) -> None:
     try:
         with world.change(after), world.store.holding() as work:
             work.load_segment(wanted, accept_loss=accept_loss, report=quiet)
+    except Unavailable:
+        if world.maybe is not None and world.shown() == world.maybe.shown:
+            world.model = world.maybe  # it is linked, and the journal does not tell it yet
+        raise
     except AlreadyExists:
         world.maybe = None
         assert known, f"the segment of {made.name} is said to be there"
