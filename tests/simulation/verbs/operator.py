@@ -74,7 +74,9 @@ def concat(world: World, arguments: Arguments) -> None:
 
 
 def _remove(world: World, chance: random.Random) -> Arguments:
-    return {"name": world.any_name(chance), "now": chance.random() < 0.5}
+    dumped = [made.name for made in world.dumps.values() if made.name in world.model.of_bytes]
+    name = chance.choice(dumped) if dumped and chance.random() < 0.5 else world.any_name(chance)
+    return {"name": name, "now": chance.random() < 0.5}
 
 
 @verb(1, _remove)
