@@ -114,6 +114,8 @@ def restore(world: World, arguments: Arguments) -> None:
     name = arguments["name"]
     if name not in world.model.trash or name in world.model.live:
         raise NothingToDo
+    if len({removal.due_ms for removal in world.model.trash[name]}) < len(world.model.trash[name]):
+        raise NothingToDo  # a clock that was accepted made them equally old
     try:
         with world.change(world.model.restored(name)):
             trash.restore(world.store.metadata, name)
