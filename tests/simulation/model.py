@@ -105,7 +105,9 @@ class Model:
 
     def removed(self, name: str, due_ms: int) -> Model:
         """Return it with a segment in the trash."""
-        kept = (*self.trash.get(name, ()), Removed(self.live[name], due_ms))
+        # By the time that each is due, as the trash has them: a clock that was set back makes a later one older.
+        removals = [*self.trash.get(name, ()), Removed(self.live[name], due_ms)]
+        kept = tuple(sorted(removals, key=lambda removal: removal.due_ms))
         return replace(self.gone(name), trash={**self.trash, name: kept})
 
     def restored(self, name: str) -> Model:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -29,6 +30,12 @@ from tierfs.recovery.replica import Follower
 from tierfs.segments.engine import Engine
 from tierfs.tiering.ledgers.copies import EntryRows
 from tierfs.types import Tier
+
+_FIRST_STEP = 10
+"""Before it there is hardly something to take over."""
+
+_SPARED = 0.6
+"""Share of the takeovers that are not done: each is as long as ten other steps."""
 
 
 @verb(1, lambda world, chance: {})
@@ -73,7 +80,13 @@ def _replica(world: World, path: Path) -> TestStore:
     return _opened(world, path, metadata)
 
 
-@verb(1, lambda world, chance: {}, calls_storage=True)
+def _take_over(world: World, chance: random.Random) -> Arguments:
+    if world.damages or chance.random() < _SPARED:
+        raise NothingToDo
+    return {}
+
+
+@verb(1, _take_over, calls_storage=True)
 def take_over(world: World, arguments: Arguments) -> None:
     """Another host goes on with what is published, which is all; whatever the first one does then is refused."""
     if world.damages or len(world.done) < _FIRST_STEP:
@@ -113,10 +126,6 @@ def take_over(world: World, arguments: Arguments) -> None:
         is_held = content.is_ledger or new.read(name, Tier.COLD)[content.start :] == content.data[content.start :]
         if not is_held or world.shown()[name] != content.shown:
             raise Wrong(f"{name} is not on the second host as it was on the first")
-
-
-_FIRST_STEP = 10
-"""Before it there is hardly something to take over."""
 
 
 def _opened(world: World, path: Path, metadata: MetadataStore) -> TestStore:

@@ -74,7 +74,9 @@ def concat(world: World, arguments: Arguments) -> None:
 
 
 def _remove(world: World, chance: random.Random) -> Arguments:
-    return {"name": world.any_name(chance), "now": chance.random() < 0.5}
+    dumped = [made.name for made in world.dumps.values() if made.name in world.model.of_bytes]
+    name = chance.choice(dumped) if dumped and chance.random() < 0.5 else world.any_name(chance)
+    return {"name": name, "now": chance.random() < 0.5}
 
 
 @verb(1, _remove)
@@ -112,6 +114,8 @@ def restore(world: World, arguments: Arguments) -> None:
     name = arguments["name"]
     if name not in world.model.trash or name in world.model.live:
         raise NothingToDo
+    if len({removal.due_ms for removal in world.model.trash[name]}) < len(world.model.trash[name]):
+        raise NothingToDo  # a clock that was accepted made them equally old
     try:
         with world.change(world.model.restored(name)):
             trash.restore(world.store.metadata, name)

@@ -79,6 +79,8 @@ class Reading:
 
 
 def _stream(world: World, chance: random.Random) -> Arguments:
+    if world.damages:
+        raise NothingToDo
     limit = chance.choice([None, None, 1, chance.randint(1, 6 * world.knobs.chunk_bytes)])
     arguments = {"records": chance.choice(["lines", "bytes"]), "limit": limit, "anew": chance.random() < 0.2}
     return {**arguments, "batches": chance.choice([1, 2, 50]), "stops": chance.random() < 0.2}
