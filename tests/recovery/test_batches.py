@@ -155,6 +155,7 @@ def test_of_two_marked_jobs_of_one_version_that_of_the_newer_owner_counts(store:
     for one in list(store.cold.list("segments/")):
         cold.put(one.name, BufferSource(b"1"), metadata=dict(store.cold.stat(one.name).metadata))
     with rebuilt(tmp_path / "second", cold) as second:
+        second.store.clock.advance(1)  # of one owner's jobs the older one would count
         Driver(second.store).write({"out/b": b"abcdefghij"}, 1)
         second.store.settle()
         both = without_journal(second.store)
