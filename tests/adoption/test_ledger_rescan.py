@@ -15,7 +15,7 @@ from tests.scan.test_scrubbing import cold_ledger
 from tierfs.adoption.ledger_read import LostRows, lost_rows, rescan
 from tierfs.app import store as app
 from tierfs.errors import DataLoss, NotFound
-from tierfs.metadata import entries
+from tierfs.metadata import directories, entries
 from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.parallel import Meter
 from tierfs.scan.selection import Selection, select
@@ -78,6 +78,22 @@ def test_rows_come_back_as_they_were(store: app.Store, copies: bool) -> None:
     assert (len(before), found(store)) == (4, {})
     lose(store, copies=copies)
     assert found(store) == before
+
+
+def test_a_dump_is_loaded_with_a_warning_where_the_rows_of_adopted_entries_are_gone(store: app.Store) -> None:
+    name = next(name for name in rows(store) if name.startswith("in/") and name.endswith("7"))
+    tierfs("-q", "offload", store=store.path)
+    tierfs("-q", "dump", name, "--to-bucket", store=store.path)
+    with store.metadata.read() as txn:
+        segment_id = directories.segment_by_name(txn, name).id
+    (lost,) = (store.path / "cold/ledgers").glob(f"entries-{segment_id}-*")
+    tierfs("rm", name, "--now", "--yes", store=store.path)
+    tierfs("-q", "gc", "--delete", store=store.path)
+    lost.unlink(missing_ok=True)
+    loaded = tierfs("load", name, store=store.path, check=False)
+    assert loaded.code == 0
+    assert f"warning: ledger {name} cannot be read, its entries are unknown" in loaded.err
+    assert "adopt it again" in loaded.err
 
 
 def test_the_first_form_tells_its_magic_words_itself(tmp_path: Path) -> None:

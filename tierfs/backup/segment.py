@@ -16,7 +16,7 @@ import base64
 import logging
 import re
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tierfs import contradictions, names, ranges
@@ -229,6 +229,8 @@ class SegmentRestored:
     lost_bytes: int
     """Of objects that are gone, and of what was not cold when the dump was made."""
     objects: int
+    warnings: Sequence[str] = ()
+    """What cannot be read all the same, as lines."""
 
 
 @dataclass(frozen=True, slots=True)

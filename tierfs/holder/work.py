@@ -306,9 +306,9 @@ class ColdWork:
             restored = SegmentRestore(source).restore(wanted, accept_loss=accept_loss, report=report)
         with self._metadata.read() as txn:
             segment_id = directories.segment_by_name(txn, restored.segment).id
-        EntryRows(self._metadata, tools.cold.storage, self._metadata.write).restore([segment_id])
+        unknown = EntryRows(self._metadata, tools.cold.storage, self._metadata.write).restore([segment_id])
         self.publish()
-        return restored
+        return replace(restored, warnings=unknown)
 
     def switch(self, place: LocationRecord, report: OnProgress) -> Switched:
         """Copy what another place of the cold tier still lacks, and record it as the store's.

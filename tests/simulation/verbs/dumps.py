@@ -28,6 +28,8 @@ class Dumped:
     content: Content
     held: tuple[tuple[ByteRange, str, int], ...]
     """Its cold ranges, and the name and size of the object that has each."""
+    rows: tuple[str, ...]
+    """Copies of the rows of its entries that nothing can replace: those of adopted objects."""
 
 
 def _dump(world: World, chance: random.Random) -> Arguments:
@@ -41,9 +43,11 @@ def dump(world: World, arguments: Arguments) -> None:
     """Write the metadata of a segment's cold bytes to the bucket."""
     name, content = content_of(world, arguments)
     layout, attempt = world.store.layout(name), arguments["attempt"]
-    cold = (placed for placed in layout.cold if not placed.chunk.lost)
+    cold = [placed for placed in layout.cold if not placed.chunk.lost]
     held = tuple((placed.range, placed.object.name, placed.object.stored_bytes) for placed in cold)
-    world.dumps[f"{dumps.DUMPS_PREFIX}{layout.segment.id}-{attempt}"] = Dumped(name, layout.segment.id, content, held)
+    rows = tuple(placed.object.entries_name for placed in cold if placed.object.foreign and placed.object.encoding)
+    dumped = Dumped(name, layout.segment.id, content, held, rows)
+    world.dumps[f"{dumps.DUMPS_PREFIX}{layout.segment.id}-{attempt}"] = dumped
     with patch.object(dumps, "new_id", lambda: attempt):
         dumps.dump_segment(world.store.metadata, world.store.cold, name)
 
@@ -63,6 +67,8 @@ def _came_back(world: World) -> None:
 def load(world: World, arguments: Arguments) -> None:
     """Link a dump's objects again under its name; refused where another segment has them, or its own is there."""
     wanted, made = _wanted(world, arguments)
+    if not world.storage.inner._objects.keys() >= set(made.rows):
+        raise NothingToDo  # it would be linked, and told to be unreadable until it is adopted again
     with world.store.metadata.read() as txn:
         known = directories.segment(txn, made.segment_id) is not None
         rows = {record.name for _, record in txn.scan(OBJECTS)}

@@ -340,6 +340,8 @@ def load(session: Session, source: str, yes: bool) -> None:
     lost = f", {output.size(loaded.lost_bytes)} are lost" if loaded.lost_bytes else ""
     size = f"{output.size(loaded.cold_bytes)} in {output.count(loaded.objects, 'object')}"
     session.done(asdict(loaded), f"restored {printable(loaded.segment)}: {size}{lost}")
+    for warning in loaded.warnings:
+        session.warn(warning)
 
 
 def _data(summary: DumpSummary) -> dict[str, Any]:
