@@ -103,7 +103,7 @@ def test_the_last_time_never_goes_back(store: TestStore) -> None:
         ("ours", "", "{}/mnt", ""),
         ("ours", "", "", None),
         ("ours", "", "d/s", None),
-        ("ours", "", "mnt/d/s", None),  # a name of the store, although a path to the mount
+        ("ours", "", "mnt/d/s", "d/s"),
         ("ours", "", "./mnt/d/s", "d/s"),
         ("ours", "mnt/d", "s", "d/s"),
         ("ours", "mnt/d", "./s", "d/s"),

@@ -30,7 +30,7 @@ from tierfs.names import is_pattern, printable
 from tierfs.precedence import Host
 from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.system import processes
-from tierfs.system.mounts import is_path, name_under_mount
+from tierfs.system.mounts import is_path, mount_of_typed, name_under_mount
 from tierfs.types import LocationId
 
 log = logging.getLogger(__name__)
@@ -157,15 +157,17 @@ class Store:
     def segment_of_path(self, text: str) -> str:
         """Return the name that was typed, or that a path under a mount of this store stands for.
 
-        In a directory of a mount a relative path begins there, unless only the store has what it names. Raises
+        A text that may be both is a path first in a directory of a mount, and a name first elsewhere. Raises
         InvalidRequest for a path in a mount of another store.
         """
         name = name_under_mount(text, self.path)
         if name is None or is_path(text):
             return text if name is None else name
         with self.metadata.read() as txn:
-            here, whole = (directories.exists(txn, each) for each in (name, text))
-        return text if whole and not here else name
+            is_there, is_name = (directories.exists(txn, each) for each in (name, text))
+        if mount_of_typed("") is None:
+            return name if is_there and not is_name else text
+        return text if is_name and not is_there else name
 
     def names_of(self, text: str) -> list[str]:
         """Return the names that a typed path stands for: all that match it if it is a pattern, and no name itself.

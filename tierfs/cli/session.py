@@ -119,7 +119,9 @@ class Session:
         from tierfs.system.mounts import is_path, mount_of_typed
 
         # A bare name says nothing of the store: where TIERFS_STORE names one, it is a name there.
-        paths = [text for text in self.typed if is_path(text)] or ([] if self.store_path is not None else [""])
+        paths = [text for text in self.typed if is_path(text)]
+        if self.store_path is None:
+            paths = [*(paths or self.typed), ""]
         found = next(filter(None, map(mount_of_typed, paths)), None)
         return None if found is None else found[0].store
 

@@ -125,19 +125,18 @@ def is_path(text: str) -> bool:
 def mount_of_typed(text: str) -> tuple[Mount, str] | None:
     """Return the mount that a typed path or name is in, and the name that it stands for there, as `mount_of`.
 
-    A text that is not `is_path` counts in a directory of a mount only: from outside it is a name, although a mount may
-    be below the working directory.
+    The empty text stands for the working directory.
     """
     if is_path(text):
         return mount_of(Path(text))
     try:
         found = mount_of(Path())
+        if found is None:
+            return mount_of(Path(text))
     except FileNotFoundError:  # the working directory was removed
         return None
-    if found is None or not text:
-        return found
     name = os.path.normpath(os.path.join(found[1], text))
-    return None if name.startswith("..") else (found[0], name)
+    return None if name.startswith("..") else (found[0], "" if name == "." else name)
 
 
 def name_under_mount(text: str, store: Path) -> str | None:

@@ -57,7 +57,7 @@ _MASKS = [
     (r"\b\d+ s behind", "N s behind"),
     (r"watermark [\d,]+ MiB", "watermark SIZE"),
     (r"\b[\d.]+ [KMGT]?i?B (free|available)", r"SIZE \1"),
-    (rf"\b{re.escape(socket.gethostname())}\b", "HOST"),
+    (rf"(?<![\w-]){re.escape(socket.gethostname())}\b", "HOST"),
     (rf"\b{re.escape(__version__)}\b", "VERSION"),
     (rf"\buser {re.escape(pwd.getpwuid(os.geteuid()).pw_name)}\b", "user USER"),
 ]
