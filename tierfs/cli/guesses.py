@@ -70,6 +70,9 @@ _OPTIONS: Mapping[tuple[str, str], str] = {
 }
 """By the command and the option."""
 
+_ALIKE = 0.75
+"""Least likeness, as `difflib` counts it, of a word with a slip in it."""
+
 
 def option_meant(option: str, ctx: click.Context | None) -> str | None:
     """Return what an option of another tool may mean, as a line; None if that is not known."""
@@ -81,5 +84,5 @@ def meant(word: str, commands: Collection[str]) -> str | None:
     known = _MEANT.get(word.lower())
     if known is not None:
         return f"use: {known}" if known.startswith("tierfs") else known
-    close = difflib.get_close_matches(word.lower(), commands, 1)
+    close = difflib.get_close_matches(word.lower(), commands, 1, _ALIKE)
     return f"did you mean {close[0]}?" if close else None
