@@ -13,9 +13,8 @@ from contextlib import contextmanager
 import click
 
 from tierfs.checksum import Buffer
-from tierfs.cli.group import command
+from tierfs.cli.group import command, each, paths_argument
 from tierfs.cli.options import Size, read_priority_option
-from tierfs.cli.paths import each, paths_argument
 from tierfs.cli.session import Session
 from tierfs.metadata import directories
 from tierfs.types import ReadPriority

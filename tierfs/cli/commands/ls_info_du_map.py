@@ -17,8 +17,7 @@ import click
 from tierfs.app.store import Store
 from tierfs.cli import output
 from tierfs.cli.drawing.map import BarRun, Mark, Row, draw, offset
-from tierfs.cli.group import command
-from tierfs.cli.paths import each, human_option, paths_argument
+from tierfs.cli.group import command, each, human_option, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import QUIET, Session
 from tierfs.metadata import chains, directories, policies

@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tierfs.cli import output
-from tierfs.cli.group import command
+from tierfs.cli.group import command, each, paths_argument
 from tierfs.cli.options import dry_run_option
-from tierfs.cli.paths import each, paths_argument
 from tierfs.cli.progress import perform_shown
 from tierfs.cli.session import Session
 from tierfs.names import printable

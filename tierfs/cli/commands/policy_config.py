@@ -12,8 +12,7 @@ import click
 from tierfs import contradictions, settings
 from tierfs import policy as policy_text
 from tierfs.cli import output
-from tierfs.cli.group import LazyGroup, command
-from tierfs.cli.paths import path_argument
+from tierfs.cli.group import LazyGroup, command, path_argument
 from tierfs.cli.session import Session
 from tierfs.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.metadata import directories, policies

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierfs.cli import output
-from tierfs.cli.group import command
+from tierfs.cli.group import command, each, paths_argument
 from tierfs.cli.options import ask, dry_run_option, is_terminal, yes_option
-from tierfs.cli.paths import each, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest, NotFound

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import click
 
 from tierfs.cli import output
-from tierfs.cli.group import command
+from tierfs.cli.group import command, each, path_argument, paths_argument
 from tierfs.cli.options import Size, ask, dry_run_option, yes_option
-from tierfs.cli.paths import each, path_argument, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.names import join, printable, split

@@ -11,8 +11,7 @@ import click
 from tierfs import ranges
 from tierfs.cli import output
 from tierfs.cli.errors import Partial
-from tierfs.cli.group import command
-from tierfs.cli.paths import each, paths_argument
+from tierfs.cli.group import command, each, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError

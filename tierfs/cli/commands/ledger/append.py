@@ -18,9 +18,8 @@ from tierfs.app.verbs import open_managed_ledger
 from tierfs.cli.commands import append as source
 from tierfs.cli.commands.append import closing_writer
 from tierfs.cli.errors import Partial
-from tierfs.cli.group import command
+from tierfs.cli.group import command, path_argument
 from tierfs.cli.options import HOLDER_WAIT_S, Room, wait_option
-from tierfs.cli.paths import path_argument
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError
 from tierfs.metadata import directories

@@ -17,9 +17,8 @@ import click
 
 from tierfs.checksum import Buffer
 from tierfs.cli import output
-from tierfs.cli.group import command
+from tierfs.cli.group import command, path_argument
 from tierfs.cli.options import Size, read_priority_option
-from tierfs.cli.paths import path_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import DataLoss, InvalidRequest

@@ -12,9 +12,8 @@ from tierfs.app import verbs
 from tierfs.app.store import Store
 from tierfs.cli import output
 from tierfs.cli.commands.rm_restore import now_option, removal_data, until
-from tierfs.cli.group import LazyGroup, command
+from tierfs.cli.group import LazyGroup, command, path_argument, paths_argument
 from tierfs.cli.options import ask, yes_option
-from tierfs.cli.paths import path_argument, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest

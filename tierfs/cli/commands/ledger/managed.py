@@ -11,9 +11,8 @@ import click
 from tierfs.app import verbs
 from tierfs.cli import output
 from tierfs.cli.commands.rm_restore import now_option, removal_data, until
-from tierfs.cli.group import command
+from tierfs.cli.group import command, path_argument
 from tierfs.cli.options import ask, yes_option
-from tierfs.cli.paths import path_argument
 from tierfs.cli.progress import perform_shown, progress_line
 from tierfs.cli.session import Session
 from tierfs.names import printable

@@ -19,8 +19,7 @@ from tierfs.cli.commands.pipeline.pipeline import (
     per_second,
     running,
 )
-from tierfs.cli.group import command
-from tierfs.cli.paths import path_argument, paths_argument
+from tierfs.cli.group import command, path_argument, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
