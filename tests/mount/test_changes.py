@@ -215,9 +215,9 @@ def _stat(path: Path, until: float, answers) -> None:  # type: ignore[no-untyped
 
 
 def _dd(path: Path, until: float, answers) -> None:  # type: ignore[no-untyped-def]
-    """A tool of its own process each time."""
+    """A tool of its own process each time, once at least."""
     wrong = total = 0
-    while time.monotonic() < until:
+    while not total or time.monotonic() < until:
         data = subprocess.run(["dd", f"if={path}", "bs=3k", "status=none"], capture_output=True, check=True).stdout
         wrong += data != reference(0, len(data))
         total += len(data)

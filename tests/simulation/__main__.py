@@ -20,6 +20,7 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, help="live those of a file instead")
     parser.add_argument("--keep-on", action="store_true", help="go on after a failure")
     parser.add_argument("--shrink", action="store_true", help="make failed lives shorter")
+    parser.add_argument("--all-verbs", action="store_true", help="draw verbs too that are not settled")
     options = parser.parse_args()
     logging.getLogger("tierfs").addHandler(logging.NullHandler())
     logging.getLogger("tierfs").propagate = False
@@ -33,10 +34,11 @@ def main() -> int:
     else:
         seed = options.seed
         while tally.steps < options.steps and not (failed and not options.keep_on):
-            lived = live(seed, tally)
-            if lived is not None:
+            life = Life(seed, options.all_verbs)
+            failure = live(life, tally)
+            if failure is not None:
                 failed += 1
-                tell(Life(seed), lived, shorten=options.shrink)
+                tell(life, failure, shorten=options.shrink)
             seed += 1
     spent_s = time.process_time() - begun
     print(f"{tally}; {failed} failed; {tally.steps / max(spent_s, 0.001):.0f} steps per CPU second")

@@ -16,7 +16,7 @@ from tests.simulation import endings, verbs
 from tests.simulation import knobs as limits
 from tests.simulation.knobs import Knobs
 from tests.simulation.oracle import Oracle, new_reader
-from tests.simulation.steps import VERBS, End, NothingToDo, Step
+from tests.simulation.steps import VERBS, End, NothingToDo, Step, Verb
 from tests.simulation.storage import Fault, Toxic
 from tests.simulation.world import World, opened
 
@@ -51,6 +51,8 @@ class Life:
     """The seed of a life, from which all its chance comes."""
 
     seed: int
+    all_verbs: bool = False
+    """Whether verbs are drawn too that are not settled."""
 
     @property
     def damaged(self) -> bool:
@@ -65,10 +67,12 @@ class Life:
     def first(self, length: int = LENGTH) -> Lived:
         """Draw the steps and live them."""
         chance = random.Random(f"steps {self.seed}")
+        every = VERBS.values()
+        table = [verb for verb in every if (self.damaged or not verb.damages) and (self.all_verbs or verb.settled)]
 
         def drawn(world: World) -> Iterator[Step]:
             for _ in range(length):
-                yield _draw(world, chance, damaged=self.damaged)
+                yield _draw(world, chance, table)
 
         return self._live(drawn)
 
@@ -117,9 +121,8 @@ async def _run(world: World, steps: Iterator[Step], lived: Lived) -> None:
                     await oracle.look_at_all()
 
 
-def _draw(world: World, chance: random.Random, *, damaged: bool) -> Step:
+def _draw(world: World, chance: random.Random, table: Sequence[Verb]) -> Step:
     """Draw a verb that has something to do, and perhaps a fault of the storage."""
-    table = [verb for verb in VERBS.values() if damaged or not verb.damages]
     weights = [verb.weight for verb in table]
     while True:
         (verb,) = chance.choices(table, weights)

@@ -43,9 +43,8 @@ class Tally:
         )
 
 
-def live(seed: int, tally: Tally) -> Lived | None:
-    """Live one seed, without deaths and with them; return what failed first."""
-    life = Life(seed)
+def live(life: Life, tally: Tally) -> Lived | None:
+    """Live one life, without deaths and with them; return what failed first."""
     first = tally.add(life.first())
     if first.error is not None:
         return first
@@ -56,12 +55,15 @@ def live(seed: int, tally: Tally) -> Lived | None:
     return None
 
 
+_ALL = " --all-verbs"
+
+
 def report(life: Life, lived: Lived) -> str:
     """Return the error of a life, and the command that replays its seed and shortens it."""
     error = "".join(traceback.format_exception(lived.error, limit=-8))
     return (
         f"seed {life.seed}, step {len(lived.steps)}: {error}\n"
-        f"replay, and shorten: python -m tests.simulation --seed {life.seed} --shrink\n"
+        f"replay, and shorten: python -m tests.simulation --seed {life.seed} --shrink{_ALL * life.all_verbs}\n"
         f"for tests/simulation/corpus.txt:\n{_kept(life, lived)}"
     )
 

@@ -45,7 +45,7 @@ def test_lives(case: int, expected_warnings: list[str]) -> None:
     expected_warnings.append("")
     tally, seed = Tally(), case * _SEEDS_APART
     while tally.steps < STEPS // CASES:
-        lived = live(seed, tally)
+        lived = live(Life(seed), tally)
         assert lived is None, report(Life(seed), lived)
         seed += 1
     assert tally.deaths

@@ -77,7 +77,7 @@ def test_sealed_growing_and_ledger_segments(
     table = frame(cluster_spark, store.path, "logs", maxPartitionBytes="64k")
     assert by_executors(table, "segment", spark_cluster) == {name: truth(data) for name, data in sources.items()}
     verbs.settle(store)
-    of_bucket = frame(cluster_spark, f"file://{store.paths.cold}", "logs/cold", "logs/growing", maxPartitionBytes="64k")
+    of_bucket = frame(cluster_spark, f"file://{store.paths.cold}", "logs/cold", "logs/growing", maxPartitionBytes="16k")
     cold = {"logs/cold": truth(sources["logs/cold"]), "logs/growing": truth(sources["logs/growing"][:half])}
     assert by_executors(of_bucket, "segment", spark_cluster) == cold, "the tail that is not cold is not there"
     for seed in (3, 4):  # entries are not lines: they end anywhere

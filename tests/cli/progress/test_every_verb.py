@@ -117,6 +117,7 @@ SILENT = {
     **dict.fromkeys(["ledger create", "ledger close", "ledger info", "ledger terminate", "ledger status"], "the same"),
     **dict.fromkeys(["policy show", "policy set", "policy unset"], "one row"),
     **dict.fromkeys(["config show", "config set", "config unset"], "one file"),
+    "completion": "a text",
     **dict.fromkeys(["cat", "ledger read"], "the output shows it"),
     **dict.fromkeys(["mount", "umount", "daemon", "top"], "runs until it is ended"),
     "ledger append": "takes as long as its input",
