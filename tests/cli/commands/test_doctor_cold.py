@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.benchmarks.relay.loop import Slowness
+from tests.benchmarks.relay.process import RelayServer
 from tests.cli.commands.test_doctor import checks
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.servers.endpoint import S3Endpoint
 from tests.servers.moto_server import MotoServer
-from tests.benchmarks.relay.loop import Slowness
-from tests.benchmarks.relay.process import RelayServer
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.clock import ManualClock
