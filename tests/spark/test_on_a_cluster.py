@@ -22,8 +22,8 @@ from tierfs.app import store as app
 
 pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
-MANY = 4000
-"""Lines of about 180 kB: more splits than there are workers."""
+MANY = 9000
+"""Lines of about 400 kB: more splits than there are workers, and long enough that each has a share."""
 
 PATH = "_metadata.file_name"
 
@@ -77,7 +77,7 @@ def test_sealed_growing_and_ledger_segments(
     table = frame(cluster_spark, store.path, "logs", maxPartitionBytes="64k")
     assert by_executors(table, "segment", spark_cluster) == {name: truth(data) for name, data in sources.items()}
     verbs.settle(store)
-    of_bucket = frame(cluster_spark, f"file://{store.paths.cold}", "logs/cold", "logs/growing", maxPartitionBytes="16k")
+    of_bucket = frame(cluster_spark, f"file://{store.paths.cold}", "logs/cold", "logs/growing", maxPartitionBytes="64k")
     cold = {"logs/cold": truth(sources["logs/cold"]), "logs/growing": truth(sources["logs/growing"][:half])}
     assert by_executors(of_bucket, "segment", spark_cluster) == cold, "the tail that is not cold is not there"
     for seed in (3, 4):  # entries are not lines: they end anywhere
