@@ -130,6 +130,18 @@ def test_a_path_names_a_segment_only_in_a_mount_of_its_store(
     assert mounts.name_under_mount(text.format(tmp_path), tmp_path / "ours") == name
 
 
+def test_a_path_in_a_mount_as_it_stands_is_not_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # To resolve it is to ask the mount, which may not answer: `umount --lazy` must end all the same.
+    table = tmp_path / "mountinfo"
+    table.write_text(f"1 2 0:57 / {tmp_path} ro - fuse.tierfs {mounts.FSNAME_PREFIX}/ours ro\n")
+    monkeypatch.setattr(mounts, "_MOUNT_TABLE", table)
+    monkeypatch.setattr(mounts.os.path, "realpath", lambda path: pytest.fail(f"{path} is resolved"))
+    monkeypatch.chdir(tmp_path)
+    assert mounts.name_under_mount(f"{tmp_path}/d/s", Path("/ours")) == "d/s"
+    assert mounts.name_under_mount("d/s", Path("/ours")) == "d/s"
+    assert mounts.mount_of_typed("") is not None
+
+
 @pytest.fixture
 def made(tmp_path: Path) -> Iterator[app.Store]:
     init_store(tmp_path / "made", ColdChoice())

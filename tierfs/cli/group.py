@@ -273,32 +273,50 @@ def paths_argument(name: str = "paths", *, optional: bool = False, metavar: str)
 
 
 def each(session: Session, store: Store, typed: Sequence[str], work: Callable[[str], None]) -> None:
-    """Call `work` with each name that paths and patterns stand for, each once.
+    """Call `work` with each name that paths and patterns stand for, as `each_name`."""
+    each_name(session, *names_of(session, store, typed), work)
 
-    A path that fails is reported and the next is tried, as by rm(1); the exit code is then that of the first failure.
-    The error of a path that is alone is raised.
+
+def names_of(
+    session: Session, store: Store, typed: Sequence[str], *, missing_ok: bool = False
+) -> tuple[list[str], int]:
+    """Return the names that paths and patterns stand for, each once, and the exit code of what stands for none.
+
+    The error of a path that is alone is raised, others are reported. With `missing_ok` a pattern may match nothing.
     """
-    if len(typed) == 1 and len(alone := store.names_of(typed[0])) == 1:
-        work(join(split(alone[0])))
-        return
-    failures: list[int] = []
-    done: set[str] = set()
+    names: dict[str, None] = {}
+    code = 0
     for text in typed:
         try:
-            wanted = [join(split(name)) for name in store.names_of(text)]
+            names.update(dict.fromkeys(join(split(name)) for name in store.names_of(text)))
         except _OF_THE_PATH as exc:
-            failures.append(errors.report(exc, session))
-            continue
-        for name in wanted:
-            if name in done:
+            if missing_ok and isinstance(exc, NotFound):
                 continue
-            done.add(name)
-            try:
-                work(name)
-            except _OF_THE_PATH as exc:
-                failures.append(errors.report(exc, session))
-    if failures:
-        raise click.exceptions.Exit(failures[0])
+            if len(typed) == 1:
+                raise
+            code = _failed(exc, session, code)
+    return list(names), code
+
+
+def each_name(session: Session, names: Sequence[str], code: int, work: Callable[[str], None]) -> None:
+    """Call `work` with each name; exit with `code`, or the code of the first failure, if there is one.
+
+    What fails is reported and the next is tried, as by rm(1). The error of a name that is alone is raised.
+    """
+    for name in names:
+        try:
+            work(name)
+        except _OF_THE_PATH as exc:
+            if len(names) == 1 and not code:
+                raise
+            code = _failed(exc, session, code)
+    if code:
+        raise click.exceptions.Exit(code)
+
+
+def _failed(error: Exception, session: Session, before: int) -> int:
+    code = errors.report(error, session)
+    return before or code
 
 
 class Line(NamedTuple):

@@ -96,7 +96,9 @@ def _is_dead(mount: Mount) -> bool:
 def mount_of(path: Path) -> tuple[Mount, str] | None:
     """Return the mount that `path` is in, and the segment or directory it stands for; None outside of all mounts."""
     present = mounts()
-    for place in (Path(os.path.abspath(path)), Path(os.path.realpath(path))) if present else ():
+    # It is resolved only when it is in no mount as it stands: to resolve it asks a mount, which may not answer.
+    for absolute in (os.path.abspath, os.path.realpath) if present else ():
+        place = Path(absolute(path))
         for mount in reversed(present):
             if place.is_relative_to(mount.mountpoint):
                 name = str(place.relative_to(mount.mountpoint))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierfs.cli import output
-from tierfs.cli.group import command, each, paths_argument
+from tierfs.cli.group import command, each_name, names_of, paths_argument
 from tierfs.cli.options import ask, dry_run_option, is_terminal, yes_option
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
@@ -49,7 +49,10 @@ def rm(
     """
     from tierfs.app import verbs
 
+    removed = False
+
     def work(name: str) -> None:
+        nonlocal removed
         try:
             with progress_line(session) as show:
                 show(doing("counting what is below"))
@@ -66,15 +69,21 @@ def rm(
         with progress_line(session) as show:
             show(doing("removing"))
             deletion = verbs.delete(store, name, recursive=recursive, now=now, report=show)
-            unpublished = verbs.settle(store, show)
-        session.note_unpublished(unpublished)
+        removed = True
         way = f" with: tierfs restore {as_word(name)}" if deletion.trash_due_ms else ""
         session.done(_data(name, deletion, removed=True), f"removed {_describe(name, deletion)}{way}")
 
-    if len(paths) > 1 and not (yes or force or dry_run or is_terminal()):
-        ask("rm", f"remove {output.count(len(paths), 'path')}?")  # refuses once, and not for each
     with session.open_store() as store:
-        each(session, store, paths, work)
+        names, code = names_of(session, store, paths, missing_ok=force)
+        if len(names) > 1 and not (yes or force or dry_run or is_terminal()):
+            ask("rm", f"remove {output.count(len(names), 'path')}?")  # refuses once, and not for each
+        try:
+            each_name(session, names, code, work)
+        finally:
+            if removed:
+                # Once for all: each publication is a request to the bucket.
+                with progress_line(session) as show:
+                    session.note_unpublished(verbs.settle(store, show))
 
 
 def _plan(store: Store, name: str, *, recursive: bool, now: bool) -> Deletion:
