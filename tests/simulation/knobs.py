@@ -35,6 +35,9 @@ _PATCHED = {
 }
 """Constants of the product, in every module that has one of that name or in the one named, and their draws."""
 
+_FIXED = {"_FAN_OUT": 16}
+"""The same, of every life: of 256 directories per store most are empty, and a sixth of a life made and listed them."""
+
 
 @dataclass(frozen=True, slots=True)
 class Knobs:
@@ -100,7 +103,7 @@ def _known() -> dict[tuple[str, str], int]:
             package = importlib.import_module(f"tierfs.{room}")
             for found in pkgutil.walk_packages(package.__path__, f"tierfs.{room}."):
                 importlib.import_module(found.name)
-        for key in (*_PATCHED, "RUN_BYTES"):
+        for key in (*_PATCHED, *_FIXED, "RUN_BYTES"):
             where, _, constant = key.rpartition(".")
             for name, module in sys.modules.items():
                 if name.startswith("tierfs.") and hasattr(module, constant) and name.endswith(where):
@@ -111,7 +114,7 @@ def _known() -> dict[tuple[str, str], int]:
 @contextmanager
 def turned(knobs: Knobs) -> Iterator[None]:
     """Let the product have these limits."""
-    values = dict(knobs.constants)
+    values = {**_FIXED, **knobs.constants}
     values["RUN_BYTES"] = values["RUN_BLOCKS"] * values["CRC_BLOCK_BYTES"]
     try:
         for module, constant in _known():
