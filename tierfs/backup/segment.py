@@ -128,9 +128,7 @@ def find_dump(storage: ChunkStorage, store_id: str, wanted: str) -> StoredObject
 
 def read_dump(storage: ChunkStorage, stored: StoredObject) -> Iterator[pb.SegmentDump]:
     """Yield the messages of a dump, each checked. Raises DataLoss for damage, and what the storage raises."""
-    file = ObjectFile(storage, stored)
-    while (framed := changes.read_framed(file, stored.name)) is not None:
-        piece = changes.parse_segment_dump(framed, stored.name)
+    for piece in changes.messages(ObjectFile(storage, stored), stored.name, changes.parse_segment_dump):
         if piece.version > RECORD_VERSION:
             raise DataLoss(f"{stored.name} has format version {piece.version}", remedy="upgrade tierfs")
         yield piece
@@ -151,6 +149,14 @@ class ObjectFile:
             self._storage.read_into(self._stored.name, self._at, memoryview(buffer), if_match=self._stored.etag)
         self._at += len(buffer)
         return bytes(buffer)
+
+    def tell(self) -> int:
+        """Return the position of the next byte."""
+        return self._at
+
+    def seek(self, position: int) -> None:
+        """Go on from there."""
+        self._at = position
 
 
 def _pieces(txn: ReadTransaction, segment: SegmentRecord, path: str, written_ms: int) -> Iterator[pb.SegmentDump]:

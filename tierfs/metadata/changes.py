@@ -8,15 +8,16 @@ frame and sizes were checked.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from tierfs import units
-from tierfs.checksum import crc32c
+from tierfs.checksum import crc32c, twice
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata import chains, checksums, tables
 from tierfs.metadata import records_pb2 as pb
@@ -60,6 +61,18 @@ class Readable(Protocol):
 
     def read(self, size_bytes: int, /) -> bytes:
         """Return the next bytes; fewer only at the end."""
+        ...
+
+
+class Seekable(Readable, Protocol):
+    """The same of a file that can go back."""
+
+    def tell(self) -> int:
+        """Return the position of the next byte."""
+        ...
+
+    def seek(self, position: int, /) -> object:
+        """Go on from there."""
         ...
 
 
@@ -376,6 +389,18 @@ def parse_batch_marker(data: bytes, name: str) -> pb.BatchMarker:
 def parse_segment_dump(data: bytes, name: str) -> pb.SegmentDump:
     """Return the piece of a segment's dump in its framed bytes; raises DataLoss naming the object."""
     return _parse(data, name, pb.SegmentDump)
+
+
+def messages(file: Seekable, name: str, parse: Callable[[bytes, str], M]) -> Iterator[M]:
+    """Yield the framed messages of an object. Raises DataLoss for one that is damaged when it is read again, too."""
+
+    def read(start: int) -> M | None:
+        file.seek(start)
+        framed = read_framed(file, name)
+        return None if framed is None else parse(framed, name)
+
+    while (message := twice(partial(read, file.tell()))) is not None:
+        yield message
 
 
 def read_framed(file: Readable, name: str) -> bytes | None:

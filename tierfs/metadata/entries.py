@@ -219,11 +219,10 @@ def encode(store_id: str, segment_id: SegmentId, runs: Iterable[EntryRun], path:
     return bytes(out)
 
 
-def decode(file: changes.Readable, name: str, segment_id: SegmentId) -> Iterator[EntryRun]:
+def decode(file: changes.Seekable, name: str, segment_id: SegmentId) -> Iterator[EntryRun]:
     """Yield the runs in order. Raises DataLoss naming the object when it is damaged or of another ledger."""
     entry_id = offset = None
-    while (framed := changes.read_framed(file, name)) is not None:
-        part = changes.parse_entries_part(framed, name)
+    for part in changes.messages(file, name, changes.parse_entries_part):
         if part.segment_id != segment_id:
             raise DataLoss(f"{name} is of ledger {part.segment_id}, not {segment_id}")
         for message in part.runs:
@@ -235,12 +234,12 @@ def decode(file: changes.Readable, name: str, segment_id: SegmentId) -> Iterator
             yield run
 
 
-def first_part(file: changes.Readable, name: str) -> pb.EntriesPart:
+def first_part(file: changes.Seekable, name: str) -> pb.EntriesPart:
     """Return the first part of a copy. Raises DataLoss naming the object when it has none, or a damaged one."""
-    framed = changes.read_framed(file, name)
-    if framed is None:
+    part = next(changes.messages(file, name, changes.parse_entries_part), None)
+    if part is None:
         raise changes.damaged(name, "it is empty")
-    return changes.parse_entries_part(framed, name)
+    return part
 
 
 def find(txn: ReadTransaction, segment_id: SegmentId) -> LedgerRecord:

@@ -296,7 +296,7 @@ class EntryRows:
         """Write the rows of one object, from their copy, or from the object itself."""
         segment_id = SegmentId(holder.segment_id)
         try:
-            twice(lambda: self._put(segment_id, entries.decode(self._copy(holder), holder.entries_name, segment_id)))
+            self._put(segment_id, entries.decode(self._copy(holder), holder.entries_name, segment_id))
         except (NotFound, DataLoss) as exc:
             if holder.foreign:
                 raise DataLoss(f"{exc}; adopt it again") from exc
