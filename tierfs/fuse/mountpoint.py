@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tierfs.errors import Conflict, InvalidRequest, NotDirectory, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.system import processes
-from tierfs.system.mounts import SILENT, SILENT_REMEDY, Mount, MountState, mounts, state_of
+from tierfs.system.mounts import SILENT, SILENT_REMEDY, Mount, MountState, mount_of, state_of
 
 FUSE_DEVICE = Path("/dev/fuse")
 READ_AHEAD_KIB = 1024
@@ -23,8 +23,6 @@ MAX_BACKGROUND = 1024
 local bytes until their deadline (measured); an unprivileged mount may have a few thousand."""
 
 FUSERMOUNT = "fusermount3"
-_UNMOUNT = {True: ["umount"], False: [FUSERMOUNT, "-u"]}
-"""By whether the user is root."""
 
 FUSE_CONFIGURATION = Path("/etc/fuse.conf")
 ALLOW_OTHER = "user_allow_other"
@@ -50,13 +48,9 @@ def require_usable(mountpoint: Path, *, allow_other: bool = False) -> None:
 
 
 def mount_at(mountpoint: Path) -> Mount | None:
-    """Return the tierfs mount at a path, or None. The literal path is first: resolving it may meet a dead mount."""
-    all_mounts = mounts()
-    for path in (os.path.abspath(mountpoint), os.path.realpath(mountpoint)):
-        for mount in reversed(all_mounts):
-            if mount.mountpoint == Path(path):
-                return mount
-    return None
+    """Return the tierfs mount at a path, or None."""
+    found = mount_of(mountpoint)
+    return found[0] if found is not None and not found[1] else None
 
 
 def unmount(mountpoint: Path, *, lazy: bool = False) -> None:
@@ -70,7 +64,7 @@ def unmount(mountpoint: Path, *, lazy: bool = False) -> None:
         raise NotFound(f"{mountpoint} is not a tierfs mount", remedy="see what is: findmnt -t fuse.tierfs")
     if not lazy:
         _require_answer(mount)
-    done = _detach(mount) if lazy else _run(_UNMOUNT[os.geteuid() == 0], mount.mountpoint)
+    done = _detach(mount, lazy=lazy)
     if done.returncode == 0:
         return
     if "busy" in done.stderr:
@@ -170,18 +164,18 @@ def _clear_stale(mountpoint: Path) -> None:
             raise Unavailable(
                 f"a dead mount of another program is at {mountpoint}", remedy=f"umount -l {mountpoint}"
             ) from exc
-        done = _detach(stale)
+        done = _detach(stale, lazy=True)
         if done.returncode:
             raise Unavailable(f"a dead mount at {mountpoint} was not removed: {done.stderr.strip()}") from exc
 
 
-def _detach(mount: Mount) -> processes.Done:
-    return _run([*_UNMOUNT[os.geteuid() == 0], "-l" if os.geteuid() == 0 else "-z"], mount.mountpoint)
-
-
-def _run(command: list[str], mountpoint: Path) -> processes.Done:
-    """Run a mount tool, with messages in English, because they are searched."""
+def _detach(mount: Mount, *, lazy: bool) -> processes.Done:
+    is_root = os.geteuid() == 0
+    command = ["umount"] if is_root else [FUSERMOUNT, "-u"]
+    if lazy:
+        command.append("-l" if is_root else "-z")
     try:
-        return processes.run([*command, mountpoint], variables={"LC_ALL": "C"})
+        # In English: the messages are searched.
+        return processes.run([*command, mount.mountpoint], variables={"LC_ALL": "C"})
     except FileNotFoundError as exc:
         raise Unavailable(f"{command[0]} is missing", remedy="as root: apt-get install fuse3 mount") from exc
