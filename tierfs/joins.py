@@ -32,6 +32,8 @@ class Join:
     """Offset of the first of these bytes in the source."""
     name: str
     """Full name of the source; empty for several."""
+    unsealed_id: int = 0
+    """Number from the commit that unsealed the source last; the last one of several."""
 
     @property
     def is_of_several(self) -> bool:
@@ -52,10 +54,17 @@ class Join:
         """Return the same bytes in a segment where they lie elsewhere."""
         return replace(self, start=self.start + by, end=self.end + by)
 
+    def behind(self, offset: int) -> Join:
+        """Return the part that begins at an offset, or all of a join that begins there or later."""
+        by = max(0, offset - self.start)
+        return replace(self, start=self.start + by, source_start=self.source_start + by)
+
     def with_next(self, other: Join) -> Join:
         """Return this one and a later one as one of several sources."""
         births = (self.birth, self.last_birth, other.birth, other.last_birth)
-        return replace(self, end=max(self.end, other.end), birth=min(births), last_birth=max(births), name="")
+        unsealed_id = max(self.unsealed_id, other.unsealed_id)
+        end, first, last = max(self.end, other.end), min(births), max(births)
+        return replace(self, end=end, birth=first, last_birth=last, name="", unsealed_id=unsealed_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +73,8 @@ class Joins:
 
     numbers: tuple[int, ...] = ()
     names: tuple[str, ...] = ()
+    unsealed_ids: tuple[int, ...] = ()
+    """One for each, or none where all are 0."""
 
     @classmethod
     def of(cls, joins: Iterable[Join]) -> Joins:
@@ -76,12 +87,18 @@ class Joins:
             for join in kept
             for number in (join.start, join.end, join.source_id, join.birth, join.last_birth, join.source_start)
         ]
-        return cls(numbers=tuple(numbers), names=tuple(join.name for join in kept))
+        unsealed_ids = tuple(join.unsealed_id for join in kept)
+        return cls(
+            numbers=tuple(numbers),
+            names=tuple(join.name for join in kept),
+            unsealed_ids=unsealed_ids if any(unsealed_ids) else (),
+        )
 
     @property
     def is_sound(self) -> bool:
         """Return whether there are as many numbers as names tell, and ranges in order."""
-        if len(self.numbers) != _NUMBERS * len(self.names) or len(self.names) > MAX_JOINS:
+        count = len(self.names)
+        if len(self.numbers) != _NUMBERS * count or count > MAX_JOINS or len(self.unsealed_ids) not in (0, count):
             return False
         joins = list(self)
         return all(join.start < join.end for join in joins) and all(a.start <= b.start for a, b in pairwise(joins))
@@ -89,7 +106,8 @@ class Joins:
     def __iter__(self) -> Iterator[Join]:
         for at, name in enumerate(self.names):
             start, end, source_id, birth, last, source_start = self.numbers[_NUMBERS * at : _NUMBERS * (at + 1)]
-            yield Join(start, end, SegmentId(source_id), birth, last, source_start, name)
+            unsealed_id = self.unsealed_ids[at] if self.unsealed_ids else 0
+            yield Join(start, end, SegmentId(source_id), birth, last, source_start, name, unsealed_id)
 
 
 NO_JOINS = Joins()

@@ -168,6 +168,11 @@ def listed(
             "segment n2 was unsealed and sealed again",
             {1: 10},
         ),
+        (
+            [replace(listed(1, 15), joins=(Join(10, 15, SegmentId(2), 2, 2, 0, "n2", unsealed_id=8),))],
+            "segment n2 was unsealed after its end was read, and concatenated to n1",
+            {1: 10},
+        ),
     ],
 )
 def test_losses(now: list[ListedSegment], text: str, resumed: dict[int, int]) -> None:
@@ -179,9 +184,11 @@ def test_losses(now: list[ListedSegment], text: str, resumed: dict[int, int]) ->
 
 
 def test_what_is_no_loss() -> None:
-    """A finished segment may be deleted and cut; an open one may grow, and be sealed."""
+    """A finished segment may be deleted, cut and concatenated; an open one may grow, and be sealed."""
+    joins = (Join(5, 10, SegmentId(2), 2, 2, 0, "n2", unsealed_id=8), Join(10, 30, SegmentId(4), 4, 4, 0, "n4"))
     start = replace(START, done=4, open={SegmentId(1): 10}, sealed_ms=5, unsealed=7)
-    now = [listed(1, 30, sealed_ms=9, unsealed_id=9), listed(3, 50, sealed_ms=5, start=40, unsealed_id=7), listed(8, 5)]
+    grown = replace(listed(1, 30, sealed_ms=9, unsealed_id=9), joins=joins)
+    now = [grown, listed(3, 50, sealed_ms=5, start=40, unsealed_id=7), listed(8, 5)]
     assert reconcile(start, now, STORE, 9) == (start, [])
 
 

@@ -408,8 +408,16 @@ class _Step:
 
 
 def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iterator[str]:
-    """Return finished segments that were unsealed, even if they are sealed again."""
+    """Return finished segments that were unsealed, even if they are sealed again or were joined to others."""
     for one in listed:
+        for join in one.joins:
+            is_finished = join.birth <= start.done and join.source_id not in start.open
+            is_ahead = join.end > start.open.get(one.segment_id, one.start)
+            if is_finished and is_ahead and join.unsealed_id > start.unsealed:
+                yield (
+                    f"segment {printable(join.name) or 'one of several'} was unsealed after its end was read, and "
+                    f"concatenated to {printable(one.path)}: what was appended is not read"
+                )
         if one.birth > start.done or one.segment_id in start.open:
             continue
         if not one.sealed:

@@ -123,7 +123,9 @@ def _joins(concatenation: Concatenation, source_name: str) -> Joins:
     target, source, span = concatenation.target, concatenation.source, concatenation.range
     if not span:
         return target.joins
-    by = span.start - source.start_offset
-    inner = [join.moved(by) for join in source.joins if join.start >= source.start_offset]
-    own = Join(span.start, span.end, source.id, source.birth, source.birth, source.start_offset, source_name)
+    start = source.start_offset
+    # Of a join whose head was cut off the rest was read where it was before.
+    inner = [join.behind(start).moved(span.start - start) for join in source.joins if join.end > start]
+    birth, unsealed_id = source.birth, source.unsealed_id
+    own = Join(span.start, span.end, source.id, birth, birth, start, source_name, unsealed_id)
     return Joins.of([*target.joins, *inner, own])

@@ -69,6 +69,10 @@ def concat(world: World, arguments: Arguments) -> None:
     other = replace(world.model.live[source], sealed=True)
     with world.change(world.model.put(source, other)):
         world.store.engine.seal(source)
+    source_id = world.store.segment(source).id
+    for reading in world.readings.values():
+        if source_id in reading.passed_by:
+            reading.gaps |= other.numbers(0, len(other.data)) - reading.read
     with world.change(world.model.gone(source).put(name, content.joined(other))):
         world.store.engine.concat(name, source)
 
