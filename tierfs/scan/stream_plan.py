@@ -325,14 +325,16 @@ def stretches(start: StreamOffset, end: StreamOffset, listed: Sequence[ListedSeg
             last = min(one.length, end.open.get(one.segment_id, one.length))
             parts = ranges.gaps(ByteRange(first, max(first, last)), read_before(start, one, first))
             found += (StreamStretch(one, part.start, part.end) for part in parts)
-        found += _moved(start, end, one, {other.segment_id for other in listed})
+        # What was joined twice is a part of both joins.
+        moved = ranges.union(_moved(start, end, one, {other.segment_id for other in listed}))
+        found += (StreamStretch(one, part.start, part.end) for part in moved)
     return found
 
 
 def _moved(
     start: StreamOffset, end: StreamOffset, one: ListedSegment, listed: set[SegmentId]
-) -> Iterator[StreamStretch]:
-    """Yield the stretches of a batch that lie in this segment only since, as their segments were joined to it."""
+) -> Iterator[ByteRange]:
+    """Yield the ranges of a batch that lie in this segment only since, as their segments were joined to it."""
     if one.birth <= end.done and end.open.get(one.segment_id, one.length) >= one.length:
         return
     for join in one.joins:
@@ -345,7 +347,7 @@ def _moved(
         last = end.open.get(join.source_id, join.source_end)
         by = join.start - join.source_start
         if last > first:
-            yield StreamStretch(one, first + by, last + by)
+            yield ByteRange(first + by, last + by)
 
 
 def missing_bytes(start: StreamOffset, end: StreamOffset, found: Sequence[StreamStretch], cutter: Cutter) -> int:
