@@ -17,9 +17,9 @@ from uuid import UUID
 
 from tierfs import names
 from tierfs.adoption.plan import LedgerPart, LedgerPlan
-from tierfs.backup.segment import ObjectFile
 from tierfs.checksum import Buffer, GridBuilder
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.chunkstore.validate import ObjectFile
 from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError
 from tierfs.ledger.block_reader import DecoderSource, EntryMissing
 from tierfs.ledger.blocks import Deviations

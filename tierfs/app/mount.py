@@ -99,6 +99,7 @@ def hold_foreground(store_path: Path) -> None:
     require_trusted(store_path)  # before a log is written there
     with processes.reporting(StorePaths(store_path).log, HOLDER_NAME) as announce, open_store(store_path) as store:
         _log_as_set(store)
+        processes.share_arenas()
         threads = BackgroundThreads()
         task = holder_task_of(store, threads)
         end = _expose(store, task)

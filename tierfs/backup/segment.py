@@ -24,14 +24,14 @@ from tierfs.backup import segment_grammar
 from tierfs.backup.segment_grammar import Contents
 from tierfs.checksum import grid_of
 from tierfs.chunkstore.protocol import ChunkStorage, FileSource, StoredObject
-from tierfs.chunkstore.validate import ATTEMPT_KEY, read_steps
+from tierfs.chunkstore.validate import ATTEMPT_KEY, ObjectFile, read_steps
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.journal import replay
 from tierfs.metadata import chains, changes, directories, policies, store, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import GARBAGE, OBJECTS, POLICIES, SEGMENTS
+from tierfs.metadata.tables import GARBAGE, LEDGERS, OBJECTS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
@@ -132,31 +132,6 @@ def read_dump(storage: ChunkStorage, stored: StoredObject) -> Iterator[pb.Segmen
         if piece.version > RECORD_VERSION:
             raise DataLoss(f"{stored.name} has format version {piece.version}", remedy="upgrade tierfs")
         yield piece
-
-
-class ObjectFile:
-    """An object read in order, never more of it than requested."""
-
-    def __init__(self, storage: ChunkStorage, stored: StoredObject) -> None:
-        self._storage = storage
-        self._stored = stored
-        self._at = 0
-
-    def read(self, size_bytes: int) -> bytes:
-        """Return the next bytes; fewer at the end."""
-        buffer = bytearray(min(size_bytes, self._stored.length_bytes - self._at))
-        if buffer:
-            self._storage.read_into(self._stored.name, self._at, memoryview(buffer), if_match=self._stored.etag)
-        self._at += len(buffer)
-        return bytes(buffer)
-
-    def tell(self) -> int:
-        """Return the position of the next byte."""
-        return self._at
-
-    def seek(self, position: int) -> None:
-        """Go on from there."""
-        self._at = position
 
 
 def _pieces(txn: ReadTransaction, segment: SegmentRecord, path: str, written_ms: int) -> Iterator[pb.SegmentDump]:
@@ -328,6 +303,8 @@ class SegmentRestore:
             if change.HasField("policy"):
                 replay.apply(txn, change)
                 changes.policy_changed(txn, txn.must_get(POLICIES, tables.u64(segment.id), "the policy"))
+            elif change.HasField("ledger"):
+                replay.apply(txn, change)
             elif (brought := _objects(change)) is not None and gone.isdisjoint(brought):
                 kept = dump.without_shared(change)
                 if kept is not None:
@@ -417,6 +394,9 @@ def _settle(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
 def _publish(txn: WriteTransaction, segment: SegmentRecord, shared: Collection[int]) -> int:
     """Tell the journal, and drop what is linked from the garbage; return the number of objects."""
     changes.segment_changed(txn, segment)
+    ledger = txn.get(LEDGERS, tables.u64(segment.id))
+    if ledger is not None:
+        changes.ledger_changed(txn, ledger)
     linked = set[tuple[LocationId, str]]()
     for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
         holders = (_announced(txn, chunk, shared),) if chunk.object_id else ()

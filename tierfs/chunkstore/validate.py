@@ -1,6 +1,6 @@
 """Checks that every provider shares: names, metadata, ranges, etags and the bytes of a source. No I/O of its own.
 
-`read_steps` reads one version of a whole object through any storage.
+`read_steps` and `ObjectFile` read one version of an object in order, through any storage.
 """
 
 from __future__ import annotations
@@ -142,3 +142,28 @@ def read_steps(storage: ChunkStorage, found: StoredObject) -> Iterator[memoryvie
         view = buffer[: min(READ_STEP_BYTES, found.length_bytes - start)]
         storage.read_into(found.name, start, view, if_match=found.etag)
         yield view
+
+
+class ObjectFile:
+    """An object read in order, never more of it than requested."""
+
+    def __init__(self, storage: ChunkStorage, stored: StoredObject) -> None:
+        self._storage = storage
+        self._stored = stored
+        self._at = 0
+
+    def read(self, size_bytes: int) -> bytes:
+        """Return the next bytes; fewer at the end."""
+        buffer = bytearray(min(size_bytes, self._stored.length_bytes - self._at))
+        if buffer:
+            self._storage.read_into(self._stored.name, self._at, memoryview(buffer), if_match=self._stored.etag)
+        self._at += len(buffer)
+        return bytes(buffer)
+
+    def tell(self) -> int:
+        """Return the position of the next byte."""
+        return self._at
+
+    def seek(self, position: int) -> None:
+        """Go on from there."""
+        self._at = position

@@ -27,6 +27,7 @@ from tierfs.fuse.watch import ChangeWatcher
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
 from tierfs.reading.reader import Reader, rehearse, run_loop
+from tierfs.system import processes
 from tierfs.system.mounts import FSNAME_PREFIX
 from tierfs.system.signals import HEARD, Reload, until_told_to_end
 
@@ -95,6 +96,7 @@ class MountSession:
         unusable mount point, with nothing mounted. Call it in the main thread.
         """
         points.require_usable(mountpoint, allow_other=options.allow_other)
+        processes.share_arenas()
         with _unfreezing(), _prompt():
             run_loop(self._serve, mountpoint, options, on_ready)
 

@@ -16,8 +16,8 @@ from tierfs.adoption.ledger_link import LedgerLinker
 from tierfs.adoption.ledger_read import LedgerReader
 from tierfs.adoption.link import Standing
 from tierfs.adoption.plan import LedgerPart, LedgerPlan
-from tierfs.backup.segment import ObjectFile
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
+from tierfs.chunkstore.validate import ObjectFile
 from tierfs.errors import AlreadyExists, DataLoss, NotDirectory, NotFound
 from tierfs.ledger import keys as object_keys
 from tierfs.ledger.blocks import Deviations

@@ -331,9 +331,7 @@ def stretches(start: StreamOffset, end: StreamOffset, listed: Sequence[ListedSeg
     return found
 
 
-def _moved(
-    start: StreamOffset, end: StreamOffset, one: ListedSegment, listed: set[SegmentId]
-) -> Iterator[ByteRange]:
+def _moved(start: StreamOffset, end: StreamOffset, one: ListedSegment, listed: set[SegmentId]) -> Iterator[ByteRange]:
     """Yield the ranges of a batch that lie in this segment only since, as their segments were joined to it."""
     if one.birth <= end.done and end.open.get(one.segment_id, one.length) >= one.length:
         return

@@ -36,6 +36,9 @@ from tierfs.errors import Closed, TierfsError, Unavailable
 _IMPORTS = "PYTHONPATH"
 _READY_FD = "TIERFS_READY_FD"
 _READY = b"ready"
+_M_ARENA_MAX = -8
+"""Of malloc.h."""
+_ARENAS = 2
 _LOG_BYTES = 10 * 1024 * 1024
 _LOG_FILES = 5
 _JSON = "json"
@@ -298,6 +301,17 @@ def require_process(pid: int, what: str) -> None:
             f"{what} belongs to process {pid}; this one, {os.getpid()}, is a child of it",
             remedy="open the store again in the child",
         )
+
+
+def share_arenas() -> None:
+    """Let all threads of a process that runs for long share few of glibc's arenas; other C libraries have none.
+
+    By default there are eight per core. Buffers pass from thread to thread, and leave each arena full of holes: a busy
+    mount had 237 MiB in 17 of them after 14 minutes, and went on growing; in two they are 66 MiB (measured).
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_ARENA_MAX, _ARENAS)
 
 
 def leak(thing: object) -> None:

@@ -21,9 +21,9 @@ from itertools import chain, islice
 from uuid import UUID
 
 from tierfs import names, object_names, units
-from tierfs.backup.segment import ObjectFile
 from tierfs.checksum import twice
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.chunkstore.validate import ObjectFile
 from tierfs.errors import AlreadyExists, DataLoss, NotFound
 from tierfs.ledger import keys as object_keys
 from tierfs.ledger.blocks import HEADER_BYTES
