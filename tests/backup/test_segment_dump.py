@@ -12,6 +12,7 @@ import pytest
 
 from tests.copied import copy_tier
 from tests.ledgers import ROOMY, cold_entries, new_ledger, offload
+from tests.recovery.recovering import recovered
 from tests.stores import TestStore, assert_layout, open_test_store, quiet
 from tierfs.backup import segment
 from tierfs.backup.segment import SegmentDumped, SegmentRestored, dump_segment
@@ -135,7 +136,7 @@ def test_a_dump_is_loaded_where_the_tier_was_copied(store: TestStore, damaged: b
     assert store.read("a/s") == b"abcdefghijklmnop"
 
 
-def test_a_dump_of_a_ledger_is_loaded_where_the_tier_was_copied(tmp_path: Path) -> None:
+def test_a_dump_of_a_ledger_is_loaded_where_the_tier_was_copied_and_recovered_there(tmp_path: Path) -> None:
     with open_test_store(tmp_path / "store", policy=ROOMY) as store:
         payloads = [b"entry %d" % number for number in range(300)]
         name = new_ledger(store, payloads)
@@ -146,6 +147,8 @@ def test_a_dump_of_a_ledger_is_loaded_where_the_tier_was_copied(tmp_path: Path) 
         restored = load(store, name)
         assert (restored.lost_bytes, restored.objects) == (0, 1)
         assert cold_entries(store, name) == payloads
+        with recovered(tmp_path / "second", store.cold) as found:
+            assert cold_entries(found.store, name) == payloads
 
 
 def test_the_newest_dump_of_a_name_is_loaded_or_the_one_that_is_named(store: TestStore) -> None:
