@@ -7,7 +7,6 @@ module that wants its like: it is warm after 20 s, as the first job of each kind
 from __future__ import annotations
 
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from pyspark.sql import SparkSession
 from tests.mount.conftest import mount, store
 from tests.servers.process import ServerError
 from tests.servers.spark_cluster import ROOT, SparkCluster
+from tests.spark import warm_python
 
 __all__ = ["cluster_spark", "kept_jvm", "mount", "spark", "spark_cluster", "store"]
 
@@ -155,7 +155,7 @@ def start(master: str, work: Path, settings: Mapping[str, str]) -> SparkSession:
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         patch.setenv("SPARK_LOCAL_DIRS", str(work))
         patch.setenv("TMPDIR", str(work))  # replicas of buckets lie in the directory of temporary files
-        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("PYSPARK_PYTHON", warm_python.program())
         patch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
         patch.delenv("SPARK_HOME", raising=False)
         builder = SparkSession.builder.master(master).appName("tierfs")

@@ -17,6 +17,7 @@ from tests.conftest import Bucket
 from tests.mount.conftest import append
 from tests.mount.waiting import eventually
 from tests.servers.spark_cluster import ROOT
+from tests.spark import warm_python
 from tests.spark.reading import lines_of, text
 from tests.spark.write_jobs import GO_S, Gate, run_stream
 from tests.spark.written import assert_nothing_else_is_there, bucket_store, contents, segments
@@ -38,7 +39,8 @@ def test_a_killed_driver(spark: SparkSession, store: app.Store, tmp_path: Path) 
     gate = Gate(tmp_path / "gate")
     (tmp_path / "spark").mkdir()
     words = [sys.executable, "-m", "tests.spark.write_jobs", str(store.path), str(tmp_path)]
-    driver = subprocess.Popen(words, cwd=ROOT, start_new_session=True, stderr=subprocess.DEVNULL)
+    environ = os.environ | {warm_python.GIVEN: warm_python.program()}
+    driver = subprocess.Popen(words, cwd=ROOT, env=environ, start_new_session=True, stderr=subprocess.DEVNULL)
     try:
         assert eventually(lambda: gate.has("waiting"), GO_S)
     finally:

@@ -12,18 +12,17 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from pyspark import TaskContext
 from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 
+from tests.spark import warm_python
 from tests.spark.conftest import SETTINGS, open_session
 
 GO_S = 180
 _STEP_S = 0.02
-_JVM = b"CoarseGrainedExecutorBackend"
 
 
 class Gate:
@@ -65,46 +64,28 @@ def rows_that_wait(gate: Gate, partition: int, count: int) -> Iterator[tuple[str
     attempt = context.attemptNumber()
     for number in range(count):
         if number == count * 9 // 10 and partition == 0:
-            gate.arrive(f"waiting-{attempt}", executor_of_this_task())
+            gate.arrive(f"waiting-{attempt}", warm_python.jvm())
             gate.wait(f"go-{attempt}")
         elif number == count * 9 // 10:
             gate.wait("go")
         yield (line(partition, number),)
 
 
-def executor_of_this_task() -> int:
-    """The JVM above this process."""
-    process = os.getpid()
-    while _JVM not in Path(f"/proc/{process}/cmdline").read_bytes():
-        process = parent(process)
-    return process
-
-
 def freeze_executor(jvm: int) -> None:
     """Stop an executor with all of its Python workers, as if its machine hung: it hears and sends nothing."""
-    os.kill(jvm, signal.SIGSTOP)
-    for daemon in _daemons(jvm):
-        os.killpg(daemon, signal.SIGSTOP)
+    _signal(jvm, signal.SIGSTOP)
 
 
 def kill_executor(jvm: int) -> None:
     """Kill an executor with all of its Python workers, as if its machine lost power: none of them sees another end."""
-    os.kill(jvm, signal.SIGSTOP)
-    for daemon in _daemons(jvm):
-        os.killpg(daemon, signal.SIGKILL)
-    os.kill(jvm, signal.SIGKILL)
+    freeze_executor(jvm)
+    _signal(jvm, signal.SIGKILL)
 
 
-def _daemons(jvm: int) -> list[int]:
-    """The Python processes of an executor; the workers of each are in its group."""
-    return [int(one.name) for one in Path("/proc").glob("[0-9]*") if parent(int(one.name)) == jvm]
-
-
-def parent(process: int) -> int:
-    """The parent of a process; 0 of one that ended."""
-    with suppress(FileNotFoundError, ProcessLookupError):
-        return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
-    return 0
+def _signal(jvm: int, number: int) -> None:
+    os.kill(jvm, number)
+    for process in warm_python.processes_of(jvm):
+        os.kill(process, number)
 
 
 def main(store: str, work: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.spark_cluster import ROOT
+from tests.spark import warm_python
 from tests.spark.conftest import require_java
 from tierfs.app.store import open_store
 from tierfs.bench.run import fill
@@ -37,7 +38,7 @@ def test_source_sink_and_jobs_work_in_a_session_of_spark_connect(tmp_path: Path)
     done = subprocess.run(
         [sys.executable, "-m", "tests.spark.connect.session", str(path), str(files)],
         cwd=tmp_path,
-        env=os.environ | environment | {"PYSPARK_PYTHON": sys.executable},
+        env=os.environ | environment | {"PYSPARK_PYTHON": warm_python.program()},
         capture_output=True,
         text=True,
         check=False,
