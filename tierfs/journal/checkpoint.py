@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
 
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
@@ -24,6 +23,7 @@ from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import CheckpointIntent, JournalState
 from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.store import MetadataStore, new_id
+from tierfs.metadata.tables import replace
 from tierfs.parallel import Meter, OnProgress, unseen
 
 log = logging.getLogger(__name__)

@@ -8,10 +8,11 @@ may have gaps; it never overlaps (ChunkRecord.check).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
 from tierfs.metadata.records import ChunkRecord, TierState, require
+from tierfs.metadata.tables import replace
 from tierfs.types import ByteRange, ChunkState
 
 
