@@ -27,6 +27,7 @@ import trio
 from tests import forked
 from tierfs.cli.main import main
 from tierfs.metadata import environment as lmdb_environment
+from tierfs.system import processes
 
 TIMEOUT_S = 100
 FORKED_COMMANDS = "FORKED_COMMANDS"
@@ -83,15 +84,25 @@ def run(
 
 def _run_here(words: Sequence[str], environment: Mapping[str, str], stdin: bytes) -> tuple[int, bytes, bytes]:
     with (
-        contextlib.ExitStack() as redirected,
         open(os.memfd_create("stdout"), "w+b") as out,
         open(os.memfd_create("stderr"), "w+b") as err,
+        _fed(stdin) as reading,
     ):
+        code = call(words, environment, (reading, out.fileno(), err.fileno()))
+        out.seek(0)
+        err.seek(0)
+        return code, out.read(), err.read()
+
+
+def call(words: Sequence[str], environment: Mapping[str, str], streams: Sequence[int]) -> int:
+    """Run `tierfs` in this process with these variables and descriptors; return its exit code."""
+    with contextlib.ExitStack() as redirected:
         patch = redirected.enter_context(pytest.MonkeyPatch.context())
         patch.setattr(sys, "argv", [str(Path(forked.__file__).parents[1] / "tierfs/__main__.py"), *words])
+        _forked_children(patch)
         redirected.enter_context(_environment(environment))
         redirected.enter_context(_logging_anew())
-        redirected.enter_context(_streams(stdin, out.fileno(), err.fileno()))
+        redirected.enter_context(_streams(streams))
         try:
             main()
             code = 0
@@ -102,12 +113,24 @@ def _run_here(words: Sequence[str], environment: Mapping[str, str], stdin: bytes
             code = 1
         finally:
             for name in STREAMS[1:]:
-                getattr(sys, name).flush()
-        redirected.close()
-        assert not lmdb_environment._registry, "the command left a store open"
-        out.seek(0)
-        err.seek(0)
-        return code, out.read(), err.read()
+                with contextlib.suppress(BrokenPipeError):
+                    getattr(sys, name).flush()
+    assert not lmdb_environment._registry, "the command left a store open"
+    return code
+
+
+def _forked_children(patch: pytest.MonkeyPatch) -> None:
+    """Let the Python modules that this process runs as children be forked, such as fsck's that reads the metadata."""
+    fresh = processes.run
+
+    def run_forked(command: Sequence[processes.Argument], **options: Any) -> processes.Done:
+        if [*command[1:3]] != ["-P", "-m"] or options:
+            return fresh(command, **options)
+        done = forked.run(str(command[3]), [str(word) for word in command[4:]], os.environ, b"", TIMEOUT_S)
+        texts = [data.decode(errors="replace") for data in (done.stdout, done.stderr)]
+        return subprocess.CompletedProcess(command, done.returncode, *texts)
+
+    patch.setattr(processes, "run", run_forked)
 
 
 @contextmanager
@@ -138,23 +161,31 @@ def _logging_anew() -> Iterator[None]:
 
 
 @contextmanager
-def _streams(stdin: bytes, out: int, err: int) -> Iterator[None]:
-    """Let the standard descriptors, and Python's streams, be these."""
+def _fed(stdin: bytes) -> Iterator[int]:
+    """Yield the end of a pipe from which these bytes are read."""
     reading, writing = os.pipe()
-    feeding = None
+    feeding = threading.Thread(target=forked.write_all, args=(writing, stdin))
     if len(stdin) <= PIPE_BYTES:
-        os.write(writing, stdin)
-        os.close(writing)
+        feeding.run()
     else:
-        feeding = threading.Thread(target=forked.write_all, args=(writing, stdin))
         feeding.start()
+    try:
+        yield reading
+    finally:
+        os.close(reading)
+        if feeding.ident is not None:
+            feeding.join()
+
+
+@contextmanager
+def _streams(descriptors: Sequence[int]) -> Iterator[None]:
+    """Let the standard descriptors, and Python's streams, be these."""
     kept = [os.dup(number) for number in range(len(STREAMS))]
     before = [getattr(sys, name) for name in STREAMS]
     for stream in before[1:]:
         stream.flush()
-    for number, fd in enumerate((reading, out, err)):
+    for number, fd in enumerate(descriptors):
         os.dup2(fd, number)
-    os.close(reading)
     for number, (mode, errors) in enumerate([("r", "strict"), ("w", "strict"), ("w", "backslashreplace")]):
         stream = open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115  # the command's
         setattr(sys, STREAMS[number], stream)
@@ -166,8 +197,6 @@ def _streams(stdin: bytes, out: int, err: int) -> Iterator[None]:
             os.close(fd)
         for name, stream in zip(STREAMS, before, strict=True):
             setattr(sys, name, stream)
-        if feeding is not None:
-            feeding.join()
 
 
 @contextmanager

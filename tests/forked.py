@@ -45,7 +45,7 @@ IMPORTED = (
     "tierfs.holder.verbs",
     "tierfs.chunkstore.s3.storage",
     "tierfs.cli.main",
-    "tierfs.app.mount",
+    "tierfs.app.fsck",
     "tierfs.app.mount",
     "tierfs.app.verbs",
     "tierfs.reading.stream",

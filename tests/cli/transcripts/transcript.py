@@ -25,10 +25,9 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from tests import forked
-from tests.commands import TIMEOUT_S, run
+from tests.cli.transcripts import shell
+from tests.commands import run
 from tests.docs.blocks import Block, prompted
-from tests.servers import fork_request
 from tierfs import __version__
 from tierfs.holder import lock
 from tierfs.system.mounts import mounts
@@ -97,17 +96,7 @@ def _run(command: str, directory: Path, env: Mapping[str, str]) -> str:
             printed = (plain[1] or "").strip("'").encode()
             code, out, err = run(shlex.split(plain[2])[1:], env, printed)
     else:
-        fd = forked.server().fileno()
-        done = subprocess.run(
-            ["bash", "-uc", forked.IN_SHELL + command],
-            cwd=directory,
-            env={**env, fork_request.SERVER_FD: str(fd)},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            pass_fds=[fd],
-            timeout=TIMEOUT_S,
-        )
+        done = shell.run(command, directory, env)
         code, out, err = done.returncode, done.stdout, done.stderr
     errors = "".join(f"! {line}".rstrip() + "\n" for line in _shown(err, directory).splitlines())
     return _shown(out, directory) + errors + (f"[{code}]\n" if code else "")
