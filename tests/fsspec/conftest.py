@@ -8,19 +8,15 @@ from pathlib import Path
 import pytest
 
 from tests import verbs
-from tests.mount.conftest import NEVER_S, append, mount
+from tests.mount.conftest import NEVER_S, append
 from tierfs.app import store as app
 from tierfs.fsspec import TierfsFileSystem
 from tierfs.metadata import policies
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ROOT_DIRECTORY
 
-__all__ = ["fs", "mount", "store"]
-
 CHUNK_BYTES = 100_000
 """No multiple of anything: chunks end in the middle of blocks and buffers."""
-
-PLACES = ("local", "cold", "both")
 
 
 @pytest.fixture
