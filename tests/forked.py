@@ -39,7 +39,6 @@ from tierfs.system import processes
 IMPORTED = (
     "awscrt.checksums",
     "boto3",
-    "botocore.session",
     "tierfs.app.store",
     "tierfs.holder.alone",
     "tierfs.holder.verbs",
@@ -282,6 +281,7 @@ def _main() -> None:
         cli.get_command(click.Context(cli), name)
     for name in IMPORTED:
         importlib.import_module(name)
+    _load_models()
     gc.freeze()  # a collection would copy what parent and child share
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         todo = _serve(requests)
@@ -300,6 +300,17 @@ def _main() -> None:
         traceback.print_exc()
         code = 1
     _end(code)
+
+
+def _load_models() -> None:
+    """Let botocore parse what it knows of S3, for the children too."""
+    import botocore.session
+
+    from tierfs.chunkstore.s3.client import DEFAULT_REGION, _loader
+
+    session = botocore.session.Session()
+    session.register_component("data_loader", _loader(None))
+    session.create_client("s3", DEFAULT_REGION, aws_access_key_id="none", aws_secret_access_key="none").close()
 
 
 def _end(code: int) -> None:
