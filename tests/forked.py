@@ -256,7 +256,9 @@ def _fork_daemon() -> tuple[str, list[str]] | None:
             with ours, open(os.devnull, "rb") as nothing:
                 streams = [nothing.fileno(), options["stdout"].fileno(), options["stderr"].fileno(), ready]
                 socket.send_fds(ours, [request], streams)
-            return SimpleNamespace(pid=pid, terminate=lambda: os.kill(pid, signal.SIGTERM))
+            return SimpleNamespace(
+                pid=pid, terminate=lambda: os.kill(pid, signal.SIGTERM), wait=lambda _: os.waitpid(pid, 0)
+            )
 
         setattr(processes, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": begin}))  # noqa: B010
         return None

@@ -45,7 +45,12 @@ def served(mountpoint: Path, module: str, *arguments: Argument) -> Iterator[int]
 def store_mount(store: Path, log: Path, mountpoint: Path) -> Iterator[None]:
     """A mount of a store. Raises what mounting it raises."""
     arguments: list[Argument] = ["--store", store, "mount", mountpoint, "-f"]
-    with _ended(processes.launch(arguments, log, "mount"), mountpoint):
+    try:
+        process = processes.launch(arguments, log, "mount")
+    except BaseException:
+        _detach(mountpoint)  # it may have ended before it could
+        raise
+    with _ended(process, mountpoint):
         yield
 
 

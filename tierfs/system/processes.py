@@ -41,6 +41,8 @@ _M_ARENA_MAX = -8
 _ARENAS = 2
 _LOG_BYTES = 10 * 1024 * 1024
 _LOG_FILES = 5
+_END_S = 15
+"""A mount gives reads in flight 5 s."""
 _JSON = "json"
 _OWN = "tierfs"
 """Logger above those of all our modules."""
@@ -133,7 +135,7 @@ def start(arguments: Sequence[Argument], log_directory: Path, name: str) -> Path
 
 
 def launch(arguments: Sequence[Argument], log_directory: Path, name: str) -> subprocess.Popen[bytes]:
-    """Do as `start`, but return the process, for the caller to end. Ctrl-C meanwhile ends it too."""
+    """Do as `start`, but return the process, for the caller to end. Ctrl-C meanwhile ends it first."""
     errors_path = log_directory / f"{name}.stderr"
     read_end, write_end = os.pipe()
     with os.fdopen(read_end, "rb") as answer:
@@ -155,6 +157,7 @@ def launch(arguments: Sequence[Argument], log_directory: Path, name: str) -> sub
             message = answer.read()
         except BaseException:
             process.terminate()
+            process.wait(_END_S)
             raise
     if message != _READY:
         raise _failure(message, name, errors_path)

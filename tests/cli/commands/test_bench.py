@@ -18,6 +18,7 @@ from tests.cli.commands.test_doctor_cold import keys_of, store_over
 from tests.commands import Done, started, tierfs
 from tests.conftest import Bucket
 from tests.mount.conftest import Mount, append, mount, store
+from tests.mount.waiting import eventually
 from tierfs.app import store as app
 from tierfs.bench.figures import Series
 from tierfs.bench.mounted import windows
@@ -50,12 +51,11 @@ def test_a_store_with_a_directory_and_nothing_stays(tmp_path: Path) -> None:
     path = tmp_path / "store"
     tierfs("-q", "init", store=path)
     before = status_of(path)
-    done = tierfs("bench", path, "--json", "--size", "3MiB", "--repetitions", "2")
+    done = tierfs("bench", path, "--json", "--size", "3MiB", "--repetitions", "1")
     found = measured(done)
     assert list(found) == ALL
     assert done.json["link"]["connection_bytes_per_s"] > 0
     assert 3 * MIB < done.json["link"]["read_bytes"] <= 32 * MIB
-    assert [len(one["values"]) for one in found.values()] == [2] * len(ALL)
     limits = [one["limit"] for one in found.values()]
     assert limits[:2] == [None, None]
     assert limits[2] in (RAW, NULL)
@@ -78,22 +78,25 @@ def test_a_store_without_a_cold_tier(tmp_path: Path) -> None:
     assert (list(measured(done)), done.json["link"]) == ([NULL, LOCAL], None)
 
 
-@pytest.mark.parametrize("one", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_run_leaves_nothing(moto_bucket: Bucket, tmp_path: Path, one: signal.Signals) -> None:
+def test_an_interrupted_run_leaves_nothing(moto_bucket: Bucket, tmp_path: Path) -> None:
     path = store_over(moto_bucket, tmp_path / "store")
     before = keys_of(moto_bucket)
     words = ("bench", path, "--size", "2MiB", "--repetitions", "1000")
     with started(*words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
-        assert process.stderr is not None
-        for line in process.stderr:
-            if line.startswith(b"repetition 2"):
-                process.send_signal(one)
-        assert process.wait() == 130
+        assert eventually(lambda: bool(mounts_below(tmp_path)))
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=60)
+        assert process.returncode == 130
     assert keys_of(moto_bucket) == before
     with closing(moto_bucket[0].client()) as client:
         assert "Uploads" not in client.list_multipart_uploads(Bucket=moto_bucket[1])
     assert os.listdir(tmp_path) == ["store"]
-    assert [found for found in mounts() if found.mountpoint.is_relative_to(tmp_path)] == []
+    assert mounts_below(tmp_path) == []
+
+
+def mounts_below(directory: Path) -> list[Path]:
+    """Return where stores are mounted below a directory."""
+    return [found.mountpoint for found in mounts() if found.mountpoint.is_relative_to(directory)]
 
 
 def test_a_mount_is_read_and_nothing_is_written(store: app.Store, mount: Mount) -> None:
@@ -108,7 +111,7 @@ def test_a_mount_is_read_and_nothing_is_written(store: app.Store, mount: Mount) 
     done = tierfs("bench", point / "d", "--json", "--repetitions", "2")
     found = measured(done)
     assert (done.json["path"], done.json["size_bytes"]) == (f"{point}/d/large", 2 * MIB)
-    assert list(found) == [RAW, NULL, COLD]
+    assert {name: len(one["values"]) for name, one in found.items()} == {RAW: 2, NULL: 2, COLD: 2}
     assert done.json["link"]["streams"] >= 1
     done = tierfs("bench", point / "d" / "small", "--json")
     assert (list(measured(done)), done.json["link"]) == ([NULL, LOCAL], None)
