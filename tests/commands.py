@@ -124,7 +124,7 @@ def _forked_children(patch: pytest.MonkeyPatch) -> None:
     fresh = processes.run
 
     def run_forked(command: Sequence[processes.Argument], **options: Any) -> processes.Done:
-        if [*command[1:3]] != ["-P", "-m"] or options:
+        if [*command[1:3]] != ["-P", "-m"] or options or forked.REAL_DAEMONS in os.environ:
             return fresh(command, **options)
         done = forked.run(str(command[3]), [str(word) for word in command[4:]], os.environ, b"", TIMEOUT_S)
         texts = [data.decode(errors="replace") for data in (done.stdout, done.stderr)]

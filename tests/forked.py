@@ -53,7 +53,7 @@ IN_SHELL = f'tierfs() {{ {shlex.join([sys.executable, "-ISE", fork_request.__fil
 """Makes `tierfs` a function of bash; the shell inherits the descriptor that SERVER_FD names."""
 
 REAL_DAEMONS = "REAL_DAEMONS"
-"""Names the variable with which daemons are interpreters of their own."""
+"""Names the variable with which daemons, and children of commands, are interpreters of their own."""
 
 _REQUEST_BYTES = 1 << 20
 _STREAMS = 3
@@ -305,10 +305,13 @@ def _main() -> None:
 
 
 def _load_models() -> None:
-    """Let botocore parse what it knows of S3, for the children too."""
+    """Let pydantic make its model of settings and botocore parse what it knows of S3, for the children too."""
     import botocore.session
 
     from tierfs.chunkstore.s3.client import DEFAULT_REGION, _loader
+    from tierfs.settings import _settings_model
+
+    _settings_model()
 
     session = botocore.session.Session()
     session.register_component("data_loader", _loader(None))

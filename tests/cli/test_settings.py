@@ -6,6 +6,7 @@ import os
 import signal
 import tomllib
 from collections.abc import Mapping
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 
@@ -127,7 +128,8 @@ def test_a_missing_file(tmp_path: Path) -> None:
 Range = tuple[float, float]
 
 
-def ranges() -> dict[str, Range]:
+@cache
+def ranges() -> Mapping[str, Range]:
     """The least and the most of every setting with a range."""
     found: dict[str, Range] = {}
     for name, _ in settings.values(LoadedSettings(Settings(), {})):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from tests.cli.commands.test_doctor import checks
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.servers.endpoint import S3Endpoint
-from tests.servers.moto_server import MotoServer
+from tests.servers.gate import gate_to
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.clock import ManualClock
@@ -65,13 +66,13 @@ def test_ceph_honours_what_tierfs_relies_on_and_nothing_is_left_there(rgw_bucket
     assert keys_of(rgw_bucket) == before
 
 
-def test_a_server_that_is_gone(tmp_path: Path) -> None:
-    with MotoServer() as server:
-        endpoint = server.endpoint
-        path = store_over((endpoint, endpoint.create_bucket()), tmp_path / "store")
+def test_a_server_that_is_gone(moto_bucket: Bucket, tmp_path: Path) -> None:
+    with gate_to(moto_bucket[0].endpoint_url) as gate:
+        path = store_over((replace(moto_bucket[0], endpoint_url=gate.url), moto_bucket[1]), tmp_path / "store")
+    (path / "store.toml").write_text("[cold]\nattempts = 1\n")
     found = checks(store=path, code=1)
     assert (found["cold tier"]["level"], found["store"]["level"]) == ("FAIL", "OK")
-    assert found["cold tier"]["found"] == f"cannot reach {endpoint.endpoint_url}"
+    assert found["cold tier"]["found"] == f"cannot reach {gate.url}"
     assert found["cold tier"]["remedy"] == "check the endpoint URL (cold.endpoint_url) and the network"
 
 
@@ -124,12 +125,12 @@ def test_a_bucket_that_keeps_what_is_deleted_is_named(moto_s3: S3Endpoint, tmp_p
             client.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)
         configuration = {"ObjectLockEnabled": "Enabled", "Rule": rule}
         client.put_object_lock_configuration(Bucket=kept, ObjectLockConfiguration=configuration)
-    found = checks(store=store_over((moto_s3, locked), tmp_path / "locked"))
+    found = checks("--no-link", store=store_over((moto_s3, locked), tmp_path / "locked"))
     assert (found["versions"]["level"], found["object lock"]["level"]) == ("WARN", "OK")
-    found = checks(store=store_over((moto_s3, kept), tmp_path / "kept"))
+    found = checks("--no-link", store=store_over((moto_s3, kept), tmp_path / "kept"))
     assert (found["object lock"]["level"], "(COMPLIANCE 30 days)" in found["object lock"]["found"]) == ("WARN", True)
     assert "expire noncurrent versions" in found["versions"]["remedy"]
-    found = checks(store=store_over((moto_s3, plain), tmp_path / "plain"))
+    found = checks("--no-link", store=store_over((moto_s3, plain), tmp_path / "plain"))
     assert (found["versions"]["found"], found["object lock"]["found"]) == ("not kept", "no default retention")
 
 

@@ -29,7 +29,7 @@ def held(file: Path) -> Iterator[None]:
 def test_a_deletion_that_fails_is_named_and_no_success(tmp_path: Path) -> None:
     path = tmp_path / "store"
     tierfs("-q", "init", store=path)
-    (path / "store.toml").write_text("[offload]\ngrace_s = 0\n")
+    (path / "store.toml").write_text("[offload]\ngrace_s = 0\n[cold]\nattempts = 1\n")
     tierfs("append", "s", store=path, stdin=b"bytes")
     tierfs("offload", "", store=path)
     (chunk,) = (path / "cold" / "segments").rglob("chunk-*")

@@ -16,6 +16,8 @@ from tierfs.errors import AlreadyExists
 from tierfs.setup import create
 from tierfs.setup.create import ColdChoice, init_store
 
+INSIDE, BELOW = "lies inside the cold tier of another store, s3://", "has the cold tier of another store below it, in "
+
 
 def choice(bucket: Bucket, prefix: str) -> ColdChoice:
     endpoint, name = bucket
@@ -23,33 +25,34 @@ def choice(bucket: Bucket, prefix: str) -> ColdChoice:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "how"),
+    ("first", "refused", "neighbours"),
     [
-        ("a", "a/b", "lies inside the cold tier of another store, s3://"),
-        ("a", "a/segments/x/y", "lies inside the cold tier of another store, s3://"),
-        ("", "a/b", "lies inside the cold tier of another store, s3://"),
-        ("a/b", "a", "has the cold tier of another store below it, in b/"),
-        ("a/b/c", "", "has the cold tier of another store below it, in a/b/c/"),
+        ("", {"a/b": INSIDE}, []),
+        (
+            "a/b",
+            {"a/b/c": INSIDE, "a/b/segments/x/y": INSIDE, "a": f"{BELOW}b/", "": f"{BELOW}a/b/"},
+            ["a/b-c", "a/bb", "journal/x"],
+        ),
     ],
 )
-def test_nested_prefixes(moto_bucket: Bucket, tmp_path: Path, first: str, second: str, how: str) -> None:
+def test_nested_prefixes(
+    moto_bucket: Bucket, tmp_path: Path, first: str, refused: dict[str, str], neighbours: list[str]
+) -> None:
     init_store(tmp_path / "first", choice(moto_bucket, first))
-    with pytest.raises(AlreadyExists, match=how):
-        init_store(tmp_path / "second", choice(moto_bucket, second))
+    for prefix, how in refused.items():
+        with pytest.raises(AlreadyExists, match=how):
+            init_store(tmp_path / "second", choice(moto_bucket, prefix))
     assert not (tmp_path / "second").exists()
     endpoint, name = moto_bucket
     with closing(endpoint.client()) as client:
         keys = [entry["Key"] for entry in client.list_objects_v2(Bucket=name)["Contents"]]
     at = f"{first}/".lstrip("/")
     assert sorted(keys) == [f"{at}journal/00000000000000000001", f"{at}tierfs-store"]
-
-
-def test_neighbours_are_no_nests(moto_bucket: Bucket, tmp_path: Path) -> None:
-    for prefix in ("a", "a-b", "ab", "b/a", "journal/x"):
+    for prefix in neighbours:
         init_store(tmp_path / prefix.replace("/", "+"), choice(moto_bucket, prefix))
 
 
-def test_many_objects_cost_few_listings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_objects_cost_few_listings(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: Counter[str] = Counter()
 
     class Counting(MemoryStorage):
