@@ -113,8 +113,7 @@ def call(words: Sequence[str], environment: Mapping[str, str], streams: Sequence
             code = 1
         finally:
             for name in STREAMS[1:]:
-                with contextlib.suppress(BrokenPipeError):
-                    getattr(sys, name).flush()
+                getattr(sys, name).flush()
     assert not lmdb_environment._registry, "the command left a store open"
     return code
 
@@ -181,21 +180,23 @@ def _fed(stdin: bytes) -> Iterator[int]:
 def _streams(descriptors: Sequence[int]) -> Iterator[None]:
     """Let the standard descriptors, and Python's streams, be these."""
     kept = [os.dup(number) for number in range(len(STREAMS))]
-    before = [getattr(sys, name) for name in STREAMS]
-    for stream in before[1:]:
-        stream.flush()
+    names = [form.format(name) for form in ("{}", "__{}__") for name in STREAMS]
+    before = [getattr(sys, name) for name in names]
+    for name in STREAMS[1:]:
+        getattr(sys, name).flush()
     for number, fd in enumerate(descriptors):
         os.dup2(fd, number)
     for number, (mode, errors) in enumerate([("r", "strict"), ("w", "strict"), ("w", "backslashreplace")]):
         stream = open(number, mode, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115  # the command's
         setattr(sys, STREAMS[number], stream)
+        setattr(sys, f"__{STREAMS[number]}__", stream)
     try:
         yield
     finally:
         for number, fd in enumerate(kept):
             os.dup2(fd, number)
             os.close(fd)
-        for name, stream in zip(STREAMS, before, strict=True):
+        for name, stream in zip(names, before, strict=True):
             setattr(sys, name, stream)
 
 

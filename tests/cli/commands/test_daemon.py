@@ -51,6 +51,10 @@ def append(path: Path, name: str, data: bytes, *options: str) -> None:
     tierfs("append", name, *options, store=path, stdin=data)
 
 
+def offload(path: Path) -> None:
+    tierfs("-q", "offload", store=path)
+
+
 def cold_bytes(path: Path, name: str) -> int:
     return int(tierfs("info", name, "--json", store=path).json["tiers"]["cold"]["bytes"])
 
@@ -66,9 +70,9 @@ def test_two_commands_two_mounts_and_a_daemon_at_once(path: Path, tmp_path: Path
                 tierfs("mount", point, store=path)
             with ThreadPoolExecutor(4) as pool:
                 running = [pool.submit(append, path, name, data, "--seal") for name in ("w/s0", "w/s1")]
-                running += [pool.submit(tierfs, "-q", "offload", store=path) for _ in range(2)]
+                running += [pool.submit(offload, path) for _ in range(2)]
                 assert [one.exception() for one in running] == [None] * 4
-            tierfs("-q", "offload", store=path)
+            offload(path)
             tierfs("evict", "w", store=path)
             for point in points:
                 assert (point / "w/s0").read_bytes() == (point / "w/s1").read_bytes() == data
