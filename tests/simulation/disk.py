@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+from weakref import WeakKeyDictionary
 
 from tests.simulation.points import Points
 from tierfs.metadata import transaction
@@ -108,18 +109,27 @@ class SimDisk:
         return unlink
 
     def _commit(self, real: Callable[[Environment, Any], None]) -> Callable[[Environment, Any], None]:
+        known = WeakKeyDictionary[Environment, tuple[Path | None, bool]]()
+
         def commit(environment: Environment, txn: Any) -> None:
             self._points.reach("commit")
-            if not environment.path.is_relative_to(self.root):
+            data, is_synced = known.get(environment) or known.setdefault(environment, self._data_of(environment))
+            if data is None:
                 real(environment, txn)
-            elif environment.lmdb.flags()["sync"] and environment.lmdb.flags()["metasync"]:
+            elif is_synced:
                 real(environment, txn)
-                self._current.add(self._hold(environment.path / _DATA))
+                self._current.add(self._hold(data))
             else:
-                self._unsynced(environment.path / _DATA, lambda: real(environment, txn))
+                self._unsynced(data, lambda: real(environment, txn))
             self._points.reach("committed")
 
         return commit
+
+    def _data_of(self, environment: Environment) -> tuple[Path | None, bool]:
+        """Return the file of metadata that are on this disk, and whether their commits are synced."""
+        flags = environment.lmdb.flags()
+        is_here = environment.path.is_relative_to(self.root)
+        return environment.path / _DATA if is_here else None, bool(flags["sync"] and flags["metasync"])
 
     def _unsynced(self, path: Path, commit: Callable[[], None]) -> None:
         inode = self._hold(path)
@@ -131,6 +141,7 @@ class SimDisk:
 
     def _hold(self, path: str | Path, known: int = 0, *, follow: bool = False) -> int:
         """Keep what is at a path; return its inode, which a caller may know: most are held already."""
+        known = known or os.stat(path, follow_symlinks=follow).st_ino
         if known in self._held:
             return known
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))
