@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -31,11 +32,11 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.errors import DataLoss, Fenced, WrongColdTier
 from tierfs.fsck.findings import Severity
-from tierfs.joins import NO_JOINS
 from tierfs.journal.batch_markers import parse_name
 from tierfs.journal.epochs import EPOCHS_PREFIX
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metadata import chains, entries
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.reading.entries import EntrySplitter, placed_entries
@@ -95,9 +96,27 @@ def the_bucket_is_enough(world: World, path: Path) -> None:
                 require(ids[segment_id].length >= end, f"{name} ends at {ids[segment_id].length}, not {end}")
                 require(ids[segment_id].start_offset <= content.start, f"{name} begins too late")
             for gap in _not_local(world, name):
-                if segment.joins != NO_JOINS:  # of a concat that is not published the source still has the bytes
-                    gap = gap.intersect(ByteRange(0, ids[segment_id].length if segment_id in ids else 0))  # noqa: PLW2901
-                require(_holds(found.store, segment_id, gap, content.data[gap.start : gap.end]), f"{name} {gap}: gone")
+                for piece, places in _places(segment, gap):
+                    require(any(_holds(found.store, *place) for place in places), f"{name} {piece}: gone")
+
+
+def _places(segment: SegmentRecord, gap: ByteRange) -> Iterator[tuple[ByteRange, list[tuple[SegmentId, ByteRange]]]]:
+    """Yield the pieces of a range, and where each may be: of a concat that is not published the source has the bytes.
+
+    Of several sources that became one nothing is known.
+    """
+    joins = list(segment.joins)
+    edges = {gap.start, gap.end, *(edge for join in joins for edge in (join.start, join.end))}
+    for start, end in pairwise(sorted(edge for edge in edges if gap.start <= edge <= gap.end)):
+        piece = ByteRange(start, end)
+        around = [join for join in joins if join.range.contains(piece)]
+        if not any(join.is_of_several for join in around):
+            sources = [(join.source_id, _shifted(piece, join.source_start - join.start)) for join in around]
+            yield piece, [(segment.id, piece), *sources]
+
+
+def _shifted(span: ByteRange, by: int) -> ByteRange:
+    return ByteRange(span.start + by, span.end + by)
 
 
 def _not_local(world: World, name: str) -> Iterator[ByteRange]:
@@ -112,11 +131,10 @@ def _not_local(world: World, name: str) -> Iterator[ByteRange]:
                 yield span
 
 
-def _holds(store: TestStore, segment_id: int, gap: ByteRange, data: bytes) -> bool:
-    """Return whether the journal names these bytes: in this segment, or in one that was joined to it since."""
+def _holds(store: TestStore, segment_id: SegmentId, span: ByteRange) -> bool:
     with store.metadata.read() as txn:
-        held = [chunk.range for chunk in chains.chunks(txn, SegmentId(segment_id), Tier.COLD) if not chunk.lost]
-    return ranges.covers(held, gap) or any(data in cold for _, cold in cold_bytes(store).values())
+        held = [chunk.range for chunk in chains.chunks(txn, segment_id, Tier.COLD) if not chunk.lost]
+    return ranges.covers(held, span)
 
 
 def sound(world: World) -> None:
