@@ -233,11 +233,18 @@ class World:
             self.reopened.add(self.store.segment(name).id)
 
     def accept_clock(self) -> None:
-        """Go by the present time, and make nothing in the trash due later than it would be if it went there now."""
-        now_ms = self.latest_ms = self.clock.now_ms()
+        """Go by the present time, and make nothing in the trash due later than it would be if it went there now.
+
+        What was due before may be gone, and stays due.
+        """
+        latest_ms, now_ms = self.latest_ms, self.clock.now_ms()
+        self.latest_ms = now_ms
         last_ms = now_ms + 1000 * int(self.knobs.policy["trash_age"])
         trash = {
-            name: tuple(replace(removal, due_ms=min(removal.due_ms, last_ms)) for removal in removed)
+            name: tuple(
+                replace(removal, due_ms=min(removal.due_ms, now_ms if removal.due_ms <= latest_ms else last_ms))
+                for removal in removed
+            )
             for name, removed in self.model.trash.items()
         }
         self.model = replace(self.model, trash=trash)
