@@ -20,7 +20,6 @@ def main() -> int:
     parser.add_argument("--corpus", type=Path, help="live those of a file instead")
     parser.add_argument("--keep-on", action="store_true", help="go on after a failure")
     parser.add_argument("--shrink", action="store_true", help="make failed lives shorter")
-    parser.add_argument("--all-verbs", action="store_true", help="draw verbs too that are not settled")
     options = parser.parse_args()
     logging.getLogger("tierfs").addHandler(logging.NullHandler())
     logging.getLogger("tierfs").propagate = False
@@ -34,7 +33,7 @@ def main() -> int:
     else:
         seed = options.seed
         while tally.steps < options.steps and not (failed and not options.keep_on):
-            life = Life(seed, options.all_verbs)
+            life = Life(seed)
             failure = live(life, tally)
             if failure is not None:
                 failed += 1

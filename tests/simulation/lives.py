@@ -51,8 +51,6 @@ class Life:
     """The seed of a life, from which all its chance comes."""
 
     seed: int
-    all_verbs: bool = False
-    """Whether verbs are drawn too that are not settled."""
 
     @property
     def damaged(self) -> bool:
@@ -67,8 +65,7 @@ class Life:
     def first(self, length: int = LENGTH) -> Lived:
         """Draw the steps and live them."""
         chance = random.Random(f"steps {self.seed}")
-        every = VERBS.values()
-        table = [verb for verb in every if (self.damaged or not verb.damages) and (self.all_verbs or verb.settled)]
+        table = [verb for verb in VERBS.values() if self.damaged or not verb.damages]
 
         def drawn(world: World) -> Iterator[Step]:
             for _ in range(length):

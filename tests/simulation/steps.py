@@ -84,8 +84,6 @@ class Verb:
     """Whether a fault of the storage is drawn with it."""
     damages: bool = False
     """Whether it is drawn only in lives whose files and objects rot."""
-    settled: bool = True
-    """Whether the lives of the tests draw it; others are drawn when all verbs are asked for."""
     afterwards: Callable[[World], None] = lambda _: None
     """Follows what the store did by itself, also when the process died."""
 

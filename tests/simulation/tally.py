@@ -55,15 +55,12 @@ def live(life: Life, tally: Tally) -> Lived | None:
     return None
 
 
-_ALL = " --all-verbs"
-
-
 def report(life: Life, lived: Lived) -> str:
     """Return the error of a life, and the command that replays its seed and shortens it."""
     error = "".join(traceback.format_exception(lived.error, limit=-8))
     return (
         f"seed {life.seed}, step {len(lived.steps)}: {error}\n"
-        f"replay, and shorten: python -m tests.simulation --seed {life.seed} --shrink{_ALL * life.all_verbs}\n"
+        f"replay, and shorten: python -m tests.simulation --seed {life.seed} --shrink\n"
         f"for tests/simulation/corpus.txt:\n{_kept(life, lived)}"
     )
 

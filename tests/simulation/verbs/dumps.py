@@ -63,7 +63,7 @@ def _came_back(world: World) -> None:
         world.came_back(world.dumps[dump].name)
 
 
-@verb(4, _load, calls_storage=True, settled=False, afterwards=_came_back)
+@verb(4, _load, calls_storage=True, afterwards=_came_back)
 def load(world: World, arguments: Arguments) -> None:
     """Link a dump's objects again under its name; refused where another segment has them, or its own is there."""
     wanted, made = _wanted(world, arguments)

@@ -36,7 +36,7 @@ def _adopt(world: World, chance: random.Random) -> Arguments:
     return {"kind": kind, "sizes": sizes, "base": chance.choice([0, 0, 100]), "salt": chance.randrange(1 << 30)}
 
 
-@verb(1, _adopt, calls_storage=True, settled=False)
+@verb(1, _adopt, calls_storage=True)
 def adopt(world: World, arguments: Arguments) -> None:
     """Make one segment of new objects; all of it or nothing, whatever fails."""
     fault = world.storage.fault

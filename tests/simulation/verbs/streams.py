@@ -86,7 +86,7 @@ def _stream(world: World, chance: random.Random) -> Arguments:
     return {**arguments, "batches": chance.choice([1, 2, 50]), "stops": chance.random() < 0.2}
 
 
-@verb(3, _stream, settled=False)
+@verb(3, _stream)
 def stream(world: World, arguments: Arguments) -> None:
     """Read some batches; where nothing follows, everything was read once. The last one may be begun and not read."""
     if world.damages:
