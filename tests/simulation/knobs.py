@@ -12,7 +12,17 @@ from dataclasses import dataclass, field
 
 from tierfs.config import OffloadSettings
 
-_ROOMS = ("metadata", "segments", "chunkstore", "tiering", "journal", "reading", "holder", "garbage", "retention")
+_ROOMS: tuple[str, ...] = (
+    "metadata",
+    "segments",
+    "chunkstore",
+    "tiering",
+    "journal",
+    "reading",
+    "holder",
+    "garbage",
+    "retention",
+)
 _ROOMS += ("recovery", "fsck", "backup", "adoption", "scan", "ledger", "fsspec")
 
 _PATCHED = {
