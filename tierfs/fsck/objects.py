@@ -250,9 +250,9 @@ def check_entries(txn: ReadTransaction) -> Iterator[Finding]:
         segment_id, first = tables.read_u64(key), tables.read_u64(key[tables.U64_BYTES :])
         subject = f"entries of segment {segment_id} from {first} on"
         if not _is_ledger(txn, segment_id):
-            text = "no ledger has this number"
-            row = (ENTRIES.name, key)
-            yield Finding(Kind.ENTRIES, Severity.DAMAGE, subject, text, mend=Mend.DROP_ROW, row=row)
+            # What an adoption that was killed had written before its commit; a ledger that is gone is told by others.
+            text, row = "no ledger has this number", (ENTRIES.name, key)
+            yield Finding(Kind.ENTRIES, Severity.NOTE, subject, text, mend=Mend.DROP_ROW, row=row)
             continue
         expected = ends.get(segment_id, (0, 0))
         if run is None or run.first_entry_id != first or (first, run.payload_start) != expected:
