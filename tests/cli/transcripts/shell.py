@@ -34,7 +34,7 @@ _FUNCTION = (
 )
 _SIDE_BY_SIDE = re.compile(
     r"(?<![&<>|])&(?![&>])"  # in the background
-    r"|\btierfs\b[^;\n]*(?:[^|]\|[^|]|<\()[^;\n]*\btierfs\b"  # both in one pipe
+    r"|\btierfs\b[^;\n)]*(?:[^|]\|[^|]|<\()[^;\n)]*\btierfs\b"  # both in one pipe
     r"|(?:\)|\bdone) \| *tierfs\b"  # the pipe's first part has several commands
 )
 _EXPORTED = re.compile(r'^declare -x (\w+)="((?:[^"\\]|\\.)*)"$', re.MULTILINE | re.DOTALL)
