@@ -24,10 +24,9 @@ from tests import forked
 from tests.servers.spark_cluster import ROOT
 
 IMPORTED = (
-    *("pandas", "prometheus_client", "pyarrow", "pyspark.daemon", "pyspark.worker", "pyspark_tierfs"),
-    *("pyspark.sql.streaming.python_streaming_source_runner", "pyspark.sql.worker.python_streaming_sink_runner"),
+    *("pandas", "prometheus_client", "pyarrow", "pyspark.worker", "pyspark_tierfs"),
+    *("pyspark.sql.worker.commit_data_source_write", "pyspark.sql.worker.write_into_data_source"),
     *(f"pyspark.sql.worker.{name}" for name in ("create_data_source", "lookup_data_sources", "plan_data_source_read")),
-    *("pyspark.sql.worker.write_into_data_source", "pyspark.sql.worker.commit_data_source_write"),
     *("tierfs.app.batch_write", "tierfs.chunkstore.s3.storage"),
     *(f"tierfs.spark.{name}" for name in ("planning", "source", "stream_reader", "stream_writer", "writer")),
 )
