@@ -61,7 +61,7 @@ class Knobs:
     page_cache: bool = True
     """Whether the file system tells what is in the page cache: which of two paths local reads take."""
     threads: bool = False
-    """Whether pools and readers have threads, whose order no seed decides; else they do their work at once."""
+    """Whether pools have threads, whose order no seed decides; otherwise they do their work at once."""
 
     @property
     def chunk_bytes(self) -> int:

@@ -230,10 +230,6 @@ class ReadersStorage(Wrapped):
         self.gate: threading.Event | None = None
         """Reads wait for it."""
 
-    def holds(self) -> bool:
-        """Return whether reads wait now."""
-        return self.gate is not None
-
     def read_into(
         self,
         name: str,

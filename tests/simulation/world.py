@@ -14,9 +14,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 from weakref import WeakKeyDictionary
 
-import trio
-
-from tests.doubles.at_once import AtOnce, calls_at_once, queue_at_once
+from tests.doubles.at_once import AtOnce
 from tests.simulation.damages import Damages
 from tests.simulation.disk import SimDisk
 from tests.simulation.knobs import Knobs, turned
@@ -35,7 +33,6 @@ from tierfs.metadata import directories, tables
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.reading.fetch import fetcher
 from tierfs.segments.writer import SegmentWriter
 from tierfs.types import ROOT_DIRECTORY, EntryKind, SegmentId, SegmentKind
 
@@ -330,10 +327,9 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
         stack.enter_context(_seeded(seed))
         stack.enter_context(_decoded_once())
         stack.enter_context(patch.object(osio, "PageCache", _cache(tells=knobs.page_cache)))
-        bucket = MemoryStorage(clock)
-        for_readers = ReadersStorage(bucket)
         if not knobs.threads:
-            stack.enter_context(_without_threads(for_readers))
+            stack.enter_context(patch.object(parallel, "ThreadPoolExecutor", AtOnce))
+        bucket = MemoryStorage(clock)
         for name, data in FOREIGN.items():
             bucket.put(name, BufferSource(data))
         storage = SimStorage(bucket, points)
@@ -345,22 +341,13 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
             open_test_store(path, policy=knobs.policy, cold=retried, settings=knobs.settings, clock=clock)
         )
         disk.sync(path)  # as `init` does, behind everything it made
-        world = World(path, knobs, store, disk, storage, for_readers, clock, points, errors)
+        world = World(path, knobs, store, disk, storage, ReadersStorage(bucket), clock, points, errors)
         stack.callback(world.close, store)
         yield world
 
 
 def _at_once(_: float) -> None:
     """Do not wait: no time passes unless the world says so."""
-
-
-@contextmanager
-def _without_threads(bucket: ReadersStorage) -> Iterator[None]:
-    """Let pools and readers do their work at once, but those reads that wait for the bucket."""
-    pool = patch.object(parallel, "ThreadPoolExecutor", AtOnce)
-    transfers = patch.object(fetcher, "FetchQueue", queue_at_once(bucket.holds))
-    with pool, transfers, patch.object(trio.to_thread, "run_sync", calls_at_once(bucket.holds)):
-        yield
 
 
 @contextmanager
