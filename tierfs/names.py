@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from dataclasses import dataclass
-from functools import lru_cache
 from hashlib import sha256
 from uuid import UUID
 
@@ -45,9 +44,6 @@ TRASH_PREFIX = ".tierfs-trash-"
 
 _HIDDEN_PREFIXES = (REMOVED_PREFIX, TRASH_PREFIX)
 
-_REMEMBERED = 1000
-"""Names that were split: those in use are asked for again and again."""
-
 _PATTERN = frozenset("*?[")
 _HADOOP_UNFINISHED = "._COPYING_"
 _HADOOP_SPECIAL = frozenset(":*?{}[]\\")
@@ -56,7 +52,6 @@ _FORBIDDEN = re.compile(f"[/\x00-\x1f\x7f-\x9f{''.join(sorted(_BIDIRECTIONAL))}]
 """Slashes, control characters (category Cc) and characters that turn the direction of text around."""
 
 
-@lru_cache(_REMEMBERED)
 def split(name: str) -> tuple[str, ...]:
     """Split the name of a segment or directory into components; the empty name is the root.
 

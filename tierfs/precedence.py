@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 from typing import Generic, TypeVar
 
 from tierfs import policy
@@ -94,9 +93,6 @@ def _setting(name: str, key: str, value: ReadPriority | bool | None) -> Level | 
 NO_COLD_TIER = Level(PolicyOrigin(SetBy.STORE, "no cold tier"), {"retention_needs_offload": "no"})
 """Nothing can be offloaded, so that no deletion waits for it."""
 
-_REMEMBERED = 1000
-"""Policies that were put together before: most directories and segments have those of a few others."""
-
 _BUILT_IN = PolicyOrigin(SetBy.BUILT_IN)
 _DEFAULTS = Policy()
 
@@ -117,19 +113,6 @@ def effective(
     return Effective(policy.value_of(_DEFAULTS, key), _BUILT_IN)
 
 
-@lru_cache(_REMEMBERED)
-def _values(levels: tuple[tuple[tuple[str, str], ...], ...]) -> Policy:
-    """Return the values that hold, of what the places set, the strongest first."""
-    values: dict[str, Value] = {}
-    for level in levels:
-        for key, text in level:
-            policy.check_key(key)
-            name = policy.attribute(key)
-            if name not in values:  # else a stronger place sets it
-                values[name] = policy.from_stored(key, text)
-    return Policy(**values)  # type: ignore[arg-type]
-
-
 @dataclass(frozen=True, slots=True)
 class Policies:
     """All policies that hold for one segment or directory."""
@@ -140,7 +123,14 @@ class Policies:
     """Their values."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "values", _values(tuple(tuple(level.values.items()) for level in self.levels)))
+        values: dict[str, Value] = {}
+        for level in self.levels:
+            for key, text in level.values.items():
+                policy.check_key(key)
+                name = policy.attribute(key)
+                if name not in values:  # else a stronger level sets it
+                    values[name] = policy.from_stored(key, text)
+        object.__setattr__(self, "values", Policy(**values))  # type: ignore[arg-type]
 
     @classmethod
     def of(cls, nearest_first: tuple[Level, ...], host: Host) -> Policies:

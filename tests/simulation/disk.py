@@ -14,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
-from weakref import WeakKeyDictionary
 
 from tests.simulation.points import Points
 from tierfs.metadata import transaction
@@ -109,27 +108,18 @@ class SimDisk:
         return unlink
 
     def _commit(self, real: Callable[[Environment, Any], None]) -> Callable[[Environment, Any], None]:
-        known = WeakKeyDictionary[Environment, tuple[Path | None, bool]]()
-
         def commit(environment: Environment, txn: Any) -> None:
             self._points.reach("commit")
-            data, is_synced = known.get(environment) or known.setdefault(environment, self._data_of(environment))
-            if data is None:
+            if not environment.path.is_relative_to(self.root):
                 real(environment, txn)
-            elif is_synced:
+            elif environment.lmdb.flags()["sync"] and environment.lmdb.flags()["metasync"]:
                 real(environment, txn)
-                self._current.add(self._hold(data))
+                self._current.add(self._hold(environment.path / _DATA))
             else:
-                self._unsynced(data, lambda: real(environment, txn))
+                self._unsynced(environment.path / _DATA, lambda: real(environment, txn))
             self._points.reach("committed")
 
         return commit
-
-    def _data_of(self, environment: Environment) -> tuple[Path | None, bool]:
-        """Return the file of metadata that are on this disk, and whether their commits are synced."""
-        flags = environment.lmdb.flags()
-        is_here = environment.path.is_relative_to(self.root)
-        return environment.path / _DATA if is_here else None, bool(flags["sync"] and flags["metasync"])
 
     def _unsynced(self, path: Path, commit: Callable[[], None]) -> None:
         inode = self._hold(path)
@@ -141,7 +131,6 @@ class SimDisk:
 
     def _hold(self, path: str | Path, known: int = 0, *, follow: bool = False) -> int:
         """Keep what is at a path; return its inode, which a caller may know: most are held already."""
-        known = known or os.stat(path, follow_symlinks=follow).st_ino
         if known in self._held:
             return known
         fd = os.open(path, os.O_PATH | os.O_CLOEXEC | (0 if follow else os.O_NOFOLLOW))

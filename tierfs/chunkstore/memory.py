@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tierfs.chunkstore.protocol import (
     BufferSource,
@@ -112,10 +112,10 @@ class MemoryStorage:
         """See ChunkStorage.list; a snapshot taken at the call."""
         with self._lock:
             check_open(self._closed, self)
-            # Code point order is UTF-8 order.
-            names = sorted([name for name in self._objects if name.startswith(prefix) and name > after])
-            wanted = [self._objects[name].found for name in names]
-        return (StoredObject(found.name, found.length_bytes, found.etag, found.modified_ms) for found in wanted)
+            wanted = [held.found for name, held in self._objects.items() if name.startswith(prefix)]
+        # Code point order is UTF-8 order.
+        ascending = sorted((found for found in wanted if found.name > after), key=lambda found: found.name)
+        return (replace(found, metadata={}) if found.metadata else found for found in ascending)
 
     def close(self) -> None:
         """See ChunkStorage.close."""
@@ -128,10 +128,9 @@ class MemoryStorage:
         return held.data[piece.offset : piece.offset + piece.length_bytes]
 
     def _copy(self, name: str, source: Source, metadata: Mapping[str, str]) -> _Held:
-        step_bytes = source.length_bytes if isinstance(source, BufferSource) else STEP_BYTES
         pieces = bytearray()
-        for offset in range(0, source.length_bytes, step_bytes or 1):
-            pieces += read_source(name, source, offset, min(step_bytes, source.length_bytes - offset))
+        for offset in range(0, source.length_bytes, STEP_BYTES):
+            pieces += read_source(name, source, offset, min(STEP_BYTES, source.length_bytes - offset))
         data = bytes(pieces)
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
         return _Held(StoredObject(name, len(data), etag, self._clock.now_ms(), dict(metadata)), data)

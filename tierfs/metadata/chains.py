@@ -23,7 +23,7 @@ def chunk_at(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: in
 
 def chunks(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int = 0) -> Iterator[ChunkRecord]:
     """Yield chunks of one tier from the one that holds `start` (or the next one) on, in offset order."""
-    first = chunk_at(txn, segment_id, tier, start) if start else None  # none begins before 0
+    first = chunk_at(txn, segment_id, tier, start)
     begin = start
     if first is not None and first.end_offset > start:
         yield first  # decoded already: most lookups need only this one
@@ -214,9 +214,9 @@ def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
 
 def _from(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int) -> Iterator[ChunkRecord]:
     """Yield chunks that start at or after `start`."""
-    prefix, decode = tables.chunk_prefix(segment_id, tier), CHUNKS.codec.decode
-    for _, data in txn.scan_raw(CHUNKS.name, tables.chunk(segment_id, tier, start), prefix=prefix):
-        yield decode(data)
+    prefix = tables.chunk_prefix(segment_id, tier)
+    for _, record in txn.scan(CHUNKS, tables.chunk(segment_id, tier, start), prefix=prefix):
+        yield record
 
 
 def _apply(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, edit: ChainEdit, *, moved: bool) -> SegmentRecord:

@@ -93,8 +93,6 @@ class Environment:
         self.path = path
         self.pid = os.getpid()
         self.broken: str | None = None
-        self.in_use = True
-        """Whether it is the one to use for its path: not closed, and not the parent's."""
         with ExitStack() as opened, map_lmdb_errors(path):
             namespace = opened.enter_context(closing(LockFile(path / "namespace")))
             host.claim_pid_namespace(namespace, path)
@@ -147,7 +145,6 @@ class Environment:
 
     def close(self) -> None:
         """Release everything; idempotent. The owner makes sure that no transaction is open."""
-        self.in_use = False
         self._opened.close()
 
 
@@ -218,7 +215,7 @@ def open_environment(path: Path, *, create: bool = False) -> Environment:
     """
     environment = _registry.get(path)
     if environment is not None:
-        return environment
+        return environment  # the path of every transaction: no system call, no lock
     if not path.is_dir():
         raise NotFound(f"{path} is not a tierfs store", remedy="create one with: tierfs init")
     with _registry_lock:
@@ -265,7 +262,6 @@ def _forget_parents() -> None:
     if _registry_lock.locked():  # held by a thread of the parent, which does not exist here
         _registry_lock.release()
     for path, environment in _registry.items():
-        environment.in_use = False
         abandon(path, environment)
     _registry.clear()
 

@@ -15,7 +15,6 @@ from tierfs.clock import Clock
 from tierfs.errors import AlreadyExists, DataLoss, Fenced, PermissionDenied
 from tierfs.metadata import environment as lmdb_environment
 from tierfs.metadata import tables
-from tierfs.metadata.environment import Environment
 from tierfs.metadata.journal_state import JournalState
 from tierfs.metadata.records import RECORD_VERSION, DirectoryRecord, StoreRecord
 from tierfs.metadata.tables import DIRECTORIES
@@ -99,7 +98,6 @@ class MetadataStore:
         """Time since boot from which `ask_owner` is called before each transaction of `write`, outside of the lock."""
         self.ask_owner: Callable[[], None] = _nothing
         """See journal/owner_watch.py."""
-        self._opened: Environment | None = None
         lmdb_environment.add_user(path, self)  # all stores of one path share an environment
         try:
             with self.read() as txn:
@@ -126,7 +124,7 @@ class MetadataStore:
 
     def read(self) -> AbstractContextManager[ReadTransaction]:
         """Open a consistent read-only view."""
-        return read_transaction(self._environment, self.host)
+        return read_transaction(lmdb_environment.open_environment(self.path), self.host)
 
     def write(self) -> AbstractContextManager[WriteTransaction]:
         """Open the one write transaction; durable when its block ends.
@@ -136,18 +134,18 @@ class MetadataStore:
         """
         if self.clock.boot_s() >= self.owner_due_s:
             self.ask_owner()
-        return write_transaction(self._environment, self.clock, require_owner, self.host)
+        return write_transaction(lmdb_environment.open_environment(self.path), self.clock, require_owner, self.host)
 
     def write_notes(self) -> AbstractContextManager[WriteTransaction]:
         """Open a write transaction for rows that no segment depends on: requests, failures, the journal's position.
 
         Works in a store that may only be read, too.
         """
-        return write_transaction(self._environment, self.clock, host=self.host)
+        return write_transaction(lmdb_environment.open_environment(self.path), self.clock, host=self.host)
 
     def write_replayed(self) -> AbstractContextManager[WriteTransaction]:
         """Open a write transaction for the owner's journal, in a replica."""
-        return write_transaction(self._environment, self.clock, host=self.host)
+        return write_transaction(lmdb_environment.open_environment(self.path), self.clock, host=self.host)
 
     def count_sums(self, *, anew: bool = False) -> None:
         """Bring the sums of a store of an older tierfs up to date, in commits of some milliseconds; free if they are.
@@ -163,19 +161,11 @@ class MetadataStore:
 
     def clear_dead_readers(self) -> int:
         """Free the slots of readers that were killed, as the holder does now and then; return how many."""
-        return self._environment.clear_dead_readers()
+        return lmdb_environment.open_environment(self.path).clear_dead_readers()
 
     def last_transaction_id(self) -> int:
         """Return a number that changes whenever any process commits; costs about 2 microseconds."""
-        return self._environment.last_transaction_id()
-
-    @property
-    def _environment(self) -> Environment:
-        """The environment; on the way of every transaction: no system call, no lock."""
-        opened = self._opened
-        if opened is None or not opened.in_use:
-            opened = self._opened = lmdb_environment.open_environment(self.path)
-        return opened
+        return lmdb_environment.open_environment(self.path).last_transaction_id()
 
     def close(self) -> None:
         """Close the environment unless other users in this process have the store open; idempotent."""

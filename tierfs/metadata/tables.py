@@ -209,7 +209,7 @@ def _getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     return lambda item: tuple(getattr(item, name) for name in names)
 
 
-class _RecordCopier:
+class _Copier:
     """Copies the instances of one frozen class slot by slot."""
 
     def __init__(self, kind: type[Any]) -> None:
@@ -223,10 +223,10 @@ class _RecordCopier:
         return not hasattr(kind, "__post_init__") and not kind.__dictoffset__
 
 
-_copiers: dict[type[Any], _RecordCopier | None] = {}
+_copiers: dict[type[Any], _Copier | None] = {}
 
 if TYPE_CHECKING:
-    from dataclasses import replace as replace  # noqa: PLC0414  (mypy wants it)
+    from dataclasses import replace as replace
 else:
 
     def replace(record, /, **changes):
@@ -234,9 +234,9 @@ else:
         kind = type(record)
         copier = _copiers.get(kind)
         if copier is None:
-            if not _RecordCopier.can_copy(kind):
+            if not _Copier.can_copy(kind):
                 return dataclasses.replace(record, **changes)
-            copier = _copiers[kind] = _RecordCopier(kind)
+            copier = _copiers[kind] = _Copier(kind)
         put = copier.put
         new = object.__new__(kind)
         for put_one, value in zip(put.values(), copier.get(record), strict=True):
@@ -299,13 +299,14 @@ U64_BYTES = _U64.size
 MAX_U64 = 2**64 - 1
 
 
-_Pack = Callable[[int], bytes]
+def u32(value: int) -> bytes:
+    """Return a key of `locations`."""
+    return _U32.pack(value)
 
-u32: _Pack = _U32.pack
-"""Return a key of `locations`. A method of C, as those below: each transaction makes some."""
 
-u64: _Pack = _U64.pack
-"""Return a key of any database ordered by one number."""
+def u64(value: int) -> bytes:
+    """Return a key of any database ordered by one number."""
+    return _U64.pack(value)
 
 
 def read_u64(key: bytes) -> int:
@@ -313,8 +314,9 @@ def read_u64(key: bytes) -> int:
     return int(_U64.unpack_from(key)[0])
 
 
-chunk: Callable[[int, Tier, int], bytes] = _CHUNK.pack
-"""Return a key of `chunks`."""
+def chunk(segment_id: int, tier: Tier, start_offset: int) -> bytes:
+    """Return a key of `chunks`."""
+    return _CHUNK.pack(segment_id, tier, start_offset)
 
 
 def read_chunk(key: bytes) -> tuple[SegmentId, Tier, int]:
@@ -323,11 +325,14 @@ def read_chunk(key: bytes) -> tuple[SegmentId, Tier, int]:
     return SegmentId(segment_id), Tier(tier), start_offset
 
 
-chunk_prefix: Callable[[int, Tier], bytes] = struct.Struct(">QB").pack
-"""Return the prefix of all keys of one chain."""
+def chunk_prefix(segment_id: int, tier: Tier) -> bytes:
+    """Return the prefix of all keys of one chain."""
+    return chunk(segment_id, tier, 0)[: U64_BYTES + 1]
 
-pair: Callable[[int, int], bytes] = _PAIR.pack
-"""Return a key of `checksums`, `garbage`, `entries` and `ledgers`."""
+
+def pair(first: int, second: int) -> bytes:
+    """Return a key of `checksums`, `garbage`, `entries` and `ledgers`."""
+    return _PAIR.pack(first, second)
 
 
 def dirent(parent_id: int, name: str) -> bytes:

@@ -326,7 +326,7 @@ class WriteTransaction(ReadTransaction):
                 has_row = cursor.delete()
 
 
-class _ReadBlock:
+class _Reading:
     """See read_transaction. A class: a generator would take longer than a look at one record."""
 
     __slots__ = ("_environment", "_host", "_txn")
@@ -350,7 +350,7 @@ class _ReadBlock:
 
 def read_transaction(environment: Environment, host: Host = NO_HOST) -> AbstractContextManager[ReadTransaction]:
     """Open a read-only view; never waits for the writer."""
-    return _ReadBlock(environment, host)
+    return _Reading(environment, host)
 
 
 def batches(
