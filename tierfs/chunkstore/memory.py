@@ -115,7 +115,7 @@ class MemoryStorage:
             wanted = [held.found for name, held in self._objects.items() if name.startswith(prefix)]
         # Code point order is UTF-8 order.
         ascending = sorted((found for found in wanted if found.name > after), key=lambda found: found.name)
-        return (replace(found, metadata={}) if found.metadata else found for found in ascending)
+        return (replace(found, metadata={}) for found in ascending)
 
     def close(self) -> None:
         """See ChunkStorage.close."""

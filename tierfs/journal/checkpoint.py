@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from dataclasses import replace
 
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
@@ -23,7 +24,6 @@ from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import CheckpointIntent, JournalState
 from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import replace
 from tierfs.parallel import Meter, OnProgress, unseen
 
 log = logging.getLogger(__name__)

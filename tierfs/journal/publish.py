@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
@@ -24,7 +24,7 @@ from tierfs.metadata.journal_state import Fencer, OwnerAsked, PublishIntent
 from tierfs.metadata.ledger_and_batch_records import BatchRecord
 from tierfs.metadata.records import LocationRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME, replace
+from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
 

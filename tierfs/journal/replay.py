@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from tierfs import policy
@@ -23,7 +24,7 @@ from tierfs.metadata import batches, chains, changes, directories, entries, tabl
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import MAX_EPOCH
 from tierfs.metadata.records import RECORD_VERSION, PolicyRecord, SegmentRecord, TierState
-from tierfs.metadata.tables import GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS, replace
+from tierfs.metadata.tables import GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.metadata.untrusted import require
 from tierfs.types import EntryKind, SegmentId, SegmentKind, Tier

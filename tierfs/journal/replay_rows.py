@@ -12,7 +12,7 @@ Replay of changes to the tree of names: entries, moves and the shape of the tree
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tierfs import names, ranges
@@ -21,7 +21,7 @@ from tierfs.metadata import chain, chains, checksums, directories, tables, untru
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.chain import ChainEdit
 from tierfs.metadata.records import ChunkRecord, DirectoryRecord, DirentRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.tables import CHECKSUMS, CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, SEGMENTS, replace
+from tierfs.metadata.tables import CHECKSUMS, CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.metadata.untrusted import require
 from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, LocationId, ObjectId, Tier

@@ -8,11 +8,10 @@ may have gaps; it never overlaps (ChunkRecord.check).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tierfs.metadata.records import ChunkRecord, TierState, require
-from tierfs.metadata.tables import replace
 from tierfs.types import ByteRange, ChunkState
 
 

@@ -12,6 +12,7 @@ chunks are one commit that hardly delays appends. Objects are not touched: each 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 from tierfs import ranges
@@ -19,7 +20,7 @@ from tierfs.metadata import chain, chains, changes, directories, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import ChunkRecord, SegmentRecord, TierState, require
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS, replace
+from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
 

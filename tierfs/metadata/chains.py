@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from tierfs import ranges
 from tierfs.metadata import chain, checksums, tables, transaction
 from tierfs.metadata.chain import ChainEdit
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, TierState, require
-from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS, replace
+from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, SegmentId, SegmentStatus, Tier
 

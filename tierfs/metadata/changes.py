@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from typing import Protocol, TypeVar
@@ -42,7 +43,6 @@ from tierfs.metadata.tables import (
     OUTBOX_NAME,
     POLICIES,
     SEGMENTS,
-    replace,
 )
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.metadata.transaction import add as queue

@@ -8,7 +8,7 @@ queue without a database of its own. The journal records an ordinary move, so bo
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 
 from tierfs import names
@@ -17,7 +17,7 @@ from tierfs.metadata import changes, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import NOT_REMOVED, Removal
 from tierfs.metadata.records import DirectoryRecord, DirentRecord, SegmentRecord
-from tierfs.metadata.tables import DIRECTORIES, DIRENTS, SEGMENTS, replace
+from tierfs.metadata.tables import DIRECTORIES, DIRENTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, Inode, SegmentId, SegmentStatus
 

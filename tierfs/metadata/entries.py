@@ -14,7 +14,7 @@ Rows of `ledgers` hold the rest of tiering's state of a ledger. Their changes ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, pairwise, takewhile
 
 from tierfs.errors import DataLoss
@@ -22,7 +22,7 @@ from tierfs.metadata import changes, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, EntryRun, LedgerRecord
 from tierfs.metadata.records import RECORD_VERSION, SegmentRecord, require
-from tierfs.metadata.tables import ENTRIES, LEDGERS, replace
+from tierfs.metadata.tables import ENTRIES, LEDGERS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import AttemptId, ByteRange, SegmentId, SegmentKind
 

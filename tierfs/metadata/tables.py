@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, TypeVar, get_type_hints
+from typing import Any, Generic, NoReturn, TypeVar, get_type_hints
 
 from google.protobuf.message import DecodeError, Message
 
@@ -148,7 +148,6 @@ class _Fields:
         self._get_plain = _getter(plain)
         self._set_plain = [_setter(record_type, name) for name in plain]
         self._written = (*plain, *enums)
-        self._get_written = _getter(self._written)
 
     def read(self, message: Message) -> Any:
         """Return the record of a message. Raises DataLoss for a value of a newer version."""
@@ -170,12 +169,11 @@ class _Fields:
         return record
 
     def write(self, message: Message, record: object, *, is_new: bool) -> None:
-        """Set the fields that differ, as most do not; those of a new message are at their defaults."""
-        before, after = self._get_written(message), self._get_written(record)
-        if before != after:
-            for name, old, new in zip(self._written, before, after, strict=True):
-                if old != new:
-                    setattr(message, name, new)
+        """Set all fields; in a new message, fields at their default are skipped, as proto3 does not store them."""
+        for name in self._written:
+            value = getattr(record, name)
+            if value or not is_new:
+                setattr(message, name, value)
         for name, _ in self._optional:
             value = getattr(record, name)
             if value is not None:
@@ -207,43 +205,6 @@ def _getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
     if len(names) > 1:
         return attrgetter(*names)
     return lambda item: tuple(getattr(item, name) for name in names)
-
-
-class _Copier:
-    """Copies the instances of one frozen class slot by slot."""
-
-    def __init__(self, kind: type[Any]) -> None:
-        names = [item.name for item in dataclasses.fields(kind)]
-        self.put = {name: _setter(kind, name) for name in names}
-        self.get = _getter(names)
-
-    @staticmethod
-    def can_copy(kind: type[Any]) -> bool:
-        """Return whether an instance is nothing but its slots."""
-        return not hasattr(kind, "__post_init__") and not kind.__dictoffset__
-
-
-_copiers: dict[type[Any], _Copier | None] = {}
-
-if TYPE_CHECKING:
-    from dataclasses import replace as replace
-else:
-
-    def replace(record, /, **changes):
-        """Return a record with other values, as `dataclasses.replace` does in four times the time."""
-        kind = type(record)
-        copier = _copiers.get(kind)
-        if copier is None:
-            if not _Copier.can_copy(kind):
-                return dataclasses.replace(record, **changes)
-            copier = _copiers[kind] = _Copier(kind)
-        put = copier.put
-        new = object.__new__(kind)
-        for put_one, value in zip(put.values(), copier.get(record), strict=True):
-            put_one(new, value)
-        for name, value in changes.items():
-            put[name](new, value)
-        return new
 
 
 def _unknown(enum: type[Enum], value: int) -> NoReturn:

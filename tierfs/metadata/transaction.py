@@ -7,6 +7,7 @@ yet; changes.py reads it.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -19,7 +20,7 @@ from tierfs.clock import Clock
 from tierfs.errors import DataLoss, NotFound, StorageFull, TierfsError, Unavailable
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import sums, tables
-from tierfs.metadata.environment import Environment, map_lmdb_errors, mapped
+from tierfs.metadata.environment import Environment, map_lmdb_errors
 from tierfs.metadata.records import GarbageRecord, Record, StoreRecord, TouchRecord
 from tierfs.metadata.sums import COUNTED, SUMS_KEY, Sums, Tally
 from tierfs.metadata.tables import GARBAGE, OUTBOX_NAME, STORE, TOUCHES, Table
@@ -50,8 +51,6 @@ class ReadTransaction:
         self.host = host
         """The settings of this host that set policies."""
         self._store: StoreRecord | None = None
-        self._cursors: dict[bytes, lmdb.Cursor[bytes]] = {}
-        """By database, those of `at_or_before`: to make one takes as long as the look."""
 
     @property
     def id(self) -> int:
@@ -124,17 +123,14 @@ class ReadTransaction:
 
     def at_or_before(self, table: Table[R], key: bytes, *, prefix: bytes = b"") -> R | None:
         """Return the record with the greatest key <= `key` that begins with `prefix`."""
-        cursor = self._seeker(table.name)
-        if cursor.set_range(key):
-            if cursor.key() != key and not cursor.prev():
+        with self._txn.cursor(db=self._databases[table.name]) as cursor:
+            if cursor.set_range(key):
+                if cursor.key() != key and not cursor.prev():
+                    return None
+            elif not cursor.last():
                 return None
-        elif not cursor.last():
-            return None
-        found_key, data = cursor.item()
+            found_key, data = cursor.item()
         return table.codec.decode(data) if found_key.startswith(prefix) else None
-
-    def _seeker(self, name: bytes) -> lmdb.Cursor[bytes]:
-        return self._cursors.get(name) or self._cursors.setdefault(name, self.cursor_raw(name))
 
     @property
     def database_names(self) -> Collection[bytes]:
@@ -159,7 +155,8 @@ class WriteTransaction(ReadTransaction):
         self.now_ms = now_ms
         self._store_changed = False
         self._counters: dict[str, int] = {}
-        """Counters of the superblock that advanced since it was last put together: `replace` for each is expensive."""
+        """Counters of the superblock that advanced since it was last put together: a `replace` for each is expensive.
+        """
         self._late_changes: list[bytes] = []
         self._kept_tally: Tally | None = None
         self._dirty = False
@@ -252,7 +249,7 @@ class WriteTransaction(ReadTransaction):
 
     def update_store(self, **changes: Any) -> None:
         """Change fields of the superblock."""
-        self._store = tables.replace(self.store, **changes)
+        self._store = dataclasses.replace(self.store, **changes)
         self._store_changed = True
 
     def allocate_id(self) -> int:
@@ -294,12 +291,10 @@ class WriteTransaction(ReadTransaction):
         if self._store_changed or self._counters:
             store = self.store
             wall_ms = max(store.last_wall_ms, self.now_ms)
-            self.put(STORE, SUPERBLOCK_KEY, tables.replace(store, last_wall_ms=wall_ms))
+            self.put(STORE, SUPERBLOCK_KEY, dataclasses.replace(store, last_wall_ms=wall_ms))
         if self._dirty:
             self.count_rows(_COUNTED_PER_COMMIT)
             self._txn.put(SUMS_KEY, self._tally.encode(self.id, self.now_ms), db=self._databases[STORE.name])
-
-    _seeker = ReadTransaction.cursor_raw  # one that stays open has to follow every change
 
     def _take(self, counter: str) -> int:
         """Return the next number of one of the superblock's counters."""
@@ -326,31 +321,15 @@ class WriteTransaction(ReadTransaction):
                 has_row = cursor.delete()
 
 
-class _Reading:
-    """See read_transaction. A class: a generator would take longer than a look at one record."""
-
-    __slots__ = ("_environment", "_host", "_txn")
-
-    def __init__(self, environment: Environment, host: Host) -> None:
-        self._environment, self._host = environment, host
-
-    def __enter__(self) -> ReadTransaction:
-        environment = self._environment
-        try:
-            self._txn = txn = environment.lmdb.begin()
-        except lmdb.Error as exc:
-            raise mapped(environment.path, exc) from exc
-        return ReadTransaction(environment, txn, self._host)
-
-    def __exit__(self, kind: object, exc: BaseException | None, traceback: object) -> None:
-        _end(self._environment, self._txn)
-        if isinstance(exc, lmdb.Error):
-            raise mapped(self._environment.path, exc) from exc
-
-
-def read_transaction(environment: Environment, host: Host = NO_HOST) -> AbstractContextManager[ReadTransaction]:
+@contextmanager
+def read_transaction(environment: Environment, host: Host = NO_HOST) -> Iterator[ReadTransaction]:
     """Open a read-only view; never waits for the writer."""
-    return _Reading(environment, host)
+    with map_lmdb_errors(environment.path):
+        txn = environment.lmdb.begin()
+        try:
+            yield ReadTransaction(environment, txn, host)
+        finally:
+            _end(environment, txn)
 
 
 def batches(

@@ -7,7 +7,7 @@ ends with its last chunk. Offsets after that may be written again, so writer epo
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from tierfs import names, ranges
@@ -15,7 +15,7 @@ from tierfs.metadata import batches, chain_edits, chains, changes, checksums, di
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHECKSUMS, CHUNKS, GARBAGE, OBJECTS, SEGMENTS, replace
+from tierfs.metadata.tables import CHECKSUMS, CHUNKS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import delete, trash
 from tierfs.types import ByteRange, EntryKind, Inode, ObjectId, SegmentId, Tier

@@ -15,7 +15,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
@@ -42,7 +42,6 @@ from tierfs.metadata.tables import (
     POLICIES,
     RESERVED_NAMES,
     SEGMENTS,
-    replace,
 )
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction, batches
 from tierfs.metrics import Metrics

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar
 
@@ -23,7 +23,7 @@ from tierfs.errors import TierfsError, Unavailable
 from tierfs.metadata import tables
 from tierfs.metadata.records import Record
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS, Table, replace
+from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS, Table
 from tierfs.metadata.transaction import ReadTransaction, batches
 
 log = logging.getLogger(__name__)

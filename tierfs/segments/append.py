@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tierfs.checksum import Buffer
 from tierfs.metadata import chains, checksums, entries, tables
 from tierfs.metadata.chains import Growth
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.tables import OBJECTS, SEGMENTS, replace
+from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments import create, ownership
 from tierfs.segments.active_chunk import ActiveChunk, BlockCrcs, ChunkDescriptors

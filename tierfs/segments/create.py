@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tierfs import names
 from tierfs.checksum import Buffer, GridBuilder
@@ -29,7 +29,7 @@ from tierfs.metadata.records import (
     TierState,
 )
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import DIRECTORIES, replace
+from tierfs.metadata.tables import DIRECTORIES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.osio import map_os_errors, write_all
 from tierfs.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, SegmentKind, SegmentStatus, Tier

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from tierfs import names
 from tierfs.errors import Conflict, Fenced, NotFound, Sealed, TierfsError
 from tierfs.metadata import directories, tables
 from tierfs.metadata.records import SegmentRecord, WriterInfo
-from tierfs.metadata.tables import SEGMENTS, replace
+from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.system.locks import LockFile
 from tierfs.types import SegmentId, SegmentKind, SegmentStatus

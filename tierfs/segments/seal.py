@@ -7,14 +7,14 @@ the writer that moves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, Sealed
 from tierfs.metadata import chains, changes, directories, policies, tables
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS, replace
+from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.policy import Policy
 from tierfs.segments import create, ownership, streams

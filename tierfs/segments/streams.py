@@ -8,6 +8,7 @@ by retention, links its neighbours to each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 from operator import attrgetter
 
@@ -15,7 +16,6 @@ from tierfs import names
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
-from tierfs.metadata.tables import replace
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.policy import Policy
 from tierfs.types import SegmentId, SegmentKind, SegmentStatus

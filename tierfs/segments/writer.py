@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tierfs import names
 from tierfs.checksum import Buffer
@@ -14,7 +14,6 @@ from tierfs.clock import Clock
 from tierfs.errors import Closed, Conflict, InvalidRequest, NotFound, OffsetMismatch, Sealed, StorageFull, TierfsError
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import replace
 from tierfs.osio import map_os_errors, write_all
 from tierfs.policy import Policy
 from tierfs.segments import ownership, streams
