@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.simulation.world import World
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.config import ColdSettings
 from tierfs.scan.extents import Place, PlaceConnections
@@ -21,6 +22,10 @@ class WorldConnections(PlaceConnections):
     def storage(self, place: Place, location_id: LocationId) -> ChunkStorage:
         """Return the bucket."""
         return self._world.for_readers
+
+    def files(self, place: Place) -> ChunkFiles:
+        """Return those of the store, which it closes."""
+        return self._world.store.files
 
 
 def pinned(world: World, name: str, wanted: ByteRange) -> PinnedSegment:
