@@ -432,6 +432,21 @@ def test_a_line_across_the_joint_is_refused_by_name(store: app.Store) -> None:
         query.trigger()
 
 
+@pytest.mark.parametrize("limit", [None, 1, 3])
+def test_a_source_that_was_unsealed_before_it_was_read_is_no_loss(store: app.Store, limit: int | None) -> None:
+    append(store, "t", b"0\n")
+    append(store, "s", b"1\n", seal=True)
+    store.engine.unseal("s")
+    append(store, "s", b"2\n", seal=True)
+    store.engine.concat("t", "s")
+    store.engine.seal("t")
+    query = Query(store)
+    query.drain(limit)
+    append(store, "u", b"3\n")
+    query.drain(limit)
+    assert query.values() == [b"0", b"1", b"2", b"3"]
+
+
 def test_more_joins_than_are_kept_stop_a_stream_that_lags_and_no_other(store: app.Store) -> None:
     append(store, "t", b"first\n")
     lagging = Query(store)

@@ -184,11 +184,12 @@ def test_losses(now: list[ListedSegment], text: str, resumed: dict[int, int]) ->
 
 
 def test_what_is_no_loss() -> None:
-    """A finished segment may be deleted, cut and concatenated; an open one may grow, and be sealed."""
+    """A finished segment may be deleted, cut and concatenated to another; an open one may grow, and be sealed."""
     joins = (Join(5, 10, SegmentId(2), 2, 2, 0, "n2", unsealed_id=8), Join(10, 30, SegmentId(4), 4, 4, 0, "n4"))
     start = replace(START, done=4, open={SegmentId(1): 10}, sealed_ms=5, unsealed=7)
     grown = replace(listed(1, 30, sealed_ms=9, unsealed_id=9), joins=joins)
-    now = [grown, listed(3, 50, sealed_ms=5, start=40, unsealed_id=7), listed(8, 5)]
+    finished = replace(listed(4, 30, sealed_ms=5), joins=joins[:1])
+    now = [grown, finished, listed(3, 50, sealed_ms=5, start=40, unsealed_id=7), listed(8, 5)]
     assert reconcile(start, now, STORE, 9) == (start, [])
 
 

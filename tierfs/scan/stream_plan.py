@@ -407,18 +407,25 @@ class _Step:
         )
 
 
+def _was_unsealed(start: StreamOffset, join: Join, position: int) -> bool:
+    """Return whether a source was finished, and unsealed after that, and is ahead of a position in its target."""
+    is_finished = join.birth <= start.done and join.source_id not in start.open
+    return is_finished and join.end > position and join.unsealed_id > start.unsealed
+
+
+def _appended_before(join: Join, target: ListedSegment) -> str:
+    name, path = printable(join.name) or "one of several", printable(target.path)
+    return (
+        f"segment {name} was unsealed after its end was read, and concatenated to {path}: what was appended is not read"
+    )
+
+
 def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iterator[str]:
     """Return finished segments that were unsealed, even if they are sealed again or were joined to others."""
     for one in listed:
-        for join in one.joins:
-            is_finished = join.birth <= start.done and join.source_id not in start.open
-            is_ahead = join.end > start.open.get(one.segment_id, one.start)
-            if is_finished and is_ahead and join.unsealed_id > start.unsealed:
-                yield (
-                    f"segment {printable(join.name) or 'one of several'} was unsealed after its end was read, and "
-                    f"concatenated to {printable(one.path)}: what was appended is not read"
-                )
         if one.birth > start.done or one.segment_id in start.open:
+            position = start.open.get(one.segment_id, one.start)
+            yield from (_appended_before(join, one) for join in one.joins if _was_unsealed(start, join, position))
             continue
         if not one.sealed:
             yield f"segment {printable(one.path)} was unsealed after its end was read: what was appended is not read"
