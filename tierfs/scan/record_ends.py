@@ -78,10 +78,11 @@ class LineEnds(ByteEnds):
         return Cut(position) if found is None else Cut(found, found - position, stop == listed.end)
 
     def ends_at(self, listed: ListedSegment, position: int) -> bool:
-        """See Cutter.ends_at. A CR may be half of a CRLF, so it ends nothing for certain."""
-        span = ByteRange(max(listed.start, position - self._form.separator.before_bytes - 1), position)
-        data = self._read(listed, span)
-        return bool(data) and self._form.separator.complete_bytes(data, final=False) == len(data)
+        """See Cutter.ends_at. A CR may be half of a CRLF: the next byte tells, and without one it ends nothing."""
+        start = max(listed.start, position - self._form.separator.before_bytes - 1)
+        data, count = self._read(listed, ByteRange(start, min(position + 1, listed.end))), position - start
+        ends = (self._form.separator.complete_bytes(part, final=False) for part in (data[:count], data))
+        return count > 0 and count in ends
 
     def _last(self, listed: ListedSegment, position: int, stop: int) -> int | None:
         """Return the last end of a line in [position, stop]."""
