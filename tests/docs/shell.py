@@ -26,7 +26,7 @@ INTERRUPTED = "until Ctrl-C"
 
 _SILENT_S = 30
 """A command that neither prints anything nor waits is interrupted then."""
-_IDLE_S = 0.5
+_IDLE_S = 1
 """Processes that slept as long, used no time of a processor, and do not wait for a thread of theirs, wait for input."""
 _POLL_S = 0.05
 _BY_INTERRUPT = 130
