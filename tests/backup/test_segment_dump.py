@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from tests.copied import copy_tier
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.ledgers import ROOMY, cold_entries, new_ledger, offload
 from tests.recovery.recovering import recovered
 from tests.stores import TestStore, assert_layout, open_test_store, quiet
@@ -134,6 +135,20 @@ def test_a_dump_is_loaded_where_the_tier_was_copied(store: TestStore, damaged: b
         return
     assert load(store).lost_bytes == 0
     assert store.read("a/s") == b"abcdefghijklmnop"
+
+
+def test_a_wrong_bit_on_the_way_is_no_damage_of_a_dump(tmp_path: Path, storage: ScriptedStorage) -> None:
+    with open_test_store(tmp_path / "store", cold=storage) as store:
+        made(store, b"abcd")
+        for first in (1, 2):  # the header, and what follows it
+            remove(store, "a/s")
+            storage.damage(-1, on=first, of="dumps/")
+            assert load(store).lost_bytes == 0
+            storage.behave()
+        remove(store, "a/s")
+        storage.damage(-1, on=range(1, 100), of="dumps/")
+        with pytest.raises(DataLoss, match="is damaged"):
+            load(store)
 
 
 def test_a_dump_of_a_ledger_is_loaded_where_the_tier_was_copied_and_recovered_there(tmp_path: Path) -> None:
