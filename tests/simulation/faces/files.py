@@ -43,6 +43,8 @@ class _Connection:
 class Files(TierfsFileSystem):
     """The file system of one process. Close it at the end of that process."""
 
+    cachable = False  # fsspec would keep each for ever, and with it the world of a life
+
     def __init__(self, metadata: MetadataStore, make_reader: Callable[[], Reader], **options: Any) -> None:
         super().__init__(store="/nowhere", **options)
         self._world_connection = _Connection(metadata, make_reader)
