@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from tests.simulation import corpus
@@ -32,13 +33,15 @@ def main() -> int:
                 tell(corpus.life(kept), lived, shorten=options.shrink)
     else:
         seed = options.seed
-        while tally.steps < options.steps and not (failed and not options.keep_on):
-            life = Life(seed)
-            failure = live(life, tally)
-            if failure is not None:
-                failed += 1
-                tell(life, failure, shorten=options.shrink)
-            seed += 1
+        with suppress(KeyboardInterrupt):  # what was lived until then counts
+            while tally.steps < options.steps and not (failed and not options.keep_on):
+                life = Life(seed)
+                failure = live(life, tally)
+                if failure is not None:
+                    failed += 1
+                    tell(life, failure, shorten=options.shrink)
+                seed += 1
+        print(f"seeds {options.seed} to {seed}")
     spent_s = time.process_time() - begun
     print(f"{tally}; {failed} failed; {tally.steps / max(spent_s, 0.001):.0f} steps per CPU second")
     for name in ("verbs", "faults", "points"):
