@@ -463,3 +463,25 @@ def test_more_joins_than_are_kept_stop_a_stream_that_lags_and_no_other(store: ap
         fresh = Query(store)
         fresh.drain(limit)
         assert fresh.values() == sorted([b"first", *(b"%d" % n for n in range(joins.MAX_JOINS + 3))])
+
+
+def concat(store: app.Store, target: str, *sources: str) -> None:
+    for source in sources:
+        store.engine.seal(source)
+        store.engine.concat(target, source)
+
+
+def test_a_batch_that_is_read_again_has_the_same_rows_after_concats(store: app.Store) -> None:
+    append(store, "a", b"one", seal=True)  # and no line of two segments
+    for name, value in (("b", b"two\n"), ("c", b"three\n"), ("d", b"four\n")):
+        append(store, name, value)
+    query = Query(store)
+    query.trigger()
+    concat(store, "c", "b")
+    append(store, "c", b"five\n")
+    query.trigger()
+    append(store, "e", b"later\n")
+    concat(store, "e", "a", "d", "c")
+    query.restart()
+    for start, end, rows in query.log:
+        assert {row[2] for row in query.between(start, end)} == {row[2] for row in rows}

@@ -8,7 +8,7 @@ bytes are lost: a segment was deleted, cut, recovered shorter or unsealed meanwh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -318,34 +318,48 @@ def stretches(start: StreamOffset, end: StreamOffset, listed: Sequence[ListedSeg
     """Return the stretches between two offsets that still exist, in the order of births."""
     if start.store != end.store:
         start = StreamOffset(end.store, end.read, bytes=start.bytes)
-    found: list[StreamStretch] = []
-    for one in sorted(listed, key=lambda one: one.birth):
-        if one.segment_id in start.open or start.done < one.birth <= end.done:
-            first = max(one.start, start.open.get(one.segment_id, one.start))
-            last = min(one.length, end.open.get(one.segment_id, one.length))
-            parts = ranges.gaps(ByteRange(first, max(first, last)), read_before(start, one, first))
-            found += (StreamStretch(one, part.start, part.end) for part in parts)
-        # What was joined twice is a part of both joins.
-        moved = ranges.union(_moved(start, end, one, {other.segment_id for other in listed}))
-        found += (StreamStretch(one, part.start, part.end) for part in moved)
-    return found
+    there = {one.segment_id for one in listed}
+    return [
+        StreamStretch(one, part.start, part.end)
+        for one in sorted(listed, key=lambda one: one.birth)
+        for part in _between(start, end, one, there)
+    ]
 
 
-def _moved(start: StreamOffset, end: StreamOffset, one: ListedSegment, listed: set[SegmentId]) -> Iterator[ByteRange]:
-    """Yield the ranges of a batch that lie in this segment only since, as their segments were joined to it."""
-    if one.birth <= end.done and end.open.get(one.segment_id, one.length) >= one.length:
-        return
-    for join in one.joins:
+def _between(
+    start: StreamOffset, end: StreamOffset, one: ListedSegment, there: Container[SegmentId]
+) -> Iterator[ByteRange]:
+    """Yield the ranges of a batch that lie in a segment now, without what was read before it."""
+    left = ByteRange(min(one.length, max(one.start, _passed(start, one))), one.length)
+    pieces = [common for piece in _pieces(start, end, one, there) if (common := piece.intersect(left))]
+    taken = read_before(start, one, min(piece.start for piece in pieces)) if pieces else []
+    for piece in pieces:
+        # Each for itself, though they may touch: lines that were read in two segments stay two.
+        yield from ranges.gaps(piece, ranges.union(taken))
+        taken.append(piece)
+
+
+def _pieces(
+    start: StreamOffset, end: StreamOffset, one: ListedSegment, there: Container[SegmentId]
+) -> Iterator[ByteRange]:
+    """Yield what was read of a segment until the end of a batch, then what of those that were joined to it since.
+
+    They overlap where something was joined twice: the last one that it was joined to comes first, and has it.
+    """
+    yield ByteRange(0, _passed(end, one))
+    for join in sorted(one.joins, key=lambda join: join.range.length_bytes, reverse=True):
         began = join.source_id in start.open or start.done < join.birth <= end.done
-        if join.is_of_several or join.source_id in listed or not began:
+        if join.is_of_several or join.source_id in there or not began:
             continue
-        if one.birth <= end.done and end.open.get(one.segment_id, one.length) > join.start:
-            continue  # the batch read these bytes here
         first = max(join.source_start, start.open.get(join.source_id, join.source_start))
-        last = end.open.get(join.source_id, join.source_end)
+        last = max(first, end.open.get(join.source_id, join.source_end))
         by = join.start - join.source_start
-        if last > first:
-            yield ByteRange(first + by, last + by)
+        yield ByteRange(first + by, last + by)
+
+
+def _passed(offset: StreamOffset, one: ListedSegment) -> int:
+    """Return the position of an offset in a segment."""
+    return offset.open.get(one.segment_id, one.length if one.birth <= offset.done else 0)
 
 
 def missing_bytes(start: StreamOffset, end: StreamOffset, found: Sequence[StreamStretch], cutter: Cutter) -> int:
