@@ -94,6 +94,10 @@ class Joins:
             unsealed_ids=unsealed_ids if any(unsealed_ids) else (),
         )
 
+    def until(self, end: int) -> Joins:
+        """Return those of a segment that ends earlier now: what it gets there comes from no other."""
+        return Joins.of(replace(join, end=min(join.end, end)) for join in self if join.start < end)
+
     @property
     def is_sound(self) -> bool:
         """Return whether there are as many numbers as names tell, and ranges in order."""

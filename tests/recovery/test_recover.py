@@ -109,6 +109,19 @@ def test_a_concat_that_ended_in_a_merged_chunk_is_cut_back(store: TestStore, tmp
         assert_layout(again.store, "target", local=[], cold=[5])
 
 
+def test_a_segment_that_ends_earlier_has_no_joins_behind_its_end(store: TestStore, tmp_path: Path) -> None:
+    store.append("t", b"abcd")
+    store.append("s", b"efgh", seal=True)
+    store.append("lost", b"ij", seal=True)
+    store.offload("t")
+    store.offload("s")
+    for source in ("s", "lost"):
+        store.engine.concat("t", source)
+    Publisher(store.metadata, store.cold).publish()
+    with recovered(tmp_path / "new", store.cold) as found:
+        assert (found.store.segment("t").length, [*found.store.segment("t").joins.names]) == (8, ["s"])
+
+
 def test_queued_garbage_is_deleted_by_the_next_owner(store: TestStore, tmp_path: Path) -> None:
     store.append("s", b"abcdefgh", seal=True)
     store.append("kept", b"abcdefgh", seal=True)

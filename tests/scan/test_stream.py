@@ -20,9 +20,11 @@ from tests.scan.scanning import fill, rows_of, store_of
 from tests.scan.test_lines import lines_of
 from tierfs import joins
 from tierfs.app import store as app
+from tierfs.app.dump import dump_segment
 from tierfs.app.replica import refresh_source
 from tierfs.app.sources import open_source
 from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.holder.verbs import ACCEPT_LOSS, LOAD, flags, perform
 from tierfs.scan.batches import read_blocks, read_entries
 from tierfs.scan.extents import Place, PlaceConnections
 from tierfs.scan.fetching import ScanFetcher
@@ -398,7 +400,7 @@ def test_a_bucket_that_is_followed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             refresh_source(replica)
             assert query.trigger() == [*lines("a", b"two", b"three", at=4), *lines("b", b"new")]
             assert StreamOffset.of(json.loads(query.checkpoint)).open.keys() == {
-                one.segment_id for one in query.stream._listing.known if not one.sealed
+                one.birth for one in query.stream._listing.known if not one.sealed
             }
 
 
@@ -463,3 +465,40 @@ def test_more_joins_than_are_kept_stop_a_stream_that_lags_and_no_other(store: ap
         fresh = Query(store)
         fresh.drain(limit)
         assert fresh.values() == sorted([b"first", *(b"%d" % n for n in range(joins.MAX_JOINS + 3))])
+
+
+def concat(store: app.Store, target: str, *sources: str) -> None:
+    for source in sources:
+        store.engine.seal(source)
+        store.engine.concat(target, source)
+
+
+def test_a_batch_that_is_read_again_has_the_same_rows_after_concats(store: app.Store) -> None:
+    append(store, "a", b"one", seal=True)  # and no line of two segments
+    for name, value in (("b", b"two\n"), ("c", b"three\n"), ("d", b"four\n")):
+        append(store, name, value)
+    query = Query(store)
+    query.trigger()
+    concat(store, "c", "b")
+    append(store, "c", b"five\n")
+    query.trigger()
+    append(store, "e", b"later\n")
+    concat(store, "e", "a", "d", "c")
+    query.restart()
+    for start, end, rows in query.log:
+        assert {row[2] for row in query.between(start, end)} == {row[2] for row in rows}
+
+
+def test_a_segment_that_is_loaded_from_a_dump_is_read_anew(store: app.Store, expected_warnings: list[str]) -> None:
+    for name, value in (("t", b"one\n"), ("s", b"two\n"), ("u", b"three\n")):
+        append(store, name, value)
+    query = Query(store, replace(LINES, fail_on_data_loss=False))
+    query.trigger()
+    concat(store, "t", "s")
+    dump_segment(store, "t")
+    concat(store, "u", "t")
+    perform(store, LOAD, "t", flags({ACCEPT_LOSS: True}))  # of its bytes none was cold
+    append(store, "t", b"four\nfive\nsix\n")
+    query.restart()
+    query.drain(5)
+    assert query.values() == sorted([b"one", b"two", b"three", b"four", b"five", b"six"])

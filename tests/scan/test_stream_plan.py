@@ -14,7 +14,8 @@ from tierfs.errors import InvalidRequest
 from tierfs.joins import Join, Joins
 from tierfs.scan.line_format import LineFormat, Separator
 from tierfs.scan.record_ends import LineEnds
-from tierfs.scan.stream_plan import ListedSegment, StreamOffset, advance, missing_bytes, reconcile, stretches
+from tierfs.scan.stream_batch import missing_bytes, stretches
+from tierfs.scan.stream_plan import ListedSegment, StreamOffset, advance, by_births, reconcile
 from tierfs.types import ByteRange, SegmentId
 
 STORE = "s"
@@ -140,9 +141,9 @@ def test_every_line_once(steps: list[Do], separator: bytes | None) -> None:
     assert {one: data for one, data in found.items() if data} == {
         one: world.whole(one) for one in world.data if world.whole(one)
     }
-    assert not any(one in world.sealed for one in offset.open if found), "the offset keeps what is finished"
+    assert not any(1000 - birth in world.sealed for birth in offset.open if found), "the offset keeps what is finished"
     for start, end, batch in batches:
-        assert all(position in world.ends(one) for one, position in end.open.items()), "a line was cut"
+        assert all(position in world.ends(1000 - birth) for birth, position in end.open.items()), "a line was cut"
         assert world.between(start, end) == batch, "asked again, a batch is another one"
 
 
@@ -191,6 +192,13 @@ def test_what_is_no_loss() -> None:
     finished = replace(listed(4, 30, sealed_ms=5), joins=joins[:1])
     now = [grown, finished, listed(3, 50, sealed_ms=5, start=40, unsealed_id=7), listed(8, 5)]
     assert reconcile(start, now, STORE, 9) == (start, [])
+
+
+def test_older_versions_named_segments_by_their_ids() -> None:
+    now = [replace(listed(3, 30), joins=(Join(10, 15, SegmentId(4), 8, 8, 0, "n4"),)), listed(5, 9, birth=7)]
+    offset = by_births(replace(START, done=8, open={3: 1, 4: 2, 5: 3, 9: 4}), now)
+    assert offset.open == {3: 1, 8: 2, 7: 3, 9: 4}
+    assert by_births(offset, now) == offset
 
 
 def test_another_store_and_an_older_one() -> None:

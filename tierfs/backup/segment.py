@@ -385,7 +385,7 @@ def _settle(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
     for gap in gaps:
         segment = chains.insert_lost(txn, segment, gap)
     if gaps or end < segment.length:
-        segment = replace(segment, length=end, recovered_ms=txn.now_ms)
+        segment = replace(segment, length=end, joins=segment.joins.until(end), recovered_ms=txn.now_ms)
     segment = replace(segment, changed_ms=txn.now_ms)
     txn.put(SEGMENTS, tables.u64(segment.id), segment)
     return segment

@@ -145,6 +145,7 @@ def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int) -> Segmen
     segment = replace(
         before,
         length=cold.end,
+        joins=before.joins.until(cold.end),
         inode=Inode(txn.allocate_id()),
         writer_epoch=before.writer_epoch + 1,
         generation=before.generation + 1,

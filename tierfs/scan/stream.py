@@ -29,17 +29,16 @@ from tierfs.scan.fetching import ScanFetcher, ScannedLedger, ScanSource, WantedR
 from tierfs.scan.line_format import LineFormat
 from tierfs.scan.record_ends import ByteEnds, EntryEnds, LineEnds, Unfinished, entry_at, entry_offset, runs_of
 from tierfs.scan.selection import PinnedSegment, Pinner, Selection, Tail, place_of, select
+from tierfs.scan.stream_batch import StreamStretch, missing_bytes, stretches
 from tierfs.scan.stream_plan import (
     Cutter,
     JoinedAway,
     ListedSegment,
     StreamOffset,
-    StreamStretch,
     advance,
+    by_births,
     everything,
-    missing_bytes,
     reconcile,
-    stretches,
     unfinished,
 )
 from tierfs.types import ROOT_DIRECTORY, ByteRange, DirectoryId, ReadPriority, SegmentId, SegmentKind
@@ -123,20 +122,20 @@ class Listing:
 
 def joined_elsewhere(
     txn: ReadTransaction, start: StreamOffset, listed: Sequence[ListedSegment]
-) -> dict[SegmentId, JoinedAway]:
+) -> dict[int, JoinedAway]:
     """Return open segments of an offset that were joined to segments which are not listed.
 
     Looks at all segments, but only if an open one is gone.
     """
-    there = {one.segment_id for one in listed} | {join.source_id for one in listed for join in one.joins}
+    there = {one.birth for one in listed} | {join.birth for one in listed for join in one.joins}
     gone = start.open.keys() - there
     if not gone:
         return {}
     return {
-        join.source_id: JoinedAway(join.name, segment.name, join.source_end)
+        join.birth: JoinedAway(join.name, segment.name, join.source_end)
         for _, segment in txn.scan(SEGMENTS)
         for join in segment.joins
-        if join.source_id in gone and not join.is_of_several
+        if join.birth in gone and not join.is_of_several
     }
 
 
@@ -248,7 +247,7 @@ class Stream:
         self._listing = Listing(read.selection, cold_only=read.cold_only, of_entries=read.records is Records.ENTRIES)
         self._idle: tuple[int, StreamOffset] | None = None
         """A transaction in which nothing followed an offset."""
-        self._frozen: dict[SegmentId, ListedSegment] | None = None
+        self._frozen: dict[int, ListedSegment] | None = None
         self._unfinished: Unfinished = {}
         self._told = set[str]()
 
@@ -264,7 +263,7 @@ class Stream:
     def freeze(self) -> None:
         """Read no further than the present end of the store."""
         with self._metadata.read() as txn:
-            self._frozen = {one.segment_id: one for one in self._listing.at(txn, self.earliest())}
+            self._frozen = {one.birth: one for one in self._listing.at(txn, self.earliest())}
 
     def next_offset(
         self, start: StreamOffset, limit_bytes: int | None, limit_segments: int | None = None
@@ -278,8 +277,9 @@ class Stream:
             return start
         with self._metadata.read() as txn, self._reader(txn) as reader:
             before, listed = self._listing.known, self._listing.at(txn, start)
-            elsewhere = joined_elsewhere(txn, start, listed)
-            begin, lost = reconcile(start, listed, self._metadata.store_id, txn.store.next_id, before, elsewhere)
+            known = by_births(start, listed)
+            elsewhere = joined_elsewhere(txn, known, listed)
+            begin, lost = reconcile(known, listed, self._metadata.store_id, txn.store.next_id, before, elsewhere)
             self._report(lost)
             if self._frozen is not None:
                 listed = tuple(self._as_frozen(listed, self._frozen))
@@ -290,7 +290,7 @@ class Stream:
     def reaches(self) -> StreamOffset:
         """Return the end of the store as last seen, to be shown; includes half-written lines."""
         listed = self._listing.known
-        open_ends = {one.segment_id: one.end for one in listed if not one.complete}
+        open_ends = {one.birth: one.end for one in listed if not one.complete}
         done = max((one.birth for one in listed), default=0)
         return StreamOffset(self._metadata.store_id, self._read.name, done, open_ends)
 
@@ -298,7 +298,9 @@ class Stream:
         """Return the bytes between two offsets: the same at each call. Raises DataLoss for bytes that are gone."""
         end.require_read(self._read.name)
         with self._metadata.read() as txn, self._reader(txn) as reader:
-            found = stretches(start, end, self._listing.at(txn, start))
+            listed = self._listing.at(txn, start)
+            start, end = by_births(start, listed), by_births(end, listed)
+            found = stretches(start, end, listed)
             missing = missing_bytes(start, end, found, self._cutter(txn, reader))
             if missing:
                 self._report([_missing(missing, start, end, found)])
@@ -324,11 +326,9 @@ class Stream:
         ledger = ScannedLedger(segment.id, runs, one.start, one.end)
         return replace(pinner.pin(one.listed.path, segment, wanted), ledger=ledger)
 
-    def _as_frozen(
-        self, listed: Sequence[ListedSegment], frozen: dict[SegmentId, ListedSegment]
-    ) -> Iterator[ListedSegment]:
+    def _as_frozen(self, listed: Sequence[ListedSegment], frozen: dict[int, ListedSegment]) -> Iterator[ListedSegment]:
         for one in listed:
-            then = frozen.get(one.segment_id)
+            then = frozen.get(one.birth)
             if then is not None:
                 yield replace(one, sealed=then.sealed, end=min(one.end, then.end))
 
@@ -355,7 +355,7 @@ class Stream:
 
 def _missing(size_bytes: int, start: StreamOffset, end: StreamOffset, found: Sequence[StreamStretch]) -> str:
     """Return the error of a batch that has other bytes than before."""
-    present = {one.listed.segment_id for one in found}
+    present = {one.listed.birth for one in found}
     gone = sorted(one for one in start.open.keys() | end.open.keys() if one not in present)
     named = f", perhaps of segments {', '.join(map(str, gone[:_NAMED]))}" if gone else ""
     if size_bytes < 0:

@@ -1,7 +1,8 @@
 """Plans the steps of a stream: from an offset to the next one, and the stretches between two offsets. Pure.
 
 An offset is a watermark and a position in each segment that is still open: segments that appeared up to `done` and are
-not in `open` are finished, so an offset is as large as there are open segments. A position is a byte offset, or, of
+not in `open` are finished, so an offset is as large as there are open segments. It names them by their births: one that
+is loaded from a dump has its id again, and other bytes. A position is a byte offset, or, of
 entries, the id of the next one, as entries may be empty. The same two offsets give the same bytes at each call, unless
 bytes are lost: a segment was deleted, cut, recovered shorter or unsealed meanwhile.
 """
@@ -33,7 +34,8 @@ class StreamOffset:
     """The read according to the options; positions are meaningless to another read."""
     done: int = 0
     """Birth of the last segment begun; see SegmentRecord.birth."""
-    open: Mapping[SegmentId, int] = field(default_factory=dict)
+    open: Mapping[int, int] = field(default_factory=dict)
+    """Positions by births."""
     sealed_ms: int = 0
     """Time at which the last of the finished segments was sealed: one sealed later had been unsealed."""
     bytes: int = 0
@@ -48,7 +50,7 @@ class StreamOffset:
         return {
             "bytes": self.bytes,
             "done": self.done,
-            "open": {text: self.open[SegmentId(int(text))] for text in sorted(map(str, self.open))},
+            "open": {text: self.open[int(text)] for text in sorted(map(str, self.open))},
             "read": self.read,
             "sealed_ms": self.sealed_ms,
             "store": self.store,
@@ -69,7 +71,7 @@ class StreamOffset:
                 store=str(found["store"]),
                 read=str(found["read"]),
                 done=_count(found["done"]),
-                open={SegmentId(int(one)): _count(position) for one, position in found["open"].items()},
+                open={int(one): _count(position) for one, position in found["open"].items()},
                 sealed_ms=_count(found["sealed_ms"]),
                 bytes=_count(found["bytes"]),
                 unsealed=_count(found.get("unsealed", 0)),
@@ -110,7 +112,7 @@ class JoinedAway:
         ]
 
 
-NOWHERE: Mapping[SegmentId, JoinedAway] = {}
+NOWHERE: Mapping[int, JoinedAway] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +169,6 @@ class Cutter(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class StreamStretch:
-    """The stretch of one segment that one batch reads."""
-
-    listed: ListedSegment
-    start: int
-    end: int
-
-
 def advance(
     start: StreamOffset,
     listed: Sequence[ListedSegment],
@@ -193,7 +186,7 @@ def advance(
         budget = None if limit_bytes is None else limit_bytes - step.size_bytes
         if (budget is not None and budget <= 0) or step.segments == limit_segments:
             break
-        position = start.open.get(one.segment_id, one.start)
+        position = start.open.get(one.birth, one.start)
         has_more = one.end > position
         cut = cut_around(start, one, position, cutter, budget, must=not step.size_bytes) if has_more else Cut(position)
         step.take(one, position, cut)
@@ -213,10 +206,10 @@ def read_before(start: StreamOffset, one: ListedSegment, position: int) -> list[
     """
     read: list[ByteRange] = []
     for join in one.joins:
-        if join.end <= position or (join.birth > start.done and join.source_id not in start.open):
+        if join.end <= position or (join.birth > start.done and join.birth not in start.open):
             continue
         # The head of the source may have been cut off behind what was read of it.
-        till = max(join.source_start, start.open.get(join.source_id, join.source_end))
+        till = max(join.source_start, start.open.get(join.birth, join.source_end))
         if join.is_of_several and till > join.source_start:
             raise DataLoss(
                 f"segment {printable(one.path)}: many segments were concatenated to it since it was read up to "
@@ -266,9 +259,23 @@ def everything(start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cut
     return replace(advance(start, listed, cutter, None), bytes=start.bytes)
 
 
+def by_births(offset: StreamOffset, listed: Sequence[ListedSegment]) -> StreamOffset:
+    """Return an offset that names segments by their births; older versions of tierfs named them by their ids.
+
+    No number is the birth of one segment and the id of another.
+    """
+    births = {one.birth for one in listed} | {join.birth for one in listed for join in one.joins}
+    if offset.open.keys() <= births:
+        return offset
+    of_ids = {one.segment_id: one.birth for one in listed if one.birth <= offset.done}
+    of_ids.update((join.source_id, join.birth) for one in listed for join in one.joins)
+    found = {name if name in births else of_ids.get(SegmentId(name), name): at for name, at in offset.open.items()}
+    return replace(offset, open=found)
+
+
 def unfinished(start: StreamOffset, listed: Iterable[ListedSegment]) -> Iterator[ListedSegment]:
     """Return the segments of which something may still have to be read."""
-    return (one for one in listed if one.segment_id in start.open or one.birth > start.done)
+    return (one for one in listed if one.birth in start.open or one.birth > start.done)
 
 
 def reconcile(
@@ -277,7 +284,7 @@ def reconcile(
     store_id: str,
     next_id: int,
     before: Sequence[ListedSegment] = (),
-    elsewhere: Mapping[SegmentId, JoinedAway] = NOWHERE,
+    elsewhere: Mapping[int, JoinedAway] = NOWHERE,
 ) -> tuple[StreamOffset, list[str]]:
     """Return the offset to continue from, and the losses since `start` was reached, a sentence each.
 
@@ -291,66 +298,32 @@ def reconcile(
         return replace(start, done=next_id - 1), [
             f"the store is older than the checkpoint: number {start.done} was not given to a segment yet"
         ]
-    by_id = {one.segment_id: one for one in listed}
+    by_birth = {one.birth: one for one in listed}
     kept, lost = dict(start.open), list(_changed_again(start, listed))
-    followed = {join.source_id for one in listed for join in one.joins}
-    for segment_id, position in start.open.items():
-        one = by_id.get(segment_id)
-        if one is None and segment_id in followed:
+    followed = {join.birth for one in listed for join in one.joins}
+    for birth, position in start.open.items():
+        one = by_birth.get(birth)
+        if one is None and birth in followed:
             continue  # the rest of it is read in the segment that has it now
-        if one is None and segment_id in elsewhere:
-            del kept[segment_id]
-            lost += elsewhere[segment_id].unread(position)
+        if one is None and birth in elsewhere:
+            del kept[birth]
+            lost += elsewhere[birth].unread(position)
         elif one is None:
-            name = next((printable(old.path) for old in before if old.segment_id == segment_id), str(segment_id))
+            name = next((printable(old.path) for old in before if old.birth == birth), str(birth))
             lost.append(f"segment {name}, read up to {position}, was deleted: what came behind it is not read")
-            del kept[segment_id]
+            del kept[birth]
         elif position < one.start:
             lost.append(f"segment {printable(one.path)} begins at {one.start} now, and was read up to {position}")
-            kept[segment_id] = one.start
+            kept[birth] = one.start
         elif position > one.length:
             lost.append(f"segment {printable(one.path)} ends at {one.length} now, and was read up to {position}")
-            kept[segment_id] = one.length
+            kept[birth] = one.length
     return (replace(start, open=kept) if kept != start.open else start), lost
 
 
-def stretches(start: StreamOffset, end: StreamOffset, listed: Sequence[ListedSegment]) -> list[StreamStretch]:
-    """Return the stretches between two offsets that still exist, in the order of births."""
-    if start.store != end.store:
-        start = StreamOffset(end.store, end.read, bytes=start.bytes)
-    found: list[StreamStretch] = []
-    for one in sorted(listed, key=lambda one: one.birth):
-        if one.segment_id in start.open or start.done < one.birth <= end.done:
-            first = max(one.start, start.open.get(one.segment_id, one.start))
-            last = min(one.length, end.open.get(one.segment_id, one.length))
-            parts = ranges.gaps(ByteRange(first, max(first, last)), read_before(start, one, first))
-            found += (StreamStretch(one, part.start, part.end) for part in parts)
-        # What was joined twice is a part of both joins.
-        moved = ranges.union(_moved(start, end, one, {other.segment_id for other in listed}))
-        found += (StreamStretch(one, part.start, part.end) for part in moved)
-    return found
-
-
-def _moved(start: StreamOffset, end: StreamOffset, one: ListedSegment, listed: set[SegmentId]) -> Iterator[ByteRange]:
-    """Yield the ranges of a batch that lie in this segment only since, as their segments were joined to it."""
-    if one.birth <= end.done and end.open.get(one.segment_id, one.length) >= one.length:
-        return
-    for join in one.joins:
-        began = join.source_id in start.open or start.done < join.birth <= end.done
-        if join.is_of_several or join.source_id in listed or not began:
-            continue
-        if one.birth <= end.done and end.open.get(one.segment_id, one.length) > join.start:
-            continue  # the batch read these bytes here
-        first = max(join.source_start, start.open.get(join.source_id, join.source_start))
-        last = end.open.get(join.source_id, join.source_end)
-        by = join.start - join.source_start
-        if last > first:
-            yield ByteRange(first + by, last + by)
-
-
-def missing_bytes(start: StreamOffset, end: StreamOffset, found: Sequence[StreamStretch], cutter: Cutter) -> int:
-    """Return the number of bytes of a batch that are gone; below 0 if there are more than before."""
-    return end.bytes - start.bytes - sum(cutter.size_bytes(one.listed, one.start, one.end) for one in found)
+def passed(offset: StreamOffset, one: ListedSegment) -> int:
+    """Return the position of an offset in a segment."""
+    return offset.open.get(one.birth, one.length if one.birth <= offset.done else 0)
 
 
 class _Step:
@@ -375,23 +348,23 @@ class _Step:
         self._done = max(self._done, one.birth)
         self.changed = self.changed or cut.end > position or one.complete
         if one.complete and cut.end >= one.length:
-            self._open.pop(one.segment_id, None)
+            self._open.pop(one.birth, None)
             self._sealed_ms = max(self._sealed_ms, one.sealed_ms)
             self._unsealed = max(self._unsealed, one.unsealed_id)
         else:
-            self._open[one.segment_id] = cut.end
+            self._open[one.birth] = cut.end
 
     def remember(self, one: ListedSegment) -> None:
         """Keep positions in joined segments until the bytes that were theirs are passed; then drop them.
 
         One that was not begun yet would count as finished, since `done` passes its birth.
         """
-        position = self._open.get(one.segment_id, one.start if one.birth > self._done else one.length)
+        position = self._open.get(one.birth, one.start if one.birth > self._done else one.length)
         for join in one.joins:
             if position >= join.end:
-                self._open.pop(join.source_id, None)
-            elif join.source_id not in self._open and join.birth > self._start.done:
-                self._open[join.source_id] = join.source_start
+                self._open.pop(join.birth, None)
+            elif join.birth not in self._open and join.birth > self._start.done:
+                self._open[join.birth] = join.source_start
 
     def offset(self) -> StreamOffset:
         """The offset at the end of the step."""
@@ -409,7 +382,7 @@ class _Step:
 
 def _was_unsealed(start: StreamOffset, join: Join, position: int) -> bool:
     """Return whether a source was finished, and unsealed after that, and is ahead of a position in its target."""
-    is_finished = join.birth <= start.done and join.source_id not in start.open
+    is_finished = join.birth <= start.done and join.birth not in start.open
     return is_finished and join.end > position and join.unsealed_id > start.unsealed
 
 
@@ -423,8 +396,8 @@ def _appended_before(join: Join, target: ListedSegment) -> str:
 def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iterator[str]:
     """Return finished segments that were unsealed, even if they are sealed again or were joined to others."""
     for one in listed:
-        if one.birth > start.done or one.segment_id in start.open:
-            position = start.open.get(one.segment_id, one.start)
+        if one.birth > start.done or one.birth in start.open:
+            position = start.open.get(one.birth, one.start)
             yield from (_appended_before(join, one) for join in one.joins if _was_unsealed(start, join, position))
             continue
         if not one.sealed:

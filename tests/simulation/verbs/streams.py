@@ -159,6 +159,8 @@ def _note(world: World, reading: Reading, text: str) -> None:
         for content in world.model.live.values():
             reading.gaps |= content.numbers(0, len(content.data)) - reading.read
         return
+    if "was deleted: " in text:
+        return  # what has its name by now is another one, and read anew
     named = _NAMED.search(text)
     name = "" if named is None else named["name"]
     if name not in world.model.live:
