@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.fsck.looking import flip_cold, flip_local, scrubber
-from tests.stores import TestStore, open_test_store
+from tests.stores import TestStore
 from tierfs.fsck.scrub.verify import Verified, Verifier
 from tierfs.metadata import chains, tables
 from tierfs.metadata.tables import SEGMENTS
@@ -21,10 +19,9 @@ POLICY = {"chunk_bytes": str(MIB), "object_bytes": str(3 * MIB)}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=POLICY) as opened:
-        opened.append("s", random.Random(1).randbytes(3 * MIB + 77_777), seal=True)
-        yield opened
+def store(store: TestStore) -> TestStore:
+    store.append("s", random.Random(1).randbytes(3 * MIB + 77_777), seal=True)
+    return store
 
 
 def verify(store: TestStore, name: str = "s", *, marks: bool = True) -> Verified:
