@@ -167,7 +167,18 @@ class TestStore:
     def reopen(self) -> None:
         """Continue as another process after a crash would: no lock, no writer, no memory of before."""
         self.engine._locks.close()
-        self.engine = Engine(self.metadata, self.files, self.path / "writers", self.clock, WriteSettings())
+        self.engine = self.another_engine()
+
+    def another_engine(self) -> Engine:
+        """The engine that another process would have; close it."""
+        return Engine(self.metadata, self.files, self.path / "writers", self.clock, WriteSettings())
+
+    @classmethod
+    def around(cls, path: Path, metadata: MetadataStore, cold: ChunkStorage, settings: OffloadSettings) -> TestStore:
+        """Make a store of metadata that are there, without chunk files."""
+        files, clock = ChunkFiles.create(path / "chunks"), metadata.clock
+        engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
+        return cls(path, clock, metadata, files, engine, cold, settings)
 
     @classmethod
     def opened(cls, path: Path, cold: ChunkStorage, clock: Clock, settings: OffloadSettings) -> TestStore:
@@ -193,7 +204,7 @@ class TestStore:
         """Open what was closed or killed, as the next process does."""
         self.metadata = MetadataStore(self.path / "metadata", self.clock)
         self.files = ChunkFiles(self.path / "chunks")
-        self.engine = Engine(self.metadata, self.files, self.path / "writers", self.clock, WriteSettings())
+        self.engine = self.another_engine()
         self.alive = True
 
     def close(self) -> None:

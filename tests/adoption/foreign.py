@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.commands import Done
+from tests.commands import Done, run
 from tests.conftest import Bucket
 from tierfs.app.store import open_store
 from tierfs.metadata.tables import CHUNKS, DIRENTS, GARBAGE, LOCATIONS, OBJECTS
@@ -96,5 +94,6 @@ def counts(store: Path) -> dict[bytes, int]:
 
 def cat(store: Path, name: str) -> bytes:
     """The bytes of a segment, whatever they are."""
-    command = [sys.executable, "-m", "tierfs", "--store", str(store), "cat", name]
-    return subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    code, out, err = run(["--store", str(store), "cat", name], dict(os.environ), b"")
+    assert (code, err) == (0, b"")
+    return out

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.stores import LOCATION, TestStore
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.fsck.bucket import BucketCheck
+from tierfs.fsck.bucket import BucketCheck, ChangedObjects
 from tierfs.fsck.files import FileCheck
 from tierfs.fsck.findings import Finding
 from tierfs.fsck.journal import JournalCheck
@@ -29,13 +29,13 @@ def findings(store: TestStore) -> list[Finding]:
     return found
 
 
-def cold_findings(store: TestStore) -> list[Finding]:
-    """Return the findings of the checks of the journal and of the bucket's objects."""
+def cold_findings(store: TestStore, changed: ChangedObjects | None = None) -> list[Finding]:
+    """Return the findings of the checks of the journal and of the bucket's objects, `changed` of which are judged."""
     table = ObjectTable()
     with store.metadata.read() as txn:
         list(check_metadata(txn, table, Totals()))
     found = JournalCheck(store.metadata, store.cold).run()
-    return found + list(BucketCheck(store.metadata, lambda _: store.cold, LOCATION, table).run())
+    return found + list(BucketCheck(store.metadata, lambda _: store.cold, LOCATION, table, changed).run())
 
 
 def scrubber(store: TestStore) -> Scrubber:

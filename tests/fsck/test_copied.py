@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.copied import all_adopted, copy_tier, recorded_etags
 from tests.fsck.looking import cold_findings, deep_findings, flip_cold, scrubber
-from tests.stores import LOCATION, TestStore, open_test_store
-from tierfs.fsck.bucket import BucketCheck, ChangedObjects
+from tests.stores import TestStore
+from tierfs.fsck.bucket import ChangedObjects
 from tierfs.fsck.findings import Kind, Severity
-from tierfs.fsck.metadata import Totals, check_metadata
-from tierfs.fsck.objects import ObjectTable
 from tierfs.fsck.scrub.verify import Verifier
 from tierfs.parallel import Meter
 from tierfs.types import CRC_BLOCK_BYTES, MIB
@@ -25,13 +21,12 @@ DATA = random.Random(4).randbytes(LENGTH)
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    """Cold and nowhere else, and then the cold tier was copied."""
-    with open_test_store(tmp_path / "store", policy=POLICY) as opened:
-        opened.append("s", DATA, seal=True)
-        opened.offload()
-        opened.evict()
-        yield opened
+def store(store: TestStore) -> TestStore:
+    """Cold and nowhere else."""
+    store.append("s", DATA, seal=True)
+    store.offload()
+    store.evict()
+    return store
 
 
 def test_a_copy_is_a_note_and_nothing_is_written(store: TestStore) -> None:
@@ -46,11 +41,7 @@ def test_a_copy_is_a_note_and_nothing_is_written(store: TestStore) -> None:
 
 def test_repair_adopts_the_etags(store: TestStore) -> None:
     copy_tier(store.cold)
-    table = ObjectTable()
-    with store.metadata.read() as txn:
-        list(check_metadata(txn, table, Totals()))
-    changed = ChangedObjects(store.metadata, lambda _: store.cold, adopts=True)
-    (found,) = BucketCheck(store.metadata, lambda _: store.cold, LOCATION, table, changed).run()
+    (found,) = cold_findings(store, ChangedObjects(store.metadata, lambda _: store.cold, adopts=True))
     assert found.severity is Severity.NOTE
     assert "adopted 2 etags" in found.message
     assert all_adopted(store)

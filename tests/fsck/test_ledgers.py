@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from uuid import UUID
-
-import pytest
 
 from tests.fsck.looking import cold_findings, deep_findings, findings
 from tests.fsck.test_mender import mended
 from tests.ledgers import cold_bytes, ledger_names, new_ledger, offload
 from tests.recovery.recovering import recovered
-from tests.stores import TestStore, open_test_store
+from tests.stores import TestStore
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.fsck.findings import Kind
 from tierfs.metadata import chain_edits, chains, directories
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, Tier
 
-ROOMY = {"chunk_bytes": "1048576", "object_bytes": "1048576"}
+POLICY = {"chunk_bytes": "1048576", "object_bytes": "1048576"}
 
 PAYLOADS = [random.Random(number).randbytes(1000) for number in range(500)]
 WHOLE = b"".join(PAYLOADS)
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=ROOMY) as opened:
-        yield opened
 
 
 def flip(store: TestStore, wanted: bytes, shift: int = 0) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.fsck.looking import deep_findings, flip_local
-from tests.stores import TestStore, open_test_store
+from tests.stores import TestStore
 from tierfs.app import fsck
 from tierfs.app.store import open_store
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -24,13 +24,7 @@ from tierfs.metadata.tables import CHUNKS
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import ByteRange, Tier
 
-PACKING = {"chunk_bytes": str(4 * PIECE_BYTES), "object_bytes": str(64 * PIECE_BYTES)}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=PACKING) as opened:
-        yield opened
+POLICY = {"chunk_bytes": str(4 * PIECE_BYTES), "object_bytes": str(64 * PIECE_BYTES)}
 
 
 def mended(

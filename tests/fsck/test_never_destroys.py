@@ -5,19 +5,20 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests import verbs
 from tests.commands import tierfs
+from tests.fsck import checked
+from tests.fsck.checked import append, read
 from tests.fsck.damage import chunk_of, cold_path, flip, local_path
 from tierfs.app.adopt import OBJECTS, Adopted, Adopter, ForeignReach
-from tierfs.app.fsck import Checking, CheckOutcome, Options, Summary, verify
+from tierfs.app.fsck import verify
 from tierfs.app.store import Store, open_store
-from tierfs.errors import TierfsError
 from tierfs.fsck.findings import Kind, Severity
-from tierfs.fsck.repair.copies import MayLose
 from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.tables import CHUNKS
 from tierfs.parallel import Meter, unseen
@@ -36,36 +37,22 @@ def path(tmp_path: Path) -> Path:
     return where
 
 
-def fill(store: Store, *, cold: bool) -> None:
-    """Three segments of one chunk each, cold alone or local alone."""
-    with store.metadata.write() as txn:
-        policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": str(MIB), "object_bytes": str(MIB)})
-    for name, data in CONTENT.items():
-        writer = store.engine.open_writer(name)
-        writer.append(data)
-        store.engine.close_writer(writer)
-        store.engine.seal(name)
-    if cold:
+def filled(path: Path, tier: Tier | None) -> Path:
+    """Three segments of one chunk each, in one tier alone, or in both; return the place of `a`'s copy, the cold one."""
+    with open_store(path) as store:
+        with store.metadata.write() as txn:
+            policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": str(MIB), "object_bytes": str(MIB)})
+        for name, data in CONTENT.items():
+            append(store, name, data, seal=True)
+        if tier is Tier.LOCAL:
+            return local_path(store, "a")
         verbs.offload(store)
-        verbs.evict(store, force=True)
+        if tier is Tier.COLD:
+            verbs.evict(store, force=True)
+        return cold_path(store, "a")
 
 
-def fsck(
-    path: Path, *, repair: bool = True, deep: bool = False, may_lose: MayLose = lambda *_: True
-) -> tuple[list[CheckOutcome], Summary]:
-    said: list[CheckOutcome] = []
-    options = Options(deep=deep, repair=repair, may_lose=may_lose)
-    return said, Checking(path, options, said.append, unseen).run()
-
-
-def read(store: Store, name: str, start: int | None = None, end: int | None = None) -> bytes | None:
-    """A segment's bytes; None where they cannot be read."""
-    out, failed = bytearray(), False
-    try:
-        verbs.cat(store, name, start, end, None, out.extend)
-    except* TierfsError:
-        failed = True
-    return None if failed else bytes(out)
+fsck = partial(checked.fsck, repair=True)
 
 
 def everything(path: Path) -> dict[str, bytes | None]:
@@ -81,9 +68,7 @@ def extents(store: Store, name: str, tier: Tier) -> list[tuple[int, ChunkState]]
 
 def lose_one_object(path: Path) -> Callable[[], object]:
     """Take `a`'s object away, have its bytes recorded as lost and all garbage deleted; returns what puts it back."""
-    with open_store(path) as store:
-        fill(store, cold=True)
-        where = cold_path(store, "a")
+    where = filled(path, Tier.COLD)
     away = path.parent / "away"
     where.rename(away)
     _, summary = fsck(path)
@@ -165,15 +150,19 @@ def test_what_was_lost_is_taken_back_after_a_recovery_from_the_journal(path: Pat
 
 
 @pytest.mark.parametrize(
-    ("away", "cold", "empty"),
-    [("cold/segments", True, False), ("cold", True, False), ("chunks", False, True)],
-    ids=["own objects all away", "a cold directory is missing", "a chunk directory is not mounted"],
+    ("away", "tier", "empty"),
+    [
+        ("cold/segments", Tier.COLD, False),
+        ("cold", Tier.COLD, False),
+        ("cold", Tier.COLD, True),
+        ("chunks", Tier.LOCAL, True),
+    ],
+    ids=["own objects all away", "a cold directory is missing", "is not mounted", "a chunk directory is not mounted"],
 )
 def test_what_is_not_reachable_is_one_finding_and_nothing_is_lost(
-    path: Path, away: str, cold: bool, empty: bool
+    path: Path, away: str, tier: Tier, empty: bool
 ) -> None:
-    with open_store(path) as store:
-        fill(store, cold=cold)
+    filled(path, tier)
     (path / away).rename(path / "away")
     if empty:
         (path / away).mkdir(mode=0o700)
@@ -261,10 +250,15 @@ def test_adopting_a_copy_of_the_place_again_takes_its_etags_for_those_to_come(pa
 # One block
 
 
-def test_a_flipped_bit_of_a_local_chunk_costs_its_block_and_the_file_is_kept(path: Path) -> None:
+def become_cold(path: Path) -> None:
     with open_store(path) as store:
-        fill(store, cold=False)
-        file = local_path(store, "a")
+        verbs.offload(store)
+        verbs.evict(store, force=True)
+        verbs.collect(store, grace_s=0)
+
+
+def test_a_flipped_bit_of_a_local_chunk_costs_its_block_and_the_file_is_kept(path: Path) -> None:
+    file = filled(path, Tier.LOCAL)
     flip(file, BLOCK + 7)
     _, summary = fsck(path, deep=True)
     assert (summary.lost_bytes, summary.damaged) == (BLOCK, 0)
@@ -275,9 +269,8 @@ def test_a_flipped_bit_of_a_local_chunk_costs_its_block_and_the_file_is_kept(pat
         assert read(store, "a", 0, BLOCK) == CONTENT["a"][:BLOCK]
         assert read(store, "a", 2 * BLOCK, None) == CONTENT["a"][2 * BLOCK :]
         assert read(store, "a", BLOCK, BLOCK + 1) is None
-        verbs.offload(store)
-        verbs.evict(store, force=True)
-        verbs.collect(store, grace_s=0)
+    become_cold(path)
+    with open_store(path) as store:
         assert extents(store, "a", Tier.COLD) == [(BLOCK, good), (BLOCK, lost), (BLOCK, good)]
         assert extents(store, "a", Tier.LOCAL) == [(BLOCK, lost)]
     assert file.is_file()
@@ -286,37 +279,28 @@ def test_a_flipped_bit_of_a_local_chunk_costs_its_block_and_the_file_is_kept(pat
     flip(file, BLOCK + 7)
     fsck(path)
     assert everything(path) == CONTENT
-    with open_store(path) as store:
-        verbs.offload(store)
-        verbs.evict(store, force=True)
-        verbs.collect(store, grace_s=0)
+    become_cold(path)
     assert everything(path) == CONTENT
     assert not file.exists()
     assert fsck(path, deep=True)[0] == []
 
 
 def test_a_file_cut_short_costs_its_tail_and_is_no_finding_ever_after(path: Path) -> None:
-    with open_store(path) as store:
-        fill(store, cold=False)
-        file = local_path(store, "a")
+    file = filled(path, Tier.LOCAL)
+    file.chmod(0o640)
     whole = file.read_bytes()
-    file.chmod(0o600)
     file.write_bytes(whole[: BLOCK + 5])
-    file.chmod(0o440)
     assert fsck(path)[1].lost_bytes == 2 * BLOCK
     assert fsck(path, deep=True, repair=False)[1].damaged == 0
-    file.chmod(0o600)
     file.write_bytes(whole)
-    file.chmod(0o440)
     fsck(path)
     assert everything(path) == CONTENT
 
 
 def test_a_good_cold_copy_stays_when_a_part_of_a_lost_local_chunk_comes_back(path: Path) -> None:
+    cold = filled(path, None)
     with open_store(path) as store:
-        fill(store, cold=False)
-        verbs.offload(store)
-        copies = [cold_path(store, "a"), local_path(store, "a")]
+        copies = [cold, local_path(store, "a")]
     away = [path.parent / "away-cold", path.parent / "away-local"]
     for copy, place in zip(copies, away, strict=True):
         copy.rename(place)
@@ -334,10 +318,9 @@ def test_a_good_cold_copy_stays_when_a_part_of_a_lost_local_chunk_comes_back(pat
 
 
 def test_an_object_without_chunks_is_kept_until_another_copy_proves_right(path: Path) -> None:
+    where = filled(path, None)
     with open_store(path) as store:
-        fill(store, cold=False)
-        verbs.offload(store)
-        where, file = cold_path(store, "a"), local_path(store, "a")
+        file = local_path(store, "a")
         with store.metadata.write() as txn:
             key, _ = chunk_of(txn, "a", Tier.COLD)
             txn.delete(CHUNKS.name, key)
@@ -358,9 +341,7 @@ def test_an_object_without_chunks_is_kept_until_another_copy_proves_right(path: 
 
 
 def test_nothing_is_recorded_as_lost_without_a_yes(path: Path) -> None:
-    with open_store(path) as store:
-        fill(store, cold=True)
-        cold_path(store, "a").unlink()
+    filled(path, Tier.COLD).unlink()
     asked: list[tuple[str, int]] = []
 
     def decline(segment: str, lost_bytes: int) -> bool:
@@ -376,9 +357,7 @@ def test_nothing_is_recorded_as_lost_without_a_yes(path: Path) -> None:
 
 
 def test_a_loss_is_told_by_the_exit_code_even_after_verify_marked_it(path: Path) -> None:
-    with open_store(path) as store:
-        fill(store, cold=True)
-        where = cold_path(store, "a")
+    where = filled(path, Tier.COLD)
     where.rename(path / "away")
     assert tierfs("verify", "a", store=path, check=False).code == 74
     done = tierfs("fsck", "--repair", store=path, check=False)
@@ -393,9 +372,7 @@ def test_a_loss_is_told_by_the_exit_code_even_after_verify_marked_it(path: Path)
 
 
 def test_a_loss_of_the_local_tier_counts_once_and_not_as_waiting_to_be_offloaded(path: Path) -> None:
-    with open_store(path) as store:
-        fill(store, cold=False)
-        file = local_path(store, "a")
+    file = filled(path, Tier.LOCAL)
     flip(file, BLOCK + 7)
     fsck(path, deep=True)
     with open_store(path) as store:

@@ -22,17 +22,16 @@ from tierfs.parallel import Meter
 from tierfs.tiering import packs
 from tierfs.types import MIB, AttemptId, ByteRange, ChunkState, ObjectId, Tier
 
-PACKING = {"chunk_bytes": "1048576", "object_bytes": "1600000"}
+POLICY = {"chunk_bytes": "1048576", "object_bytes": "1600000"}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=PACKING) as opened:
-        for number in range(6):
-            opened.append(f"d/s{number}", bytes([number]) * (40_000 + number), seal=True)
-        opened.offload()
-        opened.evict()
-        yield opened
+def store(store: TestStore) -> TestStore:
+    for number in range(6):
+        store.append(f"d/s{number}", bytes([number]) * (40_000 + number), seal=True)
+    store.offload()
+    store.evict()
+    return store
 
 
 def pack_of(store: TestStore) -> str:

@@ -1,15 +1,15 @@
-"""verify: every byte of every copy, the CRC32C of the whole, and marks on what is bad."""
+"""verify and --deep: every byte of every copy, the CRC32C of the whole, marks on what is bad and on no good byte."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.fsck.looking import flip_cold, flip_local, scrubber
+from tests.fsck.looking import deep_findings, flip_cold, flip_local, scrubber
 from tests.stores import TestStore, open_test_store
+from tierfs.fsck.findings import Kind
 from tierfs.fsck.scrub.verify import Verified, Verifier
 from tierfs.metadata import chains, tables
 from tierfs.metadata.tables import SEGMENTS
@@ -21,10 +21,9 @@ POLICY = {"chunk_bytes": str(MIB), "object_bytes": str(3 * MIB)}
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[TestStore]:
-    with open_test_store(tmp_path / "store", policy=POLICY) as opened:
-        opened.append("s", random.Random(1).randbytes(3 * MIB + 77_777), seal=True)
-        yield opened
+def store(store: TestStore) -> TestStore:
+    store.append("s", random.Random(1).randbytes(3 * MIB + 77_777), seal=True)
+    return store
 
 
 def verify(store: TestStore, name: str = "s", *, marks: bool = True) -> Verified:
@@ -87,3 +86,29 @@ def test_lost_extents_are_told(store: TestStore) -> None:
     found = verify(store)
     assert (found.lost, found.bad) == ([ByteRange(0, 3 * MIB)], [])
     assert not found.ok
+
+
+FLIPPED_BYTES = 5 * MIB + 12_345
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_every_flipped_bit_is_named_by_tier_and_block(seed: int, tmp_path: Path) -> None:
+    chosen = random.Random(seed)
+    with open_test_store(tmp_path / "store", policy={**POLICY, "chunk_bytes": str(MIB + 1000)}) as store:
+        store.append("s", chosen.randbytes(FLIPPED_BYTES), seal=True)
+        store.offload()
+        assert deep_findings(store) == []
+        flipped = {(tier, chosen.randrange(FLIPPED_BYTES)) for tier in (Tier.LOCAL, Tier.COLD) for _ in range(3)}
+        for tier, offset in flipped:
+            (flip_local if tier is Tier.LOCAL else flip_cold)(store, "s", offset)
+        found = deep_findings(store)
+        assert {one.kind for one in found} == {Kind.BYTES}
+        for tier in (Tier.LOCAL, Tier.COLD):
+            ranges = [one.range for one in found if one.place is not None and one.place.tier is tier]
+            wanted = [offset for where, offset in flipped if where is tier]
+            assert all(any(holds(span, offset) for span in ranges) for offset in wanted)
+            assert sum(span.length_bytes for span in ranges if span) <= len(wanted) * CRC_BLOCK_BYTES
+
+
+def holds(span: ByteRange | None, offset: int) -> bool:
+    return span is not None and span.start <= offset < span.end

@@ -28,7 +28,7 @@ HOUR_S = 3600
 SETTLED_S = 3
 """Two ticks and a bit: what is due at once is done."""
 
-SLOWLY = BackgroundSettings(tick_s=15, request_poll_s=15)
+SLOWLY = BackgroundSettings(tick_s=20, request_poll_s=20)
 """For hours of fake time: each tick takes milliseconds of ours."""
 
 

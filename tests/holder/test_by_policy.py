@@ -17,7 +17,6 @@ from tests.fsck.looking import flip_local
 from tests.holder.holding import (
     HOUR_S,
     MINUTE_S,
-    SETTLED_S,
     SLOWLY,
     FlakyStorage,
     TrioClock,
@@ -105,6 +104,17 @@ ROWS = {
     **{
         f"{above} of 12 bytes may be here alone": ("", f"{BY_SIZE}={above}; append s 12 sealed; +5s; s 4 4 4 | {cold}")
         for above, cold in {13: "", 12: "", 11: "4", 8: "4", 7: "4 4", 4: "4 4", 3: "4 4 4", 1: "4 4 4"}.items()
+    },
+    # 140 bytes in all, of which 20 cannot go
+    **{
+        f"closed ledgers are due by age, {after}, or by size, {above}": (
+            "",
+            f"""policy offload_after={after} offload_above_bytes={above}
+               ledger t/1 40; seal t/1; ledger t/2 40; seal t/2; ledger t/3 40; seal t/3; ledger t/4 20
+               +6s;   cold {" ".join(["t/1", "t/2", "t/3"][: max(by_size, by_age)])}""",
+        )
+        for above, by_size in {"off": 0, "-1": 0, "1": 3, "100": 1}.items()
+        for after, by_age in {"off": 0, "-1": 0, "0": 3, "1": 3, "1w": 0}.items()
     },
     "a segment that grows stays below its limit, and its active chunk does not count": (
         "",
@@ -341,34 +351,3 @@ async def test_layouts(
             except AssertionError as exc:
                 exc.add_note(f"at: {step.strip()}")
                 raise
-
-
-def write(store: TestStore, name: str, *payloads: bytes, close: bool = True) -> None:
-    """Append entries to a ledger, which is made if it is missing."""
-    with store.metadata.read() as txn:
-        known = any(one.segment == name for one in ledgers.below(txn, ""))
-    if not known:
-        store.engine.create_ledger(name)
-    writer = store.engine.open_ledger(name)
-    writer.append_entries(payloads, last=True)
-    store.engine.close_writer(writer)
-    if close:
-        store.engine.seal(name)
-
-
-@pytest.mark.parametrize("above", ["off", "-1", "1", "100"])
-@pytest.mark.parametrize("after", ["off", "-1", "0", "1", "1w"])
-async def test_closed_ledgers_are_due_by_age_or_by_size(
-    store: TestStore, autojump_clock: MockClock, above: str, after: str
-) -> None:
-    wanted = {"offload_above_bytes": above, "offload_after": after}
-    set_policy(store, **{key: policy.parse(key, value) for key, value in wanted.items()})
-    for number in range(1, 4):
-        write(store, f"t/{number}", bytes(40))
-    write(store, "t/4", bytes(20), close=False)
-    async with working(store):
-        await trio.sleep(2 * SETTLED_S)
-        cold = [store.segment(f"t/{number}").cold.bytes > 0 for number in range(1, 5)]
-    by_size = {"off": 0, "-1": 0, "1": 3, "100": 1}[above]  # 140 bytes in all, of which 20 cannot go
-    by_age = 3 if after in ("0", "1") else 0
-    assert cold == [number < max(by_size, by_age) for number in range(4)]

@@ -75,6 +75,11 @@ class Command(threading.Thread):
         self.result: Any = None
         self.error: Exception | None = None
 
+    def ask(self) -> None:
+        """Start, and wait until the holder is asked."""
+        self.start()
+        assert eventually(lambda: rows(self._store) == 1)
+
     def run(self) -> None:
         try:
             self.result = perform(self._store, self._verb, self._path, self._options, self.seen.append)
@@ -86,8 +91,7 @@ def served(store: TestStore, command: Command) -> RequestRecord:
     """The request of a command, carried out by a holder."""
     server = VerbServer(store.metadata, store.cold_work())
     with hold(store.paths.holder, store.clock):
-        command.start()
-        assert eventually(lambda: rows(store) == 1)
+        command.ask()
         asked = server.next()
         assert asked is not None
         server.carry_out(asked)
@@ -104,8 +108,7 @@ def test_the_holder_does_it_and_its_answer_arrives(store: TestStore) -> None:
     server = VerbServer(store.metadata, store.cold_work())
     with hold(store.paths.holder, store.clock):
         command = Command(store, "s")
-        command.start()
-        assert eventually(lambda: rows(store) == 1)
+        command.ask()
         asked = server.next()
         assert asked is not None
         requests.show_progress(store.metadata, asked.id, Progress(3, 8, "s", 1, 2, "ledger"))
@@ -173,8 +176,7 @@ def test_a_request_whose_taking_may_have_been_written_is_taken_again(
 def test_a_holder_that_dies_is_no_failure(store: TestStore, taken: bool) -> None:
     with hold(store.paths.holder, store.clock):
         command = Command(store, "s")
-        command.start()
-        assert eventually(lambda: rows(store) == 1)
+        command.ask()
         if taken:
             assert requests.take_next(store.metadata, everything) is not None
     command.join(30)
@@ -268,8 +270,7 @@ def test_a_holder_at_work_is_named_only_if_it_was_stopped(
     monkeypatch.setattr(verbs, "_is_stopped", lambda _: stopped)
     with hold(impatient.paths.holder, impatient.clock):
         command = Command(impatient, "s")
-        command.start()
-        assert eventually(lambda: rows(impatient) == 1)
+        command.ask()
         assert requests.take_next(impatient.metadata, everything) is not None
         time.sleep(LONGER_S)
         assert len(named_in(caplog)) == stopped

@@ -9,16 +9,14 @@ from pathlib import Path
 
 from tests.journal.replaying import check_store
 from tests.stores import LOCATION, TestStore, quiet
-from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import ManualClock
-from tierfs.config import OffloadSettings, WriteSettings
+from tierfs.config import OffloadSettings
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.journal.publish import Publisher
 from tierfs.metadata.records import LocationRecord
 from tierfs.recovery import from_journal
 from tierfs.recovery.loss import SegmentLoss
-from tierfs.segments.engine import Engine
 from tierfs.tiering.ledgers.copies import EntryRows
 
 
@@ -36,12 +34,10 @@ class Recovered:
 def recovered(path: Path, cold: ChunkStorage) -> Iterator[Recovered]:
     """Recover from `cold` into `path`; every invariant is checked."""
     path.mkdir()
-    clock = ManualClock()
     location = LocationRecord(id=LOCATION, url="memory:")
-    rebuilt = from_journal.owned(path / "metadata", cold, location, clock, quiet)
-    metadata, files = rebuilt.metadata, ChunkFiles.create(path / "chunks")
-    engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
-    store = TestStore(path, clock, metadata, files, engine, cold, OffloadSettings())
+    rebuilt = from_journal.owned(path / "metadata", cold, location, ManualClock(), quiet)
+    metadata = rebuilt.metadata
+    store = TestStore.around(path, metadata, cold, OffloadSettings())
     try:
         losses = from_journal.settle(metadata, Publisher(metadata, cold))
         unknown = EntryRows(metadata, cold, metadata.write).restore_all()

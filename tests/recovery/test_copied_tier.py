@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 from tests import verbs
+from tests.fsck.checked import append, fsck, read, read_metadata_here
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY, S3Endpoint
 from tests.stores import quiet
-from tierfs.app.fsck import Checking, CheckOutcome, Options, verify
+from tierfs.app.fsck import verify
 from tierfs.app.store import Store, open_store
 from tierfs.fsck.findings import Kind, Severity
 from tierfs.metadata import policies
@@ -71,6 +72,11 @@ def _rclone(source: Path, target: Path) -> None:
 TOOLS: dict[str, Callable[[Path, Path], None]] = {"tar": _tar, "cp": _cp, "cp-archive": _cp_archive, "rclone": _rclone}
 
 
+@pytest.fixture(autouse=True)
+def no_child(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_metadata_here(monkeypatch)
+
+
 @dataclass(frozen=True, slots=True)
 class Origin:
     """A store all of whose bytes are in its cold tier, and nowhere else."""
@@ -86,10 +92,7 @@ def made(store: Path, choice: ColdChoice) -> Origin:
         with opened.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": str(4 * MIB), "object_bytes": str(64 * MIB)})
         for name, data in DATA.items():
-            writer = opened.engine.open_writer(name)
-            writer.append(data)
-            opened.engine.close_writer(writer)
-            opened.engine.seal(name)
+            append(opened, name, data, seal=True)
         verbs.offload(opened)
         verbs.evict(opened)
         with opened.metadata.read() as txn:
@@ -100,15 +103,13 @@ def made(store: Path, choice: ColdChoice) -> Origin:
 def assert_reads(store: Store) -> None:
     """Every byte is what was written."""
     for name, data in DATA.items():
-        read = bytearray()
-        verbs.cat(store, name, None, None, None, read.extend)
-        assert read == data, name
+        assert read(store, name) == data, name
 
 
 def assert_drill(origin: Origin) -> None:
     """The store whose cold tier was replaced by a copy reads, is sound, and knows the copy afterwards."""
     for deep in (False, True):
-        outcomes = fsck(origin.store, deep=deep)
+        outcomes, _ = fsck(origin.store, deep=deep)
         assert all(one.finding.severity is Severity.NOTE for one in outcomes), outcomes
     with open_store(origin.store) as store:
         assert_reads(store)
@@ -120,13 +121,7 @@ def assert_drill(origin: Origin) -> None:
         for holder in holders:
             assert store.storage_of(holder.location_id).stat(holder.name).etag == holder.etag
         verbs.settle(store)
-    assert [one for one in fsck(origin.store, repair=True) if one.finding.kind is Kind.ETAGS] == []
-
-
-def fsck(store: Path, **options: bool) -> list[CheckOutcome]:
-    found: list[CheckOutcome] = []
-    Checking(store, Options(**options), found.append, unseen).run()
-    return found
+    assert [one for one in fsck(origin.store, repair=True)[0] if one.finding.kind is Kind.ETAGS] == []
 
 
 def assert_recovers(path: Path, choice: ColdChoice) -> None:

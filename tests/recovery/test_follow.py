@@ -10,13 +10,10 @@ import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.faults.two_owners import bucket as objects
-from tests.faults.two_owners import new_owner
 from tests.stores import LOCATION, TestStore, open_test_store
 from tests.tiering.batch_writes import Driver
-from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import StoredObject
-from tierfs.config import WriteSettings
 from tierfs.errors import DataLoss, Fenced
 from tierfs.journal import reader
 from tierfs.journal.names import slot_name
@@ -29,7 +26,6 @@ from tierfs.parallel import Meter
 from tierfs.recovery import replica
 from tierfs.recovery.from_journal import Rebuilder
 from tierfs.recovery.replica import Follower
-from tierfs.segments.engine import Engine
 from tierfs.types import ROOT_DIRECTORY, EntryKind, LocationId, Tier
 
 HERE = LocationRecord(id=LOCATION, url="memory:")
@@ -50,9 +46,7 @@ def following(owner: TestStore, path: Path) -> Iterator[TestStore]:
     rebuilder = Rebuilder(path / "metadata", owner.cold, HERE, owner.clock, Meter())
     metadata = rebuilder.rebuild(reader.list_journal(owner.cold)).metadata
     replica.become_replica(metadata)
-    files = ChunkFiles.create(path / "chunks")
-    engine = Engine(metadata, files, path / "writers", owner.clock, WriteSettings())
-    store = TestStore(path, owner.clock, metadata, files, engine, owner.cold, owner.settings)
+    store = TestStore.around(path, metadata, owner.cold, owner.settings)
     try:
         yield store
     finally:
@@ -187,20 +181,6 @@ def test_a_slot_that_came_while_the_journal_was_listed_is_not_missing() -> None:
     assert [item.name for item in entries_behind(MemoryStorage(), found, 499, 1)] == [slot_name(500)]
     with pytest.raises(DataLoss, match="0501 is missing"):
         entries_behind(MemoryStorage(), found, 499, 1, at_least=501)
-
-
-def test_a_new_owner_is_followed(owner: TestStore, tmp_path: Path) -> None:
-    owner.append("s", b"abcd")
-    owner.offload()
-    with following(owner, tmp_path / "replica") as store, new_owner(owner, tmp_path / "second") as second:
-        second.append("s", b"efgh")
-        second.offload()
-        with pytest.raises(Fenced):
-            owner.offload()
-        follower(store).refresh()
-        assert shown(store) == cold_bytes(second)
-        with store.metadata.read() as txn:
-            assert txn.store.store_epoch == 2
 
 
 def test_a_replica_changes_nothing_and_names_the_way_out(owner: TestStore, tmp_path: Path) -> None:

@@ -16,12 +16,11 @@ from tests.journal.replaying import check_store
 from tests.recovery.recovering import lose_journal, recovered
 from tests.stores import LOCATION, TestStore, open_test_store, quiet
 from tierfs.checksum import crc32c
-from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.clock import ManualClock
-from tierfs.config import OffloadSettings, WriteSettings
+from tierfs.config import OffloadSettings
 from tierfs.errors import NotFound, WrongColdTier
 from tierfs.garbage.orphans import chunk_objects
 from tierfs.journal import reader
@@ -33,7 +32,6 @@ from tierfs.names import REMOVED_PREFIX
 from tierfs.recovery import from_objects, inventory, ledgers
 from tierfs.recovery.from_objects import Rebuilding, RebuiltStore
 from tierfs.segments import stat
-from tierfs.segments.engine import Engine
 from tierfs.tiering import packs
 from tierfs.tiering.objects import object_name
 from tierfs.tiering.packs import PackEntry, PackIndex
@@ -86,26 +84,23 @@ class Found:
 def rebuilt(path: Path, cold: ChunkStorage) -> Iterator[Found]:
     """Rebuild from the objects of `cold`, of which none may go."""
     path.mkdir()
-    clock = ManualClock()
     before = [item.name for item in chunk_objects(cold)]
     found = inventory.take(cold, path / "objects")
     offloaded = ledgers.find(cold, found.store_id, found.left)
     past = from_objects._past(cold, reader.list_journal(cold), found, offloaded)
-    with closing(MetadataStore.create(path / "metadata", clock, found.store_id)) as metadata:
+    with closing(MetadataStore.create(path / "metadata", ManualClock(), found.store_id)) as metadata:
         rebuilding = Rebuilding(metadata, cold, LocationRecord(id=LOCATION, url="memory:"), quiet)
         made = [*rebuilding.rebuild(found, past), *rebuilding.rebuild_ledgers(found, offloaded)]
         rebuilding.own()
         with metadata.read() as txn:
             check_store(txn)
-        files = ChunkFiles.create(path / "chunks")
-        engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
-        store = TestStore(path, clock, metadata, files, engine, cold, OffloadSettings())
+        store = TestStore.around(path, metadata, cold, OffloadSettings())
         assert [item.name for item in chunk_objects(cold)] == before
         yield Found(
             store, {one.segment: one for one in made}, {one.name: one.why for one in found.left}, found.unproven
         )
-        engine.close()
-        files.close()
+        store.engine.close()
+        store.files.close()
 
 
 def test_as_many_objects_are_read_at_once_as_fill_the_link(tmp_path: Path, cold: MemoryStorage) -> None:

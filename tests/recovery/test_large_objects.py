@@ -25,8 +25,8 @@ from tierfs.metadata.transaction import WriteTransaction
 from tierfs.types import ObjectId, Tier
 
 GIB = 1 << 30
-LENGTH = 400 * GIB
-"""Its checksums are 12.5 MiB, of which one object of the journal holds 8."""
+LENGTH = 264 * GIB
+"""Its checksums are 8.25 MiB, of which one object of the journal holds 8."""
 
 
 @pytest.fixture(autouse=True)

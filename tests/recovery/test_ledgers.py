@@ -10,6 +10,7 @@ import pytest
 from tests.copied import copy_tier
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.fsck.looking import cold_findings, findings
+from tests.fsck.test_mender import mended
 from tests.journal.replaying import forge
 from tests.ledgers import ROOMY, cold_bytes, cold_entries, ledger_names, new_ledger, offload, record, written
 from tests.recovery.recovering import lose_journal, recovered
@@ -21,7 +22,6 @@ from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.fsck.findings import Kind, Mend
 from tierfs.fsck.repair.copies import Mended
-from tierfs.fsck.repair.mender import Mender, MendTools
 from tierfs.journal import cold_identity
 from tierfs.journal.cold_identity import read_small
 from tierfs.metadata import changes, directories, entries
@@ -32,17 +32,12 @@ from tierfs.types import SegmentId
 
 PAYLOADS = [bytes([index % 251]) * (index % 300) for index in range(100)]
 
-
 POLICY = ROOMY
 
 
-def mended(store: TestStore, kind: Kind) -> list[Mended]:
+def repaired(store: TestStore, kind: Kind) -> list[Mended]:
     """Repair findings of one kind, as `fsck --repair` does."""
-    tools = MendTools(
-        store.metadata, store.files, lambda _: store.cold, lambda: store.cold, lambda: None, 0, lambda *_: True
-    )
-    found = [one for one in (*findings(store), *cold_findings(store)) if one.kind is kind]
-    return [done for _, done in Mender(tools).run(found)]
+    return mended(store, [one for one in (*findings(store), *cold_findings(store)) if one.kind is kind])
 
 
 def test_a_ledger_of_empty_entries_comes_back_without_an_object(store: TestStore, tmp_path: Path) -> None:
@@ -171,7 +166,7 @@ def test_objects_beside_a_ledger_are_written_again(store: TestStore) -> None:
     (copy,) = (one.name for one in store.cold.list("ledgers/"))
     store.cold.delete(copy)
     assert {one.kind for one in cold_findings(store)} == {Kind.COMPANION}
-    assert {one.left for one in mended(store, Kind.COMPANION)} == {None}
+    assert {one.left for one in repaired(store, Kind.COMPANION)} == {None}
     assert cold_findings(store) == []
     assert {key: written(store, name) for key in ledger_names(store)} == before
 
@@ -184,7 +179,7 @@ def test_lost_rows_are_taken_from_their_copy(store: TestStore) -> None:
         entries.remove(txn, store.segment(name).id)
     (finding,) = findings(store)
     assert (finding.kind, finding.mend) == (Kind.ENTRIES, Mend.RESTORE_ENTRIES)
-    assert [one.left for one in mended(store, Kind.ENTRIES)] == [None]
+    assert [one.left for one in repaired(store, Kind.ENTRIES)] == [None]
     assert cold_entries(store, name) == PAYLOADS
 
 

@@ -64,17 +64,6 @@ def set_state(store: TestStore, start: int, state: ChunkState) -> None:
     chain_edits.set_state(store.metadata, store.segment("s").id, Tier.COLD, chunk, state)
 
 
-def checkpoint(store: TestStore) -> None:
-    store.cold_work().tools.checkpointer.checkpoint()
-
-
-def publish(store: TestStore) -> object:
-    """Publish what is left; the objects that the owner refers to."""
-    Publisher(store.metadata, store.cold).publish()
-    with store.metadata.read() as txn:
-        return bucket(txn)["objects"]
-
-
 def bucket(txn: ReadTransaction) -> dict[str, object]:
     """The bucket's view; whether a chunk is suspect each host knows on its own."""
     found = view(txn)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.segments.test_failures import failing
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.checksum import crc32c
 from tierfs.errors import (
@@ -182,12 +183,8 @@ def test_a_failed_sync_spoils_the_file_and_loses_nothing(
 ) -> None:
     writer = store.engine.open_writer("s")
     writer.append(b"ab")
-
-    def refuse(fd: int) -> None:
-        raise OSError(number, os.strerror(number))
-
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fdatasync", refuse)
+        patch.setattr(os, "fdatasync", failing(number))
         with pytest.raises(error):
             writer.append(b"c")
     assert store.segment("s").length == 2
@@ -319,10 +316,7 @@ def test_a_name_that_is_taken_or_impossible_or_too_long_is_left_out(store: TestS
 def test_a_file_removed_before_the_commit_is_never_acknowledged(
     store: TestStore, bulk: BulkCreator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def remove_instead_of_syncing(name: str) -> None:
-        store.files.delete(name)
-
-    monkeypatch.setattr(store.files, "sync_directory", remove_instead_of_syncing)
+    monkeypatch.setattr(store.files, "sync_directory", store.files.delete)  # instead of syncing
     with pytest.raises(Unavailable, match="was removed before its bytes"):
         bulk.create(whole(a=b"a", b=b"b"), seal=False)
     with pytest.raises(NotFound):
@@ -332,10 +326,7 @@ def test_a_file_removed_before_the_commit_is_never_acknowledged(
 def test_a_failed_sync_leaves_neither_segments_nor_files(
     store: TestStore, bulk: BulkCreator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: int) -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(os, "fdatasync", fail)
+    monkeypatch.setattr(os, "fdatasync", failing(errno.EIO))
     with pytest.raises(DataLoss):
         bulk.create(whole(a=b"a", b=b"b"), seal=False)
     assert list(store.files.names()) == []

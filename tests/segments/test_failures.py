@@ -29,13 +29,21 @@ from tierfs.segments.unsure_files import MOST_UNSURE
 from tierfs.types import ByteRange, Tier
 
 
-def failing(number: int) -> Callable[..., Any]:
-    """A system call that fails."""
+def raising(error: BaseException) -> Callable[..., Any]:
+    """A call that fails."""
 
     def fail(*_: object, **__: object) -> None:
-        raise OSError(number, os.strerror(number))
+        raise error
 
     return fail
+
+
+def failing(number: int) -> Callable[..., Any]:
+    """A system call that fails."""
+    return raising(OSError(number, os.strerror(number)))
+
+
+FULL = StorageFull("the disk of the metadata is full")
 
 
 def test_an_append_whose_file_cannot_be_made_read_only_is_there_once(
@@ -76,14 +84,10 @@ def test_closing_where_nothing_can_be_written_succeeds(
 ) -> None:
     writer = store.engine.open_writer("s")
     writer.append(b"ab")
-
-    def refuse(self: MetadataStore) -> None:
-        raise StorageFull("the disk of the metadata is full")
-
     with monkeypatch.context() as patch:
         patch.setattr(ChunkFiles, "free_bytes", lambda self: 0)
         if full == "metadata":
-            patch.setattr(MetadataStore, "write", refuse)
+            patch.setattr(MetadataStore, "write", raising(FULL))
         store.engine.close_writer(writer)
     assert store.segment("s").resumable is (full == "disk")
     store.reopen()
@@ -274,8 +278,6 @@ MANY = 300
 
 IN_ONE_CHUNK = pytest.mark.parametrize("policy", [{"chunk_bytes": "64"}], ids=["in one chunk"])
 
-Break = Callable[[pytest.MonkeyPatch], None]
-
 
 def stray(store: TestStore) -> set[str]:
     """The chunk files that no record names."""
@@ -284,42 +286,26 @@ def stray(store: TestStore) -> set[str]:
     return set(store.files.names()) - named
 
 
-def sync_fails(patch: pytest.MonkeyPatch) -> None:
-    def fail(_: int) -> None:
-        raise OSError(errno.EIO, "failed")
-
-    patch.setattr(os, "fdatasync", fail)
-
-
-def refusing(error: TierfsError) -> Break:
-    def fail(*_: object) -> None:
-        raise error
-
-    return lambda patch: patch.setattr(PendingAppend, "apply", fail)
+REFUSALS = {
+    "sync": (os, "fdatasync", OSError(errno.EIO, "failed")),
+    "conflict": (PendingAppend, "apply", Conflict("another")),
+    "damage": (PendingAppend, "apply", DataLoss("a row")),
+    "no transaction": (MetadataStore, "write", Unavailable("an earlier commit failed")),
+}
 
 
-def no_transaction(patch: pytest.MonkeyPatch) -> None:
-    def fail(_: MetadataStore) -> None:
-        raise Unavailable("an earlier commit failed")
-
-    patch.setattr(MetadataStore, "write", fail)
-
-
-@pytest.mark.parametrize(
-    "broken",
-    [sync_fails, refusing(Conflict("another")), refusing(DataLoss("a row")), no_transaction],
-    ids=["sync", "conflict", "damage", "no transaction"],
-)
+@pytest.mark.parametrize("refusal", REFUSALS)
 @pytest.mark.parametrize("before", [0, 1])
 @IN_ONE_CHUNK
 def test_refused_appends_leave_no_file(
-    store: TestStore, monkeypatch: pytest.MonkeyPatch, broken: Break, before: int
+    store: TestStore, monkeypatch: pytest.MonkeyPatch, refusal: str, before: int
 ) -> None:
     writer = store.engine.open_writer("s")
     for _ in range(before):
         writer.append(b"kept")
     with monkeypatch.context() as patch:
-        broken(patch)
+        owner, name, error = REFUSALS[refusal]
+        patch.setattr(owner, name, raising(error))
         for _ in range(MANY):
             with pytest.raises(TierfsError):
                 writer.append(b"refused")
@@ -342,9 +328,6 @@ def failing_commit(happens: Callable[[int], bool], error: TierfsError) -> Callab
         raise error
 
     return fail
-
-
-FULL = StorageFull("the disk of the metadata is full")
 
 
 @pytest.mark.parametrize("commits", [True, False], ids=["the next commit", "the engine's end"])

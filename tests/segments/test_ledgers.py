@@ -7,7 +7,6 @@ import pytest
 from tests.fsck.looking import findings
 from tests.stores import TestStore, assert_layout
 from tierfs.clock import ManualClock
-from tierfs.config import WriteSettings
 from tierfs.errors import AlreadyExists, Closed, Conflict, Fenced, InvalidRequest, NoColdTier, NotFound, Sealed
 from tierfs.fsck.findings import Kind, Mend
 from tierfs.metadata import changes as journal
@@ -16,7 +15,6 @@ from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.tables import ENTRIES
 from tierfs.retention.retention import Retention
 from tierfs.segments import ledgers, positions
-from tierfs.segments.engine import Engine
 from tierfs.segments.managed_ledger import Added, ManagedLedger
 from tierfs.segments.positions import Position
 from tierfs.types import ROOT_DIRECTORY
@@ -211,7 +209,7 @@ def test_a_roll_and_the_holder_close_what_no_writer_will(store: TestStore) -> No
     set_policy(store)
     managed.add_entries([b"a"] * 12)
     set_policy(store, ledger_entries="10")
-    other = open_engine(store)
+    other = store.another_engine()
     assert Retention(store.metadata, other, grace_s=0).seal() == 0  # its writer will
     managed.close()
     assert Retention(store.metadata, store.engine, grace_s=0).seal() == 1
@@ -222,7 +220,7 @@ def test_a_roll_and_the_holder_close_what_no_writer_will(store: TestStore) -> No
 def test_there_is_one_writer(store: TestStore, clock: ManualClock) -> None:
     first = opened(store)
     first.add_entries([b"a"])
-    other = open_engine(store)
+    other = store.another_engine()
     with pytest.raises(Conflict, match="is being written by"):
         ManagedLedger(other, "t")
     second = ManagedLedger(other, "t", take_over=True)
@@ -236,11 +234,6 @@ def test_there_is_one_writer(store: TestStore, clock: ManualClock) -> None:
     third.add_entries([b"f"])
     assert picture(store) == [(10, "closed"), (1, "open")]
     other.close()
-
-
-def open_engine(store: TestStore) -> Engine:
-    """The engine that another process would have."""
-    return Engine(store.metadata, store.files, store.path / "writers", store.clock, WriteSettings())
 
 
 def test_a_closed_one_takes_nothing_and_without_an_offloader_every_offload_is_unavailable(store: TestStore) -> None:

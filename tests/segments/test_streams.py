@@ -8,13 +8,11 @@ from tests.fsck.looking import findings
 from tests.segments.test_trash import listed, remove, restore
 from tests.stores import TestStore, assert_layout
 from tierfs.clock import ManualClock
-from tierfs.config import WriteSettings
 from tierfs.errors import Conflict, Fenced, NotFound, OffsetMismatch, Sealed
 from tierfs.metadata import changes as journal
 from tierfs.metadata import directories, policies
 from tierfs.metadata import records_pb2 as pb
 from tierfs.segments import seal, streams
-from tierfs.segments.engine import Engine
 from tierfs.types import ROOT_DIRECTORY, ByteRange, SegmentStatus
 
 POLICY = {"chunk_bytes": "4", "object_bytes": "8", "seal_bytes": "10"}
@@ -124,21 +122,6 @@ def test_age_counts_from_the_first_byte_and_the_holder_ends_what_no_writer_does(
     assert {store.files.length_and_mode(name)[1] & 0o777 for name in store.files.names()} == {0o440}
 
 
-def test_a_living_writer_follows_what_the_holder_sealed(store: TestStore, clock: ManualClock) -> None:
-    set_policy(store, seal_age=str(DAY_S))
-    writer = store.engine.open_writer("s")
-    writer.append(b"abc")
-    store.engine.roll(writer.segment_id)
-    clock.advance(DAY_S)
-    old = store.segment("s").id
-    assert store.engine.end_if_due(old)
-    assert writer.append(b"d") == ByteRange(3, 4)
-    assert members(store) == {"s": (0, 3, "SEALED_BY_POLICY"), "s.3": (3, 4, "OPEN")}
-    store.engine.close_writer(writer)
-    store.append("s", b"e")
-    assert store.read("s.3")[3:] == b"de"
-
-
 def test_one_segment_for_all_that_belongs_together(store: TestStore) -> None:
     writer = store.engine.open_writer("s", one_segment=True)
     for _ in range(3):
@@ -196,7 +179,7 @@ def whole(store: TestStore, name: str) -> bytes:
 
 def test_two_processes_one_writes_one_seals(store: TestStore) -> None:
     set_policy(store, seal_age="1")
-    other = Engine(store.metadata, store.files, store.path / "writers", store.clock, WriteSettings())
+    other = store.another_engine()
     writer, data = other.open_writer("s"), b""
     for turn in range(12):
         line = b"line %d\n" % turn

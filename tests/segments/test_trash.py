@@ -57,10 +57,6 @@ def set_policy(store: TestStore, path: str, **settings: str) -> None:
         policies.change(txn, path, put_settings=settings)
 
 
-def local(store: TestStore) -> None:
-    store.append("d/a", b"local")
-
-
 def cold(store: TestStore) -> None:
     store.append("d/a", b"cold", seal=True)
     store.offload()
@@ -97,7 +93,7 @@ def many(store: TestStore) -> None:
 
 
 @pytest.mark.parametrize("path", ["d/a", "d"])
-@pytest.mark.parametrize("make", [local, cold, both, packed, reshaped, many])
+@pytest.mark.parametrize("make", [cold, both, packed, reshaped, many])
 def test_a_removed_segment_comes_back_with_both_tiers(
     store: TestStore, make: Callable[[TestStore], None], path: str
 ) -> None:

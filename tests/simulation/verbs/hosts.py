@@ -16,8 +16,6 @@ from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.verbs.ledgers import open_ledgers
 from tests.simulation.world import World, Wrong, listed
 from tests.stores import TestStore, quiet
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.config import WriteSettings
 from tierfs.journal import reader
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.journal.publish import Publisher
@@ -27,7 +25,6 @@ from tierfs.recovery import from_journal
 from tierfs.recovery import replica as replicas
 from tierfs.recovery.from_journal import Rebuilder
 from tierfs.recovery.replica import Follower
-from tierfs.segments.engine import Engine
 from tierfs.tiering.ledgers.copies import EntryRows
 from tierfs.types import Tier
 
@@ -129,6 +126,4 @@ def take_over(world: World, arguments: Arguments) -> None:
 
 
 def _opened(world: World, path: Path, metadata: MetadataStore) -> TestStore:
-    files = ChunkFiles.create(path / "chunks")
-    engine = Engine(metadata, files, path / "writers", world.clock, WriteSettings())
-    return TestStore(path, world.clock, metadata, files, engine, world.store.cold, world.store.settings)
+    return TestStore.around(path, metadata, world.store.cold, world.store.settings)
