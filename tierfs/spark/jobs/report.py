@@ -76,14 +76,10 @@ td.bar { width: 40%; text-align: left; line-height: 0 }
 
 def html(report: Report, at: str) -> str:
     """Return the page, which needs no other file; `at` is the time of the report."""
-    total, objects, prices = report.total, report.objects, report.prices
+    objects, prices = report.objects, report.prices
+    stored_bytes = objects.bytes + objects.garbage_bytes
     costs = [
-        (
-            "Storage a month",
-            count(objects.count, "object"),
-            objects.bytes + objects.garbage_bytes,
-            report.storage_month,
-        ),
+        ("Storage a month", count(objects.count, "object"), stored_bytes, report.storage_month),
         ("Garbage in it", count(objects.garbage, "object"), objects.garbage_bytes, report.garbage_month),
         ("Uploads of the last 30 days", count(objects.puts_last_month, "request"), None, report.puts_month),
         ("Reading all once, 8 MiB at a time", count(objects.gets_to_read, "request"), objects.bytes, report.read_once),
