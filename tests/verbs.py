@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable, Iterator
+
 from tierfs.app.store import Store
 from tierfs.app.verbs import delete, settle, truncate_head
 from tierfs.garbage.collect import Collected
@@ -11,10 +14,13 @@ from tierfs.holder.work import EvictReport
 from tierfs.metadata import directories
 from tierfs.parallel import OnProgress, unseen
 from tierfs.reading.stream import Write, copy_segment
+from tierfs.segments.engine import Engine
 from tierfs.tiering.offload_command import OffloadReport
-from tierfs.types import ReadPriority
+from tierfs.types import MIB, ReadPriority
 
-__all__ = ["cat", "collect", "delete", "evict", "offload", "settle", "status", "truncate_head"]
+__all__ = ["cat", "collect", "delete", "evict", "fill", "offload", "random_blocks", "settle", "status", "truncate_head"]
+
+_APPEND_BYTES = 4 * MIB
 
 
 def offload(store: Store, path: str = "", report: OnProgress = unseen) -> OffloadReport:
@@ -46,3 +52,18 @@ def cat(
     with store.metadata.read() as txn:
         segment = directories.segment_by_name(txn, name)
     return copy_segment(store.reader(), segment, start, end, priority, write)
+
+
+def random_blocks(size_bytes: int) -> Iterator[bytes]:
+    """Random bytes in blocks of 4 MiB: nothing on the way can compress them."""
+    for at in range(0, size_bytes, _APPEND_BYTES):
+        yield os.urandom(min(_APPEND_BYTES, size_bytes - at))
+
+
+def fill(engine: Engine, name: str, blocks: Iterable[bytes]) -> None:
+    """Write a sealed segment, an append for each block."""
+    writer = engine.open_writer(name)
+    for block in blocks:
+        writer.append(block)
+    engine.close_writer(writer)
+    engine.seal(name)

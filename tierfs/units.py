@@ -22,6 +22,8 @@ _MS_PER_UNIT = {
 _MS_PER_S = 1000
 
 _LETTERS = "kmgtpe"
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+_STEP = 1024
 _BYTES_PER_UNIT: dict[str, int] = {
     "b": 1,
     **{f"{letter}b": 1000**power for power, letter in enumerate(_LETTERS, 1)},
@@ -100,6 +102,14 @@ def format_size(size_bytes: int) -> str:
         if size_bytes and size_bytes % 1024**power == 0:
             return f"{size_bytes // 1024**power}{letter}iB"
     return str(size_bytes)
+
+
+def size(size_bytes: int) -> str:
+    """Format a size for people, with at most one decimal: `64 MiB`, `3.1 GiB`, `17 B`."""
+    value, unit = float(size_bytes), 0
+    while round(value, 1) >= _STEP and unit < len(_UNITS) - 1:
+        value, unit = value / _STEP, unit + 1
+    return f"{value:.1f}".removesuffix(".0") + f" {_UNITS[unit]}"
 
 
 def parse_duration(text: str | float) -> float:

@@ -18,6 +18,7 @@ from boto3.s3.transfer import TransferConfig
 
 from tests import verbs
 from tests.benchmarks.algebra import bench_algebra
+from tests.benchmarks.children import null_mount
 from tests.benchmarks.consolidating import bench_consolidate
 from tests.benchmarks.files.everyday import bench_everyday, bench_evicted, bench_one_directory
 from tests.benchmarks.files.small_files import bench_small_files
@@ -45,9 +46,8 @@ from tests.benchmarks.writing.small_appends import bench_small_appends
 from tests.benchmarks.writing.sustained import bench_many_writers, bench_sustained
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
+from tests.verbs import fill, random_blocks
 from tierfs.app import store as app
-from tierfs.bench.children import null_mount
-from tierfs.bench.run import fill, random_blocks
 from tierfs.setup.create import ColdChoice, init_store
 
 BLOCK = os.urandom(4 << 20)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from tests import verbs
 from tests.benchmarks.measuring import seconds
+from tests.verbs import fill
 from tierfs.app import store as app
-from tierfs.bench.run import fill
 from tierfs.holder.verbs import CONSOLIDATE, perform
 from tierfs.metadata import policies
 from tierfs.metrics import MetricName

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from tests import verbs
+from tests.benchmarks.children import store_mount
 from tests.benchmarks.measuring import heat
 from tests.benchmarks.raw import presigned_get
 from tests.benchmarks.reading import chunky
@@ -18,9 +19,8 @@ from tests.benchmarks.reading.corpus import File, large_files
 from tests.benchmarks.reading.random_questions import SMALL_BYTES, get_block
 from tests.benchmarks.workloads import Read, checked, open_and_read
 from tests.servers.endpoint import S3Endpoint
+from tests.verbs import fill
 from tierfs.app import store as app
-from tierfs.bench.children import store_mount
-from tierfs.bench.run import fill
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB
 

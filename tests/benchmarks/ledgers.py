@@ -16,8 +16,8 @@ import trio
 from tests import verbs
 from tests.benchmarks.measuring import GIB, compared, cpu_seconds, heat, seconds, store_served
 from tests.benchmarks.workloads import dd
+from tests.verbs import fill, random_blocks
 from tierfs.app import store as app
-from tierfs.bench.run import fill, random_blocks
 from tierfs.metadata import chains, directories, entries
 from tierfs.metrics import MetricName
 from tierfs.reading.entries import placed_entries

@@ -7,12 +7,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryFile
 
-from tierfs.bench.children import served
-from tierfs.bench.figures import Series
+from tests.benchmarks.children import served
 
 GIB = 1 << 30
+_BYTES_PER_MB = 1_000_000
 _HOT_BYTES = 3 * GIB
 _MEMORY = Path("/dev/shm")
 _CPU_FIELDS = range(11, 15)
@@ -42,15 +43,15 @@ def compared(title: str, size_bytes: int, repetitions: int, subjects: Mapping[st
 
     Each returns the seconds that it took to move `size_bytes`.
     """
-    series = Series()
+    rates: dict[str, list[float]] = {name: [] for name in subjects}
     for _ in range(repetitions):
         for name, measure in subjects.items():
-            series.add_rate(name, size_bytes, measure())
-    limit = next(iter(subjects))
+            rates[name].append(size_bytes / measure() / _BYTES_PER_MB)
+    limit = median(rates[next(iter(subjects))])
     lines = [f"### {title}", "", "| subject | MB/s (min, median, max) | ratio of medians |", "|---|---|---|"]
-    for found in (series.figure(name, [limit]) for name in subjects):
-        rates = ", ".join(f"{rate:.0f}" for rate in (min(found.values), found.median, max(found.values)))
-        lines.append(f"| {found.what} | {rates} | {found.ratio:.2f} |")
+    for name, found in rates.items():
+        shown = ", ".join(f"{rate:.0f}" for rate in (min(found), median(found), max(found)))
+        lines.append(f"| {name} | {shown} | {median(found) / limit:.2f} |")
     return "\n".join(lines) + "\n"
 
 

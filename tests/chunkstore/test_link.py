@@ -1,22 +1,17 @@
-"""The number of streams that a link takes, on a clock that tests move, and what limits a link that was measured."""
+"""The number of streams that a link takes, on a clock that tests move."""
 
 from __future__ import annotations
 
 import threading
-from itertools import islice
 from typing import Any
 
 import pytest
 
 from tierfs.chunkstore.link import LEAST_STREAMS, Link, LinkFigures, Links, Slots
-from tierfs.chunkstore.link_limit import LinkLimit, LinkMeasurement, LinkRates, described, limit_of
-from tierfs.chunkstore.link_probe import ReadRange, measure_link, pieces
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource
 from tierfs.chunkstore.wrappers import InstrumentedStorage
 from tierfs.clock import ManualClock
-from tierfs.errors import NotFound
-from tierfs.metrics import MetricName, Metrics, NullMetrics
+from tierfs.metrics import NullMetrics
 from tierfs.types import MIB, LocationId
 
 PATIENCE_S = 20.0
@@ -178,83 +173,3 @@ def test_slots_follow_their_bound() -> None:
     leave.set()
     for thread in threads:
         thread.join(PATIENCE_S)
-
-
-@pytest.mark.parametrize(
-    ("length", "expected"),
-    [
-        (4, [("a", 0, 4), ("a", 4, 4), ("b", 1, 4), ("a", 0, 4)]),
-        (6, [("a", 0, 6), ("a", 0, 6), ("a", 0, 6), ("a", 0, 6)]),
-        (99, [("a", 0, 10), ("a", 0, 10), ("a", 0, 10), ("a", 0, 10)]),
-    ],
-)
-def test_pieces_of_one_length_come_round(length: int, expected: list[tuple[str, int, int]]) -> None:
-    ranges = [ReadRange("a", 0, 10), ReadRange("b", 1, 5), ReadRange("c", 0, 3)]
-    assert list(islice(pieces(ranges, length), 4)) == [ReadRange(*one) for one in expected]
-
-
-@pytest.mark.parametrize(("length_bytes", "most_streams"), [(40 * MIB, 4), (MIB, 4), (9 * MIB, 1), (40 * MIB, 64)])
-def test_no_more_is_read_than_allowed(length_bytes: int, most_streams: int) -> None:
-    memory = MemoryStorage()
-    memory.put("k", BufferSource(bytes(length_bytes)))
-    metrics = Metrics()
-    storage = InstrumentedStorage(memory, metrics)
-    found = measure_link(storage, [ReadRange("k", 0, length_bytes)], most_streams=most_streams, most_bytes=32 * MIB)
-    assert sum(metrics.values(MetricName.STORAGE_BYTES).values()) == found.read_bytes <= 32 * MIB
-    assert found.rates is not None
-    assert 1 <= found.rates.streams <= most_streams
-
-
-def test_objects_that_are_too_small_tell_the_first_byte_only_and_one_that_is_gone_nothing() -> None:
-    storage = MemoryStorage()
-    with pytest.raises(NotFound):
-        measure_link(storage, [ReadRange("k", 0, 4 * MIB)], most_streams=4, most_bytes=32 * MIB)
-    storage.put("k", BufferSource(bytes(1000)))
-    found = measure_link(storage, [ReadRange("k", 0, 1000)], most_streams=4, most_bytes=32 * MIB)
-    assert (found.rates, found.limit, found.read_bytes) == (None, None, 6000)
-    assert found.first_byte_s > 0
-
-
-def rates(
-    alone: float, together: float, streams: int = 18, takes: int = 18, own: float = 0.0, busy: float = 0.0
-) -> LinkRates:
-    """Return rates in MB/s, measured by ranges of 4 MiB."""
-    return LinkRates(alone * MB, together * MB, 4 * MIB, streams, takes, own, busy)
-
-
-@pytest.mark.parametrize(
-    ("first_byte_s", "found", "limit"),
-    [
-        # 15 ms and 90 MB/s carry 68 MB/s in a stream: 1225 in 18 of them, 272 in 4
-        (15 * MS, rates(90, 1200), LinkLimit.CONNECTION),
-        (15 * MS, rates(90, 950), LinkLimit.CONNECTION),
-        (15 * MS, rates(90, 260, streams=4), LinkLimit.STREAMS_SETTING),
-        (15 * MS, rates(90, 260, streams=4, own=1.0, busy=1.0), LinkLimit.STREAMS_SETTING),
-        (15 * MS, rates(90, 600, own=1.1, busy=0.97), LinkLimit.PROCESSOR),
-        (15 * MS, rates(90, 600, own=1.0, busy=0.3), LinkLimit.INTERPRETER),
-        (15 * MS, rates(90, 600, own=0.5, busy=0.5), LinkLimit.COLD_TIER),
-        (0.001, rates(600, 700, streams=4, takes=4, own=1.2, busy=0.6), LinkLimit.INTERPRETER),
-        (0.001, rates(110, 112, streams=4, takes=4), LinkLimit.COLD_TIER),
-        (0.0, rates(2000, 7900, streams=4, takes=4), LinkLimit.CONNECTION),
-    ],
-)
-def test_the_limit_of_a_link(first_byte_s: float, found: LinkRates, limit: LinkLimit) -> None:
-    assert limit_of(first_byte_s, found) is limit
-
-
-@pytest.mark.parametrize(
-    ("found", "text"),
-    [
-        (rates(90, 1200), "90 MB/s by one connection, 1,200 MB/s by 18 (32.0 MiB read); limit: each connection"),
-        (rates(90, 1200), "limit: each connection (90 MB/s x 18 streams)"),
-        (rates(90, 260, streams=4), "limit: read.streams = 4, the link takes 18"),
-        (rates(90, 600, busy=1), "limit: this machine's processor, all of whose cores are busy"),
-        (rates(90, 600, own=1), "limit: this machine's processor: Python code runs on one core"),
-        (rates(90, 600), "limit: the cold tier or the network"),
-        (None, "first byte 15.0 ms; no object is large enough to measure more (32.0 MiB read)"),
-    ],
-)
-def test_a_line_for_people(found: LinkRates | None, text: str) -> None:
-    line = described(LinkMeasurement(15 * MS, 32 * MIB, found))
-    assert line.startswith("first byte 15.0 ms")
-    assert text in line

@@ -8,6 +8,7 @@ import sys
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,8 +31,7 @@ from tests.spark.written import assert_nothing_else_is_there, bucket_store, cont
 from tierfs.app import store as app
 from tierfs.doctor.executors import Cluster, check_cluster, known_store
 from tierfs.errors import Unavailable
-from tierfs.spark import executor_session, executors, register
-from tierfs.spark.executors import ExecutorQuestion, check_executors
+from tierfs.spark import executors, register
 
 pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
@@ -63,8 +63,8 @@ def test_the_doctor_asks_each_executor_for_itself(
     chosen.write_text(f'#!/bin/bash\ncase $PWD in {bare};; esac\nexec {sys.executable} "$@"\n')
     chosen.chmod(0o755)
     monkeypatch.setattr(cluster_spark.sparkContext, "pythonExec", str(chosen))
-    monkeypatch.setattr(executor_session, "SETTLED_S", 0.0)
-    monkeypatch.setattr(executors, "_ask", lambda question: executor_session.views(question, lambda _: None))
+    monkeypatch.setattr(executors, "SETTLED_S", 0.0)
+    monkeypatch.setattr(executors, "job_session", lambda *_: nullcontext(cluster_spark))
     asked = check_cluster(Cluster(spark_cluster.master, (str(mnt), str(tmp_path))), known_store(store))
     host = os.uname().nodename
     found = {one.name.replace(f" ({host})", ""): (one.level.name, one.found, one.remedy or "") for one in asked}
@@ -230,31 +230,18 @@ def test_a_failing_start_names_the_daemon(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_executors_whose_python_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The executor here is the driver's own, as its log tells of all in the same words."""
     monkeypatch.setenv("PYSPARK_PYTHON", "/none/python")
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     done = tierfs("doctor", "--json", "--master", "local[1]", check=False, timeout_s=GO_S)
     found = done.json["checks"][-1]
     assert (done.code, found["name"]) == (1, "spark cluster")
-    assert found["found"].startswith("executor driver (")
-    assert found["found"].endswith("its Python /none/python cannot be started")
+    assert found["found"] == "its Python /none/python cannot be started"
     assert "PYSPARK_PYTHON" in found["remedy"]
 
 
-def test_a_master_that_gives_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No slots, and a server that is no master, where Spark tries for a minute: its JVM ends with the question."""
+def test_a_master_that_gives_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     context: Any = object()
-    monkeypatch.setattr(executor_session, "concurrent_tasks", lambda _: 0)
+    monkeypatch.setattr(executors, "concurrent_tasks", lambda _: 0)
     with pytest.raises(Unavailable, match="started no executor within 0 s") as caught:
-        executor_session.await_slots(context, "spark://h:1", 0)
+        executors.await_slots(context, "spark://h:1", 0)
     assert "spark.executor.memory" in (caught.value.remedy or "")
-    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
-    monkeypatch.chdir(tmp_path)
-    command = [sys.executable, "-u", "-m", "http.server", "0", "--bind", "127.0.0.1"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as server:
-        assert server.stdout is not None
-        port = server.stdout.readline().split()[5]
-        with pytest.raises(Unavailable, match=r"no session on spark://.*: nothing answers as a master within 2 s"):
-            check_executors(ExecutorQuestion(f"spark://127.0.0.1:{port}", session_s=2))
-        assert eventually(lambda: set(processes_in(tmp_path)) == {os.getpid(), server.pid}), "the JVM stayed"
-        server.kill()

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests import spark_processes
+from tests.verbs import fill
 from tierfs.app.store import open_store
-from tierfs.bench.run import fill
 from tierfs.scan.selection import Selection, select
 from tierfs.setup.create import ColdChoice, init_store
 

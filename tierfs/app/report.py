@@ -6,7 +6,6 @@ Part of the composition root. Nothing is asked of the cold tier, so that a repor
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from tierfs.app.store import Store
@@ -15,7 +14,8 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import GARBAGE, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
-from tierfs.policy import Policy
+from tierfs.policy import Policy, value_of
+from tierfs.policy import format as format_value
 from tierfs.scan.selection import Selection, select
 from tierfs.types import MIB, Tier
 
@@ -33,6 +33,8 @@ AGES = (
     ("below a year", 365 * _DAY_S),
 )
 OLDEST = "a year or more"
+
+_SETTINGS = ("offload_after", "deletion_lag", "read_priority", "retention_age", "retention_bytes")
 
 GET_BYTES = 8 * MIB
 """Size of the requests of scans and scrubs."""
@@ -159,26 +161,9 @@ def directory_of(name: str, depth: int) -> str:
 
 def policy_text(policy: Policy) -> str:
     """Format the settings that decide where bytes are, and how long."""
-    return ", ".join(f"{name} {value}" for name, value in _settings(policy))
-
-
-def _settings(policy: Policy) -> Iterator[tuple[str, str]]:
-    yield "offload_after", _time(policy.offload_after_s)
-    yield "deletion_lag", _time(policy.deletion_lag_s)
-    yield "read_priority", str(policy.read_priority)
-    if policy.retention_age_s is not None:
-        yield "retention_age", _time(policy.retention_age_s)
-    if policy.retention_bytes is not None:
-        yield "retention_bytes", f"{policy.retention_bytes}"
-
-
-def _time(seconds: int | None) -> str:
-    if seconds is None:
-        return "off"
-    for unit, length_s in (("d", _DAY_S), ("h", 3600), ("min", 60)):
-        if seconds and seconds % length_s == 0:
-            return f"{seconds // length_s}{unit}"
-    return f"{seconds}s"
+    values = {key: value_of(policy, key) for key in _SETTINGS}
+    kept = {key: value for key, value in values.items() if value is not None or not key.startswith("retention")}
+    return ", ".join(f"{key} {format_value(key, value)}" for key, value in kept.items())
 
 
 def _objects(txn: ReadTransaction, at_ms: int, meter: Meter) -> Objects:

@@ -394,7 +394,7 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         ),
         "fsck": Line("tierfs.cli.commands.fsck_gc:fsck", "Check the store's records, files and objects; repair them."),
         "gc": Line("tierfs.cli.commands.fsck_gc:gc", "List garbage and orphans; delete what is due."),
-        "bench": Line("tierfs.cli.commands.doctor_bench:bench", "Measure reads through a mount against their limits."),
+        "bench": Line("tierfs.cli.commands.doctor_bench:bench", "Measure reads through a mount against their limit."),
         "pipeline": Line(
             "tierfs.cli.commands.pipeline.pipeline:pipeline", "Run Spark jobs on the store: scrub, report, export…"
         ),

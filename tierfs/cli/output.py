@@ -10,21 +10,12 @@ from datetime import UTC, datetime
 
 from tierfs import units
 
-_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_STEP = 1024
 _MS_PER_S = 1000
 _SECONDS_PER_UNIT = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 
 count = units.count
 """A number of things: `1 segment`, `2 directories`. Messages of lower layers use it too."""
-
-
-def size(size_bytes: int) -> str:
-    """Format a size with at most one decimal: `64 MiB`, `3.1 GiB`, `17 B`."""
-    value, unit = float(size_bytes), 0
-    while round(value, 1) >= _STEP and unit < len(_UNITS) - 1:
-        value, unit = value / _STEP, unit + 1
-    return f"{value:.1f}".removesuffix(".0") + f" {_UNITS[unit]}"
+size = units.size
 
 
 def timestamp(time_ms: int) -> str | None:

@@ -5,4 +5,4 @@ it. Anything a check needs of the machine is an argument, so that a test can sta
 that raises is a finding too.
 """
 
-__all__ = ["executors", "findings", "machine", "run"]
+__all__ = ["bench", "executors", "findings", "machine", "run"]

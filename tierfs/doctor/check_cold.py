@@ -10,8 +10,7 @@ from tierfs.app.store import Store
 from tierfs.chunkstore.probe import BucketRules, ReadAbilities, ServedStorage, probe, probe_reads
 from tierfs.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.clock import Clock
-from tierfs.doctor.findings import DoctorFinding, clock_finding, fail, guarded, ok, warn
-from tierfs.doctor.link import LINK, check_link
+from tierfs.doctor.findings import DoctorFinding, clock_finding, fail, ok, warn
 from tierfs.errors import NotFound
 from tierfs.journal import cold_identity
 from tierfs.journal.names import JOURNAL_PREFIX
@@ -32,11 +31,8 @@ _ONE_OWNER = "let one machine only open this store for writing, or use a server 
 _CLOCK = "clock of the cold tier"
 
 
-def check_cold(store: Store, location_id: LocationId, *, link: bool) -> Iterator[DoctorFinding]:
-    """Yield every check of the location, which is asked without retries; `link`: that of its link too.
-
-    Raises what the storage raises.
-    """
+def check_cold(store: Store, location_id: LocationId) -> Iterator[DoctorFinding]:
+    """Yield every check of the location, which is asked without retries. Raises what the storage raises."""
     with store.metadata.read() as txn:
         record = txn.store
         owns = fence.owns_bucket(record)
@@ -53,8 +49,6 @@ def check_cold(store: Store, location_id: LocationId, *, link: bool) -> Iterator
         if owns and served is not None:
             yield from reads(probe_reads(storage, served, keeps=location.keeps_objects))
             yield from rules(served.bucket_rules())
-        if link:
-            yield from guarded(LINK, lambda: check_link(store, location_id, storage))
 
 
 def _connected(store: Store, location: LocationRecord) -> ChunkStorage:

@@ -12,7 +12,7 @@ from tierfs.metadata import tables
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.names import printable
 from tierfs.spark.executor_probe import DRIVER, FORBIDDEN, UNTOLD
-from tierfs.spark.executors import ColdPlace, ExecutorQuestion, ExecutorReport, MountReport, check_executors
+from tierfs.spark.executors import ColdPlace, ExecutorReport, MountReport, check_executors
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState
 
 _INSTALL = f"-m pip install 'tierfs-{__version__}-py3-none-any.whl[spark]'"
@@ -50,7 +50,7 @@ def known_store(store: Store) -> KnownStore:
 
 def check_cluster(cluster: Cluster, known: KnownStore | None) -> Iterator[DoctorFinding]:
     """Start a session there, ask every executor, and judge the answers."""
-    reports = check_executors(ExecutorQuestion(cluster.master, cluster.mounts, known.cold if known else None))
+    reports = check_executors(cluster.master, cluster.mounts, known.cold if known else None)
     yield from judge(cluster.master, reports, known)
 
 

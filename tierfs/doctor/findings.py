@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 from tierfs.errors import TierfsError
 from tierfs.types import MIB
@@ -32,8 +31,6 @@ class DoctorFinding:
     found: str
     remedy: str | None = None
     """The line that mends it; None when there is nothing to mend."""
-    figures: Mapping[str, Any] | None = None
-    """What was measured, for programs; None where `found` says it all."""
 
 
 def ok(name: str, found: str) -> DoctorFinding:

@@ -13,18 +13,13 @@ from tierfs.doctor.machine import check_machine, check_spark
 from tierfs.doctor.store import check_store
 
 
-def examine(
-    store_path: Path | None, *, spark: bool, cluster: Cluster | None = None, link: bool = True
-) -> list[DoctorFinding]:
-    """Return all findings: of the machine, the store if one is named, and Spark. Raises nothing of a store's.
-
-    `link`: reads cold objects to measure the link.
-    """
+def examine(store_path: Path | None, *, spark: bool, cluster: Cluster | None = None) -> list[DoctorFinding]:
+    """Return all findings: of the machine, the store if one is named, and Spark. Raises nothing of a store's."""
     settings = Settings()
     of_store: list[DoctorFinding] = []
     known: KnownStore | None = None
     if store_path is not None:
-        of_store, settings, known = _examine_store(store_path, link=link)
+        of_store, settings, known = _examine_store(store_path)
     of_spark = guarded("spark", check_spark) if spark or cluster else []
     if cluster is not None and not any(finding.level is FindingLevel.FAIL for finding in of_spark):
         chosen, store = cluster, known
@@ -32,7 +27,7 @@ def examine(
     return [*guarded("machine", lambda: check_machine(settings)), *of_store, *of_spark]
 
 
-def _examine_store(path: Path, *, link: bool) -> tuple[list[DoctorFinding], Settings, KnownStore | None]:
+def _examine_store(path: Path) -> tuple[list[DoctorFinding], Settings, KnownStore | None]:
     """Return the store's findings and, if it could be opened, its settings and what executors are compared with."""
     settings = Settings()
     known: KnownStore | None = None
@@ -45,7 +40,7 @@ def _examine_store(path: Path, *, link: bool) -> tuple[list[DoctorFinding], Sett
             location_id = store.cold_location_id
             cold: list[DoctorFinding] = []
             if location_id is not None:
-                cold = guarded("cold tier", lambda: check_cold(store, location_id, link=link))
+                cold = guarded("cold tier", lambda: check_cold(store, location_id))
             return [*guarded("store", lambda: check_store(store)), *cold]
 
     return guarded("store", check), settings, known

@@ -1,34 +1,45 @@
-"""Asks every executor of a Spark cluster for its view: Python, tierfs, mounts, and the way to the cold tier."""
+"""Ask every executor of a Spark cluster for its view: Python, tierfs, mounts, and the way to the cold tier."""
 
 from __future__ import annotations
 
-import json
 import re
-import socket
+import threading
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tierfs import units
+from py4j.protocol import Py4JError
+from pyspark import SparkContext, cloudpickle
+from pyspark.errors import PySparkException
+
 from tierfs.config import ColdSettings
-from tierfs.errors import InvalidRequest, Unavailable, named
+from tierfs.errors import Unavailable
 from tierfs.metadata.records import LocationRecord
 from tierfs.spark import executor_probe
-from tierfs.spark.executor_probe import DRIVER
-from tierfs.system import processes
+from tierfs.spark.executor_probe import DRIVER, View
+from tierfs.spark.jobs.session import cause_of, job_session
 
-MASTER_S = 5.0
-"""For a master to accept a connection; Spark itself tries for a minute, and only its log has the reason."""
+SETTLED_S = 5.0
+"""With no further executor in this time, all are present (a guess; they registered within 1 s of each other)."""
 
-_JOB_S = 120.0
-"""For the session's process beside those limits: its own for the tasks, and the session's end."""
+_EXECUTORS_S = 60.0
+"""For the first executor to register."""
 
-_STANDALONE = "spark://"
-_OTHER_MASTERS = re.compile(r"local(\[.+\])?$|yarn$|k8s://")
-_LOST = re.compile(r"Lost task \S+ in stage \S+ \(TID [0-9]+\) \((\S+) executor (\S+)\): (?!TaskKilled)")
-_MAX_PORT = 2**16 - 1
-_FIND_MASTER = "start it, or name it as its web page does: spark://HOST:PORT"
+_JOB_S = 60.0
+_STEP_S = 0.2
+
+_SETTINGS = {
+    "spark.dynamicAllocation.enabled": "false",  # refused for barrier stages
+    "spark.task.maxFailures": "1",
+    "spark.stage.maxConsecutiveAttempts": "1",
+}
+
+_NO_PROGRAM = re.compile(r'Cannot run program "([^"]*)"')
+_OTHER_PYTHON = re.compile(r"\[PYTHON_VERSION_MISMATCH\] ([^,\n]*)")
+_SAME_PYTHON = "install the same Python there, or name one that every executor has: export PYSPARK_PYTHON=PATH"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +49,6 @@ class ColdPlace:
     store: Path
     location: LocationRecord
     settings: ColdSettings
-
-
-@dataclass(frozen=True, slots=True)
-class ExecutorQuestion:
-    """The question to the executors of `master`."""
-
-    master: str
-    mounts: tuple[str, ...] = ()
-    cold: ColdPlace | None = None
-    session_s: float = 60.0
-    """For the JVM to start (3 to 15 s on two busy cores) and the master to register the application."""
-    executors_s: float = 60.0
-    """For the first executor to register."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,71 +82,67 @@ class ExecutorReport:
     """"" if the cold tier answered, None if it was not asked."""
 
 
-def check_executors(question: ExecutorQuestion) -> list[ExecutorReport]:
-    """Ask the driver's machine and then each executor. Takes 20 s; bounded.
+def check_executors(master: str, mounts: tuple[str, ...], cold: ColdPlace | None) -> list[ExecutorReport]:
+    """Ask the driver's machine and then each executor. Takes 20 s.
 
     Raises InvalidRequest for a master of an unknown kind, Unavailable when it or an executor does not answer.
     """
-    require_master(question.master)
-    asked = _as_json(question)
-    here = report_of(executor_probe.look(asked, DRIVER))
-    views = [report_of(view) for view in _ask(asked)]
-    return views if any(view.executor == DRIVER for view in views) else [here, *views]
-
-
-def require_master(master: str) -> None:
-    """Raise InvalidRequest or Unavailable unless the master can be connected to."""
-    if not master.startswith(_STANDALONE):
-        if _OTHER_MASTERS.match(master) is None:
-            raise InvalidRequest(f"{master} is not a Spark master; expected spark://HOST:PORT", remedy=_FIND_MASTER)
-        return
-    why = ""
-    for place in master.removeprefix(_STANDALONE).split(","):
-        host, _, port = place.rpartition(":")
-        number = units.decimal(port, _MAX_PORT)
-        if not host or number is None:
-            raise InvalidRequest(f"{master} is not a Spark master; expected spark://HOST:PORT", remedy=_FIND_MASTER)
-        try:
-            socket.create_connection((host.strip("[]"), number), MASTER_S).close()
-            return
-        except OSError as exc:
-            why = exc.strerror or str(exc)
-    raise Unavailable(f"no Spark master answers at {master}: {why}", remedy=_FIND_MASTER)
-
-
-def report_of(view: Mapping[str, Any]) -> ExecutorReport:
-    """Return a view with its types."""
-    mounts = tuple(MountReport(**mount) for mount in view["mounts"])
-    return ExecutorReport(**{**view, "mounts": mounts})
-
-
-def _ask(question: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    limit_s = question["session_s"] + question["executors_s"] + _JOB_S
-    try:
-        session = processes.python("tierfs.spark.executor_session")
-        done = processes.run(session, stdin=json.dumps(question), timeout_s=limit_s)
-    except processes.TimeoutExpired:
-        raise Unavailable(f"Spark on {question['master']} did not finish within {limit_s:g} s") from None
-    if not done.stdout:
-        last = next(reversed(done.stderr.strip().splitlines()), f"exit code {done.returncode}")
-        raise Unavailable(f"Spark ended on {question['master']}: {last}")
-    answer = json.loads(done.stdout)
-    if "views" in answer:
-        return list(answer["views"])
-    lost = _LOST.search(done.stderr)
-    where = f"executor {lost[2]} ({lost[1]}): " if lost is not None else ""
-    raise named(answer["kind"])(where + answer["message"], remedy=answer["remedy"])
-
-
-def _as_json(question: ExecutorQuestion) -> Mapping[str, Any]:
-    cold = question.cold
     kept = ("url", "endpoint_url", "region", "profile")
-    return {
-        "master": question.master,
-        "session_s": question.session_s,
-        "executors_s": question.executors_s,
-        "mounts": list(question.mounts),
+    question = {
+        "mounts": list(mounts),
         "location": cold and {"id": cold.location.id, **{name: getattr(cold.location, name) for name in kept}},
         "store": cold and str(cold.store),
         "cold": cold and asdict(cold.settings),
     }
+    with job_session("doctor", master, _SETTINGS) as session:
+        slots = await_slots(session.sparkContext, master, _EXECUTORS_S)
+        views = _look_everywhere(session.sparkContext, slots, question)
+    by_executor = {view["executor"]: view for view in views}  # the slots of one executor see the same
+    found = [by_executor[name] for name in sorted(by_executor, key=lambda name: (len(name), name))]
+    if DRIVER not in by_executor:
+        found.insert(0, executor_probe.look(question, DRIVER))
+    return [ExecutorReport(**{**view, "mounts": tuple(MountReport(**one) for one in view["mounts"])}) for view in found]
+
+
+def await_slots(context: SparkContext, master: str, limit_s: float) -> int:
+    """Return the number of tasks that run at once, when no further executors arrive."""
+    started_s = since_s = time.monotonic()
+    stable = 0
+    while True:
+        slots, now_s = concurrent_tasks(context), time.monotonic()
+        if slots != stable:
+            stable, since_s = slots, now_s
+        if stable and (master.startswith("local") or now_s - since_s >= SETTLED_S):
+            return stable
+        if not stable and now_s - started_s > limit_s:
+            raise Unavailable(
+                f"{master} answers, but started no executor within {limit_s:g} s",
+                remedy="free cores and memory on its workers, or ask for less: spark.executor.memory in "
+                "conf/spark-defaults.conf",
+            )
+        time.sleep(_STEP_S)
+
+
+def concurrent_tasks(context: SparkContext) -> int:
+    """Return the slots of all registered executors, as a barrier stage counts them."""
+    scala = context._jsc.sc()
+    return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
+
+
+def _look_everywhere(context: SparkContext, slots: int, question: Mapping[str, Any]) -> list[View]:
+    """Run a task on each slot at the same time, which only a barrier stage guarantees."""
+    cloudpickle.register_pickle_by_value(executor_probe)  # type: ignore[no-untyped-call]
+    tasks = context.parallelize(range(slots), slots).barrier()
+    limit = threading.Timer(_JOB_S, context.cancelAllJobs)
+    limit.start()
+    try:
+        return list(tasks.mapPartitions(partial(executor_probe.look_from_a_task, question)).collect())
+    except (Py4JError, PySparkException) as exc:
+        text = str(exc)
+        if found := _NO_PROGRAM.search(text):
+            raise Unavailable(f"its Python {found[1]} cannot be started", remedy=_SAME_PYTHON) from exc
+        if found := _OTHER_PYTHON.search(text):
+            raise Unavailable(found[1], remedy=_SAME_PYTHON) from exc
+        raise Unavailable(f"a task failed, or ran for {_JOB_S:g} s: {cause_of(exc)}") from exc
+    finally:
+        limit.cancel()

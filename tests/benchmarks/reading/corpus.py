@@ -16,8 +16,8 @@ from boto3.s3.transfer import TransferConfig
 from tests import verbs
 from tests.benchmarks.reading.peers import Peer, Site
 from tests.servers.endpoint import S3Endpoint
+from tests.verbs import fill
 from tierfs.app import store as app
-from tierfs.bench.run import fill
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB
 

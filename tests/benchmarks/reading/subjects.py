@@ -94,7 +94,7 @@ def null_subject(log: Path, size_bytes: int, *, keep_cache: bool = False) -> Sub
     more = ("keep_cache",) if keep_cache else ()
 
     def command(mountpoint: Path) -> MountCommand:
-        module = ("-m", "tierfs.bench.null", str(mountpoint), str(size_bytes), *more)
+        module = ("-m", "tests.benchmarks.null", str(mountpoint), str(size_bytes), *more)
         return MountCommand((sys.executable, *module), log)
 
     return Subject("null pyfuse3 filesystem", command, warm=False)

@@ -17,8 +17,8 @@ from tests import verbs
 from tests.benchmarks.measuring import compared, heat, seconds
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY
 from tests.servers.rgw import RgwServer
+from tests.verbs import fill, random_blocks
 from tierfs.app import store as app
-from tierfs.bench.run import fill, random_blocks
 from tierfs.fsspec import TierfsFileSystem
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB

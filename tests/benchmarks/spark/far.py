@@ -12,8 +12,8 @@ from tests.benchmarks.reading.links import BY_NAME, Link, reached, redirected
 from tests.benchmarks.spark.reading import NAME, cold_tier, s3a_jars, s3a_settings, upload, write_lines
 from tests.benchmarks.spark.session import session
 from tests.servers.rgw import RgwServer
+from tests.verbs import fill
 from tierfs.app import store as app
-from tierfs.bench.run import fill
 
 _LINKS = (BY_NAME[FAR], replace(BY_NAME[FARTHER], title="40 ms, 40 MB/s", tls=False))
 """Without encryption: Java would need a store of certificates of its own."""

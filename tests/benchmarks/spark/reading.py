@@ -20,8 +20,8 @@ from tests.benchmarks.measuring import compared, heat, seconds, store_served
 from tests.benchmarks.spark.session import session
 from tests.servers.endpoint import ACCESS_KEY, SECRET_KEY
 from tests.servers.rgw import RgwServer
+from tests.verbs import fill
 from tierfs.app import store as app
-from tierfs.bench.run import fill
 
 SIZE_BYTES = 1_100_000_000
 NAME = "logs/web"

@@ -10,8 +10,8 @@ from tests import verbs
 from tests.benchmarks.measuring import compared, heat, seconds
 from tests.benchmarks.raw import presigned_get, read_objects
 from tests.servers.rgw import RgwServer
+from tests.verbs import fill
 from tierfs.app import store as app
-from tierfs.bench.run import fill
 from tierfs.metadata.tables import OBJECTS
 from tierfs.spark.jobs.scrub import scrub
 from tierfs.spark.jobs.session import job_session

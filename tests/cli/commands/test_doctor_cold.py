@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.relay.loop import Slowness
-from tests.benchmarks.relay.process import RelayServer
 from tests.cli.commands.test_doctor import checks
 from tests.commands import tierfs
 from tests.conftest import Bucket
@@ -22,9 +19,6 @@ from tierfs.clock import ManualClock
 from tierfs.config import ColdSettings
 from tierfs.doctor import check_cold
 from tierfs.doctor.findings import FindingLevel
-from tierfs.types import MIB
-
-SLOW = Slowness(delay_s=0.03, rate_bytes_s=10_000_000)
 
 NAMES = [
     "clock of the cold tier",
@@ -37,7 +31,6 @@ NAMES = [
     "If-Match",
     "versions",
     "object lock",
-    "link",
 ]
 
 
@@ -125,29 +118,10 @@ def test_a_bucket_that_keeps_what_is_deleted_is_named(moto_s3: S3Endpoint, tmp_p
             client.create_bucket(Bucket=bucket, ObjectLockEnabledForBucket=True)
         configuration = {"ObjectLockEnabled": "Enabled", "Rule": rule}
         client.put_object_lock_configuration(Bucket=kept, ObjectLockConfiguration=configuration)
-    found = checks("--no-link", store=store_over((moto_s3, locked), tmp_path / "locked"))
+    found = checks(store=store_over((moto_s3, locked), tmp_path / "locked"))
     assert (found["versions"]["level"], found["object lock"]["level"]) == ("WARN", "OK")
-    found = checks("--no-link", store=store_over((moto_s3, kept), tmp_path / "kept"))
+    found = checks(store=store_over((moto_s3, kept), tmp_path / "kept"))
     assert (found["object lock"]["level"], "(COMPLIANCE 30 days)" in found["object lock"]["found"]) == ("WARN", True)
     assert "expire noncurrent versions" in found["versions"]["remedy"]
-    found = checks("--no-link", store=store_over((moto_s3, plain), tmp_path / "plain"))
+    found = checks(store=store_over((moto_s3, plain), tmp_path / "plain"))
     assert (found["versions"]["found"], found["object lock"]["found"]) == ("not kept", "no default retention")
-
-
-@pytest.mark.timeout(120)
-def test_a_setting_that_holds_a_far_link_back(moto_bucket: Bucket, tmp_path: Path) -> None:
-    endpoint, bucket = moto_bucket
-    path = tmp_path / "store"
-    with RelayServer(endpoint.endpoint_url, SLOW) as relay:
-        where = ("--bucket", f"s3://{bucket}/p", "--endpoint-url", relay.endpoint_url)
-        tierfs("-q", "init", *where, store=path)
-        (path / "store.toml").write_text("[read]\nstreams = 2\n")
-        tierfs("append", "s", "--seal", store=path, stdin=random.Random(8).randbytes(12 * MIB))
-        tierfs("offload", store=path)
-        found = checks(store=path)["link"]
-    takes = found["figures"]["link_streams"]
-    assert (found["level"], found["figures"]["limit"]) == ("WARN", "read.streams")
-    assert found["found"].endswith(f"limit: read.streams = 2, the link takes {takes}")
-    assert f"TIERFS_READ__STREAMS={takes}" in found["remedy"]
-    assert found["figures"]["first_byte_s"] >= SLOW.delay_s
-    assert found["figures"]["read_bytes"] <= 32 * MIB

@@ -63,7 +63,7 @@ SHOWN = {
     "verify": Case(("verify",), "segment", before=COLD),
     "fsck": Case(("fsck", "--deep"), "segment", before=COLD),
     "gc": Case(("gc",), "local file", before=COLD),
-    "doctor": Case(("doctor", "--no-link"), NOTHING_COUNTED),
+    "doctor": Case(("doctor",), NOTHING_COUNTED),
     "dump": Case(("dump", "{tmp}/dump"), "row", 0, LOCAL),
     "load": Case(
         ("load", "{tmp}/dump"), "object", before=(*LOCAL, ("dump", "{tmp}/dump"), ("mv", "{store}/metadata", "{tmp}"))

@@ -13,8 +13,8 @@ import pytest
 from tests.servers.spark_cluster import ROOT
 from tests.spark import warm_python
 from tests.spark.conftest import require_java
+from tests.verbs import fill
 from tierfs.app.store import open_store
-from tierfs.bench.run import fill
 from tierfs.setup.create import ColdChoice, init_store
 
 TIMEOUT_S = 240

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from operator import add
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from statistics import median
+from typing import Any
 
 import click
 
-from tierfs.chunkstore.link_limit import described
 from tierfs.cli import output
 from tierfs.cli.group import command
 from tierfs.cli.options import Size
@@ -22,13 +22,8 @@ from tierfs.doctor.findings import DoctorFinding, FindingLevel
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.names import printable
 from tierfs.parallel import doing
-from tierfs.store_paths import StorePaths
 from tierfs.system.mounts import mount_of
 from tierfs.types import MIB
-
-if TYPE_CHECKING:
-    from tierfs.bench.figures import Figure, Results
-
 
 _EXIT_FAILED = 1
 
@@ -43,19 +38,12 @@ _EXIT_FAILED = 1
     multiple=True,
     help="With --master: a mount required on every executor; repeatable.",
 )
-@click.option(
-    "--link/--no-link",
-    default=True,
-    show_default=True,
-    help="Read up to 32 MiB of cold objects to measure the link to the cold tier.",
-)
-def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[str], link: bool) -> None:
+def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[str]) -> None:
     """Check the machine, the store and its cold tier, and print a remedy for each problem.
 
     Prints one line for each check with a problem, FAIL or WARN, and the number of those that are OK, which -v lists
     too. The exit code is 1 if a check failed. Without a store only the machine is checked. Small objects under
-    `probe/` are written to the cold tier and deleted again. The link to the cold tier is measured by reads of the
-    store's cold objects.
+    `probe/` are written to the cold tier and deleted again.
     """
     from tierfs.doctor.executors import Cluster
     from tierfs.doctor.run import examine
@@ -69,7 +57,7 @@ def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[s
         session.note(f"asking the executors of {master}, which takes about half a minute")
     with progress_line(session) as show:
         show(doing("checking the machine, the store and its cold tier"))
-        findings = examine(session.store_path, spark=spark, cluster=cluster, link=link)
+        findings = examine(session.store_path, spark=spark, cluster=cluster)
     session.result(_doctor_data(session, findings), _text(findings, every=session.verbosity >= VERBOSE))
     if any(finding.level == "FAIL" for finding in findings):
         raise click.exceptions.Exit(_EXIT_FAILED)
@@ -102,12 +90,11 @@ def _text(findings: Sequence[DoctorFinding], *, every: bool) -> str:
 
 _DEFAULT_SIZE = "256MiB"
 _DEFAULT_REPETITIONS = 3
-_HEADINGS = ("what", "median", "(min, max)", "of its limit", "limit")
-_SIGNIFICANT_DIGITS = 6
+_MB_PER_S = "MB/s"
 
 
 @command("bench")
-@click.argument("target", metavar="MOUNT|STORE", type=click.Path(path_type=Path))
+@click.argument("target", metavar="MOUNT", type=click.Path(path_type=Path))
 @click.option(
     "--size", "size_bytes", type=Size(), default=_DEFAULT_SIZE, show_default=True, help="Bytes read in each repetition."
 )
@@ -119,64 +106,36 @@ _SIGNIFICANT_DIGITS = 6
     help="Number of repetitions.",
 )
 def bench(session: Session, target: Path, size_bytes: int, repetitions: int) -> None:
-    """Measure reads through a mount against their limits in one run; print medians and ratios.
+    """Measure reads through a mount against their limit in one run; print medians and their ratio.
 
-    With a STORE, a temporary store beside it and in its cold tier is written, read in every way, and
-    deleted again, also after Ctrl-C. With a MOUNT, or a path under one, its largest sealed segment is read,
-    and nothing is written. The last line names what limits the link to the cold tier.
+    The largest sealed segment under MOUNT, which may be a path below a mount, is read, and the same bytes without
+    the mount: by GETs of its objects, or from its chunk files, where the mount reads those. Nothing is written.
     """
+    from tierfs.doctor.bench import RAW, bench_mount
+
     if size_bytes < MIB:
         raise InvalidRequest(f"--size {size_bytes} is less than 1 MiB, too little to measure")
-    results = _measured(session, target, size_bytes, repetitions)
-    data = {"path": results.path, "size_bytes": results.size_bytes, "repetitions": repetitions}
-    measurements = [_bench_data(figure) for figure in results.figures]
-    link = None if results.link is None else results.link.data()
-    session.result({**data, "measurements": measurements, "link": link}, _bench_text(results))
-
-
-def _bench_text(results: Results) -> str:
-    table = output.table(_rows(results.figures), *"<<<<<")
-    return table if results.link is None else f"{table}\n\nlink to the cold tier: {described(results.link)}"
-
-
-def _measured(session: Session, target: Path, size_bytes: int, repetitions: int) -> Results:
     mounted = mount_of(target)
-    if mounted is not None:
-        from tierfs.bench.mounted import bench_mount
-
-        return bench_mount(*mounted, size_bytes, repetitions, session.note)
-    if not StorePaths(target).settings.is_file():
+    if mounted is None:
         raise NotFound(
-            f"{printable(str(target))} is neither a store nor under a mount of one",
+            f"{printable(str(target))} is not under a mount of a store",
             remedy="list the mounts: findmnt -t fuse.tierfs",
         )
-    from tierfs.bench.run import bench_store
-
-    return bench_store(target, size_bytes, repetitions, session.note)
-
-
-def _bench_data(figure: Figure) -> dict[str, Any]:
-    return {
-        "what": figure.what,
-        "unit": figure.unit.value,
-        "values": [_rounded(value) for value in figure.values],
-        "median": _rounded(figure.median),
-        "limit": figure.limit,
-        "ratio": None if figure.ratio is None else _rounded(figure.ratio),
+    results = bench_mount(*mounted, size_bytes, repetitions, session.note)
+    rows = [(f"mount, {results.tier.name.lower()} tier", results.mount), (RAW[results.tier], results.raw)]
+    measured = [(what, rates) for what, rates in rows if rates]
+    data = {
+        "path": results.path,
+        "size_bytes": results.size_bytes,
+        "repetitions": repetitions,
+        "measurements": [
+            {"what": what, "unit": _MB_PER_S, "values": list(rates), "median": median(rates)}
+            for what, rates in measured
+        ],
+        "ratio": results.ratio,
     }
-
-
-def _rounded(value: float) -> float:
-    """Round to significant digits: fixed decimals would make a delay of 0.116 ms 0.4 % wrong."""
-    return float(f"{value:.{_SIGNIFICANT_DIGITS}g}")
-
-
-def _rows(figures: Iterable[Figure]) -> list[Sequence[str]]:
-    rows: list[Sequence[str]] = [_HEADINGS]
-    for figure in figures:
-        digits = 0 if figure.unit == "MB/s" else 2
-        low, high = (f"{value:.{digits}f}" for value in (min(figure.values), max(figure.values)))
-        ratio = "" if figure.ratio is None else f"{figure.ratio:.2f}"
-        median = f"{figure.median:.{digits}f} {figure.unit.value}"
-        rows.append((figure.what, median, f"({low}, {high})", ratio, figure.limit or ""))
-    return rows
+    table: list[Sequence[str]] = [("what", "median", "(min, max)")]
+    for what, rates in measured:
+        table.append((what, f"{median(rates):.0f} {_MB_PER_S}", f"({min(rates):.0f}, {max(rates):.0f})"))
+    ratio = "" if results.ratio is None else f"\nratio: {results.ratio:.2f}"
+    session.result(data, output.table(table, *"<<<") + ratio)

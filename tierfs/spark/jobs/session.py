@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -17,9 +19,8 @@ from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from tierfs.errors import NotFound
-from tierfs.spark.executor_session import SAFE_PATH, cause_of, no_session
-from tierfs.spark.executors import require_master
+from tierfs import units
+from tierfs.errors import InvalidRequest, NotFound, Unavailable
 from tierfs.system import processes
 
 JobSession: TypeAlias = SparkSession
@@ -33,13 +34,22 @@ _GATEWAY = "PYSPARK_GATEWAY_PORT"
 _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
-    **SAFE_PATH,
+    # Spark starts its workers by `python -m`, in the directory of their JVM: a json.py there would run in each of them.
+    "spark.executorEnv.PYTHONSAFEPATH": "1",
 }
 _LOCAL_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+_MASTER_S = 5.0
+"""For a master to accept a connection; Spark itself tries for a minute, and only its log has the reason."""
+
+_STANDALONE = "spark://"
+_OTHER_MASTERS = re.compile(r"local(\[.+\])?$|yarn$|k8s://")
+_MAX_PORT = 2**16 - 1
+_FIND_MASTER = "start it, or name it as its web page does: spark://HOST:PORT"
+
 _STDOUT, _STDERR = 1, 2
 _STOP_S = 30
 _LAST_LINES = 5
@@ -77,6 +87,41 @@ def require_java() -> None:
             f"Spark needs Java, and there is none in {home}" if home else "Spark needs Java, and there is none here",
             remedy="as root: apt-get install default-jre-headless",
         )
+
+
+def require_master(master: str) -> None:
+    """Raise InvalidRequest or Unavailable unless the master can be connected to."""
+    if not master.startswith(_STANDALONE):
+        if _OTHER_MASTERS.match(master) is None:
+            raise InvalidRequest(f"{master} is not a Spark master; expected spark://HOST:PORT", remedy=_FIND_MASTER)
+        return
+    why = ""
+    for place in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = place.rpartition(":")
+        number = units.decimal(port, _MAX_PORT)
+        if not host or number is None:
+            raise InvalidRequest(f"{master} is not a Spark master; expected spark://HOST:PORT", remedy=_FIND_MASTER)
+        try:
+            socket.create_connection((host.strip("[]"), number), _MASTER_S).close()
+            return
+        except OSError as exc:
+            why = exc.strerror or str(exc)
+    raise Unavailable(f"no Spark master answers at {master}: {why}", remedy=_FIND_MASTER)
+
+
+def no_session(master: str, why: str) -> Unavailable:
+    """Return the error that keeps a session from starting, or None."""
+    return Unavailable(
+        f"Spark opens no session on {master}: {why}",
+        remedy="check that a Spark master answers there, and that the workers can reach this machine",
+    )
+
+
+def cause_of(exc: Exception) -> str:
+    """Return the line of a Java or Python error that states the cause."""
+    lines = [line.strip(": ") for line in str(exc).splitlines() if line.strip()]
+    messages = [line for line in lines if not line.startswith(("An error occurred while calling", "at "))]
+    return messages[0] if messages else type(exc).__name__
 
 
 def end(session: SparkSession) -> None:

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F
 from tierfs.errors import InvalidRequest, TierfsError, Unavailable, named
 from tierfs.names import printable
 from tierfs.parallel import OnProgress, Progress, unseen
-from tierfs.spark.executor_session import cause_of
+from tierfs.spark.jobs.session import cause_of
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -1,12 +1,8 @@
-"""Mounts in processes of their own, for as long as a block runs.
-
-Ending in good order, whatever signal ends it.
-"""
+"""Mounts in processes of their own, for as long as a block runs."""
 
 from __future__ import annotations
 
 import shutil
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,7 +22,7 @@ _END_S = 15
 def null_mount(mountpoint: Path, size_bytes: int) -> Iterator[Path]:
     """A null filesystem; yields its one file, of that size."""
     require_usable(mountpoint)
-    with served(mountpoint, "tierfs.bench.null", mountpoint, str(size_bytes)):
+    with served(mountpoint, "tests.benchmarks.null", mountpoint, str(size_bytes)):
         yield mountpoint / NULL_FILE
 
 
@@ -76,26 +72,3 @@ def _detach(mountpoint: Path) -> None:
     tool = shutil.which(FUSERMOUNT)
     command = [tool, "-u", "-z", "-q"] if tool is not None else ["umount", "-l", "-q"]
     processes.run([*command, mountpoint])
-
-
-@contextmanager
-def signals_interrupt() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as Ctrl-C does, so that it is left in good order."""
-    before = {one: signal.signal(one, signal.default_int_handler) for one in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Nothing but SIGKILL ends the block."""
-    ignored = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {one: signal.signal(one, signal.SIG_IGN) for one in ignored}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)

@@ -1,6 +1,6 @@
 """A null pyfuse3 filesystem: one file from one page-aligned buffer, the fastest a mount in Python can be.
 
-    python -m tierfs.bench.null MOUNTPOINT SIZE_BYTES [keep_cache]
+    python -m tests.benchmarks.null MOUNTPOINT SIZE_BYTES [keep_cache]
 
 Prints `ready` once it answers. With `keep_cache` the kernel keeps the file's pages from one open to the next.
 """
