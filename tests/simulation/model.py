@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-Shown = tuple[int, int, bool]
+Shown = tuple[int, int, bool, int]
+"""Start, end, whether it is sealed, and the number of entries of a ledger: those of no bytes show in nothing else."""
 """Start offset, length, and whether it is sealed."""
 
 
@@ -41,7 +42,7 @@ class Content:
     @property
     def shown(self) -> Shown:
         """What a listing says of it."""
-        return self.start, len(self.data), self.sealed
+        return self.start, len(self.data), self.sealed, len(self.entries)
 
     def appended(self, data: bytes, stamp: Stamp) -> Content:
         """Return it with more bytes, unsealed."""

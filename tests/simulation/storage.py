@@ -15,7 +15,7 @@ from tierfs.chunkstore.protocol import BufferSource, OnReceived, Source, StoredO
 from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.errors import AlreadyExists, Unavailable
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 600.0
 """A read that is held for longer was forgotten."""
 
 _HARMLESS = ("read", "list", "stat")

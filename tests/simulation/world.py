@@ -29,7 +29,7 @@ from tierfs.chunkstore.protocol import BufferSource
 from tierfs.chunkstore.retry import RetryingStorage
 from tierfs.clock import ManualClock
 from tierfs.errors import DataLoss, NotFound, Unavailable
-from tierfs.metadata import directories, tables
+from tierfs.metadata import directories, entries, environment, tables
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -215,10 +215,7 @@ class World:
 
     def shown(self) -> dict[str, Shown]:
         """Return what a listing of the store says."""
-        return {
-            name: (segment.start_offset, segment.length, segment.sealed)
-            for name, segment in listed(self.store.metadata).items()
-        }
+        return shown(self.store.metadata)
 
     def stamp(self, size: int) -> Stamp:
         """Return when bytes are written, and their numbers."""
@@ -316,6 +313,15 @@ def listed(metadata: MetadataStore) -> dict[str, SegmentRecord]:
         return kept[1]
 
 
+def shown(metadata: MetadataStore) -> dict[str, Shown]:
+    """Return what a listing says of each segment."""
+    with metadata.read() as txn:
+        return {
+            name: (each.start_offset, each.length, each.sealed, entries.count(txn, each.id))
+            for name, each in listed(metadata).items()
+        }
+
+
 @contextmanager
 def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
     """A new store in `path`, in a world with these limits."""
@@ -323,6 +329,7 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
     with ExitStack() as stack:
         errors = Errors()
         stack.enter_context(errors.kept())
+        stack.callback(_close_metadata, path.parent)
         stack.enter_context(turned(knobs))
         stack.enter_context(_seeded(seed))
         stack.enter_context(_decoded_once())
@@ -344,6 +351,12 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
         world = World(path, knobs, store, disk, storage, ReadersStorage(bucket), clock, points, errors)
         stack.callback(world.close, store)
         yield world
+
+
+def _close_metadata(path: Path) -> None:
+    """Close what deaths left open, as the end of a process does: a map of 1 TiB each."""
+    for place in [place for place in environment._registry if place.is_relative_to(path)]:
+        environment.close_environment(place)
 
 
 def _at_once(_: float) -> None:

@@ -13,7 +13,7 @@ from tests.simulation.verbs.writing import content_of
 from tests.simulation.world import World, pick
 from tests.stores import quiet
 from tierfs.backup import segment as dumps
-from tierfs.errors import AlreadyExists, DataLoss, Unavailable
+from tierfs.errors import AlreadyExists, DataLoss, NotFound, Unavailable
 from tierfs.metadata import directories
 from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.types import ByteRange, SegmentId
@@ -88,6 +88,10 @@ def load(world: World, arguments: Arguments) -> None:
     except AlreadyExists:
         world.maybe = None
         assert known, f"the segment of {made.name} is said to be there"
+    except NotFound:  # as a listing without it says
+        world.maybe = None
+        assert arguments["newest"], f"{wanted} is said not to be there"
+        assert world.faulty, f"a listing tells no dump of {wanted}"
     except DataLoss:
         world.maybe = None
         assert used or not whole or world.damages, f"{wanted} has lost nothing"
