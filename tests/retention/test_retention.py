@@ -61,6 +61,26 @@ def test_whole_chunks_go_from_the_head_when_their_last_byte_is_old_enough(store:
     assert store.read("s")[12:] == b"m"
 
 
+@pytest.mark.parametrize("cold", [False, True])
+def test_bytes_before_older_ones_of_a_concat_are_as_young_as_they_were(
+    store: TestStore, clock: ManualClock, cold: bool
+) -> None:
+    store.append("old", b"abcdefgh", seal=True)
+    clock.advance(DAY_S - HOUR_S)
+    store.append("s", b"y")
+    store.engine.seal("s")
+    store.engine.unseal("s")
+    store.engine.concat("s", "old")
+    store.engine.seal("s")
+    if cold:
+        store.offload()
+    set_policy(store, retention_age=str(DAY_S), retention_needs_offload="yes" if cold else "no")
+    clock.advance(DAY_S - 1)
+    assert expire(store) == Expired()
+    clock.advance(1)
+    assert expire(store) == Expired(removed=1, bytes=9)
+
+
 def test_it_waits_for_offload_and_for_the_journal_unless_told_otherwise(store: TestStore, clock: ManualClock) -> None:
     store.append("s", b"abcd", seal=True)
     store.append("open", b"abcdef")

@@ -245,9 +245,17 @@ def _first_local_only(txn: ReadTransaction, segment: SegmentRecord) -> int:
 
 
 def ended_ms(txn: ReadTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> int:
-    """Return when a local chunk was complete: at the begin of the next one, or at the segment's last append."""
+    """Return when a local chunk was complete, or later: the begin of the next one, or the segment's last append."""
     following = chains.chunk_at(txn, segment.id, Tier.LOCAL, chunk.next) if chunk.next else None
-    return segment.modified_ms if following is None else chains.object_of(txn, following).created_ms
+    # What was concatenated behind it may have been written before it.
+    if following is None or any(join.start == chunk.end_offset for join in segment.joins):
+        return segment.modified_ms
+    return max(chains.object_of(txn, each).created_ms for each in (chunk, following))
+
+
+def written_by_ms(txn: ReadTransaction, segment: SegmentRecord, action: OffloadAction) -> int:
+    """Return when all bytes of an action had been appended, or later; a concat may have put older ones last."""
+    return min(max(ended_ms(txn, segment, chunk) for chunk in action.chunks), segment.modified_ms)
 
 
 def action_ended_ms(txn: ReadTransaction, segment: SegmentRecord, action: OffloadAction) -> int:
