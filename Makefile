@@ -18,9 +18,10 @@ SPARK_CLASSES := $(VENV)/spark-classes/classes.jsa
 # Prefix of a command that finds the environment's tools first.
 INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
-# A process per core; tests that share a JVM of Spark share a process (tests/conftest.py). When one dies
-# the run ends and names its test: with a new one in its place xdist may wait for ever.
-IN_PARALLEL := --numprocesses auto --dist loadgroup --max-worker-restart 0
+# Three processes for two cores: tests of mounts and servers wait half of their time. Those that share a JVM of Spark
+# share a process (tests/conftest.py). When one dies the run ends and names its test: with a new one in its place
+# xdist may wait for ever.
+IN_PARALLEL := --numprocesses $(shell echo $$((($$(nproc) * 3 + 1) / 2))) --dist loadgroup --max-worker-restart 0
 # pytest rewrites the assertions of each module, two thirds of what collecting costs, and keeps the result as bytecode.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest
 # What the rest stands on; mounts, servers and commands take minutes.

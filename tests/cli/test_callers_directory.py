@@ -62,11 +62,9 @@ def from_the_store(*words: str, store: Path, check: bool = True) -> Done:
     [
         ("fsck", "clean"),
         ("doctor --spark", "checks"),
-        pytest.param("bench ../alone --size 1MiB --repetitions 1", "null filesystem", marks=pytest.mark.slow),
     ],
 )
 def test_commands(store: Path, caught: Path, words: str, out: str) -> None:
-    init_store(store.with_name("alone"), ColdChoice(none=True))
     done = from_the_store(*words.split(), store=store, check=False)
     assert (done.code == 0 or words.startswith("doctor"), out in done.out) == (True, True), done
     assert not caught.exists()

@@ -37,7 +37,8 @@ class StreamOffset:
     open: Mapping[int, int] = field(default_factory=dict)
     """Positions by births."""
     sealed_ms: int = 0
-    """Time at which the last of the finished segments was sealed: one sealed later had been unsealed."""
+    """Time at which the last of the finished segments was sealed. Older versions compare it; the clock may be set back,
+    and a recovered store knows another time."""
     bytes: int = 0
     """Bytes read since the stream began: shows whether a batch that is read again has lost some."""
     unsealed: int = 0
@@ -402,5 +403,5 @@ def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iter
             continue
         if not one.sealed:
             yield f"segment {printable(one.path)} was unsealed after its end was read: what was appended is not read"
-        elif one.unsealed_id > start.unsealed or one.sealed_ms > start.sealed_ms:
+        elif one.unsealed_id > start.unsealed:
             yield f"segment {printable(one.path)} was unsealed and sealed again: what was appended is not read"
