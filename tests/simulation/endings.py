@@ -215,7 +215,8 @@ def from_objects(world: World, path: Path) -> None:
         with world.store.metadata.read() as txn:
             ours = [record for _, record in txn.scan(OBJECTS) if record.tier is Tier.COLD and not record.foreign]
             named = {record.name for record in ours}
-        require(named <= held | set(found.left), f"neither linked nor listed: {named - held - found.left.keys()}")
+        left = {label.partition(",")[0] for label in found.left}  # of a pack each segment's bytes
+        require(named <= held | left, f"neither linked nor listed: {named - held - left}")
 
 
 def from_a_dump(world: World, path: Path) -> None:
