@@ -23,7 +23,7 @@ from tierfs.names import printable
 from tierfs.parallel import Pool
 from tierfs.setup.connect import connect_bare
 from tierfs.system.mounts import Mount
-from tierfs.types import MIB, ByteRange, Tier
+from tierfs.types import MIB, ByteRange, SegmentKind, Tier
 
 RAW = {Tier.COLD: "raw GETs, 8 x 8 MiB", Tier.LOCAL: "chunk files"}
 """What a mount is compared with; GETs are plain reads of the files where the cold tier is a directory."""
@@ -126,17 +126,24 @@ def _largest(store: Store, name: str) -> tuple[str, SegmentRecord]:
 
 
 def _pieces(store: Store, segment: SegmentRecord, window: ByteRange, tier: Tier) -> list[_Piece]:
-    """Return the pieces of a window of a file, 8 MiB at most each; none where the tier lacks a byte of it."""
+    """Return the pieces of a window of a file, 8 MiB at most each; none where the tier lacks a byte of it.
+
+    Neither of a ledger, whose objects hold its entries between frames, nor of objects of other programs elsewhere.
+    """
+    if segment.kind is SegmentKind.LEDGER:
+        return []
     start = segment.start_offset + window.start
     wanted = ByteRange(start, start + window.length_bytes)
     found: list[_Piece] = []
     with store.metadata.read() as txn:
         for chunk in chains.overlapping(txn, segment.id, tier, wanted):
-            held = chunk.range.intersect(wanted) if not chunk.lost else ByteRange(0, 0)
-            name = chains.object_of(txn, chunk).name
+            holder = chains.object_of(txn, chunk)
+            if chunk.lost or (tier is Tier.COLD and holder.location_id != store.cold_location_id):
+                continue
+            held = chunk.range.intersect(wanted)
             for at in range(held.start, held.end, _RANGE_BYTES):
                 offset = chunk.object_offset + at - chunk.start_offset
-                found.append(_Piece(name, offset, min(_RANGE_BYTES, held.end - at)))
+                found.append(_Piece(holder.name, offset, min(_RANGE_BYTES, held.end - at)))
     return found if sum(piece.length_bytes for piece in found) == window.length_bytes else []
 
 
