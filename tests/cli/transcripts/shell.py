@@ -46,6 +46,7 @@ def run(command: str, directory: Path, env: Mapping[str, str]) -> CompletedProce
     """Run a command of bash in a directory, with nothing to read."""
     if FORKED_COMMANDS in os.environ or _SIDE_BY_SIDE.search(command) or not _takes_descriptors():
         return _run_forked(command, directory, env)
+    forked.server()  # begun within a command, it would keep that command's pipes open
     with (
         tempfile.NamedTemporaryFile() as asked,
         open(os.memfd_create("stdout"), "w+b") as out,
