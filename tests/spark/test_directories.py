@@ -186,6 +186,7 @@ def test_whole_and_compressed_segments_are_the_rows_of_the_path(
     assert message in refusal(store.path, "packed", startOffset="1")
 
 
+@pytest.mark.usefixtures("spark")  # Spark parses the schema
 def test_a_stream_reads_directories_that_appear(places: tuple[app.Store, Path]) -> None:
     store, _ = places
     append(store, "stream/day=1/s", b"one\n", seal=True)
