@@ -12,6 +12,7 @@ from tests.segments.test_streams import members
 from tests.stores import TestStore, assert_layout
 from tierfs.clock import ManualClock
 from tierfs.holder.status import store_status
+from tierfs.joins import MAX_JOINS
 from tierfs.metadata import chains, directories, policies, tables
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.policy import Policy
@@ -62,23 +63,30 @@ def test_whole_chunks_go_from_the_head_when_their_last_byte_is_old_enough(store:
 
 
 @pytest.mark.parametrize("cold", [False, True])
+@pytest.mark.parametrize("sources", [1, 2, MAX_JOINS, MAX_JOINS + 1])
+@pytest.mark.parametrize("grows", [False, True])
 def test_bytes_before_older_ones_of_a_concat_are_as_young_as_they_were(
-    store: TestStore, clock: ManualClock, cold: bool
+    store: TestStore, clock: ManualClock, cold: bool, sources: int, grows: bool
 ) -> None:
-    store.append("old", b"abcdefgh", seal=True)
+    for number in range(sources):
+        store.append(f"old-{number}", b"abcdefgh", seal=True)
     clock.advance(DAY_S - HOUR_S)
     store.append("s", b"y")
     store.engine.seal("s")
     store.engine.unseal("s")
-    store.engine.concat("s", "old")
-    store.engine.seal("s")
-    if cold:
-        store.offload()
+    for number in range(sources):
+        store.engine.concat("s", f"old-{number}")
     set_policy(store, retention_age=str(DAY_S), retention_needs_offload="yes" if cold else "no")
-    clock.advance(DAY_S - 1)
+    for _ in range(23 if grows else 1):  # what is appended behind it keeps nothing before it
+        if grows:
+            store.append("s", b"new")
+        if cold:
+            store.offload()
+        clock.advance(HOUR_S if grows else 23 * HOUR_S)
+    clock.advance(HOUR_S - 1)
     assert expire(store) == Expired()
     clock.advance(1)
-    assert expire(store) == Expired(removed=1, bytes=9)
+    assert expire(store).bytes == 1 + 8 * sources + 3 * (grows and cold)  # an object of its own, of the same hour
 
 
 def test_it_waits_for_offload_and_for_the_journal_unless_told_otherwise(store: TestStore, clock: ManualClock) -> None:

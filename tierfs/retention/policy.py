@@ -262,7 +262,7 @@ def _local_run(txn: ReadTransaction, segment: SegmentRecord, at: int) -> MemberR
     chunk = _holding(txn, segment, Tier.LOCAL, at)
     if chunk is None or (segment.active and chunk.start_offset == segment.local.last_chunk):
         return None
-    return MemberRun(chunk.end_offset, min(ended_ms(txn, segment, chunk), segment.modified_ms))
+    return MemberRun(chunk.end_offset, ended_ms(txn, segment, chunk.range))
 
 
 def _holding(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, offset: int) -> ChunkRecord | None:

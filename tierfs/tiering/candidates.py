@@ -244,23 +244,22 @@ def _first_local_only(txn: ReadTransaction, segment: SegmentRecord) -> int:
     return max(segment.start_offset, last.end_offset) if gapless else first_local
 
 
-def ended_ms(txn: ReadTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> int:
-    """Return when a local chunk was complete, or later: the begin of the next one, or the segment's last append."""
-    following = chains.chunk_at(txn, segment.id, Tier.LOCAL, chunk.next) if chunk.next else None
-    # What was concatenated behind it may have been written before it.
-    if following is None or any(join.start == chunk.end_offset for join in segment.joins):
-        return segment.modified_ms
-    return max(chains.object_of(txn, each).created_ms for each in (chunk, following))
-
-
-def written_by_ms(txn: ReadTransaction, segment: SegmentRecord, action: OffloadAction) -> int:
-    """Return when all bytes of an action had been appended, or later; a concat may have put older ones last."""
-    return min(max(ended_ms(txn, segment, chunk) for chunk in action.chunks), segment.modified_ms)
+def ended_ms(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> int:
+    """Return when local bytes were complete, or later: the begin of the next chunk, or the segment's last append."""
+    at = span.end
+    for join in segment.joins:
+        # What was concatenated may be older than the bytes before it: a chunk behind it has begun after both.
+        if join.start <= at < join.end and (span.start < join.start or join.is_of_several):
+            at = join.end
+    behind = (chunk for chunk in chains.chunks(txn, segment.id, Tier.LOCAL, at) if chunk.start_offset >= at)
+    following = next(behind, None)
+    begun_ms = segment.modified_ms if following is None else chains.object_of(txn, following).created_ms
+    return min(begun_ms, segment.modified_ms)
 
 
 def action_ended_ms(txn: ReadTransaction, segment: SegmentRecord, action: OffloadAction) -> int:
     """Return when the bytes of an action were complete."""
-    return segment.sealed_ms if action.ledger else ended_ms(txn, segment, action.chunks[0])
+    return segment.sealed_ms if action.ledger else ended_ms(txn, segment, action.chunks[0].range)
 
 
 def active_since_ms(txn: ReadTransaction, segment: SegmentRecord, active: ChunkRecord | None) -> int:

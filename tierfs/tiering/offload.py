@@ -18,7 +18,7 @@ from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.etags import Etags
 from tierfs.reading.prover import Prover
 from tierfs.tiering import objects
-from tierfs.tiering.candidates import OffloadAction, written_by_ms
+from tierfs.tiering.candidates import OffloadAction, ended_ms
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
 from tierfs.types import ByteRange, ObjectId, SegmentId, Tier
@@ -119,7 +119,7 @@ class OffloadRecipe(objects.Recipe[None]):
             holder = replace(
                 record,
                 linked_sequence=txn.store.next_outbox + 1,
-                written_ms=written_by_ms(txn, segment, action),
+                written_ms=ended_ms(txn, segment, span),
             )
             chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=holder.id)
             linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)

@@ -28,7 +28,7 @@ from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.etags import Etags
 from tierfs.reading.prover import Prover
 from tierfs.tiering import objects
-from tierfs.tiering.candidates import OffloadAction, PackAction, written_by_ms
+from tierfs.tiering.candidates import OffloadAction, PackAction, ended_ms
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.offload import Accuser, revalidated, source_chunk
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
@@ -265,7 +265,7 @@ def _link_batch(txn: WriteTransaction, holder: ObjectRecord, batch: Sequence[_Li
     written_ms = holder.written_ms
     for part in batch:
         segment = links.newest(part.segment)
-        written_ms = max(written_ms, written_by_ms(txn, segment, part.action))
+        written_ms = max(written_ms, ended_ms(txn, segment, part.action.range))
         links.add(segment, part.entry)
     links.end(written_ms=written_ms)
 
