@@ -85,6 +85,8 @@ def bench_mount(mount: Mount, name: str, size_bytes: int, repetitions: int, tell
             tell(f"repetition {number} of {repetitions}")
             before = _cold_bytes_read(mount)
             _forget(path)
+            for piece in _pieces(store, segment, window, Tier.LOCAL):  # both read the disk, or neither
+                _forget(store.files.root / piece.name)
             through.append(_rate(window, _sequential_s(path, window)))
             tier = Tier.COLD if _cold_bytes_read(mount) > before else Tier.LOCAL
             if pieces := _pieces(store, segment, window, tier):
@@ -150,10 +152,12 @@ def _pieces(store: Store, segment: SegmentRecord, window: ByteRange, tier: Tier)
 def _raw_s(store: Store, pieces: Sequence[_Piece], tier: Tier) -> float:
     """Return the seconds of reading the pieces without the mount."""
     if tier is Tier.LOCAL:
-        return sum(
-            _sequential_s(store.files.root / piece.name, ByteRange(piece.offset, piece.offset + piece.length_bytes))
-            for piece in pieces
-        )
+        taken_s = 0.0
+        for piece in pieces:
+            path, end = store.files.root / piece.name, piece.offset + piece.length_bytes
+            _forget(path)
+            taken_s += _sequential_s(path, ByteRange(piece.offset, end))
+        return taken_s
     assert store.cold_location_id is not None
     with store.metadata.read() as txn:
         location = txn.must_get(LOCATIONS, tables.u32(store.cold_location_id), "the cold tier")
