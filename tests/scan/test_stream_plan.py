@@ -15,7 +15,7 @@ from tierfs.joins import Join, Joins
 from tierfs.scan.line_format import LineFormat, Separator
 from tierfs.scan.record_ends import LineEnds
 from tierfs.scan.stream_batch import missing_bytes, stretches
-from tierfs.scan.stream_plan import ListedSegment, StreamOffset, advance, by_births, reconcile
+from tierfs.scan.stream_plan import ListedSegment, StreamOffset, advance, reconcile
 from tierfs.types import ByteRange, SegmentId
 
 STORE = "s"
@@ -51,9 +51,7 @@ class World:
 
     def listed(self) -> list[ListedSegment]:
         return [
-            ListedSegment(
-                SegmentId(one), self.births[one], str(one), one in self.sealed, self.sealed.get(one, 0), 0, size, size
-            )
+            ListedSegment(SegmentId(one), self.births[one], str(one), one in self.sealed, 0, size, size)
             for one, size in ((one, len(data)) for one, data in self.data.items())
         ]
 
@@ -148,10 +146,9 @@ def test_every_line_once(steps: list[Do], separator: bytes | None) -> None:
 
 
 def listed(
-    segment_id: int, length: int, *, sealed_ms: int = 0, start: int = 0, birth: int = 0, unsealed_id: int = 0
+    segment_id: int, length: int, *, sealed: bool = False, start: int = 0, birth: int = 0, unsealed_id: int = 0
 ) -> ListedSegment:
-    name, sealed = f"n{segment_id}", sealed_ms > 0
-    one = ListedSegment(SegmentId(segment_id), birth or segment_id, name, sealed, sealed_ms, start, length, length)
+    one = ListedSegment(SegmentId(segment_id), birth or segment_id, f"n{segment_id}", sealed, start, length, length)
     return replace(one, unsealed_id=unsealed_id)
 
 
@@ -162,9 +159,9 @@ def listed(
         ([listed(1, 20, start=12)], "segment n1 begins at 12 now, and was read up to 10", {1: 12}),
         ([listed(1, 7)], "segment n1 ends at 7 now, and was read up to 10", {1: 7}),
         ([listed(1, 10), listed(2, 9)], "segment n2 was unsealed after its end was read", {1: 10}),
-        # The time does not count: a clock may be set back, and a recovered store knows another one.
+        # Its time does not count: a clock may be set back, and a recovered store knows another one.
         (
-            [listed(1, 10), listed(2, 9, sealed_ms=4, unsealed_id=8)],
+            [listed(1, 10), listed(2, 9, sealed=True, unsealed_id=8)],
             "segment n2 was unsealed and sealed again",
             {1: 10},
         ),
@@ -176,7 +173,7 @@ def listed(
     ],
 )
 def test_losses(now: list[ListedSegment], text: str, resumed: dict[int, int]) -> None:
-    start = replace(START, done=2, open={SegmentId(1): 10}, sealed_ms=5, unsealed=7)
+    start = replace(START, done=2, open={SegmentId(1): 10}, unsealed=7)
     offset, lost = reconcile(start, now, STORE, 3)
     assert len(lost) == 1
     assert lost[0].startswith(text)
@@ -186,18 +183,11 @@ def test_losses(now: list[ListedSegment], text: str, resumed: dict[int, int]) ->
 def test_what_is_no_loss() -> None:
     """A finished segment may be deleted, cut and concatenated to another; an open one may grow, and be sealed."""
     joins = (Join(5, 10, SegmentId(2), 2, 2, 0, "n2", unsealed_id=8), Join(10, 30, SegmentId(4), 4, 4, 0, "n4"))
-    start = replace(START, done=4, open={SegmentId(1): 10}, sealed_ms=5, unsealed=7)
-    grown = replace(listed(1, 30, sealed_ms=9, unsealed_id=9), joins=joins)
-    finished = replace(listed(4, 30, sealed_ms=5), joins=joins[:1])
-    now = [grown, finished, listed(3, 50, sealed_ms=6, start=40, unsealed_id=7), listed(8, 5)]
+    start = replace(START, done=4, open={SegmentId(1): 10}, unsealed=7)
+    grown = replace(listed(1, 30, sealed=True, unsealed_id=9), joins=joins)
+    finished = replace(listed(4, 30, sealed=True), joins=joins[:1])
+    now = [grown, finished, listed(3, 50, sealed=True, start=40, unsealed_id=7), listed(8, 5)]
     assert reconcile(start, now, STORE, 9) == (start, [])
-
-
-def test_older_versions_named_segments_by_their_ids() -> None:
-    now = [replace(listed(3, 30), joins=(Join(10, 15, SegmentId(4), 8, 8, 0, "n4"),)), listed(5, 9, birth=7)]
-    offset = by_births(replace(START, done=8, open={3: 1, 4: 2, 5: 3, 9: 4}), now)
-    assert offset.open == {3: 1, 8: 2, 7: 3, 9: 4}
-    assert by_births(offset, now) == offset
 
 
 def test_another_store_and_an_older_one() -> None:

@@ -36,7 +36,6 @@ from tierfs.scan.stream_plan import (
     ListedSegment,
     StreamOffset,
     advance,
-    by_births,
     everything,
     reconcile,
     unfinished,
@@ -111,7 +110,6 @@ class Listing:
             segment.birth,
             name,
             segment.sealed,
-            segment.sealed_ms,
             start,
             end,
             length,
@@ -277,9 +275,8 @@ class Stream:
             return start
         with self._metadata.read() as txn, self._reader(txn) as reader:
             before, listed = self._listing.known, self._listing.at(txn, start)
-            known = by_births(start, listed)
-            elsewhere = joined_elsewhere(txn, known, listed)
-            begin, lost = reconcile(known, listed, self._metadata.store_id, txn.store.next_id, before, elsewhere)
+            elsewhere = joined_elsewhere(txn, start, listed)
+            begin, lost = reconcile(start, listed, self._metadata.store_id, txn.store.next_id, before, elsewhere)
             self._report(lost)
             if self._frozen is not None:
                 listed = tuple(self._as_frozen(listed, self._frozen))
@@ -298,9 +295,7 @@ class Stream:
         """Return the bytes between two offsets: the same at each call. Raises DataLoss for bytes that are gone."""
         end.require_read(self._read.name)
         with self._metadata.read() as txn, self._reader(txn) as reader:
-            listed = self._listing.at(txn, start)
-            start, end = by_births(start, listed), by_births(end, listed)
-            found = stretches(start, end, listed)
+            found = stretches(start, end, self._listing.at(txn, start))
             missing = missing_bytes(start, end, found, self._cutter(txn, reader))
             if missing:
                 self._report([_missing(missing, start, end, found)])

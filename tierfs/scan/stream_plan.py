@@ -36,9 +36,6 @@ class StreamOffset:
     """Birth of the last segment begun; see SegmentRecord.birth."""
     open: Mapping[int, int] = field(default_factory=dict)
     """Positions by births."""
-    sealed_ms: int = 0
-    """Time at which the last of the finished segments was sealed. Older versions compare it; the clock may be set back,
-    and a recovered store knows another time."""
     bytes: int = 0
     """Bytes read since the stream began: shows whether a batch that is read again has lost some."""
     unsealed: int = 0
@@ -46,16 +43,13 @@ class StreamOffset:
 
     def as_json(self) -> dict[str, Any]:
         """Return the offset as Spark keeps it. Keys are sorted: Spark compares offsets as text."""
-        # Without the key it is the text of older versions of tierfs.
-        unsealed = {"unsealed": self.unsealed} if self.unsealed else {}
         return {
             "bytes": self.bytes,
             "done": self.done,
             "open": {text: self.open[int(text)] for text in sorted(map(str, self.open))},
             "read": self.read,
-            "sealed_ms": self.sealed_ms,
             "store": self.store,
-            **unsealed,
+            "unsealed": self.unsealed,
             "v": VERSION,
         }
 
@@ -73,9 +67,8 @@ class StreamOffset:
                 read=str(found["read"]),
                 done=_count(found["done"]),
                 open={int(one): _count(position) for one, position in found["open"].items()},
-                sealed_ms=_count(found["sealed_ms"]),
                 bytes=_count(found["bytes"]),
-                unsealed=_count(found.get("unsealed", 0)),
+                unsealed=_count(found["unsealed"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             raise InvalidRequest("the checkpoint has no offset of tierfs", remedy=_NEW_CHECKPOINT) from exc
@@ -124,7 +117,6 @@ class ListedSegment:
     birth: int
     path: str
     sealed: bool
-    sealed_ms: int
     start: int
     end: int
     """The end of the readable bytes or entries."""
@@ -260,20 +252,6 @@ def everything(start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cut
     return replace(advance(start, listed, cutter, None), bytes=start.bytes)
 
 
-def by_births(offset: StreamOffset, listed: Sequence[ListedSegment]) -> StreamOffset:
-    """Return an offset that names segments by their births; older versions of tierfs named them by their ids.
-
-    No number is the birth of one segment and the id of another.
-    """
-    births = {one.birth for one in listed} | {join.birth for one in listed for join in one.joins}
-    if offset.open.keys() <= births:
-        return offset
-    of_ids = {one.segment_id: one.birth for one in listed if one.birth <= offset.done}
-    of_ids.update((join.source_id, join.birth) for one in listed for join in one.joins)
-    found = {name if name in births else of_ids.get(SegmentId(name), name): at for name, at in offset.open.items()}
-    return replace(offset, open=found)
-
-
 def unfinished(start: StreamOffset, listed: Iterable[ListedSegment]) -> Iterator[ListedSegment]:
     """Return the segments of which something may still have to be read."""
     return (one for one in listed if one.birth in start.open or one.birth > start.done)
@@ -334,7 +312,6 @@ class _Step:
         self._start = start
         self._open = dict(start.open)
         self._done = start.done
-        self._sealed_ms = start.sealed_ms
         self._unsealed = start.unsealed
         self.size_bytes = 0
         self.segments = 0
@@ -350,7 +327,6 @@ class _Step:
         self.changed = self.changed or cut.end > position or one.complete
         if one.complete and cut.end >= one.length:
             self._open.pop(one.birth, None)
-            self._sealed_ms = max(self._sealed_ms, one.sealed_ms)
             self._unsealed = max(self._unsealed, one.unsealed_id)
         else:
             self._open[one.birth] = cut.end
@@ -375,7 +351,6 @@ class _Step:
             start.read,
             self._done,
             self._open,
-            self._sealed_ms,
             start.bytes + self.size_bytes,
             self._unsealed,
         )
