@@ -136,6 +136,8 @@ def test_a_server_that_stays_away_is_an_error_at_the_deadline(
     gate.close() if how == "refused" else gate.silence()
     assert errno_of((mnt / "s").read_bytes) == errno.EIO
     gate.open()
+    # The deadline still holds, and a busy machine may need longer than that for its first requests.
+    assert eventually(lambda: errno_of((mnt / "s").read_bytes) == 0)
     assert (mnt / "s").read_bytes() == reference(0, SIZE)
 
 
