@@ -188,11 +188,14 @@ def test_the_nearest_policy_at_the_removal_sets_the_time(store: TestStore, age: 
     assert in_trash(store) == {"0": ["d/b"], "1": ["d/e", "d/b"], "3600": ["d/b", "d/e"]}[age]
 
 
-def test_a_taken_name_needs_another_one_and_of_several_removals_the_newest_comes_first(store: TestStore) -> None:
+@pytest.mark.parametrize("clock_s", [1, 0, -60])
+def test_a_taken_name_needs_another_one_and_of_several_removals_the_newest_comes_first(
+    store: TestStore, clock_s: int
+) -> None:
     for data in (b"1", b"2"):
         store.append("d/a", data)
         remove(store, "d/a")
-        store.clock.advance(1)
+        store.clock.jump(clock_s)
     store.append("d/a", b"3", seal=True)
     store.offload()
     store.evict()

@@ -106,10 +106,14 @@ class Model:
 
     def removed(self, name: str, due_ms: int) -> Model:
         """Return it with a segment in the trash."""
-        # By the time that each is due, as the trash has them: a clock that was set back makes a later one older.
-        removals = [*self.trash.get(name, ()), Removed(self.live[name], due_ms)]
-        kept = tuple(sorted(removals, key=lambda removal: removal.due_ms))
+        kept = (*self.trash.get(name, ()), Removed(self.live[name], due_ms))
         return replace(self.gone(name), trash={**self.trash, name: kept})
+
+    def ended(self, name: str, left: int) -> Model:
+        """Return it with so many removals of a name: those are gone that were due first."""
+        by_time = sorted(self.trash.get(name, ()), key=lambda removal: -removal.due_ms)
+        kept = tuple(removal for removal in self.trash.get(name, ()) if removal in by_time[:left])
+        return self._with_trash(name, kept)
 
     def restored(self, name: str) -> Model:
         """Return it with the newest removal of a name back."""
@@ -118,8 +122,11 @@ class Model:
 
     def forgotten(self, name: str) -> Model:
         """Return it without the newest removal of a name."""
-        left = {**self.trash, name: self.trash[name][:-1]}
-        return replace(self, trash={key: removed for key, removed in left.items() if removed})
+        return self._with_trash(name, self.trash[name][:-1])
+
+    def _with_trash(self, name: str, kept: tuple[Removed, ...]) -> Model:
+        trash = {**self.trash, name: kept}
+        return replace(self, trash={key: removed for key, removed in trash.items() if removed})
 
     @property
     def of_bytes(self) -> list[str]:

@@ -120,6 +120,7 @@ class Removal:
     cold_bytes: int = 0
     uncovered_bytes: int = 0
     active_bytes: int = 0
+    sequence: int = 0
 
 
 NOT_REMOVED = Removal()

@@ -99,7 +99,7 @@ class SegmentRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., kind: _Optional[int] = ..., status: _Optional[int] = ..., successor_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., local: _Optional[_Union[TierState, _Mapping]] = ..., cold: _Optional[_Union[TierState, _Mapping]] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., sealed_ms: _Optional[int] = ..., recovered_ms: _Optional[int] = ..., active: _Optional[bool] = ..., resumable: _Optional[bool] = ..., writer: _Optional[_Union[WriterInfo, _Mapping]] = ..., stream_name: _Optional[str] = ..., predecessor_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., first_byte_ms: _Optional[int] = ..., owner_view: _Optional[_Union[OwnerView, _Mapping]] = ..., commit_id: _Optional[int] = ..., file: _Optional[_Union[IngestedFile, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., joins: _Optional[_Union[Joins, _Mapping]] = ..., unsealed_id: _Optional[int] = ...) -> None: ...
 
 class Removal(_message.Message):
-    __slots__ = ("path", "removed_ms", "due_ms", "segments", "directories", "bytes", "local_bytes", "cold_bytes", "uncovered_bytes", "active_bytes")
+    __slots__ = ("path", "removed_ms", "due_ms", "segments", "directories", "bytes", "local_bytes", "cold_bytes", "uncovered_bytes", "active_bytes", "sequence")
     PATH_FIELD_NUMBER: _ClassVar[int]
     REMOVED_MS_FIELD_NUMBER: _ClassVar[int]
     DUE_MS_FIELD_NUMBER: _ClassVar[int]
@@ -110,6 +110,7 @@ class Removal(_message.Message):
     COLD_BYTES_FIELD_NUMBER: _ClassVar[int]
     UNCOVERED_BYTES_FIELD_NUMBER: _ClassVar[int]
     ACTIVE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     path: str
     removed_ms: int
     due_ms: int
@@ -120,7 +121,8 @@ class Removal(_message.Message):
     cold_bytes: int
     uncovered_bytes: int
     active_bytes: int
-    def __init__(self, path: _Optional[str] = ..., removed_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., segments: _Optional[int] = ..., directories: _Optional[int] = ..., bytes: _Optional[int] = ..., local_bytes: _Optional[int] = ..., cold_bytes: _Optional[int] = ..., uncovered_bytes: _Optional[int] = ..., active_bytes: _Optional[int] = ...) -> None: ...
+    sequence: int
+    def __init__(self, path: _Optional[str] = ..., removed_ms: _Optional[int] = ..., due_ms: _Optional[int] = ..., segments: _Optional[int] = ..., directories: _Optional[int] = ..., bytes: _Optional[int] = ..., local_bytes: _Optional[int] = ..., cold_bytes: _Optional[int] = ..., uncovered_bytes: _Optional[int] = ..., active_bytes: _Optional[int] = ..., sequence: _Optional[int] = ...) -> None: ...
 
 class Joins(_message.Message):
     __slots__ = ("numbers", "names", "unsealed_ids")

@@ -57,7 +57,8 @@ def put(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry, sums: Remov
     if entry.kind is EntryKind.SEGMENT:
         streams.unlink(txn, txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(entry.name)}"))
     path = directories.path_of(txn, parent_id, entry.name)
-    removal = replace(sums, path=path, removed_ms=txn.now_ms, due_ms=txn.now_ms + age_s * 1000)
+    due_ms, sequence = txn.now_ms + age_s * 1000, txn.store.next_outbox
+    removal = replace(sums, path=path, removed_ms=txn.now_ms, due_ms=due_ms, sequence=sequence)
     _move(txn, parent_id, entry, ROOT_DIRECTORY, names.in_trash(removal.due_ms, entry.id), removal)
     return removal
 
@@ -106,7 +107,8 @@ def find(txn: ReadTransaction, path: str, removal_id: int | None = None) -> Remo
     same = [each for each in all_removed if each.removal.path == wanted]
     chosen = [each for each in same if removal_id in (None, each.id)]
     if chosen:
-        return max(chosen, key=lambda each: (each.removal.removed_ms, each.id))
+        # Not by their times: a clock may have been set back between them, or another host's be behind.
+        return max(chosen, key=lambda each: (each.removal.sequence, each.removal.removed_ms))
     shown = names.printable(wanted) or "/"
     if same:
         raise NotFound(f"the trash holds no {shown} with id {removal_id}", remedy="list them: tierfs ls --removed")
@@ -157,7 +159,7 @@ def recount(txn: WriteTransaction, entry: Entry, sums: Removal) -> None:
     """Replace the sums of a removal, as after a loss."""
     record = _record(txn, entry)
     old = record.removal
-    new = replace(sums, path=old.path, removed_ms=old.removed_ms, due_ms=old.due_ms)
+    new = replace(sums, path=old.path, removed_ms=old.removed_ms, due_ms=old.due_ms, sequence=old.sequence)
     if new != old:
         _write(txn, replace(record, removal=new))
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.verbs.writing import content_of
 from tests.simulation.world import World, pick
-from tierfs.errors import NotFound
 from tierfs.metadata import policies
 from tierfs.segments import trash
 
@@ -119,13 +118,17 @@ def restore(world: World, arguments: Arguments) -> None:
     if name not in world.model.trash or name in world.model.live:
         raise NothingToDo
     if len({removal.due_ms for removal in world.model.trash[name]}) < len(world.model.trash[name]):
-        raise NothingToDo  # a clock that was accepted made them equally old
-    try:
-        with world.change(world.model.restored(name)):
-            trash.restore(world.store.metadata, name)
-    except NotFound:
-        assert world.model.trash[name][-1].due_ms <= world.latest_ms, f"{name} is no longer in the trash"
-        world.model, world.maybe = world.model.forgotten(name), None
+        raise NothingToDo  # a clock that was accepted made them due at once: nothing tells which are gone
+    with world.store.metadata.read() as txn:
+        left = sum(each.removal.path == name for each in trash.removed(txn))
+    before, after = world.model.trash[name], world.model.ended(name, left)
+    gone = set(before) - set(after.trash.get(name, ()))
+    assert all(removal.due_ms <= world.latest_ms for removal in gone), f"{name} is no longer in the trash"
+    world.model = after
+    if not left:
+        raise NothingToDo
+    with world.change(world.model.restored(name)):
+        trash.restore(world.store.metadata, name)
 
 
 def _policy(world: World, chance: random.Random) -> Arguments:
