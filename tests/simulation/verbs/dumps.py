@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest.mock import patch
 
 from tests.simulation.model import Content
@@ -126,4 +126,6 @@ def _left(world: World, made: Dumped, packs: Collection[str]) -> tuple[Content |
     whole = end == len(content.data)
     if not whole and (content.is_ledger or any(span.end > end for span in held)):
         return None, False
+    if content.is_ledger and not content.sealed:  # of no bytes, and its entries were told to nobody yet
+        return replace(content, entries=()), not content.entries
     return content.until(end), whole
