@@ -70,7 +70,6 @@ def load(world: World, arguments: Arguments) -> None:
     if not world.storage.inner._objects.keys() >= set(made.rows):
         raise NothingToDo  # it would be linked, and told to be unreadable until it is adopted again
     with world.store.metadata.read() as txn:
-        known = directories.segment(txn, made.segment_id) is not None
         rows = {record.name for _, record in txn.scan(OBJECTS)}
         begun = {intent.name for _, intent in txn.scan(INTENTS)}
     content, whole = _left(world, made, rows)
@@ -80,6 +79,8 @@ def load(world: World, arguments: Arguments) -> None:
     after = world.model if content is None else world.model.put(made.name, content)
     try:
         with world.change(after), world.store.holding() as work:
+            with world.store.metadata.read() as txn:  # the holder has taken apart what was removed before a death
+                known = directories.segment(txn, made.segment_id) is not None
             work.load_segment(wanted, accept_loss=accept_loss, report=quiet)
     except Unavailable:
         if world.maybe is not None and world.shown() == world.maybe.shown:
