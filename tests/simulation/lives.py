@@ -96,6 +96,8 @@ class Life:
                 endings.check(world, path, chance)
             except BaseExceptionGroup as group:
                 lived.error = _leaf(group)
+                if isinstance(lived.error, KeyboardInterrupt):  # of the person who ends the run
+                    raise lived.error from None
             except Exception as exc:
                 lived.error = exc
             lived.counts, lived.faults = world.counts, world.storage.faults
