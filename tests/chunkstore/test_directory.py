@@ -105,9 +105,10 @@ def test_temporary_files_of_others_stay(storage: DirectoryStorage, root: Path) -
     late = DirectoryStorage(root, sweep=SystemClock())
     late.put("other", BufferSource(b"bytes"))
     assert sorted(path.name for path in (root / ".tmp").iterdir()) == sorted(theirs)
+    (root / ".tmp" / OURS).write_bytes(b"half")
     base = Wrapped(late)  # wrappers pass it on
-    (upload,) = base.uploads("")  # an older version's, or theirs: gc lists it
-    assert (upload.name, list(base.uploads("segments/"))) == (f"{TEMPORARY_DIRECTORY}/{'a' * 32}", [])
+    (upload,) = base.uploads("")
+    assert (upload.name, list(base.uploads("segments/"))) == (f"{TEMPORARY_DIRECTORY}/{OURS}", [])
     for _ in range(2):
         base.abort_upload(upload)
     assert list(late.uploads("")) == []

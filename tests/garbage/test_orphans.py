@@ -16,8 +16,7 @@ from tierfs.chunkstore.protocol import BufferSource, StoredObject
 from tierfs.clock import ManualClock
 from tierfs.garbage.orphans import Orphan
 from tierfs.metadata import tables
-from tierfs.metadata.records import GarbageRecord
-from tierfs.metadata.tables import GARBAGE, LEDGERS, OBJECTS
+from tierfs.metadata.tables import LEDGERS, OBJECTS
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors
 from tierfs.types import AttemptId, ByteRange, SegmentId, Tier
 
@@ -187,16 +186,3 @@ def test_a_file_that_was_committed_after_the_listing_stays(ahead: TestStore, mon
     ahead.engine.concat("t", "s")  # its chunk is found under another key from now on
     delete_listed(ahead, listed)
     assert ahead.read("t") == b"xabc"
-
-
-def test_a_row_that_an_older_tierfs_left_does_not_delete_a_file_that_was_committed_since(ahead: TestStore) -> None:
-    ahead.append("s", b"abc")
-    name = ahead.layout("s").local[0].object.name
-    with ahead.metadata.write() as txn:
-        row = GarbageRecord(sequence=1, due_ms=txn.now_ms, tier=Tier.LOCAL, name=name, length=3)
-        txn.put(GARBAGE, tables.pair(row.due_ms, row.sequence), row)
-    done = ahead.cold_work().collect()
-    assert (done.deleted, done.failed) == (0, 0)
-    assert ahead.read("s") == b"abc"
-    with ahead.metadata.read() as txn:
-        assert txn.count(GARBAGE.name) == 0

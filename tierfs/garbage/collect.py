@@ -210,9 +210,7 @@ class Collector:
         total = Collected()
         with self._metadata.write() as txn:
             for (key, record), error in zip(due, errors, strict=True):
-                if error is None and _is_orphan(record):
-                    total = total.plus(self._delete_orphan(txn, record))
-                elif error is None:
+                if error is None:
                     total = total.plus(Collected(deleted=1, bytes=record.length))
                 else:
                     _put_off(txn, record, error)
@@ -247,33 +245,18 @@ class Collector:
         return left
 
     def _delete(self, record: GarbageRecord, uncertain: TierfsError | None) -> TierfsError | None:
-        """Delete a file or object, except a file that may not be garbage; return the error, or None."""
+        """Delete a file or object; return the error, or None."""
         try:
             if uncertain is not None:
                 raise uncertain
             if record.tier is Tier.COLD:
                 self._delete_object(record)
-            elif not _is_orphan(record):
+            else:
                 self._files.delete(record.name)
         except TierfsError as exc:
             log.info("cannot delete %s yet: %s", printable(record.name), exc)
             return exc
         return None
-
-    def _delete_orphan(self, txn: WriteTransaction, record: GarbageRecord) -> Collected:
-        """Delete a file that an older tierfs took for an orphan, while nothing can commit.
-
-        One that was committed since stays, and its row goes.
-        """
-        if chains.objects_named(txn, {record.name}):
-            return Collected()
-        try:
-            self._files.delete(record.name)
-        except TierfsError as exc:
-            log.info("cannot delete %s yet: %s", printable(record.name), exc)
-            _put_off(txn, record, exc)
-            return Collected.failure(record.name, exc)
-        return Collected(deleted=1, bytes=record.length)
 
     def _delete_object(self, record: GarbageRecord) -> None:
         """Delete a cold object of ours.
@@ -295,11 +278,6 @@ def _put_off(txn: WriteTransaction, record: GarbageRecord, error: TierfsError) -
     pause_ms = min(_LAST_RETRY_MS, _FIRST_RETRY_MS << min(record.attempts, 16))
     later = replace(record, due_ms=txn.now_ms + pause_ms, attempts=record.attempts + 1, last_error=str(error))
     txn.put(GARBAGE, tables.pair(later.due_ms, later.sequence), later)
-
-
-def _is_orphan(record: GarbageRecord) -> bool:
-    """Return whether a local file was found without a record, by an older tierfs."""
-    return record.tier is Tier.LOCAL and not record.object_id
 
 
 def _is_needed(txn: ReadTransaction, record: GarbageRecord) -> bool:

@@ -26,8 +26,6 @@ TEMPORARY_DIRECTORY = ".tmp"
 
 _PREFIX = "tierfs-"
 _NAME = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}")
-_ANY_NAME = re.compile(rf"({_PREFIX})?[0-9a-f]{{32}}")
-"""Names of temporary files; those of older versions have no prefix, so that their owner is unknown."""
 
 STALE_AFTER_MS = 24 * 3600 * 1000
 """A temporary file not written to for a day is orphaned (a guess: no upload pauses that long)."""
@@ -123,7 +121,7 @@ class FileWriter:
         """
         try:
             with map_os_errors(TEMPORARY_DIRECTORY), self._tree.open_directory(TEMPORARY_DIRECTORY) as directory:
-                for name in filter(_ANY_NAME.fullmatch, os.listdir(directory)):
+                for name in filter(_NAME.fullmatch, os.listdir(directory)):
                     with suppress(FileNotFoundError):
                         status = os.stat(name, dir_fd=directory, follow_symlinks=False)
                         yield f"{TEMPORARY_DIRECTORY}/{name}", status.st_mtime_ns // _NS_PER_MS
