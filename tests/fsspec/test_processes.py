@@ -118,6 +118,7 @@ def stalls(*some, **named):
     waits.set()
     threading.Event().wait()
 DirectoryStorage.read_into = stalls
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts what it puts in the background without it
 threading.Thread(target=lambda: waits.wait() and os.kill(os.getpid(), signal.SIGINT), daemon=True).start()
 try:
     fsspec.filesystem("tierfs", store=sys.argv[1]).cat_file("s")

@@ -90,7 +90,8 @@ class ReadLoop:
         except BaseException:
             if not answer.done():
                 self._token.run_sync_soon(scope.cancel)
-                answer.exception(_END_S)
+                with suppress(TimeoutError):  # which would hide the interrupt
+                    answer.exception(_END_S)
             raise
 
     def _begin(

@@ -154,6 +154,7 @@ def _content(removed: Removed) -> str:
 def removed_data(removed: Removed) -> dict[str, Any]:
     """Return what is in the trash as JSON data."""
     data = asdict(removed.removal)
+    del data["sequence"]
     due_ms, removed_ms = data.pop("due_ms"), data.pop("removed_ms")
     times = {"removed": output.timestamp(removed_ms), "until": output.timestamp(due_ms)}
     return {"id": removed.id, "kind": removed.entry.kind.name.lower(), **times, **data}
