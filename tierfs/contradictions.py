@@ -1,6 +1,6 @@
 """Contradictions: policies, and settings, that cannot work together, and those of which one does nothing.
 
-The tables here are the only place that decides; docs/operations.md shows them row by row. What can never work is
+The tables here are the only place that decides; docs/settings.md shows them row by row. What can never work is
 refused: policies wherever one is set, at every place below it, and settings when they are read. What is only useless is
 told, by `policy set`, `policy show`, `config show` and `doctor`.
 """

@@ -1,4 +1,4 @@
-"""The tables of contradictions in docs/operations.md are those that tierfs refuses or tells of, row by row."""
+"""The tables of contradictions in docs/settings.md are those that tierfs refuses or tells of, row by row."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Row:
 
 
 def rows() -> Iterator[Row]:
-    section = (ROOT / "docs/operations.md").read_text().split("### Contradictions\n", 1)[1].split("\n## ", 1)[0]
+    section = (ROOT / "docs/settings.md").read_text().split("### Contradictions\n", 1)[1].split("\n## ", 1)[0]
     for line in section.splitlines():
         if line.startswith("| `"):
             row = _ROW.fullmatch(line)

@@ -111,11 +111,24 @@ def test_recovery(s3: Machine, rgw: S3Endpoint, rgw_bucket: Bucket) -> None:
     s3.read("docs/recovery.md", {"TIERFS_STORE": str(store)})
 
 
-def test_operations(machine: Machine) -> None:
+def test_the_cold_tier_and_disk_space(machine: Machine) -> None:
     machine.file("/etc/ssl/our-authority.pem", "")
     machine.replace["/etc/ssl/"] = f"{machine.root}/etc/ssl/"
-    machine.file("app.log", "begun\nand continued\n")
     machine.file("/mnt/ssd/other", "a disk that is mounted")
+    env = {"TIERFS_STORE": str(machine.store("/srv/store", "--cold-dir", "/mnt/nas/tierfs"))}
+    machine.read("docs/cold-tier.md", env)
+    machine.read("docs/space.md", env)
+
+
+def test_monitoring(machine: Machine) -> None:
+    store = machine.store("/srv/store")
+    (machine.root / "mnt/logs").mkdir()
+    tierfs("mount", machine.root / "mnt/logs", store=store)
+    machine.read("docs/monitoring.md", {"TIERFS_STORE": str(store)})
+
+
+def test_operations(machine: Machine) -> None:
+    machine.file("app.log", "begun\nand continued\n")
     machine.store("/srv/writer")
     store = machine.store("/srv/store", "--cold-dir", "/mnt/nas/tierfs")
     tierfs("append", "logs/app", store=store, stdin=b"begun\n")
@@ -140,8 +153,8 @@ RUN_ELSEWHERE = {"docs/dataframes.md", "docs/spark.md", "docs/tutorial.md"}
 """test_dataframes, test_spark"""
 
 NOT_TYPED = {
-    ("docs/operations.md", "tierfs config set cold.endpoint_url=https://s3.new.example"),
-    ("docs/operations.md", "tierfs move --to s3://new-bucket/logs --profile archive"),
+    ("docs/cold-tier.md", "tierfs config set cold.endpoint_url=https://s3.new.example"),
+    ("docs/cold-tier.md", "tierfs move --to s3://new-bucket/logs --profile archive"),
 }
 """First lines of blocks that need a store in several places, which tests of that command have."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import selectors
 import socket
 import threading
@@ -10,6 +11,7 @@ from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 _PIECE_BYTES = 64 * 1024
+_REQUEST = re.compile(rb"((?:GET|HEAD|PUT|POST|DELETE) \S+) HTTP/1\.1\r\n")
 _RESET = b"\1\0\0\0\0\0\0\0"
 """struct linger: on, for no time: closing sends RST."""
 
@@ -30,6 +32,8 @@ class Gate:
         self._flows = threading.Event()
         self.forwarded_bytes = 0
         """To clients, so far."""
+        self.requests: list[str] = []
+        """Method and path of all HTTP requests so far, without TLS."""
         self.close_after_bytes: int | None = None
         """Close the gate by itself once so much was forwarded."""
         self.open()
@@ -88,6 +92,8 @@ class Gate:
                     piece = key.fileobj.recv(_PIECE_BYTES)
                     if not piece:
                         return
+                    if key.fileobj is client:
+                        self.requests += (match[1].decode() for match in _REQUEST.finditer(piece))
                     self._flows.wait()
                     key.data.sendall(piece)
                     if key.data is client:

@@ -53,7 +53,7 @@ class Observation:
         return self._sources.metrics.exposition()
 
     def stats(self) -> bytes:
-        """Return one JSON document; its keys are in docs/operations.md."""
+        """Return one JSON document; its keys are in docs/monitoring.md."""
         return json.dumps(self._document(), indent=1).encode() + b"\n"
 
     def _document(self) -> dict[str, Any]:

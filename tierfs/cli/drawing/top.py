@@ -10,7 +10,7 @@ from tierfs.cli import output
 from tierfs.names import printable
 
 Stats = Mapping[str, Any]
-"""One document of `.tierfs/stats`; its keys are in docs/operations.md."""
+"""One document of `.tierfs/stats`; its keys are in docs/monitoring.md."""
 
 _SHORTEST_S = 0.001
 """Resolution of the document's times; avoids a division by zero for two snapshots within it."""
