@@ -19,7 +19,7 @@ from tierfs.backup import segment
 from tierfs.backup.segment import SegmentDumped, SegmentRestored, dump_segment
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, Source, StoredObject
-from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.errors import AlreadyExists, DataLoss, Fenced, InvalidRequest, NotFound, Unavailable
 from tierfs.metadata import chains, changes, policies
 from tierfs.metadata.records import SegmentRecord
@@ -62,7 +62,7 @@ def test_a_dump_that_the_bucket_does_not_take_ends_with_the_buckets_error(tmp_pa
     with open_test_store(tmp_path / "busy", cold=cold) as store:
         store.append("a/s", b"abcdefgh")
         store.offload()
-        storage = RetryingStorage(cold, attempts=2, base_delay_s=0, max_delay_s=0)
+        storage = ResilientStorage(cold, attempts=2)
         with pytest.raises(Unavailable, match="503 Slow Down"):
             dump_segment(store.metadata, storage, "a/s")
         cold.is_busy = False

@@ -9,7 +9,7 @@ import pytest
 
 from tierfs.chunkstore.link import LEAST_STREAMS, Link, LinkFigures, Links, Slots
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.wrappers import InstrumentedStorage
+from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.clock import ManualClock
 from tierfs.metrics import NullMetrics
 from tierfs.types import MIB, LocationId
@@ -122,7 +122,7 @@ def test_links_follow_the_storages_there_are_up_to_a_setting(clock: ManualClock,
     links = Links(most_streams=setting)
     links.add(LocationId(2), MemoryStorage())
     assert links.get(LocationId(2)) is None, "near"
-    for storage in (InstrumentedStorage(SlowStorage(clock), NullMetrics(), clock=clock) for _ in range(2)):
+    for storage in (ResilientStorage(SlowStorage(clock), metrics=NullMetrics(), clock=clock) for _ in range(2)):
         links.add(LocationId(1), storage)
         assert links.get(LocationId(1)) is storage.link
         assert links.figures == UNMEASURED

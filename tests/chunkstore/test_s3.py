@@ -22,7 +22,7 @@ from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.probe import probe
 from tierfs.chunkstore.protocol import Abilities, BufferSource
-from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.chunkstore.s3.client import SignedUrls, connect
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.signature import learn
@@ -175,7 +175,7 @@ def test_answer_lost_after_the_object_was_stored(
         return answer or original(*args, **kwargs)
 
     monkeypatch.setattr(moto.client, verb, lose_first)
-    storage = RetryingStorage(moto.storage, attempts=3, base_delay_s=0, max_delay_s=0)
+    storage = ResilientStorage(moto.storage, attempts=3)
     data = bytes(size)
     stored = storage.put("object", BufferSource(data), metadata=OWN)
     assert (stored.length_bytes, stored.metadata) == (size, OWN)
@@ -211,7 +211,7 @@ def test_a_put_in_flight_that_came_to_nothing_is_repeated(
     with pytest.raises(Unavailable, match="another request"):
         moto.storage.put("object", BufferSource(bytes(size)), metadata=OWN)
     conflicting(moto, monkeypatch, verb, lands=lambda: None)
-    storage = RetryingStorage(moto.storage, attempts=3, base_delay_s=0, max_delay_s=0)
+    storage = ResilientStorage(moto.storage, attempts=3)
     assert storage.put("object", BufferSource(bytes(size)), metadata=OWN).metadata == OWN
     assert moto.incomplete_uploads() == []
 

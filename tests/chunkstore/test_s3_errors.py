@@ -20,7 +20,7 @@ from tests.servers.endpoint import SECRET_KEY, S3Endpoint
 from tests.servers.rgw import free_ports
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.chunkstore.s3.errors import error_of_answer, map_s3_errors
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.storage import S3Storage
@@ -166,7 +166,7 @@ def test_signatures_are_never_logged(rgw_bucket: Bucket, presigned: bool, caplog
     assert SECRET_KEY not in caplog.text
 
 
-ASKING: dict[str, Callable[[RetryingStorage], object]] = {
+ASKING: dict[str, Callable[[ResilientStorage], object]] = {
     "put": lambda storage: storage.put("object", BufferSource(b"bytes")),
     "list": lambda storage: list(storage.list("")),
     "read": lambda storage: storage.read_into("object", 0, memoryview(bytearray(5))),
@@ -181,7 +181,7 @@ def never(_: float) -> None:
 def distrusted(origin: str, call: str) -> TierfsError:
     """The error of one call that would be repeated if it could pass."""
     with closing(S3Storage(S3Location("bucket", endpoint_url=origin), ColdSettings(presigned_reads=True))) as storage:
-        patient = RetryingStorage(storage, attempts=5, base_delay_s=1, max_delay_s=1, sleep=never)
+        patient = ResilientStorage(storage, attempts=5, base_delay_s=1, max_delay_s=1, sleep=never)
         with pytest.raises(TierfsError) as raised:
             ASKING[call](patient)
     assert "\n" not in str(raised.value)

@@ -18,8 +18,8 @@ from tierfs.chunkstore.protocol import (
     StoredObject,
     Uploads,
 )
-from tierfs.chunkstore.retry import RetryingStorage
-from tierfs.chunkstore.wrappers import InstrumentedStorage, LimitedStorage, Wrapped
+from tierfs.chunkstore.resilient import ResilientStorage
+from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.clock import ManualClock
 from tierfs.errors import (
     AlreadyExists,
@@ -68,7 +68,7 @@ def test_a_storage_without_the_optional_abilities_has_no_uploads_and_no_urls() -
 
 def test_limit_bounds_what_is_in_flight() -> None:
     slow = SlowStorage()
-    storage = LimitedStorage(slow, max_in_flight=LIMIT)
+    storage = ResilientStorage(slow, max_in_flight=LIMIT)
     with ThreadPoolExecutor(4 * LIMIT) as pool:
         list(pool.map(storage.stat, ["object"] * 4 * LIMIT))
     assert slow.most == LIMIT
@@ -77,7 +77,7 @@ def test_limit_bounds_what_is_in_flight() -> None:
 def test_measure_counts_requests_bytes_errors_and_seconds() -> None:
     metrics, clock = Metrics(), ManualClock()
     flaky = ScriptedStorage(MemoryStorage())
-    storage = InstrumentedStorage(flaky, metrics, clock=clock)
+    storage = ResilientStorage(flaky, metrics=metrics, clock=clock)
     storage.put("secret-name", BufferSource(b"bytes"))
     storage.read_into("secret-name", 1, memoryview(bytearray(3)), progress=lambda _: clock.advance(2))
     flaky.fail("read", Unavailable("busy"), when=When.AFTER)
@@ -111,7 +111,7 @@ class Bench:
         self.flaky = ScriptedStorage(MemoryStorage())
         self.pauses: list[float] = []
         self.metrics = Metrics()
-        self.storage = RetryingStorage(
+        self.storage = ResilientStorage(
             self.flaky,
             attempts=ATTEMPTS,
             base_delay_s=BASE_S,
@@ -167,8 +167,8 @@ class Replaced(ScriptedStorage):
         return answer
 
 
-def retrying(inner: Replaced) -> RetryingStorage:
-    return RetryingStorage(inner, attempts=ATTEMPTS, base_delay_s=0, max_delay_s=0)
+def retrying(inner: Replaced) -> ResilientStorage:
+    return ResilientStorage(inner, attempts=ATTEMPTS)
 
 
 @pytest.mark.parametrize("verb", ["put", "read", "list"])
@@ -201,7 +201,7 @@ def test_a_listing_that_is_refused_goes_on_whole(refused: When) -> None:
     assert [found.name for found in retrying(inner).list("")] == names
 
 
-def call(storage: RetryingStorage, verb: str) -> None:
+def call(storage: ResilientStorage, verb: str) -> None:
     if verb == "put":
         storage.put("object", BufferSource(b"bytes"))
     elif verb == "compose":

@@ -13,10 +13,10 @@ from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.chunkstore.read_only import ReadOnlyStorage
-from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.storage import UNPROBED, S3Storage
-from tierfs.chunkstore.wrappers import InstrumentedStorage, LimitedStorage, Wrapped
+from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.config import ColdSettings
 from tierfs.metrics import Metrics
 
@@ -97,6 +97,7 @@ class FilledBehind(ReadOnlyStorage):
 
 def wrapped(inner: ChunkStorage) -> ChunkStorage:
     """`inner` in every wrapper at once: what one of them loses or changes is lost or changed for all."""
-    limited = LimitedStorage(FilledBehind(Wrapped(inner)), max_in_flight=1)
-    retrying = RetryingStorage(limited, attempts=3, base_delay_s=0.001, max_delay_s=0.001)
-    return InstrumentedStorage(retrying, Metrics())
+    inner = FilledBehind(Wrapped(inner))
+    return ResilientStorage(
+        inner, max_in_flight=1, attempts=3, base_delay_s=0.001, max_delay_s=0.001, metrics=Metrics()
+    )

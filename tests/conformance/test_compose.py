@@ -12,8 +12,8 @@ from tests.conformance.storages import PREFIX, STORAGES, opened, s3_storage
 from tests.conformance.test_chunk_storage import names, put, read, refuses, writes
 from tests.conftest import Bucket
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, ObjectPiece, StoredObject
+from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.chunkstore.s3.storage import S3Storage
-from tierfs.chunkstore.wrappers import InstrumentedStorage
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.metrics import MetricName, Metrics
 from tierfs.types import MIB
@@ -146,7 +146,7 @@ def test_the_server_copies_what_it_can(
     bucket: Bucket = request.getfixturevalue(f"{server}_bucket")
     with closing(s3_storage(bucket)) as bare:
         metrics = Metrics()
-        storage = InstrumentedStorage(bare, metrics)
+        storage = ResilientStorage(bare, metrics=metrics)
         pieces, data = sources(storage, sizes)
         sent = SentBytes(bare)
         made = storage.compose("made", pieces)

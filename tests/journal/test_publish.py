@@ -12,7 +12,7 @@ import pytest
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, Source, StoredObject
-from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.config import OffloadSettings
 from tierfs.errors import AlreadyExists, DataLoss, Fenced, Unavailable
 from tierfs.journal import publish
@@ -159,7 +159,7 @@ def test_a_manifest_that_landed_behind_a_503_is_our_own(tmp_path: Path, keeps_me
                 raise Unavailable("503")
             return stored
 
-    storage = RetryingStorage(Landing(), attempts=3, base_delay_s=0, max_delay_s=0)
+    storage = ResilientStorage(Landing(), attempts=3)
     with open_test_store(tmp_path / "landing", cold=storage) as store:
         store.append("s", b"x")
         assert store.cold_work().tools.checkpointer.checkpoint() == 1

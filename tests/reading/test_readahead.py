@@ -9,7 +9,7 @@ import pytest
 
 from tierfs.chunkstore.link import Link, Links
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.wrappers import InstrumentedStorage
+from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.metrics import NullMetrics
 from tierfs.reading.readahead import FairShare, ReadSession, Sessions, Share
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId
@@ -114,7 +114,7 @@ def far_links(streams: int) -> Links:
     link = Link()
     link.answered(FAR_S)
     links = Links(streams)
-    links.add(LocationId(1), InstrumentedStorage(MemoryStorage(), NullMetrics(), link=link))
+    links.add(LocationId(1), ResilientStorage(MemoryStorage(), metrics=NullMetrics(), link=link))
     assert links.streams == streams, "a far link takes more"
     return links
 

@@ -20,9 +20,8 @@ from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, EtagDiffers, PendingUpload
 from tierfs.chunkstore.read_only import ReadOnlyStorage
-from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.chunkstore.validate import MARK_NAME
-from tierfs.chunkstore.wrappers import LimitedStorage
 from tierfs.config import ColdSettings
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, Unavailable
 from tierfs.metadata.records import LocationRecord
@@ -48,7 +47,7 @@ def test_a_repeated_read_without_a_version_is_of_one_version() -> None:
         raise Unavailable("broken")
 
     inner.do("read", replace, when=When.HALFWAY)
-    storage = RetryingStorage(inner, attempts=2, base_delay_s=0, max_delay_s=0, sleep=lambda _: None)
+    storage = ResilientStorage(inner, attempts=2, sleep=lambda _: None)
     buffer = bytearray(2 * MIB)
     storage.read_into("o", 0, memoryview(buffer))
     assert buffer == b"2" * (2 * MIB)
@@ -57,7 +56,7 @@ def test_a_repeated_read_without_a_version_is_of_one_version() -> None:
 def test_a_read_counts_against_the_limit() -> None:
     inner = ScriptedStorage()
     inner.put("o", BufferSource(b"1"))
-    limited, could_begin = LimitedStorage(inner, max_in_flight=1), list[bool]()
+    limited, could_begin = ResilientStorage(inner, max_in_flight=1), list[bool]()
     inner.do("read", lambda: could_begin.append(limited._slots.acquire(blocking=False)))
     limited.read_into("o", 0, memoryview(bytearray(1)))
     assert could_begin == [False]

@@ -18,7 +18,8 @@ from tierfs.app import store as app
 from tierfs.chunkstore.link import RANGE_BYTES, Link
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers
-from tierfs.chunkstore.wrappers import InstrumentedStorage, Wrapped
+from tierfs.chunkstore.resilient import ResilientStorage
+from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.clock import ManualClock
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.metadata.tables import OBJECTS as OBJECTS_TABLE
@@ -50,11 +51,11 @@ PATIENCE_S = 60.0
 Way = Callable[[app.Store], None]
 
 
-def linked(first_byte_s: float) -> InstrumentedStorage:
+def linked(first_byte_s: float) -> ResilientStorage:
     """A storage whose link has answered once."""
     link = Link()
     link.answered(first_byte_s)
-    return InstrumentedStorage(MemoryStorage(), NullMetrics(), link=link)
+    return ResilientStorage(MemoryStorage(), metrics=NullMetrics(), link=link)
 
 
 def now(flying: InFlight) -> tuple[int, int, int]:

@@ -26,7 +26,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs import osio, parallel
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.clock import ManualClock
 from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.metadata import directories, entries, environment, tables
@@ -340,7 +340,7 @@ def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
         for name, data in FOREIGN.items():
             bucket.put(name, BufferSource(data))
         storage = SimStorage(bucket, points)
-        retried = RetryingStorage(storage, attempts=knobs.attempts, base_delay_s=0, max_delay_s=0, sleep=_at_once)
+        retried = ResilientStorage(storage, attempts=knobs.attempts, sleep=_at_once, clock=clock)
         disk = SimDisk(path, points)
         path.mkdir()
         stack.enter_context(disk.attached())

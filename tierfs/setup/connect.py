@@ -9,9 +9,8 @@ from tierfs.chunkstore.link import LEAST_STREAMS, Link
 from tierfs.chunkstore.probe import ServedStorage
 from tierfs.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.chunkstore.read_only import ReadOnlyDirectory, ReadOnlyStorage
-from tierfs.chunkstore.retry import RetryingStorage
+from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.chunkstore.s3.location import S3Location
-from tierfs.chunkstore.wrappers import InstrumentedStorage, LimitedStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import ColdSettings
 from tierfs.errors import InvalidRequest, PermissionDenied
@@ -49,22 +48,22 @@ def connect(
 def wrapped(bare: ChunkStorage, location: LocationRecord, settings: ColdSettings, metrics: MetricSink) -> ChunkStorage:
     """Return the provider of a location in its wrappers; closed with them."""
     allowed = bare if location.writable else ReadOnlyStorage(bare)
-    limited = LimitedStorage(allowed, max_in_flight=settings.requests_in_flight)
-    retried = RetryingStorage(
-        limited,
+    # A disk, also one of a NAS, is not faster for more readers at once: its head has more ways to go.
+    most_streams = LEAST_STREAMS if location.url.startswith(FILE_SCHEME) else None
+    return ResilientStorage(
+        allowed,
+        max_in_flight=settings.requests_in_flight,
         attempts=settings.attempts,
         base_delay_s=settings.retry_base_s,
         max_delay_s=settings.retry_max_s,
         metrics=metrics,
+        link=Link(most_streams=most_streams),
     )
-    # A disk, also one of a NAS, is not faster for more readers at once: its head has more ways to go.
-    most_streams = LEAST_STREAMS if location.url.startswith(FILE_SCHEME) else None
-    return InstrumentedStorage(retried, metrics, link=Link(most_streams=most_streams))
 
 
 def tried_once(bare: ChunkStorage) -> ChunkStorage:
     """Return a provider in a wrapper that repeats no call but one refused before the credentials were replaced."""
-    return RetryingStorage(bare, attempts=1, base_delay_s=0, max_delay_s=0)
+    return ResilientStorage(bare)
 
 
 def require_allowed(location: LocationRecord, settings: ColdSettings) -> None:

@@ -182,7 +182,7 @@ def _create_somewhere(client: S3Client, location: S3Location, region: dict[str, 
 
 def _config(location: S3Location, settings: ColdSettings) -> botocore.config.Config:
     return botocore.config.Config(
-        # RetryingStorage is the only place that retries.
+        # ResilientStorage is the only place that retries.
         retries={"total_max_attempts": 1, "mode": "standard"},
         # Servers other than AWS reject the checksums that botocore sends by default.
         request_checksum_calculation="when_required",

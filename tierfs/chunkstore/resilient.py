@@ -1,29 +1,30 @@
-"""Retry failed storage calls: the only place in tierfs that repeats one."""
+"""A provider as the rest of tierfs uses it: calls are bounded, repeated where that helps, and measured.
+
+The only place in tierfs that repeats a call of a storage.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain, islice, repeat
 from typing import NoReturn, TypeVar
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_attempt, wait_random_exponential
 
-from tierfs.chunkstore.protocol import (
-    ChunkStorage,
-    ComposedObject,
-    ObjectPiece,
-    OnReceived,
-    Source,
-    StoredObject,
-)
+from tierfs.chunkstore.link import Link
+from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, ObjectPiece, OnReceived, Source, StoredObject
 from tierfs.chunkstore.validate import composed_bytes, is_own
 from tierfs.chunkstore.wrappers import Wrapped
-from tierfs.errors import AlreadyExists, NotFound, PermissionDenied, Unavailable, WrongColdTier
+from tierfs.clock import Clock, SystemClock
+from tierfs.errors import AlreadyExists, NotFound, PermissionDenied, TierfsError, Unavailable, WrongColdTier
 from tierfs.metrics import MetricName, MetricSink, NullMetrics
 from tierfs.names import printable
+from tierfs.types import Tier
 
 _log = logging.getLogger(__name__)
 
@@ -35,28 +36,41 @@ _BATCH = 1000
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING)
 """By failed attempt: one is normal, two are noted, more need an operator."""
 
-_READ = "read"
+_READ, _LIST = "read", "list"
 
 
-class RetryingStorage(Wrapped):
-    """Repeats calls of `inner` that raised Unavailable and not WrongColdTier, with full jitter; else passes through.
+class ResilientStorage(Wrapped):
+    """Lets so many calls into `inner` at once, repeats those that failed for a reason that may pass, and counts them.
 
-    A call that was refused is repeated if there are other credentials by now: those of a file are replaced at any time.
+    Repeated are calls that raised Unavailable and not WrongColdTier, with full jitter, and a call that was refused if
+    there are other credentials by now: those of a file are replaced at any time. Requests, bytes, errors and seconds,
+    the pauses included, are labelled with tier and verb, never with names. Reads measure the link.
     """
 
     def __init__(
         self,
         inner: ChunkStorage,
         *,
-        attempts: int,
-        base_delay_s: float,
-        max_delay_s: float,
+        max_in_flight: int | None = None,
+        attempts: int = 1,
+        base_delay_s: float = 0.0,
+        max_delay_s: float = 0.0,
         sleep: Callable[[float], None] = time.sleep,
         metrics: MetricSink | None = None,
+        tier: Tier = Tier.COLD,
+        clock: Clock | None = None,
+        link: Link | None = None,
     ) -> None:
-        """`attempts` counts the first try; pauses are random up to base, 2 x base, 4 x base ... max."""
+        """More calls than `max_in_flight` wait; a put or compose counts once, whatever its parts. None: no bound.
+
+        `attempts` counts the first try; pauses are random up to base, 2 x base, 4 x base ... max.
+        """
         super().__init__(inner)
+        self._slots = nullcontext() if max_in_flight is None else threading.BoundedSemaphore(max_in_flight)
         self._metrics = metrics or NullMetrics()
+        self._tier = tier.name.lower()
+        self._clock = clock or SystemClock()
+        self.link = link or Link(self._clock)
         self._retrying = Retrying(
             stop=stop_after_attempt(attempts),
             wait=wait_random_exponential(multiplier=base_delay_s, max=max_delay_s),
@@ -91,7 +105,9 @@ class RetryingStorage(Wrapped):
                     raise
                 return found
 
-        return self._call("put", name, put)
+        stored = self._call("put", name, put)
+        self._metrics.count(MetricName.STORAGE_BYTES, stored.length_bytes, tier=self._tier, verb="put")
+        return stored
 
     def compose(
         self,
@@ -101,7 +117,7 @@ class RetryingStorage(Wrapped):
         metadata: Mapping[str, str] | None = None,
         create_only: bool = True,
     ) -> ComposedObject:
-        """Compose until it succeeds or fails for good.
+        """Compose until it succeeds or fails for good; count the bytes of the client and of the server.
 
         Before a repeated copy, check whether the failed try had succeeded after all, as `put` does; the client bytes
         of that try are unknown then, and reported as 0.
@@ -119,7 +135,11 @@ class RetryingStorage(Wrapped):
                 failed = True
                 raise
 
-        return self._call("compose", name, compose)
+        composed = self._call("compose", name, compose)
+        copied = composed.length_bytes - composed.client_bytes
+        self._metrics.count(MetricName.COMPOSED_BYTES, composed.client_bytes, tier=self._tier, way="client")
+        self._metrics.count(MetricName.COMPOSED_BYTES, copied, tier=self._tier, way="server")
+        return composed
 
     def _earlier_result(self, name: str, metadata: Mapping[str, str], length_bytes: int) -> ComposedObject | None:
         """Return the object made by an earlier try with the same attempt id, or None."""
@@ -139,20 +159,51 @@ class RetryingStorage(Wrapped):
         progress: OnReceived | None = None,
     ) -> None:
         """Read; with `if_match`, a repeated read continues at the point of failure."""
-        reading = _Reading(self._inner, name, offset, buffer, if_match, progress)
-        self._call(_READ, name, reading.resume)
+        with self.link.begin() as timer:
+            reading = _Reading(self._inner, name, offset, buffer, if_match, timer.watching(progress))
+            self._call(_READ, name, reading.resume)
+            timer.received(len(buffer))
+        self._metrics.count(MetricName.STORAGE_BYTES, len(buffer), tier=self._tier, verb=_READ)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
-        """List again, after the last name received, when a page fails."""
-        listing = _Listing(self._inner, prefix, after)
-        while batch := self._call("list", prefix, listing.next_batch):
-            yield from batch
+        """List again, after the last name received, when a page fails.
+
+        One request for all pages; the consumer's own time does not count, and no call is open in it.
+        """
+        listing, seconds = _Listing(self._inner, prefix, after), 0.0
+        self._metrics.count(MetricName.STORAGE_REQUESTS, tier=self._tier, verb=_LIST)
+        try:
+            while True:
+                started_s = self._clock.monotonic_s()
+                batch = self._tried(_LIST, prefix, listing.next_batch)
+                seconds += self._clock.monotonic_s() - started_s
+                if not batch:
+                    return
+                yield from batch
+        except TierfsError as exc:
+            self._count_error(_LIST, exc)
+            raise
+        finally:
+            self._metrics.observe(MetricName.STORAGE_SECONDS, seconds, tier=self._tier, verb=_LIST)
 
     def _call(self, verb: str, name: str, function: Callable[[], _Result]) -> _Result:
-        # First without tenacity: its bookkeeping costs more than everything else around a call (measured 20 us).
-        tries: Iterator[Callable[[], _Result]] = repeat(function)
+        started_s = self._clock.monotonic_s()
+        self._metrics.count(MetricName.STORAGE_REQUESTS, tier=self._tier, verb=verb)
         try:
-            return function()
+            return self._tried(verb, name, function)
+        except TierfsError as exc:
+            self._count_error(verb, exc)
+            raise
+        finally:
+            seconds = self._clock.monotonic_s() - started_s
+            self._metrics.observe(MetricName.STORAGE_SECONDS, seconds, tier=self._tier, verb=verb)
+
+    def _tried(self, verb: str, name: str, function: Callable[[], _Result]) -> _Result:
+        # First without tenacity: its bookkeeping costs more than everything else around a call (measured 20 us).
+        once = partial(self._in_slot, function)
+        tries: Iterator[Callable[[], _Result]] = repeat(once)
+        try:
+            return once()
         except Unavailable as exc:
             if not _passes(exc):
                 raise
@@ -163,6 +214,10 @@ class RetryingStorage(Wrapped):
         result: _Result = self._retrying(_run, verb, name, tries)
         return result
 
+    def _in_slot(self, function: Callable[[], _Result]) -> _Result:
+        with self._slots:
+            return function()
+
     def _note(self, state: RetryCallState) -> None:
         """Log and count a failure before the pause."""
         verb, name, _ = state.args
@@ -172,6 +227,9 @@ class RetryingStorage(Wrapped):
             level = min(level, logging.INFO)  # the reader continues, and reports the outcome itself
         error = state.outcome.exception() if state.outcome else None
         _log.log(level, "%s %s failed, try %d: %s", verb, printable(name), state.attempt_number, error)
+
+    def _count_error(self, verb: str, error: TierfsError) -> None:
+        self._metrics.count(MetricName.STORAGE_ERRORS, tier=self._tier, verb=verb, error=type(error).__name__)
 
 
 def _passes(error: BaseException) -> bool:
