@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from tierfs import errors
+from tierfs.errors import TierfsError
+
 ROOT = Path(__file__).parents[2]
 FREE_RELATIVE = re.compile(r"(?:Who|What|Whoever|Whatever|Whom|Where|Wherever|Which|Whichever|How|Why)\b")
 SENTENCE_END = re.compile(r"(?<=[.;:!?])\s+|\n\n")
@@ -129,3 +132,25 @@ def docstrings(tree: ast.Module) -> Iterator[str]:
                 value = statement.value if isinstance(statement, ast.Expr) else None
                 if isinstance(value, ast.Constant) and isinstance(value.value, str):
                     yield value.value.strip()
+
+
+TOLD_ELSEWHERE = re.compile(r"[Rr]aise[sd]? (as|what|the|in)|[Aa]s `|[Ss]ee ")
+
+
+def test_public_functions_name_the_errors_that_they_raise_themselves() -> None:
+    """Those of the command line are its own affair: they end it."""
+    known = {name for name, kind in vars(errors).items() if isinstance(kind, type) and issubclass(kind, TierfsError)}
+    unnamed = []
+    for module, tree in modules().items():
+        for function in [] if module.startswith("tierfs.cli") else ast.walk(tree):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) or function.name.startswith("_"):
+                continue
+            raised = {
+                ast.unparse(node.exc.func)
+                for node in ast.walk(function)
+                if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
+            }
+            text = ast.get_docstring(function) or ""
+            if text and not TOLD_ELSEWHERE.search(text):
+                unnamed += [f"{module}: {function.name}: {name}" for name in raised & known if name not in text]
+    assert unnamed == []

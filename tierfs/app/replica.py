@@ -29,7 +29,10 @@ _KEY_DIGITS = 32
 
 
 def refresh(store: Store, report: OnProgress = unseen) -> Refreshed:
-    """Bring a replica up to date now. Raises HeldElsewhere, saying so, when another process does it by itself."""
+    """Bring a replica up to date now.
+
+    Raises InvalidRequest for a store that is none, HeldElsewhere, saying so, when another process does it by itself.
+    """
     if not store.is_replica:
         raise InvalidRequest("this store is not a replica: it owns its bucket, and has nothing to fetch from there")
     try:

@@ -26,8 +26,8 @@ def open_source(
     """Open the store in the directory `where` (TIERFS_STORE by default), or a replica of a bucket's URL.
 
     A URL is `s3://BUCKET/PREFIX`, or `file:///DIR` of a cold tier that is a directory. The caller closes the store.
-    Raises NotFound where there is no store or journal, DataLoss for a journal that cannot be read, and what the
-    storage raises.
+    Raises InvalidRequest where none is named, NotFound where there is no store or journal, DataLoss for a journal that
+    cannot be read, and what the storage raises.
     """
     where = where or os.environ.get(STORE_VARIABLE)
     if not where:

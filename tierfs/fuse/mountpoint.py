@@ -33,7 +33,10 @@ READ_AHEAD_FILE = "read_ahead_kb"
 
 
 def require_usable(mountpoint: Path, *, allow_other: bool = False) -> None:
-    """Raise a TierfsError unless the mount point can be used; unmount first what a killed daemon left there."""
+    """Unmount what a killed daemon left at a mount point, and require that it can be used.
+
+    Raises Conflict for one in use, InvalidRequest for one with files, and what the operating system says of others.
+    """
     _require_fuse(allow_other)
     _clear_stale(mountpoint)
     mounted = mount_at(mountpoint)

@@ -32,7 +32,7 @@ from tierfs.types import EntryKind, SegmentId, SegmentKind, Tier
 
 @contextmanager
 def naming(name: str) -> Iterator[None]:
-    """Name the journal's object in errors about its contents, and say what to do with it."""
+    """Turn errors about the contents of the journal's object into DataLoss that names it, and says what to do."""
     try:
         yield
     except (DataLoss, NotFound, InvalidRequest, AlreadyExists) as exc:

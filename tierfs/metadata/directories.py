@@ -184,7 +184,10 @@ def segments_below(txn: ReadTransaction, entry: Entry, path: str) -> Iterator[tu
 
 
 def make_directories(txn: WriteTransaction, parts: tuple[str, ...]) -> tuple[DirectoryId, list[DirectoryRecord]]:
-    """Make the directories of a path that are missing; return the last one's id and the new ones."""
+    """Make the directories of a path that are missing; return the last one's id and the new ones.
+
+    Raises NotDirectory where a segment has the name of one.
+    """
     parent_id, made = ROOT_DIRECTORY, []
     for depth, part in enumerate(parts):
         entry = lookup(txn, parent_id, part)

@@ -271,7 +271,7 @@ os.register_at_fork(after_in_child=_forget_parents)
 
 @contextmanager
 def map_lmdb_errors(path: Path) -> Iterator[None]:
-    """Translate LMDB's errors into tierfs errors."""
+    """Translate LMDB's errors: Unavailable, StorageFull and PermissionDenied say what they say, DataLoss is damage."""
     try:
         yield
     except TierfsError:

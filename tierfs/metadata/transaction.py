@@ -59,7 +59,7 @@ class ReadTransaction:
 
     @property
     def store(self) -> StoreRecord:
-        """The superblock."""
+        """The superblock. Raises DataLoss without one."""
         if self._store is None:
             record = self.get(STORE, SUPERBLOCK_KEY)
             if record is None:

@@ -100,6 +100,7 @@ def streaming_layout(
     """Return the layout of one ledger of the streaming form, or of its part in this object.
 
     `end_entry_id` is one past the last valid entry, by all indexes of the ledger; None if none of them states it.
+    Raises DataLoss for an object shorter than its index says.
     """
     if data.length_bytes < index.data_object_length:
         missing = f"has {data.length_bytes} bytes of the {index.data_object_length} that its index names"
@@ -147,7 +148,10 @@ def first_form_layout(
 
 
 def magic_words_of(storage: ChunkStorage, data: StoredObject) -> MagicWords:
-    """Return the magic words of an object of the first PIP's form: at its start, and at the end of its index."""
+    """Return the magic words of an object of the first PIP's form: at its start, and at the end of its index.
+
+    Raises DataLoss if it ends before.
+    """
     start = bytes(_read(storage, data, ByteRange(0, min(single_object.START_BYTES, data.length_bytes))))
     index_bytes = int.from_bytes(start[4:8], "big")
     if index_bytes + 4 > data.length_bytes:

@@ -91,7 +91,8 @@ class ManagedLedger:
     def add(self, payloads: Sequence[Buffer]) -> Added:
         """Append as many of these entries as the open ledger has room for, at least one; all of those or none.
 
-        Raises Closed, Sealed once it is terminated, and what SegmentWriter.append_entries raises.
+        Raises InvalidRequest without entries, Closed, Sealed once it is terminated, and what
+        SegmentWriter.append_entries raises.
         """
         if not payloads:
             raise InvalidRequest("there is no entry to add")

@@ -87,7 +87,10 @@ def server_time_ms(bare: ChunkStorage) -> int | None:
 def connect_bare(
     location: LocationRecord, store: Path, settings: ColdSettings, *, sweep: Clock | None = None
 ) -> ChunkStorage:
-    """Return the provider alone: it fails at once, as a probe needs. A store's owner gives a clock to `sweep` by."""
+    """Return the provider alone: it fails at once, as a probe needs. A store's owner gives a clock to `sweep` by.
+
+    Raises InvalidRequest for another scheme than s3 and file.
+    """
     if location.url.startswith(FILE_SCHEME):
         path = store / location.url.removeprefix(FILE_SCHEME)
         return DirectoryStorage(path, sweep=sweep) if location.writable else ReadOnlyDirectory(path)

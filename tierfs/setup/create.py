@@ -91,7 +91,10 @@ def write_settings(paths: StorePaths) -> None:
 
 @contextmanager
 def new_directory(paths: StorePaths) -> Iterator[None]:
-    """Make the store's directory; when the block fails, empty it again, and remove it if it was made here."""
+    """Make the store's directory; when the block fails, empty it again, and remove it if it was made here.
+
+    Raises AlreadyExists for a store, InvalidRequest for any other content, and what making it raises.
+    """
     root = paths.root
     if paths.settings.exists():
         raise AlreadyExists(f"{root} is a tierfs store already")

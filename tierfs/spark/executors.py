@@ -105,7 +105,7 @@ def check_executors(master: str, mounts: tuple[str, ...], cold: ColdPlace | None
 
 
 def await_slots(context: SparkContext, master: str, limit_s: float) -> int:
-    """Return the number of tasks that run at once, when no further executors arrive."""
+    """Return the number of tasks that run at once, when no further executors arrive. Raises Unavailable without one."""
     started_s = since_s = time.monotonic()
     stable = 0
     while True:

@@ -243,7 +243,7 @@ class Given:
 
 
 def store_options(given: Given, store: str | None = None) -> StoreOptions:
-    """Return the store options; `store` is the store named by a path."""
+    """Return the store options; `store` is named by a path. Raises InvalidRequest if an option names another one."""
     named = given.text("store")
     if store is not None and named is not None and store != named:
         raise InvalidRequest(f"the path is in the store {store}, and the option store says {named}", remedy="name one")

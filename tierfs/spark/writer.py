@@ -71,7 +71,10 @@ class Columns:
         return cls(at, place, key is not None and options.key_column is None, options.separator)
 
     def grouped(self, batch: Any) -> Iterator[tuple[str, memoryview]]:
-        """Return the bytes of a batch's rows by key, in the order of the rows; "" is the key without a key column."""
+        """Return the bytes of a batch's rows by key, in the order of the rows; "" is the key without a key column.
+
+        Raises InvalidRequest for a row without a key.
+        """
         data = batch.column(self.data).cast(pa.large_binary())
         if self.key is None:
             yield "", self._packed(data)
@@ -232,7 +235,7 @@ class TierfsWriter(DataSourceArrowWriter):
 
 
 def require_append(*, overwrite: bool) -> None:
-    """Refuse modes that would delete segments."""
+    """Raise InvalidRequest for modes that would delete segments."""
     if overwrite:
         raise InvalidRequest(
             "tierfs only appends, so mode('overwrite') and outputMode('complete') are refused",

@@ -148,7 +148,8 @@ class Recipe(ABC, Generic[R]):
 def make(metadata: MetadataStore, cold: ColdTier, recipe: Recipe[R]) -> R:
     """Make one cold object, in the crash order above, and return the result of `link`.
 
-    Raises Fenced, WrongColdTier, and errors of the steps and the storage; then no record names the object.
+    Raises Fenced, WrongColdTier, DataLoss for an object of another size, and errors of the steps and the storage; then
+    no record names the object.
     """
     cold.require_ours()
     with metadata.write() as txn:

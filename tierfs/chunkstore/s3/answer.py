@@ -44,7 +44,11 @@ class RangeRead:
         return RangeRead(self.location, self.name, self.offset + done, self.buffer[done:], self.if_match, shifted)
 
     def receive(self, answer: urllib3.BaseHTTPResponse) -> int:
-        """Check the answer, then receive its body into the buffer; return the length."""
+        """Check the answer, then receive its body into the buffer; return the length.
+
+        Raises InvalidRequest for a server without byte ranges, EtagDiffers, DataLoss past the end, and what
+        `map_s3_errors` raises.
+        """
         if answer.status not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
             raise self._refused(answer)
         match = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range") or "")

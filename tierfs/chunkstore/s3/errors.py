@@ -132,7 +132,10 @@ _TIMEOUTS = (botocore.ReadTimeoutError, urllib3.ReadTimeoutError, TimeoutError)
 
 @contextmanager
 def map_s3_errors(location: S3Location, action: str, name: str = "") -> Iterator[None]:
-    """Turn errors of botocore, urllib3 and sockets into ours; `action` completes "refused to ..."."""
+    """Turn errors of botocore, urllib3 and sockets into ours; `action` completes "refused to ...".
+
+    Unavailable is worth a retry: no answer, a broken one, or one that is none of S3. InvalidRequest is not.
+    """
     try:
         yield
     except botocore.ClientError as exc:

@@ -128,8 +128,8 @@ class Uploader:
         """Run `jobs`, one per part, in parallel and make their parts one object; return its etag as `upload` does.
 
         `part_bytes` is the memory that a job takes. `before_completion` is called once all parts exist; when it raises,
-        the parts are dropped.
-        An ambiguous answer to the completion is not followed by an abort: the server may be completing.
+        the parts are dropped. Raises Unavailable for an ambiguous answer to the completion, which no abort follows: the
+        server may be completing.
         """
         upload_id = self._begin(name, metadata, abilities)
         try:

@@ -180,7 +180,7 @@ class Transfer(CheckedBlocks):
             self.show(held)
 
     def run(self, storage: ChunkStorage, etags: Etags, metrics: MetricSink) -> None:
-        """Fetch the missing bytes, if any. Raises BrokenOff, and as `grid.fetch` does."""
+        """Fetch the missing bytes, if any. Raises BrokenOff, DataLoss for a short object, and as `grid.fetch` does."""
         self._stop_if_slower()
         span = self.span
         if self.filled == span.end - span.start:

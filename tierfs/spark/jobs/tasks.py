@@ -175,7 +175,7 @@ def stages_watched(spark: SparkSession, show: OnProgress, total_bytes: int) -> I
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn Spark's errors into the error that a task raised, or Unavailable."""
+    """Turn Spark's errors into the error that a task raised, InvalidRequest for a wrong query, or Unavailable."""
     try:
         yield
     except (Py4JError, PySparkException) as exc:
