@@ -123,9 +123,13 @@ class Policies:
     """Their values."""
 
     def __post_init__(self) -> None:
-        for key in {key for level in self.levels for key in level.values}.difference(KEYS):
-            policy.check_key(key)
-        values = {policy.attribute(key): effective(key, self.levels).value for key in KEYS}
+        values: dict[str, Value] = {}
+        for level in self.levels:
+            for key, text in level.values.items():
+                policy.check_key(key)
+                name = policy.attribute(key)
+                if name not in values:
+                    values[name] = policy.from_stored(key, text)
         object.__setattr__(self, "values", Policy(**values))  # type: ignore[arg-type]
 
     @classmethod
