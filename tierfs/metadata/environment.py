@@ -19,6 +19,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
+from types import TracebackType
 from weakref import WeakSet
 
 import lmdb
@@ -269,27 +270,38 @@ def _forget_parents() -> None:
 os.register_at_fork(after_in_child=_forget_parents)
 
 
-@contextmanager
-def map_lmdb_errors(path: Path) -> Iterator[None]:
-    """Translate LMDB's errors: Unavailable, StorageFull and PermissionDenied say what they say, DataLoss is damage."""
-    try:
-        yield
-    except TierfsError:
-        raise
-    except lmdb.ReadersFullError as exc:
-        raise Unavailable(f"{path}: more than {MAX_READERS} readers", remedy="close some readers") from exc
-    except (lmdb.MapFullError, lmdb.DiskError) as exc:
+class map_lmdb_errors:  # a class, as a generator costs three times as much
+    """Turns LMDB's errors into ours: Unavailable, StorageFull and PermissionDenied, and DataLoss for damage."""
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(exc, lmdb.Error):
+            raise _meaning(self._path, exc) from exc
+
+
+def _meaning(path: Path, exc: lmdb.Error) -> TierfsError:
+    if isinstance(exc, lmdb.ReadersFullError):
+        return Unavailable(f"{path}: more than {MAX_READERS} readers", remedy="close some readers")
+    if isinstance(exc, (lmdb.MapFullError, lmdb.DiskError)):
         if isinstance(exc, lmdb.MapFullError) or "No space left" in str(exc) or _has_no_room(path):
-            raise _disk_full(path) from exc
-        raise DataLoss(f"{path}: I/O error on the disk of the metadata: {exc}", remedy="run: tierfs fsck") from exc
-    except (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PageNotFoundError) as exc:
-        raise DataLoss(f"{path}: the metadata is damaged: {exc}", remedy="run: tierfs fsck") from exc
-    except lmdb.NotFoundError as exc:
-        raise DataLoss(f"{path} holds no complete store", remedy="run tierfs init in an empty directory") from exc
-    except lmdb.ReadonlyError as exc:
-        raise PermissionDenied(f"{path}: {exc}") from exc
-    except lmdb.Error as exc:
-        raise _from_message(path, exc) from exc
+            return _disk_full(path)
+        return DataLoss(f"{path}: I/O error on the disk of the metadata: {exc}", remedy="run: tierfs fsck")
+    if isinstance(exc, (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PageNotFoundError)):
+        return DataLoss(f"{path}: the metadata is damaged: {exc}", remedy="run: tierfs fsck")
+    if isinstance(exc, lmdb.NotFoundError):
+        return DataLoss(f"{path} holds no complete store", remedy="run tierfs init in an empty directory")
+    if isinstance(exc, lmdb.ReadonlyError):
+        return PermissionDenied(f"{path}: {exc}")
+    return _from_message(path, exc)
 
 
 def _disk_full(path: Path) -> StorageFull:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from itertools import islice
+from types import TracebackType
 from typing import Any, TypeVar
 
 import lmdb
@@ -321,15 +322,26 @@ class WriteTransaction(ReadTransaction):
                 has_row = cursor.delete()
 
 
-@contextmanager
-def read_transaction(environment: Environment, host: Host = NO_HOST) -> Iterator[ReadTransaction]:
-    """Open a read-only view; never waits for the writer."""
-    with map_lmdb_errors(environment.path):
-        txn = environment.lmdb.begin()
-        try:
-            yield ReadTransaction(environment, txn, host)
-        finally:
-            _end(environment, txn)
+class read_transaction:  # a class, as a generator costs three times as much
+    """Opens a read-only view; never waits for the writer."""
+
+    __slots__ = ("_environment", "_errors", "_host", "_txn")
+
+    def __init__(self, environment: Environment, host: Host = NO_HOST) -> None:
+        self._environment = environment
+        self._errors = map_lmdb_errors(environment.path)
+        self._host = host
+
+    def __enter__(self) -> ReadTransaction:
+        with self._errors:
+            self._txn = self._environment.lmdb.begin()
+        return ReadTransaction(self._environment, self._txn, self._host)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _end(self._environment, self._txn)
+        self._errors.__exit__(kind, exc, trace)
 
 
 def batches(
