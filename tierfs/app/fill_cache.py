@@ -234,7 +234,7 @@ def _own_cache(store: Store, directory: Path) -> DiskCache:
     except OSError as exc:
         kind = PermissionDenied if isinstance(exc, PermissionError) else Unavailable
         remedy = "see the setting read.cache_directory"
-        raise kind(f"the disk cache cannot be opened: {exc}", remedy=remedy) from exc
+        raise kind(f"disk cache {directory} cannot be opened: {exc.strerror or exc}", remedy=remedy) from exc
 
 
 def _mount_with(store: Store, directory: Path) -> Path:

@@ -81,7 +81,7 @@ class DiskCache:
         except InUse:
             log.warning("disk cache %s is in use by another process; reading without it", directory)
         except OSError as exc:
-            log.warning("disk cache %s cannot be opened: %s; reading without it", directory, exc)
+            log.warning("disk cache %s cannot be opened: %s; reading without it", directory, exc.strerror or exc)
         return None
 
     @classmethod
