@@ -33,8 +33,8 @@ log = logging.getLogger(__name__)
 
 _WHAT = "a distributed write"
 
+# Deadline for the journal. A holder publishes each second; a bucket that does not answer for so long is away.
 _PUBLISH_WAIT_S = 30.0
-"""Deadline for the journal. A holder publishes each second; a bucket that does not answer for so long is away."""
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
 

@@ -35,8 +35,8 @@ from tierfs.types import LocationId, Tier
 
 STDOUT = "-"
 
+# Directory in which metadata are made before they get their name; that of a killed load is thrown away.
 _STAGING = "metadata.loading"
-"""Directory in which metadata are made before they get their name; that of a killed load is thrown away."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,11 +34,11 @@ from tierfs.types import ReadPriority, SegmentId
 
 _CONTROL_DIRECTORY = ".tierfs"
 
+# Options of a request: the cache's directory, the mount that has it, and what to fetch as a list in JSON.
 _CACHE, _MOUNTPOINT, _PATHS = "cache", "mountpoint", "paths"
-"""Options of a request: the cache's directory, the mount that has it, and what to fetch as a list in JSON."""
 
+# Objects that are replaced while they are fetched, so often in a row: something is wrong (a guess).
 _MOST_PLANS = 10
-"""Objects that are replaced while they are fetched, so often in a row: something is wrong (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,8 +114,8 @@ class CheckOutcome:
     """Recorded as lost by the mend."""
 
 
+# A mend may expose the next: a chunk dropped, then its object unused. More than this were never needed.
 _PASSES = 4
-"""A mend may expose the next: a chunk dropped, then its object unused. More than this were never needed."""
 
 Tell = Callable[[CheckOutcome], None]
 

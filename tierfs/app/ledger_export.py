@@ -44,8 +44,8 @@ from tierfs.tiering.ledgers import copies
 from tierfs.tiering.ledgers.source import LedgerSource
 from tierfs.types import MIB, ByteRange, Tier
 
+# Filesystems without hard links, such as FAT.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
-"""Filesystems without hard links, such as FAT."""
 
 
 def write_new(target: Path, pieces: Iterable[Buffer]) -> bool:

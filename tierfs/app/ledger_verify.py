@@ -33,8 +33,8 @@ from tierfs.setup.connect import FILE_SCHEME
 from tierfs.types import CRC_BLOCK_BYTES, ObjectId, SegmentId, Tier
 from tierfs.units import numbered
 
+# Read in one snapshot, so that none stays open for long.
 _RUNS_TOGETHER = 16
-"""Read in one snapshot, so that none stays open for long."""
 
 
 def stored_runs(metadata: MetadataStore, segment_id: SegmentId) -> Iterator[EntryRun]:

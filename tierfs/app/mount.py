@@ -153,11 +153,11 @@ async def _end_on_signal(signals: AsyncIterator[int], on_reload: Reload, scope: 
     scope.cancel()
 
 
+# Period of looking whether the cold tier has another address: 10 microseconds each (measured).
 _PLACE_POLL_S = 1.0
-"""Period of looking whether the cold tier has another address: 10 microseconds each (measured)."""
 
+# After the metadata could not be written, as on a full disk (a guess).
 _AGAIN_S = 10.0
-"""After the metadata could not be written, as on a full disk (a guess)."""
 
 
 def mount_foreground(store_path: Path, mountpoint: Path, options: str) -> None:

@@ -25,11 +25,11 @@ from tierfs.types import AttemptId, SegmentId
 
 log = logging.getLogger(__name__)
 
+# Directories below the root, so that a million files are 4,000 per directory.
 _FAN_OUT = 256
-"""Directories below the root, so that a million files are 4,000 per directory."""
 
+# One of them, which always exists.
 _FIRST = "00"
-"""One of them, which always exists."""
 
 _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS

@@ -11,8 +11,8 @@ from tierfs.errors import AlreadyExists, PermissionDenied
 
 PROBE_DIRECTORY = "probe/"
 
+# Overwritten by each probe of a location that cannot delete.
 _KEPT_NAME = f"{PROBE_DIRECTORY}kept"
-"""Overwritten by each probe of a location that cannot delete."""
 
 _FIRST = b"first"
 _SECOND = b"second"

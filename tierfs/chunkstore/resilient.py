@@ -30,11 +30,11 @@ _log = logging.getLogger(__name__)
 
 _Result = TypeVar("_Result")
 
+# Objects listed per retried call: a page of S3.
 _BATCH = 1000
-"""Objects listed per retried call: a page of S3."""
 
+# By failed attempt: one is normal, two are noted, more need an operator.
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING)
-"""By failed attempt: one is normal, two are noted, more need an operator."""
 
 _READ, _LIST = "read", "list"
 

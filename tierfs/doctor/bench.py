@@ -32,8 +32,8 @@ _RANGE_BYTES = 8 * MIB
 _IN_PARALLEL = 8
 # With these a single reader is as fast as it gets: against Ceph RGW more and larger ones gain nothing.
 
+# As `dd bs=1M`.
 _BLOCK_BYTES = MIB
-"""As `dd bs=1M`."""
 
 _BYTES_PER_MB = 1_000_000
 _STATS = ".tierfs/stats"

@@ -23,8 +23,8 @@ from tierfs.setup.connect import connect_bare
 from tierfs.types import LocationId
 
 _SAMPLES = 5
+# A request within a continent is faster; beyond it every first read is felt.
 _SLOW_S = 0.2
-"""A request within a continent is faster; beyond it every first read is felt."""
 
 _MS_PER_S = 1000
 _ONE_OWNER = "let one machine only open this store for writing, or use a server that honours If-None-Match"

@@ -15,8 +15,8 @@ from tierfs.spark.executor_probe import DRIVER, FORBIDDEN, UNTOLD
 from tierfs.spark.executors import ColdPlace, ExecutorReport, MountReport, check_executors
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState
 
+# The wheel that `make wheel` builds.
 _INSTALL = f"-m pip install 'tierfs-{__version__}-py3-none-any.whl[spark]'"
-"""The wheel that `make wheel` builds."""
 
 _HOSTS_SHOWN = 5
 _OTHER_PYTHON = "or name a Python that has it: export PYSPARK_PYTHON=PATH"

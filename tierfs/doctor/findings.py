@@ -67,11 +67,11 @@ def mebibytes(size_bytes: int) -> str:
 
 
 _MS_PER_S = 1000
+# Less makes no difference to any lag or grace period.
 _NOTICED_MS = 60 * _MS_PER_S
-"""Less makes no difference to any lag or grace period."""
 
+# S3 refuses signatures that are further off.
 _REFUSED_MS = 15 * 60 * _MS_PER_S
-"""S3 refuses signatures that are further off."""
 
 _SET_CLOCK = "as root: timedatectl set-ntp true"
 

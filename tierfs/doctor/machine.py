@@ -20,18 +20,18 @@ from tierfs.fuse.mountpoint import ALLOW_OTHER, FUSE_CONFIGURATION, FUSE_DEVICE,
 from tierfs.system import processes
 from tierfs.types import MIB
 
+# From this kernel on a FUSE request carries 1 MiB instead of 128 KiB.
 _LARGE_REQUESTS = (4, 20)
-"""From this kernel on a FUSE request carries 1 MiB instead of 128 KiB."""
 
+# Files that a mount opens beside those that settings count: metadata, locks, logs, /dev/fuse, threads' pipes (a guess
+# well above the numbers observed).
 _OTHER_FILES = 64
-"""Files that a mount opens beside those that settings count: metadata, locks, logs, /dev/fuse, threads' pipes (a guess
-well above the numbers observed)."""
 
+# Memory of a mount beside its budget for fetched bytes (measured: 60 to 110 MiB).
 _PROCESS_BYTES = 128 * MIB
-"""Memory of a mount beside its budget for fetched bytes (measured: 60 to 110 MiB)."""
 
+# No smaller budget is proposed: two fetches of 8 MiB.
 _SMALLEST_BUDGET_BYTES = 16 * MIB
-"""No smaller budget is proposed: two fetches of 8 MiB."""
 
 _MEMORY_FILE = Path("/proc/meminfo")
 _CONTROL_GROUP = Path("/sys/fs/cgroup")
@@ -145,16 +145,16 @@ def available_bytes(memory_file: Path = _MEMORY_FILE, control_group: Path = _CON
 
 
 _MIN_JAVA = 17
+# As setup.py asks for; it needs that Java.
 _MIN_PYSPARK = (4, 0)
-"""As setup.py asks for; it needs that Java."""
 
 _JAVA_ANSWERS_S = 30
 _INSTALL_JAVA = "as root: apt-get install default-jre-headless"
 INSTALL_PYSPARK = "pip install 'pyspark>=4.0,<5' 'py4j>=0.10.9,<1' 'pyarrow>=18,<27' 'pandas>=2.2,<3' 'numpy>=2,<3'"
 """The extra `spark` of setup.py."""
 
+# Java 8 calls itself 1.8.
 _OLD_SCHEME = "1"
-"""Java 8 calls itself 1.8."""
 
 
 def check_spark() -> Iterator[DoctorFinding]:

@@ -34,8 +34,8 @@ from tierfs.tiering.objects import JOBS_PREFIX
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, Tier
 from tierfs.units import count
 
+# One request for all of it takes hardly longer than for a block (a guess).
 _READ_WHOLE_BYTES = MIB
-"""One request for all of it takes hardly longer than for a block (a guess)."""
 
 _IN_PARALLEL = 8
 
@@ -138,12 +138,12 @@ def _samples(length: int) -> list[ByteRange]:
 
 _T = TypeVar("_T")
 
+# Objects compared in one short snapshot: a page of S3.
 _BATCH = 1000
-"""Objects compared in one short snapshot: a page of S3."""
 
 _LOOKS_IN_PARALLEL = 8
+# An object younger than this may belong to a running upload, so it is not an orphan yet.
 _YOUNG_MS = 3600 * 1000
-"""An object younger than this may belong to a running upload, so it is not an orphan yet."""
 
 
 @dataclass(slots=True)

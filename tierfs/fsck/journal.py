@@ -23,8 +23,8 @@ from tierfs.metadata import changes
 from tierfs.metadata.records import StoreRecord
 from tierfs.metadata.store import MetadataStore
 
+# A holder may publish and write a checkpoint during the check: then everything is checked again.
 _TRIES = 3
-"""A holder may publish and write a checkpoint during the check: then everything is checked again."""
 
 
 class JournalCheck:

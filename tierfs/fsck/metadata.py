@@ -305,8 +305,8 @@ def segment_name(txn: ReadTransaction, record: Any) -> str:
     return printable("/".join(reversed(parts)))
 
 
+# A name has at most 800 bytes.
 _MAX_PARTS = 800
-"""A name has at most 800 bytes."""
 
 
 def check_metadata(

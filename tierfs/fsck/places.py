@@ -33,11 +33,11 @@ from tierfs.system import processes
 from tierfs.types import LocationId, Tier
 from tierfs.units import count
 
+# Objects of a place, spread over all of them, that must all be missing before the place counts as away (a guess).
 _ASKED_FOR = 100
-"""Objects of a place, spread over all of them, that must all be missing before the place counts as away (a guess)."""
 
+# With fewer objects than this and the store's journal present, a missing object is just missing.
 _LEAST_OF_OURS = 2
-"""With fewer objects than this and the store's journal present, a missing object is just missing."""
 
 
 class Places:
@@ -110,17 +110,17 @@ def _text(place: LocationRecord, why: str) -> str:
     return f"{printable(place.url)} is not reachable: {why}"
 
 
+# Exit code of a child that found an error and wrote it as JSON to standard output.
 _FAILED = 1
-"""Exit code of a child that found an error and wrote it as JSON to standard output."""
 
+# First line of a child that has everything it needs and begins to read.
 _READING = "reading"
-"""First line of a child that has everything it needs and begins to read."""
 
+# Ends of a process that follows a damaged page of LMDB: a page that is not there, or one of its assertions.
 _FAULTS = (signal.SIGBUS, signal.SIGSEGV, signal.SIGABRT)
-"""Ends of a process that follows a damaged page of LMDB: a page that is not there, or one of its assertions."""
 
+# One fault may be the machine's; the metadata is accused when every try ends in one.
 _TRIES = 2
-"""One fault may be the machine's; the metadata is accused when every try ends in one."""
 
 
 def probe(path: Path) -> Finding | None:

@@ -17,8 +17,8 @@ from tierfs.metadata.untrusted import message, messages
 from tierfs.types import ROOT_DIRECTORY, EntryKind
 
 _TABLES: dict[EntryKind, Table[Any]] = {EntryKind.DIRECTORY: DIRECTORIES, EntryKind.SEGMENT: SEGMENTS}
+# A component has at least one byte.
 _MAX_DEPTH = names.MAX_NAME_BYTES
-"""A component has at least one byte."""
 
 
 def check_dirents(txn: ReadTransaction) -> Iterator[Finding]:

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 T = TypeVar("T")
 
+# Bytes fetched at a time by small reads once they prove sequential.
 _BUFFER_BYTES = MIB
-"""Bytes fetched at a time by small reads once they prove sequential."""
 
+# Bytes fetched by the first read at a new place: a block is fetched and checked anyway.
 _FIRST_BYTES = CRC_BLOCK_BYTES
-"""Bytes fetched by the first read at a new place: a block is fetched and checked anyway."""
 
 APPEND_BYTES = 4 * MIB
 """One append: large enough that its sync and commit are a small part of it."""

@@ -31,8 +31,8 @@ log = logging.getLogger(__name__)
 
 _WRITING = ("ab", "wb", "xb")
 _OPTIONS = ("store", "seal", "read_priority", "endpoint_url", "region", "profile")
+# Options of fsspec's base class, which some callers give to every filesystem.
 _FSSPEC_OPTIONS = {"use_listings_cache", "listings_expiry_time", "max_paths", "asynchronous", "loop"}
-"""Options of fsspec's base class, which some callers give to every filesystem."""
 
 _DIGEST_DIGITS = 32
 

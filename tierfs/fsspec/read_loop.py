@@ -20,13 +20,13 @@ from tierfs.types import MIB, ReadPriority, SegmentId
 
 T = TypeVar("T")
 
+# The most that one read asks for: as a mount's readers, so read-ahead sees the same.
 _STEP_BYTES = MIB
-"""The most that one read asks for: as a mount's readers, so read-ahead sees the same."""
 
 _END_S = 30.0
 
+# A wait without an end may miss a signal that arrives just before it: CPython runs handlers in between only.
 _SIGNAL_CHECK_S = 0.5
-"""A wait without an end may miss a signal that arrives just before it: CPython runs handlers in between only."""
 
 
 class ReadLoop:

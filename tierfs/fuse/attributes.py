@@ -85,8 +85,8 @@ def _entry(inode: int, mode: int, options: MountOptions) -> pyfuse3.EntryAttribu
 
 PREFIX = b"user.tierfs."
 
+# Most chunks from which a CRC32C is combined: 13 microseconds each (measured), on the loop.
 _CRC_CHUNKS = 1000
-"""Most chunks from which a CRC32C is combined: 13 microseconds each (measured), on the loop."""
 
 
 @dataclass(frozen=True, slots=True)

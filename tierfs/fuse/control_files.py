@@ -20,8 +20,8 @@ from tierfs.fuse.options import MountOptions
 from tierfs.types import ROOT_INODE
 
 DIRECTORY_NAME = b".tierfs"
+# Inode numbers of the store count up from 1 and never reach this one.
 _DIRECTORY_INODE = 1 << 63
-"""Inode numbers of the store count up from 1 and never reach this one."""
 
 
 Content = Callable[[], bytes]

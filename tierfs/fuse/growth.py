@@ -21,11 +21,11 @@ log = logging.getLogger(__name__)
 
 _SETTLE_S = 0.05
 
+# Files renewed at once: the kernel waits for reads in flight, and those of an absent server take their deadline.
 _AT_ONCE = 64
-"""Files renewed at once: the kernel waits for reads in flight, and those of an absent server take their deadline."""
 
+# The kernel has forgotten the inode, or the mount is being taken down.
 _GONE = frozenset({errno.ENOENT, errno.ENOTCONN, errno.ENODEV})
-"""The kernel has forgotten the inode, or the mount is being taken down."""
 
 
 class GrowingFiles:

@@ -40,8 +40,8 @@ async def _refuse(self: pyfuse3.Operations, *arguments: Any) -> NoReturn:
     raise pyfuse3.FUSEError(errno.EROFS)
 
 
+# One method for twelve operations with different parameters.
 _refused: Any = _refuse
-"""One method for twelve operations with different parameters."""
 
 
 class ReadOnlyOperations(pyfuse3.Operations):

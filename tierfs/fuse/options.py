@@ -14,8 +14,8 @@ _ALWAYS = frozenset({"ro", "nosuid", "nodev", "noexec", "noatime"})
 _FSTAB_ONLY = frozenset({"_netdev", "nofail", "noauto", "auto", "user", "users", "defaults"})
 _FSTAB_PREFIX = "x-"
 _MAX_UMASK = 0o777
+# The kernel's largest user or group id; one more means "none".
 _MAX_ID = 2**32 - 2
-"""The kernel's largest user or group id; one more means "none"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,20 +36,20 @@ log = logging.getLogger(__name__)
 MAX_TASKS = 10_000
 """Requests served at once; with pyfuse3's 99, slow reads starve a stat (measured: 2.5 s)."""
 
+# A request that vanishes with its process leaves pyfuse3 blocked in read(2) with the GIL held, and every thread frozen,
+# until a signal interrupts it (measured: 10 times in 940 kills).
 _UNFREEZE_INTERVAL_S = 0.25
-"""A request that vanishes with its process leaves pyfuse3 blocked in read(2) with the GIL held, and every
-thread frozen, until a signal interrupts it (measured: 10 times in 940 kills)."""
 
+# Interpreter switch interval while mounted; Python's default is 5 ms. A read takes the interpreter back several times,
+# and each time waits that long for a thread of the background writer (a guess: a tenth).
 _SWITCH_S = 0.0005
-"""Interpreter switch interval while mounted; Python's default is 5 ms. A read takes the interpreter back several times,
-and each time waits that long for a thread of the background writer (a guess: a tenth)."""
 
+# For the first readers of a mount alone, before its background work begins (a guess).
 _FIRST_READERS_S = 0.25
-"""For the first readers of a mount alone, before its background work begins (a guess)."""
 
+# Seconds that requests in flight may continue after SIGTERM (a guess); a read from a tier that does not answer would
+# hold the mount for its whole deadline.
 _END_GRACE_S = 5.0
-"""Seconds that requests in flight may continue after SIGTERM (a guess); a read from a tier that does not answer would
-hold the mount for its whole deadline."""
 
 
 class MountSession:

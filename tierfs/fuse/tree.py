@@ -121,12 +121,12 @@ DOTS = (".", "..")
 START = 0
 """The token of the start of a listing; ids are above it."""
 
+# Tokens that are no entry's id: ids never reach the one, and the root is in no listing.
 _AFTER_DOT, _AFTER_DOTS = (1 << 63) - 1, int(ROOT_DIRECTORY)
-"""Tokens that are no entry's id: ids never reach the one, and the root is in no listing."""
 
+# Names kept for entries that are deleted during the listing: more than the kernel takes with one request (measured:
+# about 25 of them in 4 KiB; libfuse takes 1 MiB at most).
 _NAMES_KEPT = 8192
-"""Names kept for entries that are deleted during the listing: more than the kernel takes with one request (measured:
-about 25 of them in 4 KiB; libfuse takes 1 MiB at most)."""
 
 
 class DirectoryListing:

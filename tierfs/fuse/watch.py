@@ -22,15 +22,15 @@ from tierfs.metadata.tables import SEGMENTS, TOUCHES
 
 log = logging.getLogger(__name__)
 
+# Changes passed to the kernel before other tasks run: about 5 ms (one decode, at most two writes to it each).
 _BATCH = 500
-"""Changes passed to the kernel before other tasks run: about 5 ms (one decode, at most two writes to it each)."""
 
+# Rows compared before other tasks run: about 1 ms.
 _ROWS = 2000
-"""Rows compared before other tasks run: about 1 ms."""
 
+# Rest between two comparisons, in durations of the last one: they take a tenth of a core at most, which 100,000 open
+# segments reach (measured: 0.6 microseconds each).
 _REST = 9
-"""Rest between two comparisons, in durations of the last one: they take a tenth of a core at most, which 100,000 open
-segments reach (measured: 0.6 microseconds each)."""
 
 
 class ChangeWatcher:

@@ -21,8 +21,8 @@ from tierfs.tiering.policy import DiskView
 from tierfs.tiering.snapshot import SLICE_S, Snapshots
 from tierfs.types import LocationId, Tier
 
+# Nothing can be moved, so that nothing presses.
 _ROOMY = DiskView(0, 0, high_used_bytes=1 << 62, high_local_bytes=1 << 62, high_unoffloaded_bytes=1 << 62)
-"""Nothing can be moved, so that nothing presses."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,9 +41,9 @@ CLOCKS = "timed deletions"
 """Tasks at the whole store: naming what is cold in the bucket's journal, and trusting the clock."""
 
 _LOOK = "look"
+# Segments that a look could not read and that are listed by name: one damaged policy fails those of all below its
+# directory.
 _MOST_LISTED = 50
-"""Segments that a look could not read and that are listed by name: one damaged policy fails those of all below its
-directory."""
 
 _OTHERS = f"{_LOOK} others"
 

@@ -31,20 +31,20 @@ R = TypeVar("R")
 WARM_UP = "warmup"
 """The verb that the process with a disk cache serves; all others are the store's holder's."""
 
+# Shorter than people notice, and a poll costs microseconds.
 _POLL_S = 0.1
-"""Shorter than people notice, and a poll costs microseconds."""
 
+# A server looks for requests every 0.2 s: one that begins none for so long is named.
 _ANSWER_S = 5.0
-"""A server looks for requests every 0.2 s: one that begins none for so long is named."""
 
+# A server at work may report nothing for a while, as gc does, and an offload whose cold tier is away (a guess).
 _PROGRESS_S = 60.0
-"""A server at work may report nothing for a while, as gc does, and an offload whose cold tier is away (a guess)."""
 
+# Each report is a durable commit.
 _REPORT_EVERY_S = 0.25
-"""Each report is a durable commit."""
 
+# Rows whose asker ended without looking; the oldest go first.
 _KEPT_FINISHED = 100
-"""Rows whose asker ended without looking; the oldest go first."""
 
 Takes = Callable[[RequestRecord], bool]
 """Whether a server carries out a request."""

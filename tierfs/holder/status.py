@@ -156,8 +156,8 @@ class StoreStatus:
 
 
 _MAX_ERRORS = 5
+# Rows of garbage searched for errors: some 80 ms.
 _MAX_ROWS = 5000
-"""Rows of garbage searched for errors: some 80 ms."""
 
 
 def store_status(

@@ -34,21 +34,21 @@ Step = Callable[[], Awaitable[object]]
 PAUSE_S = 2 * SLICE_S
 """Between two slices of a look that is too long for one: most of the interpreter is left to a mount's readers."""
 
+# Pauses in a row while the process is busy otherwise: a long look, as a new mount's, then takes at most a ninth of a
+# core from its readers, and else a third.
 _MOST_PAUSES = 4
-"""Pauses in a row while the process is busy otherwise: a long look, as a new mount's, then takes at most a ninth of a
-core from its readers, and else a third."""
 
+# Share of a core that others of the process use in a pause, from which one more follows.
 _BUSY = 0.5
-"""Share of a core that others of the process use in a pause, from which one more follows."""
 
 STRAYS_EVERY_S = 60.0
 """Between two looks whether a walk over chunk files is due, which it is once an hour."""
 
+# More than the background writer has tasks, so that none waits for another's thread.
 _THREADS = 16
-"""More than the background writer has tasks, so that none waits for another's thread."""
 
+# For work that is about to end by itself.
 _GRACE_S = 3.0
-"""For work that is about to end by itself."""
 
 
 class TaskOutcome(Enum):

@@ -27,8 +27,8 @@ from tierfs.types import ROOT_DIRECTORY, ReadPriority, SegmentId, SegmentKind, S
 
 _MS_PER_S = 1000
 
+# Segments that a summary looks at, where policies differ between directories: half a second.
 _MOST_SEGMENTS = 200_000
-"""Segments that a summary looks at, where policies differ between directories: half a second."""
 
 
 class Wait(StrEnum):
@@ -260,8 +260,8 @@ class _Rule:
         return cls(policies, (policies.values.offload_after_s or 0) * _MS_PER_S)
 
 
+# Policies that move bytes to the cold tier.
 _MOVERS = frozenset({"offload_after", "offload_above_bytes"})
-"""Policies that move bytes to the cold tier."""
 
 _GROWING = Cause(Wait.GROWING, "appended to: until chunk_bytes or chunk_age")
 

@@ -25,11 +25,11 @@ from tierfs.tiering.candidates import (
 )
 from tierfs.types import ByteRange, SegmentKind, Tier
 
+# Chunks and objects of each kind that are told, from the segment's beginning: the holder plans no more at once.
 _MOST_PARTS = 64
-"""Chunks and objects of each kind that are told, from the segment's beginning: the holder plans no more at once."""
 
+# Uploads in flight that are looked through: some 20 at most, and those that killed processes left.
 _MOST_UPLOADS = 256
-"""Uploads in flight that are looked through: some 20 at most, and those that killed processes left."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,11 +54,11 @@ from tierfs.types import ReadPriority, SegmentId, SegmentKind, Tier
 
 _MS_PER_S = 1000
 
+# Copies of what was made during the one before; each takes a few listings (a guess).
 _SWITCH_TRIES = 10
-"""Copies of what was made during the one before; each takes a few listings (a guess)."""
 
+# Cold at any time, also at one that a wrong clock wrote: an explicit command waives the lag and goes by no clock.
 _WHENEVER_MS = (1 << 63) - 1
-"""Cold at any time, also at one that a wrong clock wrote: an explicit command waives the lag and goes by no clock."""
 
 
 @dataclass(frozen=True, slots=True)

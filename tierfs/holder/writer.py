@@ -38,26 +38,26 @@ from tierfs.tiering.policy import EvictAction, PendingObject, disk_view
 from tierfs.tiering.snapshot import SLICE_S, Snapshots
 from tierfs.types import SegmentId
 
+# A guess: a minute's pages are few, and the look costs a system call per process.
 _READERS_EVERY_S = 60.0
-"""A guess: a minute's pages are few, and the look costs a system call per process."""
 
 SUSPECTS_EVERY_S = 10.0
 """Without a suspect chunk a look is one read of the sums."""
 
 _CONSOLIDATE = "consolidate"
+# No limit of a group's size but those of the policies.
 _ANY_BYTES = 2**63
-"""No limit of a group's size but those of the policies."""
 
+# Small objects that are packed while more are still looked for. A look finds some 40 (measured: 247 packs for 10,000
+# files, each with its requests).
 _LEAST_SMALL = 1000
-"""Small objects that are packed while more are still looked for. A look finds some 40 (measured: 247 packs for 10,000
-files, each with its requests)."""
 
+# While no process commits, every so many ticks is enough for work that falls due by time alone, as deletions do. A look
+# by a thread costs 0.2 ms: with one per task and tick a holder at rest took 1.5 % of a core.
 _STILL_TICKS = 5
-"""While no process commits, every so many ticks is enough for work that falls due by time alone, as deletions do. A
-look by a thread costs 0.2 ms: with one per task and tick a holder at rest took 1.5 % of a core."""
 
+# Largest error of the time that `status` shows for the oldest byte: a commit in so much time at most.
 _OLDEST_OFF_MS = 30_000
-"""Largest error of the time that `status` shows for the oldest byte: a commit in so much time at most."""
 
 Group = tuple[PendingObject, ...]
 """Objects of one worker: a large one, or small ones that go together."""

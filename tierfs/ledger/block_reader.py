@@ -94,11 +94,11 @@ class DecoderSource:
             raise self.damage(f"it ends at {self.position}, bytes up to {offset} are missing")
 
 
+# Entries per batch: together a hundred times the fixed cost of a batch, and as many as a row of the store holds.
 _BATCH_ENTRIES = 4096
-"""Entries per batch: together a hundred times the fixed cost of a batch, and as many as a row of the store holds."""
 
+# Top bit of a length's first byte: padding, or the next block's magic word.
 _NEGATIVE = 0x80
-"""Top bit of a length's first byte: padding, or the next block's magic word."""
 
 
 class EntryMissing(DataLoss):

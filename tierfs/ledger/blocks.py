@@ -35,17 +35,17 @@ PADDING = bytes.fromhex("fedcdead")
 FRAME = struct.Struct(">iq")
 """Frame before each payload: its length, the entry's id."""
 
+# Magic, header length, block length, first entry id.
 _FIXED = struct.Struct(">Iqqq")
-"""Magic, header length, block length, first entry id."""
 
+# The ledger id that follows in the streaming form.
 _LEDGER = struct.Struct(">q")
-"""The ledger id that follows in the streaming form."""
 
 FIXED_BYTES = _FIXED.size
 STREAMING_FIXED_BYTES = _FIXED.size + _LEDGER.size
 
+# Repetitions of a padding pattern that are made at once: blocks are large, and memory is bounded.
 _PADDED_AT_ONCE = 16384
-"""Repetitions of a padding pattern that are made at once: blocks are large, and memory is bounded."""
 
 
 @dataclass(frozen=True, slots=True)

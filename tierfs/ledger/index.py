@@ -179,14 +179,14 @@ STREAMING_MAGIC = 0x3D1FB0BC
 MAX_INDEX_BYTES = 4 * 1024 * 1024
 """200,000 blocks, a guess: S3 takes 10,000 parts per object. A larger index is refused, at best before it is read."""
 
+# Magic, length of the index, length of the data object, length of a block header.
 _START = struct.Struct(">IIqq")
-"""Magic, length of the index, length of the data object, length of a block header."""
 
+# Number of blocks, length of the metadata that follows.
 _COUNTS = struct.Struct(">ii")
-"""Number of blocks, length of the metadata that follows."""
 
+# Before the counts in the streaming form: the section's ledger id.
 _LEDGER = struct.Struct(">q")
-"""Before the counts in the streaming form: the section's ledger id."""
 
 ENTRY = struct.Struct(">qiq")
 """First entry id, part id, offset."""

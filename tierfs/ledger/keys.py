@@ -31,17 +31,17 @@ CLUSTER_KEY = "pulsarclustername"
 NAME_KEY = "name"
 """Of tierfs alone: the ledger's path, base64url."""
 
+# Begins the software version of objects that tierfs wrote.
 _SOFTWARE = "tierfs "
-"""Begins the software version of objects that tierfs wrote."""
+# Characters of a managed ledger's name that metadata keep; others are percent-encoded.
 _AS_IT_IS = "".join(map(chr, range(0x21, 0x7F)))
-"""Characters of a managed ledger's name that metadata keep; others are percent-encoded."""
+# Room for a managed ledger's name that is still worth something to a person. A guess.
 _LEAST_NAME_BYTES = 177
-"""Room for a managed ledger's name that is still worth something to a person. A guess."""
 
 _LEDGER = "-ledger-"
 _INDEX = "-index"
+# As many digits as a key has room for: Java takes leading zeros.
 _NUMBER = re.compile(r"[+-]?[0-9]{1,1024}")
-"""As many digits as a key has room for: Java takes leading zeros."""
 _MAX_ID = 2**63 - 1
 
 

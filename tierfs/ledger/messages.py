@@ -93,6 +93,7 @@ class MessageRecord:
         return {"payload_base64": _base64(self.payload)}
 
 
+# Fields of a message whose names and values are those of its JSON line, in this order.
 _AS_THEY_ARE = (
     "ledger_id",
     "entry_id",
@@ -109,7 +110,6 @@ _AS_THEY_ARE = (
     "null_value",
     "compacted_out",
 )
-"""Fields of a message whose names and values are those of its JSON line, in this order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,6 +150,7 @@ MAX_MESSAGES = 100_000
 BROKER_MAGIC = b"\x0e\x02"
 CHECKSUM_MAGIC = b"\x0e\x01"
 
+# Pulsar's MarkerType.
 _MARKERS = {
     0: "UNKNOWN_MARKER",
     10: "REPLICATED_SUBSCRIPTION_SNAPSHOT_REQUEST",
@@ -159,7 +160,6 @@ _MARKERS = {
     21: "TXN_COMMIT",
     22: "TXN_ABORT",
 }
-"""Pulsar's MarkerType."""
 
 
 def decode(

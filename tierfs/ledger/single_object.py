@@ -32,14 +32,14 @@ PADDING = bytes.fromhex("dead1234")
 FIRST_PART_ID = 2
 """Part number of the first block: the index is part 1."""
 
+# Magic, length of the index, number of blocks, length of the metadata that follows.
 _START = struct.Struct(">4sIII")
-"""Magic, length of the index, number of blocks, length of the metadata that follows."""
 
+# Magic, length of the block, number of its entries, its first entry.
 _HEADER = struct.Struct(">4sIIq")
-"""Magic, length of the block, number of its entries, its first entry."""
 
+# Length of a payload. Entry ids are counted.
 _FRAME = struct.Struct(">I")
-"""Length of a payload. Entry ids are counted."""
 
 START_BYTES = _START.size
 

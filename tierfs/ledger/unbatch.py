@@ -17,11 +17,11 @@ from tierfs.ledger.messages import BROKER_MAGIC, CHECKSUM_MAGIC, MAX_PAYLOAD_BYT
 NAME = "unbatch"
 """Name of this transformation in the metadata of an object."""
 
+# Fields that are taken from a message's own metadata only.
 _FROM_BATCH = ("partition_key", "partition_key_b64_encoded", "ordering_key")
-"""Fields that are taken from a message's own metadata only."""
 
+# Fields that are taken from the batch's metadata where the message's own lacks them.
 _UNLESS_OWN = ("sequence_id", "event_time", "null_value", "null_partition_key")
-"""Fields that are taken from the batch's metadata where the message's own lacks them."""
 
 
 def unbatch(entry: bytes) -> list[bytes]:

@@ -23,11 +23,11 @@ from tierfs.reading.readahead import PackAhead, ReadSession, Sessions, is_whole_
 from tierfs.reading.view import Piece, SegmentView, in_object, resolve
 from tierfs.types import ByteRange, Tier
 
+# Label of spans in counts of hits and misses.
 _MEMORY = "memory"
-"""Label of spans in counts of hits and misses."""
 
+# Spans of read-ahead that are dropped when the segment is closed; older ones are complete.
 _REMEMBERED_SPANS = 256
-"""Spans of read-ahead that are dropped when the segment is closed; older ones are complete."""
 
 
 class ColdPath:
@@ -94,8 +94,8 @@ class ColdPath:
 
 log = logging.getLogger(__name__)
 
+# Consecutive spans that may fail for bytes other than the wanted ones (a guess).
 _SPANS_TRIED = 5
-"""Consecutive spans that may fail for bytes other than the wanted ones (a guess)."""
 
 
 class ColdRead:

@@ -26,20 +26,20 @@ from tierfs.types import MIB, ChunkState, SegmentId, Tier
 
 log = logging.getLogger(__name__)
 
+# Time from a failure to its proof: many reads of one chunk fail together, and one proof serves all.
 _GATHER_S = 1.0
-"""Time from a failure to its proof: many reads of one chunk fail together, and one proof serves all."""
 
+# Limit of waiting marks; further failures are left to the next reader (a guess).
 _WAITING = 100
-"""Limit of waiting marks; further failures are left to the next reader (a guess)."""
 
+# Unproved chunks that one process remembers: about 2 MB.
 _REMEMBERED = 10_000
-"""Unproved chunks that one process remembers: about 2 MB."""
 
+# Larger lost chunks are read whole by `verify` and `fsck` only (a guess).
 _LARGEST_PROVED_BYTES = 256 * MIB
-"""Larger lost chunks are read whole by `verify` and `fsck` only (a guess)."""
 
+# Time for proofs when a process ends: an unmount or a command waits for it (a guess).
 _LAST_PROOFS_S = 5.0
-"""Time for proofs when a process ends: an unmount or a command waits for it (a guess)."""
 
 _Key = tuple[SegmentId, Tier, int, int, ChunkState]
 

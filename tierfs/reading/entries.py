@@ -65,8 +65,8 @@ class EntrySplitter:
             self._entry = next(self._places, None)
 
 
+# Requests at once, 8 MiB each (a guess).
 _JOBS = 4
-"""Requests at once, 8 MiB each (a guess)."""
 
 Take = Callable[[EntryRun], None]
 

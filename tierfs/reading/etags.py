@@ -30,17 +30,17 @@ from tierfs.types import ObjectId
 
 log = logging.getLogger(__name__)
 
+# After so many different etags the object is read without one (a guess).
 _TRIES = 3
-"""After so many different etags the object is read without one (a guess)."""
 
+# Objects with another etag that one process remembers: about 20 MB.
 _REMEMBERED = 65536
-"""Objects with another etag that one process remembers: about 20 MB."""
 
 ADOPTED_AT_ONCE = 1000
 """Records written in one transaction: about 1 MB of changes, some 30 ms of the writer's lock."""
 
+# Of one object by one process, so that a server whose etags keep changing cannot fill the journal.
 _MOST_ADOPTIONS = 3
-"""Of one object by one process, so that a server whose etags keep changing cannot fill the journal."""
 
 
 @dataclass(frozen=True, slots=True)

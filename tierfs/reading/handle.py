@@ -27,8 +27,8 @@ from tierfs.types import MIB, ByteRange, ReadPriority, Tier
 
 log = logging.getLogger(__name__)
 
+# Length of the remembered resolved piece: about a chunk.
 _RECENT_BYTES = 64 * MIB
-"""Length of the remembered resolved piece: about a chunk."""
 
 
 class ReadHandle:

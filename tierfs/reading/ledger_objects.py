@@ -34,8 +34,8 @@ STEP_BYTES = 8 * MIB
 MAX_ENTRIES = 2**63 - 1
 """Ids are longs in BookKeeper."""
 
+# S3 takes 2 KiB of user metadata: a much larger file is something else.
 _MAX_METADATA_FILE_BYTES = 64 * 1024
-"""S3 takes 2 KiB of user metadata: a much larger file is something else."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,14 +27,14 @@ from tierfs.reading.fetch.buffers import BufferPool, PooledBuffer
 from tierfs.reading.fetch.grid import Grid, grid_of, run_matches
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId
 
+# Objects whose checked blocks are remembered: 64 bytes each for 64 MiB chunks; older ones are checked again.
 _CHECKED_OBJECTS = 65_536
-"""Objects whose checked blocks are remembered: 64 bytes each for 64 MiB chunks; older ones are checked again."""
 
+# Buffers for local reads; one 1 MiB request needs at most 2 MiB of it for an instant.
 _READ_BUFFERS_BYTES = 64 * MIB
-"""Buffers for local reads; one 1 MiB request needs at most 2 MiB of it for an instant."""
 
+# Period of looking for deleted files among the open ones: one system call for each, 256 take 0.1 ms.
 _LET_GO_S = 1.0
-"""Period of looking for deleted files among the open ones: one system call for each, 256 take 0.1 ms."""
 
 
 @dataclass(slots=True)

@@ -16,20 +16,20 @@ from tierfs.types import ByteRange
 log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.1
+# Bounds of the pauses (a guess): the storage already pauses between tries, and a reader waits for each.
 _LONGEST_PAUSE_S = 1.0
-"""Bounds of the pauses (a guess): the storage already pauses between tries, and a reader waits for each."""
 
+# Time in which the kernel repeats the first page of a failed read-ahead (measured: at once).
 _REPEATED_WITHIN_S = 1.0
-"""Time in which the kernel repeats the first page of a failed read-ahead (measured: at once)."""
 
+# Reads of one handle that may fail before the first one is repeated: those of one read-ahead window (a guess).
 _REMEMBERED = 64
-"""Reads of one handle that may fail before the first one is repeated: those of one read-ahead window (a guess)."""
 
+# Failed rounds of tries, each with pauses of its own, before a warning to the operator: some seconds.
 _TOLD_AFTER = 3
-"""Failed rounds of tries, each with pauses of its own, before a warning to the operator: some seconds."""
 
+# A read that takes longer waits for a tier that does not answer: the slowest answers of S3 take a second (guess).
 _WAITS_AFTER_S = 2.0
-"""A read that takes longer waits for a tier that does not answer: the slowest answers of S3 take a second (guess)."""
 
 
 @dataclass(frozen=True, slots=True)

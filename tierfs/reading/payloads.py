@@ -24,14 +24,14 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
 from tierfs.types import MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId
 
+# Of up to 4096 entries, 32 KiB each: 8 MiB of memory for a million entries.
 _KEPT_RUNS = 256
-"""Of up to 4096 entries, 32 KiB each: 8 MiB of memory for a million entries."""
 
+# A gap in the stored object, such as the padding of a block, up to which one request is cheaper (a guess).
 _WORTH_A_REQUEST_BYTES = MIB
-"""A gap in the stored object, such as the padding of a block, up to which one request is cheaper (a guess)."""
 
+# Limit of one request to the stored object: entries of a few bytes are mostly frames.
 _MOST_SCRATCH_BYTES = 16 * MIB
-"""Limit of one request to the stored object: entries of a few bytes are mostly frames."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ log = logging.getLogger(__name__)
 
 _STEP_BYTES = 4 * MIB
 
+# Largest chunk held in memory to be proved by its own CRC32C; packs have larger ones only by a setting.
 _MOST_WHOLE_BYTES = 64 * MIB
-"""Largest chunk held in memory to be proved by its own CRC32C; packs have larger ones only by a setting."""
 
 
 class Prover:

@@ -27,39 +27,39 @@ from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId
 
 FIRST_WINDOW_BYTES = MIB
 _MIN_WINDOW_BYTES = 2 * MIB
+# The kernel sends the requests of one reader out of order, up to its own read-ahead apart.
 _SLACK_BYTES = MIB
-"""The kernel sends the requests of one reader out of order, up to its own read-ahead apart."""
 
+# A request of 1 MiB that arrives after its successor begins so far before the end of that one.
 _BEHIND_BYTES = 2 * MIB
-"""A request of 1 MiB that arrives after its successor begins so far before the end of that one."""
 
+# Half of the memory is for bytes ahead of readers: held and passed bytes need some, and fresh memory is expensive
+# (docs/design/0007-reading.md).
 _AHEAD_SHARE = 2
-"""Half of the memory is for bytes ahead of readers: held and passed bytes need some, and fresh memory is expensive
-(docs/design/0007-reading.md)."""
 
 _MAX_RANGE_BYTES = 16 * MIB
+# Near the server 64 MiB gain nothing and take as much more memory, whose first touch is expensive (measured).
 _NEAR_WINDOW_BYTES = 32 * MIB
-"""Near the server 64 MiB gain nothing and take as much more memory, whose first touch is expensive (measured)."""
 
+# A window doubles when a quarter of it was read: a read of 1 MiB does not justify fetching 32.
 _GROWS_AFTER = 4
-"""A window doubles when a quarter of it was read: a read of 1 MiB does not justify fetching 32."""
 
 _NEAR_GROWTH = 2
+# The growth of windows far from the server, at once: each size is paid for with a wait for its first byte.
 _FAR_GROWTH = 16
-"""The growth of windows far from the server, at once: each size is paid for with a wait for its first byte."""
 
+# Ranges for each stream of a far link, so that one waits when another ends.
 _FAR_RANGES = 1.5
-"""Ranges for each stream of a far link, so that one waits when another ends."""
 
+# Reading on for more than this proves a session far from the server: the kernel's second request, at the latest.
 _FAR_PROVEN_BYTES = CRC_BLOCK_BYTES
-"""Reading on for more than this proves a session far from the server: the kernel's second request, at the latest."""
 
 _PROVEN_SESSIONS = 64
+# Sessions kept per segment; a random read leaves an unproven one.
 _UNPROVEN_SESSIONS = 16
-"""Sessions kept per segment; a random read leaves an unproven one."""
 
+# A session not read for so long gives its share of the memory to others (a guess).
 _ACTIVE_S = 10.0
-"""A session not read for so long gives its share of the memory to others (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -264,11 +264,11 @@ class Sessions:
         del sessions[limit:]
 
 
+# Packs whose readers are remembered.
 _PACKS = 64
-"""Packs whose readers are remembered."""
 
+# Reading so much in order proves that files are read one after another: single files take less, or few requests.
 _PROVEN_BYTES = 2 * CRC_BLOCK_BYTES
-"""Reading so much in order proves that files are read one after another: single files take less, or few requests."""
 
 
 @dataclass(slots=True)

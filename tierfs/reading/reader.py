@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from tierfs.reading.cache.cache import DiskCache
 
 
+# Time for which changed etags are gathered: a transaction is a sync of the disk.
 _ADOPT_AFTER_S = 1.0
-"""Time for which changed etags are gathered: a transaction is a sync of the disk."""
 
 
 class Reader:
@@ -171,12 +171,12 @@ Args = TypeVarTuple("Args")
 
 log = logging.getLogger(__name__)
 
+# Segments searched for a cold one; a store whose first hundred are local has no rehearsal.
 _LOOKED_AT = 100
-"""Segments searched for a cold one; a store whose first hundred are local has no rehearsal."""
 
 _READ_BYTES = 4096
+# A cold tier that does not answer delays a mount no longer than this.
 _LONGEST_S = 1.0
-"""A cold tier that does not answer delays a mount no longer than this."""
 
 
 async def rehearse(reader: Reader) -> None:

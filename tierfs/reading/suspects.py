@@ -28,14 +28,14 @@ from tierfs.types import ChunkState, LocationId
 
 log = logging.getLogger(__name__)
 
+# Chunks looked at in one transaction: some 10 ms.
 _ROWS = 2000
-"""Chunks looked at in one transaction: some 10 ms."""
 
 _UNKNOWN = -1
 
 _FIRST_PAUSE_S = 60.0
+# Each try reads a whole chunk: a damaged one costs some twelve reads on its first day, and one a day from then on.
 _LONGEST_PAUSE_S = 24 * 3600.0
-"""Each try reads a whole chunk: a damaged one costs some twelve reads on its first day, and one a day from then on."""
 
 
 @dataclass(slots=True)

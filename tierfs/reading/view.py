@@ -21,11 +21,11 @@ from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
 
+# Chunks of each tier in the first window at a new place: a random read needs no more.
 _FIRST_CHUNKS = 1
-"""Chunks of each tier in the first window at a new place: a random read needs no more."""
 
+# Windows kept, 1 KiB each and more: random reads return to the same chunks.
 _MAX_WINDOWS = 256
-"""Windows kept, 1 KiB each and more: random reads return to the same chunks."""
 
 
 class SegmentView:

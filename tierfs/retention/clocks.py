@@ -33,8 +33,8 @@ _MS_PER_S = 1000
 TOLERANCE_S = 300
 """Clocks that are kept by NTP differ by far less, and no lag or retention is that short. A guess."""
 
+# Lifetime of a server's answer, carried on by the time since boot; one small request each.
 _ASK_EVERY_S = 600
-"""Lifetime of a server's answer, carried on by the time since boot; one small request each."""
 
 LONGEST_REST_S = 30 * 86_400
 """A store without a write for so long may as well have been opened with a wrong clock..."""
@@ -181,11 +181,11 @@ class ClockCheck:
 
 R = TypeVar("R", bound=Record)
 
+# Rows looked at per snapshot, and dated again per commit: some 10 ms, so that appends hardly wait.
 _BATCH_ROWS = 1000
-"""Rows looked at per snapshot, and dated again per commit: some 10 ms, so that appends hardly wait."""
 
+# A deletion that failed is put off by at most so long (collect.py).
 _LATEST_RETRY_MS = 6 * 3600 * 1000
-"""A deletion that failed is put off by at most so long (collect.py)."""
 
 _SEGMENT_TIMES = (
     "created_ms",

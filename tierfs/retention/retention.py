@@ -27,20 +27,20 @@ from tierfs.types import DirectoryId, SegmentId, SegmentKind
 
 log = logging.getLogger(__name__)
 
+# Segments looked at per transaction, so that no old snapshot of the database is held for long.
 _LOOK_BATCH = 1000
-"""Segments looked at per transaction, so that no old snapshot of the database is held for long."""
 
+# Later than any time.
 _NEVER_MS = 1 << 62
-"""Later than any time."""
 
+# A ledger of a few hundred chunks goes in some 10 ms (guess).
 _LEDGERS_PER_COMMIT = 20
-"""A ledger of a few hundred chunks goes in some 10 ms (guess)."""
 
+# Chunks removed per commit: some 10 ms, so that appends hardly wait.
 _RUNS_PER_COMMIT = 1000
-"""Chunks removed per commit: some 10 ms, so that appends hardly wait."""
 
+# Chunks of a stream that are looked at to count those that wait: some 100 ms (a guess) of a pass every 5 minutes.
 _RUNS_COUNTED = 10_000
-"""Chunks of a stream that are looked at to count those that wait: some 100 ms (a guess) of a pass every 5 minutes."""
 
 
 @dataclass(frozen=True, slots=True)

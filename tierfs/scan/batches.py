@@ -163,8 +163,8 @@ def _decodes(value: bytes) -> bool:
     return True
 
 
+# Payload of a batch, unless one entry has more: far below what Arrow's offsets of 32 bits reach.
 _BATCH_BYTES = 4 * MIB
-"""Payload of a batch, unless one entry has more: far below what Arrow's offsets of 32 bits reach."""
 
 
 @dataclass(frozen=True, slots=True)

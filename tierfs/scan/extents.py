@@ -34,8 +34,8 @@ from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.system import processes
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, ObjectId, PayloadEncoding, ReadPriority, Tier
 
+# Chunks of each tier that are loaded at once.
 _WINDOW_CHUNKS = 1024
-"""Chunks of each tier that are loaded at once."""
 
 _CRC_BYTES = 4
 

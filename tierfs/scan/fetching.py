@@ -26,8 +26,8 @@ from tierfs.scan.extents import Copy, Extent, Place, PlaceConnections, extents_o
 from tierfs.scan.in_flight import BUFFERS, StepOf, TaskPatience
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, PayloadEncoding, ReadPriority, SegmentId, Tier
 
+# A gap between two extents up to this size is read along with them (a guess).
 _GAP_BYTES = 2 * CRC_BLOCK_BYTES
-"""A gap between two extents up to this size is read along with them (a guess)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ def _goes_with(step_of: StepOf, waiting: Sequence[WantedRequest], one: WantedReq
     return near and one.blocks.end - first.blocks.start <= step_of(new.object.tier)
 
 
+# Reads of a copy whose bytes do not match: the transfer may have damaged them once.
 _TRIES = 2
-"""Reads of a copy whose bytes do not match: the transfer may have damaged them once."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from tierfs.names import printable
 
 _ESCAPED = re.compile(r"\\(.?)", re.DOTALL)
 _SPECIAL = "*?[]{}\\,^!-"
+# Control characters stand for escaped ones while a pattern is taken apart: no name holds them.
 _MASKS = {character: chr(number) for number, character in enumerate(_SPECIAL, 1)}
-"""Control characters stand for escaped ones while a pattern is taken apart: no name holds them."""
 _UNMASK = str.maketrans({mask: character for character, mask in _MASKS.items()})
 _UNMASK_IN_PATTERN = str.maketrans({mask: f"\\{character}" for character, mask in _MASKS.items()})
 

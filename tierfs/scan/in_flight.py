@@ -91,8 +91,8 @@ REQUEST_BYTES = NEAR_STEP_BYTES + AROUND_BYTES
 """Size of the larger buffers."""
 
 _SIZES = (RANGE_BYTES + AROUND_BYTES, REQUEST_BYTES)
+# In buffers that no task holds: 66 MiB per process.
 _MOST_KEPT_BYTES = 8 * REQUEST_BYTES
-"""In buffers that no task holds: 66 MiB per process."""
 
 
 class Buffers:
@@ -130,8 +130,8 @@ BUFFERS = Buffers()
 DEADLINE_S = 90.0
 """As `read.deadline_s` by default: a rolling restart is waited for."""
 
+# The storage pauses between its own tries, too (a guess).
 _LONGEST_PAUSE_S = 1.0
-"""The storage pauses between its own tries, too (a guess)."""
 
 
 class TaskPatience:

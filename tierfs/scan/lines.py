@@ -21,8 +21,8 @@ from tierfs.scan.line_format import BLOCK_BYTES, BYTE_ORDER_MARK, UTF_8, LineFor
 from tierfs.scan.planning import Part, Partition
 from tierfs.types import ByteRange
 
+# First read past a part's end, for the rest of its last line; each further one is four times as long.
 _FIRST_BEHIND_BYTES = 64 * 1024
-"""First read past a part's end, for the rest of its last line; each further one is four times as long."""
 
 _ENDLESS = 1 << 62
 

@@ -17,11 +17,11 @@ from tierfs.scan.line_format import BYTE_ORDER_MARK, LineFormat
 from tierfs.scan.stream_plan import Cut, ListedSegment
 from tierfs.types import MIB, ByteRange, SegmentId
 
+# First search for a separator, backwards or forwards; each further one is four times as long.
 _FIRST_BYTES = 64 * 1024
-"""First search for a separator, backwards or forwards; each further one is four times as long."""
 
+# Bytes read at once if lines can be found only from the left.
 _STEP_BYTES = 8 * MIB
-"""Bytes read at once if lines can be found only from the left."""
 
 ReadBytes = Callable[[ListedSegment, ByteRange], bytes]
 

@@ -32,8 +32,8 @@ from tierfs.scan.in_flight import AROUND_BYTES, BUFFERS, StepOf, TaskPatience
 from tierfs.scan.selection import Selection, select
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
 
+# Requests of a task at once: 32 MiB of memory.
 _LEAST_AT_ONCE = 4
-"""Requests of a task at once: 32 MiB of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,8 +252,8 @@ PARTITION_BYTES = 128 * MIB
 WAVE_PARTITIONS = 256
 """32 GiB and a MiB of checksums (a guess)."""
 
+# Cost of a piece beside its bytes: a wave has at most 131,072 of them, 200 MB of memory (a guess).
 _OPEN_COST_BYTES = MIB // 4
-"""Cost of a piece beside its bytes: a wave has at most 131,072 of them, 200 MB of memory (a guess)."""
 
 _NO_OBJECT = ObjectRecord(id=ObjectId(0), tier=Tier.COLD, name="", length=0)
 

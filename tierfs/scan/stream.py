@@ -198,8 +198,8 @@ log = logging.getLogger(__name__)
 _REMEDY = "set failOnDataLoss to false to go on without it, or begin with a new checkpoint location"
 
 
+# Segments that a message names at most.
 _NAMED = 5
-"""Segments that a message names at most."""
 
 
 class Records(StrEnum):

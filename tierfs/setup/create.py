@@ -130,14 +130,14 @@ def _require_space(root: Path) -> None:
         raise StorageFull(f"{root} has {free >> 20} MiB free; a store needs at least {MIN_FREE_BYTES >> 20} MiB")
 
 
+# Objects of one listing request of S3.
 _PAGE = 1000
-"""Objects of one listing request of S3."""
 
+# Directories looked into below a prefix that is not empty. A guess: stores are not nested below that many others.
 _MOST_LISTINGS = 20
-"""Directories looked into below a prefix that is not empty. A guess: stores are not nested below that many others."""
 
+# After every name that begins with the text before it.
 _LAST = "\U0010ffff"
-"""After every name that begins with the text before it."""
 
 _OF_A_STORE = re.compile(rf"(?P<prefix>.+)/({JOURNAL_PREFIX}(checkpoint-)?[0-9]{{20}}|{MARK_NAME})", re.DOTALL)
 

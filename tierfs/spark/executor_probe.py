@@ -23,8 +23,8 @@ DRIVER = "driver"
 NO_MOUNT, MISSING, FORBIDDEN, UNTOLD = "no mount", "missing", "forbidden", "untold"
 """States of a path besides those of tierfs.system.mounts.MountState."""
 
+# Processes from a task's own up to its JVM: the worker, the daemon that forked it, the JVM, and one to spare.
 _GENERATIONS = 4
-"""Processes from a task's own up to its JVM: the worker, the daemon that forked it, the JVM, and one to spare."""
 
 
 def look(question: Mapping[str, Any], executor: str = "") -> View:

@@ -25,8 +25,8 @@ from tierfs.spark.jobs.session import cause_of, job_session
 SETTLED_S = 5.0
 """With no further executor in this time, all are present (a guess; they registered within 1 s of each other)."""
 
+# For the first executor to register.
 _EXECUTORS_S = 60.0
-"""For the first executor to register."""
 
 _JOB_S = 60.0
 _STEP_S = 0.2

@@ -29,8 +29,8 @@ from tierfs.types import MIB, ReadPriority
 
 E = TypeVar("E", bound=StrEnum)
 
+# Parts of option names that would carry a key.
 _CREDENTIALS = ("access", "secret", "token", "password", "credential")
-"""Parts of option names that would carry a key."""
 
 STORE_OPTIONS = ("store", "endpointUrl", "region", "profile")
 _READ_OPTIONS = (
@@ -41,8 +41,8 @@ _READ_OPTIONS = (
     *("maxPartitionBytes", "openCostInBytes", "minPartitions"),
     *("startOffset", "endOffset", "startEntry", "endEntry"),
 )
+# Arrow's offsets have 32 bits.
 _MOST_BLOCK_BYTES = 1024 * MIB
-"""Arrow's offsets have 32 bits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,10 +38,10 @@ _WHOLE = re.compile("[+-]?[0-9]+")
 _REAL = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[dDfF]?)")
 _DATE = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2} [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9])?")
+# Of Spark's decimals.
 _MOST_DIGITS = 38
-"""Of Spark's decimals."""
+# Digits of decimals that hold all whole numbers of a type, by Spark's rule.
 _DIGITS: dict[type[DataType], int] = {IntegerType: 10, LongType: 20}
-"""Digits of decimals that hold all whole numbers of a type, by Spark's rule."""
 
 PartitionTexts = Mapping[str, frozenset[str | None]]
 """The different values of each column, as directories are written."""

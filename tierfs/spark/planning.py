@@ -35,8 +35,8 @@ from tierfs.spark.partition_columns import PartitionTexts, inferred, require_val
 from tierfs.spark.row_types import RowType, SegmentRow
 from tierfs.types import ByteRange, SegmentKind
 
+# Segments in one partition of type `segments`.
 _ROWS_PER_PARTITION = 20_000
-"""Segments in one partition of type `segments`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ from tierfs.spark.planning import offload_tails, open_store, reach_of, require_s
 
 log = logging.getLogger(__name__)
 
+# Minimum time between listings of a bucket: Spark asks an idle source a hundred times a second (a guess).
 _REFRESH_S = 1.0
-"""Minimum time between listings of a bucket: Spark asks an idle source a hundred times a second (a guess)."""
 
 Offset = dict[str, Any]
 

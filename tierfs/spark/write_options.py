@@ -14,13 +14,13 @@ from tierfs.names import printable
 from tierfs.spark.options import Given, StoreOptions
 from tierfs.spark.row_types import RowType
 
+# Options for reaching a bucket by its URL; a store has its own.
 _READ_ONLY = ("endpointUrl", "region", "profile")
-"""Options for reaching a bucket by its URL; a store has its own."""
 
 _TRANSACTION = ("txnAppId", "txnVersion")
 _WRITE_OPTIONS = ("store", "path", "into", "type", "lineSep", "keyColumn", "seal", "acknowledge", *_TRANSACTION)
+# Spark passes its own options on, the last two.
 _STREAM_OPTIONS = (*(name for name in _WRITE_OPTIONS if name != "txnVersion"), "checkpointLocation", "queryName")
-"""Spark passes its own options on, the last two."""
 
 _TYPES = (RowType.LINES, RowType.BYTES)
 

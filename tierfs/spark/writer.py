@@ -143,14 +143,14 @@ def _listed(fields: dict[str, tuple[int, DataType]]) -> str:
     return ", ".join(map(printable, fields))
 
 
+# Memory of one task for unsent bytes, of all its segments: a few large ones, or many small ones.
 _GATHERED_BYTES = 128 * MIB
-"""Memory of one task for unsent bytes, of all its segments: a few large ones, or many small ones."""
 
+# Of a job's id in the names of its segments: unique below one directory.
 _BATCH_DIGITS = 12
-"""Of a job's id in the names of its segments: unique below one directory."""
 
+# A local property that Spark sets for the tasks of a stream: the id in its checkpoint.
 _QUERY_ID = "sql.streaming.queryId"
-"""A local property that Spark sets for the tasks of a stream: the id in its checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,8 +203,8 @@ class _Writing:
         return found
 
 
+# The version of a write that is an application of its own.
 _ALONE = 0
-"""The version of a write that is an application of its own."""
 
 
 class TierfsWriter(DataSourceArrowWriter):

@@ -15,8 +15,8 @@ from tierfs import osio
 from tierfs.errors import Closed
 from tierfs.system import processes
 
+# struct flock on 64-bit Linux: type, whence, start, length, pid (must be 0 for these locks).
 _FLOCK = struct.Struct("hhqqi4x")
-"""struct flock on 64-bit Linux: type, whence, start, length, pid (must be 0 for these locks)."""
 
 WHOLE_FILE = 0
 

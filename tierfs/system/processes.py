@@ -36,16 +36,16 @@ from tierfs.errors import Closed, TierfsError, Unavailable
 _IMPORTS = "PYTHONPATH"
 _READY_FD = "TIERFS_READY_FD"
 _READY = b"ready"
+# Of malloc.h.
 _M_ARENA_MAX = -8
-"""Of malloc.h."""
 _ARENAS = 2
 _LOG_BYTES = 10 * 1024 * 1024
 _LOG_FILES = 5
+# A mount gives reads in flight 5 s.
 _END_S = 15
-"""A mount gives reads in flight 5 s."""
 _JSON = "json"
+# Logger above those of all our modules.
 _OWN = "tierfs"
-"""Logger above those of all our modules."""
 _LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
@@ -57,8 +57,8 @@ Argument: TypeAlias = str | Path
 """A path is made absolute: a child's directory is not the caller's."""
 
 _DIRECTORY = os.sep
+# States of proc_pid_stat(5).
 _STOPPED = ("T", "t")
-"""States of proc_pid_stat(5)."""
 
 
 def python(module: str, *arguments: Argument) -> list[str]:

@@ -154,11 +154,11 @@ def _is_utf8(name: bytes) -> bool:
 METADATA_DIRECTORY = ".metadata"
 
 _XATTR_PREFIX = "user.tierfs."
+# tmpfs before Linux 6.6 and NFS before 4.2 know no user attributes; some mounts refuse them.
 _NO_XATTRS = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES})
-"""tmpfs before Linux 6.6 and NFS before 4.2 know no user attributes; some mounts refuse them."""
 
+# JSON adds quotes and separators; a larger file was not written by us.
 _MAX_SIDECAR_BYTES = 4 * MAX_METADATA_BYTES
-"""JSON adds quotes and separators; a larger file was not written by us."""
 
 
 class FileMetadata:

@@ -29,12 +29,13 @@ _Result = TypeVar("_Result")
 
 READ_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW
 DIRECTORY_FLAGS = READ_FLAGS | os.O_DIRECTORY
+# The root itself may be a link: the store's own settings name it.
 _ROOT_FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
-"""The root itself may be a link: the store's own settings name it."""
 
+# The filesystem of a held descriptor is gone for good, although another may be mounted at its path.
 _DEAD_MOUNT = frozenset({errno.ESTALE, errno.ENOTCONN})
-"""The filesystem of a held descriptor is gone for good, although another may be mounted at its path."""
 
+# EIO and ESTALE are in no row: on a network filesystem they are transient.
 _MEANINGS = osio.meanings(
     (
         Meaning(StorageFull, remedy="free space on the cold directory's filesystem"),
@@ -45,7 +46,6 @@ _MEANINGS = osio.meanings(
     (Meaning(PermissionDenied), (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP)),
     (Meaning(InvalidRequest), (errno.ENAMETOOLONG, errno.EISDIR, errno.EINVAL, errno.E2BIG, errno.ERANGE)),
 )
-"""EIO and ESTALE are in no row: on a network filesystem they are transient."""
 
 map_os_errors = partial(osio.map_os_errors, table=_MEANINGS)
 """Turn errors of a cold directory's filesystem into ours, naming an object."""

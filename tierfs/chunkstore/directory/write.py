@@ -33,8 +33,8 @@ STALE_AFTER_MS = 24 * 3600 * 1000
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _NS_PER_MS = 1_000_000
 
+# A delete may remove the emptied directory between our mkdir and our link; it cannot do so forever.
 _LINK_ATTEMPTS = 10
-"""A delete may remove the emptied directory between our mkdir and our link; it cannot do so forever."""
 
 
 class FileWriter:
@@ -175,11 +175,11 @@ def _make_unlike_others(fd: int) -> None:
     os.utime(fd, ns=(status.st_atime_ns, mtime_ns))
 
 
+# copy_file_range(2): other filesystems, old kernels, network and FUSE filesystems that lack it.
 _CANNOT = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM})
-"""copy_file_range(2): other filesystems, old kernels, network and FUSE filesystems that lack it."""
 
+# Linux copies at most 2 GiB per call.
 _LARGEST_COPY_BYTES = 1 << 30
-"""Linux copies at most 2 GiB per call."""
 
 
 def copy_range(source: int, offset: int, length_bytes: int, target: int) -> int:

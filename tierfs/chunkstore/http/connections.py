@@ -26,9 +26,9 @@ SOCKET_OPTIONS = [
 _TIMEVAL = struct.Struct("ll")
 _MICROSECONDS = 1_000_000
 
+# Room for bytes that have arrived and were not taken. The kernel offers a server at first no more room than we ask to
+# be woken for, and then each side waits for the other: with four times as much HTTPS is 7 % faster (measured).
 _WINDOW_BYTES = MIB
-"""Room for bytes that have arrived and were not taken. The kernel offers a server at first no more room than we ask to
-be woken for, and then each side waits for the other: with four times as much HTTPS is 7 % faster (measured)."""
 
 
 def connect(origin: HttpOrigin, tls: TlsClient | None, connect_s: float, wait_s: float) -> socket.socket:

@@ -18,8 +18,8 @@ from tierfs.chunkstore.protocol import OnReceived
 from tierfs.chunkstore.validate import FIRST_STEP_BYTES, step_end
 from tierfs.config import ColdSettings
 
+# So many bytes wake a thread in the middle of a body: a tenth less CPU than one packet (docs/design/0026-links.md).
 _WAKE_BYTES = 256 * 1024
-"""So many bytes wake a thread in the middle of a body: a tenth less CPU than one packet (docs/design/0026-links.md)."""
 
 
 class ThreadGets:

@@ -20,12 +20,12 @@ from tierfs.chunkstore.http.ranged_get import MAX_HEAD_BYTES, AnsweredOtherwise,
 from tierfs.chunkstore.http.tls import WOULD_WAIT, TlsClient, TlsSocket
 from tierfs.chunkstore.protocol import RangeUrl
 
+# After this the storage takes over (a guess; the reader's deadline is longer).
 _TIMEOUT_S = 10.0
-"""After this the storage takes over (a guess; the reader's deadline is longer)."""
 
 
+# Servers whose connections are kept: a store has few, and each reload of settings makes them anew.
 _MOST_SERVERS = 8
-"""Servers whose connections are kept: a store has few, and each reload of settings makes them anew."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.validate import check_etag, past_end, step_end
 from tierfs.errors import InvalidRequest, Unavailable
 
+# Limit for reading an error document.
 _MAX_ERROR_BYTES = 64 * 1024
-"""Limit for reading an error document."""
 
 _ERROR_CODE = re.compile(rb"<Code>([A-Za-z0-9.]+)</Code>")
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")

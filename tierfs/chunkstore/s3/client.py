@@ -38,24 +38,24 @@ _log = logging.getLogger(__name__)
 DEFAULT_REGION = "us-east-1"
 """Accepted by servers other than AWS when no region is configured."""
 
+# Their debug lines hold signed URLs and signatures.
 _SIGNING_LOGGERS = ("urllib3.connectionpool", "botocore.auth", "botocore.endpoint")
-"""Their debug lines hold signed URLs and signatures."""
 
+# Codes for an existing bucket. In us-east-1, and on Ceph, creating it again is success.
 _OURS, _TAKEN = "BucketAlreadyOwnedByYou", "BucketAlreadyExists"
-"""Codes for an existing bucket. In us-east-1, and on Ceph, creating it again is success."""
 
+# Code for a bucket request that must name the server's region.
 _NEEDS_REGION = "IllegalLocationConstraintException"
-"""Code for a bucket request that must name the server's region."""
 
 _HTTPS = "https:"
 _SIGNED = ("X-Amz-Signature", "Signature:", "Signature=")
 
 
+# Least time between two looks for other credentials: each reads files for some 5 ms (measured).
 _LOOK_S = 1.0
-"""Least time between two looks for other credentials: each reads files for some 5 ms (measured)."""
 
+# Requests signed before the credentials changed are refused no later (a guess): each may be repeated.
 _ON_THE_WAY_S = 60.0
-"""Requests signed before the credentials changed are refused no later (a guess): each may be repeated."""
 
 
 class Renewal:
@@ -208,14 +208,14 @@ def _without_signature(record: logging.LogRecord) -> bool:
     return not any(mark in text for mark in _SIGNED)
 
 
+# Validity of a URL at the server; short, because it is a credential for the object.
 _VALID_S = 900
-"""Validity of a URL at the server; short, because it is a credential for the object."""
 
+# We stop using it well before it expires, so that clocks may disagree and a queued GET still starts.
 _USED_S = 600
-"""We stop using it well before it expires, so that clocks may disagree and a queued GET still starts."""
 
+# Cached URLs, about 1 KiB each.
 _MAX_URLS = 4096
-"""Cached URLs, about 1 KiB each."""
 
 
 class _Signing(NamedTuple):

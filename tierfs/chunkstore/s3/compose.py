@@ -83,9 +83,9 @@ class _Kept:
     before: _Kept | None
 
 
+# Most neighbouring pieces of full size that a best plan uploads whole in a row. Of three, the middle one could be
+# copied: those around it are long enough by themselves.
 _ABSORBED = 2
-"""Most neighbouring pieces of full size that a best plan uploads whole in a row. Of three, the middle one could
-be copied: those around it are long enough by themselves."""
 
 
 def plan_parts(lengths: Sequence[int], limits: PartLimits = S3_LIMITS) -> tuple[ComposePart, ...]:
@@ -199,8 +199,8 @@ def _even(length_bytes: int, count: int) -> Iterator[tuple[int, int]]:
 SMALL_REQUESTS = 16
 """Small reads and checks of sources at once: they wait for the server, not for bytes (a guess)."""
 
+# Server-copied parts carry no CRC32C of ours, and an upload is of one kind: the others take Content-MD5.
 _MIXED = Abilities(verifies_crc32c=False)
-"""Server-copied parts carry no CRC32C of ours, and an upload is of one kind: the others take Content-MD5."""
 
 
 class Read(Protocol):

@@ -67,6 +67,7 @@ _ELSEWHERE = frozenset(
 _DAMAGED_ON_THE_WAY = frozenset(
     {"BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch", "IncompleteBody", "RequestTimeout"}
 )
+# NoSuchUpload: the upload was swept; the next try starts a new one.
 _PASSING = frozenset(
     {
         "SlowDown",
@@ -85,7 +86,6 @@ _PASSING = frozenset(
         "429",
     }
 )
-"""NoSuchUpload: the upload was swept; the next try starts a new one."""
 
 _SERVER_ERROR = 500
 _NOT_IMPLEMENTED = 501
@@ -108,14 +108,14 @@ _UNREACHABLE = (
     urllib3.ConnectTimeoutError,
 )
 _TLS = (botocore.SSLError, urllib3.SSLError, ssl.SSLError)
+# OpenSSL's reasons when the other end speaks no TLS, or none as new as 1.2.
 _NO_PEER = frozenset({"WRONG_VERSION_NUMBER", "UNSUPPORTED_PROTOCOL", "HTTP_REQUEST", "NO_PROTOCOLS_AVAILABLE"})
-"""OpenSSL's reasons when the other end speaks no TLS, or none as new as 1.2."""
 
 _EXPIRED = frozenset({10})
 _NOT_YET_VALID = frozenset({9})
 _HOSTNAME_MISMATCH = 62
+# OpenSSL's codes for a certificate: its time, and its names and addresses.
 _OTHER_NAME = frozenset({_HOSTNAME_MISMATCH, 63, 64})
-"""OpenSSL's codes for a certificate: its time, and its names and addresses."""
 _BROKEN = (
     botocore.HTTPClientError,
     botocore.ConnectionError,
@@ -125,8 +125,8 @@ _BROKEN = (
     http.client.HTTPException,
     OSError,
 )
+# Of botocore's parsers for a number or time that is none, and of ours for a field that is missing or impossible.
 _UNREADABLE = (ResponseParserError, ValueError, OverflowError, LookupError, RuntimeError)
-"""Of botocore's parsers for a number or time that is none, and of ours for a field that is missing or impossible."""
 _TIMEOUTS = (botocore.ReadTimeoutError, urllib3.ReadTimeoutError, TimeoutError)
 
 

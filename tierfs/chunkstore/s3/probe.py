@@ -22,11 +22,12 @@ from tierfs.parallel import Pool
 
 _PROBE = b"tierfs probes what this server honours; this object can be deleted\n"
 _OTHER = b"other bytes\n"
+# Sends the conditions and leaves their enforcement to the server.
 _UNCHECKED = Abilities(create_only_put=True, create_only_multipart=True, verifies_crc32c=False)
-"""Sends the conditions and leaves their enforcement to the server."""
 _NO_ETAG = '"tierfs-probes-an-etag-that-no-object-has"'
 _MS_PER_S = 1000
 
+# Answers to a request that the server does not implement, or that the key may not make.
 _CANNOT_TELL = frozenset(
     {
         HTTPStatus.BAD_REQUEST,
@@ -36,7 +37,6 @@ _CANNOT_TELL = frozenset(
         HTTPStatus.NOT_IMPLEMENTED,
     }
 )
-"""Answers to a request that the server does not implement, or that the key may not make."""
 
 
 def probe_abilities(connection: S3Connection, pool: Pool, name: str) -> Abilities:

@@ -21,11 +21,11 @@ _TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 _DAY_CHARACTERS = 8
 _SCOPE_END = "aws4_request"
 _UNRESERVED = "-._~"
+# As botocore encodes keys; letters, digits and -._ always stay.
 _SAFE_IN_PATH = "/~"
-"""As botocore encodes keys; letters, digits and -._ always stay."""
 
+# Further apart, the caller's clock is not the one that servers compare with (a guess).
 _CLOCKS_AGREE_MS = 60_000
-"""Further apart, the caller's clock is not the one that servers compare with (a guess)."""
 
 _MS_PER_S = 1000
 _DEFAULT_PORTS = {"http": 80, "https": 443}

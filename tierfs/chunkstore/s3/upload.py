@@ -30,14 +30,14 @@ SINGLE_PUT_BYTES = 16 * MIB
 """Up to this an object is one PUT: create-only is enforced for it everywhere."""
 
 PART_BYTES = 8 * MIB
+# S3's limit for every part but the last.
 _SMALLEST_PART_BYTES = 5 * MIB
-"""S3's limit for every part but the last."""
 
 MAX_PARTS = 10_000
 """S3's limit; larger objects get larger parts."""
 
+# As Pulsar sets it; without one, servers choose types of their own.
 _CONTENT_TYPE = "application/octet-stream"
-"""As Pulsar sets it; without one, servers choose types of their own."""
 
 _CRC_BYTES = 4
 _MD5_ETAG = re.compile(r"[0-9a-f]{32}(-[0-9]+)?")

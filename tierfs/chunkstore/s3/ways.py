@@ -25,8 +25,8 @@ from tierfs.metrics import MetricName, MetricSink
 
 _log = logging.getLogger(__name__)
 
+# In a row, each with a later way succeeding, before a way is given up (a guess).
 _MOST_REFUSALS = 3
-"""In a row, each with a later way succeeding, before a way is given up (a guess)."""
 
 
 class Way(ABC):

@@ -130,8 +130,8 @@ class MendTools:
     may_lose: MayLose
 
 
+# Mends that read copies.
 _OF_BYTES = (Mend.REPLACE_CHUNK, Mend.CLEAR_SUSPECT, Mend.RESTORE)
-"""Mends that read copies."""
 
 
 class Mender:

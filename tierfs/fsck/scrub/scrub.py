@@ -22,8 +22,8 @@ from tierfs.reading.etags import Etags
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
 
 _LEAST_AT_ONCE = 8
+# Pieces at once: the least for disks, the most for links far away; each takes a buffer.
 _MOST_AT_ONCE = 32
-"""Pieces at once: the least for disks, the most for links far away; each takes a buffer."""
 
 
 class Scrubber:

@@ -26,14 +26,14 @@ log = logging.getLogger(__name__)
 FREE_FLOOR_BYTES = 256 * MIB
 """Room on its filesystem that the cache leaves to others: four times that below which appends are refused."""
 
+# 8 MiB allocated at a time: long extents, and one system call for many stores.
 _GROWTH_SLOTS = 64
-"""8 MiB allocated at a time: long extents, and one system call for many stores."""
 
+# After a full disk, growth needs a quarter more free room, or the disk would be full again at once.
 _ROOM_AGAIN = 4
-"""After a full disk, growth needs a quarter more free room, or the disk would be full again at once."""
 
+# 1 MiB read at a time: checked while it is in the processor's cache.
 _READ_SLOTS = 8
-"""1 MiB read at a time: checked while it is in the processor's cache."""
 
 
 class DiskCache:

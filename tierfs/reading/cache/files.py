@@ -26,14 +26,14 @@ DATA_NAME, INDEX_NAME, LOCK_NAME = "tierfs-cache.data", "tierfs-cache.index", "t
 
 _MAGIC = b"TFSC"
 _VERSION = 1
+# Magic, version, store id, bytes of a slot, zeros. CRC32C of it all follows.
 _HEADER = struct.Struct(">4sI32sI16x")
-"""Magic, version, store id, bytes of a slot, zeros. CRC32C of it all follows."""
+# Object id, start in the object, sequence, length. CRC32C of it all follows.
 _RECORD = struct.Struct(">QQQI")
-"""Object id, start in the object, sequence, length. CRC32C of it all follows."""
 _CRC = struct.Struct(">I")
 _HEADER_BYTES = _HEADER.size + _CRC.size
+# 32: divides a sector, so that a record is on one.
 _RECORD_BYTES = _RECORD.size + _CRC.size
-"""32: divides a sector, so that a record is on one."""
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 

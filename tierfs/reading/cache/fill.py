@@ -37,11 +37,11 @@ log = logging.getLogger(__name__)
 PART_BYTES = 4 * MIB
 """One GET at most: long enough to be cheap, short enough that Ctrl-C and the progress bar need not wait."""
 
+# How soon Ctrl-C is seen: a wait without timeout is not interrupted everywhere (guess).
 _POLL_S = 0.2
-"""How soon Ctrl-C is seen: a wait without timeout is not interrupted everywhere (guess)."""
 
+# How long parts in flight may go on after an error or Ctrl-C; a tier that does not answer is not waited for.
 _END_S = 2.0
-"""How long parts in flight may go on after an error or Ctrl-C; a tier that does not answer is not waited for."""
 
 
 @dataclass(frozen=True, slots=True)

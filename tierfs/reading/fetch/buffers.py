@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 SMALLEST_BYTES = CRC_BLOCK_BYTES
+# The blocks that a random read touches; larger buffers take as long as the server does.
 _PREPARED_BYTES = 2 * SMALLEST_BYTES
-"""The blocks that a random read touches; larger buffers take as long as the server does."""
 
 _HUGE_PAGE_FROM_BYTES = 2 * MIB
 

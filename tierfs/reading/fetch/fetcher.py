@@ -31,23 +31,23 @@ if TYPE_CHECKING:
     from tierfs.reading.cache.cache import CacheWriter, DiskCache
 
 _RECENT = 512
+# Fewer samples give no 99th percentile.
 _ENOUGH = 32
-"""Fewer samples give no 99th percentile."""
 
 _QUANTILE = 0.99
+# Below this a busy processor is more likely than a slow server (a guess; a GET takes 2 ms on one machine).
 _FLOOR_S = 0.05
-"""Below this a busy processor is more likely than a slow server (a guess; a GET takes 2 ms on one machine)."""
 
+# Multiple of the link's shortest time to a first byte that is no sign of a slow server (a guess).
 _LATE = 2.0
-"""Multiple of the link's shortest time to a first byte that is no sign of a slow server (a guess)."""
 
+# Until there are enough samples.
 _UNKNOWN_S = 1.0
-"""Until there are enough samples."""
 
 _RENEW_EVERY = 32
 _EARNED_PER_FETCH = 0.05
+# At most one hedge for twenty fetches, a few at once, so that a generally slow server is not asked twice.
 _MOST_SAVED = 4.0
-"""At most one hedge for twenty fetches, a few at once, so that a generally slow server is not asked twice."""
 
 
 class HedgePolicy:
@@ -84,13 +84,13 @@ class HedgePolicy:
 
 log = logging.getLogger(__name__)
 
+# Limit of a copy from the disk cache on the loop, which blocks the loop (a guess).
 _CACHED_NOW_BYTES = MIB
-"""Limit of a copy from the disk cache on the loop, which blocks the loop (a guess)."""
 
 _CACHE_STEP_BYTES = MIB
 
+# Labels of GETs on the loop, as of a thread's GET.
 _COLD, _READ = "cold", "read"
-"""Labels of GETs on the loop, as of a thread's GET."""
 
 StorageOf = Callable[[LocationId], ChunkStorage]
 

@@ -23,13 +23,13 @@ from tierfs.reading.fetch.buffers import PooledBuffer
 from tierfs.reading.fetch.grid import CheckedBlocks, Grid, fetch
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
+# An unwanted transfer continues if less is left: a new connection costs more.
 _WORTH_BREAKING_OFF_BYTES = 2 * MIB
-"""An unwanted transfer continues if less is left: a new connection costs more."""
 
 _RELEASED = PooledBuffer(0, memoryview(b""))
 
+# Guards the leader of a span and the owner of a transfer; held for an instant, once or twice per transfer.
 _lock = threading.Lock()
-"""Guards the leader of a span and the owner of a transfer; held for an instant, once or twice per transfer."""
 
 
 class BrokenOff(Exception):

@@ -26,11 +26,11 @@ KEEP_PASSED_BYTES = 32 * MIB
 """Passed spans kept for another reader. Beyond this their memory is reused at once, although the budget has room: the
 first touch of fresh memory is the most expensive part of a read."""
 
+# A span with a waiting reader takes at most this fraction of the budget, or it might never get it.
 _LARGEST_SHARE = 4
-"""A span with a waiting reader takes at most this fraction of the budget, or it might never get it."""
 
+# Read-ahead unread while readers passed so many budgets of bytes is stale: its reader went elsewhere (a guess).
 _STALE_BUDGETS = 2
-"""Read-ahead unread while readers passed so many budgets of bytes is stale: its reader went elsewhere (a guess)."""
 
 
 class SpanCache:

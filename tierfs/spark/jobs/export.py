@@ -35,8 +35,8 @@ COLUMNS = {
 """`bytes` are those of values and payloads; `checksum` depends on all columns but properties, and on no order."""
 
 _CONTENT = {RowType.LINES: "value", RowType.BYTES: "content", RowType.ENTRIES: "payload", RowType.MESSAGES: "payload"}
+# A map has no order, so Spark has no hash of it.
 _UNHASHED = "properties"
-"""A map has no order, so Spark has no hash of it."""
 
 _UNBATCHED = "ledger_id long, entry_id long, batch_index int, payload binary, segment string"
 

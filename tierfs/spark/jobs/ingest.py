@@ -143,8 +143,8 @@ def _raise(error: OSError) -> None:
 COLUMNS = {"segment": "string", "bytes": "long"}
 
 _STEP_BYTES = 4 * MIB
+# Segments of one commit.
 _MOST_KEYS = 100_000
-"""Segments of one commit."""
 
 Uploaded = tuple[UploadedSegment, ...]
 

@@ -31,12 +31,12 @@ COLUMNS = {
     "why": "string",
 }
 
+# Entries of the ledgers whose rows are returned together: some 200 MB of lengths (a guess).
 _WAVE_ENTRIES = 20_000_000
-"""Entries of the ledgers whose rows are returned together: some 200 MB of lengths (a guess)."""
 
 _WAVE_LEDGERS = 1000
+# Rows that one commit writes: some 10 ms.
 _RUNS_TOGETHER = 64
-"""Rows that one commit writes: some 10 ms."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,8 +28,8 @@ JobSession: TypeAlias = SparkSession
 
 DEFAULT_MASTER = "local[*]"
 
+# Set by spark-submit, which has started the JVM and set its master.
 _GATEWAY = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, which has started the JVM and set its master."""
 
 _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
@@ -42,8 +42,8 @@ _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
+# For a master to accept a connection; Spark itself tries for a minute, and only its log has the reason.
 _MASTER_S = 5.0
-"""For a master to accept a connection; Spark itself tries for a minute, and only its log has the reason."""
 
 _STANDALONE = "spark://"
 _OTHER_MASTERS = re.compile(r"local(\[.+\])?$|yarn$|k8s://")

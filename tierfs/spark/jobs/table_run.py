@@ -25,8 +25,8 @@ UNNAMED = "export"
 """The run of an export that names none: the only one into its target."""
 
 _ASIDE = "_tierfs-"
+# What a killed job of Spark leaves, which is no part of a table.
 _OTHERS = ("_temporary",)
-"""What a killed job of Spark leaves, which is no part of a table."""
 
 _RUN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 

@@ -39,8 +39,8 @@ _LOOK_S = 0.5
 _MANY = 1_000_000
 _TOLD = re.compile(r'tierfs error (\{"kind": .*\})')
 
+# An error of the data source, with its remedy.
 _KNOWN = re.compile(r"TierfsException: (.*)")
-"""An error of the data source, with its remedy."""
 
 
 class TaskError(Exception):
