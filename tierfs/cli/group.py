@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from glob import escape
 from importlib import import_module
 from pathlib import Path
@@ -270,6 +271,23 @@ def paths_argument(name: str = "paths", *, optional: bool = False, metavar: str)
     return click.argument(
         name, nargs=-1, type=_NAME, required=not optional, metavar=metavar, callback=whole if optional else None
     )
+
+
+def each_command(name: str, metavar: str, *, looks: bool = False) -> Callable[[Callable[..., None]], click.Command]:
+    """Return a decorator as `command`, for a function of the session, the open store and a name, called for each name.
+
+    Brackets around `metavar` make the names optional: without one it is called for the whole store.
+    """
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        @wraps(function)
+        def call(session: Session, paths: tuple[str, ...], **options: Any) -> None:
+            with session.open_store(looks=looks) as store:
+                each(session, store, paths, lambda path: function(session, store, path, **options))
+
+        return command(name)(paths_argument(optional=metavar.startswith("["), metavar=metavar)(call))
+
+    return decorate
 
 
 def each(session: Session, store: Store, typed: Sequence[str], work: Callable[[str], None]) -> None:

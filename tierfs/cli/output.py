@@ -1,14 +1,22 @@
-"""Format numbers, times and tables for people and programs."""
+"""Format numbers, times and tables for people, and records for programs."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass
 from datetime import UTC, datetime
+from enum import IntEnum
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Protocol
 
 from tierfs import units
+from tierfs.names import printable
+from tierfs.types import ByteRange
 
 _MS_PER_S = 1000
 _SECONDS_PER_UNIT = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
@@ -16,6 +24,59 @@ _SECONDS_PER_UNIT = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 count = units.count
 """A number of things: `1 segment`, `2 directories`. Messages of lower layers use it too."""
 size = units.size
+
+
+class _InTiers(Protocol):
+    @property
+    def local_bytes(self) -> int: ...
+    @property
+    def cold_bytes(self) -> int: ...
+
+
+def tiers(held: _InTiers) -> str:
+    """Format the bytes of something in each tier."""
+    return f"{size(held.local_bytes)} local, {size(held.cold_bytes)} cold"
+
+
+def run(span: ByteRange) -> str:
+    """Format a run of bytes and its size."""
+    return f"bytes {span.start} … {span.end} ({size(span.length_bytes)})"
+
+
+def path(name: str) -> str:
+    """Return the name of a segment or directory, `/` for the whole store, printable."""
+    return printable(name) or "/"
+
+
+def checksum(crc32c: int | None) -> str | None:
+    """Format a CRC32C; None for an unknown one."""
+    return None if crc32c is None else f"{crc32c:08x}"
+
+
+def fields(record: Any, names: str = "") -> dict[str, Any]:
+    """Return a record as JSON data: all fields, or those of `names` in their order, `new=old` under another name.
+
+    A time `x_ms` under a name without the unit is written as by `timestamp`.
+    """
+    data = {}
+    for name in names.split() or [field.name for field in fields_of(record)]:
+        new, _, old = name.partition("=")
+        value = attrgetter(old or new)(record)
+        data[new] = timestamp(value) if old.endswith("_ms") and not new.endswith("_ms") else plain(value)
+    return data
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON lacks as what it has: a range as `[start, end]`, a numbered kind as its name in lower case."""
+    if isinstance(value, ByteRange):
+        return [value.start, value.end]
+    if is_dataclass(value):
+        return fields(value)
+    if isinstance(value, IntEnum):
+        return value.name.lower()
+    if isinstance(value, Mapping):
+        return dict(value)
+    return str(value) if isinstance(value, Path | BaseException) else value
 
 
 def timestamp(time_ms: int) -> str | None:

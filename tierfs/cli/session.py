@@ -14,7 +14,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from tierfs.cli import output
 from tierfs.errors import InvalidRequest, TierfsError
 from tierfs.names import printable
 
@@ -138,12 +139,17 @@ class Session:
 
         return open_store(path, looks=looks)
 
-    def result(self, data: Mapping[str, Any], text: str) -> None:
-        """Print a result: `data` with --json, else `text`, in which foreign names are already printable."""
+    def result(self, data: Any, text: str) -> None:
+        """Print a result: `data`, which may be or contain records, with --json, else `text`, with printable names."""
         with self.printing():
-            click.echo(json.dumps(data) if self.json else text)
+            click.echo(json.dumps(data, default=output.plain) if self.json else text)
 
-    def done(self, data: Mapping[str, Any], text: str) -> None:
+    def rows(self, data: Iterable[Any], lines: Iterable[str]) -> None:
+        """Print a line for each row: an object of `data` with --json, else one of `lines`. Only one is iterated."""
+        for line in (json.dumps(row, default=output.plain) for row in data) if self.json else lines:
+            click.echo(line)
+
+    def done(self, data: Any, text: str) -> None:
         """Print a summary; --quiet and a closed output suppress it, as the exit code is enough then."""
         if (self.json or self.verbosity > QUIET) and not isinstance(sys.stdout, ClosedOutput):
             self.result(data, text)
@@ -173,6 +179,12 @@ class Session:
                 click.echo(json.dumps({"warning": text}), err=True)
             else:
                 click.echo(f"tierfs: warning: {printable(text)}", err=True)
+
+    def warn_text(self, warnings: Iterable[str]) -> None:
+        """Print the warnings of a result, which with --json has them itself."""
+        if not self.json:
+            for warning in warnings:
+                self.warn(warning)
 
     @property
     def shows_progress(self) -> bool:

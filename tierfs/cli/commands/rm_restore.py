@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -62,7 +62,8 @@ def rm(
                 return
             raise
         if dry_run:
-            session.result(_data(name, plan, removed=False), f"would remove {_describe(name, plan)}")
+            data = {"path": name, "removed": False, **removal_data(plan)}
+            session.result(data, f"would remove {_describe(name, plan)}")
             return
         if not (yes or force):
             ask("rm", f"remove {_describe(name, plan)}?")
@@ -71,7 +72,8 @@ def rm(
             deletion = verbs.delete(store, name, recursive=recursive, now=now, report=show)
         removed = True
         way = f" with: tierfs restore {as_word(name)}" if deletion.trash_due_ms else ""
-        session.done(_data(name, deletion, removed=True), f"removed {_describe(name, deletion)}{way}")
+        data = {"path": name, "removed": True, **removal_data(deletion)}
+        session.done(data, f"removed {_describe(name, deletion)}{way}")
 
     with session.open_store() as store:
         names, code = names_of(session, store, paths, missing_ok=force)
@@ -96,10 +98,8 @@ def _plan(store: Store, name: str, *, recursive: bool, now: bool) -> Deletion:
 
 
 def _describe(name: str, deletion: Deletion) -> str:
-    local, cold = output.size(deletion.local_bytes), output.size(deletion.cold_bytes)
-    chunks = output.count(deletion.cold_chunks, "chunk")
-    segments = output.count(deletion.segments, "segment")
-    return f"{printable(name)}: {segments}, {local} local, {cold} cold in {chunks}{until(deletion)}"
+    segments, chunks = output.count(deletion.segments, "segment"), output.count(deletion.cold_chunks, "chunk")
+    return f"{printable(name)}: {segments}, {output.tiers(deletion)} in {chunks}{until(deletion)}"
 
 
 def until(deletion: Deletion) -> str:
@@ -108,13 +108,9 @@ def until(deletion: Deletion) -> str:
     return f"; it can be restored until {output.clock_time(due_ms)}" if due_ms else "; for good"
 
 
-def _data(name: str, deletion: Deletion, *, removed: bool) -> dict[str, object]:
-    return {"path": name, "removed": removed, **removal_data(deletion)}
-
-
 def removal_data(deletion: Deletion) -> dict[str, object]:
     """Return the effect of a removal as JSON data."""
-    data = asdict(deletion)
+    data = output.fields(deletion)
     return {**data, "trash_until": output.timestamp(data.pop("trash_due_ms"))}
 
 
@@ -141,22 +137,16 @@ def restore(session: Session, paths: tuple[str, ...], to: str | None, removal_id
         unpublished = verbs.settle(store, show)
     session.note_unpublished(unpublished)
     data = [{"restored_as": name, **removed_data(removed)} for name, removed in done]
-    lines = [f"restored {printable(name)}: {_content(removed)}" for name, removed in done]
-    session.done({"restored": data}, "\n".join(lines))
-
-
-def _content(removed: Removed) -> str:
-    removal = removed.removal
-    local, cold = output.size(removal.local_bytes), output.size(removal.cold_bytes)
-    return f"{output.count(removal.segments, 'segment')}, {local} local, {cold} cold"
+    sums = [(name, removed.removal) for name, removed in done]
+    lines = [f"{printable(name)}: {output.count(of.segments, 'segment')}, {output.tiers(of)}" for name, of in sums]
+    session.done({"restored": data}, "\n".join(f"restored {line}" for line in lines))
 
 
 def removed_data(removed: Removed) -> dict[str, Any]:
     """Return what is in the trash as JSON data."""
-    data = asdict(removed.removal)
-    due_ms, removed_ms = data.pop("due_ms"), data.pop("removed_ms")
-    times = {"removed": output.timestamp(removed_ms), "until": output.timestamp(due_ms)}
-    return {"id": removed.id, "kind": removed.entry.kind.name.lower(), **times, **data}
+    sums = "path segments directories bytes local_bytes cold_bytes uncovered_bytes active_bytes"
+    times = "removed=removed_ms until=due_ms"
+    return output.fields(removed, "id kind=entry.kind") | output.fields(removed.removal, f"{times} {sums}")
 
 
 def removed_cells(removed: Removed) -> Sequence[str]:
