@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from tierfs.cli import output
 from tierfs.errors import InvalidRequest, TierfsError
 from tierfs.names import printable
 
@@ -81,6 +80,13 @@ def _is_open(fd: int) -> bool:
 QUIET, NORMAL, VERBOSE, DEBUG = -1, 0, 1, 2
 
 _LOG_LEVELS = {QUIET: logging.WARNING, NORMAL: logging.WARNING, VERBOSE: logging.INFO, DEBUG: logging.DEBUG}
+
+
+def as_json(data: Any) -> str:
+    """Return data as JSON, with records as objects."""
+    from tierfs.cli.output import plain  # here, as text needs none of it
+
+    return json.dumps(data, default=plain)
 
 
 @dataclass
@@ -142,11 +148,11 @@ class Session:
     def result(self, data: Any, text: str) -> None:
         """Print a result: `data`, which may be or contain records, with --json, else `text`, with printable names."""
         with self.printing():
-            click.echo(json.dumps(data, default=output.plain) if self.json else text)
+            click.echo(as_json(data) if self.json else text)
 
     def rows(self, data: Iterable[Any], lines: Iterable[str]) -> None:
         """Print a line for each row: an object of `data` with --json, else one of `lines`. Only one is iterated."""
-        for line in (json.dumps(row, default=output.plain) for row in data) if self.json else lines:
+        for line in map(as_json, data) if self.json else lines:
             click.echo(line)
 
     def done(self, data: Any, text: str) -> None:
