@@ -6,7 +6,9 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import reduce
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -73,6 +75,41 @@ read_priority_option = click.option(
     metavar="P",
     help=f"Tier that serves bytes held by both: {', '.join(ReadPriority)}.",
 )
+
+
+def added(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return a decorator that adds several options, in the order of the help."""
+
+    def decorate(function: F) -> F:
+        return reduce(lambda inner, option: option(inner), reversed(options), function)
+
+    return decorate
+
+
+def server_options(endpoint: str = "URL of the S3 server; only for servers other than AWS.") -> Callable[[F], F]:
+    """Return a decorator for the options of an S3 server: `endpoint_url`, `region` and `profile`."""
+    return added(
+        click.option("--endpoint-url", metavar="URL", help=endpoint),
+        click.option("--region", metavar="R", help="Region of the bucket."),
+        click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials."),
+    )
+
+
+def bucket_option(line: str) -> Callable[[F], F]:
+    """Return a decorator for the option --bucket, with its line of the help."""
+    return click.option("--bucket", metavar="s3://B/PREFIX", help=line)
+
+
+def cold_dir_option(line: str) -> Callable[[F], F]:
+    """Return a decorator for the option --cold-dir, with its line of the help."""
+    return click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help=line)
+
+
+def require_bucket(bucket: str | None, needing: Mapping[str, object]) -> None:
+    """Raise UsageError for an option of a bucket that is given without one."""
+    given = next((key for key, value in needing.items() if value), None)
+    if bucket is None and given is not None:
+        raise click.UsageError(f"--{given.replace('_', '-')} needs --bucket")
 
 
 _EXIT_DECLINED = 1

@@ -26,6 +26,9 @@ count = units.count
 size = units.size
 
 
+_OF_ROWS = ("version", "stored")
+
+
 class _InTiers(Protocol):
     @property
     def local_bytes(self) -> int: ...
@@ -56,10 +59,11 @@ def checksum(crc32c: int | None) -> str | None:
 def fields(record: Any, names: str = "") -> dict[str, Any]:
     """Return a record as JSON data: all fields, or those of `names` in their order, `new=old` under another name.
 
+    All are those of its own: not the version and the bytes that a row of the metadata has too.
     A time `x_ms` under a name without the unit is written as by `timestamp`.
     """
     data = {}
-    for name in names.split() or [field.name for field in fields_of(record)]:
+    for name in names.split() or [field.name for field in fields_of(record) if field.name not in _OF_ROWS]:
         new, _, old = name.partition("=")
         value = attrgetter(old or new)(record)
         data[new] = timestamp(value) if old.endswith("_ms") and not new.endswith("_ms") else plain(value)
