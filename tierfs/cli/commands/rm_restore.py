@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from tierfs.cli import output
 from tierfs.cli.group import command, each_name, names_of, paths_argument
 from tierfs.cli.options import ask, dry_run_option, is_terminal, yes_option
 from tierfs.cli.progress import progress_line
-from tierfs.cli.session import Session
+from tierfs.cli.session import QUIET, Session
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.names import as_word, join, printable, split
 from tierfs.parallel import doing
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
     from tierfs.app.store import Store
     from tierfs.segments.delete import Deletion
     from tierfs.segments.trash import Removed
-
-REMOVED_COLUMNS = (">", "<", ">10", ">10", ">10", "<")
-
-REMOVED_HEADER = ("id", "until (UTC)", "bytes", "local", "cold", "name")
 
 now_option = click.option("--now", is_flag=True, help="Delete for good, without the trash.")
 """Of the commands by which a person removes."""
@@ -149,11 +144,19 @@ def removed_data(removed: Removed) -> dict[str, Any]:
     return output.fields(removed, "id kind=entry.kind") | output.fields(removed.removal, f"{times} {sums}")
 
 
-def removed_cells(removed: Removed) -> Sequence[str]:
-    """Return the cells of one line about what is in the trash."""
-    removal = removed.removal
-    sizes = [output.size(number) for number in (removal.bytes, removal.local_bytes, removal.cold_bytes)]
-    return str(removed.id), output.clock_time(removal.due_ms), *sizes, shown_name(removed)
+def list_removed(session: Session, store: Store, path: str) -> None:
+    """Print what is in the trash, at and below a path as it was before."""
+    from tierfs.segments import trash
+
+    with store.metadata.read() as txn:
+        shown = [each for each in trash.removed(txn) if not path or f"{each.removal.path}/".startswith(f"{path}/")]
+    header = ("id", "until (UTC)", "bytes", "local", "cold", "name")
+    cells: list[tuple[str, ...]] = [header] if shown and session.verbosity > QUIET else []
+    for each in shown:
+        sums = each.removal
+        sizes = map(output.size, (sums.bytes, sums.local_bytes, sums.cold_bytes))
+        cells.append((str(each.id), output.clock_time(sums.due_ms), *sizes, shown_name(each)))
+    session.rows(map(removed_data, shown), output.lines(cells, ">", "<", ">10", ">10", ">10", "<"))
 
 
 def shown_name(removed: Removed) -> str:
