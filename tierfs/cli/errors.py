@@ -101,7 +101,9 @@ def show(failure: Failure, session: Session) -> None:
         click.echo(f"  {printable(line)}", err=True)
 
 
-def report_parts(session: Session, failed: Sequence[tuple[str, TierfsError]], fatal: BaseException | None) -> None:
+def report_parts(
+    session: Session, failed: Sequence[tuple[str, TierfsError]], fatal: BaseException | None = None
+) -> None:
     """Print the errors of parts of a command by their names, and exit with the code of `fatal`, or else of the first.
 
     With --json the result has them already, by `parts`.

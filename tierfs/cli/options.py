@@ -95,6 +95,11 @@ def server_options(endpoint: str = "URL of the S3 server; only for servers other
     )
 
 
+def jobs_option(default: int, line: str) -> Callable[[F], F]:
+    """Return a decorator for the option --jobs, with its line of the help."""
+    return click.option("--jobs", default=default, type=click.IntRange(1, 64), show_default=True, help=line)
+
+
 def bucket_option(line: str) -> Callable[[F], F]:
     """Return a decorator for the option --bucket, with its line of the help."""
     return click.option("--bucket", metavar="s3://B/PREFIX", help=line)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from tierfs.errors import InvalidRequest, TierfsError
-from tierfs.names import printable
+from tierfs.names import hadoop_warning, printable
 
 if TYPE_CHECKING:
     from tierfs.app.store import Store
@@ -191,6 +191,13 @@ class Session:
         if not self.json:
             for warning in warnings:
                 self.warn(warning)
+
+    def warn_of_names(self, segments: Iterable[str]) -> None:
+        """Warn of segments with names that Hadoop and Spark cannot read."""
+        if unfit := [warning for segment in segments if (warning := hadoop_warning(segment))]:
+            from tierfs.units import count
+
+            self.warn(f"Hadoop and Spark cannot read {count(len(unfit), 'name')}, the first: {unfit[0]}")
 
     @property
     def shows_progress(self) -> bool:

@@ -14,15 +14,12 @@ from tierfs.app.store import Store
 from tierfs.cli import errors, output
 from tierfs.cli.commands.ingest_files import FileIngest, IngestPlan, Item, Stopped, batches, ingest_batch, plan_ingest
 from tierfs.cli.group import command
-from tierfs.cli.options import Room
+from tierfs.cli.options import Room, jobs_option
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, PermissionDenied, StorageFull, TierfsError
 from tierfs.parallel import Meter, OnProgress, Pool
 from tierfs.segments.create import BulkCreator
-
-_DEFAULT_JOBS = 4
-_MAX_JOBS = 64
 
 _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
 """Errors that concern one file; any other error stops the command."""
@@ -37,13 +34,7 @@ _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
     show_default=True,
     help="Seal each segment, or leave it open for a file that still grows.",
 )
-@click.option(
-    "--jobs",
-    default=_DEFAULT_JOBS,
-    type=click.IntRange(1, _MAX_JOBS),
-    show_default=True,
-    help="Number of files copied in parallel.",
-)
+@jobs_option(4, "Number of files copied in parallel.")
 def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs: int) -> None:
     """Copy files into segments: a file becomes DIR/<file name>, a directory DIR/<relative path> of each file.
 
@@ -168,27 +159,17 @@ def _report(session: Session, plan: IngestPlan, work: _Work) -> None:
     failed = [*plan.refused]
     failed += [(item.path, error) for item, error in sorted(outcome.failed, key=lambda pair: order[pair[0].path])]
     data = {
-        "segments": outcome.segments,
-        "bytes": outcome.bytes,
-        "skipped": outcome.skipped,
-        "begun": outcome.begun,
+        **output.fields(outcome, "segments bytes skipped begun"),
         "special_files": len(plan.special),
-        "errors": [{"path": path, "error": str(error), "kind": type(error).__name__} for path, error in failed],
+        "errors": errors.parts(failed, "path"),
     }
     session.done(data, _summary(outcome))
     if not session.json:
-        _warn(session, plan)
-        for path, error in failed:
-            failure = errors.describe(error)
-            named = failure.message if path in failure.message else f"{path}: {failure.message}"
-            errors.show(errors.Failure(named, failure.kind, failure.exit_code, failure.remedy), session)
-    first = work.fatal or (failed[0][1] if failed else None)
-    if first is None:
-        return
-    failure = errors.describe(first)
-    if session.json or not isinstance(first, TierfsError):
-        errors.show(failure, session)
-    raise click.exceptions.Exit(failure.exit_code)
+        if plan.special:
+            files = output.count(len(plan.special), "link or special file")
+            session.warn(f"left out {files}, the first: {plan.special[0]}")
+        session.warn_of_names(item.segment for item in plan.items)
+    errors.report_parts(session, failed, work.fatal)
 
 
 def _summary(outcome: _Outcome) -> str:
@@ -198,11 +179,3 @@ def _summary(outcome: _Outcome) -> str:
     if outcome.begun:
         parts.append(f"{output.count(outcome.begun, 'file')} incomplete: repeat the command to continue")
     return "; ".join(parts)
-
-
-def _warn(session: Session, plan: IngestPlan) -> None:
-    if plan.special:
-        files = output.count(len(plan.special), "link or special file")
-        session.warn(f"left out {files}, the first: {plan.special[0]}")
-    if warnings := plan.hadoop_warnings:
-        session.warn(f"Hadoop and Spark cannot read {output.count(len(warnings), 'name')}, the first: {warnings[0]}")

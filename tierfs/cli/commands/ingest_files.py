@@ -64,11 +64,6 @@ class IngestPlan:
         """Size of all files."""
         return sum(item.size_bytes for item in self.items)
 
-    @property
-    def hadoop_warnings(self) -> list[str]:
-        """A warning for each segment with a name that Hadoop and Spark cannot read."""
-        return [warning for item in self.items if (warning := names.hadoop_warning(item.segment))]
-
 
 def plan_ingest(paths: Sequence[str], into: str, report: OnProgress = unseen) -> IngestPlan:
     """Plan the ingest of files and directories, and change nothing.
