@@ -340,94 +340,68 @@ def _failed(error: Exception, session: Session, before: int) -> int:
 class Line(NamedTuple):
     """One command. `--help` shows the line without importing the command: importing all takes a second."""
 
-    target: str
-    """`module:attribute`."""
+    place: str
+    """`module:attribute` of a module of commands."""
     line: str
     """At most 62 characters, to fit whole into 80 columns."""
+
+    @property
+    def target(self) -> str:
+        """The command as `module:attribute`."""
+        return f"tierfs.cli.commands.{self.place}"
 
 
 SECTIONS: Mapping[str, Mapping[str, Line]] = {
     "Store": {
-        "init": Line("tierfs.cli.commands.init_status:init", "Create a store in the directory given by --store."),
-        "status": Line(
-            "tierfs.cli.commands.init_status:status", "Show tiers, bytes not yet offloaded, and the holder."
-        ),
-        "daemon": Line(
-            "tierfs.cli.commands.mount:daemon", "Hold the store: offload, publish, evict, collect by policy."
-        ),
-        "policy": Line(
-            "tierfs.cli.commands.policy_config:policy", "Show and change policies of directories and segments."
-        ),
-        "config": Line("tierfs.cli.commands.policy_config:config", "Show settings and the origin of each."),
-        "completion": Line("tierfs.cli.man:completion", "Print what makes a shell complete commands and names."),
+        "init": Line("init_status:init", "Create a store in the directory given by --store."),
+        "status": Line("init_status:status", "Show tiers, bytes not yet offloaded, and the holder."),
+        "daemon": Line("mount:daemon", "Hold the store: offload, publish, evict, collect by policy."),
+        "policy": Line("policy_config:policy", "Show and change policies of directories and segments."),
+        "config": Line("policy_config:config", "Show settings and the origin of each."),
+        "completion": Line("man:completion", "Print what makes a shell complete commands and names."),
     },
     "Write": {
-        "append": Line("tierfs.cli.commands.append:append", "Append files or stdin to a segment; durable on return."),
-        "ingest": Line(
-            "tierfs.cli.commands.ingest:ingest", "Copy files and directories into segments named after them."
-        ),
-        "seal": Line("tierfs.cli.commands.seal_concat_truncate:seal", "Seal a segment: it accepts no more bytes."),
-        "unseal": Line("tierfs.cli.commands.seal_concat_truncate:unseal", "Reopen a sealed segment for appends."),
-        "concat": Line(
-            "tierfs.cli.commands.seal_concat_truncate:concat", "Append a sealed segment to another without copying."
-        ),
-        "truncate": Line(
-            "tierfs.cli.commands.seal_concat_truncate:truncate", "Drop the bytes of a segment before an offset."
-        ),
-        "rm": Line("tierfs.cli.commands.rm_restore:rm", "Remove a segment, or with -r a directory."),
-        "restore": Line("tierfs.cli.commands.rm_restore:restore", "Bring back what rm, trim or delete removed."),
-        "ledger": Line("tierfs.cli.commands.ledger.ledger:ledger", "Work with ledgers: segments made of entries."),
+        "append": Line("append:append", "Append files or stdin to a segment; durable on return."),
+        "ingest": Line("ingest:ingest", "Copy files and directories into segments named after them."),
+        "seal": Line("seal_concat_truncate:seal", "Seal a segment: it accepts no more bytes."),
+        "unseal": Line("seal_concat_truncate:unseal", "Reopen a sealed segment for appends."),
+        "concat": Line("seal_concat_truncate:concat", "Append a sealed segment to another without copying."),
+        "truncate": Line("seal_concat_truncate:truncate", "Drop the bytes of a segment before an offset."),
+        "rm": Line("rm_restore:rm", "Remove a segment, or with -r a directory."),
+        "restore": Line("rm_restore:restore", "Bring back what rm, trim or delete removed."),
+        "ledger": Line("ledger.ledger:ledger", "Work with ledgers: segments made of entries."),
     },
     "Read": {
-        "mount": Line("tierfs.cli.commands.mount:mount", "Mount the store as a read-only directory."),
-        "umount": Line("tierfs.cli.commands.mount:umount", "Unmount a mounted store."),
-        "ls": Line("tierfs.cli.commands.ls_info_du_map:ls", "List the names in a directory."),
-        "info": Line(
-            "tierfs.cli.commands.ls_info_du_map:info", "Show a segment: its range and the location of its bytes."
-        ),
-        "map": Line("tierfs.cli.commands.ls_info_du_map:map_", "Draw which bytes of a segment are in which tier."),
-        "du": Line("tierfs.cli.commands.ls_info_du_map:du", "Sum up the bytes below a directory, by tier."),
-        "cat": Line("tierfs.cli.commands.cat:cat", "Write a segment's bytes to stdout, or follow it."),
-        "top": Line("tierfs.cli.commands.top:top", "Watch a mount live: its reads and the tiers that serve them."),
+        "mount": Line("mount:mount", "Mount the store as a read-only directory."),
+        "umount": Line("mount:umount", "Unmount a mounted store."),
+        "ls": Line("ls_info_du_map:ls", "List the names in a directory."),
+        "info": Line("ls_info_du_map:info", "Show a segment: its range and the location of its bytes."),
+        "map": Line("ls_info_du_map:map_", "Draw which bytes of a segment are in which tier."),
+        "du": Line("ls_info_du_map:du", "Sum up the bytes below a directory, by tier."),
+        "cat": Line("cat:cat", "Write a segment's bytes to stdout, or follow it."),
+        "top": Line("top:top", "Watch a mount live: its reads and the tiers that serve them."),
     },
     "Tiers": {
-        "offload": Line(
-            "tierfs.cli.commands.offload_evict_consolidate:offload",
-            "Copy all bytes below a path to the cold tier, verified.",
-        ),
-        "evict": Line(
-            "tierfs.cli.commands.offload_evict_consolidate:evict", "Drop local copies of bytes that are safely cold."
-        ),
-        "consolidate": Line(
-            "tierfs.cli.commands.offload_evict_consolidate:consolidate", "Join small neighbouring cold objects."
-        ),
-        "warmup": Line(
-            "tierfs.cli.commands.warmup_verify:warmup", "Fill the disk cache with cold bytes before they are read."
-        ),
+        "offload": Line("offload_evict_consolidate:offload", "Copy all bytes below a path to the cold tier, verified."),
+        "evict": Line("offload_evict_consolidate:evict", "Drop local copies of bytes that are safely cold."),
+        "consolidate": Line("offload_evict_consolidate:consolidate", "Join small neighbouring cold objects."),
+        "warmup": Line("warmup_verify:warmup", "Fill the disk cache with cold bytes before they are read."),
     },
     "Care": {
-        "doctor": Line("tierfs.cli.commands.doctor_bench:doctor", "Check the machine, the store and its cold tier."),
-        "verify": Line(
-            "tierfs.cli.commands.warmup_verify:verify", "Read and check every byte in every tier that holds it."
-        ),
-        "fsck": Line("tierfs.cli.commands.fsck_gc:fsck", "Check the store's records, files and objects; repair them."),
-        "gc": Line("tierfs.cli.commands.fsck_gc:gc", "List garbage and orphans; delete what is due."),
-        "bench": Line("tierfs.cli.commands.doctor_bench:bench", "Measure reads through a mount against their limit."),
-        "pipeline": Line(
-            "tierfs.cli.commands.pipeline.pipeline:pipeline", "Run Spark jobs on the store: scrub, report, export…"
-        ),
+        "doctor": Line("doctor_bench:doctor", "Check the machine, the store and its cold tier."),
+        "verify": Line("warmup_verify:verify", "Read and check every byte in every tier that holds it."),
+        "fsck": Line("fsck_gc:fsck", "Check the store's records, files and objects; repair them."),
+        "gc": Line("fsck_gc:gc", "List garbage and orphans; delete what is due."),
+        "bench": Line("doctor_bench:bench", "Measure reads through a mount against their limit."),
+        "pipeline": Line("pipeline:pipeline", "Run Spark jobs on the store: scrub, report, export…"),
     },
     "Move": {
-        "move": Line("tierfs.cli.commands.init_status:move", "Copy the cold tier to another place, and use that one."),
-        "adopt": Line("tierfs.cli.commands.adopt:adopt", "Make segments of existing foreign objects, in place."),
-        "replica": Line(
-            "tierfs.cli.commands.dump_load_recover:replica", "Create a read-only store that follows another's bucket."
-        ),
-        "recover": Line("tierfs.cli.commands.dump_load_recover:recover", "Rebuild a lost store from its bucket."),
-        "dump": Line(
-            "tierfs.cli.commands.dump_load_recover:dump", "Write all metadata to a file, or a segment's to the bucket."
-        ),
-        "load": Line("tierfs.cli.commands.dump_load_recover:load", "Create a store from a dump, or restore a segment."),
+        "move": Line("init_status:move", "Copy the cold tier to another place, and use that one."),
+        "adopt": Line("adopt:adopt", "Make segments of existing foreign objects, in place."),
+        "replica": Line("dump_load_recover:replica", "Create a read-only store that follows another's bucket."),
+        "recover": Line("dump_load_recover:recover", "Rebuild a lost store from its bucket."),
+        "dump": Line("dump_load_recover:dump", "Write all metadata to a file, or a segment's to the bucket."),
+        "load": Line("dump_load_recover:load", "Create a store from a dump, or restore a segment."),
     },
 }
 """In the order of `--help`."""

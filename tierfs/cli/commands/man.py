@@ -1,6 +1,6 @@
 """Define tierfs completion, and make manual pages of the `--help` texts.
 
-`python -m tierfs.cli.man DIRECTORY` writes a page for each command.
+`python -m tierfs.cli.commands.man DIRECTORY` writes a page for each command.
 """
 
 from __future__ import annotations
