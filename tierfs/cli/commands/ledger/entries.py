@@ -79,8 +79,9 @@ def read(
         finally:
             printer.end()
     if printer.wrong:
+        entries = "entry" if printer.wrong == 1 else "entries"
         raise DataLoss(
-            f"{printer.wrong} {'entry' if printer.wrong == 1 else 'entries'} of {printable(name)} could not be decoded",
+            f"{printer.wrong} {entries} of {printable(ledger.segment)} could not be decoded",
             remedy="see the lines with an error; the bytes are as they were appended",
         )
 
