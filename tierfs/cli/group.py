@@ -161,63 +161,39 @@ def command(name: str) -> Callable[[F], click.Command]:
 
 def shared_options(store_variable: str | None = None) -> list[click.Parameter]:
     """Return the global options, which set the session; accepted before and after the command's name."""
+
+    def set_store(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        if value:
+            ctx.obj.store_path = Path(value)
+            ctx.obj.names_store = ctx.get_parameter_source("store") is ParameterSource.COMMANDLINE
+
+    def allow_other_owner(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value:
+            os.environ[ALLOW_OTHER_OWNER] = "1"  # processes that the command starts open the store too
+
+    def set_json(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        ctx.obj.json = ctx.obj.json or value
+
+    def set_quiet(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.obj.verbosity = QUIET
+
+    def add_verbose(ctx: click.Context, parameter: click.Parameter, value: int) -> None:
+        if value:
+            ctx.obj.verbosity = min(max(ctx.obj.verbosity, 0) + value, DEBUG)
+
+    def option(*names: str, callback: Callable[..., None], **named: Any) -> click.Option:
+        return click.Option(names, expose_value=False, callback=callback, **named)
+
+    store = "Directory of the store  [default: $TIERFS_STORE]"
+    owner = "Open a store of another user, who then acts with your rights."
     return [
-        click.Option(
-            ["--store"],
-            metavar="DIR",
-            envvar=store_variable,
-            expose_value=False,
-            callback=_set_store,
-            help="Directory of the store  [default: $TIERFS_STORE]",
-        ),
-        click.Option(
-            ["--allow-other-owner"],
-            is_flag=True,
-            expose_value=False,
-            callback=_allow_other_owner,
-            help="Open a store of another user, who then acts with your rights.",
-        ),
-        click.Option(["--json"], is_flag=True, expose_value=False, callback=_set_json, help="Print JSON."),
-        click.Option(
-            ["-q", "--quiet"],
-            is_flag=True,
-            expose_value=False,
-            callback=_set_quiet,
-            help="Print only results and errors.",
-        ),
-        click.Option(
-            ["-v", "--verbose"],
-            count=True,
-            expose_value=False,
-            callback=_add_verbose,
-            help="Verbose output; -vv for debug output.",
-        ),
+        option("--store", metavar="DIR", envvar=store_variable, callback=set_store, help=store),
+        option("--allow-other-owner", is_flag=True, callback=allow_other_owner, help=owner),
+        option("--json", is_flag=True, callback=set_json, help="Print JSON."),
+        option("-q", "--quiet", is_flag=True, callback=set_quiet, help="Print only results and errors."),
+        option("-v", "--verbose", count=True, callback=add_verbose, help="Verbose output; -vv for debug output."),
     ]
-
-
-def _set_store(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    if value:
-        ctx.obj.store_path = Path(value)
-        ctx.obj.names_store = ctx.get_parameter_source("store") is ParameterSource.COMMANDLINE
-
-
-def _allow_other_owner(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if value:
-        os.environ[ALLOW_OTHER_OWNER] = "1"  # processes that the command starts open the store too
-
-
-def _set_json(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
-    ctx.obj.json = ctx.obj.json or value
-
-
-def _set_quiet(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.obj.verbosity = QUIET
-
-
-def _add_verbose(ctx: click.Context, parameter: click.Parameter, value: int) -> None:
-    if value:
-        ctx.obj.verbosity = min(max(ctx.obj.verbosity, 0) + value, DEBUG)
 
 
 _OF_THE_PATH = (Conflict, DataLoss, InvalidRequest, NotFound)
@@ -250,16 +226,14 @@ class StoreName(click.ParamType[str]):
 
 _NAME = StoreName()
 
-
 human_option = click.option("-h", "--human-readable", is_flag=True, expose_value=False, hidden=True)
 """Accepted out of habit: sizes are human-readable without it, and exact with --json."""
 
 
 def path_argument(name: str, *, optional: bool = False, metavar: str | None = None) -> Callable[[F], F]:
     """Return a decorator for one name; without it, and `optional`, the whole store."""
-    if optional:
-        return click.argument(name, type=_NAME, metavar=metavar, default="")
-    return click.argument(name, type=_NAME, metavar=metavar)
+    whole: dict[str, Any] = {"default": ""} if optional else {}
+    return click.argument(name, type=_NAME, metavar=metavar, **whole)
 
 
 def paths_argument(name: str = "paths", *, optional: bool = False, metavar: str) -> Callable[[F], F]:
@@ -312,7 +286,8 @@ def names_of(
                 continue
             if len(typed) == 1:
                 raise
-            code = _failed(exc, session, code)
+            reported = errors.report(exc, session)
+            code = code or reported
     return list(names), code
 
 
@@ -327,14 +302,10 @@ def each_name(session: Session, names: Sequence[str], code: int, work: Callable[
         except _OF_THE_PATH as exc:
             if len(names) == 1 and not code:
                 raise
-            code = _failed(exc, session, code)
+            reported = errors.report(exc, session)
+            code = code or reported
     if code:
         raise click.exceptions.Exit(code)
-
-
-def _failed(error: Exception, session: Session, before: int) -> int:
-    code = errors.report(error, session)
-    return before or code
 
 
 class Line(NamedTuple):
