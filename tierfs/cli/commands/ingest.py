@@ -74,7 +74,7 @@ class _Work:
         self._room = Room(store, session)
         self._store = store
         self._seal = seal
-        self._meter = Meter(show, plan.total_bytes, len(plan.items), "file")
+        self._meter = Meter(show, sum(item.size_bytes for item in plan.items), len(plan.items), "file")
         self._jobs = jobs
         self._items = plan.items
         self._directories = plan.directories
@@ -96,23 +96,21 @@ class _Work:
     def _batch(self, bulk: BulkCreator, batch: list[Item]) -> None:
         """Ingest a batch in a thread of the pool; a raised error ends the other threads too."""
         try:
-            if not self._stop.is_set():
-                for item in self._left_of(batch, bulk):
+            if self._stop.is_set():
+                return
+            created = ingest_batch(self._store, bulk, batch, seal=self._seal)  # of small new files, in one commit
+            for item, size_bytes in created:
+                self._meter(size_bytes, item.segment, 1)
+                self._note(size_bytes, segments=1)
+            done = {item.segment for item, _ in created}
+            for item in batch:
+                if item.segment not in done:
                     self._one_file(item)
         except Stopped:
             return
         except BaseException as exc:
             self._end(exc)
             raise
-
-    def _left_of(self, batch: list[Item], bulk: BulkCreator) -> list[Item]:
-        """Create the small new files in one commit; return the other files, to be ingested one by one."""
-        created = ingest_batch(self._store, bulk, batch, seal=self._seal)
-        for item, size_bytes in created:
-            self._meter(size_bytes, item.segment, 1)
-            self._note(size_bytes)
-        done = {item.segment for item, _ in created}
-        return [item for item in batch if item.segment not in done]
 
     def _one_file(self, item: Item) -> None:
         """Ingest one file; raises Stopped when the command ends."""
@@ -122,7 +120,7 @@ class _Work:
         try:
             changed = file.ingest(item)
         except BaseException as exc:
-            self._note_begun(file.written_bytes)
+            self._note(file.written_bytes, begun=file.written_bytes > 0)
             if not isinstance(exc, (TierfsError, OSError)):
                 raise
             error = errors.from_os_error(exc) if isinstance(exc, OSError) else exc
@@ -131,21 +129,15 @@ class _Work:
             if isinstance(error, Fenced) or not isinstance(error, _OF_ONE_FILE):
                 self._end(error)
         else:
-            self._note(file.written_bytes, skipped=not changed)
+            self._note(file.written_bytes, segments=changed, skipped=not changed)
         self._meter(0, item.segment, 1)
 
-    def _note(self, written_bytes: int, *, skipped: bool = False) -> None:
+    def _note(self, written_bytes: int, *, segments: int = 0, skipped: int = 0, begun: int = 0) -> None:
         with self._lock:
             self.outcome.bytes += written_bytes
-            if skipped:
-                self.outcome.skipped += 1
-            else:
-                self.outcome.segments += 1
-
-    def _note_begun(self, written_bytes: int) -> None:
-        with self._lock:
-            self.outcome.bytes += written_bytes
-            self.outcome.begun += written_bytes > 0
+            self.outcome.segments += segments
+            self.outcome.skipped += skipped
+            self.outcome.begun += begun
 
     def _end(self, error: BaseException) -> None:
         self.fatal = self.fatal or error
@@ -163,19 +155,15 @@ def _report(session: Session, plan: IngestPlan, work: _Work) -> None:
         "special_files": len(plan.special),
         "errors": errors.parts(failed, "path"),
     }
-    session.done(data, _summary(outcome))
+    done = [f"ingested {output.size(outcome.bytes)} into {output.count(outcome.segments, 'segment')}"]
+    if outcome.skipped:
+        done.append(f"{output.count(outcome.skipped, 'segment')} already complete")
+    if outcome.begun:
+        done.append(f"{output.count(outcome.begun, 'file')} incomplete: repeat the command to continue")
+    session.done(data, "; ".join(done))
     if not session.json:
         if plan.special:
             files = output.count(len(plan.special), "link or special file")
             session.warn(f"left out {files}, the first: {plan.special[0]}")
         session.warn_of_names(item.segment for item in plan.items)
     errors.report_parts(session, failed, work.fatal)
-
-
-def _summary(outcome: _Outcome) -> str:
-    parts = [f"ingested {output.size(outcome.bytes)} into {output.count(outcome.segments, 'segment')}"]
-    if outcome.skipped:
-        parts.append(f"{output.count(outcome.skipped, 'segment')} already complete")
-    if outcome.begun:
-        parts.append(f"{output.count(outcome.begun, 'file')} incomplete: repeat the command to continue")
-    return "; ".join(parts)

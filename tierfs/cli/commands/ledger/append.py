@@ -25,7 +25,6 @@ from tierfs.errors import TierfsError
 from tierfs.metadata import directories
 from tierfs.names import printable
 from tierfs.segments import ledgers
-from tierfs.segments.managed_ledger import Added
 from tierfs.system import processes
 from tierfs.types import MIB, EntryKind
 
@@ -102,7 +101,10 @@ def _append_to_managed(
     def add(rest: list[bytes]) -> int:
         with processes.deferred():
             added = managed.add(rest)
-            done.note(added)
+            done.ledgers += not done.entries or added.ids.start == 0
+            done.first_position = done.first_position or str(added.first)
+            done.last_position = str(added.last)
+            done.entries += len(added.ids)
         return len(added.ids)
 
     with closing(managed), _reporting(done):
@@ -147,13 +149,6 @@ class AcknowledgedPositions:
     def count(self) -> int:
         """Their number."""
         return self.entries
-
-    def note(self, added: Added) -> None:
-        """Count newly durable entries."""
-        self.ledgers += not self.entries or added.ids.start == 0
-        self.first_position = self.first_position or str(added.first)
-        self.last_position = str(added.last)
-        self.entries += len(added.ids)
 
 
 @contextmanager
