@@ -11,7 +11,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from types import TracebackType
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from tierfs.app.store import Store
@@ -86,9 +85,7 @@ class ProgressLine:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self.away():
             self._over.set()
         self._thread.join()
