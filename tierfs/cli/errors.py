@@ -166,12 +166,10 @@ def _usage(error: click.ClickException) -> Failure:
     if remedy is None and context is not None:
         remedy = f"see: {context.command_path} --help"
     if isinstance(error, click.MissingParameter) and context is not None:
-        remedy = "\n".join((f"usage: {' '.join([context.command_path, *_pieces(context)])}", remedy or ""))
+        remedy = "\n".join(
+            (f"usage: {' '.join([context.command_path, *context.command.collect_usage_pieces(context)])}", remedy or "")
+        )
     return Failure(message, "UsageError", error.exit_code, remedy)
-
-
-def _pieces(context: click.Context) -> list[str]:
-    return context.command.collect_usage_pieces(context)
 
 
 def _silence_stdout() -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
+from functools import reduce, wraps
 from glob import escape
 from importlib import import_module
 from pathlib import Path
@@ -225,6 +225,47 @@ class StoreName(click.ParamType[str]):
 
 
 _NAME = StoreName()
+
+
+def added(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return a decorator that adds several options, in the order of the help."""
+
+    def decorate(function: F) -> F:
+        return reduce(lambda inner, option: option(inner), reversed(options), function)
+
+    return decorate
+
+
+def server_options(endpoint: str = "URL of the S3 server; only for servers other than AWS.") -> Callable[[F], F]:
+    """Return a decorator for the options of an S3 server: `endpoint_url`, `region` and `profile`."""
+    return added(
+        click.option("--endpoint-url", metavar="URL", help=endpoint),
+        click.option("--region", metavar="R", help="Region of the bucket."),
+        click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials."),
+    )
+
+
+def jobs_option(default: int, line: str) -> Callable[[F], F]:
+    """Return a decorator for the option --jobs, with its line of the help."""
+    return click.option("--jobs", default=default, type=click.IntRange(1, 64), show_default=True, help=line)
+
+
+def bucket_option(line: str) -> Callable[[F], F]:
+    """Return a decorator for the option --bucket, with its line of the help."""
+    return click.option("--bucket", metavar="s3://B/PREFIX", help=line)
+
+
+def cold_dir_option(line: str) -> Callable[[F], F]:
+    """Return a decorator for the option --cold-dir, with its line of the help."""
+    return click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help=line)
+
+
+def require_bucket(bucket: str | None, needing: Mapping[str, object]) -> None:
+    """Raise UsageError for an option of a bucket that is given without one."""
+    given = next((key for key, value in needing.items() if value), None)
+    if bucket is None and given is not None:
+        raise click.UsageError(f"--{given.replace('_', '-')} needs --bucket")
+
 
 human_option = click.option("-h", "--human-readable", is_flag=True, expose_value=False, hidden=True)
 """Accepted out of habit: sizes are human-readable without it, and exact with --json."""

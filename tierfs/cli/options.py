@@ -6,9 +6,7 @@ import math
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from functools import reduce
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
@@ -75,46 +73,6 @@ read_priority_option = click.option(
     metavar="P",
     help=f"Tier that serves bytes held by both: {', '.join(ReadPriority)}.",
 )
-
-
-def added(*options: Callable[[F], F]) -> Callable[[F], F]:
-    """Return a decorator that adds several options, in the order of the help."""
-
-    def decorate(function: F) -> F:
-        return reduce(lambda inner, option: option(inner), reversed(options), function)
-
-    return decorate
-
-
-def server_options(endpoint: str = "URL of the S3 server; only for servers other than AWS.") -> Callable[[F], F]:
-    """Return a decorator for the options of an S3 server: `endpoint_url`, `region` and `profile`."""
-    return added(
-        click.option("--endpoint-url", metavar="URL", help=endpoint),
-        click.option("--region", metavar="R", help="Region of the bucket."),
-        click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials."),
-    )
-
-
-def jobs_option(default: int, line: str) -> Callable[[F], F]:
-    """Return a decorator for the option --jobs, with its line of the help."""
-    return click.option("--jobs", default=default, type=click.IntRange(1, 64), show_default=True, help=line)
-
-
-def bucket_option(line: str) -> Callable[[F], F]:
-    """Return a decorator for the option --bucket, with its line of the help."""
-    return click.option("--bucket", metavar="s3://B/PREFIX", help=line)
-
-
-def cold_dir_option(line: str) -> Callable[[F], F]:
-    """Return a decorator for the option --cold-dir, with its line of the help."""
-    return click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help=line)
-
-
-def require_bucket(bucket: str | None, needing: Mapping[str, object]) -> None:
-    """Raise UsageError for an option of a bucket that is given without one."""
-    given = next((key for key, value in needing.items() if value), None)
-    if bucket is None and given is not None:
-        raise click.UsageError(f"--{given.replace('_', '-')} needs --bucket")
 
 
 _EXIT_DECLINED = 1
@@ -191,17 +149,13 @@ class Room:
                 if lock.current(self._store.paths.holder) is None and self._evict(segment):
                     continue
                 holder = lock.current(self._store.paths.holder)
-                remaining_s = since_s + self._limit_s(holder) - now_s
+                limit_s = 0 if holder is None else self._holder_wait_s
+                remaining_s = since_s + (limit_s if self._wait_s is None else self._wait_s) - now_s
                 if remaining_s <= 0:
                     raise
                 self._warn_once(f"{exc}; waiting for {'room' if holder is None else f'{holder} to make room'}")
                 if (stop or threading.Event()).wait(min(_POLL_S, remaining_s)):
                     raise
-
-    def _limit_s(self, holder: object) -> float:
-        if self._wait_s is not None:
-            return self._wait_s
-        return 0 if holder is None else self._holder_wait_s
 
     def _evict(self, segment: str) -> bool:
         """Evict cold bytes, as no holder does it; return whether any were evicted."""

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierfs.cli import errors, output
-from tierfs.cli.group import LazyGroup, command
-from tierfs.cli.options import added, jobs_option, server_options
+from tierfs.cli.group import LazyGroup, added, command, jobs_option, server_options
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierfs.cli import output
-from tierfs.cli.group import command
-from tierfs.cli.options import bucket_option, cold_dir_option, require_bucket, server_options
+from tierfs.cli.group import bucket_option, cold_dir_option, command, require_bucket, server_options
 from tierfs.cli.progress import perform_shown, progress_line
 from tierfs.cli.session import VERBOSE, Session
 from tierfs.errors import InvalidRequest
@@ -174,7 +173,17 @@ def replica(session: Session, refresh: bool, **place: Any) -> None:
     if refresh:
         if place["bucket"] is not None or any(place.values()):
             raise click.UsageError("--refresh takes no place: a replica knows its bucket")
-        _refresh(session)
+        with session.open_store() as store:
+            from tierfs.app.replica import refresh as refresh_replica
+
+            with progress_line(session) as show:
+                done = refresh_replica(store, show)
+        text = f"nothing new after slot {done.slot}"
+        if done.started_over:
+            text = f"started over from the newest checkpoint, up to slot {done.slot}"
+        elif done.entries:
+            text = f"{output.count(done.entries, 'update')}, up to slot {done.slot}"
+        session.done(done, text)
         return
     choice, path = _cold_choice("to follow", **place), session.require_store_path()
     from tierfs.recovery.replica import create_replica
@@ -184,21 +193,6 @@ def replica(session: Session, refresh: bool, **place: Any) -> None:
     session.warn_text(report.warnings)
     text = f"{printable(str(report.path))} follows {printable(report.cold_url)}"
     session.done(report, f"{text} (store {report.store_id}, epoch {report.store_epoch}), up to slot {report.slot}")
-
-
-def _refresh(session: Session) -> None:
-    with session.open_store() as store:
-        from tierfs.app.replica import refresh
-
-        with progress_line(session) as show:
-            report = refresh(store, show)
-    if report.started_over:
-        text = f"started over from the newest checkpoint, up to slot {report.slot}"
-    elif report.entries:
-        text = f"{output.count(report.entries, 'update')}, up to slot {report.slot}"
-    else:
-        text = f"nothing new after slot {report.slot}"
-    session.done(report, text)
 
 
 _STDOUT = "-"

@@ -57,44 +57,30 @@ def fsck(session: Session, deep: bool, repair: bool, yes: bool) -> None:
         raise click.UsageError("--yes needs --repair: only a repair asks")
     from tierfs.app.fsck import Checking, Options
 
-    with progress_line(session) as show:
+    answer = True if yes else None
 
-        def tell(outcome: CheckOutcome) -> None:
-            if session.json or session.verbosity >= 0 or outcome.finding.severity:
-                session.result(_data(outcome), _text(outcome))
-
-        options = Options(deep=deep, repair=repair, may_lose=MayLose(session, yes=yes))
-        checking = Checking(session.require_store_path(), options, tell, show)
-        summary = checking.run()
-    session.done({"kind": "summary", **output.fields(summary)}, _summary(summary))
-    raise click.exceptions.Exit(_exit_code(summary))
-
-
-class MayLose:
-    """Ask once, before the first bytes are recorded as lost; the answer holds for the run."""
-
-    def __init__(self, session: Session, *, yes: bool) -> None:
-        self._session = session
-        self._answer: bool | None = True if yes else None
-
-    def __call__(self, segment: str, lost_bytes: int) -> bool:
-        """Return whether these bytes and all later ones may be recorded as lost; False without a terminal."""
-        if self._answer is None:
+    def may_lose(segment: str, lost_bytes: int) -> bool:
+        """Ask before the first bytes are recorded as lost; the answer holds for the run, no without a terminal."""
+        nonlocal answer
+        if answer is None:
             question = (
                 f"{printable(segment)}: no copy has {output.size(lost_bytes)} of it. Record them as lost, "
                 "and all further bytes without a copy in this run?"
             )
-            with self._session.printing():
-                self._answer = is_terminal() and click.confirm(question, err=True)
-        return self._answer
+            with session.printing():
+                answer = is_terminal() and click.confirm(question, err=True)
+        return answer
 
+    def tell(outcome: CheckOutcome) -> None:
+        if session.json or session.verbosity >= 0 or outcome.finding.severity:
+            session.result(_data(outcome), _text(outcome))
 
-def _exit_code(summary: Summary) -> int:
-    if summary.damaged or summary.lost:
-        return errors.EXIT_DAMAGED
-    if summary.unchecked:
-        return errors.EXIT_UNCHECKED
-    return _EXIT_MENDED if summary.mended else 0
+    with progress_line(session) as show:
+        options = Options(deep=deep, repair=repair, may_lose=may_lose)
+        summary = Checking(session.require_store_path(), options, tell, show).run()
+    session.done({"kind": "summary", **output.fields(summary)}, _summary(summary))
+    unproved = errors.EXIT_UNCHECKED if summary.unchecked else _EXIT_MENDED if summary.mended else 0
+    raise click.exceptions.Exit(errors.EXIT_DAMAGED if summary.damaged or summary.lost else unproved)
 
 
 def _data(outcome: CheckOutcome) -> dict[str, Any]:

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierfs.cli import output
-from tierfs.cli.group import command
+from tierfs.cli.group import bucket_option, cold_dir_option, command, require_bucket, server_options
 from tierfs.cli.mount_stats import WaitingMount, waiting_at
-from tierfs.cli.options import bucket_option, cold_dir_option, require_bucket, server_options
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session, as_json
 from tierfs.names import printable

@@ -18,8 +18,7 @@ import click
 from tierfs.app.store import Store
 from tierfs.cli import output
 from tierfs.cli.errors import EXIT_DAMAGED, EXIT_UNCHECKED
-from tierfs.cli.group import LazyGroup, command, path_argument, paths_argument
-from tierfs.cli.options import added
+from tierfs.cli.group import LazyGroup, added, command, path_argument, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import NORMAL, Session
 from tierfs.errors import InvalidRequest, NotFound

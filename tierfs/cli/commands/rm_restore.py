@@ -10,7 +10,7 @@ import click
 from tierfs.cli import output
 from tierfs.cli.group import command, each_name, names_of, paths_argument
 from tierfs.cli.options import ask, dry_run_option, is_terminal, yes_option
-from tierfs.cli.progress import progress_line
+from tierfs.cli.progress import changing, progress_line
 from tierfs.cli.session import QUIET, Session
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.names import as_word, join, printable, split
@@ -43,19 +43,23 @@ def rm(
     period. Objects that tierfs did not write are kept.
     """
     from tierfs.app import verbs
+    from tierfs.segments import delete, trash
 
     removed = False
 
     def work(name: str) -> None:
         nonlocal removed
         try:
-            with progress_line(session) as show:
+            with progress_line(session) as show, store.metadata.read() as txn:
                 show(doing("counting what is below"))
-                plan = _plan(store, name, recursive=recursive, now=now)
+                entry, plan = delete.plan(txn, name, recursive=recursive)
+                age_s = 0 if now else trash.age_s(txn, entry)
         except NotFound:
             if force:
                 return
             raise
+        if age_s:
+            plan = replace(plan, trash_due_ms=store.clock.now_ms() + age_s * 1000)
         if dry_run:
             data = {"path": name, "removed": False, **removal_data(plan)}
             session.result(data, f"would remove {_describe(name, plan)}")
@@ -81,15 +85,6 @@ def rm(
                 # Once for all: each publication is a request to the bucket.
                 with progress_line(session) as show:
                     session.note_unpublished(verbs.settle(store, show))
-
-
-def _plan(store: Store, name: str, *, recursive: bool, now: bool) -> Deletion:
-    from tierfs.segments import delete, trash
-
-    with store.metadata.read() as txn:
-        entry, plan = delete.plan(txn, name, recursive=recursive)
-        age_s = 0 if now else trash.age_s(txn, entry)
-    return replace(plan, trash_due_ms=store.clock.now_ms() + age_s * 1000) if age_s else plan
 
 
 def _describe(name: str, deletion: Deletion) -> str:
@@ -123,14 +118,11 @@ def restore(session: Session, paths: tuple[str, ...], to: str | None, removal_id
 
     if len(paths) > 1 and (to is not None or removal_id is not None):
         raise InvalidRequest("--as and --id are for one name", remedy="restore one after the other")
-    with session.open_store() as store, progress_line(session) as show:
-        show(doing("restoring"))
+    with session.open_store() as store, changing(session, store, "restoring"):
         done = [
             verbs.restore(store, join(split(store.segment_of_path(path))), to=to or "", removal_id=removal_id)
             for path in paths
         ]
-        unpublished = verbs.settle(store, show)
-    session.note_unpublished(unpublished)
     data = [{"restored_as": name, **removed_data(removed)} for name, removed in done]
     sums = [(name, removed.removal) for name, removed in done]
     lines = [f"{printable(name)}: {output.count(of.segments, 'segment')}, {output.tiers(of)}" for name, of in sums]

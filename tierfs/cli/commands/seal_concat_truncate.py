@@ -10,10 +10,9 @@ from tierfs.app.store import Store
 from tierfs.cli import output
 from tierfs.cli.group import command, each_command, path_argument
 from tierfs.cli.options import Size, ask, dry_run_option, yes_option
-from tierfs.cli.progress import progress_line
+from tierfs.cli.progress import changing
 from tierfs.cli.session import Session
 from tierfs.names import join, printable, split
-from tierfs.parallel import doing
 
 if TYPE_CHECKING:
     from tierfs.segments.truncate import Truncation
@@ -54,7 +53,6 @@ def concat(session: Session, target: str, source: str, yes: bool) -> None:
 
     No byte is copied or moved, in either tier.
     """
-    from tierfs.app import verbs
     from tierfs.segments import concat as joining
 
     with session.open_store() as store:
@@ -64,11 +62,8 @@ def concat(session: Session, target: str, source: str, yes: bool) -> None:
             plan = joining.plan(txn, target, source)
         if not yes:
             ask("concat", f"append {output.size(plan.range.length_bytes)} of {of} to {to}, and remove {of}?")
-        with progress_line(session) as show:
-            show(doing("joining chunks"))
+        with changing(session, store, "joining chunks"):
             done = store.engine.concat(target, source)
-            unpublished = verbs.settle(store, show)
-    session.note_unpublished(unpublished)
     span = done.range
     text = f"removed {of}, which was empty; {to} is unchanged"
     if span:
@@ -104,11 +99,8 @@ def truncate(session: Session, segment: str, before: int, dry_run: bool, yes: bo
         if cut.bytes:
             if not yes:
                 ask("truncate", _described("drop", name, cut) + "?")
-            with progress_line(session) as show:
-                show(doing("dropping chunks"))
+            with changing(session, store, "dropping chunks") as show:
                 cut = verbs.truncate_head(store, name, before, show)
-                unpublished = verbs.settle(store, show)
-            session.note_unpublished(unpublished)
     data = {"segment": name, "truncated": bool(cut.bytes), **output.fields(cut)}
     session.done(data, _described("dropped", name, cut))
 

@@ -15,12 +15,12 @@ from tierfs.cli import output
 from tierfs.cli.commands.rm_restore import now_option, removal_data, until
 from tierfs.cli.group import LazyGroup, command, path_argument, paths_argument
 from tierfs.cli.options import ask, yes_option
-from tierfs.cli.progress import perform_shown, progress_line
+from tierfs.cli.progress import changing, perform_shown, progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import entries as metadata_ledgers
 from tierfs.names import printable
-from tierfs.parallel import Meter, doing
+from tierfs.parallel import Meter
 from tierfs.segments import ledgers, positions
 from tierfs.segments import managed_ledger as trimming
 from tierfs.segments.delete import Deletion
@@ -117,14 +117,12 @@ def delete(session: Session, segments: tuple[str, ...], now: bool, dry_run: bool
             return
         if not yes:
             ask("ledger delete", f"delete {size}?")
-        with progress_line(session) as show:
+        with changing(session, store, "deleting ledgers") as show:
             meter = Meter(show, total_items=len(names), noun="ledger")
             for name in names:
                 due_ms = verbs.delete(store, name, recursive=False, now=now).trash_due_ms
                 plan = replace(plan, trash_due_ms=due_ms)
                 meter(0, name, 1)
-            unpublished = verbs.settle(store, show)
-    session.note_unpublished(unpublished)
     data = {"segments": names, "removed": True, **removal_data(plan)}
     session.done(data, f"deleted {size}{until(plan)}")
 
@@ -264,11 +262,8 @@ def trim(session: Session, managed_ledger: str, before: str, now: bool, dry_run:
             return
         if plan.segments and not yes:
             ask("ledger trim", f"delete {_described(name, plan)}?")
-        with progress_line(session) as show:
-            show(doing("deleting ledgers"))
+        with changing(session, store, "deleting ledgers") as show:
             done = verbs.trim_ledgers(store, name, position, now=now, report=show)
-            unpublished = verbs.settle(store, show)
-    session.note_unpublished(unpublished)
     data = {"managed_ledger": name, "removed": True, **removal_data(done)}
     session.done(data, f"deleted {_described(name, done)}{until(done)}")
 
