@@ -39,7 +39,12 @@ NAME = "standard output"
 
 def complete() -> None:
     """Take the descriptors of closed standard streams. Call it first."""
-    closed = [fd for fd in _INSTEAD if not _is_open(fd)]
+    closed = []
+    for fd in _INSTEAD:
+        try:
+            os.fstat(fd)
+        except OSError:
+            closed.append(fd)
     for fd in closed:  # ascending: each open takes the lowest free descriptor
         os.open(os.devnull, _INSTEAD[fd])
         os.set_inheritable(fd, True)
@@ -67,14 +72,6 @@ class _Closed(io.RawIOBase):
 
     def write(self, data: object, /) -> NoReturn:
         raise OSError(errno.EBADF, "closed", NAME)
-
-
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 QUIET, NORMAL, VERBOSE, DEBUG = -1, 0, 1, 2
@@ -131,12 +128,6 @@ class Session:
             paths = [*(paths or self.typed), ""]
         found = next(filter(None, map(mount_of_typed, paths)), None)
         return None if found is None else found[0].store
-
-    @property
-    def store_words(self) -> tuple[str, ...]:
-        """Words that name the store on a command line; empty if the environment names it."""
-        path = str(self.require_store_path())
-        return () if os.environ.get("TIERFS_STORE") == path else ("--store", path)
 
     def open_store(self, *, looks: bool = False) -> Store:
         """Open the given store, perhaps only to look at it. Raises the errors of app.open_store."""

@@ -230,7 +230,9 @@ def append(
             def again() -> str:
                 """Return the command that appends the rest of the same input."""
                 passed = skip + done.bytes
-                words = ["tierfs", *session.store_words, "append", "--expect-offset", str(done.end)]
+                path = str(session.require_store_path())
+                named = [] if os.environ.get("TIERFS_STORE") == path else ["--store", path]
+                words = ["tierfs", *named, "append", "--expect-offset", str(done.end)]
                 words += ["--skip", str(passed)] * (passed > 0) + ["--seal"] * seal
                 return shlex.join([*words, "--", segment, *files])
 

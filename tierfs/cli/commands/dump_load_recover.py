@@ -5,7 +5,6 @@ Define tierfs dump and tierfs load.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +88,11 @@ def recover(session: Session, from_objects: bool, yes: bool, **place: Any) -> No
 
 
 def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
-    lines = _rebuilt_lines(report.rebuilt, every_segment=every_segment)
+    plain: list[str] = []
+    changed: list[str] = []
+    for segment in report.rebuilt:
+        (changed if segment.lost or segment.segment != segment.wanted else plain).append(_rebuilt_line(segment))
+    lines = [*_some(plain, "without a gap", every=every_segment), *changed]
     lines += [f"left aside: {printable(left.name)}: {printable(left.why)}" for left in report.left]
     lines += [f"linked as it is, nothing proves its bytes: {printable(name)}" for name in report.unproven]
     objects, segments = output.count(report.objects, "object"), output.count(len(report.rebuilt), "segment")
@@ -105,20 +108,15 @@ def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
     )
 
 
+def _some(lines: list[str], what: str, *, every: bool) -> list[str]:
+    """Return lines about segments, the first of them unless `every` one is wanted."""
+    more = 0 if every else len(lines) - _MOST_SEGMENTS
+    return [*lines[:_MOST_SEGMENTS], f"and {output.count(more, 'more segment')} {what}"] if more > 0 else lines
+
+
 def _owner_line(report: RecoverReport | FromObjectsReport) -> str:
     place = printable(str(report.path))
     return f"{place} is the store of the bucket now ({report.store_id}, epoch {report.store_epoch})"
-
-
-def _rebuilt_lines(rebuilt: Sequence[RebuiltStore], *, every_segment: bool) -> list[str]:
-    """Return a line for each segment with a gap or another name, and for some of the others."""
-    changed = [segment for segment in rebuilt if segment.lost or segment.segment != segment.wanted]
-    plain = [segment for segment in rebuilt if not segment.lost and segment.segment == segment.wanted]
-    shown = plain if every_segment else plain[:_MOST_SEGMENTS]
-    lines = [_rebuilt_line(segment) for segment in (*shown, *changed)]
-    if len(plain) > len(shown):
-        lines.insert(len(shown), f"and {output.count(len(plain) - len(shown), 'more segment')} without a gap")
-    return lines
 
 
 def _rebuilt_line(rebuilt: RebuiltStore) -> str:
@@ -136,11 +134,8 @@ def _recovered_text(report: RecoverReport, *, every_segment: bool) -> str:
         _owner_line(report),
     ]
     known = [loss for loss in report.incomplete if loss.cut_bytes or loss.lost]
-    perhaps = [loss for loss in report.incomplete if not (loss.cut_bytes or loss.lost)]
-    shown = perhaps if every_segment else perhaps[:_MOST_SEGMENTS]
-    lines += [_loss_line(loss) for loss in shown]
-    if len(perhaps) > len(shown):
-        lines.append(f"and {output.count(len(perhaps) - len(shown), 'more segment')} that may have had later bytes")
+    perhaps = [_loss_line(loss) for loss in report.incomplete if not (loss.cut_bytes or loss.lost)]
+    lines += _some(perhaps, "that may have had later bytes", every=every_segment)
     return "\n".join([*lines, *map(_loss_line, known)])
 
 

@@ -19,7 +19,7 @@ from tierfs.cli.group import command, each, each_command, human_option, paths_ar
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import QUIET, Session
 from tierfs.metadata import chains, directories, policies
-from tierfs.metadata.records import ChunkRecord, IngestedFile, SegmentRecord, TierState
+from tierfs.metadata.records import ChunkRecord, SegmentRecord, TierState
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import join, printable, split
 from tierfs.parallel import Meter
@@ -138,7 +138,9 @@ def info(session: Session, store: Store, name: str) -> None:
         away = unreachable_of(txn, shown.record, store.path)
         writer = _living_writer(store, shown.record)
         kept = _reasons(store, txn, shown.record, writer)
-    data = {**_info_data(shown), "writer": writer, "file": _file_data(shown.record.file), "unreachable": away}
+    file = shown.record.file
+    copied = {"mode": f"{S_IMODE(file.mode):04o}", "modified_ns": file.modified_ns, "length": file.length}
+    data = {**_info_data(shown), "writer": writer, "file": copied if file.mode else None, "unreachable": away}
     data["local_because"] = _reasons_data(kept)
     session.result(data, _info_text(shown, writer, away, kept))
 
@@ -234,12 +236,6 @@ def _info_text(stat: SegmentStat, writer: str | None, away: Sequence[Unreachable
     if writer is not None:
         rows.append(("writer", writer))
     return output.table(rows)
-
-
-def _file_data(file: IngestedFile) -> dict[str, Any] | None:
-    if not file.mode:
-        return None
-    return {"mode": f"{S_IMODE(file.mode):04o}", "modified_ns": file.modified_ns, "length": file.length}
 
 
 def _status(record: SegmentRecord) -> str:

@@ -16,7 +16,6 @@ from tierfs.cli.group import LazyGroup, command, path_argument
 from tierfs.cli.session import Session
 from tierfs.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.metadata import directories, policies
-from tierfs.metadata.records import LocationRecord
 from tierfs.names import join, printable, split
 from tierfs.policy import KEYS
 from tierfs.segments import create
@@ -139,7 +138,12 @@ def config_show(session: Session, names: tuple[str, ...] = ()) -> None:
     file = _settings_file(session)
     loaded = settings.load_with_origins(file, os.environ)
     data = {name: {"value": value, "origin": loaded.origins[name].value} for name, value in settings.values(loaded)}
-    held = _place_now(session)
+    held = None
+    try:
+        with session.open_store() as store:
+            held = store.cold_location
+    except (DataLoss, NotFound) as exc:
+        session.warn(f"the address of the cold tier is not known: {exc}")
     data |= {name: {"value": value, "origin": "store"} for name, value in place.parts(held).items()}
     lines = [*place.lines(held), *settings.lines(loaded).splitlines()]
     if names:
@@ -227,16 +231,6 @@ def _place_names() -> frozenset[str]:
     from tierfs.setup import place
 
     return frozenset(_PLACE + key for key in place.KEYS)
-
-
-def _place_now(session: Session) -> LocationRecord | None:
-    """Return the place of the cold tier; None without one, and with a warning where the metadata cannot be read."""
-    try:
-        with session.open_store() as store:
-            return store.cold_location
-    except (DataLoss, NotFound) as exc:
-        session.warn(f"the address of the cold tier is not known: {exc}")
-        return None
 
 
 def _move(session: Session, wanted: dict[str, str]) -> None:
