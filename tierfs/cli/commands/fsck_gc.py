@@ -5,7 +5,7 @@ Define tierfs gc: list and delete garbage, orphans and dead uploads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from tierfs.app.store import Store
     from tierfs.app.verbs import GarbageReport
     from tierfs.fsck.findings import Finding
-    from tierfs.metadata.records import IntentRecord
 
 
 _EXIT_MENDED = 1
@@ -180,7 +179,9 @@ def gc(session: Session, delete: bool, trash: bool, grace: float | None, accept_
             return
         with progress_line(session) as show:
             report = verbs.garbage(store, grace_s=grace_s, report=show)
-    session.rows(_json_rows(report), _text_lines(report))
+    rows, removed = [*_rows(report)], [*_trash_rows(report)]
+    lines = output.lines([cells for _, cells in (*removed, *rows)], "<31", "<5", ">10", "<")
+    session.rows([data for data, _ in (*rows, *removed)], [*lines, _counts(report)])
 
 
 def _empty_trash(store: Store, *, yes: bool) -> None:
@@ -210,54 +211,52 @@ def _accept_clock(session: Session, store: Store, *, yes: bool) -> None:
     session.done(done, f"{now} is accepted as the right time{dated}")
 
 
-def _json_rows(report: GarbageReport) -> Iterator[dict[str, Any]]:
+_Row = tuple[dict[str, Any], tuple[str, str, str, str]]
+"""A row as JSON data, and as cells: what it is, its tier, its size and its name."""
+
+
+def _rows(report: GarbageReport) -> Iterator[_Row]:
+    """Yield a row for everything but the trash."""
+    clock, size = output.clock_time, output.size
     for row in report.rows:
         data = output.fields(row, "tier name bytes=length due=due_ms attempts")
-        yield {"kind": "garbage", **data, "error": row.last_error or None}
-    for orphan in report.orphans:
-        yield {"kind": "orphan", **output.fields(orphan, "tier name bytes=length")}
-    for upload in report.uploads:
-        data = output.fields(upload, "name bytes=length started=started_ms")
-        yield {"kind": "upload", "tier": "cold", **data, "upload_id": upload.upload_id or None}
-    for intent in report.intents:
-        data = {"name": intent.name, "bytes": _size_of(intent), "started": output.timestamp(intent.created_ms)}
-        yield {"kind": "intent", "tier": "cold", **data}
-    for stored in report.superseded:
-        yield {"kind": "superseded", "tier": "cold", **output.fields(stored, "name bytes=length_bytes")}
-    for removed in report.trash:
-        yield {**removed_data(removed), "kind": "trash", "of": output.plain(removed.entry.kind)}
-
-
-def _size_of(intent: IntentRecord) -> int:
-    """Return the bytes of an object that may exist or not; the next holder makes it garbage."""
-    return intent.end_offset - intent.start_offset
-
-
-def _text_lines(report: GarbageReport) -> list[str]:
-    superseded, clock, size = report.superseded, output.clock_time, output.size
-    rows: list[Sequence[str]] = []
-    for each in report.trash:
-        due = clock(each.removal.due_ms)
-        rows.append((f"trash {due}", "both", size(each.removal.bytes), shown_name(each)))
-    for row in report.rows:
         reason = f": {printable(row.last_error)}" if row.last_error else ""
-        tier = output.plain(row.tier)
-        rows.append((f"due {clock(row.due_ms)}", tier, size(row.length), printable(row.name) + reason))
-    rows += [("orphan", output.plain(at.tier), size(at.length), printable(at.name)) for at in report.orphans]
+        cells = (f"due {clock(row.due_ms)}", data["tier"], size(row.length), printable(row.name) + reason)
+        yield {"kind": "garbage", **data, "error": row.last_error or None}, cells
+    for orphan in report.orphans:
+        data = {"kind": "orphan", **output.fields(orphan, "tier name bytes=length")}
+        yield data, ("orphan", data["tier"], size(orphan.length), printable(orphan.name))
     for upload in report.uploads:
+        data = {"kind": "upload", "tier": "cold", **output.fields(upload, "name bytes=length started=started_ms")}
         length = size(upload.length) if upload.length else "-"
-        rows.append((f"dead {clock(upload.started_ms)}", "cold", length, printable(upload.name)))
-    for intent in report.intents:
-        rows.append((f"unfinished {clock(intent.created_ms)}", "cold", size(_size_of(intent)), printable(intent.name)))
-    rows += [("superseded", "cold", size(stored.length_bytes), printable(stored.name)) for stored in superseded]
-    sums = f"{output.count(len(report.rows), 'object')} to be deleted, {output.count(len(report.orphans), 'orphan')}"
+        cells = (f"dead {clock(upload.started_ms)}", "cold", length, printable(upload.name))
+        yield {**data, "upload_id": upload.upload_id or None}, cells
+    for intent in report.intents:  # its object may exist or not; the next holder makes it garbage
+        length_bytes = intent.end_offset - intent.start_offset
+        data = {"kind": "intent", "tier": "cold", "name": intent.name, "bytes": length_bytes}
+        cells = (f"unfinished {clock(intent.created_ms)}", "cold", size(length_bytes), printable(intent.name))
+        yield {**data, "started": output.timestamp(intent.created_ms)}, cells
+    for stored in report.superseded:
+        data = {"kind": "superseded", "tier": "cold", **output.fields(stored, "name bytes=length_bytes")}
+        yield data, ("superseded", "cold", size(stored.length_bytes), printable(stored.name))
+
+
+def _trash_rows(report: GarbageReport) -> Iterator[_Row]:
+    for each in report.trash:
+        due = output.clock_time(each.removal.due_ms)
+        data = {**removed_data(each), "kind": "trash", "of": output.plain(each.entry.kind)}
+        yield data, (f"trash {due}", "both", output.size(each.removal.bytes), shown_name(each))
+
+
+def _counts(report: GarbageReport) -> str:
+    counts = f"{output.count(len(report.rows), 'object')} to be deleted, {output.count(len(report.orphans), 'orphan')}"
     more = [
         (len(report.uploads), "dead upload", ""),
         (len(report.intents), "object", " of an owner that died"),
-        (len(superseded), "superseded object", " of the journal"),
+        (len(report.superseded), "superseded object", " of the journal"),
         (len(report.trash), "removal", " in the trash"),
     ]
-    sums += "".join(f", {output.count(number, noun)}{rest}" for number, noun, rest in more if number)
+    counts += "".join(f", {output.count(number, noun)}{rest}" for number, noun, rest in more if number)
     total = sum(row.length for row in report.rows) + sum(orphan.length for orphan in report.orphans)
-    total += sum(each.removal.bytes for each in report.trash) + sum(stored.length_bytes for stored in superseded)
-    return [*output.lines(rows, "<31", "<5", ">10", "<"), f"{sums}; {size(total)} in total"]
+    total += sum(each.removal.bytes for each in report.trash) + sum(stored.length_bytes for stored in report.superseded)
+    return f"{counts}; {output.size(total)} in total"

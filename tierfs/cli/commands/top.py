@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -28,30 +27,31 @@ _END = (b"q", b"Q", b"")
 """Keys that end the display; a read of nothing means that the terminal is gone."""
 
 
-class Keys:
-    """Read single keys without echo; a context manager. Without a terminal it only waits."""
+@contextmanager
+def _keys() -> Iterator[Callable[[float], bool]]:
+    """Read single keys without echo in the block: its value waits, at most so many s, and tells whether q was pressed.
 
-    def __init__(self) -> None:
-        self._watched = os.isatty(_INPUT_FD) and os.isatty(_OUTPUT_FD)
-        self._before: list[Any] = []
+    Other keys end the wait early, and Ctrl-C raises KeyboardInterrupt. Without a terminal it only waits.
+    """
+    if not (os.isatty(_INPUT_FD) and os.isatty(_OUTPUT_FD)):
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait, and return whether q was pressed. Other keys end the wait early. Ctrl-C raises KeyboardInterrupt."""
-        if not self._watched:
+        def pause(timeout_s: float) -> bool:
             time.sleep(timeout_s)
             return False
+
+        yield pause
+        return
+
+    def wait(timeout_s: float) -> bool:
         ready, _, _ = select.select([_INPUT_FD], [], [], timeout_s)
         return bool(ready) and os.read(_INPUT_FD, 1) in _END
 
-    def __enter__(self) -> Keys:
-        if self._watched:
-            self._before = termios.tcgetattr(_INPUT_FD)
-            tty.setcbreak(_INPUT_FD)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._watched:
-            termios.tcsetattr(_INPUT_FD, termios.TCSADRAIN, self._before)
+    before = termios.tcgetattr(_INPUT_FD)
+    tty.setcbreak(_INPUT_FD)
+    try:
+        yield wait
+    finally:
+        termios.tcsetattr(_INPUT_FD, termios.TCSADRAIN, before)
 
 
 _SHORTEST_INTERVAL_S = 0.1
@@ -84,8 +84,8 @@ def top(session: Session, mountpoint: Path | None, interval_s: float, once: bool
     printed = once or session.json or not sys.stdout.isatty() or os.environ.get("TERM") == _NO_CURSOR
     with suppress(KeyboardInterrupt), nullcontext() if printed else _live() as live:
         before = read_stats(point)
-        with Keys() as keys:
-            while not keys.wait(interval_s):  # until q is pressed
+        with _keys() as wait:
+            while not wait(interval_s):  # until q is pressed
                 after = read_stats(point)
                 current, before = frame(before, after), after
                 if live is not None:

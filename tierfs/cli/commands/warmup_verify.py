@@ -18,7 +18,6 @@ from tierfs.names import printable
 from tierfs.parallel import Progress
 
 if TYPE_CHECKING:
-    from tierfs.app.fill_cache import WarmReport
     from tierfs.fsck.scrub.verify import BadRange, Verified
 
 
@@ -53,16 +52,13 @@ def warmup(session: Session, paths: tuple[str, ...]) -> None:
         session.warn(f"{cold} are cold, and {fit} of it fit into the disk cache: only the beginning was warmed up")
     if done.lost_bytes:
         session.warn(f"{done.lost_bytes} bytes are lost; to locate them: tierfs map SEGMENT")
-    session.done({"paths": names, **output.fields(done)}, _summary(", ".join(map(output.path, names)), done))
-
-
-def _summary(paths: str, done: WarmReport) -> str:
-    skipped = f"{output.size(done.local_bytes)} on the local disk"
-    if not done.cold_bytes:
-        return f"nothing to warm up at {paths}: no cold bytes, {skipped}"
-    cached = f"the disk cache holds {output.size(done.held_bytes)} of {paths}"
-    through = f", filled by the mount at {printable(done.mountpoint)}" if done.mountpoint else ""
-    return f"{cached}, {output.size(done.already_held_bytes)} of it from before{through}; skipped {skipped}"
+    places, skipped = ", ".join(map(output.path, names)), f"{output.size(done.local_bytes)} on the local disk"
+    text = f"nothing to warm up at {places}: no cold bytes, {skipped}"
+    if done.cold_bytes:
+        cached = f"the disk cache holds {output.size(done.held_bytes)} of {places}"
+        through = f", filled by the mount at {printable(done.mountpoint)}" if done.mountpoint else ""
+        text = f"{cached}, {output.size(done.already_held_bytes)} of it from before{through}; skipped {skipped}"
+    session.done({"paths": names, **output.fields(done)}, text)
 
 
 _MOST_RUNS = 20

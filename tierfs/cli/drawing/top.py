@@ -167,11 +167,13 @@ def draw(frame: Frame, mountpoint: str, rows: int | None = None) -> list[str]:
         cached, limit = output.size(cache["used_bytes"]), output.size(cache["limit_bytes"])
         memory.append(f"disk cache {cached} of {limit}, {cache['state']}")
     operations = [f"{frame.operations_per_s:,.0f} operations/s", f"{frame.errors_per_s:,.0f} failed/s"]
+    shares = [(row.name, row.hit_percent) for row in frame.caches]
+    hits = [f"{name} hits {'-' if share is None else f'{share:.1f} %'}" for name, share in shares]
     fetches = f"{frame.fetches_in_flight} in flight, {frame.fetches_waiting} waiting"
     head = [
         f"{printable(mountpoint)}  {printable(frame.store)}, up {output.duration(frame.uptime_s)}",
         _GAP.join(["reads  ", *(f"{tier} {_rate(rate)}" for tier, rate in frame.reads.items()), *operations]),
-        _GAP.join(["cold   ", f"GET {_rate(frame.fetched)}", fetches, *map(_cache, frame.caches)]),
+        _GAP.join(["cold   ", f"GET {_rate(frame.fetched)}", fetches, *hits]),
         _GAP.join(["link   ", _link(frame.link)]),
         _GAP.join(["memory ", *memory]),
         _GAP.join(["backlog", _backlog(frame)]),
@@ -191,20 +193,20 @@ def draw(frame: Frame, mountpoint: str, rows: int | None = None) -> list[str]:
 def _table(segments: Sequence[TopRow]) -> list[str]:
     if not segments:
         return ["no segment is open"]
-    return output.lines([_TABLE_HEADER, *map(_cells, segments)], *">>>>>><<")
-
-
-def _cells(row: TopRow) -> tuple[str, ...]:
-    return (
-        f"{_size(row.reads.bytes_per_s)}",
-        row.served_from or "-",
-        str(row.handles),
-        output.size(row.offset),
-        output.size(row.length) + ("" if row.sealed else "+"),
-        output.size(row.window_bytes) if row.window_bytes else "-",
-        _opener(row),
-        printable(row.name),
-    )
+    cells = [
+        (
+            _size(row.reads.bytes_per_s),
+            row.served_from or "-",
+            str(row.handles),
+            output.size(row.offset),
+            output.size(row.length) + ("" if row.sealed else "+"),
+            output.size(row.window_bytes) if row.window_bytes else "-",
+            _opener(row),
+            printable(row.name),
+        )
+        for row in segments
+    ]
+    return output.lines([_TABLE_HEADER, *cells], *">>>>>><<")
 
 
 def _opener(row: TopRow) -> str:
@@ -233,11 +235,6 @@ def _link(link: Mapping[str, Any]) -> str:
     rate = link["connection_bytes_per_s"]
     shown = "" if rate is None else f"{_GAP}{_size(rate)}/s for each connection"
     return f"{streams}{_GAP}first byte {link['first_byte_s'] * _MS_PER_S:.1f} ms{shown}"
-
-
-def _cache(row: CacheRow) -> str:
-    share = "-" if row.hit_percent is None else f"{row.hit_percent:.1f} %"
-    return f"{row.name} hits {share}"
 
 
 def _backlog(frame: Frame) -> str:
