@@ -183,11 +183,6 @@ class Acknowledged:
     start: int
     end: int
 
-    @property
-    def bytes(self) -> int:
-        """Their number."""
-        return self.end - self.start
-
 
 @command("append")
 @path_argument("segment")
@@ -229,7 +224,7 @@ def append(
 
             def again() -> str:
                 """Return the command that appends the rest of the same input."""
-                passed = skip + done.bytes
+                passed = skip + done.end - done.start
                 path = str(session.require_store_path())
                 named = [] if os.environ.get("TIERFS_STORE") == path else ["--store", path]
                 words = ["tierfs", *named, "append", "--expect-offset", str(done.end)]
@@ -315,7 +310,8 @@ def _resumable(
         yield
     except (TierfsError, OSError, KeyboardInterrupt) as exc:
         again = command_again()
-        text = f"{done.bytes} bytes are acknowledged: {names.printable(done.segment)} {done.start} {done.end}"
+        number, segment = done.end - done.start, names.printable(done.segment)
+        text = f"{number} bytes are acknowledged: {segment} {done.start} {done.end}"
         remedy = f"to append the rest: {again}"
         if stdin_after is not None:
             text += f"; {stream.consumed_bytes - stdin_after} were read from standard input"

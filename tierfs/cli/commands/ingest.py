@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from contextlib import closing
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 
@@ -50,44 +50,32 @@ def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs
     _report(session, plan, work)
 
 
-@dataclass(slots=True)
-class _Outcome:
-    """Counts of the files and bytes so far."""
-
-    segments: int = 0
-    bytes: int = 0
-    """Bytes appended, including those of incomplete segments."""
-    skipped: int = 0
-    begun: int = 0
-    """Files with a part appended before an error or an interruption."""
-    failed: list[tuple[Item, TierfsError]] = field(default_factory=list)
-
-
 class _Work:
     """Ingest several files in parallel; an error of one file does not stop the others, one of the store does."""
 
     def __init__(
         self, session: Session, store: Store, plan: IngestPlan, show: OnProgress, *, seal: bool, jobs: int
     ) -> None:
-        self.outcome = _Outcome()
+        self.counts = Counter[str]()
+        """`segments` made, `bytes` appended, also to incomplete ones, files `skipped`, and `begun` before an error."""
+        self.failed: list[tuple[Item, TierfsError]] = []
         self.fatal: BaseException | None = None
         self._room = Room(store, session)
         self._store = store
         self._seal = seal
         self._meter = Meter(show, sum(item.size_bytes for item in plan.items), len(plan.items), "file")
         self._jobs = jobs
-        self._items = plan.items
-        self._directories = plan.directories
+        self._plan = plan
         self._lock = threading.Lock()
         self._stop = threading.Event()
 
     def run(self) -> None:
         """Ingest everything. An interruption stops it after the blocks in progress."""
         bulk = self._store.engine.bulk_creator()
-        wanted = takewhile(lambda _: not self._stop.is_set(), batches(iter(self._items), self._jobs))
+        wanted = takewhile(lambda _: not self._stop.is_set(), batches(iter(self._plan.items), self._jobs))
         with closing(bulk), Pool(self._jobs, "tierfs-ingest") as pool:
             try:
-                self._room.make("", partial(self._directories.write, self._store.metadata), self._stop)
+                self._room.make("", partial(self._plan.directories.write, self._store.metadata), self._stop)
                 for _ in pool.as_completed(partial(self._batch, bulk), wanted):
                     pass
             except (KeyboardInterrupt, StorageFull) as exc:
@@ -101,7 +89,7 @@ class _Work:
             created = ingest_batch(self._store, bulk, batch, seal=self._seal)  # of small new files, in one commit
             for item, size_bytes in created:
                 self._meter(size_bytes, item.segment, 1)
-                self._note(size_bytes, segments=1)
+                self._count(bytes=size_bytes, segments=1)
             done = {item.segment for item, _ in created}
             for item in batch:
                 if item.segment not in done:
@@ -120,24 +108,21 @@ class _Work:
         try:
             changed = file.ingest(item)
         except BaseException as exc:
-            self._note(file.written_bytes, begun=file.written_bytes > 0)
+            self._count(bytes=file.written_bytes, begun=int(file.written_bytes > 0))
             if not isinstance(exc, (TierfsError, OSError)):
                 raise
             error = errors.from_os_error(exc) if isinstance(exc, OSError) else exc
             with self._lock:
-                self.outcome.failed.append((item, error))
+                self.failed.append((item, error))
             if isinstance(error, Fenced) or not isinstance(error, _OF_ONE_FILE):
                 self._end(error)
         else:
-            self._note(file.written_bytes, segments=changed, skipped=not changed)
+            self._count(bytes=file.written_bytes, segments=int(changed), skipped=int(not changed))
         self._meter(0, item.segment, 1)
 
-    def _note(self, written_bytes: int, *, segments: int = 0, skipped: int = 0, begun: int = 0) -> None:
+    def _count(self, **counts: int) -> None:
         with self._lock:
-            self.outcome.bytes += written_bytes
-            self.outcome.segments += segments
-            self.outcome.skipped += skipped
-            self.outcome.begun += begun
+            self.counts.update(counts)
 
     def _end(self, error: BaseException) -> None:
         self.fatal = self.fatal or error
@@ -146,20 +131,20 @@ class _Work:
 
 def _report(session: Session, plan: IngestPlan, work: _Work) -> None:
     """Print the summary, warnings and every error; exit with the first error's code."""
-    outcome = work.outcome
+    counts = work.counts
     order = {item.path: index for index, item in enumerate(plan.items)}
     failed = [*plan.refused]
-    failed += [(item.path, error) for item, error in sorted(outcome.failed, key=lambda pair: order[pair[0].path])]
+    failed += [(item.path, error) for item, error in sorted(work.failed, key=lambda pair: order[pair[0].path])]
     data = {
-        **output.fields(outcome, "segments bytes skipped begun"),
+        **{key: counts[key] for key in ("segments", "bytes", "skipped", "begun")},
         "special_files": len(plan.special),
         "errors": errors.parts(failed, "path"),
     }
-    done = [f"ingested {output.size(outcome.bytes)} into {output.count(outcome.segments, 'segment')}"]
-    if outcome.skipped:
-        done.append(f"{output.count(outcome.skipped, 'segment')} already complete")
-    if outcome.begun:
-        done.append(f"{output.count(outcome.begun, 'file')} incomplete: repeat the command to continue")
+    done = [f"ingested {output.size(counts['bytes'])} into {output.count(counts['segments'], 'segment')}"]
+    if counts["skipped"]:
+        done.append(f"{output.count(counts['skipped'], 'segment')} already complete")
+    if counts["begun"]:
+        done.append(f"{output.count(counts['begun'], 'file')} incomplete: repeat the command to continue")
     session.done(data, "; ".join(done))
     if not session.json:
         if plan.special:

@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from tierfs.holder.why import Reason
 
 _NS_PER_MS = 1_000_000
-_COLUMNS = (">12", ">10", ">10", "<20", "<")
-"""Columns of long lines; a letter precedes the first size."""
-
-_HEADER = ("bytes", "local", "cold", "modified (UTC)", "name")
 
 
 @command("ls")
@@ -85,8 +81,10 @@ def ls(session: Session, paths: tuple[str, ...], recursive: bool, long: bool, re
             click.echo(("\n" if printed else "") + f"{output.path(name)}:")
         printed = True
         if long and not session.json:
-            header = [_HEADER] if lines and session.verbosity > QUIET else []
-            lines = output.lines([*header, *lines], *_COLUMNS)
+            header = (
+                [("bytes", "local", "cold", "modified (UTC)", "name")] if lines and session.verbosity > QUIET else []
+            )
+            lines = output.lines([*header, *lines], ">12", ">10", ">10", "<20", "<")  # a letter precedes the first size
         for text in lines:
             click.echo(text)
         for directory in below if recursive else ():

@@ -132,9 +132,6 @@ def _check_output(file: Path | None, more: Sequence[str] = ()) -> None:
         raise InvalidRequest(f"{file}: its directory does not exist", remedy=f"create it: mkdir -p {file.parent}")
 
 
-_FORMATS = ("parquet", "json", "csv", "orc", "text")
-
-
 @command("ingest")
 @click.argument("sources", nargs=-1, required=True)
 @click.option("--into", metavar="DIR", default="", help="Target directory in the store  [default: the root]")
@@ -146,7 +143,7 @@ _FORMATS = ("parquet", "json", "csv", "orc", "text")
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice(_FORMATS),
+    type=click.Choice(("parquet", "json", "csv", "orc", "text")),
     default="parquet",
     show_default=True,
     help="With --key: format of SOURCEs.",
@@ -255,23 +252,24 @@ def _scrubbed(sums: Mapping[str, Any]) -> str:
     return "\n".join(lines if len(lines) > 1 else [*lines, "all right"])
 
 
-_TYPES = ("lines", "bytes", "entries", "messages")
-_COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
-
-
 @command("export")
 @paths_argument(metavar="PATHS...")
 @click.option(
     "--to", "target", required=True, metavar="DIR", help="Target directory, or a URL that Spark can write to."
 )
 @click.option(
-    "--type", "row_type", type=click.Choice(_TYPES), default="lines", show_default=True, help="Content of a row."
+    "--type",
+    "row_type",
+    type=click.Choice(("lines", "bytes", "entries", "messages")),
+    default="lines",
+    show_default=True,
+    help="Content of a row.",
 )
 @click.option("--unbatch", is_flag=True, help="With --type entries: write one entry for each message.")
 @click.option("--partition-by", metavar="COL,COL", default="", help="Columns that become directories.")
 @click.option(
     "--compression",
-    type=click.Choice(_COMPRESSIONS),
+    type=click.Choice(("zstd", "snappy", "gzip", "lz4", "none")),
     default="zstd",
     show_default=True,
     help="Compression of the table.",

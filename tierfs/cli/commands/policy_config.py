@@ -183,7 +183,17 @@ def config_set(session: Session, pairs: tuple[str, ...]) -> None:
         text = settings.with_value(text, name, value)
     checked = settings.check(text, file)
     if place:
-        _move(session, place)
+        from tierfs.setup import place as cold_place
+
+        with session.open_store() as store:
+            moved = cold_place.change(store.metadata, store.paths, store.settings.cold, place)
+        before, after = moved.before, moved.after
+        data = {"before": before and before.url, **output.fields(after, "cold_url=url endpoint_url")}
+        session.done(data, f"cold tier: {cold_place.told(after)}")
+        if before is None:
+            session.note("bytes that policies offload go there from now on; all of them at once: tierfs offload")
+        elif after.url != before.url:
+            session.note(f"{printable(before.url)} is left as it is; see whether all was copied: tierfs fsck")
     if changed:
         replace_settings(StorePaths(file.parent), text)
         shown = dict(line.split(" = ", 1) for line in settings.lines(checked).splitlines())
@@ -231,21 +241,6 @@ def _place_names() -> frozenset[str]:
     from tierfs.setup import place
 
     return frozenset(_PLACE + key for key in place.KEYS)
-
-
-def _move(session: Session, wanted: dict[str, str]) -> None:
-    """Record another address of the cold tier, and tell it."""
-    from tierfs.setup import place
-
-    with session.open_store() as store:
-        changed = place.change(store.metadata, store.paths, store.settings.cold, wanted)
-    before, after = changed.before, changed.after
-    data = {"before": before and before.url, **output.fields(after, "cold_url=url endpoint_url")}
-    session.done(data, f"cold tier: {place.told(after)}")
-    if before is None:
-        session.note("bytes that policies offload go there from now on; all of them at once: tierfs offload")
-    elif after.url != before.url:
-        session.note(f"{printable(before.url)} is left as it is; see whether all was copied: tierfs fsck")
 
 
 def _settings_file(session: Session) -> Path:
