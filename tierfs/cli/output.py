@@ -87,12 +87,13 @@ def timestamp(time_ms: int) -> str | None:
     """Format as ISO 8601 in UTC with milliseconds; None for 0, which stands for never."""
     if not time_ms:
         return None
-    return _utc(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    at = datetime.fromtimestamp(time_ms / _MS_PER_S, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def clock_time(time_ms: int) -> str:
     """Format as ISO 8601 in UTC to the second, for people; `-` for 0, which stands for never."""
-    return _utc(time_ms).strftime("%Y-%m-%dT%H:%M:%SZ") if time_ms else "-"
+    return f"{datetime.fromtimestamp(time_ms // _MS_PER_S, UTC):%Y-%m-%dT%H:%M:%SZ}" if time_ms else "-"
 
 
 def duration(length_s: float) -> str:
@@ -133,7 +134,3 @@ def wrapped(line: str, indent: str) -> str:
         return line
     width = shutil.get_terminal_size().columns
     return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def _utc(time_ms: int) -> datetime:
-    return datetime.fromtimestamp(time_ms / _MS_PER_S, UTC)

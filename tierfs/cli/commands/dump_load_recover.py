@@ -203,17 +203,15 @@ def dump(session: Session, target: str, to_bucket: bool) -> None:
     """
     from tierfs.app import dump
 
-    with session.open_store(looks=True) as store:
+    with session.open_store(looks=True) as store, progress_line(session) as show:
         if to_bucket:
-            with progress_line(session) as show:
-                dumped = dump.dump_segment(store, store.segment_of_path(target), show)
+            dumped = dump.dump_segment(store, store.segment_of_path(target), show)
             kept = f"{output.size(dumped.cold_bytes)} of {printable(dumped.segment)}"
             session.done(dumped, f"wrote {dumped.object} ({output.size(dumped.bytes)}), which restores {kept}")
             if dumped.only_local_bytes:
                 session.note(f"{output.size(dumped.only_local_bytes)} are not cold, so it does not restore them")
             return
-        with progress_line(session) as show:
-            summary = dump.dump_store(store, target, show)
+        summary = dump.dump_store(store, target, show)
     if target != _STDOUT:
         session.done(_data(summary), f"wrote {printable(target)}: {_text(summary)}")
 

@@ -104,7 +104,7 @@ class _Work:
         """Ingest one file; raises Stopped when the command ends."""
         if self._stop.is_set():
             raise Stopped
-        file = FileIngest(self._store, self._room, self._stop, self._meter, seal=self._seal)
+        file = FileIngest(self._store, self._room, self._stop, self._meter, self._seal)
         try:
             changed = file.ingest(item)
         except BaseException as exc:

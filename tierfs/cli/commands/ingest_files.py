@@ -203,17 +203,17 @@ class Stopped(Exception):
     """The command ended before the file was complete."""
 
 
+@dataclass(slots=True)
 class FileIngest:
     """Ingest one file; `meter` is advanced by every byte that is in the store."""
 
-    def __init__(self, store: Store, room: Room, stop: threading.Event, meter: Meter, *, seal: bool) -> None:
-        self._store = store
-        self._room = room
-        self._stop = stop
-        self._meter = meter
-        self._seal = seal
-        self.written_bytes = 0
-        """Bytes appended so far; valid after an error too."""
+    store: Store
+    room: Room
+    stop: threading.Event
+    meter: Meter
+    seal: bool
+    written_bytes: int = 0
+    """Bytes appended so far; valid after an error too."""
 
     def ingest(self, item: Item) -> bool:
         """Create or continue the file's segment; return False if it was already complete.
@@ -223,12 +223,12 @@ class FileIngest:
         """
         with InputSource([item.path]) as stream:
             status = os.fstat(stream.fileno())
-            with self._store.metadata.read() as txn:
+            with self.store.metadata.read() as txn:
                 exists = directories.find(txn, item.segment) is not None
                 segment = directories.segment_by_name(txn, item.segment) if exists else None
             if segment is not None and self._has_all(item, segment, stream):
-                if self._seal and not segment.sealed:
-                    self._store.engine.seal(item.segment)
+                if self.seal and not segment.sealed:
+                    self.store.engine.seal(item.segment)
                 self._note_file(item, segment, file_of(status, segment.length))
                 return False
             start = 0 if segment is None else segment.length
@@ -239,7 +239,7 @@ class FileIngest:
     def _note_file(self, item: Item, segment: SegmentRecord | None, file: IngestedFile) -> None:
         """Record the file's mode and time in a separate commit; if that is lost, a repeated ingest does it."""
         if segment is None or segment.file != file:
-            with self._store.metadata.write() as txn:
+            with self.store.metadata.write() as txn:
                 create.note_file(txn, item.segment, file)
 
     def _has_all(self, item: Item, segment: SegmentRecord, stream: InputSource) -> bool:
@@ -258,10 +258,10 @@ class FileIngest:
 
         def advance(compared_bytes: int) -> None:
             self._check_stop()
-            self._meter(compared_bytes, item.segment)
+            self.meter(compared_bytes, item.segment)
 
         try:
-            difference = first_difference(self._store.metadata, segment, stream.fileno(), advance)
+            difference = first_difference(self.store.metadata, segment, stream.fileno(), advance)
         except Incomparable:
             raise _conflict(item, "its bytes cannot be compared from metadata alone") from None
         if difference is not None:
@@ -271,35 +271,35 @@ class FileIngest:
 
     def _append(self, item: Item, stream: InputSource, start: int) -> None:
         """Append the rest of the stream."""
-        engine = self._store.engine
+        engine = self.store.engine
         writer = self._with_room(
             item, lambda: engine.open_writer(item.segment, expected_offset=start, one_segment=True)
         )
         size_bytes = min(BLOCK_BYTES, max(_MIN_BLOCK_BYTES, item.size_bytes - start))
-        with closing_writer(self._store, writer):
+        with closing_writer(self.store, writer):
             ended = False
             for block in blocks(stream, size_bytes):
                 self._append_block(item, writer, block)
-                self._meter(len(block.data), item.segment)
+                self.meter(len(block.data), item.segment)
                 ended = block.last
             if not ended:
                 self._append_block(item, writer, InputBlock(memoryview(b""), last=True))
 
     def _append_block(self, item: Item, writer: SegmentWriter, block: InputBlock) -> None:
         self._check_stop()
-        self._with_room(item, lambda: writer.append(block.data, last=block.last, seal=block.last and self._seal))
+        self._with_room(item, lambda: writer.append(block.data, last=block.last, seal=block.last and self.seal))
         self.written_bytes += len(block.data)
 
     def _with_room(self, item: Item, work: Callable[[], T]) -> T:
         """Do `work`; while the disk is full, make room or wait for the holder to do so."""
         try:
-            return self._room.make(item.segment, work, self._stop)
+            return self.room.make(item.segment, work, self.stop)
         except StorageFull:
             self._check_stop()
             raise
 
     def _check_stop(self) -> None:
-        if self._stop.is_set():
+        if self.stop.is_set():
             raise Stopped
 
 

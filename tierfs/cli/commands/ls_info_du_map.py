@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from stat import S_IMODE, filemode
 from typing import TYPE_CHECKING, Any
 
@@ -179,11 +180,8 @@ def _living_writer(store: Store, record: SegmentRecord) -> str | None:
     """Return the process that is appending now, by its lock."""
     if record.sealed:
         return None
-    locks = WriterLocks(store.paths.writers)
-    try:
+    with closing(WriterLocks(store.paths.writers)) as locks:
         alive = locks.is_alive_elsewhere(record.id, record.writer_epoch)
-    finally:
-        locks.close()
     return str(record.writer) if alive else None
 
 

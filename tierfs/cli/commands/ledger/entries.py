@@ -196,9 +196,6 @@ def export(
         session.done({}, f"{output.count(written, 'ledger')} in {printable(str(directory))}{rest}")
 
 
-_STATE_WIDTH = len("DAMAGED")
-
-
 @command("verify")
 @path_argument("path", metavar="SEGMENT|DIR")
 def verify(session: Session, path: str) -> None:
@@ -246,7 +243,7 @@ def _state(ledger: VerifiedLedger) -> str:
 
 def _text(ledger: VerifiedLedger) -> str:
     shown = "DAMAGED" if ledger.error is not None else _state(ledger)
-    line = f"{shown:<{_STATE_WIDTH}}  {printable(ledger.name)}: {output.count(ledger.entries, 'entry')}"
+    line = f"{shown:<7}  {printable(ledger.name)}: {output.count(ledger.entries, 'entry')}"
     line += f", {output.size(ledger.length)}"
     if ledger.error is not None:
         return f"{line}: {printable(str(ledger.error))}"
