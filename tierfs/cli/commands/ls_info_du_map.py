@@ -312,11 +312,7 @@ def _row(txn: ReadTransaction, record: SegmentRecord, tier: Tier) -> Row:
     # The cold tier is counted in objects, as a bucket lists them; a local chunk is one file.
     noun = "object" if tier is Tier.COLD else "chunk"
     runs = (
-        BarRun(
-            chunk.range,
-            _mark(record, tier, chunk),
-            chunk.object_id if tier is Tier.COLD else chunk.start_offset,
-        )
+        BarRun(chunk.range, _mark(record, tier, chunk), chunk.object_id if tier is Tier.COLD else chunk.start_offset)
         for chunk in chains.chunks(txn, record.id, tier, record.start_offset)
     )
     return Row(tier.name.lower(), noun, record.tier_state(tier).count, runs)

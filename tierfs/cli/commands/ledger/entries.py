@@ -49,12 +49,7 @@ _LINES_TOGETHER = 500
 @click.option("--messages", is_flag=True, help="Decode the Pulsar messages in entries: print a JSON line per message.")
 @read_priority_option
 def read(
-    session: Session,
-    segment: str,
-    start: int,
-    end: int | None,
-    messages: bool,
-    read_priority: ReadPriority | None,
+    session: Session, segment: str, start: int, end: int | None, messages: bool, read_priority: ReadPriority | None
 ) -> None:
     """Write a ledger's entries back to back. With --json a line per entry: its id, offset, length and SHA-256.
 
@@ -156,12 +151,7 @@ class _Messages(_Entries):
 )
 @click.option("--transform", type=click.Choice(("unbatch",)), help="unbatch: write one uncompressed entry per message.")
 def export(
-    session: Session,
-    path: str,
-    directory: Path,
-    block_size: int | None,
-    first_form: str | None,
-    transform: str | None,
+    session: Session, path: str, directory: Path, block_size: int | None, first_form: str | None, transform: str | None
 ) -> None:
     """Write the objects of closed ledgers to files.
 
