@@ -56,15 +56,15 @@ setup: ## install what is missing: system packages (as root) and .venv
 $(STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/runtime.txt
 	@$(PYTHON) -m pip --version > /dev/null 2>&1 || $(PYTHON3) -m venv --clear $(VENV)
 	$(call install,runtime)
-	@$(PYTHON) -m tierfs.cli.man $(MAN)
+	@$(PYTHON) -m tierfs.cli.commands.man $(MAN)
 	@touch $@
 
 man: setup ## make the manual pages of .venv/bin/tierfs: `man tierfs`, `man tierfs-append`
-	@$(PYTHON) -m tierfs.cli.man $(MAN)
+	@$(PYTHON) -m tierfs.cli.commands.man $(MAN)
 
 wheel: setup ## build dist/tierfs-*.whl, manual pages included
 	@rm -rf build
-	@$(PYTHON) -m tierfs.cli.man build/man
+	@$(PYTHON) -m tierfs.cli.commands.man build/man
 	$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist .
 
 $(DEV_STAMP): setup.py $(LOCKED)/tools.txt $(LOCKED)/dev.txt

@@ -140,7 +140,7 @@ def main() -> None:
         "requests": sum(metrics.values(MetricName.STORAGE_REQUESTS).values()),
         "read_bytes": metrics.values(MetricName.STORAGE_BYTES)["cold", "read"],
         "segments": reports[0].segments,
-        "incomplete": len(reports[0].losses),
+        "incomplete": len(reports[0].incomplete),
     }
     print(json.dumps(figures))
 

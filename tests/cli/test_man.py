@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
+from tierfs.cli.commands.man import pages
 from tierfs.cli.group import SECTIONS
 from tierfs.cli.main import cli
-from tierfs.cli.man import pages
 from tierfs.cli.session import Session
 
 

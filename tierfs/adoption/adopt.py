@@ -41,6 +41,7 @@ GIVE_UP_AFTER = 8
 class State(StrEnum):
     """Outcome of a segment."""
 
+    PLANNED = "would be adopted"
     ADOPTED = "adopted"
     ALREADY = "already adopted"
     TAKEN_BACK = "taken back"

@@ -108,10 +108,10 @@ class CheckOutcome:
 
     finding: Finding
     mended: bool = False
-    left: str | None = None
-    """The reason it was not, where a repair was tried."""
     lost_bytes: int = 0
     """Recorded as lost by the mend."""
+    left: str | None = None
+    """The reason it was not mended, where a repair was tried."""
 
 
 # A mend may expose the next: a chunk dropped, then its object unused. More than this were never needed.
@@ -305,7 +305,7 @@ class Checking:
 
 
 def _outcome(finding: Finding, done: Mended) -> CheckOutcome:
-    return CheckOutcome(finding, finding.mend is not None and done.left is None, done.left, done.lost_bytes)
+    return CheckOutcome(finding, finding.mend is not None and done.left is None, done.lost_bytes, done.left)
 
 
 def _name(finding: Finding) -> tuple[str, str, str]:

@@ -1,7 +1,7 @@
 """Turn exceptions into a message on stderr and an exit code; no other module does.
 
-Exit codes: those of errors.py, 2 for usage, 70 for an internal error (a bug), 130 after Ctrl-C, 141 when
-the reader of a pipe went away (the code that a shell reports for `cat` then).
+Exit codes: those of errors.py, which checks use too, 2 for usage, 70 for an internal error (a bug), 130 after Ctrl-C,
+141 when the reader of a pipe went away (the code that a shell reports for `cat` then).
 """
 
 from __future__ import annotations
@@ -11,22 +11,25 @@ import json
 import os
 import sys
 import traceback
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import click
 
 from tierfs import errors
 from tierfs.cli.session import VERBOSE, Session
+from tierfs.errors import TierfsError
 from tierfs.names import printable
 
+EXIT_UNCHECKED = 11
+EXIT_INTERNAL = 70
+EXIT_DAMAGED = 74
 EXIT_INTERRUPTED = 130
 EXIT_PIPE_CLOSED = 141
 _STDOUT_FD = 1
-EXIT_INTERNAL = 70
 
-_KINDS_BY_ERRNO: Mapping[int, type[errors.TierfsError]] = {
+_KINDS_BY_ERRNO: Mapping[int, type[TierfsError]] = {
     errno.ENOENT: errors.NotFound,
     errno.EACCES: errors.PermissionDenied,
     errno.EPERM: errors.PermissionDenied,
@@ -98,6 +101,32 @@ def show(failure: Failure, session: Session) -> None:
         click.echo(f"  {printable(line)}", err=True)
 
 
+def report_parts(
+    session: Session, failed: Sequence[tuple[str, TierfsError]], fatal: BaseException | None = None
+) -> None:
+    """Print the errors of parts of a command by their names, and exit with the code of `fatal`, or else of the first.
+
+    With --json the result has them already, by `parts`.
+    """
+    if not session.json:
+        for name, error in failed:
+            failure = describe(error)
+            named = failure.message if name in failure.message else f"{name}: {failure.message}"
+            show(replace(failure, message=named, details={}), session)
+    first = fatal or (failed[0][1] if failed else None)
+    if first is None:
+        return
+    failure = describe(first)
+    if session.json or not isinstance(first, TierfsError):
+        show(failure, session)
+    raise click.exceptions.Exit(failure.exit_code)
+
+
+def parts(failed: Sequence[tuple[str, TierfsError]], key: str) -> list[dict[str, str]]:
+    """Return the errors of parts as JSON data, each with the name of its part under `key`."""
+    return [{key: name, "error": str(error), "kind": type(error).__name__} for name, error in failed]
+
+
 def describe(error: BaseException) -> Failure:
     """Return the user's view of an error; a class without a rule here is an internal error."""
     if isinstance(error, Partial):
@@ -106,7 +135,7 @@ def describe(error: BaseException) -> Failure:
         return Failure(f"{cause.message}; {error}", cause.kind, cause.exit_code, remedy or None, error.details)
     if isinstance(error, OSError):
         error = from_os_error(error)
-    if isinstance(error, errors.TierfsError):
+    if isinstance(error, TierfsError):
         return Failure(str(error), type(error).__name__, error.exit_code, error.remedy)
     if isinstance(error, click.ClickException):
         return _usage(error)
@@ -116,7 +145,7 @@ def describe(error: BaseException) -> Failure:
     return Failure(text, "InternalError", EXIT_INTERNAL, "this is a bug in tierfs; -v shows the traceback")
 
 
-def from_os_error(error: OSError) -> errors.TierfsError:
+def from_os_error(error: OSError) -> TierfsError:
     """Return the tierfs error for an error of the operating system; it names the file if that is known."""
     kind = _KINDS_BY_ERRNO.get(error.errno or 0, errors.Unavailable)
     reason = error.strerror or str(error)
@@ -137,12 +166,10 @@ def _usage(error: click.ClickException) -> Failure:
     if remedy is None and context is not None:
         remedy = f"see: {context.command_path} --help"
     if isinstance(error, click.MissingParameter) and context is not None:
-        remedy = "\n".join((f"usage: {' '.join([context.command_path, *_pieces(context)])}", remedy or ""))
+        remedy = "\n".join(
+            (f"usage: {' '.join([context.command_path, *context.command.collect_usage_pieces(context)])}", remedy or "")
+        )
     return Failure(message, "UsageError", error.exit_code, remedy)
-
-
-def _pieces(context: click.Context) -> list[str]:
-    return context.command.collect_usage_pieces(context)
 
 
 def _silence_stdout() -> None:

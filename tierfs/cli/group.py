@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce, wraps
 from glob import escape
 from importlib import import_module
 from pathlib import Path
@@ -160,63 +161,39 @@ def command(name: str) -> Callable[[F], click.Command]:
 
 def shared_options(store_variable: str | None = None) -> list[click.Parameter]:
     """Return the global options, which set the session; accepted before and after the command's name."""
+
+    def set_store(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
+        if value:
+            ctx.obj.store_path = Path(value)
+            ctx.obj.names_store = ctx.get_parameter_source("store") is ParameterSource.COMMANDLINE
+
+    def allow_other_owner(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value:
+            os.environ[ALLOW_OTHER_OWNER] = "1"  # processes that the command starts open the store too
+
+    def set_json(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        ctx.obj.json = ctx.obj.json or value
+
+    def set_quiet(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+        if value:
+            ctx.obj.verbosity = QUIET
+
+    def add_verbose(ctx: click.Context, parameter: click.Parameter, value: int) -> None:
+        if value:
+            ctx.obj.verbosity = min(max(ctx.obj.verbosity, 0) + value, DEBUG)
+
+    def option(*names: str, callback: Callable[..., None], **named: Any) -> click.Option:
+        return click.Option(names, expose_value=False, callback=callback, **named)
+
+    store = "Directory of the store  [default: $TIERFS_STORE]"
+    owner = "Open a store of another user, who then acts with your rights."
     return [
-        click.Option(
-            ["--store"],
-            metavar="DIR",
-            envvar=store_variable,
-            expose_value=False,
-            callback=_set_store,
-            help="Directory of the store  [default: $TIERFS_STORE]",
-        ),
-        click.Option(
-            ["--allow-other-owner"],
-            is_flag=True,
-            expose_value=False,
-            callback=_allow_other_owner,
-            help="Open a store of another user, who then acts with your rights.",
-        ),
-        click.Option(["--json"], is_flag=True, expose_value=False, callback=_set_json, help="Print JSON."),
-        click.Option(
-            ["-q", "--quiet"],
-            is_flag=True,
-            expose_value=False,
-            callback=_set_quiet,
-            help="Print only results and errors.",
-        ),
-        click.Option(
-            ["-v", "--verbose"],
-            count=True,
-            expose_value=False,
-            callback=_add_verbose,
-            help="Verbose output; -vv for debug output.",
-        ),
+        option("--store", metavar="DIR", envvar=store_variable, callback=set_store, help=store),
+        option("--allow-other-owner", is_flag=True, callback=allow_other_owner, help=owner),
+        option("--json", is_flag=True, callback=set_json, help="Print JSON."),
+        option("-q", "--quiet", is_flag=True, callback=set_quiet, help="Print only results and errors."),
+        option("-v", "--verbose", count=True, callback=add_verbose, help="Verbose output; -vv for debug output."),
     ]
-
-
-def _set_store(ctx: click.Context, parameter: click.Parameter, value: str | None) -> None:
-    if value:
-        ctx.obj.store_path = Path(value)
-        ctx.obj.names_store = ctx.get_parameter_source("store") is ParameterSource.COMMANDLINE
-
-
-def _allow_other_owner(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if value:
-        os.environ[ALLOW_OTHER_OWNER] = "1"  # processes that the command starts open the store too
-
-
-def _set_json(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
-    ctx.obj.json = ctx.obj.json or value
-
-
-def _set_quiet(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
-    if value:
-        ctx.obj.verbosity = QUIET
-
-
-def _add_verbose(ctx: click.Context, parameter: click.Parameter, value: int) -> None:
-    if value:
-        ctx.obj.verbosity = min(max(ctx.obj.verbosity, 0) + value, DEBUG)
 
 
 _OF_THE_PATH = (Conflict, DataLoss, InvalidRequest, NotFound)
@@ -250,15 +227,54 @@ class StoreName(click.ParamType[str]):
 _NAME = StoreName()
 
 
+def added(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Return a decorator that adds several options, in the order of the help."""
+
+    def decorate(function: F) -> F:
+        return reduce(lambda inner, option: option(inner), reversed(options), function)
+
+    return decorate
+
+
+def server_options(endpoint: str = "URL of the S3 server; only for servers other than AWS.") -> Callable[[F], F]:
+    """Return a decorator for the options of an S3 server: `endpoint_url`, `region` and `profile`."""
+    return added(
+        click.option("--endpoint-url", metavar="URL", help=endpoint),
+        click.option("--region", metavar="R", help="Region of the bucket."),
+        click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials."),
+    )
+
+
+def jobs_option(default: int, line: str) -> Callable[[F], F]:
+    """Return a decorator for the option --jobs, with its line of the help."""
+    return click.option("--jobs", default=default, type=click.IntRange(1, 64), show_default=True, help=line)
+
+
+def bucket_option(line: str) -> Callable[[F], F]:
+    """Return a decorator for the option --bucket, with its line of the help."""
+    return click.option("--bucket", metavar="s3://B/PREFIX", help=line)
+
+
+def cold_dir_option(line: str) -> Callable[[F], F]:
+    """Return a decorator for the option --cold-dir, with its line of the help."""
+    return click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help=line)
+
+
+def require_bucket(bucket: str | None, needing: Mapping[str, object]) -> None:
+    """Raise UsageError for an option of a bucket that is given without one."""
+    given = next((key for key, value in needing.items() if value), None)
+    if bucket is None and given is not None:
+        raise click.UsageError(f"--{given.replace('_', '-')} needs --bucket")
+
+
 human_option = click.option("-h", "--human-readable", is_flag=True, expose_value=False, hidden=True)
 """Accepted out of habit: sizes are human-readable without it, and exact with --json."""
 
 
 def path_argument(name: str, *, optional: bool = False, metavar: str | None = None) -> Callable[[F], F]:
     """Return a decorator for one name; without it, and `optional`, the whole store."""
-    if optional:
-        return click.argument(name, type=_NAME, metavar=metavar, default="")
-    return click.argument(name, type=_NAME, metavar=metavar)
+    whole: dict[str, Any] = {"default": ""} if optional else {}
+    return click.argument(name, type=_NAME, metavar=metavar, **whole)
 
 
 def paths_argument(name: str = "paths", *, optional: bool = False, metavar: str) -> Callable[[F], F]:
@@ -270,6 +286,23 @@ def paths_argument(name: str = "paths", *, optional: bool = False, metavar: str)
     return click.argument(
         name, nargs=-1, type=_NAME, required=not optional, metavar=metavar, callback=whole if optional else None
     )
+
+
+def each_command(name: str, metavar: str, *, looks: bool = False) -> Callable[[Callable[..., None]], click.Command]:
+    """Return a decorator as `command`, for a function of the session, the open store and a name, called for each name.
+
+    Brackets around `metavar` make the names optional: without one it is called for the whole store.
+    """
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        @wraps(function)
+        def call(session: Session, paths: tuple[str, ...], **options: Any) -> None:
+            with session.open_store(looks=looks) as store:
+                each(session, store, paths, lambda path: function(session, store, path, **options))
+
+        return command(name)(paths_argument(optional=metavar.startswith("["), metavar=metavar)(call))
+
+    return decorate
 
 
 def each(session: Session, store: Store, typed: Sequence[str], work: Callable[[str], None]) -> None:
@@ -294,7 +327,8 @@ def names_of(
                 continue
             if len(typed) == 1:
                 raise
-            code = _failed(exc, session, code)
+            reported = errors.report(exc, session)
+            code = code or reported
     return list(names), code
 
 
@@ -309,107 +343,77 @@ def each_name(session: Session, names: Sequence[str], code: int, work: Callable[
         except _OF_THE_PATH as exc:
             if len(names) == 1 and not code:
                 raise
-            code = _failed(exc, session, code)
+            reported = errors.report(exc, session)
+            code = code or reported
     if code:
         raise click.exceptions.Exit(code)
-
-
-def _failed(error: Exception, session: Session, before: int) -> int:
-    code = errors.report(error, session)
-    return before or code
 
 
 class Line(NamedTuple):
     """One command. `--help` shows the line without importing the command: importing all takes a second."""
 
-    target: str
-    """`module:attribute`."""
+    place: str
+    """`module:attribute` of a module of commands."""
     line: str
     """At most 62 characters, to fit whole into 80 columns."""
+
+    @property
+    def target(self) -> str:
+        """The command as `module:attribute`."""
+        return f"tierfs.cli.commands.{self.place}"
 
 
 SECTIONS: Mapping[str, Mapping[str, Line]] = {
     "Store": {
-        "init": Line("tierfs.cli.commands.init_status:init", "Create a store in the directory given by --store."),
-        "status": Line(
-            "tierfs.cli.commands.init_status:status", "Show tiers, bytes not yet offloaded, and the holder."
-        ),
-        "daemon": Line(
-            "tierfs.cli.commands.mount:daemon", "Hold the store: offload, publish, evict, collect by policy."
-        ),
-        "policy": Line(
-            "tierfs.cli.commands.policy_config:policy", "Show and change policies of directories and segments."
-        ),
-        "config": Line("tierfs.cli.commands.policy_config:config", "Show settings and the origin of each."),
-        "completion": Line("tierfs.cli.man:completion", "Print what makes a shell complete commands and names."),
+        "init": Line("init_status:init", "Create a store in the directory given by --store."),
+        "status": Line("init_status:status", "Show tiers, bytes not yet offloaded, and the holder."),
+        "daemon": Line("mount:daemon", "Hold the store: offload, publish, evict, collect by policy."),
+        "policy": Line("policy_config:policy", "Show and change policies of directories and segments."),
+        "config": Line("policy_config:config", "Show settings and the origin of each."),
+        "completion": Line("man:completion", "Print what makes a shell complete commands and names."),
     },
     "Write": {
-        "append": Line("tierfs.cli.commands.append:append", "Append files or stdin to a segment; durable on return."),
-        "ingest": Line(
-            "tierfs.cli.commands.ingest:ingest", "Copy files and directories into segments named after them."
-        ),
-        "seal": Line("tierfs.cli.commands.seal_concat_truncate:seal", "Seal a segment: it accepts no more bytes."),
-        "unseal": Line("tierfs.cli.commands.seal_concat_truncate:unseal", "Reopen a sealed segment for appends."),
-        "concat": Line(
-            "tierfs.cli.commands.seal_concat_truncate:concat", "Append a sealed segment to another without copying."
-        ),
-        "truncate": Line(
-            "tierfs.cli.commands.seal_concat_truncate:truncate", "Drop the bytes of a segment before an offset."
-        ),
-        "rm": Line("tierfs.cli.commands.rm_restore:rm", "Remove a segment, or with -r a directory."),
-        "restore": Line("tierfs.cli.commands.rm_restore:restore", "Bring back what rm, trim or delete removed."),
-        "ledger": Line("tierfs.cli.commands.ledger.ledger:ledger", "Work with ledgers: segments made of entries."),
+        "append": Line("append:append", "Append files or stdin to a segment; durable on return."),
+        "ingest": Line("ingest:ingest", "Copy files and directories into segments named after them."),
+        "seal": Line("seal_concat_truncate:seal", "Seal a segment: it accepts no more bytes."),
+        "unseal": Line("seal_concat_truncate:unseal", "Reopen a sealed segment for appends."),
+        "concat": Line("seal_concat_truncate:concat", "Append a sealed segment to another without copying."),
+        "truncate": Line("seal_concat_truncate:truncate", "Drop the bytes of a segment before an offset."),
+        "rm": Line("rm_restore:rm", "Remove a segment, or with -r a directory."),
+        "restore": Line("rm_restore:restore", "Bring back what rm, trim or delete removed."),
+        "ledger": Line("ledger.ledger:ledger", "Work with ledgers: segments made of entries."),
     },
     "Read": {
-        "mount": Line("tierfs.cli.commands.mount:mount", "Mount the store as a read-only directory."),
-        "umount": Line("tierfs.cli.commands.mount:umount", "Unmount a mounted store."),
-        "ls": Line("tierfs.cli.commands.ls_info_du_map:ls", "List the names in a directory."),
-        "info": Line(
-            "tierfs.cli.commands.ls_info_du_map:info", "Show a segment: its range and the location of its bytes."
-        ),
-        "map": Line("tierfs.cli.commands.ls_info_du_map:map_", "Draw which bytes of a segment are in which tier."),
-        "du": Line("tierfs.cli.commands.ls_info_du_map:du", "Sum up the bytes below a directory, by tier."),
-        "cat": Line("tierfs.cli.commands.cat:cat", "Write a segment's bytes to stdout, or follow it."),
-        "top": Line("tierfs.cli.commands.top:top", "Watch a mount live: its reads and the tiers that serve them."),
+        "mount": Line("mount:mount", "Mount the store as a read-only directory."),
+        "umount": Line("mount:umount", "Unmount a mounted store."),
+        "ls": Line("ls_info_du_map:ls", "List the names in a directory."),
+        "info": Line("ls_info_du_map:info", "Show a segment: its range and the location of its bytes."),
+        "map": Line("ls_info_du_map:map_", "Draw which bytes of a segment are in which tier."),
+        "du": Line("ls_info_du_map:du", "Sum up the bytes below a directory, by tier."),
+        "cat": Line("cat:cat", "Write a segment's bytes to stdout, or follow it."),
+        "top": Line("top:top", "Watch a mount live: its reads and the tiers that serve them."),
     },
     "Tiers": {
-        "offload": Line(
-            "tierfs.cli.commands.offload_evict_consolidate:offload",
-            "Copy all bytes below a path to the cold tier, verified.",
-        ),
-        "evict": Line(
-            "tierfs.cli.commands.offload_evict_consolidate:evict", "Drop local copies of bytes that are safely cold."
-        ),
-        "consolidate": Line(
-            "tierfs.cli.commands.offload_evict_consolidate:consolidate", "Join small neighbouring cold objects."
-        ),
-        "warmup": Line(
-            "tierfs.cli.commands.warmup_verify:warmup", "Fill the disk cache with cold bytes before they are read."
-        ),
+        "offload": Line("offload_evict_consolidate:offload", "Copy all bytes below a path to the cold tier, verified."),
+        "evict": Line("offload_evict_consolidate:evict", "Drop local copies of bytes that are safely cold."),
+        "consolidate": Line("offload_evict_consolidate:consolidate", "Join small neighbouring cold objects."),
+        "warmup": Line("warmup_verify:warmup", "Fill the disk cache with cold bytes before they are read."),
     },
     "Care": {
-        "doctor": Line("tierfs.cli.commands.doctor_bench:doctor", "Check the machine, the store and its cold tier."),
-        "verify": Line(
-            "tierfs.cli.commands.warmup_verify:verify", "Read and check every byte in every tier that holds it."
-        ),
-        "fsck": Line("tierfs.cli.commands.fsck_gc:fsck", "Check the store's records, files and objects; repair them."),
-        "gc": Line("tierfs.cli.commands.fsck_gc:gc", "List garbage and orphans; delete what is due."),
-        "bench": Line("tierfs.cli.commands.doctor_bench:bench", "Measure reads through a mount against their limit."),
-        "pipeline": Line(
-            "tierfs.cli.commands.pipeline.pipeline:pipeline", "Run Spark jobs on the store: scrub, report, export…"
-        ),
+        "doctor": Line("doctor_bench:doctor", "Check the machine, the store and its cold tier."),
+        "verify": Line("warmup_verify:verify", "Read and check every byte in every tier that holds it."),
+        "fsck": Line("fsck_gc:fsck", "Check the store's records, files and objects; repair them."),
+        "gc": Line("fsck_gc:gc", "List garbage and orphans; delete what is due."),
+        "bench": Line("doctor_bench:bench", "Measure reads through a mount against their limit."),
+        "pipeline": Line("pipeline:pipeline", "Run Spark jobs on the store: scrub, report, export…"),
     },
     "Move": {
-        "move": Line("tierfs.cli.commands.init_status:move", "Copy the cold tier to another place, and use that one."),
-        "adopt": Line("tierfs.cli.commands.adopt:adopt", "Make segments of existing foreign objects, in place."),
-        "replica": Line(
-            "tierfs.cli.commands.dump_load_recover:replica", "Create a read-only store that follows another's bucket."
-        ),
-        "recover": Line("tierfs.cli.commands.dump_load_recover:recover", "Rebuild a lost store from its bucket."),
-        "dump": Line(
-            "tierfs.cli.commands.dump_load_recover:dump", "Write all metadata to a file, or a segment's to the bucket."
-        ),
-        "load": Line("tierfs.cli.commands.dump_load_recover:load", "Create a store from a dump, or restore a segment."),
+        "move": Line("init_status:move", "Copy the cold tier to another place, and use that one."),
+        "adopt": Line("adopt:adopt", "Make segments of existing foreign objects, in place."),
+        "replica": Line("dump_load_recover:replica", "Create a read-only store that follows another's bucket."),
+        "recover": Line("dump_load_recover:recover", "Rebuild a lost store from its bucket."),
+        "dump": Line("dump_load_recover:dump", "Write all metadata to a file, or a segment's to the bucket."),
+        "load": Line("dump_load_recover:load", "Create a store from a dump, or restore a segment."),
     },
 }
 """In the order of `--help`."""

@@ -61,16 +61,15 @@ def read_stats(point: Path) -> Stats:
 
 def waiting_at(point: str) -> WaitingMount | None:
     """Return the waiting reads of a mount; None if there are none, without an answer, or for another version's."""
-    waiting = asked(lambda: _waiting(Path(point))) or {}
+
+    def look() -> dict[str, Any]:
+        try:
+            return dict(read_stats(Path(point)).get("waiting", {}))
+        except TierfsError:
+            return {}
+
+    waiting = asked(look) or {}
     refused = waiting.get("refused", "")
     if not waiting.get("reads") and not refused:
         return None
     return WaitingMount(point, waiting["reads"], waiting["longest_s"], waiting["why"], refused)
-
-
-def _waiting(point: Path) -> dict[str, Any]:
-    try:
-        waiting: dict[str, Any] = read_stats(point).get("waiting", {})
-    except TierfsError:
-        return {}
-    return waiting

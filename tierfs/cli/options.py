@@ -149,17 +149,13 @@ class Room:
                 if lock.current(self._store.paths.holder) is None and self._evict(segment):
                     continue
                 holder = lock.current(self._store.paths.holder)
-                remaining_s = since_s + self._limit_s(holder) - now_s
+                limit_s = 0 if holder is None else self._holder_wait_s
+                remaining_s = since_s + (limit_s if self._wait_s is None else self._wait_s) - now_s
                 if remaining_s <= 0:
                     raise
                 self._warn_once(f"{exc}; waiting for {'room' if holder is None else f'{holder} to make room'}")
                 if (stop or threading.Event()).wait(min(_POLL_S, remaining_s)):
                     raise
-
-    def _limit_s(self, holder: object) -> float:
-        if self._wait_s is not None:
-            return self._wait_s
-        return 0 if holder is None else self._holder_wait_s
 
     def _evict(self, segment: str) -> bool:
         """Evict cold bytes, as no holder does it; return whether any were evicted."""

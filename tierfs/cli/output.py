@@ -1,14 +1,22 @@
-"""Format numbers, times and tables for people and programs."""
+"""Format numbers, times and tables for people, and records for programs."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass
 from datetime import UTC, datetime
+from enum import IntEnum
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, Protocol
 
 from tierfs import units
+from tierfs.names import printable
+from tierfs.types import ByteRange
 
 _MS_PER_S = 1000
 _SECONDS_PER_UNIT = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
@@ -18,16 +26,74 @@ count = units.count
 size = units.size
 
 
+_OF_ROWS = ("version", "stored")
+
+
+class _InTiers(Protocol):
+    @property
+    def local_bytes(self) -> int: ...
+    @property
+    def cold_bytes(self) -> int: ...
+
+
+def tiers(held: _InTiers) -> str:
+    """Format the bytes of something in each tier."""
+    return f"{size(held.local_bytes)} local, {size(held.cold_bytes)} cold"
+
+
+def run(span: ByteRange) -> str:
+    """Format a run of bytes and its size."""
+    return f"bytes {span.start} … {span.end} ({size(span.length_bytes)})"
+
+
+def path(name: str) -> str:
+    """Return the name of a segment or directory, `/` for the whole store, printable."""
+    return printable(name) or "/"
+
+
+def checksum(crc32c: int | None) -> str | None:
+    """Format a CRC32C; None for an unknown one."""
+    return None if crc32c is None else f"{crc32c:08x}"
+
+
+def fields(record: Any, names: str = "") -> dict[str, Any]:
+    """Return a record as JSON data: all fields, or those of `names` in their order, `new=old` under another name.
+
+    All are those of its own: not the version and the bytes that a row of the metadata has too.
+    A time `x_ms` under a name without the unit is written as by `timestamp`.
+    """
+    data = {}
+    for name in names.split() or [field.name for field in fields_of(record) if field.name not in _OF_ROWS]:
+        new, _, old = name.partition("=")
+        value = attrgetter(old or new)(record)
+        data[new] = timestamp(value) if old.endswith("_ms") and not new.endswith("_ms") else plain(value)
+    return data
+
+
+def plain(value: Any) -> Any:
+    """Return what JSON lacks as what it has: a range as `[start, end]`, a numbered kind as its name in lower case."""
+    if isinstance(value, ByteRange):
+        return [value.start, value.end]
+    if is_dataclass(value):
+        return fields(value)
+    if isinstance(value, IntEnum):
+        return value.name.lower()
+    if isinstance(value, Mapping):
+        return dict(value)
+    return str(value) if isinstance(value, Path | BaseException) else value
+
+
 def timestamp(time_ms: int) -> str | None:
     """Format as ISO 8601 in UTC with milliseconds; None for 0, which stands for never."""
     if not time_ms:
         return None
-    return _utc(time_ms).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    at = datetime.fromtimestamp(time_ms / _MS_PER_S, UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def clock_time(time_ms: int) -> str:
     """Format as ISO 8601 in UTC to the second, for people; `-` for 0, which stands for never."""
-    return _utc(time_ms).strftime("%Y-%m-%dT%H:%M:%SZ") if time_ms else "-"
+    return f"{datetime.fromtimestamp(time_ms // _MS_PER_S, UTC):%Y-%m-%dT%H:%M:%SZ}" if time_ms else "-"
 
 
 def duration(length_s: float) -> str:
@@ -68,7 +134,3 @@ def wrapped(line: str, indent: str) -> str:
         return line
     width = shutil.get_terminal_size().columns
     return textwrap.fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
-
-
-def _utc(time_ms: int) -> datetime:
-    return datetime.fromtimestamp(time_ms / _MS_PER_S, UTC)

@@ -11,13 +11,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from types import TracebackType
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from tierfs.app.store import Store
 from tierfs.cli.session import Session
 from tierfs.clock import Clock, SystemClock
-from tierfs.parallel import OnProgress, Progress, unseen
+from tierfs.parallel import OnProgress, Progress, doing, unseen
 from tierfs.units import decimal
 
 if TYPE_CHECKING:
@@ -86,9 +85,7 @@ class ProgressLine:
         self._thread.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self.away():
             self._over.set()
         self._thread.join()
@@ -128,6 +125,18 @@ def progress_line(session: Session) -> Iterator[OnProgress]:
             yield line.show
         finally:
             session.printing = nullcontext
+
+
+@contextmanager
+def changing(session: Session, store: Store, what: str) -> Iterator[OnProgress]:
+    """Show the progress of a change while the block makes it; then publish it, or note why that must wait."""
+    from tierfs.app import verbs
+
+    with progress_line(session) as show:
+        show(doing(what))
+        yield show
+        unpublished = verbs.settle(store, show)
+    session.note_unpublished(unpublished)
 
 
 def perform_shown(session: Session, store: Store, verb: Verb[R], path: str, options: Options) -> R:

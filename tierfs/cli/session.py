@@ -14,7 +14,7 @@ import logging
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from tierfs.errors import InvalidRequest, TierfsError
-from tierfs.names import printable
+from tierfs.names import hadoop_warning, printable
 
 if TYPE_CHECKING:
     from tierfs.app.store import Store
@@ -39,7 +39,12 @@ NAME = "standard output"
 
 def complete() -> None:
     """Take the descriptors of closed standard streams. Call it first."""
-    closed = [fd for fd in _INSTEAD if not _is_open(fd)]
+    closed = []
+    for fd in _INSTEAD:
+        try:
+            os.fstat(fd)
+        except OSError:
+            closed.append(fd)
     for fd in closed:  # ascending: each open takes the lowest free descriptor
         os.open(os.devnull, _INSTEAD[fd])
         os.set_inheritable(fd, True)
@@ -69,17 +74,16 @@ class _Closed(io.RawIOBase):
         raise OSError(errno.EBADF, "closed", NAME)
 
 
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
-
-
 QUIET, NORMAL, VERBOSE, DEBUG = -1, 0, 1, 2
 
 _LOG_LEVELS = {QUIET: logging.WARNING, NORMAL: logging.WARNING, VERBOSE: logging.INFO, DEBUG: logging.DEBUG}
+
+
+def as_json(data: Any) -> str:
+    """Return data as JSON, with records as objects."""
+    from tierfs.cli.output import plain  # here, as text needs none of it
+
+    return json.dumps(data, default=plain)
 
 
 @dataclass
@@ -125,12 +129,6 @@ class Session:
         found = next(filter(None, map(mount_of_typed, paths)), None)
         return None if found is None else found[0].store
 
-    @property
-    def store_words(self) -> tuple[str, ...]:
-        """Words that name the store on a command line; empty if the environment names it."""
-        path = str(self.require_store_path())
-        return () if os.environ.get("TIERFS_STORE") == path else ("--store", path)
-
     def open_store(self, *, looks: bool = False) -> Store:
         """Open the given store, perhaps only to look at it. Raises the errors of app.open_store."""
         path = self.require_store_path()
@@ -138,12 +136,17 @@ class Session:
 
         return open_store(path, looks=looks)
 
-    def result(self, data: Mapping[str, Any], text: str) -> None:
-        """Print a result: `data` with --json, else `text`, in which foreign names are already printable."""
+    def result(self, data: Any, text: str) -> None:
+        """Print a result: `data`, which may be or contain records, with --json, else `text`, with printable names."""
         with self.printing():
-            click.echo(json.dumps(data) if self.json else text)
+            click.echo(as_json(data) if self.json else text)
 
-    def done(self, data: Mapping[str, Any], text: str) -> None:
+    def rows(self, data: Iterable[Any], lines: Iterable[str]) -> None:
+        """Print a line for each row: an object of `data` with --json, else one of `lines`. Only one is iterated."""
+        for line in map(as_json, data) if self.json else lines:
+            click.echo(line)
+
+    def done(self, data: Any, text: str) -> None:
         """Print a summary; --quiet and a closed output suppress it, as the exit code is enough then."""
         if (self.json or self.verbosity > QUIET) and not isinstance(sys.stdout, ClosedOutput):
             self.result(data, text)
@@ -173,6 +176,19 @@ class Session:
                 click.echo(json.dumps({"warning": text}), err=True)
             else:
                 click.echo(f"tierfs: warning: {printable(text)}", err=True)
+
+    def warn_text(self, warnings: Iterable[str]) -> None:
+        """Print the warnings of a result, which with --json has them itself."""
+        if not self.json:
+            for warning in warnings:
+                self.warn(warning)
+
+    def warn_of_names(self, segments: Iterable[str]) -> None:
+        """Warn of segments with names that Hadoop and Spark cannot read."""
+        if unfit := [warning for segment in segments if (warning := hadoop_warning(segment))]:
+            from tierfs.units import count
+
+            self.warn(f"Hadoop and Spark cannot read {count(len(unfit), 'name')}, the first: {unfit[0]}")
 
     @property
     def shows_progress(self) -> bool:

@@ -9,4 +9,4 @@ and tried again; `why` tells a person what keeps a segment's bytes where they ar
 them up for a store.
 """
 
-__all__ = ["alone", "lock", "loop", "requests", "status", "tasks", "verbs", "waits", "why", "work"]
+__all__ = ["alone", "lock", "loop", "requests", "status", "tasks", "verbs", "why", "work"]

@@ -204,7 +204,7 @@ class RecoverReport:
     entries: int
     """Slots that were replayed after it."""
     segments: int = 0
-    losses: tuple[SegmentLoss, ...] = ()
+    incomplete: tuple[SegmentLoss, ...] = ()
     """Segments with bytes that are missing, or may be."""
     warnings: tuple[str, ...] = ()
 
@@ -253,7 +253,7 @@ def recover_store(path: Path, choice: ColdChoice, report: OnProgress, clock: Clo
         checkpoint_slot=rebuilt.checkpoint_slot,
         entries=rebuilt.entries,
         segments=losses.segments,
-        losses=tuple(losses.incomplete),
+        incomplete=tuple(losses.incomplete),
         warnings=(*rebuilt.warnings, *unknown, *warnings_of(paths, location)),
     )
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierfs import names
 from tierfs.cli import errors, output
-from tierfs.cli.group import LazyGroup, command
+from tierfs.cli.group import LazyGroup, added, command, jobs_option, server_options
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError
@@ -19,19 +17,10 @@ from tierfs.names import printable
 from tierfs.parallel import Meter, OnProgress
 
 if TYPE_CHECKING:
-    from tierfs.adoption.ledger_read import FoundLedger
-    from tierfs.adoption.plan import AnyPlan
+    from tierfs.adoption.adopt import AdoptionOutcome
     from tierfs.app.adopt import Adopted, Adopter, LedgerOptions
 
-F = TypeVar("F", bound=Callable[..., None])
-
 _COMMANDS = {name: f"tierfs.cli.commands.adopt:{name}_" for name in ("objects", "rocketmq", "pravega", "pulsar")}
-
-_DEFAULT_JOBS = 8
-"""Parallel reads: one connection delivers a fraction of a server's throughput (guess)."""
-
-_MAX_JOBS = 64
-_PLANNED = "would be adopted"
 
 
 @click.group("adopt", cls=LazyGroup, lazy=_COMMANDS, store_variable=None)
@@ -43,26 +32,13 @@ def adopt() -> None:
     """
 
 
-def _adoption(function: F) -> F:
-    """Add the arguments of all kinds."""
-    jobs = click.IntRange(1, _MAX_JOBS)
-    for decorate in reversed(
-        (
-            click.argument("places", nargs=-1, required=True, metavar="URL|DIR..."),
-            click.option("--into", required=True, metavar="DIR", help="Target directory in the store."),
-            click.option(
-                "--endpoint-url", metavar="URL", help="URL of the S3 server; only for servers other than AWS."
-            ),
-            click.option("--region", metavar="R", help="Region of the bucket."),
-            click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials."),
-            click.option("--dry-run", is_flag=True, help="Show the segments, and adopt nothing."),
-            click.option(
-                "--jobs", default=_DEFAULT_JOBS, type=jobs, show_default=True, help="Number of parallel reads."
-            ),
-        )
-    ):
-        function = decorate(function)
-    return function
+_adoption = added(
+    click.argument("places", nargs=-1, required=True, metavar="URL|DIR..."),
+    click.option("--into", required=True, metavar="DIR", help="Target directory in the store."),
+    server_options(),
+    click.option("--dry-run", is_flag=True, help="Show the segments, and adopt nothing."),
+    jobs_option(8, "Number of parallel reads."),  # one connection delivers a fraction of a server's throughput (guess)
+)
 
 
 @command("objects")
@@ -132,21 +108,16 @@ def _run(
 ) -> None:
     from tierfs.app.adopt import Adopter, ForeignReach, LedgerOptions
 
-    _check_reach(places, reach)
+    directory = next((place for place in places if "://" not in place), None)
+    given = next((f"--{key.replace('_', '-')}" for key, value in reach.items() if value is not None), None)
+    if directory is not None and given is not None:
+        raise click.UsageError(f"{given} is for places in S3, and {printable(directory)} is a directory")
     with session.open_store() as store, progress_line(session) as show:
         adopter = Adopter(store, kind, store.segment_of_path(into), ForeignReach(**reach), ledgers or LedgerOptions())
         adoptions = [adopter.plan(place, show) for place in places]
         unpublished = None if dry_run else _adopt(adopter, adoptions, jobs, show)
     session.note_unpublished(unpublished)
     _report(session, adoptions, dry_run=dry_run)
-
-
-def _check_reach(places: Sequence[str], reach: Mapping[str, str | None]) -> None:
-    """Raise UsageError for a directory together with an option of S3, before anything is read."""
-    directory = next((place for place in places if "://" not in place), None)
-    given = next((f"--{key.replace('_', '-')}" for key, value in reach.items() if value is not None), None)
-    if directory is not None and given is not None:
-        raise click.UsageError(f"{given} is for places in S3, and {printable(directory)} is a directory")
 
 
 def _adopt(adopter: Adopter, adoptions: Sequence[Adopted], jobs: int, show: OnProgress) -> TierfsError | None:
@@ -158,91 +129,56 @@ def _adopt(adopter: Adopter, adoptions: Sequence[Adopted], jobs: int, show: OnPr
     return adopter.settle(show)
 
 
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A segment, its outcome, and the facts read of a ledger."""
-
-    plan: AnyPlan
-    state: str
-    ledger: FoundLedger | None = None
-
-    @property
-    def length(self) -> int:
-        return self.plan.end_offset if self.ledger is None else self.ledger.payload_bytes
-
-
 def _report(session: Session, adoptions: Sequence[Adopted], *, dry_run: bool) -> None:
     """Print a line per segment, omitted objects and every error; exit with the first error's code."""
-    rows = [row for adoption in adoptions for row in _rows(adoption)]
+    from tierfs.adoption.adopt import AdoptionOutcome, State
+
+    rows: list[AdoptionOutcome] = []
+    for adoption in adoptions:
+        rows += adoption.outcomes or [AdoptionOutcome(plan, State.PLANNED) for plan in adoption.plan.segments]
     left_out = [out for adoption in adoptions for out in adoption.plan.left_out]
-    outcomes = [outcome for adoption in adoptions for outcome in adoption.outcomes]
     failed = [refused for adoption in adoptions for refused in adoption.plan.refused]
-    failed += [(outcome.plan.name, outcome.error) for outcome in outcomes if outcome.error is not None]
+    failed += [(outcome.plan.name, outcome.error) for outcome in rows if outcome.error is not None]
     data = {
         "dry_run": dry_run,
         "segments": [_segment_data(row) for row in rows],
-        "left_out": [{"name": out.what, "why": out.why} for out in left_out],
-        "errors": [{"name": name, "error": str(error), "kind": type(error).__name__} for name, error in failed],
+        "left_out": [output.fields(out, "name=what why") for out in left_out],
+        "errors": errors.parts(failed, "name"),
     }
-    lines = [_line(row) for row in rows]
-    session.done(data, "\n".join([*lines, _summary(rows)]))
+    states = Counter(row.state.value for row in rows)
+    counts = ", ".join(f"{number:,} {state}" for state, number in states.items())
+    summary = f"{output.count(len(rows), 'segment')}: {counts}" if rows else "no segment"
+    session.done(data, "\n".join([*map(_line, rows), summary]))
     if not session.json:
         _warn(session, adoptions, rows)
-        for name, error in failed:
-            failure = errors.describe(error)
-            message = failure.message if name in failure.message else f"{name}: {failure.message}"
-            errors.show(errors.Failure(message, failure.kind, failure.exit_code, failure.remedy), session)
-    _exit(session, failed)
+    errors.report_parts(session, failed)
 
 
-def _exit(session: Session, failed: Sequence[tuple[str, TierfsError]]) -> None:
-    if not failed:
-        return
-    failure = errors.describe(failed[0][1])
-    if session.json:
-        errors.show(failure, session)
-    raise click.exceptions.Exit(failure.exit_code)
+def _length(row: AdoptionOutcome) -> int:
+    return row.plan.end_offset if row.ledger is None else row.ledger.payload_bytes
 
 
-def _rows(adoption: Adopted) -> list[_Row]:
-    if adoption.outcomes:
-        return [_Row(outcome.plan, outcome.state.value, outcome.ledger) for outcome in adoption.outcomes]
-    return [_Row(plan, _PLANNED) for plan in adoption.plan.segments]
-
-
-def _segment_data(row: _Row) -> dict[str, Any]:
-    data = {
-        "segment": row.plan.name,
-        "state": row.state,
-        "start_offset": row.plan.start_offset,
-        "length": row.length,
-        "objects": row.plan.objects,
-    }
+def _segment_data(row: AdoptionOutcome) -> dict[str, Any]:
+    data = output.fields(row, "segment=plan.name state start_offset=plan.start_offset")
+    data |= {"length": _length(row), "objects": row.plan.objects}
     if row.ledger is not None:
-        data["entries"] = row.ledger.entries
-        data["lost_entries"] = row.ledger.lost_entries
-        data["deviations"] = {"count": row.ledger.deviations.count, "first": row.ledger.deviations.messages}
+        data |= output.fields(row.ledger, "entries lost_entries")
+        data["deviations"] = output.fields(row.ledger.deviations, "count first=messages")
     return data
 
 
-def _line(row: _Row) -> str:
-    size = output.size(row.length - row.plan.start_offset)
+def _line(row: AdoptionOutcome) -> str:
+    size = output.size(_length(row) - row.plan.start_offset)
     objects = output.count(row.plan.objects, "object")
     begins = f" from byte {row.plan.start_offset}" if row.plan.start_offset else ""
-    line = f"{printable(row.plan.name)}: {row.state}, {size}{begins} in {objects}"
+    line = f"{printable(row.plan.name)}: {row.state.value}, {size}{begins} in {objects}"
     if row.ledger is None:
         return line
     lost = f"; lost: {output.count(row.ledger.lost_entries, 'entry')}" if row.ledger.lost_entries else ""
     return f"{line}, {output.count(row.ledger.entries, 'entry')}{lost}"
 
 
-def _summary(rows: Sequence[_Row]) -> str:
-    states = Counter(row.state for row in rows)
-    counts = ", ".join(f"{number:,} {state}" for state, number in states.items())
-    return f"{output.count(len(rows), 'segment')}: {counts}" if rows else "no segment"
-
-
-def _warn(session: Session, adoptions: Sequence[Adopted], rows: Sequence[_Row]) -> None:
+def _warn(session: Session, adoptions: Sequence[Adopted], rows: Sequence[AdoptionOutcome]) -> None:
     for adoption in adoptions:
         for warning in adoption.plan.warnings:
             session.warn(warning)
@@ -255,7 +191,4 @@ def _warn(session: Session, adoptions: Sequence[Adopted], rows: Sequence[_Row]) 
             places = output.count(row.ledger.deviations.count, "place")
             first = row.ledger.deviations.messages[0]
             session.warn(f"{row.plan.name} is not as Pulsar should write it in {places}; the first: {first}")
-    unreadable = [unfit for row in rows if (unfit := names.hadoop_warning(row.plan.name))]
-    if unreadable:
-        count = output.count(len(unreadable), "name")
-        session.warn(f"Hadoop and Spark cannot read {count}, the first: {unreadable[0]}")
+    session.warn_of_names(row.plan.name for row in rows)

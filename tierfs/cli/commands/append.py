@@ -9,11 +9,10 @@ import select
 import shlex
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
-from types import TracebackType
 
 import click
 
@@ -121,9 +120,7 @@ class InputSource:
     def __enter__(self) -> InputSource:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def _next_file(self) -> None:
@@ -186,29 +183,6 @@ class Acknowledged:
     start: int
     end: int
 
-    @property
-    def bytes(self) -> int:
-        """Their number."""
-        return self.end - self.start
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """The arguments of the command, from which the command for the rest is made."""
-
-    store: tuple[str, ...]
-    segment: str
-    files: tuple[str, ...]
-    seal: bool
-    skip: int
-
-    def again(self, done: Acknowledged) -> str:
-        """Return the command that appends the rest of the same input."""
-        skip = self.skip + done.bytes
-        words = ["tierfs", *self.store, "append", "--expect-offset", str(done.end)]
-        words += ["--skip", str(skip)] * (skip > 0) + ["--seal"] * self.seal
-        return shlex.join([*words, "--", self.segment, *self.files])
-
 
 @command("append")
 @path_argument("segment")
@@ -238,16 +212,30 @@ def append(
     check_readable(paths)
     with session.open_store() as store, InputSource(paths) as stream, _progress(session, paths, skip) as meter:
         name = store.segment_of_path(segment)
-        _skip(stream, skip)
+        skipped = stream.skip(skip)
+        if skipped < skip:
+            raise InvalidRequest(f"the input has {skipped} bytes, fewer than --skip {skip}")
         room = Room(store, session, wait_s=wait, holder_wait_s=HOLDER_WAIT_S)
         opened = partial(store.engine.open_writer, name, expected_offset=expect_offset, take_over=take_over)
         with _telling_what_to_skip(expect_offset, skip):
             writer = room.make(name, opened)
         with closing_writer(store, writer):
             done = Acknowledged(writer.name, writer.length, writer.length)
-            with resumable(done, Call(session.store_words, segment, files, seal, skip), stream):
+
+            def again() -> str:
+                """Return the command that appends the rest of the same input."""
+                passed = skip + done.end - done.start
+                path = str(session.require_store_path())
+                named = [] if os.environ.get("TIERFS_STORE") == path else ["--store", path]
+                words = ["tierfs", *named, "append", "--expect-offset", str(done.end)]
+                words += ["--skip", str(passed)] * (passed > 0) + ["--seal"] * seal
+                return shlex.join([*words, "--", segment, *files])
+
+            with _resumable(done, again, stream, skip if STDIN in paths else None):
                 copy(stream, writer, done, room, meter, seal=seal)
-    _warn_of_name(session, done)
+    warning = names.hadoop_warning(done.segment) if done.start == 0 else None
+    if warning is not None:
+        session.warn(warning)
     session.done(asdict(done), f"{names.printable(done.segment)} {done.start} {done.end}")
 
 
@@ -260,13 +248,6 @@ def _progress(session: Session, paths: Sequence[str], skip_bytes: int) -> Iterat
         return
     with progress_line(session) as show:
         yield Meter(show, max(0, sum(file.st_size for file in files) - skip_bytes))
-
-
-def _skip(stream: InputSource, size_bytes: int) -> None:
-    """Skip the beginning of the input. Raises InvalidRequest if the input is shorter."""
-    skipped = stream.skip(size_bytes)
-    if skipped < size_bytes:
-        raise InvalidRequest(f"the input has {skipped} bytes, fewer than --skip {size_bytes}")
 
 
 @contextmanager
@@ -303,36 +284,36 @@ def copy(
     stream: InputSource, writer: SegmentWriter, done: Acknowledged, room: Room, meter: Meter, *, seal: bool
 ) -> None:
     """Append all of a stream; `done` grows with every acknowledged block."""
+
+    def add(block: InputBlock) -> None:
+        with processes.deferred():  # Ctrl-C must not arrive between the commit and its note
+            done.end = writer.append(block.data, last=block.last, seal=seal and block.last).end
+
     ended = False
     for block in blocks(stream):
-        room.make(writer.name, partial(_append, writer, block, done, seal=seal))
+        room.make(writer.name, partial(add, block))
         meter(len(block.data), writer.name)
         ended = block.last
     if not ended and (seal or done.start == done.end):
         writer.append(b"", last=True, seal=seal)
 
 
-def _append(writer: SegmentWriter, block: InputBlock, done: Acknowledged, *, seal: bool) -> None:
-    with processes.deferred():  # Ctrl-C must not arrive between the commit and its note
-        done.end = writer.append(block.data, last=block.last, seal=seal and block.last).end
-
-
 @contextmanager
-def resumable(done: Acknowledged, call: Call, stream: InputSource) -> Iterator[None]:
-    """Add to an error inside the block the acknowledged bytes and the command that appends the rest."""
+def _resumable(
+    done: Acknowledged, command_again: Callable[[], str], stream: InputSource, stdin_after: int | None
+) -> Iterator[None]:
+    """Add to an error inside the block the acknowledged bytes and the command that appends the rest.
+
+    `stdin_after` is the part of the input that was skipped, where standard input is a part of it.
+    """
     try:
         yield
     except (TierfsError, OSError, KeyboardInterrupt) as exc:
-        again = call.again(done)
-        text = f"{done.bytes} bytes are acknowledged: {names.printable(done.segment)} {done.start} {done.end}"
+        again = command_again()
+        number, segment = done.end - done.start, names.printable(done.segment)
+        text = f"{number} bytes are acknowledged: {segment} {done.start} {done.end}"
         remedy = f"to append the rest: {again}"
-        if not call.files or STDIN in call.files:
-            text += f"; {stream.consumed_bytes - call.skip} were read from standard input"
+        if stdin_after is not None:
+            text += f"; {stream.consumed_bytes - stdin_after} were read from standard input"
             remedy = f"to append the rest, give the same input again, from its beginning, to: {again}"
         raise Partial(exc, text, remedy=remedy, acknowledged=asdict(done), command=again) from exc
-
-
-def _warn_of_name(session: Session, done: Acknowledged) -> None:
-    warning = names.hadoop_warning(done.segment) if done.start == 0 else None
-    if warning is not None:
-        session.warn(warning)

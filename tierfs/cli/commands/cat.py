@@ -26,11 +26,7 @@ from tierfs.types import ReadPriority
     "--from", "start", type=Size(), metavar="N", help="Offset of the first byte  [default: the segment's start]"
 )
 @click.option(
-    "--to",
-    "end",
-    type=Size(),
-    metavar="N",
-    help="Offset after the last byte, if there are as many  [default: all]",
+    "--to", "end", type=Size(), metavar="N", help="Offset after the last byte, if there are as many  [default: all]"
 )
 @click.option("-f", "--follow", is_flag=True, help="Continue with appended bytes until the segment is sealed.")
 @read_priority_option

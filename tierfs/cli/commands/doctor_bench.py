@@ -5,11 +5,9 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import asdict
 from operator import add
 from pathlib import Path
 from statistics import median
-from typing import Any
 
 import click
 
@@ -58,19 +56,16 @@ def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[s
     with progress_line(session) as show:
         show(doing("checking the machine, the store and its cold tier"))
         findings = examine(session.store_path, spark=spark, cluster=cluster)
-    session.result(_doctor_data(session, findings), _text(findings, every=session.verbosity >= VERBOSE))
-    if any(finding.level == "FAIL" for finding in findings):
-        raise click.exceptions.Exit(_EXIT_FAILED)
-
-
-def _doctor_data(session: Session, findings: Sequence[DoctorFinding]) -> dict[str, Any]:
     counts = Counter(finding.level.value for finding in findings)
-    return {
-        "store": None if session.store_path is None else str(session.store_path.absolute()),
+    data = {
+        "store": None if session.store_path is None else session.store_path.absolute(),
         "failed": counts["FAIL"],
         "warnings": counts["WARN"],
-        "checks": [{**asdict(finding), "level": finding.level.value} for finding in findings],
+        "checks": findings,
     }
+    session.result(data, _text(findings, every=session.verbosity >= VERBOSE))
+    if counts["FAIL"]:
+        raise click.exceptions.Exit(_EXIT_FAILED)
 
 
 def _text(findings: Sequence[DoctorFinding], *, every: bool) -> str:
@@ -88,23 +83,15 @@ def _text(findings: Sequence[DoctorFinding], *, every: bool) -> str:
     return "\n".join(lines)
 
 
-_DEFAULT_SIZE = "256MiB"
-_DEFAULT_REPETITIONS = 3
 _MB_PER_S = "MB/s"
 
 
 @command("bench")
 @click.argument("target", metavar="MOUNT", type=click.Path(path_type=Path))
 @click.option(
-    "--size", "size_bytes", type=Size(), default=_DEFAULT_SIZE, show_default=True, help="Bytes read in each repetition."
+    "--size", "size_bytes", type=Size(), default="256MiB", show_default=True, help="Bytes read in each repetition."
 )
-@click.option(
-    "--repetitions",
-    type=click.IntRange(min=1),
-    default=_DEFAULT_REPETITIONS,
-    show_default=True,
-    help="Number of repetitions.",
-)
+@click.option("--repetitions", type=click.IntRange(min=1), default=3, show_default=True, help="Number of repetitions.")
 def bench(session: Session, target: Path, size_bytes: int, repetitions: int) -> None:
     """Measure reads through a mount against their limit in one run; print medians and their ratio.
 
@@ -125,17 +112,16 @@ def bench(session: Session, target: Path, size_bytes: int, repetitions: int) -> 
     rows = [(f"mount, {results.tier.name.lower()} tier", results.mount), (RAW[results.tier], results.raw)]
     measured = [(what, rates) for what, rates in rows if rates]
     data = {
-        "path": results.path,
-        "size_bytes": results.size_bytes,
+        **output.fields(results, "path size_bytes"),
         "repetitions": repetitions,
         "measurements": [
-            {"what": what, "unit": _MB_PER_S, "values": list(rates), "median": median(rates)}
-            for what, rates in measured
+            {"what": what, "unit": _MB_PER_S, "values": rates, "median": median(rates)} for what, rates in measured
         ],
         "ratio": results.ratio,
     }
-    table: list[Sequence[str]] = [("what", "median", "(min, max)")]
-    for what, rates in measured:
-        table.append((what, f"{median(rates):.0f} {_MB_PER_S}", f"({min(rates):.0f}, {max(rates):.0f})"))
+    table = [("what", "median", "(min, max)")]
+    table += [
+        (what, f"{median(rates):.0f} {_MB_PER_S}", f"({min(rates):.0f}, {max(rates):.0f})") for what, rates in measured
+    ]
     ratio = "" if results.ratio is None else f"\nratio: {results.ratio:.2f}"
     session.result(data, output.table(table, *"<<<") + ratio)

@@ -5,15 +5,13 @@ Define tierfs dump and tierfs load.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tierfs.cli import output
-from tierfs.cli.group import command
+from tierfs.cli.group import bucket_option, cold_dir_option, command, require_bucket, server_options
 from tierfs.cli.progress import perform_shown, progress_line
 from tierfs.cli.session import VERBOSE, Session
 from tierfs.errors import InvalidRequest
@@ -21,7 +19,6 @@ from tierfs.names import printable
 
 if TYPE_CHECKING:
     from tierfs.backup.store import DumpSummary
-    from tierfs.parallel import OnProgress
     from tierfs.recovery.from_journal import RecoverReport
     from tierfs.recovery.from_objects import FromObjectsReport, RebuiltStore
     from tierfs.recovery.loss import SegmentLoss
@@ -32,17 +29,23 @@ _MOST_SEGMENTS = 20
 """Lines for segments recovered unchanged: they fit on a terminal."""
 
 
+def _cold_choice(what: str, bucket: str | None, cold_dir: Path | None, **where: str | None) -> ColdChoice:
+    """Return the place that the options name. Raises UsageError, with `what` is to be named, unless they name one."""
+    if (bucket is None) == (cold_dir is None):
+        raise click.UsageError(f"give the place {what} with either --bucket or --cold-dir")
+    require_bucket(bucket, where)
+    from tierfs.setup.create import ColdChoice
+
+    return ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=False, **where)
+
+
 @command("recover")
-@click.option("--bucket", metavar="s3://B/PREFIX", help="Bucket that holds the store.")
-@click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help="Cold directory that holds the store.")
-@click.option("--endpoint-url", metavar="URL", help="URL of the S3 server; only for servers other than AWS.")
-@click.option("--region", metavar="R", help="Region of the bucket.")
-@click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials.")
+@bucket_option("Bucket that holds the store.")
+@cold_dir_option("Cold directory that holds the store.")
+@server_options()
 @click.option("--from-objects", is_flag=True, help="Read every object instead of the journal, if that is lost too.")
 @click.option("--yes", is_flag=True, help="With --from-objects: ignore an existing journal without confirmation.")
-def recover(
-    session: Session, bucket: str | None, cold_dir: Path | None, from_objects: bool, yes: bool, **where: str | None
-) -> None:
+def recover(session: Session, from_objects: bool, yes: bool, **place: Any) -> None:
     """Rebuild a lost store in the directory given by --store, which must be missing or empty.
 
     Everything in the bucket's journal is recovered; bytes that were only on the lost disk are not. The new
@@ -55,32 +58,8 @@ def recover(
 
     Of the segments recovered without a known loss, it lists 20, or all of them with -v.
     """
-    if (bucket is None) == (cold_dir is None):
-        raise click.UsageError("give the place of the cold bytes with either --bucket or --cold-dir")
-    if bucket is None and any(where.values()):
-        given = next(key for key, value in where.items() if value).replace("_", "-")
-        raise click.UsageError(f"--{given} needs --bucket")
-    path = session.require_store_path()
-    from tierfs.setup.create import ColdChoice
-
-    choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=False, **where)
-    with progress_line(session) as show:
-        if from_objects:
-            _from_objects(session, path, choice, show, yes=yes)
-        else:
-            _from_journal(session, path, choice, show)
-
-
-def _from_journal(session: Session, path: Path, choice: ColdChoice, show: OnProgress) -> None:
-    from tierfs.recovery.from_journal import recover_store
-
-    report = recover_store(path, choice, show)
-    _warn(session, report.warnings)
-    session.done(_recovered_data(report), _recovered_text(report, every_segment=session.verbosity >= VERBOSE))
-
-
-def _from_objects(session: Session, path: Path, choice: ColdChoice, show: OnProgress, *, yes: bool) -> None:
-    from tierfs.recovery.from_objects import recover_from_objects
+    choice, path = _cold_choice("of the cold bytes", **place), session.require_store_path()
+    every_segment = session.verbosity >= VERBOSE
 
     def confirm(journal: str) -> None:
         if not yes:
@@ -90,46 +69,30 @@ def _from_objects(session: Session, path: Path, choice: ColdChoice, show: OnProg
             )
         session.note(f"ignoring {journal}")
 
-    report = recover_from_objects(path, choice, show, confirm)
-    _warn(session, report.warnings)
-    session.done(_objects_data(report), _objects_text(report, every_segment=session.verbosity >= VERBOSE))
+    with progress_line(session) as show:
+        if from_objects:
+            from tierfs.recovery.from_objects import recover_from_objects
 
+            rebuilt = recover_from_objects(path, choice, show, confirm)
+            session.warn_text(rebuilt.warnings)
+            data = output.fields(rebuilt, "path store_id store_epoch cold_url objects bytes segments=rebuilt")
+            data["left"] = [output.fields(left, "object=name why") for left in rebuilt.left]
+            data |= output.fields(rebuilt, "unproven warnings")
+            session.done(data, _objects_text(rebuilt, every_segment=every_segment))
+        else:
+            from tierfs.recovery.from_journal import recover_store
 
-def _warn(session: Session, warnings: Sequence[str]) -> None:
-    """Print warnings; with --json the result has them."""
-    if not session.json:
-        for warning in warnings:
-            session.warn(warning)
-
-
-def _objects_data(report: FromObjectsReport) -> dict[str, Any]:
-    return {
-        "path": str(report.path),
-        "store_id": report.store_id,
-        "store_epoch": report.store_epoch,
-        "cold_url": report.cold_url,
-        "objects": report.objects,
-        "bytes": report.bytes,
-        "segments": [_rebuilt_data(rebuilt) for rebuilt in report.rebuilt],
-        "left": [{"object": left.name, "why": left.why} for left in report.left],
-        "unproven": list(report.unproven),
-        "warnings": list(report.warnings),
-    }
-
-
-def _rebuilt_data(rebuilt: RebuiltStore) -> dict[str, Any]:
-    return {
-        "segment": rebuilt.segment,
-        "wanted": rebuilt.wanted,
-        "start_offset": rebuilt.start_offset,
-        "length": rebuilt.length,
-        "objects": rebuilt.objects,
-        "lost": [[gap.start, gap.end] for gap in rebuilt.lost],
-    }
+            report = recover_store(path, choice, show)
+            session.warn_text(report.warnings)
+            session.done(report, _recovered_text(report, every_segment=every_segment))
 
 
 def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
-    lines = _rebuilt_lines(report.rebuilt, every_segment=every_segment)
+    plain: list[str] = []
+    changed: list[str] = []
+    for segment in report.rebuilt:
+        (changed if segment.lost or segment.segment != segment.wanted else plain).append(_rebuilt_line(segment))
+    lines = [*_some(plain, "without a gap", every=every_segment), *changed]
     lines += [f"left aside: {printable(left.name)}: {printable(left.why)}" for left in report.left]
     lines += [f"linked as it is, nothing proves its bytes: {printable(name)}" for name in report.unproven]
     objects, segments = output.count(report.objects, "object"), output.count(len(report.rebuilt), "segment")
@@ -145,20 +108,15 @@ def _objects_text(report: FromObjectsReport, *, every_segment: bool) -> str:
     )
 
 
+def _some(lines: list[str], what: str, *, every: bool) -> list[str]:
+    """Return lines about segments, the first of them unless `every` one is wanted."""
+    more = 0 if every else len(lines) - _MOST_SEGMENTS
+    return [*lines[:_MOST_SEGMENTS], f"and {output.count(more, 'more segment')} {what}"] if more > 0 else lines
+
+
 def _owner_line(report: RecoverReport | FromObjectsReport) -> str:
     place = printable(str(report.path))
     return f"{place} is the store of the bucket now ({report.store_id}, epoch {report.store_epoch})"
-
-
-def _rebuilt_lines(rebuilt: Sequence[RebuiltStore], *, every_segment: bool) -> list[str]:
-    """Return a line for each segment with a gap or another name, and for some of the others."""
-    changed = [segment for segment in rebuilt if segment.lost or segment.segment != segment.wanted]
-    plain = [segment for segment in rebuilt if not segment.lost and segment.segment == segment.wanted]
-    shown = plain if every_segment else plain[:_MOST_SEGMENTS]
-    lines = [_rebuilt_line(segment) for segment in (*shown, *changed)]
-    if len(plain) > len(shown):
-        lines.insert(len(shown), f"and {output.count(len(plain) - len(shown), 'more segment')} without a gap")
-    return lines
 
 
 def _rebuilt_line(rebuilt: RebuiltStore) -> str:
@@ -169,43 +127,15 @@ def _rebuilt_line(rebuilt: RebuiltStore) -> str:
     return f"{name}: {rebuilt.start_offset} … {rebuilt.length} in {output.count(rebuilt.objects, 'object')}{lost}"
 
 
-def _recovered_data(report: RecoverReport) -> dict[str, Any]:
-    return {
-        "path": str(report.path),
-        "store_id": report.store_id,
-        "store_epoch": report.store_epoch,
-        "cold_url": report.cold_url,
-        "checkpoint_slot": report.checkpoint_slot,
-        "entries": report.entries,
-        "segments": report.segments,
-        "incomplete": [_loss_data(loss) for loss in report.losses],
-        "warnings": list(report.warnings),
-    }
-
-
-def _loss_data(loss: SegmentLoss) -> dict[str, Any]:
-    return {
-        "segment": loss.segment,
-        "start_offset": loss.start_offset,
-        "length": loss.length,
-        "sealed": loss.sealed,
-        "cut_bytes": loss.cut_bytes,
-        "lost": [[gap.start, gap.end] for gap in loss.lost],
-    }
-
-
 def _recovered_text(report: RecoverReport, *, every_segment: bool) -> str:
     """Return what was recovered: each segment with a known loss, and some of those that were open."""
     lines = [
         f"recovered {output.count(report.segments, 'segment')} from the journal of {printable(report.cold_url)}",
         _owner_line(report),
     ]
-    known = [loss for loss in report.losses if loss.cut_bytes or loss.lost]
-    perhaps = [loss for loss in report.losses if not (loss.cut_bytes or loss.lost)]
-    shown = perhaps if every_segment else perhaps[:_MOST_SEGMENTS]
-    lines += [_loss_line(loss) for loss in shown]
-    if len(perhaps) > len(shown):
-        lines.append(f"and {output.count(len(perhaps) - len(shown), 'more segment')} that may have had later bytes")
+    known = [loss for loss in report.incomplete if loss.cut_bytes or loss.lost]
+    perhaps = [_loss_line(loss) for loss in report.incomplete if not (loss.cut_bytes or loss.lost)]
+    lines += _some(perhaps, "that may have had later bytes", every=every_segment)
     return "\n".join([*lines, *map(_loss_line, known)])
 
 
@@ -224,13 +154,11 @@ def _loss_line(loss: SegmentLoss) -> str:
 
 
 @command("replica")
-@click.option("--bucket", metavar="s3://B/PREFIX", help="Bucket to follow.")
-@click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help="Cold directory to follow.")
-@click.option("--endpoint-url", metavar="URL", help="URL of the S3 server; only for servers other than AWS.")
-@click.option("--region", metavar="R", help="Region of the bucket.")
-@click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials.")
+@bucket_option("Bucket to follow.")
+@cold_dir_option("Cold directory to follow.")
+@server_options()
 @click.option("--refresh", is_flag=True, help="Update the replica given by --store now.")
-def replica(session: Session, bucket: str | None, cold_dir: Path | None, refresh: bool, **where: str | None) -> None:
+def replica(session: Session, refresh: bool, **place: Any) -> None:
     """Create a read-only store in the directory given by --store, which must be missing or empty.
 
     It shows the content of another store's bucket: segments end where their cold bytes end. A mount or
@@ -238,45 +166,28 @@ def replica(session: Session, bucket: str | None, cold_dir: Path | None, refresh
     bucket, so read-only credentials are enough.
     """
     if refresh:
-        if bucket is not None or cold_dir is not None or any(where.values()):
+        if place["bucket"] is not None or any(place.values()):
             raise click.UsageError("--refresh takes no place: a replica knows its bucket")
-        _refresh(session)
-        return
-    if (bucket is None) == (cold_dir is None):
-        raise click.UsageError("give the place to follow with either --bucket or --cold-dir")
-    if bucket is None and any(where.values()):
-        given = next(key for key, value in where.items() if value).replace("_", "-")
-        raise click.UsageError(f"--{given} needs --bucket")
-    path = session.require_store_path()
-    from tierfs.recovery.replica import create_replica
-    from tierfs.setup.create import ColdChoice
+        with session.open_store() as store:
+            from tierfs.app.replica import refresh as refresh_replica
 
-    choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=False, **where)
+            with progress_line(session) as show:
+                done = refresh_replica(store, show)
+        text = f"nothing new after slot {done.slot}"
+        if done.started_over:
+            text = f"started over from the newest checkpoint, up to slot {done.slot}"
+        elif done.entries:
+            text = f"{output.count(done.entries, 'update')}, up to slot {done.slot}"
+        session.done(done, text)
+        return
+    choice, path = _cold_choice("to follow", **place), session.require_store_path()
+    from tierfs.recovery.replica import create_replica
+
     with progress_line(session) as show:
         report = create_replica(path, choice, show)
-    if not session.json:
-        for warning in report.warnings:
-            session.warn(warning)
-    place = f"{printable(str(report.path))} follows {printable(report.cold_url)}"
-    session.done(
-        {**asdict(report), "path": str(report.path)},
-        f"{place} (store {report.store_id}, epoch {report.store_epoch}), up to slot {report.slot}",
-    )
-
-
-def _refresh(session: Session) -> None:
-    with session.open_store() as store:
-        from tierfs.app.replica import refresh
-
-        with progress_line(session) as show:
-            report = refresh(store, show)
-    if report.started_over:
-        text = f"started over from the newest checkpoint, up to slot {report.slot}"
-    elif report.entries:
-        text = f"{output.count(report.entries, 'update')}, up to slot {report.slot}"
-    else:
-        text = f"nothing new after slot {report.slot}"
-    session.done(asdict(report), text)
+    session.warn_text(report.warnings)
+    text = f"{printable(str(report.path))} follows {printable(report.cold_url)}"
+    session.done(report, f"{text} (store {report.store_id}, epoch {report.store_epoch}), up to slot {report.slot}")
 
 
 _STDOUT = "-"
@@ -292,17 +203,15 @@ def dump(session: Session, target: str, to_bucket: bool) -> None:
     """
     from tierfs.app import dump
 
-    with session.open_store(looks=True) as store:
+    with session.open_store(looks=True) as store, progress_line(session) as show:
         if to_bucket:
-            with progress_line(session) as show:
-                dumped = dump.dump_segment(store, store.segment_of_path(target), show)
+            dumped = dump.dump_segment(store, store.segment_of_path(target), show)
             kept = f"{output.size(dumped.cold_bytes)} of {printable(dumped.segment)}"
-            session.done(asdict(dumped), f"wrote {dumped.object} ({output.size(dumped.bytes)}), which restores {kept}")
+            session.done(dumped, f"wrote {dumped.object} ({output.size(dumped.bytes)}), which restores {kept}")
             if dumped.only_local_bytes:
                 session.note(f"{output.size(dumped.only_local_bytes)} are not cold, so it does not restore them")
             return
-        with progress_line(session) as show:
-            summary = dump.dump_store(store, target, show)
+        summary = dump.dump_store(store, target, show)
     if target != _STDOUT:
         session.done(_data(summary), f"wrote {printable(target)}: {_text(summary)}")
 
@@ -339,22 +248,20 @@ def load(session: Session, source: str, yes: bool) -> None:
         loaded = perform_shown(session, store, LOAD, source, flags({ACCEPT_LOSS: yes}))
     lost = f", {output.size(loaded.lost_bytes)} are lost" if loaded.lost_bytes else ""
     size = f"{output.size(loaded.cold_bytes)} in {output.count(loaded.objects, 'object')}"
-    session.done(asdict(loaded), f"restored {printable(loaded.segment)}: {size}{lost}")
+    session.done(loaded, f"restored {printable(loaded.segment)}: {size}{lost}")
     for warning in loaded.warnings:
         session.warn(warning)
 
 
 def _data(summary: DumpSummary) -> dict[str, Any]:
-    data = asdict(summary)
-    data["written"] = output.timestamp(data.pop("written_ms"))
-    data["crc32c"] = f"{summary.crc32c:08x}"
-    return data
+    data = output.fields(summary, "store_id rows row_bytes parts crc32c written=written_ms")
+    return {**data, "crc32c": output.checksum(summary.crc32c)}
 
 
 def _text(summary: DumpSummary) -> str:
     segments, directories = (summary.rows.get(name, 0) for name in ("segments", "directories"))
     held = f"{output.count(segments, 'segment')} in {output.count(directories, 'directory')}"
     chunks = output.count(summary.rows.get("chunks", 0), "chunk")
-    rows = [("store", f"{summary.store_id}, as of {output.clock_time(summary.written_ms)}")]
-    rows.append(("crc32c", f"{summary.crc32c:08x}"))
-    return "\n".join([f"{held}, {chunks}", *output.lines([(f"  {label}", text) for label, text in rows])])
+    taken = output.clock_time(summary.written_ms)
+    rows = [("  store", f"{summary.store_id}, as of {taken}"), ("  crc32c", f"{summary.crc32c:08x}")]
+    return "\n".join([f"{held}, {chunks}", *output.lines(rows)])

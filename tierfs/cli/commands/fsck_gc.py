@@ -5,38 +5,28 @@ Define tierfs gc: list and delete garbage, orphans and dead uploads.
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierfs import errors
-from tierfs.cli import output
+from tierfs.cli import errors, output
 from tierfs.cli.commands.rm_restore import removed_data, shown_name
 from tierfs.cli.group import command
 from tierfs.cli.options import Duration, ask, is_terminal, yes_option
 from tierfs.cli.progress import perform_shown, progress_line
 from tierfs.cli.session import Session
-from tierfs.errors import InvalidRequest
+from tierfs.errors import InvalidRequest, named
 from tierfs.names import printable
 
 if TYPE_CHECKING:
     from tierfs.app.fsck import CheckOutcome, Summary
     from tierfs.app.store import Store
     from tierfs.app.verbs import GarbageReport
-    from tierfs.chunkstore.protocol import StoredObject
     from tierfs.fsck.findings import Finding
-    from tierfs.garbage.collect import Collected
-    from tierfs.garbage.dead_uploads import DeadUpload
-    from tierfs.garbage.orphans import Orphan
-    from tierfs.metadata.records import GarbageRecord, IntentRecord
-    from tierfs.segments.trash import Removed
 
 
 _EXIT_MENDED = 1
-_EXIT_UNCHECKED = 11
-_EXIT_DAMAGED = 74
 _KIND_WIDTH = len("chunk-without-object")
 _INDENT = " " * len("DAMAGE  ")
 
@@ -66,62 +56,38 @@ def fsck(session: Session, deep: bool, repair: bool, yes: bool) -> None:
         raise click.UsageError("--yes needs --repair: only a repair asks")
     from tierfs.app.fsck import Checking, Options
 
-    with progress_line(session) as show:
+    answer = True if yes else None
 
-        def tell(outcome: CheckOutcome) -> None:
-            if session.json or session.verbosity >= 0 or outcome.finding.severity:
-                session.result(_data(outcome), _text(outcome))
-
-        options = Options(deep=deep, repair=repair, may_lose=MayLose(session, yes=yes))
-        checking = Checking(session.require_store_path(), options, tell, show)
-        summary = checking.run()
-    session.done({"kind": "summary", **asdict(summary)}, _summary(summary))
-    raise click.exceptions.Exit(_exit_code(summary))
-
-
-class MayLose:
-    """Ask once, before the first bytes are recorded as lost; the answer holds for the run."""
-
-    def __init__(self, session: Session, *, yes: bool) -> None:
-        self._session = session
-        self._answer: bool | None = True if yes else None
-
-    def __call__(self, segment: str, lost_bytes: int) -> bool:
-        """Return whether these bytes and all later ones may be recorded as lost; False without a terminal."""
-        if self._answer is None:
+    def may_lose(segment: str, lost_bytes: int) -> bool:
+        """Ask before the first bytes are recorded as lost; the answer holds for the run, no without a terminal."""
+        nonlocal answer
+        if answer is None:
             question = (
                 f"{printable(segment)}: no copy has {output.size(lost_bytes)} of it. Record them as lost, "
                 "and all further bytes without a copy in this run?"
             )
-            with self._session.printing():
-                self._answer = is_terminal() and click.confirm(question, err=True)
-        return self._answer
+            with session.printing():
+                answer = is_terminal() and click.confirm(question, err=True)
+        return answer
 
+    def tell(outcome: CheckOutcome) -> None:
+        if session.json or session.verbosity >= 0 or outcome.finding.severity:
+            session.result(_data(outcome), _text(outcome))
 
-def _exit_code(summary: Summary) -> int:
-    if summary.damaged or summary.lost:
-        return _EXIT_DAMAGED
-    if summary.unchecked:
-        return _EXIT_UNCHECKED
-    return _EXIT_MENDED if summary.mended else 0
+    with progress_line(session) as show:
+        options = Options(deep=deep, repair=repair, may_lose=may_lose)
+        summary = Checking(session.require_store_path(), options, tell, show).run()
+    session.done({"kind": "summary", **output.fields(summary)}, _summary(summary))
+    unproved = errors.EXIT_UNCHECKED if summary.unchecked else _EXIT_MENDED if summary.mended else 0
+    raise click.exceptions.Exit(errors.EXIT_DAMAGED if summary.damaged or summary.lost else unproved)
 
 
 def _data(outcome: CheckOutcome) -> dict[str, Any]:
     finding = outcome.finding
-    return {
-        "kind": finding.kind.value,
-        "severity": finding.severity.name.lower(),
-        "subject": finding.subject,
-        "message": finding.message,
-        "start": None if finding.range is None else finding.range.start,
-        "end": None if finding.range is None else finding.range.end,
-        "tier": None if finding.place is None or finding.place.tier is None else finding.place.tier.name.lower(),
-        "repair": None if finding.mend is None else finding.mend.value,
-        "remedy": finding.remedy,
-        "mended": outcome.mended,
-        "lost_bytes": outcome.lost_bytes,
-        "left": outcome.left,
-    }
+    data = output.fields(finding, "kind severity subject message")
+    data |= {"start": None, "end": None} if finding.range is None else output.fields(finding.range)
+    data["tier"] = None if finding.place is None else output.plain(finding.place.tier)
+    return data | output.fields(finding, "repair=mend remedy") | output.fields(outcome, "mended lost_bytes left")
 
 
 def _text(outcome: CheckOutcome) -> str:
@@ -147,28 +113,19 @@ def _help(outcome: CheckOutcome, finding: Finding) -> list[str]:
 
 
 def _summary(summary: Summary) -> str:
-    checked = ", ".join(
-        output.count(number, noun)
-        for number, noun in (
-            (summary.segments, "segment"),
-            (summary.chunks, "chunk"),
-            (summary.objects, "object"),
-            (summary.files, "file"),
-        )
-    )
+    counts = [output.count(getattr(summary, f"{noun}s"), noun) for noun in ("segment", "chunk", "object", "file")]
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in summary.seconds.items())
     remaining, notes = output.count(summary.damaged, "finding"), output.count(summary.notes, "note")
     result = f"{remaining} left, {summary.mended} mended, {notes}"
     if summary.lost_bytes:
         result = f"{result}; {output.size(summary.lost_bytes)} recorded as lost"
-    lines = [f"checked {checked} ({times})", result if summary.damaged or summary.mended or summary.notes else "clean"]
+    lines = [
+        f"checked {', '.join(counts)} ({times})",
+        result if summary.damaged or summary.mended or summary.notes else "clean",
+    ]
     if summary.unchecked:
         lines.append(f"not checked: {printable(summary.unchecked)}")
     return "\n".join(lines)
-
-
-_Cells = tuple[str, str, str, str]
-_COLUMNS = ("<31", "<5", ">10", "<")
 
 
 @command("gc")
@@ -195,7 +152,6 @@ def gc(session: Session, delete: bool, trash: bool, grace: float | None, accept_
     from tierfs.app import verbs
     from tierfs.holder.verbs import COLLECT, GRACE_S
 
-    grace_s = None if grace is None else round(grace)
     if accept_clock and delete:
         raise InvalidRequest(
             "--accept-clock and --delete are mutually exclusive", remedy="first: tierfs gc --accept-clock"
@@ -206,7 +162,7 @@ def gc(session: Session, delete: bool, trash: bool, grace: float | None, accept_
         if accept_clock:
             _accept_clock(session, store, yes=yes)
             return
-        grace_s = store.settings.offload.grace_s if grace_s is None else grace_s
+        grace_s = store.settings.offload.grace_s if grace is None else round(grace)
         if delete:
             if trash:
                 _empty_trash(store, yes=yes)
@@ -214,13 +170,18 @@ def gc(session: Session, delete: bool, trash: bool, grace: float | None, accept_
             deleted = f"deleted {output.count(done.deleted, 'object')}, {output.size(done.bytes)}"
             if done.aborted:
                 deleted += f"; aborted {output.count(done.aborted, 'dead upload')}"
-            session.done(asdict(done), deleted)
-            _raise_failed(done)
+            session.done(done, deleted)
+            if done.failed:
+                raise named(done.error_kind)(
+                    f"{output.count(done.failed, 'deletion')} failed, the first: {done.error}",
+                    remedy="they stay listed and are retried; list them with: tierfs gc",
+                )
             return
         with progress_line(session) as show:
             report = verbs.garbage(store, grace_s=grace_s, report=show)
-    for line in _json_lines(report) if session.json else _text_lines(report):
-        click.echo(line)
+    rows, removed = [*_rows(report)], [*_trash_rows(report)]
+    lines = output.lines([cells for _, cells in (*removed, *rows)], "<31", "<5", ">10", "<")
+    session.rows([data for data, _ in (*rows, *removed)], [*lines, _counts(report)])
 
 
 def _empty_trash(store: Store, *, yes: bool) -> None:
@@ -244,108 +205,58 @@ def _accept_clock(session: Session, store: Store, *, yes: bool) -> None:
             f"accept {now} as the right time? Everything older than its policy allows is deleted then.",
         )
     done = verbs.accept_clock(store)
-    later = [
-        output.count(number, what)
-        for number, what in ((done.segments, "segment"), (done.objects, "object"), (done.deletions, "deletion"))
-        if number
-    ]
+    counts = [(done.segments, "segment"), (done.objects, "object"), (done.deletions, "deletion")]
+    later = [output.count(number, what) for number, what in counts if number]
     dated = f"; changed to it from later times: {', '.join(later)}" if later else ""
-    session.done(asdict(done), f"{now} is accepted as the right time{dated}")
+    session.done(done, f"{now} is accepted as the right time{dated}")
 
 
-def _raise_failed(done: Collected) -> None:
-    """Raise the error of the first failed deletion, with its own class."""
-    if done.failed:
-        raise errors.named(done.error_kind)(
-            f"{output.count(done.failed, 'deletion')} failed, the first: {done.error}",
-            remedy="they stay listed and are retried; list them with: tierfs gc",
-        )
+_Row = tuple[dict[str, Any], tuple[str, str, str, str]]
+"""A row as JSON data, and as cells: what it is, its tier, its size and its name."""
 
 
-def _json_lines(report: GarbageReport) -> list[str]:
-    rows = [*map(_row, report.rows), *map(_orphan, report.orphans), *map(_upload, report.uploads)]
-    rows += [*map(_intent, report.intents), *map(_superseded, report.superseded)]
-    rows += [{**removed_data(each), "kind": "trash", "of": each.entry.kind.name.lower()} for each in report.trash]
-    return [json.dumps(row) for row in rows]
+def _rows(report: GarbageReport) -> Iterator[_Row]:
+    """Yield a row for everything but the trash."""
+    clock, size = output.clock_time, output.size
+    for row in report.rows:
+        data = output.fields(row, "tier name bytes=length due=due_ms attempts")
+        reason = f": {printable(row.last_error)}" if row.last_error else ""
+        cells = (f"due {clock(row.due_ms)}", data["tier"], size(row.length), printable(row.name) + reason)
+        yield {"kind": "garbage", **data, "error": row.last_error or None}, cells
+    for orphan in report.orphans:
+        data = {"kind": "orphan", **output.fields(orphan, "tier name bytes=length")}
+        yield data, ("orphan", data["tier"], size(orphan.length), printable(orphan.name))
+    for upload in report.uploads:
+        data = {"kind": "upload", "tier": "cold", **output.fields(upload, "name bytes=length started=started_ms")}
+        length = size(upload.length) if upload.length else "-"
+        cells = (f"dead {clock(upload.started_ms)}", "cold", length, printable(upload.name))
+        yield {**data, "upload_id": upload.upload_id or None}, cells
+    for intent in report.intents:  # its object may exist or not; the next holder makes it garbage
+        length_bytes = intent.end_offset - intent.start_offset
+        data = {"kind": "intent", "tier": "cold", "name": intent.name, "bytes": length_bytes}
+        cells = (f"unfinished {clock(intent.created_ms)}", "cold", size(length_bytes), printable(intent.name))
+        yield {**data, "started": output.timestamp(intent.created_ms)}, cells
+    for stored in report.superseded:
+        data = {"kind": "superseded", "tier": "cold", **output.fields(stored, "name bytes=length_bytes")}
+        yield data, ("superseded", "cold", size(stored.length_bytes), printable(stored.name))
 
 
-def _row(row: GarbageRecord) -> dict[str, Any]:
-    return {
-        "kind": "garbage",
-        "tier": row.tier.name.lower(),
-        "name": row.name,
-        "bytes": row.length,
-        "due": output.timestamp(row.due_ms),
-        "attempts": row.attempts,
-        "error": row.last_error or None,
-    }
+def _trash_rows(report: GarbageReport) -> Iterator[_Row]:
+    for each in report.trash:
+        due = output.clock_time(each.removal.due_ms)
+        data = {**removed_data(each), "kind": "trash", "of": output.plain(each.entry.kind)}
+        yield data, (f"trash {due}", "both", output.size(each.removal.bytes), shown_name(each))
 
 
-def _orphan(orphan: Orphan) -> dict[str, Any]:
-    return {"kind": "orphan", "tier": orphan.tier.name.lower(), "name": orphan.name, "bytes": orphan.length}
-
-
-def _upload(upload: DeadUpload) -> dict[str, Any]:
-    return {
-        "kind": "upload",
-        "tier": "cold",
-        "name": upload.name,
-        "bytes": upload.length,
-        "started": output.timestamp(upload.started_ms),
-        "upload_id": upload.upload_id or None,
-    }
-
-
-def _intent(intent: IntentRecord) -> dict[str, Any]:
-    size, started = intent.end_offset - intent.start_offset, output.timestamp(intent.created_ms)
-    return {"kind": "intent", "tier": "cold", "name": intent.name, "bytes": size, "started": started}
-
-
-def _superseded(stored: StoredObject) -> dict[str, Any]:
-    return {"kind": "superseded", "tier": "cold", "name": stored.name, "bytes": stored.length_bytes}
-
-
-def _text_lines(report: GarbageReport) -> list[str]:
-    superseded = report.superseded
-    rows = [_in_trash(each) for each in report.trash]
-    rows += [_garbage(f"due {output.clock_time(row.due_ms)}", row, row.last_error) for row in report.rows]
-    rows += [_garbage("orphan", orphan, "") for orphan in report.orphans]
-    rows += [_dead(upload) for upload in report.uploads]
-    rows += [_unfinished(intent) for intent in report.intents]
-    rows += [("superseded", "cold", output.size(stored.length_bytes), printable(stored.name)) for stored in superseded]
-    garbage, orphans = output.count(len(report.rows), "object"), output.count(len(report.orphans), "orphan")
-    size = output.size(
-        sum(row.length for row in report.rows)
-        + sum(each.removal.bytes for each in report.trash)
-        + sum(orphan.length for orphan in report.orphans)
-        + sum(stored.length_bytes for stored in superseded)
-    )
-    uploads = f", {output.count(len(report.uploads), 'dead upload')}" if report.uploads else ""
-    intents = f", {output.count(len(report.intents), 'object')} of an owner that died" if report.intents else ""
-    trash = f", {output.count(len(report.trash), 'removal')} in the trash" if report.trash else ""
-    kept = f", {output.count(len(superseded), 'superseded object')} of the journal" if superseded else ""
-    return [
-        *output.lines(rows, *_COLUMNS),
-        f"{garbage} to be deleted, {orphans}{uploads}{intents}{kept}{trash}; {size} in total",
+def _counts(report: GarbageReport) -> str:
+    counts = f"{output.count(len(report.rows), 'object')} to be deleted, {output.count(len(report.orphans), 'orphan')}"
+    more = [
+        (len(report.uploads), "dead upload", ""),
+        (len(report.intents), "object", " of an owner that died"),
+        (len(report.superseded), "superseded object", " of the journal"),
+        (len(report.trash), "removal", " in the trash"),
     ]
-
-
-def _in_trash(removed: Removed) -> _Cells:
-    removal = removed.removal
-    return f"trash {output.clock_time(removal.due_ms)}", "both", output.size(removal.bytes), shown_name(removed)
-
-
-def _garbage(label: str, row: GarbageRecord | Orphan, error: str) -> _Cells:
-    reason = f": {printable(error)}" if error else ""
-    return label, row.tier.name.lower(), output.size(row.length), printable(row.name) + reason
-
-
-def _dead(upload: DeadUpload) -> _Cells:
-    size = output.size(upload.length) if upload.length else "-"
-    return f"dead {output.clock_time(upload.started_ms)}", "cold", size, printable(upload.name)
-
-
-def _unfinished(intent: IntentRecord) -> _Cells:
-    """Describe an object that may exist or not; the next holder makes it garbage."""
-    size = output.size(intent.end_offset - intent.start_offset)
-    return f"unfinished {output.clock_time(intent.created_ms)}", "cold", size, printable(intent.name)
+    counts += "".join(f", {output.count(number, noun)}{rest}" for number, noun, rest in more if number)
+    total = sum(row.length for row in report.rows) + sum(orphan.length for orphan in report.orphans)
+    total += sum(each.removal.bytes for each in report.trash) + sum(stored.length_bytes for stored in report.superseded)
+    return f"{counts}; {output.size(total)} in total"

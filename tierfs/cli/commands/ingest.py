@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from contextlib import closing
-from dataclasses import dataclass, field
 from functools import partial
 from itertools import takewhile
 
@@ -13,16 +13,13 @@ import click
 from tierfs.app.store import Store
 from tierfs.cli import errors, output
 from tierfs.cli.commands.ingest_files import FileIngest, IngestPlan, Item, Stopped, batches, ingest_batch, plan_ingest
-from tierfs.cli.group import command
+from tierfs.cli.group import command, jobs_option
 from tierfs.cli.options import Room
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, PermissionDenied, StorageFull, TierfsError
 from tierfs.parallel import Meter, OnProgress, Pool
 from tierfs.segments.create import BulkCreator
-
-_DEFAULT_JOBS = 4
-_MAX_JOBS = 64
 
 _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
 """Errors that concern one file; any other error stops the command."""
@@ -37,13 +34,7 @@ _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
     show_default=True,
     help="Seal each segment, or leave it open for a file that still grows.",
 )
-@click.option(
-    "--jobs",
-    default=_DEFAULT_JOBS,
-    type=click.IntRange(1, _MAX_JOBS),
-    show_default=True,
-    help="Number of files copied in parallel.",
-)
+@jobs_option(4, "Number of files copied in parallel.")
 def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs: int) -> None:
     """Copy files into segments: a file becomes DIR/<file name>, a directory DIR/<relative path> of each file.
 
@@ -59,44 +50,32 @@ def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs
     _report(session, plan, work)
 
 
-@dataclass(slots=True)
-class _Outcome:
-    """Counts of the files and bytes so far."""
-
-    segments: int = 0
-    bytes: int = 0
-    """Bytes appended, including those of incomplete segments."""
-    skipped: int = 0
-    begun: int = 0
-    """Files with a part appended before an error or an interruption."""
-    failed: list[tuple[Item, TierfsError]] = field(default_factory=list)
-
-
 class _Work:
     """Ingest several files in parallel; an error of one file does not stop the others, one of the store does."""
 
     def __init__(
         self, session: Session, store: Store, plan: IngestPlan, show: OnProgress, *, seal: bool, jobs: int
     ) -> None:
-        self.outcome = _Outcome()
+        self.counts = Counter[str]()
+        """`segments` made, `bytes` appended, also to incomplete ones, files `skipped`, and `begun` before an error."""
+        self.failed: list[tuple[Item, TierfsError]] = []
         self.fatal: BaseException | None = None
         self._room = Room(store, session)
         self._store = store
         self._seal = seal
-        self._meter = Meter(show, plan.total_bytes, len(plan.items), "file")
+        self._meter = Meter(show, sum(item.size_bytes for item in plan.items), len(plan.items), "file")
         self._jobs = jobs
-        self._items = plan.items
-        self._directories = plan.directories
+        self._plan = plan
         self._lock = threading.Lock()
         self._stop = threading.Event()
 
     def run(self) -> None:
         """Ingest everything. An interruption stops it after the blocks in progress."""
         bulk = self._store.engine.bulk_creator()
-        wanted = takewhile(lambda _: not self._stop.is_set(), batches(iter(self._items), self._jobs))
+        wanted = takewhile(lambda _: not self._stop.is_set(), batches(iter(self._plan.items), self._jobs))
         with closing(bulk), Pool(self._jobs, "tierfs-ingest") as pool:
             try:
-                self._room.make("", partial(self._directories.write, self._store.metadata), self._stop)
+                self._room.make("", partial(self._plan.directories.write, self._store.metadata), self._stop)
                 for _ in pool.as_completed(partial(self._batch, bulk), wanted):
                     pass
             except (KeyboardInterrupt, StorageFull) as exc:
@@ -105,8 +84,15 @@ class _Work:
     def _batch(self, bulk: BulkCreator, batch: list[Item]) -> None:
         """Ingest a batch in a thread of the pool; a raised error ends the other threads too."""
         try:
-            if not self._stop.is_set():
-                for item in self._left_of(batch, bulk):
+            if self._stop.is_set():
+                return
+            created = ingest_batch(self._store, bulk, batch, seal=self._seal)  # of small new files, in one commit
+            for item, size_bytes in created:
+                self._meter(size_bytes, item.segment, 1)
+                self._count(bytes=size_bytes, segments=1)
+            done = {item.segment for item, _ in created}
+            for item in batch:
+                if item.segment not in done:
                     self._one_file(item)
         except Stopped:
             return
@@ -114,47 +100,29 @@ class _Work:
             self._end(exc)
             raise
 
-    def _left_of(self, batch: list[Item], bulk: BulkCreator) -> list[Item]:
-        """Create the small new files in one commit; return the other files, to be ingested one by one."""
-        created = ingest_batch(self._store, bulk, batch, seal=self._seal)
-        for item, size_bytes in created:
-            self._meter(size_bytes, item.segment, 1)
-            self._note(size_bytes)
-        done = {item.segment for item, _ in created}
-        return [item for item in batch if item.segment not in done]
-
     def _one_file(self, item: Item) -> None:
         """Ingest one file; raises Stopped when the command ends."""
         if self._stop.is_set():
             raise Stopped
-        file = FileIngest(self._store, self._room, self._stop, self._meter, seal=self._seal)
+        file = FileIngest(self._store, self._room, self._stop, self._meter, self._seal)
         try:
             changed = file.ingest(item)
         except BaseException as exc:
-            self._note_begun(file.written_bytes)
+            self._count(bytes=file.written_bytes, begun=int(file.written_bytes > 0))
             if not isinstance(exc, (TierfsError, OSError)):
                 raise
             error = errors.from_os_error(exc) if isinstance(exc, OSError) else exc
             with self._lock:
-                self.outcome.failed.append((item, error))
+                self.failed.append((item, error))
             if isinstance(error, Fenced) or not isinstance(error, _OF_ONE_FILE):
                 self._end(error)
         else:
-            self._note(file.written_bytes, skipped=not changed)
+            self._count(bytes=file.written_bytes, segments=int(changed), skipped=int(not changed))
         self._meter(0, item.segment, 1)
 
-    def _note(self, written_bytes: int, *, skipped: bool = False) -> None:
+    def _count(self, **counts: int) -> None:
         with self._lock:
-            self.outcome.bytes += written_bytes
-            if skipped:
-                self.outcome.skipped += 1
-            else:
-                self.outcome.segments += 1
-
-    def _note_begun(self, written_bytes: int) -> None:
-        with self._lock:
-            self.outcome.bytes += written_bytes
-            self.outcome.begun += written_bytes > 0
+            self.counts.update(counts)
 
     def _end(self, error: BaseException) -> None:
         self.fatal = self.fatal or error
@@ -163,46 +131,24 @@ class _Work:
 
 def _report(session: Session, plan: IngestPlan, work: _Work) -> None:
     """Print the summary, warnings and every error; exit with the first error's code."""
-    outcome = work.outcome
+    counts = work.counts
     order = {item.path: index for index, item in enumerate(plan.items)}
     failed = [*plan.refused]
-    failed += [(item.path, error) for item, error in sorted(outcome.failed, key=lambda pair: order[pair[0].path])]
+    failed += [(item.path, error) for item, error in sorted(work.failed, key=lambda pair: order[pair[0].path])]
     data = {
-        "segments": outcome.segments,
-        "bytes": outcome.bytes,
-        "skipped": outcome.skipped,
-        "begun": outcome.begun,
+        **{key: counts[key] for key in ("segments", "bytes", "skipped", "begun")},
         "special_files": len(plan.special),
-        "errors": [{"path": path, "error": str(error), "kind": type(error).__name__} for path, error in failed],
+        "errors": errors.parts(failed, "path"),
     }
-    session.done(data, _summary(outcome))
+    done = [f"ingested {output.size(counts['bytes'])} into {output.count(counts['segments'], 'segment')}"]
+    if counts["skipped"]:
+        done.append(f"{output.count(counts['skipped'], 'segment')} already complete")
+    if counts["begun"]:
+        done.append(f"{output.count(counts['begun'], 'file')} incomplete: repeat the command to continue")
+    session.done(data, "; ".join(done))
     if not session.json:
-        _warn(session, plan)
-        for path, error in failed:
-            failure = errors.describe(error)
-            named = failure.message if path in failure.message else f"{path}: {failure.message}"
-            errors.show(errors.Failure(named, failure.kind, failure.exit_code, failure.remedy), session)
-    first = work.fatal or (failed[0][1] if failed else None)
-    if first is None:
-        return
-    failure = errors.describe(first)
-    if session.json or not isinstance(first, TierfsError):
-        errors.show(failure, session)
-    raise click.exceptions.Exit(failure.exit_code)
-
-
-def _summary(outcome: _Outcome) -> str:
-    parts = [f"ingested {output.size(outcome.bytes)} into {output.count(outcome.segments, 'segment')}"]
-    if outcome.skipped:
-        parts.append(f"{output.count(outcome.skipped, 'segment')} already complete")
-    if outcome.begun:
-        parts.append(f"{output.count(outcome.begun, 'file')} incomplete: repeat the command to continue")
-    return "; ".join(parts)
-
-
-def _warn(session: Session, plan: IngestPlan) -> None:
-    if plan.special:
-        files = output.count(len(plan.special), "link or special file")
-        session.warn(f"left out {files}, the first: {plan.special[0]}")
-    if warnings := plan.hadoop_warnings:
-        session.warn(f"Hadoop and Spark cannot read {output.count(len(warnings), 'name')}, the first: {warnings[0]}")
+        if plan.special:
+            files = output.count(len(plan.special), "link or special file")
+            session.warn(f"left out {files}, the first: {plan.special[0]}")
+        session.warn_of_names(item.segment for item in plan.items)
+    errors.report_parts(session, failed, work.fatal)

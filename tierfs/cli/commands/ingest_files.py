@@ -59,16 +59,6 @@ class IngestPlan:
     special: list[str] = field(default_factory=list)
     """Links, sockets, devices and pipes below a directory."""
 
-    @property
-    def total_bytes(self) -> int:
-        """Size of all files."""
-        return sum(item.size_bytes for item in self.items)
-
-    @property
-    def hadoop_warnings(self) -> list[str]:
-        """A warning for each segment with a name that Hadoop and Spark cannot read."""
-        return [warning for item in self.items if (warning := names.hadoop_warning(item.segment))]
-
 
 def plan_ingest(paths: Sequence[str], into: str, report: OnProgress = unseen) -> IngestPlan:
     """Plan the ingest of files and directories, and change nothing.
@@ -87,7 +77,14 @@ def plan_ingest(paths: Sequence[str], into: str, report: OnProgress = unseen) ->
             _add(plan, path, f"{into}/{os.path.basename(path)}")
         else:
             raise InvalidRequest(f"{path} is not a regular file", remedy=f"tierfs append SEGMENT {path}")
-    _require_one_file_per_segment(plan.items)
+    by_segment: dict[str, Item] = {}
+    for item in plan.items:
+        other = by_segment.setdefault(item.segment, item)
+        if other is not item:
+            raise InvalidRequest(
+                f"{other.path} and {item.path} would both become {item.segment}",
+                remedy="ingest them into different directories",
+            )
     return plan
 
 
@@ -126,17 +123,6 @@ def _add(plan: IngestPlan, path: str, segment: str) -> bool:
         return False
     plan.items.append(Item(path, name, os.path.getsize(path)))
     return True
-
-
-def _require_one_file_per_segment(items: Sequence[Item]) -> None:
-    by_segment: dict[str, Item] = {}
-    for item in items:
-        other = by_segment.setdefault(item.segment, item)
-        if other is not item:
-            raise InvalidRequest(
-                f"{other.path} and {item.path} would both become {item.segment}",
-                remedy="ingest them into different directories",
-            )
 
 
 class Incomparable(Exception):
@@ -217,25 +203,17 @@ class Stopped(Exception):
     """The command ended before the file was complete."""
 
 
+@dataclass(slots=True)
 class FileIngest:
     """Ingest one file; `meter` is advanced by every byte that is in the store."""
 
-    def __init__(
-        self,
-        store: Store,
-        room: Room,
-        stop: threading.Event,
-        meter: Meter,
-        *,
-        seal: bool,
-    ) -> None:
-        self._store = store
-        self._room = room
-        self._stop = stop
-        self._meter = meter
-        self._seal = seal
-        self.written_bytes = 0
-        """Bytes appended so far; valid after an error too."""
+    store: Store
+    room: Room
+    stop: threading.Event
+    meter: Meter
+    seal: bool
+    written_bytes: int = 0
+    """Bytes appended so far; valid after an error too."""
 
     def ingest(self, item: Item) -> bool:
         """Create or continue the file's segment; return False if it was already complete.
@@ -245,10 +223,12 @@ class FileIngest:
         """
         with InputSource([item.path]) as stream:
             status = os.fstat(stream.fileno())
-            segment = self._segment(item)
+            with self.store.metadata.read() as txn:
+                exists = directories.find(txn, item.segment) is not None
+                segment = directories.segment_by_name(txn, item.segment) if exists else None
             if segment is not None and self._has_all(item, segment, stream):
-                if self._seal and not segment.sealed:
-                    self._store.engine.seal(item.segment)
+                if self.seal and not segment.sealed:
+                    self.store.engine.seal(item.segment)
                 self._note_file(item, segment, file_of(status, segment.length))
                 return False
             start = 0 if segment is None else segment.length
@@ -259,14 +239,8 @@ class FileIngest:
     def _note_file(self, item: Item, segment: SegmentRecord | None, file: IngestedFile) -> None:
         """Record the file's mode and time in a separate commit; if that is lost, a repeated ingest does it."""
         if segment is None or segment.file != file:
-            with self._store.metadata.write() as txn:
+            with self.store.metadata.write() as txn:
                 create.note_file(txn, item.segment, file)
-
-    def _segment(self, item: Item) -> SegmentRecord | None:
-        with self._store.metadata.read() as txn:
-            if directories.find(txn, item.segment) is None:
-                return None
-            return directories.segment_by_name(txn, item.segment)
 
     def _has_all(self, item: Item, segment: SegmentRecord, stream: InputSource) -> bool:
         """Return whether the segment is complete, and skip its bytes in the stream. Raises Conflict."""
@@ -281,55 +255,51 @@ class FileIngest:
             )
         if segment.start_offset:
             raise _conflict(item, f"its first {segment.start_offset} bytes were cut off")
-        self._compare(item, segment, stream)
-        stream.skip(length)
-        return length == item.size_bytes
-
-    def _compare(self, item: Item, segment: SegmentRecord, stream: InputSource) -> None:
-        """Raise Conflict unless the file begins with the segment's bytes."""
 
         def advance(compared_bytes: int) -> None:
             self._check_stop()
-            self._meter(compared_bytes, item.segment)
+            self.meter(compared_bytes, item.segment)
 
         try:
-            difference = first_difference(self._store.metadata, segment, stream.fileno(), advance)
+            difference = first_difference(self.store.metadata, segment, stream.fileno(), advance)
         except Incomparable:
             raise _conflict(item, "its bytes cannot be compared from metadata alone") from None
         if difference is not None:
             raise _conflict(item, f"differs from the file in bytes {difference.start} to {difference.end}")
+        stream.skip(length)
+        return length == item.size_bytes
 
     def _append(self, item: Item, stream: InputSource, start: int) -> None:
         """Append the rest of the stream."""
-        engine = self._store.engine
+        engine = self.store.engine
         writer = self._with_room(
             item, lambda: engine.open_writer(item.segment, expected_offset=start, one_segment=True)
         )
         size_bytes = min(BLOCK_BYTES, max(_MIN_BLOCK_BYTES, item.size_bytes - start))
-        with closing_writer(self._store, writer):
+        with closing_writer(self.store, writer):
             ended = False
             for block in blocks(stream, size_bytes):
                 self._append_block(item, writer, block)
-                self._meter(len(block.data), item.segment)
+                self.meter(len(block.data), item.segment)
                 ended = block.last
             if not ended:
                 self._append_block(item, writer, InputBlock(memoryview(b""), last=True))
 
     def _append_block(self, item: Item, writer: SegmentWriter, block: InputBlock) -> None:
         self._check_stop()
-        self._with_room(item, lambda: writer.append(block.data, last=block.last, seal=block.last and self._seal))
+        self._with_room(item, lambda: writer.append(block.data, last=block.last, seal=block.last and self.seal))
         self.written_bytes += len(block.data)
 
     def _with_room(self, item: Item, work: Callable[[], T]) -> T:
         """Do `work`; while the disk is full, make room or wait for the holder to do so."""
         try:
-            return self._room.make(item.segment, work, self._stop)
+            return self.room.make(item.segment, work, self.stop)
         except StorageFull:
             self._check_stop()
             raise
 
     def _check_stop(self) -> None:
-        if self._stop.is_set():
+        if self.stop.is_set():
             raise Stopped
 
 
@@ -359,14 +329,12 @@ def batches(items: Iterator[Item], jobs: int) -> Iterator[list[Item]]:
     batch: list[Item] = []
     size_bytes = 0
     for item in items:
-        if batch and (len(batch) == most_files or size_bytes + item.size_bytes > _BATCH_BYTES):
+        long = item.size_bytes > _SMALL_FILE_BYTES
+        if batch and (long or len(batch) == most_files or size_bytes + item.size_bytes > _BATCH_BYTES):
             yield batch
             batch, size_bytes = [], 0
-        if item.size_bytes > _SMALL_FILE_BYTES:
-            if batch:
-                yield batch
+        if long:
             yield [item]
-            batch, size_bytes = [], 0
             continue
         batch.append(item)
         size_bytes += item.size_bytes
@@ -379,7 +347,14 @@ def ingest_batch(store: Store, bulk: BulkCreator, batch: Sequence[Item], *, seal
 
     FileIngest handles the others one by one: it continues, compares, waits for room or reports errors.
     """
-    whole = [(item, segment) for item in _missing(store, batch) if (segment := _small_file(item)) is not None]
+    missing: list[Item] = []
+    if len(batch) > 1:  # one alone has nothing to share a commit with
+        with store.metadata.read() as txn:
+            for item in batch:
+                with suppress(InvalidRequest, NotDirectory):
+                    if directories.find(txn, item.segment) is None:
+                        missing.append(item)
+    whole = [(item, segment) for item in missing if (segment := _small_file(item)) is not None]
     if not whole:
         return []
     try:
@@ -387,19 +362,6 @@ def ingest_batch(store: Store, bulk: BulkCreator, batch: Sequence[Item], *, seal
     except TierfsError:
         return []  # FileIngest meets the same error and reports it by file
     return [(item, segment.file.length) for (item, segment), made in zip(whole, created, strict=True) if made]
-
-
-def _missing(store: Store, batch: Sequence[Item]) -> list[Item]:
-    """Return the files whose segments do not exist."""
-    if len(batch) == 1:
-        return []  # nothing to share a commit with
-    missing: list[Item] = []
-    with store.metadata.read() as txn:
-        for item in batch:
-            with suppress(InvalidRequest, NotDirectory):
-                if directories.find(txn, item.segment) is None:
-                    missing.append(item)
-    return missing
 
 
 def _small_file(item: Item) -> WholeSegment | None:

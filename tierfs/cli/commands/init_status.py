@@ -5,27 +5,24 @@ For a fenced store, status adds the ranges of bytes that only its disk holds, ea
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from tierfs.cli import output
-from tierfs.cli.group import command
+from tierfs.cli.group import bucket_option, cold_dir_option, command, require_bucket, server_options
 from tierfs.cli.mount_stats import WaitingMount, waiting_at
 from tierfs.cli.progress import progress_line
-from tierfs.cli.session import Session
+from tierfs.cli.session import Session, as_json
 from tierfs.names import printable
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, mounts, state_of
 from tierfs.types import RequestState
 
 if TYPE_CHECKING:
-    from tierfs.holder.status import JournalStatus, LocalOnly, StoreStatus, TierStatus, TrashStatus
-    from tierfs.holder.waits import BacklogReason
+    from tierfs.holder.status import BacklogStatus, JournalStatus, LocalOnly, StoreStatus, TierStatus
     from tierfs.metadata.records import FailureRecord, RequestRecord
     from tierfs.segments.stat import Endangered
 
@@ -34,38 +31,31 @@ _SHOWN = 20
 """Ranges, and names of objects, in the text output; --json has all."""
 
 
-def print_fenced(
+def _print_fenced(
     session: Session, data: Mapping[str, Any], text: str, store: Path, ranges: Iterable[LocalOnly]
 ) -> None:
     """Print the status of a fenced store; ranges are streamed, as there may be many."""
     if session.json:
-        _print_json(data, store, ranges)
-    else:
-        click.echo(text)
-        _print_text(store, ranges)
-
-
-def _print_json(data: Mapping[str, Any], store: Path, ranges: Iterable[LocalOnly]) -> None:
-    click.echo(json.dumps(data).removesuffix("}") + ', "only_here": [', nl=False)
-    for number, run in enumerate(ranges):
-        click.echo((", " if number else "") + json.dumps({**asdict(run), "export": export(store, run)}), nl=False)
-    click.echo("]}")
-
-
-def _print_text(store: Path, ranges: Iterable[LocalOnly]) -> None:
+        click.echo(as_json(data).removesuffix("}") + ', "only_here": [', nl=False)
+        for number, run in enumerate(ranges):
+            exported = as_json({**output.fields(run), "export": _export(store, run)})
+            click.echo((", " if number else "") + exported, nl=False)
+        click.echo("]}")
+        return
+    click.echo(text)
     count = size_bytes = 0
     for run in ranges:
         count, size_bytes = count + 1, size_bytes + run.end - run.start
         if count == 1:
             click.echo("only on this disk, each with the command that writes it to standard output:")
         if count <= _SHOWN:
-            click.echo(f"  {printable(export(store, run))}")
+            click.echo(f"  {printable(_export(store, run))}")
     if count > _SHOWN:
         click.echo(f"  and {output.count(count - _SHOWN, 'range')} more; all of them: tierfs status --json")
     click.echo(f"only on this disk: {output.size(size_bytes)} in {output.count(count, 'range')}")
 
 
-def export(store: Path, run: LocalOnly) -> str:
+def _export(store: Path, run: LocalOnly) -> str:
     """Return the command that writes a range to standard output."""
     command_line = f"tierfs --store {shlex.quote(str(store))} cat {shlex.quote(run.segment)}"
     return f"{command_line} --read-priority local-only --from {run.start} --to {run.end}"
@@ -76,13 +66,11 @@ _FILE_SCHEME = "file:"
 
 
 @command("init")
-@click.option("--bucket", metavar="s3://B/PREFIX", help="Keep cold bytes in S3.")
+@bucket_option("Keep cold bytes in S3.")
 @click.option("--create-bucket", is_flag=True, help="Create the bucket first if it does not exist.")
-@click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help="Keep cold bytes in a directory.")
+@cold_dir_option("Keep cold bytes in a directory.")
 @click.option("--cold", type=click.Choice(["none"]), help="Create the store without a cold tier.")
-@click.option("--endpoint-url", metavar="URL", help="URL of the S3 server; only for servers other than AWS.")
-@click.option("--region", metavar="R", help="Region of the bucket.")
-@click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials.")
+@server_options()
 def init(
     session: Session,
     bucket: str | None,
@@ -97,28 +85,20 @@ def init(
     """
     if sum(choice is not None for choice in (bucket, cold_dir, cold)) > 1:
         raise click.UsageError("--bucket, --cold-dir and --cold are mutually exclusive")
-    needing = {"create_bucket": create_bucket, **where}
-    if bucket is None and any(needing.values()):
-        given = next(key for key, value in needing.items() if value).replace("_", "-")
-        raise click.UsageError(f"--{given} needs --bucket")
+    require_bucket(bucket, {"create_bucket": create_bucket, **where})
     path = session.require_store_path()
     from tierfs.setup.create import ColdChoice, init_store
 
     choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=cold is not None, **where)
     report = init_store(path, choice, new_bucket=create_bucket)
-    if not session.json:
-        for warning in report.warnings:
-            session.warn(warning)
-    data = {**asdict(report), "path": str(report.path)}
+    session.warn_text(report.warnings)
     place = _place(report.cold_url, report.path)
-    session.done(data, f"created store {printable(str(report.path))} ({report.store_id}), cold tier: {place}")
+    session.done(report, f"created store {printable(str(report.path))} ({report.store_id}), cold tier: {place}")
 
 
 @command("move")
 @click.option("--to", "url", required=True, metavar="URL", help="The new place: s3://BUCKET/PREFIX or a directory.")
-@click.option("--endpoint-url", metavar="URL", help="URL of its S3 server; by default the present one's.")
-@click.option("--region", metavar="R", help="Region of the bucket.")
-@click.option("--profile", metavar="P", help="Profile in ~/.aws with the credentials.")
+@server_options("URL of its S3 server; by default the present one's.")
 def move(session: Session, **wanted: str | None) -> None:
     """Move the cold tier: copy it to another place, prove every byte there, and switch.
 
@@ -132,17 +112,9 @@ def move(session: Session, **wanted: str | None) -> None:
     with session.open_store() as store, progress_line(session) as show:
         done = move_store(store, {key: value for key, value in wanted.items() if value is not None}, show)
     copied, before, after = done.copied, told(done.before), told(done.after)
-    data = {
-        "before": done.before.url,
-        "cold_url": done.after.url,
-        "endpoint_url": done.after.endpoint_url,
-        "objects": copied.objects,
-        "bytes": copied.bytes,
-        "server_bytes": copied.by_server_bytes,
-        "present": copied.present,
-        "damaged": [*done.damaged],
-        "left": copied.left,
-    }
+    data = output.fields(done, "before=before.url cold_url=after.url endpoint_url=after.endpoint_url")
+    data |= output.fields(copied, "objects bytes server_bytes=by_server_bytes present")
+    data |= {"damaged": done.damaged, "left": copied.left}
     parts = [f"{output.count(copied.objects, 'object')}, {output.size(copied.bytes)} copied"]
     if copied.by_server_bytes:
         parts.append(f"{output.size(copied.by_server_bytes)} of them by the server")
@@ -169,45 +141,40 @@ def status(session: Session) -> None:
         ours = {str(mount.mountpoint): state_of(mount) for mount in mounts() if mount.store == store.path}
         alive, dead, silent = ([point for point in ours if ours[point] is state] for state in MountState)
         waiting = [reads for point in alive if (reads := waiting_at(point)) is not None]
-        data = {**status_data(report), "mounts": [*ours], "dead_mounts": dead, "silent_mounts": silent}
-        data["waiting"] = [asdict(reads) for reads in waiting]
-        text = status_text(report, alive, dead, silent, waiting)
+        data = _status_data(report)
+        data |= {"mounts": [*ours], "dead_mounts": dead, "silent_mounts": silent, "waiting": waiting}
+        text = _status_text(report, alive, dead, silent, waiting)
         if not report.journal.fenced_by_epoch:
             session.result(data, text)
             return
         from tierfs.holder.status import local_only
 
         with store.metadata.read() as txn:
-            print_fenced(session, data, text, store.path, local_only(txn))
+            _print_fenced(session, data, text, store.path, local_only(txn))
 
 
-def status_data(report: StoreStatus) -> dict[str, Any]:
-    """Return the status as JSON data."""
-    data = asdict(report)
+def _status_data(report: StoreStatus) -> dict[str, Any]:
+    data = output.fields(report)
     if report.holder is not None:
-        data["holder"] = {**asdict(report.holder), "since": output.timestamp(report.holder.since_ms)}
-        del data["holder"]["since_ms"]
+        data["holder"] = output.fields(report.holder, "pid host command since=since_ms")
     data["trash"]["next_due"] = output.timestamp(data["trash"].pop("next_due_ms"))
     data["next_expiry"] = output.timestamp(data.pop("next_expiry_ms"))
-    data["journal"]["fencer"] = _fencer_data(report.journal)
-    data["troubles"] = [_plain(row) for row in report.troubles]
-    data["requests"] = [_plain(row) for row in report.requests]
+    fencer = output.fields(report.journal.fencer, "store_id host since=since_ms")
+    data["journal"]["fencer"] = fencer if report.journal.fenced_by_epoch else None
+    data["requests"] = [{**output.fields(row), "state": int(row.state)} for row in report.requests]
     return data
 
 
-def _plain(row: FailureRecord | RequestRecord) -> dict[str, Any]:
-    """Return a row's own fields, without those that the database adds."""
-    return {key: value for key, value in asdict(row).items() if key not in ("version", "stored")}
-
-
-def status_text(
+def _status_text(
     report: StoreStatus,
     mount_points: Sequence[str],
-    dead: Sequence[str] = (),
-    silent: Sequence[str] = (),
-    waiting: Sequence[WaitingMount] = (),
+    dead: Sequence[str],
+    silent: Sequence[str],
+    waiting: Sequence[WaitingMount],
 ) -> str:
     """Return the status as a table for people."""
+    left = f", {report.uploads_left} to clean up after a process that was killed" if report.uploads_left else ""
+    reasons = [("waits" if row.kind.moves else "stays", row) for row in report.backlog.reasons]
     rows = [
         ("store", f"{printable(report.path)} ({report.store_id}, epoch {report.store_epoch})"),
         ("cold tier", _place(report.cold_url, Path(report.path)) + _address(report.cold_address)),
@@ -216,15 +183,17 @@ def status_text(
         ("local", f"{_tier(report.local)}; {output.size(report.local_free_bytes)} free on the disk"),
         ("cold", _tier(report.cold)),
         ("not offloaded", output.size(report.not_offloaded_bytes)),
-        *((_moves(row), f"{output.size(row.bytes)}: {printable(row.why)}") for row in report.backlog.reasons),
-        ("oldest of it", _oldest(report)),
+        *((moves, f"{output.size(row.bytes)}: {printable(row.why)}") for moves, row in reasons),
+        ("oldest of it", _oldest(report.backlog)),
         ("journal", _journal(report.journal)),
-        ("uploads", f"{report.uploads_in_flight} in flight{_left(report.uploads_left)}"),
+        ("uploads", f"{report.uploads_in_flight} in flight{left}"),
         ("garbage", f"{output.count(report.garbage, 'object')}, {output.size(report.garbage_bytes)}"),
         ("holder", str(report.holder or "none")),
     ]
-    if report.trash.removals:
-        rows.append(("trash", _trash(report.trash)))
+    trash = report.trash
+    if trash.removals:
+        due = output.clock_time(trash.next_due_ms)
+        rows.append(("trash", f"{output.count(trash.segments, 'segment')}, {output.tiers(trash)}; next end {due}"))
     if report.next_expiry_ms:
         rows.append(("next expiry", f"{output.clock_time(report.next_expiry_ms)}, by retention_age"))
     if report.overdue_bytes:
@@ -242,15 +211,6 @@ def status_text(
     return output.table(rows)
 
 
-def _left(uploads: int) -> str:
-    return f", {uploads} to clean up after a process that was killed" if uploads else ""
-
-
-def _trash(trash: TrashStatus) -> str:
-    held = f"{output.size(trash.local_bytes)} local, {output.size(trash.cold_bytes)} cold"
-    return f"{output.count(trash.segments, 'segment')}, {held}; next end {output.clock_time(trash.next_due_ms)}"
-
-
 def _endangered(endangered: Endangered) -> Iterator[tuple[str, str]]:
     """Yield rows for lost, suspect and unreachable bytes, if there are any."""
     if endangered.lost_bytes:
@@ -263,12 +223,7 @@ def _endangered(endangered: Endangered) -> Iterator[tuple[str, str]]:
         yield "not reachable", f"{output.size(place.bytes)} in {printable(place.url)}: {place.why}"
 
 
-def _moves(row: BacklogReason) -> str:
-    return "waits" if row.kind.moves else "stays"
-
-
-def _oldest(report: StoreStatus) -> str:
-    backlog = report.backlog
+def _oldest(backlog: BacklogStatus) -> str:
     if not (backlog.pending_bytes or backlog.active_bytes):
         return "-"
     waiting, active = output.size(backlog.pending_bytes), output.size(backlog.active_bytes)
@@ -329,10 +284,3 @@ def _fencer(journal: JournalStatus) -> str:
     host = f" on {printable(journal.fencer.host)}" if journal.fencer.host else ""
     since = f" since {output.clock_time(journal.fencer.since_ms)}" if journal.fencer.since_ms else ""
     return host + since
-
-
-def _fencer_data(journal: JournalStatus) -> dict[str, Any] | None:
-    if not journal.fenced_by_epoch:
-        return None
-    fencer = journal.fencer
-    return {"store_id": fencer.store_id, "host": fencer.host, "since": output.timestamp(fencer.since_ms)}

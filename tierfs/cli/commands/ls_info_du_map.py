@@ -6,40 +6,33 @@ import json
 import shutil
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from stat import S_IMODE, filemode
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from tierfs.app.store import Store
 from tierfs.cli import output
 from tierfs.cli.drawing.map import BarRun, Mark, Row, draw, offset
-from tierfs.cli.group import command, each, human_option, paths_argument
+from tierfs.cli.group import command, each, each_command, human_option, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import QUIET, Session
 from tierfs.metadata import chains, directories, policies
-from tierfs.metadata.records import ChunkRecord, IngestedFile, SegmentRecord, TierState
+from tierfs.metadata.records import ChunkRecord, SegmentRecord, TierState
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import join, printable, split
 from tierfs.parallel import Meter
 from tierfs.segments import stat
 from tierfs.segments.ownership import WriterLocks
-from tierfs.segments.stat import Listed, SegmentStat, UnreachablePlace, Usage, unreachable_of, usage
+from tierfs.segments.stat import Listed, SegmentStat, UnreachablePlace, unreachable_of, usage
 from tierfs.types import ChunkState, EntryKind, SegmentStatus, Tier
 
 if TYPE_CHECKING:
     from tierfs.holder.why import Reason
 
 _NS_PER_MS = 1_000_000
-_COLUMNS = (">12", ">10", ">10", "<20", "<")
-"""Columns of long lines; a letter precedes the first size."""
-
-_HEADER = ("bytes", "local", "cold", "modified (UTC)", "name")
-
-L = TypeVar("L")
 
 
 @command("ls")
@@ -60,27 +53,39 @@ def ls(session: Session, paths: tuple[str, ...], recursive: bool, long: bool, re
     --removed lists what was removed and can be restored: its id, the end of its time, its bytes and its name.
     """
     if removed:
+        from tierfs.cli.commands.rm_restore import list_removed
+
         with session.open_store(looks=True) as store:
             for path in paths:
-                _list_removed(session, store, join(split(store.segment_of_path(path))))
+                list_removed(session, store, join(split(store.segment_of_path(path))))
         return
     several = recursive or len(paths) > 1
+    whole = several and session.json
+    line: Callable[[str, Listed], Any] = _json_line if session.json else _cells if long else _short_line
     printed = False
 
     def work(name: str) -> None:
         nonlocal printed
         below: list[str] = []
-        listing = partial(_listing, session, store, name, below=below, whole=several and session.json)
-        if session.json or not long:
-            lines = listing(_json_line if session.json else _short_line)
-        else:
-            rows = listing(_cells)
-            header = [_HEADER] if rows and session.verbosity > QUIET else []
-            lines = output.lines([*header, *rows], *_COLUMNS)
+        lines = []
+        with progress_line(session) as show, store.metadata.read() as txn:
+            entry = directories.find(txn, name)
+            is_segment = entry is not None and entry.kind is EntryKind.SEGMENT
+            parent = join(split(name))
+            for item in Meter(show, noun="name").each(stat.listing(txn, name), lambda item: item.name):
+                path = f"{parent}/{item.name}" if parent else item.name
+                if item.kind is EntryKind.DIRECTORY:
+                    below.append(path)
+                lines.append(line(parent if is_segment else path if whole else item.name, item))
         # Print after releasing the snapshot: a pager may be slow.
-        if several and not session.json and _is_directory(store, name):
-            click.echo(("\n" if printed else "") + f"{printable(name) or '/'}:")
+        if several and not session.json and not is_segment:
+            click.echo(("\n" if printed else "") + f"{output.path(name)}:")
         printed = True
+        if long and not session.json:
+            header = (
+                [("bytes", "local", "cold", "modified (UTC)", "name")] if lines and session.verbosity > QUIET else []
+            )
+            lines = output.lines([*header, *lines], ">12", ">10", ">10", "<20", "<")  # a letter precedes the first size
         for text in lines:
             click.echo(text)
         for directory in below if recursive else ():
@@ -88,44 +93,6 @@ def ls(session: Session, paths: tuple[str, ...], recursive: bool, long: bool, re
 
     with session.open_store(looks=True) as store:
         each(session, store, paths, work)
-
-
-def _list_removed(session: Session, store: Store, path: str) -> None:
-    from tierfs.cli.commands.rm_restore import REMOVED_COLUMNS, REMOVED_HEADER, removed_cells, removed_data
-    from tierfs.segments import trash
-
-    with store.metadata.read() as txn:
-        shown = [each for each in trash.removed(txn) if not path or f"{each.removal.path}/".startswith(f"{path}/")]
-    if session.json:
-        lines = [json.dumps(removed_data(each)) for each in shown]
-    else:
-        header = [REMOVED_HEADER] if shown and session.verbosity > QUIET else []
-        lines = output.lines([*header, *map(removed_cells, shown)], *REMOVED_COLUMNS)
-    for line in lines:
-        click.echo(line)
-
-
-def _is_directory(store: Store, path: str) -> bool:
-    with store.metadata.read() as txn:
-        entry = directories.find(txn, path)
-    return entry is not None and entry.kind is EntryKind.DIRECTORY
-
-
-def _listing(
-    session: Session, store: Store, path: str, line: Callable[[str, Listed], L], *, below: list[str], whole: bool
-) -> list[L]:
-    """Return a line for each name in a directory, its whole name if wanted; add the directories in it to `below`."""
-    with progress_line(session) as show, store.metadata.read() as txn:
-        entry = directories.find(txn, path)
-        is_segment = entry is not None and entry.kind is EntryKind.SEGMENT
-        parent = join(split(path))
-        lines = []
-        for item in Meter(show, noun="name").each(stat.listing(txn, path), lambda item: item.name):
-            name = f"{parent}/{item.name}" if parent else item.name
-            if item.kind is EntryKind.DIRECTORY:
-                below.append(name)
-            lines.append(line(parent if is_segment else name if whole else item.name, item))
-        return lines
 
 
 def _short_line(name: str, item: Listed) -> str:
@@ -140,9 +107,7 @@ def _cells(name: str, item: Listed) -> Sequence[str]:
     else:
         modified = output.clock_time(stat.modified_ns(segment) // _NS_PER_MS)
         flag = "S" if segment.sealed else "o"
-        sizes = [
-            output.size(number) for number in (segment.range.length_bytes, segment.local.bytes, segment.cold.bytes)
-        ]
+        sizes = [*map(output.size, (segment.range.length_bytes, segment.local.bytes, segment.cold.bytes))]
     suffix = f"  (sealed by policy, continues in {printable(item.successor)})" if item.successor is not None else ""
     return (f"{flag} {sizes[0]:>10}", *sizes[1:], modified, _short_line(name, item) + suffix)
 
@@ -164,23 +129,19 @@ def _json_line(name: str, item: Listed) -> str:
     return json.dumps(data)
 
 
-@command("info")
-@paths_argument("segments", metavar="SEGMENT...")
-def info(session: Session, segments: tuple[str, ...]) -> None:
+@each_command("info", "SEGMENT...", looks=True)
+def info(session: Session, store: Store, name: str) -> None:
     """Show segments: the range, the location of the bytes and what keeps them there, the checksum and the writer."""
-
-    def work(name: str) -> None:
-        with store.metadata.read() as txn:
-            shown = stat.stat(txn, name)
-            away = unreachable_of(txn, shown.record, store.path)
-            writer = _living_writer(store, shown.record)
-            kept = _reasons(store, txn, shown.record, writer)
-        data = {**_info_data(shown, writer), "unreachable": [asdict(place) for place in away]}
-        data["local_because"] = [_reason_data(reason) for reason in kept]
-        session.result(data, _info_text(shown, writer, away, kept))
-
-    with session.open_store(looks=True) as store:
-        each(session, store, segments, work)
+    with store.metadata.read() as txn:
+        shown = stat.stat(txn, name)
+        away = unreachable_of(txn, shown.record, store.path)
+        writer = _living_writer(store, shown.record)
+        kept = _reasons(store, txn, shown.record, writer)
+    file = shown.record.file
+    copied = {"mode": f"{S_IMODE(file.mode):04o}", "modified_ns": file.modified_ns, "length": file.length}
+    data = {**_info_data(shown), "writer": writer, "file": copied if file.mode else None, "unreachable": away}
+    data["local_because"] = _reasons_data(kept)
+    session.result(data, _info_text(shown, writer, away, kept))
 
 
 def _reasons(store: Store, txn: ReadTransaction, record: SegmentRecord, writer: str | None) -> list[Reason]:
@@ -194,21 +155,16 @@ def _reasons(store: Store, txn: ReadTransaction, record: SegmentRecord, writer: 
     return reasons(txn, record, now_ms=store.clock.now_ms(), held=held, writer=writer)
 
 
-def _reason_data(reason: Reason) -> dict[str, Any]:
-    span, until = reason.range, output.timestamp(reason.until_ms)
-    kind = reason.kind.value
-    return {"start": span.start, "end": span.end, "cold": reason.cold, "kind": kind, "why": reason.why, "until": until}
-
-
-def _reason_row(reason: Reason) -> tuple[str, str]:
-    span = reason.range
-    until = f", {output.clock_time(reason.until_ms)}" if reason.until_ms else ""
-    told = f"bytes {span.start} … {span.end} ({output.size(span.length_bytes)}): {printable(reason.why)}{until}"
-    return "local copy" if reason.cold else "not cold", told
+def _reasons_data(kept: Sequence[Reason]) -> list[dict[str, Any]]:
+    return [output.fields(reason, "start=range.start end=range.end cold kind why until=until_ms") for reason in kept]
 
 
 def _reason_rows(kept: Sequence[Reason]) -> list[tuple[str, str]]:
-    rows = [_reason_row(reason) for reason in kept[:_REASONS_SHOWN]]
+    rows = []
+    for reason in kept[:_REASONS_SHOWN]:
+        until = f", {output.clock_time(reason.until_ms)}" if reason.until_ms else ""
+        told = f"{output.run(reason.range)}: {printable(reason.why)}{until}"
+        rows.append(("local copy" if reason.cold else "not cold", told))
     if len(kept) > _REASONS_SHOWN:
         rows.append(("", f"and {output.count(len(kept) - _REASONS_SHOWN, 'more part')}"))
     return rows
@@ -224,52 +180,40 @@ def _living_writer(store: Store, record: SegmentRecord) -> str | None:
     """Return the process that is appending now, by its lock."""
     if record.sealed:
         return None
-    locks = WriterLocks(store.paths.writers)
-    try:
+    with closing(WriterLocks(store.paths.writers)) as locks:
         alive = locks.is_alive_elsewhere(record.id, record.writer_epoch)
-    finally:
-        locks.close()
     return str(record.writer) if alive else None
 
 
-def _info_data(stat: SegmentStat, writer: str | None) -> dict[str, Any]:
+def _info_data(stat: SegmentStat) -> dict[str, Any]:
     record = stat.record
+    times = "created=created_ms modified=modified_ms sealed_at=sealed_ms recovered_at=recovered_ms"
     return {
         "segment": stat.name,
-        "id": record.id,
-        "inode": record.inode,
-        "start_offset": record.start_offset,
-        "length": record.length,
-        "sealed": record.sealed,
+        **output.fields(record, "id inode start_offset length sealed"),
         "status": _status(record),
         "successor": stat.successor,
-        "tiers": {"local": _tier_data(record.local), "cold": _tier_data(record.cold)},
-        "crc32c": _crc(stat),
-        "read_priority": stat.read_priority.value.value,
+        "tiers": {tier.name.lower(): output.fields(record.tier_state(tier), "chunks=count bytes") for tier in Tier},
+        "crc32c": output.checksum(stat.crc32c),
+        "read_priority": stat.read_priority.value,
         "read_priority_origin": str(stat.read_priority.origin),
-        "created": output.timestamp(record.created_ms),
-        "modified": output.timestamp(record.modified_ms),
-        "sealed_at": output.timestamp(record.sealed_ms),
-        "recovered_at": output.timestamp(record.recovered_ms),
-        "lost": [[gap.start, gap.end] for gap in stat.lost],
-        "suspect": [{"tier": tier.name.lower(), "start": span.start, "end": span.end} for tier, span in stat.suspect],
-        "writer": writer,
-        "file": _file_data(record.file),
+        **output.fields(record, times),
+        "lost": stat.lost,
+        "suspect": [{"tier": output.plain(tier), **output.fields(span)} for tier, span in stat.suspect],
     }
 
 
-def _info_text(
-    stat: SegmentStat, writer: str | None, away: Sequence[UnreachablePlace] = (), kept: Sequence[Reason] = ()
-) -> str:
-    record = stat.record
+def _info_text(stat: SegmentStat, writer: str | None, away: Sequence[UnreachablePlace], kept: Sequence[Reason]) -> str:
+    record, file = stat.record, stat.record.file
+    continued = None if stat.successor is None else f"sealed by policy, continues in {printable(stat.successor)}"
     readable = f"{record.start_offset} … {record.length} ({output.size(record.range.length_bytes)})"
     rows = [
         ("segment", printable(stat.name)),
         ("bytes", readable),
-        ("status", _status_text(stat)),
+        ("status", continued or _status(record)),
         ("local", _tier_text(record.local)),
         ("cold", _tier_text(record.cold)),
-        ("crc32c", _crc(stat) or "unknown"),
+        ("crc32c", output.checksum(stat.crc32c) or "unknown"),
         ("reads", f"{stat.read_priority.value} ({stat.read_priority.origin})"),
         ("created", output.clock_time(record.created_ms)),
         ("modified", output.clock_time(record.modified_ms)),
@@ -277,53 +221,25 @@ def _info_text(
         ("id, inode", f"{record.id}, {record.inode}"),
     ]
     rows += _reason_rows(kept)
-    if record.file.mode:
-        file = record.file
+    if file.mode:
         mode, modified = filemode(file.mode), output.clock_time(file.modified_ns // _NS_PER_MS)
         rows.append(("copy of a file", f"{mode}, modified {modified}, {output.size(file.length)}"))
     if record.recovered_ms:
         rows.append(("recovered", output.clock_time(record.recovered_ms)))
-    rows += [("lost", f"bytes {gap.start} … {gap.end} ({output.size(gap.length_bytes)})") for gap in stat.lost]
-    rows += [
-        ("suspect", f"{tier.name.lower()} bytes {span.start} … {span.end} ({output.size(span.length_bytes)})")
-        for tier, span in stat.suspect
-    ]
+    rows += [("lost", output.run(gap)) for gap in stat.lost]
+    rows += [("suspect", f"{output.plain(tier)} {output.run(span)}") for tier, span in stat.suspect]
     rows += [("not reachable", f"{output.size(place.bytes)} in {printable(place.url)}: {place.why}") for place in away]
     if writer is not None:
         rows.append(("writer", writer))
     return output.table(rows)
 
 
-def _file_data(file: IngestedFile) -> dict[str, Any] | None:
-    if not file.mode:
-        return None
-    return {"mode": f"{S_IMODE(file.mode):04o}", "modified_ns": file.modified_ns, "length": file.length}
-
-
-def _crc(stat: SegmentStat) -> str | None:
-    return None if stat.crc32c is None else f"{stat.crc32c:08x}"
-
-
 def _status(record: SegmentRecord) -> str:
     return SegmentStatus(record.status).name.lower().replace("_", "-")
 
 
-def _status_text(stat: SegmentStat) -> str:
-    if stat.successor is None:
-        return _status(stat.record)
-    return f"sealed by policy, continues in {printable(stat.successor)}"
-
-
-def _tier_data(state: TierState) -> dict[str, int]:
-    return {"chunks": state.count, "bytes": state.bytes}
-
-
 def _tier_text(state: TierState) -> str:
     return f"{output.size(state.bytes)} in {output.count(state.count, 'chunk')}"
-
-
-_USAGE_COLUMNS = (">10", ">10", ">10", "<")
-_USAGE_HEADER = ("bytes", "local", "cold", "name")
 
 
 @command("du")
@@ -336,26 +252,19 @@ def du(session: Session, paths: tuple[str, ...], summarize: bool) -> None:
     Prints one line for each directory, the total of PATH last; without PATH, for the whole store. With --json one
     object per line.
     """
-    header = [_USAGE_HEADER]
+    header = [("bytes", "local", "cold", "name")]
 
     def work(name: str) -> None:
         with progress_line(session) as show, store.metadata.read() as txn:
             rows = deque(usage(txn, name, show), maxlen=1 if summarize else None)
         # Print after releasing the snapshot: a pager may be slow.
-        if not session.json:
-            click.echo(output.table([*header, *map(_usage_cells, rows)], *_USAGE_COLUMNS))
-            header.clear()
-            return
-        for row in rows:
-            click.echo(json.dumps({**asdict(row), "kind": row.kind.name.lower()}))
+        sizes = [map(output.size, (row.bytes, row.local_bytes, row.cold_bytes)) for row in rows]
+        cells = [(*own, output.path(row.name)) for own, row in zip(sizes, rows, strict=True)]
+        session.rows(rows, output.lines([*header, *cells], ">10", ">10", ">10", "<"))
+        header.clear()
 
     with session.open_store(looks=True) as store:
         each(session, store, paths, work)
-
-
-def _usage_cells(row: Usage) -> Sequence[str]:
-    sizes = [output.size(number) for number in (row.bytes, row.local_bytes, row.cold_bytes)]
-    return (*sizes, printable(row.name) or "/")
 
 
 _PIPE_COLUMNS = 72
@@ -379,22 +288,20 @@ def map_(session: Session, segments: tuple[str, ...]) -> None:
             record = directories.segment_by_name(txn, name)
             kept = _reasons(store, txn, record, _living_writer(store, record))
             if session.json:
-                data = _data(txn, name, record)
-                data["local_because"] = [_reason_data(reason) for reason in kept]
+                data = {"segment": name, **output.fields(record, "start_offset length sealed")}
+                data["chunks"] = [*_chunks_data(txn, record)]
+                data["local_because"] = _reasons_data(kept)
             else:
-                told = [output.wrapped(line, _INDENT) for line in output.lines(_reason_rows(kept))]
-                lines += [*_lines(txn, record, _columns()), *told]
+                lines += _map_lines(txn, record)
+                lines += [output.wrapped(line, _INDENT) for line in output.lines(_reason_rows(kept))]
         session.result(data, "\n".join(lines))
 
     with session.open_store(looks=True) as store:
         each(session, store, segments, work)
 
 
-def _columns() -> int:
-    return shutil.get_terminal_size((_PIPE_COLUMNS, 0)).columns if sys.stdout.isatty() else _PIPE_COLUMNS
-
-
-def _lines(txn: ReadTransaction, record: SegmentRecord, columns: int) -> list[str]:
+def _map_lines(txn: ReadTransaction, record: SegmentRecord) -> list[str]:
+    columns = shutil.get_terminal_size((_PIPE_COLUMNS, 0)).columns if sys.stdout.isatty() else _PIPE_COLUMNS
     sealed = "sealed" if record.sealed else "unsealed"
     priority = policies.in_force(txn, record).read_priority().value
     header = f"bytes {offset(record.start_offset)} … {offset(record.length)}, {sealed}, reads {priority}"
@@ -412,36 +319,21 @@ def _row(txn: ReadTransaction, record: SegmentRecord, tier: Tier) -> Row:
 
 
 def _mark(record: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> Mark:
-    if chunk.state is ChunkState.GOOD and _is_active(record, tier, chunk):
-        return Mark.ACTIVE
-    return _MARKS_BY_STATE[chunk.state]
+    active = chunk.state is ChunkState.GOOD and _is_active(record, tier, chunk)
+    return Mark.ACTIVE if active else _MARKS_BY_STATE[chunk.state]
 
 
 def _is_active(record: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> bool:
     return tier is Tier.LOCAL and record.active and chunk.start_offset == record.local.last_chunk
 
 
-def _data(txn: ReadTransaction, name: str, record: SegmentRecord) -> dict[str, Any]:
-    return {
-        "segment": name,
-        "start_offset": record.start_offset,
-        "length": record.length,
-        "sealed": record.sealed,
-        "chunks": [
-            _chunk_data(txn, record, tier, chunk)
-            for tier in Tier
-            for chunk in chains.chunks(txn, record.id, tier, record.start_offset)
-        ],
-    }
-
-
-def _chunk_data(txn: ReadTransaction, record: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> dict[str, Any]:
-    return {
-        "tier": tier.name.lower(),
-        "start": chunk.start_offset,
-        "end": chunk.end_offset,
-        "object": chains.object_of(txn, chunk).name if chunk.object_id else None,
-        "object_offset": chunk.object_offset,
-        "state": chunk.state.name.lower(),
-        "active": _is_active(record, tier, chunk),
-    }
+def _chunks_data(txn: ReadTransaction, record: SegmentRecord) -> Iterator[dict[str, Any]]:
+    for tier in Tier:
+        for chunk in chains.chunks(txn, record.id, tier, record.start_offset):
+            yield {
+                "tier": output.plain(tier),
+                **output.fields(chunk, "start=start_offset end=end_offset"),
+                "object": chains.object_of(txn, chunk).name if chunk.object_id else None,
+                **output.fields(chunk, "object_offset state"),
+                "active": _is_active(record, tier, chunk),
+            }

@@ -40,7 +40,17 @@ def mount(
 
         mount_foreground(store, point, all_options)
         return
-    log = _start_mount(store, point, all_options)
+    # Here, and not beside what the daemon runs: a command that starts one imports a fifth of that.
+    from tierfs.app.store import open_store
+    from tierfs.fuse import mountpoint as points
+    from tierfs.fuse.options import parse_options
+
+    any_owner = parse_options(all_options).allow_other_owner
+    points.require_usable(point)
+    with open_store(store, any_owner=any_owner) as opened:
+        paths = opened.paths
+    more = ["-o", all_options] if all_options else []
+    log = processes.start(["--store", str(paths.root), "mount", str(point), "-f", *more], paths.log, MOUNT_NAME)
     session.done({"mountpoint": str(point), "log": str(log)}, f"mounted at {printable(str(point))}; log: {log}")
 
 
@@ -77,34 +87,12 @@ def daemon(session: Session, foreground: bool) -> None:
 
         hold_foreground(store)
         return
-    log = _start_holder(store)
-    session.done({"store": str(store), "log": str(log)}, f"holding {printable(str(store))}; log: {log}")
-
-
-# Here, and not beside what the daemons run: a command that starts one imports a fifth of that.
-
-
-def _start_mount(store_path: Path, mountpoint: Path, options: str) -> Path:
-    """Start a daemon that mounts; return its log once the mount answers. Raises the daemon's error."""
-    from tierfs.app.store import open_store
-    from tierfs.fuse import mountpoint as points
-    from tierfs.fuse.options import parse_options
-
-    any_owner = parse_options(options).allow_other_owner
-    points.require_usable(mountpoint)
-    with open_store(store_path, any_owner=any_owner) as store:
-        paths = store.paths
-    arguments = ["--store", str(paths.root), "mount", str(mountpoint), "-f", *(["-o", options] if options else [])]
-    return processes.start(arguments, paths.log, MOUNT_NAME)
-
-
-def _start_holder(store_path: Path) -> Path:
-    """Start a daemon that holds the store; return its log once it does. Raises the daemon's error."""
     from tierfs.app.store import open_store
 
-    with open_store(store_path) as store:
-        paths = store.paths
+    with open_store(store) as opened:
+        paths = opened.paths
         holder = lock.current(paths.holder)
     if holder is not None:
         raise HeldElsewhere(f"the store is held by {holder}", remedy="leave it to that process, or end it first")
-    return processes.start(["--store", str(paths.root), "daemon", "-f"], paths.log, HOLDER_NAME)
+    log = processes.start(["--store", str(paths.root), "daemon", "-f"], paths.log, HOLDER_NAME)
+    session.done({"store": str(store), "log": str(log)}, f"holding {printable(str(store))}; log: {log}")

@@ -16,7 +16,6 @@ from tierfs.cli.group import LazyGroup, command, path_argument
 from tierfs.cli.session import Session
 from tierfs.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.metadata import directories, policies
-from tierfs.metadata.records import LocationRecord
 from tierfs.names import join, printable, split
 from tierfs.policy import KEYS
 from tierfs.segments import create
@@ -61,7 +60,14 @@ def set_(session: Session, path: str, pairs: tuple[str, ...]) -> None:
     They hold for everything below PATH that does not set another value itself. A missing PATH is created as a
     directory. If one policy is invalid, none is set and nothing is created.
     """
-    wanted = _parsed(pairs)
+    wanted: dict[str, str] = {}
+    for pair in _joined(pairs):
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise InvalidRequest(f"{pair!r} is not KEY=VALUE", remedy=f"keys are: {', '.join(KEYS)}")
+        value = policy_text.parse(key, text)
+        if wanted.setdefault(key, value) != value:
+            raise InvalidRequest(f"policy {key} is given two values")
     with session.open_store() as store:
         name = store.segment_of_path(path)
         with store.metadata.write() as txn:
@@ -75,7 +81,7 @@ def set_(session: Session, path: str, pairs: tuple[str, ...]) -> None:
     canonical = join(split(name))
     if made:
         session.note(f"created the directory {canonical}")
-    session.done({"path": canonical, "set": values, "made": made}, f"{_shown(canonical)}: {text}")
+    session.done({"path": canonical, "set": values, "made": made}, f"{output.path(canonical)}: {text}")
     for rule, told in contradictions.useless(held):
         if not wanted.keys().isdisjoint(rule.keys):
             session.warn(told)
@@ -92,33 +98,17 @@ def unset_(session: Session, path: str, keys: tuple[str, ...]) -> None:
         name = store.segment_of_path(path)
         with store.metadata.write() as txn:
             before = policies.change(txn, name, put_settings={}, unset=keys)
-    gone = [key for key in dict.fromkeys(keys) if key in before]
-    missing = [key for key in dict.fromkeys(keys) if key not in before]
+    keys = tuple(dict.fromkeys(keys))
+    gone, missing = [key for key in keys if key in before], [key for key in keys if key not in before]
     canonical = join(split(name))
-    data = {"path": canonical, "unset": gone, "not_set": missing}
     lines = [f"{key} is no longer set" for key in gone] + [f"{key} was not set" for key in missing]
-    session.done(data, f"{_shown(canonical)}: {', '.join(lines)}")
+    data = {"path": canonical, "unset": gone, "not_set": missing}
+    session.done(data, f"{output.path(canonical)}: {', '.join(lines)}")
 
 
 def _joined(pairs: Sequence[str]) -> Sequence[str]:
     """Take `NAME VALUE` for `NAME=VALUE`, where it is all that was typed."""
     return ["=".join(pairs)] if len(pairs) == 2 and "=" not in pairs[0] else pairs
-
-
-def _parsed(pairs: Sequence[str]) -> dict[str, str]:
-    wanted: dict[str, str] = {}
-    for pair in _joined(pairs):
-        key, equals, text = pair.partition("=")
-        if not equals:
-            raise InvalidRequest(f"{pair!r} is not KEY=VALUE", remedy=f"keys are: {', '.join(KEYS)}")
-        value = policy_text.parse(key, text)
-        if wanted.setdefault(key, value) != value:
-            raise InvalidRequest(f"policy {key} is given two values")
-    return wanted
-
-
-def _shown(name: str) -> str:
-    return printable(name) or "/"
 
 
 _CONFIG_COMMANDS = {name: f"tierfs.cli.commands.policy_config:config_{name}" for name in ("show", "set", "unset")}
@@ -127,12 +117,7 @@ _PLACE = "cold."
 
 
 @click.group(
-    "config",
-    cls=LazyGroup,
-    lazy=_CONFIG_COMMANDS,
-    aliases=_ALIASES,
-    store_variable=None,
-    invoke_without_command=True,
+    "config", cls=LazyGroup, lazy=_CONFIG_COMMANDS, aliases=_ALIASES, store_variable=None, invoke_without_command=True
 )
 @click.pass_context
 def config(ctx: click.Context) -> None:
@@ -153,7 +138,12 @@ def config_show(session: Session, names: tuple[str, ...] = ()) -> None:
     file = _settings_file(session)
     loaded = settings.load_with_origins(file, os.environ)
     data = {name: {"value": value, "origin": loaded.origins[name].value} for name, value in settings.values(loaded)}
-    held = _place_now(session)
+    held = None
+    try:
+        with session.open_store() as store:
+            held = store.cold_location
+    except (DataLoss, NotFound) as exc:
+        session.warn(f"the address of the cold tier is not known: {exc}")
     data |= {name: {"value": value, "origin": "store"} for name, value in place.parts(held).items()}
     lines = [*place.lines(held), *settings.lines(loaded).splitlines()]
     if names:
@@ -178,15 +168,32 @@ def config_set(session: Session, pairs: tuple[str, ...]) -> None:
 
     file = _settings_file(session)
     typed = _joined(pairs)
-    wanted = _named(typed, dict(_pair(pair) for pair in typed))
-    place = {name.removeprefix(_PLACE): value for name, value in wanted.items() if name in _place_names()}
-    changed = {name: value for name, value in wanted.items() if name not in _place_names()}
+    wanted: dict[str, str] = {}
+    for pair in typed:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidRequest(f"{printable(pair)} is not NAME=VALUE", remedy="see the names: tierfs config show")
+        wanted[name.strip()] = settings.unquoted(value.strip())
+    wanted = _named(typed, wanted)
+    of_place = _place_names()
+    place = {name.removeprefix(_PLACE): value for name, value in wanted.items() if name in of_place}
+    changed = {name: value for name, value in wanted.items() if name not in of_place}
     text = settings.text_in(file)
     for name, value in changed.items():
         text = settings.with_value(text, name, value)
     checked = settings.check(text, file)
     if place:
-        _move(session, place)
+        from tierfs.setup import place as cold_place
+
+        with session.open_store() as store:
+            moved = cold_place.change(store.metadata, store.paths, store.settings.cold, place)
+        before, after = moved.before, moved.after
+        data = {"before": before and before.url, **output.fields(after, "cold_url=url endpoint_url")}
+        session.done(data, f"cold tier: {cold_place.told(after)}")
+        if before is None:
+            session.note("bytes that policies offload go there from now on; all of them at once: tierfs offload")
+        elif after.url != before.url:
+            session.note(f"{printable(before.url)} is left as it is; see whether all was copied: tierfs fsck")
     if changed:
         replace_settings(StorePaths(file.parent), text)
         shown = dict(line.split(" = ", 1) for line in settings.lines(checked).splitlines())
@@ -217,13 +224,6 @@ def config_unset(session: Session, names: tuple[str, ...]) -> None:
     session.done({"unset": [*names]}, "\n".join(f"{name} = {settings.default_of(name)}" for name in names))
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals:
-        raise InvalidRequest(f"{printable(text)} is not NAME=VALUE", remedy="see the names: tierfs config show")
-    return name.strip(), settings.unquoted(value.strip())
-
-
 def _named(given: Sequence[str], wanted: dict[str, str]) -> dict[str, str]:
     """Return the settings by name. Raises InvalidRequest for an unknown name, or one that is given twice."""
     known = settings.names() | _place_names()
@@ -241,31 +241,6 @@ def _place_names() -> frozenset[str]:
     from tierfs.setup import place
 
     return frozenset(_PLACE + key for key in place.KEYS)
-
-
-def _place_now(session: Session) -> LocationRecord | None:
-    """Return the place of the cold tier; None without one, and with a warning where the metadata cannot be read."""
-    try:
-        with session.open_store() as store:
-            return store.cold_location
-    except (DataLoss, NotFound) as exc:
-        session.warn(f"the address of the cold tier is not known: {exc}")
-        return None
-
-
-def _move(session: Session, wanted: dict[str, str]) -> None:
-    """Record another address of the cold tier, and tell it."""
-    from tierfs.setup import place
-
-    with session.open_store() as store:
-        changed = place.change(store.metadata, store.paths, store.settings.cold, wanted)
-    before, after = changed.before, changed.after
-    data = {"before": None if before is None else before.url, "cold_url": after.url, "endpoint_url": after.endpoint_url}
-    session.done(data, f"cold tier: {place.told(after)}")
-    if before is None:
-        session.note("bytes that policies offload go there from now on; all of them at once: tierfs offload")
-    elif after.url != before.url:
-        session.note(f"{printable(before.url)} is left as it is; see whether all was copied: tierfs fsck")
 
 
 def _settings_file(session: Session) -> Path:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,8 +10,8 @@ import click
 from tierfs.cli import output
 from tierfs.cli.group import command, each_name, names_of, paths_argument
 from tierfs.cli.options import ask, dry_run_option, is_terminal, yes_option
-from tierfs.cli.progress import progress_line
-from tierfs.cli.session import Session
+from tierfs.cli.progress import changing, progress_line
+from tierfs.cli.session import QUIET, Session
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.names import as_word, join, printable, split
 from tierfs.parallel import doing
@@ -22,10 +21,6 @@ if TYPE_CHECKING:
     from tierfs.app.store import Store
     from tierfs.segments.delete import Deletion
     from tierfs.segments.trash import Removed
-
-REMOVED_COLUMNS = (">", "<", ">10", ">10", ">10", "<")
-
-REMOVED_HEADER = ("id", "until (UTC)", "bytes", "local", "cold", "name")
 
 now_option = click.option("--now", is_flag=True, help="Delete for good, without the trash.")
 """Of the commands by which a person removes."""
@@ -48,21 +43,26 @@ def rm(
     period. Objects that tierfs did not write are kept.
     """
     from tierfs.app import verbs
+    from tierfs.segments import delete, trash
 
     removed = False
 
     def work(name: str) -> None:
         nonlocal removed
         try:
-            with progress_line(session) as show:
+            with progress_line(session) as show, store.metadata.read() as txn:
                 show(doing("counting what is below"))
-                plan = _plan(store, name, recursive=recursive, now=now)
+                entry, plan = delete.plan(txn, name, recursive=recursive)
+                age_s = 0 if now else trash.age_s(txn, entry)
         except NotFound:
             if force:
                 return
             raise
+        if age_s:
+            plan = replace(plan, trash_due_ms=store.clock.now_ms() + age_s * 1000)
         if dry_run:
-            session.result(_data(name, plan, removed=False), f"would remove {_describe(name, plan)}")
+            data = {"path": name, "removed": False, **removal_data(plan)}
+            session.result(data, f"would remove {_describe(name, plan)}")
             return
         if not (yes or force):
             ask("rm", f"remove {_describe(name, plan)}?")
@@ -71,7 +71,8 @@ def rm(
             deletion = verbs.delete(store, name, recursive=recursive, now=now, report=show)
         removed = True
         way = f" with: tierfs restore {as_word(name)}" if deletion.trash_due_ms else ""
-        session.done(_data(name, deletion, removed=True), f"removed {_describe(name, deletion)}{way}")
+        data = {"path": name, "removed": True, **removal_data(deletion)}
+        session.done(data, f"removed {_describe(name, deletion)}{way}")
 
     with session.open_store() as store:
         names, code = names_of(session, store, paths, missing_ok=force)
@@ -86,20 +87,9 @@ def rm(
                     session.note_unpublished(verbs.settle(store, show))
 
 
-def _plan(store: Store, name: str, *, recursive: bool, now: bool) -> Deletion:
-    from tierfs.segments import delete, trash
-
-    with store.metadata.read() as txn:
-        entry, plan = delete.plan(txn, name, recursive=recursive)
-        age_s = 0 if now else trash.age_s(txn, entry)
-    return replace(plan, trash_due_ms=store.clock.now_ms() + age_s * 1000) if age_s else plan
-
-
 def _describe(name: str, deletion: Deletion) -> str:
-    local, cold = output.size(deletion.local_bytes), output.size(deletion.cold_bytes)
-    chunks = output.count(deletion.cold_chunks, "chunk")
-    segments = output.count(deletion.segments, "segment")
-    return f"{printable(name)}: {segments}, {local} local, {cold} cold in {chunks}{until(deletion)}"
+    segments, chunks = output.count(deletion.segments, "segment"), output.count(deletion.cold_chunks, "chunk")
+    return f"{printable(name)}: {segments}, {output.tiers(deletion)} in {chunks}{until(deletion)}"
 
 
 def until(deletion: Deletion) -> str:
@@ -108,13 +98,9 @@ def until(deletion: Deletion) -> str:
     return f"; it can be restored until {output.clock_time(due_ms)}" if due_ms else "; for good"
 
 
-def _data(name: str, deletion: Deletion, *, removed: bool) -> dict[str, object]:
-    return {"path": name, "removed": removed, **removal_data(deletion)}
-
-
 def removal_data(deletion: Deletion) -> dict[str, object]:
     """Return the effect of a removal as JSON data."""
-    data = asdict(deletion)
+    data = output.fields(deletion)
     return {**data, "trash_until": output.timestamp(data.pop("trash_due_ms"))}
 
 
@@ -132,39 +118,37 @@ def restore(session: Session, paths: tuple[str, ...], to: str | None, removal_id
 
     if len(paths) > 1 and (to is not None or removal_id is not None):
         raise InvalidRequest("--as and --id are for one name", remedy="restore one after the other")
-    with session.open_store() as store, progress_line(session) as show:
-        show(doing("restoring"))
+    with session.open_store() as store, changing(session, store, "restoring"):
         done = [
             verbs.restore(store, join(split(store.segment_of_path(path))), to=to or "", removal_id=removal_id)
             for path in paths
         ]
-        unpublished = verbs.settle(store, show)
-    session.note_unpublished(unpublished)
     data = [{"restored_as": name, **removed_data(removed)} for name, removed in done]
-    lines = [f"restored {printable(name)}: {_content(removed)}" for name, removed in done]
-    session.done({"restored": data}, "\n".join(lines))
-
-
-def _content(removed: Removed) -> str:
-    removal = removed.removal
-    local, cold = output.size(removal.local_bytes), output.size(removal.cold_bytes)
-    return f"{output.count(removal.segments, 'segment')}, {local} local, {cold} cold"
+    sums = [(name, removed.removal) for name, removed in done]
+    lines = [f"{printable(name)}: {output.count(of.segments, 'segment')}, {output.tiers(of)}" for name, of in sums]
+    session.done({"restored": data}, "\n".join(f"restored {line}" for line in lines))
 
 
 def removed_data(removed: Removed) -> dict[str, Any]:
     """Return what is in the trash as JSON data."""
-    data = asdict(removed.removal)
-    del data["sequence"]
-    due_ms, removed_ms = data.pop("due_ms"), data.pop("removed_ms")
-    times = {"removed": output.timestamp(removed_ms), "until": output.timestamp(due_ms)}
-    return {"id": removed.id, "kind": removed.entry.kind.name.lower(), **times, **data}
+    sums = "path segments directories bytes local_bytes cold_bytes uncovered_bytes active_bytes"
+    times = "removed=removed_ms until=due_ms"
+    return output.fields(removed, "id kind=entry.kind") | output.fields(removed.removal, f"{times} {sums}")
 
 
-def removed_cells(removed: Removed) -> Sequence[str]:
-    """Return the cells of one line about what is in the trash."""
-    removal = removed.removal
-    sizes = [output.size(number) for number in (removal.bytes, removal.local_bytes, removal.cold_bytes)]
-    return str(removed.id), output.clock_time(removal.due_ms), *sizes, shown_name(removed)
+def list_removed(session: Session, store: Store, path: str) -> None:
+    """Print what is in the trash, at and below a path as it was before."""
+    from tierfs.segments import trash
+
+    with store.metadata.read() as txn:
+        shown = [each for each in trash.removed(txn) if not path or f"{each.removal.path}/".startswith(f"{path}/")]
+    header = ("id", "until (UTC)", "bytes", "local", "cold", "name")
+    cells: list[tuple[str, ...]] = [header] if shown and session.verbosity > QUIET else []
+    for each in shown:
+        sums = each.removal
+        sizes = map(output.size, (sums.bytes, sums.local_bytes, sums.cold_bytes))
+        cells.append((str(each.id), output.clock_time(sums.due_ms), *sizes, shown_name(each)))
+    session.rows(map(removed_data, shown), output.lines(cells, ">", "<", ">10", ">10", ">10", "<"))
 
 
 def shown_name(removed: Removed) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import sys
@@ -10,11 +9,9 @@ import termios
 import time
 import tty
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
-from typing import Any
 
 import click
 
@@ -30,32 +27,31 @@ _END = (b"q", b"Q", b"")
 """Keys that end the display; a read of nothing means that the terminal is gone."""
 
 
-class Keys:
-    """Read single keys without echo; a context manager. Without a terminal it only waits."""
+@contextmanager
+def _keys() -> Iterator[Callable[[float], bool]]:
+    """Read single keys without echo in the block: its value waits, at most so many s, and tells whether q was pressed.
 
-    def __init__(self) -> None:
-        self._watched = os.isatty(_INPUT_FD) and os.isatty(_OUTPUT_FD)
-        self._before: list[Any] = []
+    Other keys end the wait early, and Ctrl-C raises KeyboardInterrupt. Without a terminal it only waits.
+    """
+    if not (os.isatty(_INPUT_FD) and os.isatty(_OUTPUT_FD)):
 
-    def wait(self, timeout_s: float) -> bool:
-        """Wait, and return whether q was pressed. Other keys end the wait early. Ctrl-C raises KeyboardInterrupt."""
-        if not self._watched:
+        def pause(timeout_s: float) -> bool:
             time.sleep(timeout_s)
             return False
+
+        yield pause
+        return
+
+    def wait(timeout_s: float) -> bool:
         ready, _, _ = select.select([_INPUT_FD], [], [], timeout_s)
         return bool(ready) and os.read(_INPUT_FD, 1) in _END
 
-    def __enter__(self) -> Keys:
-        if self._watched:
-            self._before = termios.tcgetattr(_INPUT_FD)
-            tty.setcbreak(_INPUT_FD)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._watched:
-            termios.tcsetattr(_INPUT_FD, termios.TCSADRAIN, self._before)
+    before = termios.tcgetattr(_INPUT_FD)
+    tty.setcbreak(_INPUT_FD)
+    try:
+        yield wait
+    finally:
+        termios.tcsetattr(_INPUT_FD, termios.TCSADRAIN, before)
 
 
 _SHORTEST_INTERVAL_S = 0.1
@@ -86,33 +82,21 @@ def top(session: Session, mountpoint: Path | None, interval_s: float, once: bool
     """
     point = mountpoint or only_mount(session.require_store_path(), "top")
     printed = once or session.json or not sys.stdout.isatty() or os.environ.get("TERM") == _NO_CURSOR
-    shown = _printed(session) if printed else _live()
-    with suppress(KeyboardInterrupt), shown as show:
-        for current in _frames(point, interval_s):
-            show(current, point)
-            if once:
-                return
-
-
-def _frames(point: Path, interval_s: float) -> Iterator[Frame]:
-    """Yield a frame every interval until q is pressed."""
-    before = read_stats(point)
-    with Keys() as keys:
-        while not keys.wait(interval_s):
-            after = read_stats(point)
-            yield frame(before, after)
-            before = after
-
-
-@contextmanager
-def _printed(session: Session) -> Iterator[_Show]:
-    """Print frames one below the other."""
-
-    def show(current: Frame, point: Path) -> None:
-        click.echo(json.dumps(_data(current, point)) if session.json else "\n".join([*draw(current, str(point)), ""]))
-        sys.stdout.flush()
-
-    yield show
+    with suppress(KeyboardInterrupt), nullcontext() if printed else _live() as live:
+        before = read_stats(point)
+        with _keys() as wait:
+            while not wait(interval_s):  # until q is pressed
+                after = read_stats(point)
+                current, before = frame(before, after), after
+                if live is not None:
+                    live(current, point)
+                else:
+                    rows = [{**asdict(row), "hit_percent": row.hit_percent} for row in current.caches]
+                    data = {"mount": str(point), **asdict(current), "caches": rows}
+                    session.rows([data], [*draw(current, str(point)), ""])
+                    sys.stdout.flush()
+                if once:
+                    return
 
 
 @contextmanager
@@ -130,10 +114,3 @@ def _live() -> Iterator[_Show]:
             live.update(Text("\n".join(lines), no_wrap=True, overflow="ellipsis"), refresh=True)
 
         yield show
-
-
-def _data(current: Frame, point: Path) -> dict[str, Any]:
-    data = {"mount": str(point), **asdict(current)}
-    for row, cache in zip(data["caches"], current.caches, strict=True):
-        row["hit_percent"] = cache.hit_percent
-    return data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import click
 
 from tierfs import ranges
 from tierfs.cli import output
-from tierfs.cli.errors import Partial
+from tierfs.cli.errors import EXIT_DAMAGED, Partial
 from tierfs.cli.group import command, each, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
@@ -19,9 +18,7 @@ from tierfs.names import printable
 from tierfs.parallel import Progress
 
 if TYPE_CHECKING:
-    from tierfs.app.fill_cache import WarmReport
     from tierfs.fsck.scrub.verify import BadRange, Verified
-    from tierfs.types import ByteRange
 
 
 @command("warmup")
@@ -50,30 +47,19 @@ def warmup(session: Session, paths: tuple[str, ...]) -> None:
                 raise
             progress = f"{output.size(done_bytes)} were warmed up"
             raise Partial(exc, progress, remedy="to continue, run it again", warmed_bytes=done_bytes) from exc
-    _warn(session, done)
-    session.done({"paths": names, **asdict(done)}, _summary(", ".join(printable(name) or "/" for name in names), done))
-
-
-def _warn(session: Session, done: WarmReport) -> None:
     if done.left_out_bytes:
-        session.warn(
-            f"{output.size(done.cold_bytes)} are cold, and {output.size(done.cold_bytes - done.left_out_bytes)} of "
-            "it fit into the disk cache: only the beginning was warmed up"
-        )
+        cold, fit = output.size(done.cold_bytes), output.size(done.cold_bytes - done.left_out_bytes)
+        session.warn(f"{cold} are cold, and {fit} of it fit into the disk cache: only the beginning was warmed up")
     if done.lost_bytes:
         session.warn(f"{done.lost_bytes} bytes are lost; to locate them: tierfs map SEGMENT")
+    places, skipped = ", ".join(map(output.path, names)), f"{output.size(done.local_bytes)} on the local disk"
+    text = f"nothing to warm up at {places}: no cold bytes, {skipped}"
+    if done.cold_bytes:
+        cached = f"the disk cache holds {output.size(done.held_bytes)} of {places}"
+        through = f", filled by the mount at {printable(done.mountpoint)}" if done.mountpoint else ""
+        text = f"{cached}, {output.size(done.already_held_bytes)} of it from before{through}; skipped {skipped}"
+    session.done({"paths": names, **output.fields(done)}, text)
 
-
-def _summary(paths: str, done: WarmReport) -> str:
-    skipped = f"{output.size(done.local_bytes)} on the local disk"
-    if not done.cold_bytes:
-        return f"nothing to warm up at {paths}: no cold bytes, {skipped}"
-    cached = f"the disk cache holds {output.size(done.held_bytes)} of {paths}"
-    through = f", filled by the mount at {printable(done.mountpoint)}" if done.mountpoint else ""
-    return f"{cached}, {output.size(done.already_held_bytes)} of it from before{through}; skipped {skipped}"
-
-
-_EXIT_DAMAGED = 74
 
 _MOST_RUNS = 20
 """Lines below one segment: they fit on a terminal."""
@@ -111,56 +97,39 @@ def verify(session: Session, paths: tuple[str, ...]) -> None:
         what = f"{output.count(segments, 'segment')} verified, {output.size(read_bytes)} read"
         session.done({}, f"{what}; {damaged} damaged" if damaged else what)
     if damaged:
-        raise click.exceptions.Exit(_EXIT_DAMAGED)
+        raise click.exceptions.Exit(EXIT_DAMAGED)
 
 
 def _data(verified: Verified) -> dict[str, Any]:
     return {
-        "segment": verified.name,
-        "ok": verified.ok,
-        "start_offset": verified.start_offset,
-        "length": verified.length,
-        "read_bytes": verified.bytes,
-        "crc32c": _crc(verified),
-        "bad": [
-            {"tier": bad.tier.name.lower(), "start": bad.range.start, "end": bad.range.end, "error": bad.why}
-            for bad in verified.bad
-        ],
-        "lost": [{"start": lost.start, "end": lost.end} for lost in verified.lost],
+        **output.fields(verified, "segment=name ok start_offset length read_bytes=bytes"),
+        "crc32c": output.checksum(verified.crc32c),
+        "bad": [output.fields(bad, "tier start=range.start end=range.end error=why") for bad in verified.bad],
+        "lost": [output.fields(lost) for lost in verified.lost],
         "marks_changed": verified.marked,
     }
 
 
-def _crc(verified: Verified) -> str | None:
-    return None if verified.crc32c is None else f"{verified.crc32c:08x}"
-
-
 def _text(verified: Verified) -> str:
     """Return a line for the segment, and one for each run of bytes that a copy lacks, in however many objects."""
-    name = printable(verified.name)
+    name, crc = printable(verified.name), output.checksum(verified.crc32c)
     if verified.ok:
-        return f"ok       {_crc(verified)}  {name}"
+        return f"ok       {crc}  {name}"
     lines = [f"{output.size(sum(span.length_bytes for span in verified.lost))} lost"] if verified.lost else []
-    runs = [f"lost: {_bytes(lost)}" for lost in verified.lost]
+    runs = [f"lost: bytes {lost.start} to {lost.end}" for lost in verified.lost]
     for (tier, fault), group in groupby(sorted(verified.bad, key=_kind), key=_kind):
         bad = list(group)
         joined = ranges.union(part.range for part in bad)
         lines.append(f"{output.size(sum(span.length_bytes for span in joined))} of the {tier} copy {fault}")
-        runs += [f"{tier}: {_bytes(span)} {fault}" for span in joined]
+        runs += [f"{tier}: bytes {span.start} to {span.end} {fault}" for span in joined]
         runs.append(f"{tier}: {bad[0].why}")
-    more = [f"and {len(runs) - _MOST_RUNS} more; --json lists all"] if len(runs) > _MOST_RUNS else []
-    shown = [f"         {_cut(printable(run))}" for run in [*runs[:_MOST_RUNS], *more]]
-    return "\n".join([f"DAMAGED  {_crc(verified) or '-':<8}  {name}: {', '.join(lines)}", *shown])
+    if len(runs) > _MOST_RUNS:
+        runs[_MOST_RUNS:] = [f"and {len(runs) - _MOST_RUNS} more; --json lists all"]
+    # An error may contain a key of any length.
+    shown = [text if len(text) <= _LINE_COLUMNS else f"{text[: _LINE_COLUMNS - 1]}…" for text in map(printable, runs)]
+    head = f"DAMAGED  {crc or '-':<8}  {name}: {', '.join(lines)}"
+    return "\n".join([head, *(f"         {line}" for line in shown)])
 
 
 def _kind(bad: BadRange) -> tuple[str, str]:
     return bad.tier.name.lower(), bad.fault.value
-
-
-def _bytes(span: ByteRange) -> str:
-    return f"bytes {span.start} to {span.end}"
-
-
-def _cut(text: str) -> str:
-    """Cut a line to fit beside its indent; an error may contain a key of any length."""
-    return text if len(text) <= _LINE_COLUMNS else f"{text[: _LINE_COLUMNS - 1]}…"

@@ -89,16 +89,14 @@ def draw(extent: ByteRange, rows: Sequence[Row], columns: int) -> list[str]:
     indent = max(len(row.label) for row in rows) + len(_GAP)
     notes = max(len(_note(row, row.limit, {Mark.ACTIVE})) for row in rows)
     cells = max(_MIN_CELLS, columns - indent - len(_GAP) - notes)
-    bars = [_line(row, Bar(extent, cells), indent) for row in rows]
+    bars = []
+    for row in rows:
+        bar, owners = Bar(extent, cells), set[int]()
+        for run in row.runs:
+            bar.paint(run)
+            owners.add(run.owner)
+        bars.append(f"{row.label:<{indent}}{bar}{_GAP}{_note(row, len(owners), bar.marks)}")
     return [*(" " * indent + line for line in scale(extent, cells)), *bars]
-
-
-def _line(row: Row, bar: Bar, indent: int) -> str:
-    owners: set[int] = set()
-    for run in row.runs:
-        bar.paint(run)
-        owners.add(run.owner)
-    return f"{row.label:<{indent}}{bar}{_GAP}{_note(row, len(owners), bar.marks)}"
 
 
 def _note(row: Row, number: int, marks: Collection[Mark]) -> str:

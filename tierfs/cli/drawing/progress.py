@@ -35,7 +35,8 @@ class WorkRate:
 
     def add(self, now_s: float, progress: Progress) -> None:
         """Take the progress of a moment; one that begins a stage forgets those before it."""
-        if self._samples and _begins(self._samples[-1][1], progress):
+        before = self._samples[-1][1] if self._samples else progress
+        if progress.noun != before.noun or _done(progress) < _done(before) or _kinds(progress) != _kinds(before):
             self._samples.clear()
         self._samples.append((now_s, progress))
         while len(self._samples) > 2 and self._samples[1][0] <= now_s - WINDOW_S:
@@ -68,10 +69,6 @@ class WorkRate:
     def _per_s(self, amount: Callable[[Progress], int]) -> float:
         (first_s, first), (last_s, last) = self._samples[0], self._samples[-1]
         return (amount(last) - amount(first)) / (last_s - first_s) if last_s > first_s else 0.0
-
-
-def _begins(before: Progress, progress: Progress) -> bool:
-    return progress.noun != before.noun or _done(progress) < _done(before) or _kinds(progress) != _kinds(before)
 
 
 def _kinds(progress: Progress) -> tuple[bool, bool]:
@@ -128,7 +125,9 @@ def clock(length_s: float) -> str:
 def _parts(progress: Progress, rate: WorkRate) -> list[str]:
     parts = []
     if progress.done_items or progress.total_items:
-        parts.append(_items(progress))
+        total = output.count(progress.total_items, progress.noun)
+        items = f"{progress.done_items:,} / {total}"
+        parts.append(items if progress.total_items else output.count(progress.done_items, progress.noun))
     if progress.done_bytes or progress.total_bytes:
         done = output.size(progress.done_bytes)
         parts.append(f"{done} / {output.size(progress.total_bytes)}" if progress.total_bytes else done)
@@ -139,12 +138,6 @@ def _parts(progress: Progress, rate: WorkRate) -> list[str]:
     if rate.left_s is not None and parts:
         parts.append(f"{clock(ceil(rate.left_s))} left")
     return parts
-
-
-def _items(progress: Progress) -> str:
-    if not progress.total_items:
-        return output.count(progress.done_items, progress.noun)
-    return f"{progress.done_items:,} / {output.count(progress.total_items, progress.noun)}"
 
 
 def _tail(name: str, columns: int) -> str:

@@ -85,54 +85,40 @@ class Frame:
     """Fastest first."""
 
 
+_OF_FRAMES = ("store", "uptime_s", "handles", "sessions", "disk_cache", "holder", "backlog", "segments_open")
+_OF_ROWS = ("name", "handles", "served_from", "offset", "length", "sealed", "window_bytes")
+"""What is in a frame as the mount says it."""
+
+
 def frame(before: Stats, after: Stats) -> Frame:
     """Return the activity from `before` to `after`; all of `after` if the mount was restarted in between."""
     if after["uptime_s"] < before["uptime_s"]:
         before = {"uptime_s": 0.0}
     interval_s = max(after["uptime_s"] - before["uptime_s"], _SHORTEST_S)
-    memory, fetches = after["memory"], after["fetches"]
+    errors = [_sum_grown(_in(before, "errors", operation), now) for operation, now in after["errors"].items()]
+    old = {segment["id"]: segment for segment in before.get("segments", ())}
+    rows = [_row(old.get(segment["id"], {}), segment, interval_s) for segment in after["segments"]]
     return Frame(
-        store=after["store"],
         interval_s=interval_s,
-        uptime_s=after["uptime_s"],
         operations_per_s=_sum_grown(before.get("operations"), after["operations"]) / interval_s,
-        errors_per_s=_errors(before, after) / interval_s,
+        errors_per_s=sum(errors) / interval_s,
         reads={tier: _frame_rate(_in(before, "reads", tier), now, interval_s) for tier, now in after["reads"].items()},
         fetched=_frame_rate(_in(before, "storage", "read"), _in(after, "storage", "read"), interval_s),
         caches=_caches(before, after),
-        memory_used_bytes=memory["used_bytes"],
-        memory_budget_bytes=memory["budget_bytes"],
-        fetches_in_flight=fetches["in_flight"],
-        fetches_waiting=fetches["waiting"],
+        memory_used_bytes=after["memory"]["used_bytes"],
+        memory_budget_bytes=after["memory"]["budget_bytes"],
+        fetches_in_flight=after["fetches"]["in_flight"],
+        fetches_waiting=after["fetches"]["waiting"],
         link=_in(after, "link"),
-        handles=after["handles"],
-        sessions=after["sessions"],
-        disk_cache=after["disk_cache"],
-        holder=after["holder"],
-        backlog=after["backlog"],
-        segments_open=after["segments_open"],
-        segments=_segments(before, after, interval_s),
+        segments=tuple(sorted(rows, key=lambda row: (-row.reads.bytes_per_s, row.name))),
+        **{key: after[key] for key in _OF_FRAMES},
     )
 
 
-def _segments(before: Stats, after: Stats, interval_s: float) -> tuple[TopRow, ...]:
-    old = {segment["id"]: segment for segment in before.get("segments", ())}
-    rows = [_segment(old.get(segment["id"], {}), segment, interval_s) for segment in after["segments"]]
-    return tuple(sorted(rows, key=lambda row: (-row.reads.bytes_per_s, row.name)))
-
-
-def _segment(before: Stats, after: Stats, interval_s: float) -> TopRow:
-    return TopRow(
-        name=after["name"],
-        handles=after["handles"],
-        reads=_frame_rate(before, after, interval_s),
-        served_from=after["served_from"],
-        offset=after["offset"],
-        length=after["length"],
-        sealed=after["sealed"],
-        window_bytes=after["window_bytes"],
-        processes=tuple(after.get("processes", ())),
-    )
+def _row(before: Stats, after: Stats, interval_s: float) -> TopRow:
+    processes = tuple(after.get("processes", ()))
+    reads = _frame_rate(before, after, interval_s)
+    return TopRow(reads=reads, processes=processes, **{key: after[key] for key in _OF_ROWS})
 
 
 def _caches(before: Stats, after: Stats) -> tuple[CacheRow, ...]:
@@ -144,10 +130,6 @@ def _caches(before: Stats, after: Stats) -> tuple[CacheRow, ...]:
         then = (before.get("disk_cache") or {}) if name == "disk" else _in(before, "cache", name)
         rows.append(CacheRow(name, _grown(then, now, "hits"), _grown(then, now, "misses")))
     return tuple(rows)
-
-
-def _errors(before: Stats, after: Stats) -> int:
-    return sum(_sum_grown(_in(before, "errors", operation), now) for operation, now in after["errors"].items())
 
 
 def _frame_rate(before: Stats, after: Stats, interval_s: float) -> Rate:
@@ -178,12 +160,22 @@ _TABLE_HEADER = ("read/s", "tier", "handles", "at", "of", "ahead", "by", "segmen
 
 def draw(frame: Frame, mountpoint: str, rows: int | None = None) -> list[str]:
     """Return the lines of a frame, at most `rows` if given."""
+    used, budget = output.size(frame.memory_used_bytes), output.size(frame.memory_budget_bytes)
+    memory = [f"{used} of {budget}", output.count(frame.handles, "handle"), output.count(frame.sessions, "session")]
+    if frame.disk_cache is not None:
+        cache = frame.disk_cache
+        cached, limit = output.size(cache["used_bytes"]), output.size(cache["limit_bytes"])
+        memory.append(f"disk cache {cached} of {limit}, {cache['state']}")
+    operations = [f"{frame.operations_per_s:,.0f} operations/s", f"{frame.errors_per_s:,.0f} failed/s"]
+    shares = [(row.name, row.hit_percent) for row in frame.caches]
+    hits = [f"{name} hits {'-' if share is None else f'{share:.1f} %'}" for name, share in shares]
+    fetches = f"{frame.fetches_in_flight} in flight, {frame.fetches_waiting} waiting"
     head = [
         f"{printable(mountpoint)}  {printable(frame.store)}, up {output.duration(frame.uptime_s)}",
-        _GAP.join(["reads  ", *(f"{tier} {_rate(rate)}" for tier, rate in frame.reads.items()), _operations(frame)]),
-        _GAP.join(["cold   ", f"GET {_rate(frame.fetched)}", _fetches(frame), *map(_cache, frame.caches)]),
-        _GAP.join(["link   ", _link(frame)]),
-        _GAP.join(["memory ", _memory(frame), *_disk_cache(frame)]),
+        _GAP.join(["reads  ", *(f"{tier} {_rate(rate)}" for tier, rate in frame.reads.items()), *operations]),
+        _GAP.join(["cold   ", f"GET {_rate(frame.fetched)}", fetches, *hits]),
+        _GAP.join(["link   ", _link(frame.link)]),
+        _GAP.join(["memory ", *memory]),
         _GAP.join(["backlog", _backlog(frame)]),
         "",
     ]
@@ -201,20 +193,20 @@ def draw(frame: Frame, mountpoint: str, rows: int | None = None) -> list[str]:
 def _table(segments: Sequence[TopRow]) -> list[str]:
     if not segments:
         return ["no segment is open"]
-    return output.lines([_TABLE_HEADER, *map(_cells, segments)], *">>>>>><<")
-
-
-def _cells(row: TopRow) -> tuple[str, ...]:
-    return (
-        f"{_size(row.reads.bytes_per_s)}",
-        row.served_from or "-",
-        str(row.handles),
-        output.size(row.offset),
-        output.size(row.length) + ("" if row.sealed else "+"),
-        output.size(row.window_bytes) if row.window_bytes else "-",
-        _opener(row),
-        printable(row.name),
-    )
+    cells = [
+        (
+            _size(row.reads.bytes_per_s),
+            row.served_from or "-",
+            str(row.handles),
+            output.size(row.offset),
+            output.size(row.length) + ("" if row.sealed else "+"),
+            output.size(row.window_bytes) if row.window_bytes else "-",
+            _opener(row),
+            printable(row.name),
+        )
+        for row in segments
+    ]
+    return output.lines([_TABLE_HEADER, *cells], *">>>>>><<")
 
 
 def _opener(row: TopRow) -> str:
@@ -233,17 +225,8 @@ def _size(size_bytes: float) -> str:
     return output.size(round(size_bytes))
 
 
-def _operations(frame: Frame) -> str:
-    return f"{frame.operations_per_s:,.0f} operations/s{_GAP}{frame.errors_per_s:,.0f} failed/s"
-
-
-def _fetches(frame: Frame) -> str:
-    return f"{frame.fetches_in_flight} in flight, {frame.fetches_waiting} waiting"
-
-
-def _link(frame: Frame) -> str:
-    """Return the link's measurements; a mount that has read nothing cold has none."""
-    link = frame.link
+def _link(link: Mapping[str, Any]) -> str:
+    """Return the measurements; a mount that has read nothing cold has none."""
     if not link:
         return "not measured by the version that mounted it"
     streams = output.count(link["streams"], "stream")
@@ -252,24 +235,6 @@ def _link(frame: Frame) -> str:
     rate = link["connection_bytes_per_s"]
     shown = "" if rate is None else f"{_GAP}{_size(rate)}/s for each connection"
     return f"{streams}{_GAP}first byte {link['first_byte_s'] * _MS_PER_S:.1f} ms{shown}"
-
-
-def _cache(row: CacheRow) -> str:
-    share = "-" if row.hit_percent is None else f"{row.hit_percent:.1f} %"
-    return f"{row.name} hits {share}"
-
-
-def _memory(frame: Frame) -> str:
-    used, budget = output.size(frame.memory_used_bytes), output.size(frame.memory_budget_bytes)
-    handles = output.count(frame.handles, "handle")
-    return f"{used} of {budget}{_GAP}{handles}{_GAP}{output.count(frame.sessions, 'session')}"
-
-
-def _disk_cache(frame: Frame) -> list[str]:
-    cache = frame.disk_cache
-    if cache is None:
-        return []
-    return [f"disk cache {output.size(cache['used_bytes'])} of {output.size(cache['limit_bytes'])}, {cache['state']}"]
 
 
 def _backlog(frame: Frame) -> str:

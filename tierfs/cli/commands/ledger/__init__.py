@@ -1,5 +1,5 @@
 """Define `tierfs ledger …`.
 
-`ledger` creates, lists and closes ledgers, `append` writes entries, `entries` reads, exports and verifies them,
-`managed` handles all ledgers of a managed ledger.
+`ledger` creates, lists and closes ledgers, and handles all ledgers of a managed ledger, `append` writes entries, and
+`entries` reads, exports and verifies them.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -25,7 +25,6 @@ from tierfs.errors import TierfsError
 from tierfs.metadata import directories
 from tierfs.names import printable
 from tierfs.segments import ledgers
-from tierfs.segments.managed_ledger import Added
 from tierfs.system import processes
 from tierfs.types import MIB, EntryKind
 
@@ -57,22 +56,15 @@ def append(
     with session.open_store() as store:
         name = store.segment_of_path(segment)
         room = Room(store, session, wait_s=wait, holder_wait_s=HOLDER_WAIT_S)
-        if _is_managed_ledger(store, name):
-            done: AcknowledgedEntries | AcknowledgedPositions = _append_to_managed(
-                store, name, batches, room, take_over=take_over
-            )
+        with store.metadata.read() as txn:
+            entry = directories.find(txn, name)
+        if entry is None:  # a missing name is that of a managed ledger unless its last part is a ledger id
+            is_managed = names.ledger_id(names.split(name)[-1]) is None
         else:
-            done = _append_to_one(store, name, batches, room, take_over=take_over)
+            is_managed = entry.kind is EntryKind.DIRECTORY
+        append_all = _append_to_managed if is_managed else _append_to_one
+        done = append_all(store, name, batches, room, take_over=take_over)
     session.result(asdict(done), str(done))
-
-
-def _is_managed_ledger(store: Store, name: str) -> bool:
-    """Return whether a name is a directory; a missing one counts as such unless its last part is a ledger id."""
-    with store.metadata.read() as txn:
-        entry = directories.find(txn, name)
-    if entry is None:
-        return names.ledger_id(names.split(name)[-1]) is None
-    return entry.kind is EntryKind.DIRECTORY
 
 
 def _append_to_one(
@@ -87,7 +79,7 @@ def _append_to_one(
         with processes.deferred():  # Ctrl-C must not arrive between the commit and its note
             done.end_entry_id = writer.append_entries(batch).stop
 
-    with closing_writer(store, writer), _reporting(done):
+    with closing_writer(store, writer), _reporting(done, lambda: done.end_entry_id - count):
         for batch in batches:
             room.make(name, partial(add, batch))
     return done
@@ -102,10 +94,13 @@ def _append_to_managed(
     def add(rest: list[bytes]) -> int:
         with processes.deferred():
             added = managed.add(rest)
-            done.note(added)
+            done.ledgers += not done.entries or added.ids.start == 0
+            done.first_position = done.first_position or str(added.first)
+            done.last_position = str(added.last)
+            done.entries += len(added.ids)
         return len(added.ids)
 
-    with closing(managed), _reporting(done):
+    with closing(managed), _reporting(done, lambda: done.entries):
         for batch in batches:
             rest = batch
             while rest:
@@ -124,11 +119,6 @@ class AcknowledgedEntries:
     def __str__(self) -> str:
         return f"{printable(self.segment)} {self.first_entry_id} {self.end_entry_id}"
 
-    @property
-    def count(self) -> int:
-        """Their number."""
-        return self.end_entry_id - self.first_entry_id
-
 
 @dataclass(slots=True)
 class AcknowledgedPositions:
@@ -143,27 +133,15 @@ class AcknowledgedPositions:
     def __str__(self) -> str:
         return f"{printable(self.managed_ledger)} {self.first_position or '-'} {self.last_position or '-'}"
 
-    @property
-    def count(self) -> int:
-        """Their number."""
-        return self.entries
-
-    def note(self, added: Added) -> None:
-        """Count newly durable entries."""
-        self.ledgers += not self.entries or added.ids.start == 0
-        self.first_position = self.first_position or str(added.first)
-        self.last_position = str(added.last)
-        self.entries += len(added.ids)
-
 
 @contextmanager
-def _reporting(done: AcknowledgedEntries | AcknowledgedPositions) -> Iterator[None]:
+def _reporting(done: AcknowledgedEntries | AcknowledgedPositions, count: Callable[[], int]) -> Iterator[None]:
     """Add to an error inside the block the number of entries appended before it."""
     try:
         yield
     except (TierfsError, OSError, KeyboardInterrupt) as exc:
-        remedy = f"to append the rest, leave out the first {done.count} entries of this input"
-        raise Partial(exc, f"{done.count} entries are acknowledged: {done}", remedy=remedy, **asdict(done)) from exc
+        remedy = f"to append the rest, leave out the first {count()} entries of this input"
+        raise Partial(exc, f"{count()} entries are acknowledged: {done}", remedy=remedy, **asdict(done)) from exc
 
 
 def _files(paths: tuple[str, ...]) -> Iterator[list[bytes]]:

@@ -17,6 +17,7 @@ import click
 
 from tierfs.checksum import Buffer
 from tierfs.cli import output
+from tierfs.cli.errors import EXIT_DAMAGED
 from tierfs.cli.group import command, path_argument
 from tierfs.cli.options import Size, read_priority_option
 from tierfs.cli.progress import progress_line
@@ -34,7 +35,6 @@ from tierfs.segments.ledgers import Ledger
 from tierfs.types import ByteRange, ReadPriority, SegmentId
 
 if TYPE_CHECKING:
-    from tierfs.app.ledger_export import Exported
     from tierfs.app.ledger_verify import VerifiedLedger
 
 
@@ -49,12 +49,7 @@ _LINES_TOGETHER = 500
 @click.option("--messages", is_flag=True, help="Decode the Pulsar messages in entries: print a JSON line per message.")
 @read_priority_option
 def read(
-    session: Session,
-    segment: str,
-    start: int,
-    end: int | None,
-    messages: bool,
-    read_priority: ReadPriority | None,
+    session: Session, segment: str, start: int, end: int | None, messages: bool, read_priority: ReadPriority | None
 ) -> None:
     """Write a ledger's entries back to back. With --json a line per entry: its id, offset, length and SHA-256.
 
@@ -77,8 +72,13 @@ def read(
         try:
             copy_segment(store.reader(), record, span.start, span.end, read_priority, splitter.write)
         finally:
-            printer.lines.end()
-    printer.require_right()
+            printer.end()
+    if printer.wrong:
+        entries = "entry" if printer.wrong == 1 else "entries"
+        raise DataLoss(
+            f"{printer.wrong} {entries} of {printable(ledger.segment)} could not be decoded",
+            remedy="see the lines with an error; the bytes are as they were appended",
+        )
 
 
 def _span(metadata: MetadataStore, segment_id: SegmentId, start: int, end: int) -> ByteRange:
@@ -94,75 +94,52 @@ def _write(data: Buffer) -> None:
     sys.stdout.buffer.write(data)
 
 
-class _Lines:
-    """Lines of JSON, written in batches, as standard output is unbuffered."""
+class _Entries:
+    """Prints a line of JSON per entry, in batches, as standard output is unbuffered."""
 
     def __init__(self) -> None:
         self._held: list[str] = []
+        self.wrong = 0
+        """Entries that could not be decoded."""
 
-    def add(self, line: Mapping[str, object]) -> None:
-        """Add a line; a full batch is printed."""
+    def show(self, entry: PlacedEntry, payload: bytes) -> None:
+        """Print an entry."""
+        sha256 = hashlib.sha256(payload).hexdigest()
+        self._add({"entry_id": entry.entry_id, "offset": entry.range.start, "length": len(payload), "sha256": sha256})
+
+    def _add(self, line: Mapping[str, object]) -> None:
         self._held.append(json.dumps(line))
         if len(self._held) >= _LINES_TOGETHER:
             self.end()
 
     def end(self) -> None:
-        """Print the rest."""
+        """Print the lines that are held."""
         _write("".join(f"{line}\n" for line in self._held).encode())
         self._held.clear()
 
 
-class _Entries:
-    """Prints a line per entry."""
-
-    def __init__(self) -> None:
-        self.lines = _Lines()
-
-    def show(self, entry: PlacedEntry, payload: bytes) -> None:
-        """Print an entry."""
-        sha256 = hashlib.sha256(payload).hexdigest()
-        line = {"entry_id": entry.entry_id, "offset": entry.range.start, "length": len(payload), "sha256": sha256}
-        self.lines.add(line)
-
-    def require_right(self) -> None:
-        """Do nothing: reading has verified the bytes."""
-
-
-class _Messages:
+class _Messages(_Entries):
     """Prints a line per message."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self.lines = _Lines()
-        self._ledger = ledger
-        self._wrong = 0
+        super().__init__()
+        self._ledger_id = ledger.ledger_id
 
     def show(self, entry: PlacedEntry, payload: bytes) -> None:
         """Print the messages of an entry, or the error of its decoding."""
-        place = {"ledger_id": self._ledger.ledger_id, "entry_id": entry.entry_id}
+        place = {"ledger_id": self._ledger_id, "entry_id": entry.entry_id}
         try:
-            decoded = decode(payload, ledger_id=self._ledger.ledger_id, entry_id=entry.entry_id)
+            decoded = decode(payload, ledger_id=self._ledger_id, entry_id=entry.entry_id)
         except DataLoss as exc:
-            self._wrong += 1
-            self.lines.add({**place, "error": str(exc)})
+            self.wrong += 1
+            self._add({**place, "error": str(exc)})
             return
         if decoded.encryption_keys:
-            self.lines.add({**place, "encryption_keys": list(decoded.encryption_keys)})
+            self._add({**place, "encryption_keys": list(decoded.encryption_keys)})
         elif decoded.marker is not None:
-            self.lines.add({**place, "marker": decoded.marker})
+            self._add({**place, "marker": decoded.marker})
         for message in decoded.messages:
-            self.lines.add(message.as_json())
-
-    def require_right(self) -> None:
-        """Raise DataLoss if any entry could not be decoded."""
-        if self._wrong:
-            noun = "entry" if self._wrong == 1 else "entries"
-            raise DataLoss(
-                f"{self._wrong} {noun} of {printable(self._ledger.segment)} could not be decoded",
-                remedy="see the lines with an error; the bytes are as they were appended",
-            )
-
-
-_TRANSFORMS = ("unbatch",)
+            self._add(message.as_json())
 
 
 @command("export")
@@ -172,14 +149,9 @@ _TRANSFORMS = ("unbatch",)
 @click.option(
     "--first-form", metavar="HEX:HEX", help="Write one object as in PIP-17's first form, with these magic words."
 )
-@click.option("--transform", type=click.Choice(_TRANSFORMS), help="unbatch: write one uncompressed entry per message.")
+@click.option("--transform", type=click.Choice(("unbatch",)), help="unbatch: write one uncompressed entry per message.")
 def export(
-    session: Session,
-    path: str,
-    directory: Path,
-    block_size: int | None,
-    first_form: str | None,
-    transform: str | None,
+    session: Session, path: str, directory: Path, block_size: int | None, first_form: str | None, transform: str | None
 ) -> None:
     """Write the objects of closed ledgers to files.
 
@@ -191,56 +163,27 @@ def export(
     from tierfs.app.ledger_export import Exporter, LedgerExport
 
     how = LedgerExport(block_size, magic_words(first_form), transform is not None)
-    outcomes: list[Exported] = []
+    written = left_out = 0
     with session.open_store() as store, progress_line(session) as show:
         meter = Meter(show, noun="ledger")
         exporter = Exporter(store, directory, how, meter)
         closed = exporter.find(store.segment_of_path(path))
         meter.total_bytes, meter.total_items = sum(segment.length for _, segment in closed), len(closed)
         for exported in exporter.export(closed):
-            outcomes.append(exported)
+            written, left_out = written + (not exported.why_not), left_out + bool(exported.why_not)
             meter(0, exported.segment, 1)
             if session.json or session.verbosity >= 0:
-                session.result(_exported_data(exported), _line(exported))
+                state = "left out" if exported.why_not else "exported" if exported.new else "already exported"
+                data = {"segment": exported.segment, "state": state}
+                data |= output.fields(exported, "entries bytes files=keys copied")
+                data |= {"why": exported.why_not} if exported.why_not else {}
+                size, method = output.size(exported.bytes), "copied" if exported.copied else "encoded"
+                done = f"{output.count(exported.entries, 'entry')}, {size} {method}"
+                rest = exported.why_not or f"{done}, {exported.keys[0]}"
+                session.result(data, f"{printable(exported.segment)}: {state}, {rest}")
     if not session.json:
-        _sum_up(session, outcomes, directory)
-
-
-def _exported_data(exported: Exported) -> dict[str, Any]:
-    return {
-        "segment": exported.segment,
-        "state": _status(exported),
-        "entries": exported.entries,
-        "bytes": exported.bytes,
-        "files": list(exported.keys),
-        "copied": exported.copied,
-        **({"why": exported.why_not} if exported.why_not else {}),
-    }
-
-
-def _status(exported: Exported) -> str:
-    if exported.why_not:
-        return "left out"
-    return "exported" if exported.new else "already exported"
-
-
-def _line(exported: Exported) -> str:
-    if exported.why_not:
-        return f"{printable(exported.segment)}: left out, {exported.why_not}"
-    size, method = output.size(exported.bytes), "copied" if exported.copied else "encoded"
-    entries = output.count(exported.entries, "entry")
-    return f"{printable(exported.segment)}: {_status(exported)}, {entries}, {size} {method}, {exported.keys[0]}"
-
-
-def _sum_up(session: Session, outcomes: list[Exported], directory: Path) -> None:
-    written = sum(not exported.why_not for exported in outcomes)
-    left_out = len(outcomes) - written
-    rest = f"; {output.count(left_out, 'ledger')} left out: close first" if left_out else ""
-    session.done({}, f"{output.count(written, 'ledger')} in {printable(str(directory))}{rest}")
-
-
-_EXIT_DAMAGED = 74
-_STATE_WIDTH = len("DAMAGED")
+        rest = f"; {output.count(left_out, 'ledger')} left out: close first" if left_out else ""
+        session.done({}, f"{output.count(written, 'ledger')} in {printable(str(directory))}{rest}")
 
 
 @command("verify")
@@ -267,14 +210,20 @@ def verify(session: Session, path: str) -> None:
             count, damaged = count + 1, damaged + (ledger.error is not None)
             warned += ledger.error is None and ledger.warnings.count > 0
             if session.json or ledger.error is not None or session.verbosity >= 0:
-                session.result(_verified_data(ledger), _text(ledger))
+                session.result(_data(ledger), _text(ledger))
     if not session.json:
         session.done({}, f"{output.count(count, 'ledger')} verified; {damaged} damaged, {warned} with warnings")
     if damaged:
-        raise click.exceptions.Exit(_EXIT_DAMAGED)
+        raise click.exceptions.Exit(EXIT_DAMAGED)
 
 
-def _verified_state(ledger: VerifiedLedger) -> str:
+def _data(ledger: VerifiedLedger) -> dict[str, Any]:
+    data = {"segment": ledger.name, "state": _state(ledger)}
+    data |= output.fields(ledger, "entries length objects error")
+    return {**data, "warnings": output.fields(ledger.warnings, "count first=messages")}
+
+
+def _state(ledger: VerifiedLedger) -> str:
     if ledger.error is not None:
         return "damaged"
     if not ledger.objects:
@@ -282,22 +231,9 @@ def _verified_state(ledger: VerifiedLedger) -> str:
     return "warning" if ledger.warnings.count else "ok"
 
 
-def _verified_data(ledger: VerifiedLedger) -> dict[str, Any]:
-    return {
-        "segment": ledger.name,
-        "state": _verified_state(ledger),
-        "entries": ledger.entries,
-        "length": ledger.length,
-        "objects": ledger.objects,
-        "error": None if ledger.error is None else str(ledger.error),
-        "warnings": {"count": ledger.warnings.count, "first": ledger.warnings.messages},
-    }
-
-
 def _text(ledger: VerifiedLedger) -> str:
-    state = _verified_state(ledger)
-    shown = state.upper() if ledger.error is not None else state
-    line = f"{shown:<{_STATE_WIDTH}}  {printable(ledger.name)}: {output.count(ledger.entries, 'entry')}"
+    shown = "DAMAGED" if ledger.error is not None else _state(ledger)
+    line = f"{shown:<7}  {printable(ledger.name)}: {output.count(ledger.entries, 'entry')}"
     line += f", {output.size(ledger.length)}"
     if ledger.error is not None:
         return f"{line}: {printable(str(ledger.error))}"

@@ -1,31 +1,135 @@
-"""Define tierfs pipeline ingest, scrub, export, report and rebuild."""
+"""Define tierfs pipeline: heavy work on a store as Spark jobs. Spark is not imported before a job begins.
+
+Its jobs are ingest, scrub, export, report and rebuild.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierfs.app.store import Store
 from tierfs.cli import output
-from tierfs.cli import output as format
-from tierfs.cli.commands.pipeline.pipeline import (
-    check_output,
-    finish,
-    job_of,
-    job_options,
-    output_option,
-    per_second,
-    running,
-)
-from tierfs.cli.group import command, path_argument, paths_argument
+from tierfs.cli.errors import EXIT_DAMAGED, EXIT_UNCHECKED
+from tierfs.cli.group import LazyGroup, added, command, path_argument, paths_argument
 from tierfs.cli.progress import progress_line
-from tierfs.cli.session import Session
-from tierfs.errors import InvalidRequest
+from tierfs.cli.session import NORMAL, Session
+from tierfs.errors import InvalidRequest, NotFound
 from tierfs.names import printable
+from tierfs.parallel import OnProgress, doing
 
-_FORMATS = ("parquet", "json", "csv", "orc", "text")
+if TYPE_CHECKING:
+    from tierfs.spark.jobs.session import JobSession
+    from tierfs.spark.jobs.tasks import Result
+
+_JOBS = ("ingest", "scrub", "report", "export", "rebuild")
+_COMMANDS = {name: f"tierfs.cli.commands.pipeline:{name}" for name in _JOBS}
+_SCRIPT = Path(__file__).parents[2] / "spark" / "jobs" / "submit.py"
+_NEEDED = ("pyspark", "pyarrow")
+
+
+def _print_script(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
+    if value:
+        click.echo(str(_SCRIPT))
+        ctx.exit()
+
+
+@click.group("pipeline", cls=LazyGroup, lazy=_COMMANDS, store_variable=None)
+@click.option(
+    "--script",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_script,
+    help="Print the path of the program for spark-submit, which takes the same arguments.",
+)
+def pipeline() -> None:
+    """Run heavy work on a store as Spark jobs, here or on a cluster.
+
+    Needs PySpark, pyarrow and pandas (docs/spark.md), and Java. With spark-submit, and so with the cluster's
+    settings: spark-submit $(tierfs pipeline --script) scrub --store DIR
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The cluster, the Spark settings and the file of a job's rows."""
+
+    master: str | None
+    settings: Sequence[str]
+    file: Path | None
+
+    @contextmanager
+    def running(self, session: Session, name: str) -> Iterator[tuple[JobSession, Store, OnProgress]]:
+        """Check the options, open the store, start Spark, and show progress for one job.
+
+        The store is opened before Spark, to fail early. Raises InvalidRequest for a setting without a value.
+        """
+        settings: dict[str, str] = {}
+        for setting in self.settings:
+            key, equals, value = setting.partition("=")
+            if not (key and equals):
+                raise InvalidRequest(f"--conf {setting} is not a setting", remedy="write NAME=VALUE")
+            settings[key] = value
+        _check_output(self.file)
+        from tierfs.spark.jobs.session import job_session
+
+        with session.open_store() as store, progress_line(session) as show:
+            show(doing("starting Spark"))
+            with job_session(name, self.master, settings, quiet=session.verbosity <= NORMAL) as spark:
+                yield spark, store, show
+
+    def finish(self, session: Session, result: Result, summary: str) -> None:
+        """Write and print the result."""
+        if self.file is not None:
+            result.write(self.file)
+        table = result.text()
+        session.result(result.as_json(), f"{table}\n{summary}" if table else summary)
+
+
+def _output_option(line: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    return click.option("--output", "file", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help=line)
+
+
+def _job_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Add the options of every job, which the function gets as its argument `job`."""
+
+    @wraps(function)
+    def call(
+        session: Session, master: str | None, settings: Sequence[str], file: Path | None = None, **named: Any
+    ) -> None:
+        function(session, job=_Job(master, settings, file), **named)
+
+    return added(
+        click.option("--master", metavar="URL", help="URL of the Spark cluster  [default: local[*]]"),
+        click.option("--conf", "settings", metavar="K=V", multiple=True, help="Spark setting; repeatable."),
+    )(call)
+
+
+_rows_option = _output_option("Also write the rows: .parquet, .csv or .json (an object per line).")
+
+
+def _check_output(file: Path | None, more: Sequence[str] = ()) -> None:
+    """Raise InvalidRequest for an output file that cannot be written, and NotFound if a module of jobs is missing."""
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        from tierfs.doctor.machine import INSTALL_PYSPARK
+
+        raise NotFound(f"{' and '.join(missing)} missing: jobs need Spark", remedy=INSTALL_PYSPARK)
+    from tierfs.spark.jobs.tasks import require_suffix
+
+    if file is None:
+        return
+    require_suffix(file, more)
+    if not file.absolute().parent.is_dir():
+        raise InvalidRequest(f"{file}: its directory does not exist", remedy=f"create it: mkdir -p {file.parent}")
 
 
 @command("ingest")
@@ -39,7 +143,7 @@ _FORMATS = ("parquet", "json", "csv", "orc", "text")
 @click.option(
     "--format",
     "file_format",
-    type=click.Choice(_FORMATS),
+    type=click.Choice(("parquet", "json", "csv", "orc", "text")),
     default="parquet",
     show_default=True,
     help="With --key: format of SOURCEs.",
@@ -55,8 +159,8 @@ _FORMATS = ("parquet", "json", "csv", "orc", "text")
 )
 @click.option("--skip-existing", is_flag=True, help="Leave out files whose segments exist.")
 @click.option("--no-seal", is_flag=True, help="Leave the segments open.")
-@job_options
-@output_option
+@_job_options
+@_rows_option
 def ingest(
     session: Session,
     sources: Sequence[str],
@@ -70,9 +174,7 @@ def ingest(
     acknowledge: str,
     skip_existing: bool,
     no_seal: bool,
-    master: str | None,
-    settings: Sequence[str],
-    output: Path | None,
+    job: _Job,
 ) -> None:
     """Make segments of files, or of a table's rows by key. Executors upload them; one commit creates all, or none.
 
@@ -84,9 +186,7 @@ def ingest(
         raise click.UsageError("--application and --version belong together")
     if key is not None and skip_existing:
         raise InvalidRequest("--skip-existing is for files", remedy="leave it out with --key")
-    job = job_of(master, settings)
-    check_output(output)
-    with running(session, "ingest", job) as (spark, store, show):
+    with job.running(session, "ingest") as (spark, store, show):
         from tierfs.app.upload_task import Acknowledge
         from tierfs.spark.jobs.ingest import Batch, ingest_files
         from tierfs.spark.jobs.ingest import ingest as ingest_rows
@@ -103,23 +203,17 @@ def ingest(
             order = [name for name in order_by.split(",") if name]
             result = ingest_rows(frame, store, into, key=key, value=value, order_by=order, batch=batch, seal=seal)
     sums = result.summary
-    made = f"made {format.count(sums['segments'], 'segment')} of {format.size(sums['bytes'])}"
+    made = f"made {output.count(sums['segments'], 'segment')} of {output.size(sums['bytes'])}"
     text = "this version was ingested before" if sums["repeated"] else made
     skipped = f"; left out {sums['skipped']:,} that exist" if sums["skipped"] else ""
-    finish(session, result, output, text + skipped)
-
-
-_EXIT_UNCHECKED = 11
-_EXIT_DAMAGED = 74
+    job.finish(session, result, text + skipped)
 
 
 @command("scrub")
 @paths_argument(optional=True, metavar="[PATHS]...")
-@job_options
-@output_option
-def scrub(
-    session: Session, paths: Sequence[str], master: str | None, settings: Sequence[str], output: Path | None
-) -> None:
+@_job_options
+@_rows_option
+def scrub(session: Session, paths: Sequence[str], job: _Job) -> None:
     """Check every byte of every copy in both tiers.
 
     Checks segments at and below PATHs; without a PATH, the whole store. Prints a row for each run of bytes that is
@@ -132,44 +226,30 @@ def scrub(
       11  no damage, but some copies could not be checked
       74  a copy is damaged or missing
     """
-    job = job_of(master, settings)
-    check_output(output)
-    with running(session, "scrub", job) as (spark, store, show):
+    with job.running(session, "scrub") as (spark, store, show):
         from tierfs.spark.jobs.scrub import scrub as run
 
         names = [name for path in paths for name in store.names_of(path)]
         result = run(spark, store, names, show=show)
-    finish(session, result, output, _summary(result.summary))
-    raise click.exceptions.Exit(_exit_code(result.summary))
+    sums = result.summary
+    job.finish(session, result, _scrubbed(sums))
+    unchecked = EXIT_UNCHECKED if sums["unseen_bytes"] or sums["unreachable_bytes"] else 0
+    raise click.exceptions.Exit(EXIT_DAMAGED if sums["damaged_bytes"] else unchecked)
 
 
-def _exit_code(sums: Mapping[str, Any]) -> int:
-    if sums["damaged_bytes"]:
-        return _EXIT_DAMAGED
-    return _EXIT_UNCHECKED if sums["unseen_bytes"] or sums["unreachable_bytes"] else 0
-
-
-def _summary(sums: Mapping[str, Any]) -> str:
-    read_bytes = sums["local_bytes"] + sums["cold_bytes"]
+def _scrubbed(sums: Mapping[str, Any]) -> str:
+    read_bytes, seconds = sums["local_bytes"] + sums["cold_bytes"], sums["seconds"]
     tiers = f"{output.size(sums['local_bytes'])} local, {output.size(sums['cold_bytes'])} cold"
-    segments = output.count(sums["segments"], "segment")
-    speed = f"{output.duration(sums['seconds'])}, {per_second(read_bytes, sums['seconds'])}"
-    lines = [f"checked {segments}: {tiers} ({speed})"]
+    per_second = f"{output.size(int(read_bytes / seconds))}/s" if seconds else "-"
+    lines = [f"checked {output.count(sums['segments'], 'segment')}: {tiers} ({output.duration(seconds)}, {per_second})"]
     if sums["damaged_bytes"]:
-        lines.append(
-            f"{output.size(sums['damaged_bytes'])} damaged or missing; repair with: tierfs fsck --deep --repair"
-        )
+        damaged = output.size(sums["damaged_bytes"])
+        lines.append(f"{damaged} damaged or missing; repair with: tierfs fsck --deep --repair")
     if sums["unseen_bytes"]:
         lines.append(f"not checked: {output.size(sums['unseen_bytes'])} that executors do not see")
     if sums["unreachable_bytes"]:
         lines.append(f"not checked: {output.size(sums['unreachable_bytes'])} in places that are not reachable")
-    if len(lines) == 1:
-        lines.append("all right")
-    return "\n".join(lines)
-
-
-_TYPES = ("lines", "bytes", "entries", "messages")
-_COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
+    return "\n".join(lines if len(lines) > 1 else [*lines, "all right"])
 
 
 @command("export")
@@ -178,13 +258,18 @@ _COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
     "--to", "target", required=True, metavar="DIR", help="Target directory, or a URL that Spark can write to."
 )
 @click.option(
-    "--type", "row_type", type=click.Choice(_TYPES), default="lines", show_default=True, help="Content of a row."
+    "--type",
+    "row_type",
+    type=click.Choice(("lines", "bytes", "entries", "messages")),
+    default="lines",
+    show_default=True,
+    help="Content of a row.",
 )
 @click.option("--unbatch", is_flag=True, help="With --type entries: write one entry for each message.")
 @click.option("--partition-by", metavar="COL,COL", default="", help="Columns that become directories.")
 @click.option(
     "--compression",
-    type=click.Choice(_COMPRESSIONS),
+    type=click.Choice(("zstd", "snappy", "gzip", "lz4", "none")),
     default="zstd",
     show_default=True,
     help="Compression of the table.",
@@ -193,7 +278,7 @@ _COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 @click.option("--overwrite", "if_there", flag_value="overwrite", help="Replace the content of DIR.")
 @click.option("--run", metavar="NAME", default="", help="Export once: repeating a run that is done writes nothing.")
 @click.option("--verify", is_flag=True, help="Read the table back and compare it.")
-@job_options
+@_job_options
 def export(
     session: Session,
     paths: Sequence[str],
@@ -205,8 +290,7 @@ def export(
     if_there: str | None,
     run: str,
     verify: bool,
-    master: str | None,
-    settings: Sequence[str],
+    job: _Job,
 ) -> None:
     """Write segments at and below PATHs to a Parquet table.
 
@@ -214,8 +298,7 @@ def export(
     or --overwrite. Rows, bytes and a checksum of all rows are counted while they are written. The table is written
     aside and moved into DIR when it is whole; an export that was killed is repeated with the same command.
     """
-    job = job_of(master, settings)
-    with running(session, "export", job) as (spark, store, show):
+    with job.running(session, "export") as (spark, store, show):
         from tierfs.scan.scrubbing import wanted_segments
         from tierfs.spark.jobs.export import Exporting, IfThere
         from tierfs.spark.jobs.export import export as write
@@ -228,10 +311,8 @@ def export(
         result = write(spark, str(store.path), names, target, how, show=show, total_bytes=total_bytes)
     row = result.as_json()["rows"][0]
     counted = f"{row['rows']:,} rows, {output.size(row['bytes'])}, checksum {row['checksum']}"
-    if result.summary["repeated"]:
-        finish(session, result, None, f"this run was exported before: {counted}")
-    else:
-        finish(session, result, None, f"{counted}{', read back and equal' if verify else ''}")
+    text = f"{counted}{', read back and equal' if verify else ''}"
+    job.finish(session, result, f"this run was exported before: {counted}" if result.summary["repeated"] else text)
 
 
 _HTML = ".html"
@@ -245,71 +326,54 @@ _COLUMNS = (">10", ">10", ">10", ">10", "<")
 @click.option(
     "--depth", type=click.IntRange(1), default=1, show_default=True, help="Number of directory levels below PATH."
 )
-@click.option(
-    "--output",
-    type=click.Path(dir_okay=False, path_type=Path),
-    metavar="FILE",
-    help="Also write the report: .parquet, .csv, .json (an object per line), or .html with charts.",
-)
+@_output_option("Also write the report: .parquet, .csv, .json (an object per line), or .html with charts.")
 @click.option("--gib-month", type=float, default=0.023, show_default=True, help="Dollars per GiB and month.")
 @click.option("--thousand-gets", type=float, default=0.0004, show_default=True, help="Dollars per 1000 GET.")
 @click.option("--thousand-puts", type=float, default=0.005, show_default=True, help="Dollars per 1000 PUT.")
-def report(
-    session: Session,
-    path: str,
-    depth: int,
-    output: Path | None,
-    gib_month: float,
-    thousand_gets: float,
-    thousand_puts: float,
-) -> None:
+def report(session: Session, path: str, depth: int, file: Path | None, **prices: float) -> None:
     """Sum up bytes below PATH, and estimate the costs of the cold tier.
 
     Bytes are summed up by tier, age, policy and directory. Only metadata is read, so Spark is not started. Default
     prices: S3 Standard, us-east-1, the first 50 TB, January 2025. Costs are for the whole store: its objects, garbage
     that waits for deletion, the uploads of the last 30 days, and the GETs that read all of it once, 8 MiB each.
     """
-    check_output(output, [_HTML])
+    _check_output(file, [_HTML])
     from tierfs.app.report import Prices, make_report
     from tierfs.spark.jobs.report import html, result_of
 
-    prices = Prices(gib_month, thousand_gets, thousand_puts)
     with session.open_store() as store, progress_line(session) as show:
-        facts = make_report(store, store.segment_of_path(path), depth=depth, prices=prices, show=show)
+        facts = make_report(store, store.segment_of_path(path), depth=depth, prices=Prices(**prices), show=show)
     result = result_of(facts)
-    if output is not None and output.suffix == _HTML:
-        output.write_text(html(facts, format.clock_time(facts.at_ms)))
-    elif output is not None:
-        result.write(output)
-    session.result(result.as_json(), _text(result.as_json()["rows"]))
+    if file is not None and file.suffix == _HTML:
+        file.write_text(html(facts, output.clock_time(facts.at_ms)))
+    elif file is not None:
+        result.write(file)
+    session.result(result.as_json(), _reported(result.as_json()["rows"]))
 
 
-def _text(rows: list[dict[str, Any]]) -> str:
+def _reported(rows: list[dict[str, Any]]) -> str:
     tables: list[str] = []
     for section, title in _TITLES.items():
-        own = [_sums(row) for row in rows if row["section"] == section]
-        tables.append(format.table([("segments", "bytes", "local", "cold", title), *own[:_SHOWN]], *_COLUMNS))
+        cells = [("segments", "bytes", "local", "cold", title)]
+        own = [row for row in rows if row["section"] == section]
+        for row in own[:_SHOWN]:
+            size, local, cold = (output.size(row[name]) for name in ("bytes", "local_bytes", "cold_bytes"))
+            cells.append((f"{row['segments']:,}", size, local, cold, printable(row["name"]) or "all"))
+        tables.append(output.table(cells, *_COLUMNS))
         if len(own) > _SHOWN:
             tables[-1] += f"\nand {len(own) - _SHOWN:,} more: --output FILE has all"
-    costs = [_cost(row) for row in rows if row["section"] == "cost"]
-    tables.append(format.table([("number", "bytes", "dollars", "cost, estimated"), *costs], *_COLUMNS[1:]))
-    return "\n\n".join(tables)
-
-
-def _sums(row: dict[str, Any]) -> Sequence[str]:
-    sizes = [format.size(row[name]) for name in ("bytes", "local_bytes", "cold_bytes")]
-    return (f"{row['segments']:,}", *sizes, printable(row["name"]) or "all")
-
-
-def _cost(row: dict[str, Any]) -> Sequence[str]:
-    size = "-" if row["cold_bytes"] is None else format.size(row["cold_bytes"])
-    return (f"{row['segments']:,}", size, f"{row['dollars']:,.4f}", row["name"])
+    costs = [("number", "bytes", "dollars", "cost, estimated")]
+    for row in rows:
+        if row["section"] == "cost":
+            size = "-" if row["cold_bytes"] is None else output.size(row["cold_bytes"])
+            costs.append((f"{row['segments']:,}", size, f"{row['dollars']:,.4f}", row["name"]))
+    return "\n\n".join([*tables, output.table(costs, *_COLUMNS[1:])])
 
 
 @command("rebuild")
-@job_options
-@output_option
-def rebuild(session: Session, master: str | None, settings: Sequence[str], output: Path | None) -> None:
+@_job_options
+@_rows_option
+def rebuild(session: Session, job: _Job) -> None:
     """Rebuild the lost rows of ledgers' entries.
 
     Rows are lost, for example, when a store with adopted ledgers is recovered. Executors read the copies of the rows,
@@ -321,12 +385,10 @@ def rebuild(session: Session, master: str | None, settings: Sequence[str], outpu
        0  every ledger has its rows
       74  one could not be rebuilt
     """
-    job = job_of(master, settings)
-    check_output(output)
-    with running(session, "rebuild", job) as (spark, store, show):
+    with job.running(session, "rebuild") as (spark, store, show):
         from tierfs.spark.jobs.rebuild import rebuild as run
 
         result = run(spark, store, show=show)
-    failed, rebuilt = result.summary["failed"], format.count(result.summary["rebuilt"], "ledger")
-    finish(session, result, output, f"rebuilt {rebuilt}" + (f", failed: {failed:,}" if failed else ""))
-    raise click.exceptions.Exit(_EXIT_DAMAGED if failed else 0)
+    failed, rebuilt = result.summary["failed"], output.count(result.summary["rebuilt"], "ledger")
+    job.finish(session, result, f"rebuilt {rebuilt}" + (f", failed: {failed:,}" if failed else ""))
+    raise click.exceptions.Exit(EXIT_DAMAGED if failed else 0)

@@ -1,6 +1,6 @@
 """Define tierfs completion, and make manual pages of the `--help` texts.
 
-`python -m tierfs.cli.man DIRECTORY` writes a page for each command.
+`python -m tierfs.cli.commands.man DIRECTORY` writes a page for each command.
 """
 
 from __future__ import annotations
@@ -55,7 +55,12 @@ def pages() -> Iterator[tuple[str, str]]:
 
 
 def _pages(ctx: click.Context) -> Iterator[tuple[str, str]]:
-    inner = [_context(command, name, ctx) for name, command in _commands(ctx)]
+    inner = []
+    if isinstance(ctx.command, click.Group):
+        for name in ctx.command.list_commands(ctx):
+            command = ctx.command.get_command(ctx, name)
+            assert command is not None, name
+            inner.append(_context(command, name, ctx))
     yield f"{_page_name(ctx)}.1", "\n".join(_page(ctx, inner)) + "\n"
     for child in inner:
         yield from _pages(child)
@@ -64,14 +69,6 @@ def _pages(ctx: click.Context) -> Iterator[tuple[str, str]]:
 def _context(command: click.Command, name: str, parent: click.Context | None) -> click.Context:
     settings = command.context_settings
     return click.Context(command, info_name=name, parent=parent, obj=Session(), max_content_width=_SHORT, **settings)
-
-
-def _commands(ctx: click.Context) -> Iterator[tuple[str, click.Command]]:
-    if isinstance(ctx.command, click.Group):
-        for name in ctx.command.list_commands(ctx):
-            command = ctx.command.get_command(ctx, name)
-            assert command is not None, name
-            yield name, command
 
 
 def _page(ctx: click.Context, inner: Sequence[click.Context]) -> Iterator[str]:
