@@ -196,8 +196,8 @@ def shared_options(store_variable: str | None = None) -> list[click.Parameter]:
     ]
 
 
+# Errors after which the next path may well succeed; of the others each path would tell the same again.
 _OF_THE_PATH = (Conflict, DataLoss, InvalidRequest, NotFound)
-"""Errors after which the next path may well succeed; of the others each path would tell the same again."""
 
 
 class StoreName(click.ParamType[str]):

@@ -59,6 +59,7 @@ _MEANT: Mapping[str, str] = {
     "write": "tierfs append SEGMENT",
 }
 
+# By the command and the option.
 _OPTIONS: Mapping[tuple[str, str], str] = {
     ("cat", "-n"): "number lines with: tierfs cat SEGMENT | cat -n",
     ("cat", "--offset"): "did you mean --from?",
@@ -68,10 +69,9 @@ _OPTIONS: Mapping[tuple[str, str], str] = {
     ("ls", "-1"): "a name is on a line of its own without it",
     ("ls", "-t"): "sort the names with: tierfs ls -l | sort -k5",
 }
-"""By the command and the option."""
 
+# Least likeness, as `difflib` counts it, of a word with a slip in it.
 _ALIKE = 0.75
-"""Least likeness, as `difflib` counts it, of a word with a slip in it."""
 
 
 def option_meant(option: str, ctx: click.Context | None) -> str | None:

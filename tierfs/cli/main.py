@@ -25,8 +25,8 @@ Exit codes:
 """
 
 
+# `--version` ends the program before a command is looked for.
 _ALIASES = {"unmount": "umount", "dir": "ls", "version": "--version"}
-"""`--version` ends the program before a command is looked for."""
 
 CONTEXT = {"help_option_names": ["-h", "--help"]}
 """Of all commands; those that have another -h, as ls and du, keep it."""

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from tierfs.cli.drawing.top import Stats
 
 _STATS = Path(".tierfs/stats")
+# Version of the document that this tierfs understands.
 _VERSION = 1
-"""Version of the document that this tierfs understands."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,8 +113,8 @@ wait_option = click.option(
     help="Maximum wait for room on a full disk  [default: 1min while a mount or daemon runs, else none]",
 )
 
+# Interval between two attempts: the holder checks for room as often.
 _POLL_S = 1.0
-"""Interval between two attempts: the holder checks for room as often."""
 
 
 class Room:

@@ -28,12 +28,12 @@ R = TypeVar("R")
 AFTER_S = 1.0
 """Commands that take less show nothing."""
 
+# Often enough to be seen moving; a remote terminal is not flooded.
 _EVERY_S = 0.25
-"""Often enough to be seen moving; a remote terminal is not flooded."""
 
 _ERASE = "\r\x1b[K"
+# Width of a terminal that does not tell its own.
 _COLUMNS = 80
-"""Width of a terminal that does not tell its own."""
 
 
 class ProgressLine:

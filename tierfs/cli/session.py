@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _STDIN_FD, _STDOUT_FD, _STDERR_FD = 0, 1, 2
 
+# Mode of the /dev/null opened in place of each: the opposite of its use where use must fail.
 _INSTEAD = {_STDIN_FD: os.O_WRONLY, _STDOUT_FD: os.O_RDONLY, _STDERR_FD: os.O_WRONLY}
-"""Mode of the /dev/null opened in place of each: the opposite of its use where use must fail."""
 
 NAME = "standard output"
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from tierfs.setup.create import ColdChoice
 
 
+# Lines for segments recovered unchanged: they fit on a terminal.
 _MOST_SEGMENTS = 20
-"""Lines for segments recovered unchanged: they fit on a terminal."""
 
 
 def _cold_choice(what: str, bucket: str | None, cold_dir: Path | None, **where: str | None) -> ColdChoice:

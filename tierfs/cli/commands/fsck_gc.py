@@ -211,8 +211,8 @@ def _accept_clock(session: Session, store: Store, *, yes: bool) -> None:
     session.done(done, f"{now} is accepted as the right time{dated}")
 
 
+# A row as JSON data, and as cells: what it is, its tier, its size and its name.
 _Row = tuple[dict[str, Any], tuple[str, str, str, str]]
-"""A row as JSON data, and as cells: what it is, its tier, its size and its name."""
 
 
 def _rows(report: GarbageReport) -> Iterator[_Row]:

@@ -21,8 +21,8 @@ from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, Permission
 from tierfs.parallel import Meter, OnProgress, Pool
 from tierfs.segments.create import BulkCreator
 
+# Errors that concern one file; any other error stops the command.
 _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
-"""Errors that concern one file; any other error stops the command."""
 
 
 @command("ingest")

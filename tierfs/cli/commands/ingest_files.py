@@ -195,8 +195,8 @@ def _in_chunk(placed: PlacedChunk, fd: int, buffer: memoryview) -> ByteRange | N
 
 T = TypeVar("T")
 
+# Least size of a file's buffer: the reported size may be wrong (/proc).
 _MIN_BLOCK_BYTES = 64 * 1024
-"""Least size of a file's buffer: the reported size may be wrong (/proc)."""
 
 
 class Stopped(Exception):
@@ -307,20 +307,20 @@ def _conflict(item: Item, why: str, *, remedy: str = "choose another --into, or 
     return Conflict(f"segment {printable(item.segment)} already exists and {why}", remedy=remedy)
 
 
+# Limit of a file in a batch; a longer one is appended alone, as its syncs are a small part of it (guess).
 _SMALL_FILE_BYTES = MIB
-"""Limit of a file in a batch; a longer one is appended alone, as its syncs are a small part of it (guess)."""
 
+# Least size of a read: a file that was empty at planning may have grown since.
 _LEAST_READ_BYTES = 4096
-"""Least size of a read: a file that was empty at planning may have grown since."""
 
+# Memory of one batch; each of --jobs has one.
 _BATCH_BYTES = 16 * MIB
-"""Memory of one batch; each of --jobs has one."""
 
+# Limit of one commit: it takes some 50 ms, and other writers wait for it.
 _BATCH_FILES = 256
-"""Limit of one commit: it takes some 50 ms, and other writers wait for it."""
 
+# Open files in the batches of all --jobs, each kept until its commit: half of the usual limit of 1024.
 _OPEN_FILES = 512
-"""Open files in the batches of all --jobs, each kept until its commit: half of the usual limit of 1024."""
 
 
 def batches(items: Iterator[Item], jobs: int) -> Iterator[list[Item]]:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from tierfs.segments.stat import Endangered
 
 
+# Ranges, and names of objects, in the text output; --json has all.
 _SHOWN = 20
-"""Ranges, and names of objects, in the text output; --json has all."""
 
 
 def _print_fenced(
@@ -61,8 +61,8 @@ def _export(store: Path, run: LocalOnly) -> str:
     return f"{command_line} --read-priority local-only --from {run.start} --to {run.end}"
 
 
+# Scheme of a cold tier in a directory, relative to the store's.
 _FILE_SCHEME = "file:"
-"""Scheme of a cold tier in a directory, relative to the store's."""
 
 
 @command("init")

@@ -172,8 +172,8 @@ def _reason_rows(kept: Sequence[Reason]) -> list[tuple[str, str]]:
 
 _INDENT = " " * len("local copy  ")
 
+# Parts of a segment whose place is explained; --json has all.
 _REASONS_SHOWN = 5
-"""Parts of a segment whose place is explained; --json has all."""
 
 
 def _living_writer(store: Store, record: SegmentRecord) -> str | None:
@@ -267,8 +267,8 @@ def du(session: Session, paths: tuple[str, ...], summarize: bool) -> None:
         each(session, store, paths, work)
 
 
+# Width without a terminal: fits into a mail and beside a pager's line numbers.
 _PIPE_COLUMNS = 72
-"""Width without a terminal: fits into a mail and beside a pager's line numbers."""
 
 _MARKS_BY_STATE = {ChunkState.GOOD: Mark.GOOD, ChunkState.SUSPECT: Mark.SUSPECT, ChunkState.LOST: Mark.LOST}
 

@@ -21,16 +21,16 @@ from tierfs.cli.main import cli
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest
 
+# click's mark of a paragraph that is not rewrapped.
 _AS_IT_IS = "\b"
-"""click's mark of a paragraph that is not rewrapped."""
 
 _PROGRAM = "tierfs"
 _SHORT = 200
 _LINES = {name: entry.line for section in SECTIONS.values() for name, entry in section.items()}
 
 _SHELLS = ("bash", "zsh", "fish")
+# Where click looks for it, by the program's name.
 _VARIABLE = "_TIERFS_COMPLETE"
-"""Where click looks for it, by the program's name."""
 
 
 @command("completion")

@@ -112,8 +112,8 @@ def _joined(pairs: Sequence[str]) -> Sequence[str]:
 
 
 _CONFIG_COMMANDS = {name: f"tierfs.cli.commands.policy_config:config_{name}" for name in ("show", "set", "unset")}
+# Prefix of the parts of the cold tier's place, which the store's records hold and not its file of settings.
 _PLACE = "cold."
-"""Prefix of the parts of the cold tier's place, which the store's records hold and not its file of settings."""
 
 
 @click.group(

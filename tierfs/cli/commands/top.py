@@ -23,8 +23,8 @@ from tierfs.cli.session import Session
 from tierfs.system.mounts import only_mount
 
 _INPUT_FD, _OUTPUT_FD = 0, 1
+# Keys that end the display; a read of nothing means that the terminal is gone.
 _END = (b"q", b"Q", b"")
-"""Keys that end the display; a read of nothing means that the terminal is gone."""
 
 
 @contextmanager
@@ -54,11 +54,11 @@ def _keys() -> Iterator[Callable[[float], bool]]:
         termios.tcsetattr(_INPUT_FD, termios.TCSADRAIN, before)
 
 
+# Least interval: a shorter one shows only the reading of the statistics itself.
 _SHORTEST_INTERVAL_S = 0.1
-"""Least interval: a shorter one shows only the reading of the statistics itself."""
 
+# TERM of a terminal that cannot move its cursor, such as one inside an editor.
 _NO_CURSOR = "dumb"
-"""TERM of a terminal that cannot move its cursor, such as one inside an editor."""
 
 _Show = Callable[[Frame, Path], None]
 

@@ -61,11 +61,11 @@ def warmup(session: Session, paths: tuple[str, ...]) -> None:
     session.done({"paths": names, **output.fields(done)}, text)
 
 
+# Lines below one segment: they fit on a terminal.
 _MOST_RUNS = 20
-"""Lines below one segment: they fit on a terminal."""
 
+# Width of such a line, without its indent.
 _LINE_COLUMNS = 100
-"""Width of such a line, without its indent."""
 
 
 @command("verify")

@@ -10,13 +10,13 @@ from itertools import pairwise
 from tierfs.cli import output
 from tierfs.types import ByteRange
 
+# Least width of a bar, as a shorter one is useless; a narrower terminal wraps lines.
 _MIN_CELLS = 10
-"""Least width of a bar, as a shorter one is useless; a narrower terminal wraps lines."""
 
 _GAP = "  "
 _RULER_START, _RULER_TICK, _RULER_END, _RULER_LINE = "├┼┤─"
+# Numbers of parts of the scale; the first that leaves room for the labels is used.
 _STEPS = (4, 2, 1)
-"""Numbers of parts of the scale; the first that leaves room for the labels is used."""
 
 
 class Mark(IntEnum):
@@ -29,11 +29,11 @@ class Mark(IntEnum):
     LOST = 4
 
 
+# Glyphs, indexed by mark.
 _GLYPHS = " █▒?x"
-"""Glyphs, indexed by mark."""
 
+# Marks that are explained beside the bar.
 _WORDED = (Mark.ACTIVE, Mark.SUSPECT, Mark.LOST)
-"""Marks that are explained beside the bar."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from tierfs.types import MIB
 WINDOW_S = 15.0
 """Time over which a rate is taken: a shorter one jumps, a longer one hides that a server became slow."""
 
+# Work of an item in bytes, beside its own ones: a commit, a file or a request, some 0.5 ms at 500 MB/s. By bytes alone
+# the share of ten thousand small segments after a large one would stand at 99 % for most of the time.
 _ITEM_BYTES = MIB // 4
-"""Work of an item in bytes, beside its own ones: a commit, a file or a request, some 0.5 ms at 500 MB/s. By bytes alone
-the share of ten thousand small segments after a large one would stand at 99 % for most of the time."""
 
+# Least columns of a name that says something.
 _LEAST_NAME = 12
-"""Least columns of a name that says something."""
 
 _SEPARATOR = ", "
 _ELLIPSIS = "…"

@@ -12,8 +12,8 @@ from tierfs.names import printable
 Stats = Mapping[str, Any]
 """One document of `.tierfs/stats`; its keys are in docs/monitoring.md."""
 
+# Resolution of the document's times; avoids a division by zero for two snapshots within it.
 _SHORTEST_S = 0.001
-"""Resolution of the document's times; avoids a division by zero for two snapshots within it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ class Frame:
 
 
 _OF_FRAMES = ("store", "uptime_s", "handles", "sessions", "disk_cache", "holder", "backlog", "segments_open")
+# What is in a frame as the mount says it.
 _OF_ROWS = ("name", "handles", "served_from", "offset", "length", "sealed", "window_bytes")
-"""What is in a frame as the mount says it."""
 
 
 def frame(before: Stats, after: Stats) -> Frame:

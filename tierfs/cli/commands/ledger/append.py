@@ -29,8 +29,8 @@ from tierfs.system import processes
 from tierfs.types import MIB, EntryKind
 
 _BATCH_BYTES = 4 * MIB
+# Limit of entries in one commit, which costs a millisecond.
 _BATCH_ENTRIES = 4096
-"""Limit of entries in one commit, which costs a millisecond."""
 
 
 @command("append")

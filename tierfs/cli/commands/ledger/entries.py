@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from tierfs.app.ledger_verify import VerifiedLedger
 
 
+# Lines printed by one call.
 _LINES_TOGETHER = 500
-"""Lines printed by one call."""
 
 
 @command("read")
