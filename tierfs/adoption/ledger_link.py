@@ -14,11 +14,12 @@ from tierfs.adoption.ledger_read import FoundLedger, FoundPart
 from tierfs.adoption.link import Standing, other_segment
 from tierfs.adoption.plan import LedgerPlan
 from tierfs.errors import Conflict
-from tierfs.metadata import chain_edits, chains, changes, checksums, directories, entries, policies, tables
+from tierfs.metadata import chains, changes, checksums, directories, entries, policies, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.ledger_and_batch_records import EntryRun, OffloadProgress
 from tierfs.metadata.records import ChunkRecord, IntentRecord, LocationRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import INTENTS, OBJECTS, SEGMENTS
+from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.segments import create
@@ -27,6 +28,7 @@ from tierfs.tiering.ledgers import copies
 from tierfs.tiering.objects import ColdTier
 from tierfs.types import (
     AttemptId,
+    ByteRange,
     ChunkState,
     EntryKind,
     LocationId,
@@ -224,12 +226,12 @@ class LedgerLinker:
             commit_id=txn.allocate_id(),  # the id was reserved for the first rows of entries
         )
         segment = replace(create.add(txn, new), length=found.payload_bytes, modified_ms=plan.modified_ms or txn.now_ms)
+        editor = Editor(txn, segment)
         for part in found.parts:
             if part.length:
-                segment, holder = _link(txn, segment, location.id, part, copy_name, foreign=not self._owned)
-                txn.put(SEGMENTS, tables.u64(segment.id), segment)
-                changes.cold_linked(txn, segment.id, (_chunk(holder),), (replace(holder, references=1),))
-        segment = create.write(txn, segment)
+                holder = _new_object(txn, segment.id, location.id, part, copy_name, foreign=not self._owned)
+                editor.link_objects([(ByteRange(part.payload_start, part.payload_start + part.length), holder)])
+        segment = create.write(txn, editor.segment)
         known = entries.find(txn, segment.id)
         entries.put_ledger(
             txn, replace(known, ledger_id=plan.ledger_id, offload=_offload(plan, self._place, txn.now_ms))
@@ -251,9 +253,10 @@ def _take_back(txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger) -> N
             renewed = replace(holder, etag=parts[name].part.data.etag)
             txn.put(OBJECTS, tables.u64(holder.id), renewed)
             changes.object_changed(txn, renewed)
+    editor = Editor(txn, segment)
     while bad := next(_not_good(txn, segment), None):
-        segment = chain_edits.restore(txn, segment, Tier.COLD, bad)
-    chain_edits.put_segment(txn, segment, journaled=True)
+        editor.restore(Tier.COLD, bad)
+    editor.put(journaled=True)
 
 
 def _not_good(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ChunkRecord]:
@@ -275,16 +278,15 @@ def _intent(txn: WriteTransaction, segment_id: SegmentId, location_id: LocationI
     )
 
 
-def _link(
+def _new_object(
     txn: WriteTransaction,
-    segment: SegmentRecord,
+    segment_id: SegmentId,
     location_id: LocationId,
     part: FoundPart,
     copy_name: str,
     *,
     foreign: bool,
-) -> tuple[SegmentRecord, ObjectRecord]:
-    """Add one object to the cold chain; return the segment, not yet written, and the object."""
+) -> ObjectRecord:
     data, index = part.part.data, part.part.index
     holder = ObjectRecord(
         id=ObjectId(txn.allocate_id()),
@@ -297,20 +299,15 @@ def _link(
         crc32c=part.crc32c,
         store_epoch=txn.store.store_epoch,
         created_ms=txn.now_ms,
-        linked_sequence=txn.store.next_outbox,
         encoding=part.encoding,
         stored_length=data.length_bytes,
-        segment_id=segment.id,
+        segment_id=segment_id,
         payload_start=part.payload_start,
         index_name="" if index is None else index.name,
         entries_name=copy_name,
     )
     checksums.put_grid(txn, holder.id, part.grid)
-    return chains.insert(txn, segment, Tier.COLD, _chunk(holder), holder), holder
-
-
-def _chunk(holder: ObjectRecord) -> ChunkRecord:
-    return ChunkRecord(start_offset=holder.payload_start, length=holder.length, object_id=holder.id)
+    return holder
 
 
 def _offload(plan: LedgerPlan, place: LocationRecord, now_ms: int) -> OffloadProgress:

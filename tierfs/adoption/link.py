@@ -10,10 +10,11 @@ from itertools import groupby, zip_longest
 from tierfs.adoption.plan import ForeignExtent, SegmentPlan
 from tierfs.adoption.read import PartSums
 from tierfs.errors import AlreadyExists
-from tierfs.metadata import chain_edits, chains, changes, checksums, directories, policies, tables
-from tierfs.metadata.records import ChecksumRun, ChunkRecord, LocationRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata import chains, changes, checksums, directories, policies, tables
+from tierfs.metadata.chain_edits import Editor
+from tierfs.metadata.records import ChunkRecord, LocationRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import OBJECTS, SEGMENTS
+from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.segments import create
@@ -23,8 +24,6 @@ _LINK_CHUNKS = 256
 _LINK_BYTES = 32 * 1024**3
 """Most chunks, and most bytes whose checksums (1 MiB), in one change of the journal: an entry then stays far below the
 limit of a journal object, with any single object added."""
-
-_PACKED_RUN_BYTES = checksums.RUN_BLOCKS * 4
 
 
 class Standing(Enum):
@@ -74,14 +73,16 @@ def _make(txn: WriteTransaction, plan: SegmentPlan, place: LocationRecord, sums:
         length=plan.end_offset,
         modified_ms=newest_ms or txn.now_ms,
     )
+    editor = Editor(txn, segment)
     for batch in _batches(plan.extents, sums):
-        segment = _link_batch(txn, segment, location.id, batch)
-    create.write(txn, segment)
+        editor.link_objects((extent.range, _holder(txn, location.id, extent, found)) for extent, found in batch)
+    create.write(txn, editor.segment)
 
 
 def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[PartSums]) -> None:
     """Mark all chunks good again after all objects were read. Raises AlreadyExists if any bytes differ."""
     segment = directories.segment_by_name(txn, plan.name)
+    editor = Editor(txn, segment)
     for (chunks, holder), extent, found in zip(_objects(txn, segment), plan.extents, sums, strict=True):
         if holder.crc32c != found.crc32c:
             raise other_segment(plan.name, f"a segment of other bytes: {printable(holder.name)} is not what it was")
@@ -90,8 +91,8 @@ def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[PartSums
             txn.put(OBJECTS, tables.u64(holder.id), renewed)
             changes.object_changed(txn, renewed)
         while bad := _not_good(txn, segment, ByteRange(chunks[0].start_offset, chunks[-1].end_offset)):
-            segment = chain_edits.restore(txn, segment, Tier.COLD, bad)
-    chain_edits.put_segment(txn, segment, journaled=True)
+            editor.restore(Tier.COLD, bad)
+    editor.put(journaled=True)
 
 
 def _not_good(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> ChunkRecord | None:
@@ -107,26 +108,11 @@ def other_segment(name: str, what: str) -> AlreadyExists:
     )
 
 
-def _link_batch(
-    txn: WriteTransaction, segment: SegmentRecord, location_id: LocationId, batch: list[tuple[ForeignExtent, PartSums]]
-) -> SegmentRecord:
-    chunks: list[ChunkRecord] = []
-    holders: list[ObjectRecord] = []
-    for extent, sums in batch:
-        holder = _holder(txn, location_id, extent, sums)
-        chunk = ChunkRecord(start_offset=extent.start_offset, length=extent.length, object_id=holder.id)
-        _put_checksums(txn, holder.id, sums.packed)
-        segment = chains.insert(txn, segment, Tier.COLD, chunk, holder)
-        chunks.append(chunk)
-        holders.append(replace(holder, references=1))
-    txn.put(SEGMENTS, tables.u64(segment.id), segment)
-    changes.cold_linked(txn, segment.id, chunks, holders)
-    return segment
-
-
 def _holder(txn: WriteTransaction, location_id: LocationId, extent: ForeignExtent, sums: PartSums) -> ObjectRecord:
+    object_id = ObjectId(txn.allocate_id())
+    checksums.put_packed(txn, object_id, sums.packed)
     return ObjectRecord(
-        id=ObjectId(txn.allocate_id()),
+        id=object_id,
         tier=Tier.COLD,
         location_id=location_id,
         name=extent.object.name,
@@ -136,14 +122,7 @@ def _holder(txn: WriteTransaction, location_id: LocationId, extent: ForeignExten
         crc32c=sums.crc32c,
         store_epoch=txn.store.store_epoch,
         created_ms=txn.now_ms,
-        linked_sequence=txn.store.next_outbox,
     )
-
-
-def _put_checksums(txn: WriteTransaction, object_id: ObjectId, packed: bytes) -> None:
-    for index, at in enumerate(range(0, len(packed), _PACKED_RUN_BYTES)):
-        run = ChecksumRun(start=index * checksums.RUN_BYTES, crcs=packed[at : at + _PACKED_RUN_BYTES])
-        checksums.put_run(txn, object_id, run)
 
 
 def _batches(

@@ -27,11 +27,12 @@ from tierfs.chunkstore.protocol import ChunkStorage, FileSource, StoredObject
 from tierfs.chunkstore.validate import ATTEMPT_KEY, ObjectFile, read_steps
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.journal import replay
-from tierfs.metadata import chains, changes, directories, policies, store, tables
+from tierfs.metadata import chain_edits, chains, changes, directories, policies, store, tables
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import GARBAGE, LEDGERS, OBJECTS, POLICIES, SEGMENTS
+from tierfs.metadata.tables import GARBAGE, LEDGERS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
@@ -382,8 +383,7 @@ def _settle(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
     held = list(ranges.intersect(chunks, (segment.range,)))
     end = held[-1].end if held else segment.start_offset
     gaps = list(ranges.gaps(ByteRange(segment.start_offset, end), held))
-    for gap in gaps:
-        segment = chains.insert_lost(txn, segment, gap)
+    segment = Editor(txn, segment).fill_gaps(gaps, journaled=False).segment  # `_publish` names the whole chain
     if gaps or end < segment.length:
         segment = replace(segment, length=end, joins=segment.joins.until(end), recovered_ms=txn.now_ms)
     segment = replace(segment, changed_ms=txn.now_ms)
@@ -410,12 +410,7 @@ def _publish(txn: WriteTransaction, segment: SegmentRecord, shared: Collection[i
 
 def _announced(txn: WriteTransaction, chunk: ChunkRecord, shared: Collection[int]) -> ObjectRecord:
     """Return the chunk's object, named by the journal from this change on unless it was already."""
-    holder = chains.object_of(txn, chunk)
-    if holder.id in shared:
-        return holder
-    holder = replace(holder, linked_sequence=txn.store.next_outbox)
-    txn.put(OBJECTS, tables.u64(holder.id), holder)
-    return holder
+    return chains.object_of(txn, chunk) if chunk.object_id in shared else chain_edits.announce(txn, chunk)
 
 
 def _held_bytes(txn: ReadTransaction, segment: SegmentRecord) -> int:

@@ -22,6 +22,7 @@ from tierfs.journal import replay_rows
 from tierfs.journal.names import checkpoint_name, slot_name
 from tierfs.metadata import batches, chains, changes, directories, entries, tables, untrusted
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.journal_state import MAX_EPOCH
 from tierfs.metadata.records import RECORD_VERSION, PolicyRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
@@ -174,9 +175,9 @@ def _segment_removed(txn: WriteTransaction, segment_id: int) -> None:
     segment = _known_segment(txn, segment_id)
     if segment is None:
         return
-    replay_rows.unlink_all(txn, segment)
-    local = list(chains.chunks(txn, segment.id, Tier.LOCAL))
-    chains.remove(txn, segment, Tier.LOCAL, local, due_ms=txn.now_ms, after_sequence=0)
+    editor = Editor(txn, segment)
+    for tier, due_ms in ((Tier.COLD, None), (Tier.LOCAL, txn.now_ms)):
+        editor.remove(tier, list(chains.chunks(txn, segment.id, tier)), due_ms=due_ms)
     entries.forget(txn, segment)
     txn.delete(SEGMENTS.name, tables.u64(segment.id))
     txn.delete(POLICIES.name, tables.u64(segment.id))

@@ -7,16 +7,16 @@ once; and a version of an application commits once, whichever of its jobs is fir
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import accumulate
 
 from tierfs import names
 from tierfs.errors import AlreadyExists, Conflict, InvalidRequest
-from tierfs.metadata import batches, chains, changes, checksums, directories
+from tierfs.metadata import batches, checksums, directories
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.ledger_and_batch_records import BatchRecord, UploadedObject, UploadedSegment
 from tierfs.metadata.records import (
-    ChecksumRun,
-    ChunkRecord,
     DirectoryRecord,
     IntentRecord,
     ObjectRecord,
@@ -25,10 +25,7 @@ from tierfs.metadata.records import (
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import create
-from tierfs.types import CRC_BLOCK_BYTES, EntryKind, LocationId, ObjectId, SegmentId, SegmentStatus, Tier
-
-_OBJECTS_PER_CHANGE = 1000
-"""Of one segment: with 64 MiB each their checksums fit into their link."""
+from tierfs.types import ByteRange, EntryKind, LocationId, ObjectId, SegmentId, SegmentStatus, Tier
 
 
 class GivenUp(Conflict):
@@ -139,24 +136,17 @@ class _Creation:
 
     def _link(self, segment: SegmentRecord, objects: Sequence[UploadedObject]) -> None:
         """Write the segment's chain, then journal it: the segment first, as its links need it."""
-        txn, linked, at = self._txn, [], 0
-        first_link = txn.store.next_outbox + 1
-        for number, uploaded in enumerate(objects):
-            holder = self._holder(uploaded, first_link + number // _OBJECTS_PER_CHANGE)
-            chunk = ChunkRecord(start_offset=at, length=uploaded.length, object_id=holder.id)
-            _put_checksums(txn, holder.id, uploaded.crcs)
-            segment = chains.insert(txn, segment, Tier.COLD, chunk, holder)
-            linked.append((chunk, replace(holder, references=1)))
-            at += uploaded.length
-        changes.put_segment(txn, segment)
-        for first in range(0, len(linked), _OBJECTS_PER_CHANGE):
-            chunks, holders = zip(*linked[first : first + _OBJECTS_PER_CHANGE], strict=True)
-            changes.cold_linked(txn, segment.id, chunks, holders)
+        holders = [self._holder(uploaded) for uploaded in objects]
+        ends = accumulate(holder.length for holder in holders)
+        placed = ((ByteRange(end - holder.length, end), holder) for end, holder in zip(ends, holders, strict=True))
+        Editor(self._txn, segment).link_objects(placed, segment_first=True)
 
-    def _holder(self, uploaded: UploadedObject, linked_sequence: int) -> ObjectRecord:
+    def _holder(self, uploaded: UploadedObject) -> ObjectRecord:
         txn = self._txn
+        object_id = ObjectId(txn.allocate_id())
+        checksums.put_packed(txn, object_id, uploaded.crcs)
         return ObjectRecord(
-            id=ObjectId(txn.allocate_id()),
+            id=object_id,
             tier=Tier.COLD,
             location_id=self._batch.location_id,
             name=uploaded.name,
@@ -166,16 +156,8 @@ class _Creation:
             store_epoch=self._store_epoch,
             attempt=uploaded.attempt,
             created_ms=txn.now_ms,
-            linked_sequence=linked_sequence,
             written_ms=txn.now_ms,
         )
-
-
-def _put_checksums(txn: WriteTransaction, object_id: ObjectId, crcs: bytes) -> None:
-    run_bytes = checksums.RUN_BLOCKS * 4
-    for first in range(0, len(crcs), run_bytes):
-        start = first // 4 * CRC_BLOCK_BYTES
-        checksums.put_run(txn, object_id, ChecksumRun(start=start, crcs=crcs[first : first + run_bytes]))
 
 
 def _exists(name: str) -> AlreadyExists:

@@ -17,7 +17,7 @@ from tierfs import names
 from tierfs.checksum import Buffer, GridBuilder
 from tierfs.chunkstore.local_files import ChunkFiles, name_beside
 from tierfs.errors import AlreadyExists, InvalidRequest, NotDirectory, StorageFull, Unavailable
-from tierfs.metadata import chains, changes, checksums, directories, entries, policies, tables
+from tierfs.metadata import chain_edits, changes, checksums, directories, entries, policies, tables
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.ledger_and_batch_records import NO_FILE
 from tierfs.metadata.records import (
@@ -439,4 +439,4 @@ class _BulkCreation:
         )
         checksums.write_blocks(txn, holder.id, 0, file.grid.grid())
         chunk = ChunkRecord(start_offset=0, length=file.length_bytes, object_id=holder.id)
-        return chains.begin(txn, file.segment_id, Tier.LOCAL, chunk, holder)
+        return chain_edits.begin(txn, file.segment_id, Tier.LOCAL, chunk, holder)
