@@ -203,8 +203,9 @@ class LedgerLinker:
         with self._metadata.write() as txn:
             self._cold.require_place(txn)
             segment_id = rows.put(txn)
-            intent = _intent(txn, segment_id, self._cold.location_id)
-            txn.put(INTENTS, intent.attempt.encode(), intent)
+            attempt = AttemptId(new_id())
+            name = entries.object_name(segment_id, txn.store.store_epoch, attempt)
+            intent = objects.intend(txn, attempt, self._cold.location_id, name, segment_id)
         try:
             copies.put_copy(self._metadata, self._cold.storage, segment_id, intent.name, plan.uuid, owned=False)
             yield intent
@@ -216,16 +217,9 @@ class LedgerLinker:
         self, txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger, segment_id: SegmentId, copy_name: str
     ) -> None:
         location = self._place if self._owned else policies.register_foreign(txn, self._place)
-        parent_id, last = create.make_parent(txn, plan.name)
-        new = SegmentRecord(
-            id=segment_id,
-            parent_id=parent_id,
-            name=last,
-            inode=create.new_inode(txn),
-            kind=SegmentKind.LEDGER,
-            commit_id=txn.allocate_id(),  # the id was reserved for the first rows of entries
-        )
-        segment = replace(create.add(txn, new), length=found.payload_bytes, modified_ms=plan.modified_ms or txn.now_ms)
+        # The id was reserved for the first rows of entries.
+        new = create.create(txn, plan.name, SegmentKind.LEDGER, segment_id)
+        segment = replace(new, length=found.payload_bytes, modified_ms=plan.modified_ms or txn.now_ms)
         editor = Editor(txn, segment)
         for part in found.parts:
             if part.length:
@@ -261,21 +255,6 @@ def _take_back(txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger) -> N
 
 def _not_good(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ChunkRecord]:
     return (one for one in chains.chunks(txn, segment.id, Tier.COLD) if one.state is not ChunkState.GOOD)
-
-
-def _intent(txn: WriteTransaction, segment_id: SegmentId, location_id: LocationId) -> IntentRecord:
-    attempt = AttemptId(new_id())
-    epoch = txn.store.store_epoch
-    return IntentRecord(
-        attempt=attempt,
-        location_id=location_id,
-        name=entries.object_name(segment_id, epoch, attempt),
-        segment_id=segment_id,
-        start_offset=0,
-        end_offset=0,
-        created_ms=txn.now_ms,
-        store_epoch=epoch,
-    )
 
 
 def _new_object(

@@ -7,6 +7,7 @@ from dataclasses import replace
 from enum import Enum
 from itertools import groupby, zip_longest
 
+from tierfs import ranges
 from tierfs.adoption.plan import ForeignExtent, SegmentPlan
 from tierfs.adoption.read import PartSums
 from tierfs.errors import AlreadyExists
@@ -74,7 +75,8 @@ def _make(txn: WriteTransaction, plan: SegmentPlan, place: LocationRecord, sums:
         modified_ms=newest_ms or txn.now_ms,
     )
     editor = Editor(txn, segment)
-    for batch in _batches(plan.extents, sums):
+    pairs = zip(plan.extents, sums, strict=True)
+    for batch in ranges.groups(pairs, lambda pair: pair[0].object.length_bytes, _LINK_BYTES, _LINK_CHUNKS):
         editor.link_objects((extent.range, _holder(txn, location.id, extent, found)) for extent, found in batch)
     create.write(txn, editor.segment)
 
@@ -123,22 +125,6 @@ def _holder(txn: WriteTransaction, location_id: LocationId, extent: ForeignExten
         store_epoch=txn.store.store_epoch,
         created_ms=txn.now_ms,
     )
-
-
-def _batches(
-    extents: Sequence[ForeignExtent], sums: Sequence[PartSums]
-) -> Iterator[list[tuple[ForeignExtent, PartSums]]]:
-    batch: list[tuple[ForeignExtent, PartSums]] = []
-    size_bytes = 0
-    for pair in zip(extents, sums, strict=True):
-        length = pair[0].object.length_bytes
-        if batch and (len(batch) == _LINK_CHUNKS or size_bytes + length > _LINK_BYTES):
-            yield batch
-            batch, size_bytes = [], 0
-        batch.append(pair)
-        size_bytes += length
-    if batch:
-        yield batch
 
 
 def _same(txn: ReadTransaction, segment: SegmentRecord, plan: SegmentPlan, place: LocationRecord) -> bool:

@@ -144,16 +144,10 @@ def _pieces(txn: ReadTransaction, segment: SegmentRecord, path: str, written_ms:
         store_epoch=txn.store.store_epoch,
         sequence=txn.store.next_outbox - 1,
     )
-    piece, size_bytes = pb.SegmentDump(), 0
-    piece.CopyFrom(head)
-    for change in changes.segment_state(txn, segment):
-        if size_bytes and size_bytes + change.ByteSize() > _PIECE_BYTES:
-            yield piece
-            piece, size_bytes = pb.SegmentDump(), 0
-            piece.CopyFrom(head)
-        piece.changes.append(change)
-        size_bytes += change.ByteSize()
-    yield piece
+    for some in ranges.groups(changes.segment_state(txn, segment), pb.Change.ByteSize, _PIECE_BYTES):
+        piece = pb.SegmentDump(changes=some)
+        piece.MergeFrom(head)
+        yield piece
 
 
 def _ours(storage: ChunkStorage, stored: StoredObject, store_id: str) -> StoredObject:

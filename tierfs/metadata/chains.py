@@ -11,7 +11,7 @@ from tierfs.metadata import checksums, tables, transaction
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, require
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.types import ByteRange, ObjectId, SegmentId, SegmentStatus, Tier
+from tierfs.types import ByteRange, LocationId, ObjectId, SegmentId, SegmentStatus, Tier
 
 
 def chunk_at(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> ChunkRecord | None:
@@ -124,6 +124,14 @@ def objects_named(txn: ReadTransaction, names: Collection[str], *, first_id: int
     """Return those of the names that belong to an object with an id of at least `first_id`; one pass over those
     objects."""
     return {record.name for _, record in txn.scan(OBJECTS, tables.u64(first_id)) if record.name in names}
+
+
+def discard(
+    txn: WriteTransaction, location_id: LocationId, name: str, length: int = 0, *, due_ms: int | None = None
+) -> None:
+    """Queue a cold object for deletion, which is due now unless a time is given."""
+    due_ms = txn.now_ms if due_ms is None else due_ms
+    add_garbage(txn, GarbageRecord(due_ms=due_ms, tier=Tier.COLD, location_id=location_id, name=name, length=length))
 
 
 def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:

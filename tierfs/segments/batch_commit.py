@@ -14,18 +14,15 @@ from tierfs import names
 from tierfs.errors import AlreadyExists, Conflict, InvalidRequest
 from tierfs.metadata import batches, checksums, directories
 from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.directories import Entry
 from tierfs.metadata.ledger_and_batch_records import BatchRecord, UploadedObject, UploadedSegment
 from tierfs.metadata.records import (
-    DirectoryRecord,
     IntentRecord,
     ObjectRecord,
-    SegmentRecord,
 )
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import create
-from tierfs.types import ByteRange, EntryKind, LocationId, ObjectId, SegmentId, SegmentStatus, Tier
+from tierfs.types import ByteRange, LocationId, ObjectId, SegmentId, Tier
 
 
 class GivenUp(Conflict):
@@ -90,56 +87,24 @@ class _Creation:
     def __init__(self, txn: WriteTransaction, batch: WriteBatch, store_epoch: int) -> None:
         self._txn = txn
         self._batch = batch
+        self._builder = create.SegmentBuilder(txn, seal=batch.seal)
         self._store_epoch = store_epoch
-        self._parents: dict[tuple[str, ...], DirectoryRecord] = {}
 
     def add(self, segment_id: SegmentId, uploaded: UploadedSegment) -> None:
         """Create one segment."""
-        txn, parts = self._txn, names.split(uploaded.segment)
-        parent = self._parent(parts[:-1], uploaded.segment)
         try:
-            directories.put_entry(txn, parent.id, Entry(parts[-1], EntryKind.SEGMENT, segment_id))
+            new = self._builder.make(segment_id, uploaded.segment, uploaded.length, uploaded.file)
         except AlreadyExists as exc:
             raise _exists(uploaded.segment) from exc
-        now_ms, sealed = txn.now_ms, self._batch.seal
-        new = SegmentRecord(
-            id=segment_id,
-            parent_id=parent.id,
-            name=parts[-1],
-            inode=create.new_inode(txn),
-            length=uploaded.length,
-            file=uploaded.file,
-            status=SegmentStatus.SEALED if sealed else SegmentStatus.OPEN,
-            created_ms=now_ms,
-            modified_ms=now_ms,
-            changed_ms=now_ms,
-            sealed_ms=now_ms if sealed else 0,
-            first_byte_ms=now_ms if uploaded.length else 0,
-            commit_id=txn.allocate_id(),  # the id was reserved for the manifest, before others committed
-        )
-        self._link(new, uploaded.objects)
-        txn.touch(parent_inode=parent.inode, name=parts[-1], segment_id=segment_id)
+        # Written before its links, which need it.
+        holders = [self._holder(item) for item in uploaded.objects]
+        ends = accumulate(holder.length for holder in holders)
+        placed = ((ByteRange(end - holder.length, end), holder) for end, holder in zip(ends, holders, strict=True))
+        Editor(self._txn, new).link_objects(placed, segment_first=True)
 
     def end(self) -> None:
         """Change the directories."""
-        for parent in self._parents.values():
-            directories.modify(self._txn, parent)
-
-    def _parent(self, above: tuple[str, ...], name: str) -> DirectoryRecord:
-        parent = self._parents.get(above)
-        if parent is not None and above:
-            return parent
-        parent_id, _ = create.make_parent(self._txn, name)  # of the root each time: it refuses reserved names there
-        if parent is None:
-            parent = self._parents[above] = directories.directory(self._txn, parent_id)
-        return parent
-
-    def _link(self, segment: SegmentRecord, objects: Sequence[UploadedObject]) -> None:
-        """Write the segment's chain, then journal it: the segment first, as its links need it."""
-        holders = [self._holder(uploaded) for uploaded in objects]
-        ends = accumulate(holder.length for holder in holders)
-        placed = ((ByteRange(end - holder.length, end), holder) for end, holder in zip(ends, holders, strict=True))
-        Editor(self._txn, segment).link_objects(placed, segment_first=True)
+        self._builder.end()
 
     def _holder(self, uploaded: UploadedObject) -> ObjectRecord:
         txn = self._txn

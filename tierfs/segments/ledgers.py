@@ -16,14 +16,14 @@ from tierfs.metadata import chains, changes, directories, entries, policies, tab
 from tierfs.metadata import entries as metadata_ledgers
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.ledger_and_batch_records import LedgerRecord
-from tierfs.metadata.records import GarbageRecord, SegmentRecord
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.policy import Policy
 from tierfs.segments import create, ownership, positions, seal, streams
 from tierfs.segments.ownership import WriterLocks
 from tierfs.segments.positions import OffloadState, Position
-from tierfs.types import DirectoryId, EntryKind, SegmentId, SegmentKind, Tier
+from tierfs.types import DirectoryId, EntryKind, SegmentId, SegmentKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def discard(txn: WriteTransaction, ledger: LedgerRecord) -> None:
     if uuid is None or ledger.offload.complete or not location_id:
         return
     for name in (keys.data_key(uuid, ledger.ledger_id), keys.index_key(uuid, ledger.ledger_id)):
-        chains.add_garbage(txn, GarbageRecord(due_ms=txn.now_ms, tier=Tier.COLD, location_id=location_id, name=name))
+        chains.discard(txn, location_id, name)
 
 
 def terminate(txn: WriteTransaction, writer_locks: WriterLocks, path: str) -> tuple[Position | None, list[str]]:

@@ -18,7 +18,7 @@ from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.policy import Policy
-from tierfs.types import SegmentId, SegmentKind, SegmentStatus
+from tierfs.types import Inode, SegmentId, SegmentKind, SegmentStatus
 
 
 def is_limited(policy: Policy) -> bool:
@@ -78,7 +78,7 @@ def go_on(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord | None
             id=SegmentId(txn.allocate_id()),
             parent_id=segment.parent_id,
             name=name,
-            inode=create.new_inode(txn),
+            inode=Inode(txn.allocate_id()),
             kind=segment.kind,
             start_offset=segment.length,
             length=segment.length,
