@@ -244,9 +244,7 @@ def _take_back(txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger) -> N
         if holder.crc32c != parts[name].crc32c:
             raise other_segment(plan.name, f"a ledger of other bytes: {printable(name)} is not what it was")
         if holder.etag != parts[name].part.data.etag:
-            renewed = replace(holder, etag=parts[name].part.data.etag)
-            txn.put(OBJECTS, tables.u64(holder.id), renewed)
-            changes.object_changed(txn, renewed)
+            changes.put(txn, OBJECTS, replace(holder, etag=parts[name].part.data.etag))
     editor = Editor(txn, segment)
     while bad := next(_not_good(txn, segment), None):
         editor.restore(Tier.COLD, bad)

@@ -89,9 +89,7 @@ def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[PartSums
         if holder.crc32c != found.crc32c:
             raise other_segment(plan.name, f"a segment of other bytes: {printable(holder.name)} is not what it was")
         if holder.etag != extent.object.etag:
-            renewed = replace(holder, etag=extent.object.etag)
-            txn.put(OBJECTS, tables.u64(holder.id), renewed)
-            changes.object_changed(txn, renewed)
+            changes.put(txn, OBJECTS, replace(holder, etag=extent.object.etag))
         while bad := _not_good(txn, segment, ByteRange(chunks[0].start_offset, chunks[-1].end_offset)):
             editor.restore(Tier.COLD, bad)
     editor.put(journaled=True)

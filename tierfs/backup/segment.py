@@ -32,7 +32,7 @@ from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import GARBAGE, LEDGERS, POLICIES, SEGMENTS
+from tierfs.metadata.tables import DIRECTORIES, GARBAGE, LEDGERS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
@@ -297,7 +297,7 @@ class SegmentRestore:
         for change in (change for piece in read_dump(self._storage, stored) for change in piece.changes):
             if change.HasField("policy"):
                 replay.apply(txn, change)
-                changes.policy_changed(txn, txn.must_get(POLICIES, tables.u64(segment.id), "the policy"))
+                changes.changed(txn, POLICIES, txn.must_get(POLICIES, tables.u64(segment.id), "the policy"))
             elif change.HasField("ledger"):
                 replay.apply(txn, change)
             elif (brought := _objects(change)) is not None and gone.isdisjoint(brought):
@@ -349,7 +349,7 @@ def _place(txn: WriteTransaction, dump: Contents) -> SegmentRecord:
     parts = names.split(dump.path)
     parent_id, made = directories.make_directories(txn, parts[:-1])
     for record in made:
-        changes.directory_changed(txn, record)
+        changes.changed(txn, DIRECTORIES, record)
     message = pb.SegmentRecord()
     message.CopyFrom(dump.segment)
     message.parent_id, message.name, message.inode = parent_id, parts[-1], txn.allocate_id()
@@ -390,7 +390,7 @@ def _publish(txn: WriteTransaction, segment: SegmentRecord, shared: Collection[i
     changes.segment_changed(txn, segment)
     ledger = txn.get(LEDGERS, tables.u64(segment.id))
     if ledger is not None:
-        changes.ledger_changed(txn, ledger)
+        changes.changed(txn, LEDGERS, ledger)
     linked = set[tuple[LocationId, str]]()
     for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
         holders = (_announced(txn, chunk, shared),) if chunk.object_id else ()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -21,14 +21,12 @@ from tierfs.checksum import crc32c, twice
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata import chains, checksums, tables
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.ledger_and_batch_records import LedgerRecord
 from tierfs.metadata.records import (
     RECORD_VERSION,
     ChunkRecord,
-    DirectoryRecord,
     LocationRecord,
     ObjectRecord,
-    PolicyRecord,
+    Record,
     SegmentRecord,
     StoreRecord,
 )
@@ -43,6 +41,7 @@ from tierfs.metadata.tables import (
     OUTBOX_NAME,
     POLICIES,
     SEGMENTS,
+    Table,
 )
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.metadata.transaction import add as queue
@@ -50,6 +49,7 @@ from tierfs.names import printable
 from tierfs.types import ObjectId, SegmentId, SegmentKind, Tier
 
 M = TypeVar("M", bound=Message)
+R = TypeVar("R", bound=Record)
 
 MAGIC = b"TFSJ"
 _HEADER = struct.Struct(">4sIIQ")
@@ -130,29 +130,30 @@ def _without_local(message: pb.SegmentRecord) -> pb.SegmentRecord:
     return message
 
 
+def put(txn: WriteTransaction, table: Table[R], record: R) -> int:
+    """Write a record that the journal has as it is, and journal it; return the change's sequence."""
+    txn.put(table, table.key(record), record)
+    return changed(txn, table, record)
+
+
+def changed(txn: WriteTransaction, table: Table[R], record: R) -> int:
+    """Journal a record of such a table that was written; return the change's sequence."""
+    return queue(txn, _change_of(table, record))
+
+
+def _change_of(table: Table[R], record: R) -> pb.Change:
+    change: dict[str, Any] = {table.change: table.codec.to_message(record)}
+    return pb.Change(**change)
+
+
 def segment_removed(txn: WriteTransaction, segment_id: SegmentId) -> int:
     """Journal that a segment was deleted."""
     return queue(txn, pb.Change(segment_removed=segment_id))
 
 
-def directory_changed(txn: WriteTransaction, directory: DirectoryRecord) -> int:
-    """Journal a directory that was created or changed."""
-    return queue(txn, pb.Change(directory=DIRECTORIES.codec.to_message(directory)))  # type: ignore[arg-type]
-
-
 def directory_removed(txn: WriteTransaction, directory_id: int) -> int:
     """Journal that a directory was removed."""
     return queue(txn, pb.Change(directory_removed=directory_id))
-
-
-def location_changed(txn: WriteTransaction, location: LocationRecord) -> int:
-    """Journal a location that was added or changed."""
-    return queue(txn, pb.Change(location=LOCATIONS.codec.to_message(location)))  # type: ignore[arg-type]
-
-
-def policy_changed(txn: WriteTransaction, policy: PolicyRecord) -> int:
-    """Journal changed settings of a directory or segment."""
-    return queue(txn, pb.Change(policy=POLICIES.codec.to_message(policy)))  # type: ignore[arg-type]
 
 
 def owner_begins(txn: WriteTransaction, host: str) -> int:
@@ -167,7 +168,7 @@ def takeover_entry(
     first = store.journal.published_sequence + 1
     changes = [
         _owner_begins(store, epoch, host, now_ms),
-        pb.Change(location=LOCATIONS.codec.to_message(location)),  # type: ignore[arg-type]
+        _change_of(LOCATIONS, location),
     ]
     for sequence, change in enumerate(changes, first):
         change.sequence = sequence
@@ -234,16 +235,6 @@ def cold_unlinked(txn: WriteTransaction, segment_id: SegmentId, start_offsets: S
     return sequence
 
 
-def ledger_changed(txn: WriteTransaction, ledger: LedgerRecord) -> int:
-    """Journal a changed ledger record."""
-    return queue(txn, pb.Change(ledger=LEDGERS.codec.to_message(ledger)))  # type: ignore[arg-type]
-
-
-def object_changed(txn: WriteTransaction, holder: ObjectRecord) -> int:
-    """Journal another etag that was adopted for a cold object."""
-    return queue(txn, pb.Change(object=OBJECTS.codec.to_message(holder)))  # type: ignore[arg-type]
-
-
 def outbox(txn: ReadTransaction, after: int) -> Iterator[tuple[int, bytes]]:
     """Yield changes not yet known to be in the journal: sequence and serialized Change."""
     for key, data in txn.scan_raw(OUTBOX_NAME, tables.u64(after + 1)):
@@ -272,12 +263,9 @@ def entry_of(txn: ReadTransaction, slot: int, first: int, last: int, attempt: st
 
 def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
     """Yield the whole state of the bucket's metadata as changes without sequence: the contents of a checkpoint."""
-    for _, location in txn.scan(LOCATIONS):
-        yield pb.Change(location=LOCATIONS.codec.to_message(location))  # type: ignore[arg-type]
-    for _, directory in txn.scan(DIRECTORIES):
-        yield pb.Change(directory=DIRECTORIES.codec.to_message(directory))  # type: ignore[arg-type]
-    for _, policy in txn.scan(POLICIES):
-        yield pb.Change(policy=POLICIES.codec.to_message(policy))  # type: ignore[arg-type]
+    tables_in_order: tuple[Table[Any], ...] = (LOCATIONS, DIRECTORIES, POLICIES)
+    for table in tables_in_order:
+        yield from (_change_of(table, record) for _, record in txn.scan(table))
     packs = set[ObjectId]()
     for _, segment in txn.scan(SEGMENTS):
         yield pb.Change(segment=_bucket_view(segment))
@@ -288,7 +276,7 @@ def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
     yield from batches.state(txn)
     for _, garbage in txn.scan(GARBAGE):
         if garbage.tier is Tier.COLD:
-            yield pb.Change(garbage=GARBAGE.codec.to_message(garbage))  # type: ignore[arg-type]
+            yield _change_of(GARBAGE, garbage)
 
 
 def segment_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
@@ -296,7 +284,7 @@ def segment_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.C
     yield pb.Change(segment=_bucket_view(segment))
     policy = txn.get(POLICIES, tables.u64(segment.id))
     if policy is not None:
-        yield pb.Change(policy=POLICIES.codec.to_message(policy))  # type: ignore[arg-type]
+        yield _change_of(POLICIES, policy)
     yield from _ledger_state(txn, segment)
     yield from _cold_chain(txn, segment, set())
 
@@ -304,7 +292,7 @@ def segment_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.C
 def _ledger_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
     ledger = txn.get(LEDGERS, tables.u64(segment.id)) if segment.kind is SegmentKind.LEDGER else None
     if ledger is not None:
-        yield pb.Change(ledger=LEDGERS.codec.to_message(ledger))  # type: ignore[arg-type]
+        yield _change_of(LEDGERS, ledger)
 
 
 def _cold_chain(txn: ReadTransaction, segment: SegmentRecord, packs: set[ObjectId]) -> Iterator[pb.Change]:

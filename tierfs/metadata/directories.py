@@ -301,8 +301,7 @@ def move(
         _entry_changed(txn, to_parent_id, to_name)
     if entry.kind is EntryKind.DIRECTORY:
         moved = replace(directory(txn, entry.id), parent_id=to_parent_id, name=to_name, removal=removal)
-        txn.put(DIRECTORIES, tables.u64(entry.id), moved)
-        changes.directory_changed(txn, moved)
+        changes.put(txn, DIRECTORIES, moved)
         txn.touch(inode=moved.inode)
         return moved
     record: SegmentRecord = txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(entry.name)}")

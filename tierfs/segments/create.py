@@ -18,7 +18,7 @@ from tierfs import names
 from tierfs.checksum import Buffer, GridBuilder
 from tierfs.chunkstore.local_files import ChunkFiles, name_beside
 from tierfs.errors import AlreadyExists, InvalidRequest, NotDirectory, StorageFull, Unavailable
-from tierfs.metadata import chain_edits, changes, checksums, directories, entries, policies, tables
+from tierfs.metadata import chain_edits, changes, checksums, directories, entries, policies
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.ledger_and_batch_records import NO_FILE
 from tierfs.metadata.records import (
@@ -73,7 +73,7 @@ def _make_directories(txn: WriteTransaction, name: str, first: str, parts: tuple
         raise InvalidRequest(f"{names.printable(name)}: names that begin with {reserved} are reserved")
     directory_id, made = directories.make_directories(txn, parts)
     for record in made:
-        changes.directory_changed(txn, record)
+        changes.changed(txn, DIRECTORIES, record)
     return directory_id
 
 
@@ -160,8 +160,7 @@ def _mode_at(txn: ReadTransaction, name: str) -> int | None:
 def _note_directory(txn: WriteTransaction, name: str, mode: int) -> None:
     make_directory(txn, name)
     record = replace(directories.directory(txn, directories.must_find(txn, name).id), mode=mode)
-    txn.put(DIRECTORIES, tables.u64(record.id), record)
-    changes.directory_changed(txn, record)
+    changes.put(txn, DIRECTORIES, record)
     txn.touch(inode=record.inode)
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tierfs import names
 from tierfs.errors import InvalidRequest, Sealed
 from tierfs.ledger import keys
-from tierfs.metadata import chains, changes, directories, entries, policies, tables
+from tierfs.metadata import chains, changes, directories, entries, policies
 from tierfs.metadata import entries as metadata_ledgers
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.ledger_and_batch_records import LedgerRecord
@@ -197,8 +197,6 @@ def terminate(txn: WriteTransaction, writer_locks: WriterLocks, path: str) -> tu
             ended += [] if file is None else [file]
     record = directories.directory(txn, directory_id)
     if not record.terminated:
-        terminated = replace(record, terminated=True)
-        txn.put(DIRECTORIES, tables.u64(directory_id), terminated)
-        changes.directory_changed(txn, terminated)
+        changes.put(txn, DIRECTORIES, replace(record, terminated=True))
     last = next((member for member in reversed(ledgers) if member.entries), None)
     return None if last is None else Position(last.ledger_id, last.entries - 1), ended
