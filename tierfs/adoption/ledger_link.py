@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from tierfs.adoption.ledger_read import FoundLedger, FoundPart
-from tierfs.adoption.link import Standing, other_segment
+from tierfs.adoption.link import Standing, other_segment, standing_of
 from tierfs.adoption.plan import LedgerPlan
 from tierfs.errors import Conflict
 from tierfs.metadata import chains, changes, checksums, directories, entries, policies, tables
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.ledger_and_batch_records import EntryRun, OffloadProgress
-from tierfs.metadata.records import ChunkRecord, IntentRecord, LocationRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.records import IntentRecord, LocationRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -30,7 +30,6 @@ from tierfs.types import (
     AttemptId,
     ByteRange,
     ChunkState,
-    EntryKind,
     LocationId,
     ObjectId,
     SegmentId,
@@ -47,13 +46,12 @@ _RUNS_AT_ONCE = 64
 
 def standing(txn: ReadTransaction, plan: LedgerPlan, place: LocationRecord) -> Standing:
     """Return whether the ledger exists already, made of the same objects. Raises as link.standing."""
-    entry = directories.find(txn, plan.name)
-    if entry is None:
-        return Standing.NEW
-    segment = directories.segment(txn, SegmentId(entry.id)) if entry.kind is EntryKind.SEGMENT else None
-    if segment is None or not _same(txn, segment, plan, place):
-        raise other_segment(plan.name, "a directory" if segment is None else "a segment of other objects or bytes")
-    return Standing.IN_DOUBT if _in_doubt(txn, segment, plan) else Standing.ADOPTED
+    return standing_of(
+        txn,
+        plan.name,
+        lambda segment: _same(txn, segment, plan, place),
+        lambda segment: _in_doubt(txn, segment, plan),
+    )
 
 
 def _same(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan, place: LocationRecord) -> bool:
@@ -245,14 +243,7 @@ def _take_back(txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger) -> N
             raise other_segment(plan.name, f"a ledger of other bytes: {printable(name)} is not what it was")
         if holder.etag != parts[name].part.data.etag:
             changes.put(txn, OBJECTS, replace(holder, etag=parts[name].part.data.etag))
-    editor = Editor(txn, segment)
-    while bad := next(_not_good(txn, segment), None):
-        editor.restore(Tier.COLD, bad)
-    editor.put(journaled=True)
-
-
-def _not_good(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ChunkRecord]:
-    return (one for one in chains.chunks(txn, segment.id, Tier.COLD) if one.state is not ChunkState.GOOD)
+    Editor(txn, segment).restore_cold(ByteRange(0, segment.length)).put(journaled=True)
 
 
 def _new_object(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
 from itertools import groupby, zip_longest
@@ -41,14 +41,25 @@ def standing(txn: ReadTransaction, plan: SegmentPlan, place: LocationRecord) -> 
 
     Raises AlreadyExists when its name stands for anything else, NotDirectory when it runs through a segment.
     """
-    entry = directories.find(txn, plan.name)
+    return standing_of(
+        txn,
+        plan.name,
+        lambda segment: _same(txn, segment, plan, place),
+        lambda segment: any(_in_doubt(txn, segment, plan)),
+    )
+
+
+def standing_of(
+    txn: ReadTransaction, name: str, same: Callable[[SegmentRecord], bool], in_doubt: Callable[[SegmentRecord], bool]
+) -> Standing:
+    """Return the standing of a segment, given what tells whether it is the same, and in doubt. Raises as `standing`."""
+    entry = directories.find(txn, name)
     if entry is None:
         return Standing.NEW
     segment = directories.segment(txn, SegmentId(entry.id)) if entry.kind is EntryKind.SEGMENT else None
-    if segment is None or not _same(txn, segment, plan, place):
-        what = "a directory" if segment is None else "a segment of other objects or bytes"
-        raise other_segment(plan.name, what)
-    return Standing.IN_DOUBT if any(_in_doubt(txn, segment, plan)) else Standing.ADOPTED
+    if segment is None or not same(segment):
+        raise other_segment(name, "a directory" if segment is None else "a segment of other objects or bytes")
+    return Standing.IN_DOUBT if in_doubt(segment) else Standing.ADOPTED
 
 
 def link(metadata: MetadataStore, plan: SegmentPlan, place: LocationRecord, sums: Sequence[PartSums]) -> Standing:
@@ -90,15 +101,8 @@ def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[PartSums
             raise other_segment(plan.name, f"a segment of other bytes: {printable(holder.name)} is not what it was")
         if holder.etag != extent.object.etag:
             changes.put(txn, OBJECTS, replace(holder, etag=extent.object.etag))
-        while bad := _not_good(txn, segment, ByteRange(chunks[0].start_offset, chunks[-1].end_offset)):
-            editor.restore(Tier.COLD, bad)
+        editor.restore_cold(ByteRange(chunks[0].start_offset, chunks[-1].end_offset))
     editor.put(journaled=True)
-
-
-def _not_good(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> ChunkRecord | None:
-    """Return the first chunk of a range that is not good; restoring one merges it with its neighbours."""
-    found = chains.overlapping(txn, segment.id, Tier.COLD, span)
-    return next((chunk for chunk in found if chunk.state is not ChunkState.GOOD), None)
 
 
 def other_segment(name: str, what: str) -> AlreadyExists:

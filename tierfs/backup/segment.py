@@ -32,7 +32,7 @@ from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import DIRECTORIES, GARBAGE, LEDGERS, POLICIES, SEGMENTS
+from tierfs.metadata.tables import GARBAGE, LEDGERS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
@@ -347,9 +347,7 @@ def _place(txn: WriteTransaction, dump: Contents) -> SegmentRecord:
     it, and in no other; the segment before it has another successor by now.
     """
     parts = names.split(dump.path)
-    parent_id, made = directories.make_directories(txn, parts[:-1])
-    for record in made:
-        changes.changed(txn, DIRECTORIES, record)
+    parent_id = directories.make_directories(txn, parts[:-1])
     message = pb.SegmentRecord()
     message.CopyFrom(dump.segment)
     message.parent_id, message.name, message.inode = parent_id, parts[-1], txn.allocate_id()

@@ -190,12 +190,17 @@ def _directory(txn: WriteTransaction, message: pb.DirectoryRecord) -> None:
 
 
 def _cold_link(txn: WriteTransaction, message: pb.ColdLink, *, merges: bool = True) -> None:
-    segment = _known_segment(txn, message.segment_id)
-    require(segment is not None, "chunks of an unknown segment", message.segment_id)
-    assert segment is not None
+    segment = _linked_segment(txn, message)
     link = replay_rows.read_link(txn, message, txn.store.cold_location_id)
     see_id(txn, 1, *link.objects)
     _chain_changed(txn, segment, replay_rows.link(txn, segment, link, merges=merges))
+
+
+def _linked_segment(txn: WriteTransaction, message: pb.ColdLink) -> SegmentRecord:
+    segment = _known_segment(txn, message.segment_id)
+    require(segment is not None, "chunks of an unknown segment", message.segment_id)
+    assert segment is not None
+    return segment
 
 
 def _pack_link(txn: WriteTransaction, message: pb.PackLink) -> None:
@@ -204,9 +209,7 @@ def _pack_link(txn: WriteTransaction, message: pb.PackLink) -> None:
     objects = replay_rows.read_pack(txn, message, txn.store.cold_location_id)
     see_id(txn, *objects)
     for cold_link in message.links:
-        segment = _known_segment(txn, cold_link.segment_id)
-        require(segment is not None, "chunks of an unknown segment", cold_link.segment_id)
-        assert segment is not None
+        segment = _linked_segment(txn, cold_link)
         link = replay_rows.Link(replay_rows.read_chunks(cold_link.chunks), objects)
         _chain_changed(txn, segment, replay_rows.link(txn, segment, link))
 
@@ -219,10 +222,6 @@ def _cold_unlink(txn: WriteTransaction, message: pb.ColdUnlink) -> None:
     segment = _known_segment(txn, message.segment_id)
     if segment is not None:
         _chain_changed(txn, segment, replay_rows.unlink(txn, segment, message.start_offsets))
-
-
-def _object(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
-    replay_rows.adopt_etag(txn, message)
 
 
 def _chain_changed(txn: WriteTransaction, before: SegmentRecord, after: SegmentRecord) -> None:
@@ -313,6 +312,6 @@ _HANDLERS: dict[str, Callable[[WriteTransaction, Any], None]] = {
     "ledger": _ledger,
     "counters": _counters,
     "garbage": _garbage,
-    "object": _object,
+    "object": replay_rows.adopt_etag,
     "pack_link": _pack_link,
 }

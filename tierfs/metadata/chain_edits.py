@@ -11,7 +11,7 @@ chunks are one commit that hardly delays appends. Objects are not touched: each 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -173,14 +173,14 @@ class Editor:
 
         Lost extents are removed too, so that the bytes are offloaded again.
         """
-        while chunk := next(iter(self._overlapping(span)), None):
+        while chunk := next(self._overlapping(span), None):
             kept = [(rest, chunk.state) for rest in ranges.gaps(chunk.range, (span,))]
             self.cut(Tier.COLD, chunk, kept, due_ms=due_ms)
         return self
 
     def take_out_lost(self, span: ByteRange, *, due_ms: int) -> Editor:
         """Remove only the lost extents of `span` from the cold chain, as take_out does: a good copy there stays."""
-        for extent in self._overlapping(span):
+        for extent in list(self._overlapping(span)):
             if extent.lost:
                 self.take_out(extent.range.intersect(span), due_ms=due_ms)
         return self
@@ -193,6 +193,12 @@ class Editor:
         """
         self.cut(tier, chunk, [(chunk.range, ChunkState.GOOD)])
         return self.take_out_lost(chunk.range, due_ms=self._txn.now_ms) if tier is Tier.LOCAL else self
+
+    def restore_cold(self, span: ByteRange) -> Editor:
+        """Mark the cold chunks of a range good, as `restore`; each merges with its neighbours, so one after another."""
+        while bad := next((chunk for chunk in self._overlapping(span) if chunk.state is not ChunkState.GOOD), None):
+            self.restore(Tier.COLD, bad)
+        return self
 
     def cut(self, tier: Tier, chunk: ChunkRecord, parts: Iterable[Part], *, due_ms: int = 0) -> Editor:
         """Replace a chunk by parts of it, in the same object, and journal it; bytes in no part are dropped.
@@ -234,8 +240,8 @@ class Editor:
             self.segment = replace(self.segment, cold=edit.state, generation=generation)
         return self
 
-    def _overlapping(self, span: ByteRange) -> list[ChunkRecord]:
-        return list(chains.overlapping(self._txn, self.segment.id, Tier.COLD, span))
+    def _overlapping(self, span: ByteRange) -> Iterator[ChunkRecord]:
+        return chains.overlapping(self._txn, self.segment.id, Tier.COLD, span)
 
     def _neighbours(self, tier: Tier, edges: Sequence[ChunkRecord]) -> tuple[list[ChunkRecord], list[ChunkRecord]]:
         """Return the chunks before and after one that it continues, as it is or as its parts will be; in order."""

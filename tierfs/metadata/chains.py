@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from itertools import takewhile
 
 from tierfs import ranges
-from tierfs.metadata import checksums, tables, transaction
+from tierfs.metadata import checksums, tables
+from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, require
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -145,4 +146,5 @@ def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
     txn.put(GARBAGE, tables.pair(record.due_ms, sequence), queued)
     txn.update_store(next_garbage=sequence + 1)
     if record.tier is Tier.COLD and (record.due_ms > txn.now_ms or record.after_sequence):
-        transaction.add_garbage(txn, queued)
+        change = pb.Change(garbage=GARBAGE.codec.to_message(queued))  # type: ignore[arg-type]
+        txn.add_to_outbox_last(change.SerializeToString(deterministic=True))

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -107,6 +107,14 @@ def put_segment(txn: WriteTransaction, segment: SegmentRecord) -> int:
     return queue(txn, pb.Change(segment=_put_segment(txn, segment)))
 
 
+def rewrite(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
+    """Write and journal a segment that changes now, and notify its readers; return it."""
+    changed = replace(segment, changed_ms=txn.now_ms)
+    put_segment(txn, changed)
+    txn.touch(inode=changed.inode, segment_id=changed.id)
+    return changed
+
+
 def segment_changed(txn: WriteTransaction, segment: SegmentRecord) -> int:
     """Journal a segment that was created, sealed or changed; return the change's sequence."""
     return queue(txn, pb.Change(segment=_bucket_view(segment)))
@@ -165,23 +173,9 @@ def takeover_entry(
     store: StoreRecord, epoch: int, attempt: str, location: LocationRecord, host: str, now_ms: int
 ) -> pb.JournalEntry:
     """Return the next slot's entry, with which an owner of another epoch begins; nothing is queued."""
-    first = store.journal.published_sequence + 1
-    changes = [
-        _owner_begins(store, epoch, host, now_ms),
-        _change_of(LOCATIONS, location),
-    ]
-    for sequence, change in enumerate(changes, first):
-        change.sequence = sequence
-    return pb.JournalEntry(
-        version=RECORD_VERSION,
-        store_id=store.store_id,
-        store_epoch=epoch,
-        slot=store.journal.next_slot,
-        attempt=attempt,
-        first_sequence=first,
-        last_sequence=first + len(changes) - 1,
-        changes=changes,
-    )
+    first, begins = store.journal.published_sequence + 1, _owner_begins(store, epoch, host, now_ms)
+    rows = list(enumerate((begins, _change_of(LOCATIONS, location)), first))
+    return _entry(replace(store, store_epoch=epoch), store.journal.next_slot, first, first + 1, attempt, rows)
 
 
 def _owner_begins(store: StoreRecord, epoch: int, host: str, now_ms: int) -> pb.Change:
@@ -243,19 +237,24 @@ def outbox(txn: ReadTransaction, after: int) -> Iterator[tuple[int, bytes]]:
 
 def entry_of(txn: ReadTransaction, slot: int, first: int, last: int, attempt: str) -> pb.JournalEntry:
     """Return the journal entry for a range of outbox rows. The same arguments always give the same changes."""
+    rows = takewhile(lambda row: row[0] <= last, outbox(txn, first - 1))
+    parsed = ((sequence, pb.Change.FromString(data)) for sequence, data in rows)
+    return _entry(txn.store, slot, first, last, attempt, parsed)
+
+
+def _entry(
+    store: StoreRecord, slot: int, first: int, last: int, attempt: str, rows: Iterable[tuple[int, pb.Change]]
+) -> pb.JournalEntry:
     entry = pb.JournalEntry(
         version=RECORD_VERSION,
-        store_id=txn.store.store_id,
-        store_epoch=txn.store.store_epoch,
+        store_id=store.store_id,
+        store_epoch=store.store_epoch,
         slot=slot,
         attempt=attempt,
         first_sequence=first,
         last_sequence=last,
     )
-    for sequence, data in outbox(txn, first - 1):
-        if sequence > last:
-            break
-        change = pb.Change.FromString(data)
+    for sequence, change in rows:
         change.sequence = sequence
         entry.changes.append(change)
     return entry
@@ -339,46 +338,6 @@ def frame(message: Message) -> bytes:
     return _HEADER.pack(MAGIC, RECORD_VERSION, crc32c(payload), len(payload)) + payload
 
 
-def parse_entry(data: bytes, name: str) -> pb.JournalEntry:
-    """Return the journal entry in an object's bytes; raises DataLoss naming the object."""
-    return _parse(data, name, pb.JournalEntry)
-
-
-def parse_manifest(data: bytes, name: str) -> pb.CheckpointManifest:
-    """Return the checkpoint manifest in an object's bytes; raises DataLoss naming the object."""
-    return _parse(data, name, pb.CheckpointManifest)
-
-
-def parse_part(data: bytes, name: str) -> pb.CheckpointPart:
-    """Return the checkpoint part in an object's bytes; raises DataLoss naming the object."""
-    return _parse(data, name, pb.CheckpointPart)
-
-
-def parse_dump_part(data: bytes, name: str) -> pb.DumpPart:
-    """Return the part of a dump in its framed bytes; raises DataLoss naming the file."""
-    return _parse(data, name, pb.DumpPart)
-
-
-def parse_entries_part(data: bytes, name: str) -> pb.EntriesPart:
-    """Return the part of a copy of entries in its framed bytes; raises DataLoss naming the object."""
-    return _parse(data, name, pb.EntriesPart)
-
-
-def parse_batch_manifest(data: bytes, name: str) -> pb.BatchManifest:
-    """Return the part of a batch's manifest in an object's bytes; raises DataLoss naming the object."""
-    return _parse(data, name, pb.BatchManifest)
-
-
-def parse_batch_marker(data: bytes, name: str) -> pb.BatchMarker:
-    """Return the marker in an object's bytes; raises DataLoss naming the object."""
-    return _parse(data, name, pb.BatchMarker)
-
-
-def parse_segment_dump(data: bytes, name: str) -> pb.SegmentDump:
-    """Return the piece of a segment's dump in its framed bytes; raises DataLoss naming the object."""
-    return _parse(data, name, pb.SegmentDump)
-
-
 def messages(file: Seekable, name: str, parse: Callable[[bytes, str], M]) -> Iterator[M]:
     """Yield the framed messages of an object. Raises DataLoss for one that is damaged when it is read again, too."""
 
@@ -419,6 +378,7 @@ def damaged(name: str, why: str) -> DataLoss:
 
 
 def _parse(data: bytes, name: str, kind: type[M]) -> M:
+    """Return the message in an object's framed bytes; raises DataLoss naming the object."""
     if len(data) < _HEADER.size:
         raise damaged(name, f"it is cut: it has {units.count(len(data), 'byte')}")
     magic, version, crc, length = _HEADER.unpack_from(data)
@@ -433,3 +393,13 @@ def _parse(data: bytes, name: str, kind: type[M]) -> M:
         return kind.FromString(payload)
     except DecodeError as exc:
         raise damaged(name, "it cannot be decoded") from exc
+
+
+parse_entry = partial(_parse, kind=pb.JournalEntry)
+parse_manifest = partial(_parse, kind=pb.CheckpointManifest)
+parse_part = partial(_parse, kind=pb.CheckpointPart)
+parse_dump_part = partial(_parse, kind=pb.DumpPart)
+parse_entries_part = partial(_parse, kind=pb.EntriesPart)
+parse_batch_manifest = partial(_parse, kind=pb.BatchManifest)
+parse_batch_marker = partial(_parse, kind=pb.BatchMarker)
+parse_segment_dump = partial(_parse, kind=pb.SegmentDump)

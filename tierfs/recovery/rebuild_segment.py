@@ -27,7 +27,7 @@ from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.journal_state import MAX_EPOCH
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.tables import DIRECTORIES, OBJECTS, SEGMENTS
+from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.parallel import Meter, Pool
 from tierfs.tiering import packs
@@ -326,10 +326,7 @@ def _place(txn: WriteTransaction, parts: tuple[str, ...], segment_id: SegmentId)
         if taken is None:
             break
         parts = names.split(names.join((*parts[:taken], _suffixed(parts[taken], segment_id), *parts[taken + 1 :])))
-    parent_id, made = directories.make_directories(txn, parts[:-1])
-    for record in made:
-        changes.changed(txn, DIRECTORIES, record)
-    return parent_id, parts[-1], names.join(parts)
+    return directories.make_directories(txn, parts[:-1]), parts[-1], names.join(parts)
 
 
 def _taken(txn: WriteTransaction, parts: tuple[str, ...]) -> int | None:

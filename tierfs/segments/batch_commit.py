@@ -73,56 +73,37 @@ def commit(txn: WriteTransaction, batch: WriteBatch) -> bool:
     if batches.is_committed(txn, record.application, record.number, record.writer):
         return False
     batches.begin(txn, record)
-    creation = _Creation(txn, batch, intent.store_epoch)
+    builder = create.SegmentBuilder(txn, seal=batch.seal)
     for segment_id, uploaded in zip(record.segment_ids, batch.segments, strict=True):
-        creation.add(SegmentId(segment_id), uploaded)
-    creation.end()
+        try:
+            new = builder.make(SegmentId(segment_id), uploaded.segment, uploaded.length, uploaded.file)
+        except AlreadyExists as exc:
+            raise _exists(uploaded.segment) from exc
+        holders = [_holder(txn, batch, item, intent.store_epoch) for item in uploaded.objects]
+        ends = accumulate(holder.length for holder in holders)
+        placed = ((ByteRange(end - holder.length, end), holder) for end, holder in zip(ends, holders, strict=True))
+        Editor(txn, new).link_objects(placed, segment_first=True)
+    builder.end()
     batches.commit(txn, record)
     return True
 
 
-class _Creation:
-    """The records of one batch, inside its transaction."""
-
-    def __init__(self, txn: WriteTransaction, batch: WriteBatch, store_epoch: int) -> None:
-        self._txn = txn
-        self._batch = batch
-        self._builder = create.SegmentBuilder(txn, seal=batch.seal)
-        self._store_epoch = store_epoch
-
-    def add(self, segment_id: SegmentId, uploaded: UploadedSegment) -> None:
-        """Create one segment."""
-        try:
-            new = self._builder.make(segment_id, uploaded.segment, uploaded.length, uploaded.file)
-        except AlreadyExists as exc:
-            raise _exists(uploaded.segment) from exc
-        # Written before its links, which need it.
-        holders = [self._holder(item) for item in uploaded.objects]
-        ends = accumulate(holder.length for holder in holders)
-        placed = ((ByteRange(end - holder.length, end), holder) for end, holder in zip(ends, holders, strict=True))
-        Editor(self._txn, new).link_objects(placed, segment_first=True)
-
-    def end(self) -> None:
-        """Change the directories."""
-        self._builder.end()
-
-    def _holder(self, uploaded: UploadedObject) -> ObjectRecord:
-        txn = self._txn
-        object_id = ObjectId(txn.allocate_id())
-        checksums.put_packed(txn, object_id, uploaded.crcs)
-        return ObjectRecord(
-            id=object_id,
-            tier=Tier.COLD,
-            location_id=self._batch.location_id,
-            name=uploaded.name,
-            length=uploaded.length,
-            etag=uploaded.etag,
-            crc32c=uploaded.crc32c,
-            store_epoch=self._store_epoch,
-            attempt=uploaded.attempt,
-            created_ms=txn.now_ms,
-            written_ms=txn.now_ms,
-        )
+def _holder(txn: WriteTransaction, batch: WriteBatch, uploaded: UploadedObject, store_epoch: int) -> ObjectRecord:
+    object_id = ObjectId(txn.allocate_id())
+    checksums.put_packed(txn, object_id, uploaded.crcs)
+    return ObjectRecord(
+        id=object_id,
+        tier=Tier.COLD,
+        location_id=batch.location_id,
+        name=uploaded.name,
+        length=uploaded.length,
+        etag=uploaded.etag,
+        crc32c=uploaded.crc32c,
+        store_epoch=store_epoch,
+        attempt=uploaded.attempt,
+        created_ms=txn.now_ms,
+        written_ms=txn.now_ms,
+    )
 
 
 def _exists(name: str) -> AlreadyExists:

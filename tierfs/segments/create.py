@@ -71,10 +71,7 @@ def _make_directories(txn: WriteTransaction, name: str, first: str, parts: tuple
     if names.is_removed(first):
         reserved = f"{names.REMOVED_PREFIX} and {names.TRASH_PREFIX}"
         raise InvalidRequest(f"{names.printable(name)}: names that begin with {reserved} are reserved")
-    directory_id, made = directories.make_directories(txn, parts)
-    for record in made:
-        changes.changed(txn, DIRECTORIES, record)
-    return directory_id
+    return directories.make_directories(txn, parts)
 
 
 def add(txn: WriteTransaction, new: SegmentRecord) -> SegmentRecord:

@@ -319,8 +319,7 @@ def _swap(
     editor, replaced = Editor(txn, segment), [each.chunk for each in placed]
     made, due_ms = replace(holder, linked_sequence=linked), txn.now_ms + grace_ms
     editor.swap(Tier.COLD, replaced, (chunk,), made=made, due_ms=due_ms, after_sequence=linked)
-    changes.put_segment(txn, replace(editor.segment, changed_ms=txn.now_ms))
-    txn.touch(inode=segment.inode, segment_id=segment.id)
+    changes.rewrite(txn, editor.segment)
 
 
 def _revalidated(txn: ReadTransaction, action: ConsolidateAction) -> tuple[SegmentRecord, list[PlacedChunk]]:

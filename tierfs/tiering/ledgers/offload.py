@@ -121,8 +121,7 @@ class LedgerOffloader:
             return
         sequence = changes.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in chunks])
         editor = Editor(txn, segment).remove(Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=sequence)
-        changes.put_segment(txn, replace(editor.segment, changed_ms=txn.now_ms))
-        txn.touch(inode=segment.inode, segment_id=segment.id)
+        changes.rewrite(txn, editor.segment)
 
     def _end_earlier(self, segment_id: SegmentId) -> None:
         """Abandon the objects of an earlier attempt, and the parts of its upload, which are found by its name only."""
