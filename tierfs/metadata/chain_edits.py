@@ -46,7 +46,10 @@ class Editor:
 
     def insert(self, tier: Tier, new: ChunkRecord, made: ObjectRecord | None = None) -> Editor:
         """Link a chunk. `made`: its object as it is to be written, with the references before this one."""
-        return self.swap(tier, (), (new,), made=made)
+        gained = self.link(tier, new)
+        if new.object_id:  # a lost extent may have no object
+            count_references(self._txn, new.object_id, gained, made)
+        return self
 
     def remove(
         self, tier: Tier, removed: Sequence[ChunkRecord], *, due_ms: int | None, after_sequence: int = 0
@@ -93,7 +96,8 @@ class Editor:
     def link(self, tier: Tier, new: ChunkRecord, *, merges: bool = True) -> int:
         """Link a chunk; return how many references its object gained, which the caller counts. Raises DataLoss where
         it overlaps another."""
-        state, previous, following = self.segment.tier_state(tier), None, None
+        state = self.segment.local if tier is Tier.LOCAL else self.segment.cold
+        previous = following = None
         if state.count:
             previous = chains.chunk_at(self._txn, self.segment.id, tier, new.start_offset)
             following = next(chains.starting_from(self._txn, self.segment.id, tier, new.start_offset), None)
@@ -269,10 +273,10 @@ def count_references(
     """
     record = chains.object_by_id(txn, object_id) if record is None else record
     left = record.references + change
-    require(left >= 0, "an object without references lost one", object_id)
     if left > 0:
         txn.put(OBJECTS, tables.u64(object_id), replace(record, references=left))
         return None
+    require(left == 0, "an object without references lost one", object_id)
     txn.delete(OBJECTS.name, tables.u64(object_id))
     checksums.delete(txn, object_id)
     return record

@@ -34,7 +34,8 @@ def chunks(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int =
 def starting_from(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: int) -> Iterator[ChunkRecord]:
     """Yield chunks of one tier that begin at or after `start`, in offset order."""
     prefix = tables.chunk_prefix(segment_id, tier)
-    return (record for _, record in txn.scan(CHUNKS, tables.chunk(segment_id, tier, start), prefix=prefix))
+    for _, record in txn.scan(CHUNKS, tables.chunk(segment_id, tier, start), prefix=prefix):
+        yield record
 
 
 def overlapping(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, span: ByteRange) -> Iterator[ChunkRecord]:

@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import islice, takewhile
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -237,8 +237,8 @@ def outbox(txn: ReadTransaction, after: int) -> Iterator[tuple[int, bytes]]:
 
 def entry_of(txn: ReadTransaction, slot: int, first: int, last: int, attempt: str) -> pb.JournalEntry:
     """Return the journal entry for a range of outbox rows. The same arguments always give the same changes."""
-    rows = takewhile(lambda row: row[0] <= last, outbox(txn, first - 1))
-    parsed = ((sequence, pb.Change.FromString(data)) for sequence, data in rows)
+    rows = islice(outbox(txn, first - 1), last + 1 - first)
+    parsed = [(sequence, pb.Change.FromString(data)) for sequence, data in rows]
     return _entry(txn.store, slot, first, last, attempt, parsed)
 
 
