@@ -351,7 +351,8 @@ class Parent:
     """A directory of a batch, looked up once."""
 
     record: DirectoryRecord
-    chunk_bytes: int
+    chunk_bytes: int = 0
+    """By policy, once it was looked up."""
     gained: bool = False
 
 
@@ -372,9 +373,7 @@ class SegmentBuilder:
             return parent
         parent_id, _ = make_parent(self._txn, name)  # of the root each time: it refuses reserved names there
         if parent is None:
-            record = directories.directory(self._txn, parent_id)
-            parent = Parent(record, policies.of_directory(self._txn, parent_id).values.chunk_bytes)
-            self._parents[parts] = parent
+            parent = self._parents[parts] = Parent(directories.directory(self._txn, parent_id))
         return parent
 
     def make(
@@ -416,7 +415,10 @@ def _add(txn: WriteTransaction, builder: SegmentBuilder, file: _NewFile) -> bool
     """Create a segment; return False, with at most its directories made, when only an append can create it."""
     name, length = file.wanted.name, file.length_bytes
     try:
-        if length > builder.parent(name).chunk_bytes:
+        parent = builder.parent(name)
+        if not parent.chunk_bytes:
+            parent.chunk_bytes = policies.of_directory(txn, parent.record.id).values.chunk_bytes
+        if length > parent.chunk_bytes:
             return False
         chain = partial(_chain, txn, file, builder.store_epoch) if length else TierState
         segment = builder.make(file.segment_id, name, length, file.wanted.file, chain)
