@@ -7,6 +7,7 @@ a range may be that of one of a million chunks.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
@@ -109,6 +110,21 @@ class Cover:
             start = self._run.start if new.start <= self._run.end else new.start
             self._run = ByteRange(start, max(self._run.end, new.end))
         return self._run.contains(wanted)
+
+
+def groups(items: Iterable[T], size: Callable[[T], int], limit: int, most: int = sys.maxsize) -> Iterator[list[T]]:
+    """Cut items into groups of at most `most`, whose sizes sum to at most `limit`; a larger item is alone."""
+    group: list[T] = []
+    total = 0
+    for item in items:
+        cost = size(item)
+        if group and (total + cost > limit or len(group) == most):
+            yield group
+            group, total = [], 0
+        group.append(item)
+        total += cost
+    if group:
+        yield group
 
 
 def runs(items: Iterable[T], goes_on: Callable[[Sequence[T], T], bool]) -> Iterator[list[T]]:

@@ -16,7 +16,8 @@ from pathlib import Path
 from tests.benchmarks.measuring import seconds
 from tests.servers.rgw import RgwServer
 from tierfs.app import store as app
-from tierfs.metadata import chains, changes, checksums, tables
+from tierfs.metadata import changes, checksums, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
@@ -73,7 +74,7 @@ def _cold_chunk(txn: WriteTransaction, segment: SegmentRecord, name: str, start:
     checksums.put_grid(txn, holder.id, crcs)
     chunk = ChunkRecord(start_offset=start, length=CHUNK_BYTES, object_id=holder.id)
     longer = replace(segment, length=span.end, changed_ms=txn.now_ms)
-    linked = chains.insert(txn, longer, Tier.COLD, chunk, holder)
+    linked = Editor(txn, longer).insert(Tier.COLD, chunk, holder).segment
     changes.segment_changed(txn, linked)
     changes.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
     return linked

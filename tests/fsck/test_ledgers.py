@@ -13,7 +13,8 @@ from tests.recovery.recovering import recovered
 from tests.stores import TestStore
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.fsck.findings import Kind
-from tierfs.metadata import chain_edits, chains, directories
+from tierfs.metadata import chains, directories
+from tierfs.metadata.chain_edits import Editor
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, Tier
 
 POLICY = {"chunk_bytes": "1048576", "object_bytes": "1048576"}
@@ -82,7 +83,7 @@ def test_what_is_left_of_a_cold_form_is_read_until_there_is_another(store: TestS
     with store.metadata.write() as txn:
         segment = directories.segment_by_name(txn, name)
         bad = ByteRange(CRC_BLOCK_BYTES, 2 * CRC_BLOCK_BYTES)
-        chain_edits.put_segment(txn, chain_edits.lose(txn, segment, bad), journaled=True)
+        Editor(txn, segment).lose(bad).put(journaled=True)
     assert isinstance(store.cold, MemoryStorage)
     put, rest = store.cold.put, slice(bad.end, bad.end + 1000)
 

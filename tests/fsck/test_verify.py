@@ -12,6 +12,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs.fsck.findings import Kind
 from tierfs.fsck.scrub.verify import Verified, Verifier
 from tierfs.metadata import chains, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.parallel import Meter
 from tierfs.segments import stat
@@ -81,8 +82,8 @@ def test_lost_extents_are_told(store: TestStore) -> None:
     segment = store.segment("s")
     with store.metadata.write() as txn:
         first = next(chains.chunks(txn, segment.id, Tier.COLD))
-        segment = chains.remove(txn, segment, Tier.COLD, [first], due_ms=0, after_sequence=0)
-        txn.put(SEGMENTS, tables.u64(segment.id), chains.insert_lost(txn, segment, first.range))
+        editor = Editor(txn, segment).remove(Tier.COLD, [first], due_ms=0).fill_gaps([first.range], journaled=False)
+        txn.put(SEGMENTS, tables.u64(segment.id), editor.segment)
     found = verify(store)
     assert (found.lost, found.bad) == ([ByteRange(0, 3 * MIB)], [])
     assert not found.ok

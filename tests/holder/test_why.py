@@ -20,7 +20,8 @@ from tierfs.holder.failures import CLOCKS, EVICT, OWNER, PACK, PUBLISH
 from tierfs.holder.status import BacklogStatus, backlog_of, totals_of
 from tierfs.holder.waits import Causes, Wait
 from tierfs.holder.why import Reason, reasons
-from tierfs.metadata import chain_edits, chains, directories, policies, tables
+from tierfs.metadata import chains, directories, policies, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import FailureRecord, IntentRecord
 from tierfs.metadata.tables import CHUNKS, FAILURES, INTENTS
 from tierfs.types import AttemptId, ByteRange, ChunkState, Tier
@@ -241,8 +242,7 @@ def test_what_is_in_the_trash_or_lost_waits_for_nothing(store: TestStore) -> Non
     put(store, offload_after="1d")
     store.offload("b")
     with store.metadata.write() as txn:
-        lost = chain_edits.lose(txn, directories.segment_by_name(txn, "b/s"), ByteRange(0, CHUNK))
-        chain_edits.put_segment(txn, lost, journaled=True)
+        Editor(txn, directories.segment_by_name(txn, "b/s")).lose(ByteRange(0, CHUNK)).put(journaled=True)
     for name in ("a", "d/s"):
         store.engine.delete(name, recursive=True, cold_due_ms=0, to_trash=True)
     assert by_kind(summed(store)) == {Wait.DUE: 300}

@@ -19,9 +19,10 @@ from tierfs.journal import publish
 from tierfs.journal.cold_identity import read_small
 from tierfs.journal.names import checkpoint_name, checkpoint_slot, entry_slot, part_of, slot_name
 from tierfs.journal.publish import Publisher
-from tierfs.metadata import chain_edits, directories
 from tierfs.metadata import changes as journal
+from tierfs.metadata import directories
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.chain_edits import Editor
 from tierfs.types import ByteRange
 
 
@@ -65,9 +66,10 @@ def test_no_entry_ends_between_an_unlink_and_its_link(
     monkeypatch.setattr(publish, "_ENTRY_CHANGES", limit)
     with store.metadata.write() as txn:
         segment = directories.segment_by_name(txn, "s")
+        editor = Editor(txn, segment)
         for start in (2, 10, 18):
-            segment = chain_edits.lose(txn, segment, ByteRange(start, start + 2))
-        chain_edits.put_segment(txn, segment, journaled=True)
+            editor.lose(ByteRange(start, start + 2))
+        editor.put(journaled=True)
     assert publisher(store).publish() > 1
     kinds = [[change.WhichOneof("body") for change in entry.changes] for entry in entries(store)]
     assert sum(kind.count("cold_unlink") for kind in kinds) == 3

@@ -18,6 +18,8 @@ from tests.stores import TestStore
 from tierfs.errors import DataLoss
 from tierfs.journal import replay, replay_rows
 from tierfs.metadata import chains, changes, tables
+from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import WriteTransaction
@@ -26,7 +28,7 @@ from tierfs.types import Tier
 
 def unlinked_by_a_verb(txn: WriteTransaction, segment: SegmentRecord) -> None:
     removed = list(chains.chunks(txn, segment.id, Tier.COLD))
-    chains.remove(txn, segment, Tier.COLD, removed, due_ms=0, after_sequence=0)
+    Editor(txn, segment).remove(Tier.COLD, removed, due_ms=0)
 
 
 def unlinked_by_a_replay(txn: WriteTransaction, segment: SegmentRecord) -> None:
@@ -34,7 +36,7 @@ def unlinked_by_a_replay(txn: WriteTransaction, segment: SegmentRecord) -> None:
 
 
 def removed_by_a_replay(txn: WriteTransaction, segment: SegmentRecord) -> None:
-    replay_rows.unlink_all(txn, segment)
+    replay.apply(txn, pb.Change(segment_removed=segment.id))
 
 
 @pytest.mark.parametrize("unlink", [unlinked_by_a_verb, unlinked_by_a_replay, removed_by_a_replay])

@@ -13,7 +13,8 @@ from tierfs.fsck.findings import Kind
 from tierfs.fsck.metadata import Totals, check_metadata
 from tierfs.fsck.objects import ObjectTable
 from tierfs.holder.status import StoreStatus, store_status
-from tierfs.metadata import chain_edits, chains, directories, tables
+from tierfs.metadata import chains, directories, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.environment import open_environment
 from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.store import MetadataStore
@@ -58,7 +59,7 @@ def test_suspect_lost_and_failed_rows_are_counted(store: TestStore) -> None:
     store.evict("s")
     with store.metadata.write() as txn:
         segment = directories.segment_by_name(txn, "s")
-        segment = chain_edits.lose(txn, segment, ByteRange(2, 5))
+        segment = Editor(txn, segment).lose(ByteRange(2, 5)).segment
         txn.put(SEGMENTS, tables.u64(segment.id), segment)
         last = chains.chunk_at(txn, segment.id, Tier.COLD, 7)
         assert last is not None

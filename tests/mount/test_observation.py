@@ -15,6 +15,7 @@ from tests.mount.conftest import Mount, append
 from tests.mount.waiting import errno_of, eventually
 from tierfs.app import store
 from tierfs.metadata import chain_edits, chains, directories, policies
+from tierfs.metadata.chain_edits import Editor
 from tierfs.parallel import Progress
 from tierfs.types import CRC_BLOCK_BYTES, ChunkState, Tier
 
@@ -221,6 +222,5 @@ def test_bytes_of_suspect_and_lost_chunks_are_metrics_of_the_store(store: store.
     chain_edits.set_state(store.metadata, segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
     assert (metrics(mnt)["tierfs_suspect_bytes"], metrics(mnt)["tierfs_lost_bytes"]) == (chunk.length, 0)
     with store.metadata.write() as txn:
-        segment = chain_edits.lose(txn, directories.segment_by_name(txn, "s"), chunk.range)
-        chain_edits.put_segment(txn, segment, journaled=True)
+        Editor(txn, directories.segment_by_name(txn, "s")).lose(chunk.range).put(journaled=True)
     assert (metrics(mnt)["tierfs_suspect_bytes"], metrics(mnt)["tierfs_lost_bytes"]) == (0, chunk.length)

@@ -17,6 +17,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs.config import ReadSettings
 from tierfs.errors import DataLoss, NotFound, StorageFull
 from tierfs.metadata import chain_edits, chains, directories
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metrics import NullMetrics
@@ -60,7 +61,7 @@ def lost(store: TestStore, offset: int) -> tuple[SegmentId, PlacedChunk]:
         chunk = chains.chunk_at(txn, segment.id, Tier.COLD, offset)
         assert chunk is not None
         parts = [(chunk.range, ChunkState.LOST)]
-        chain_edits.put_segment(txn, chain_edits.replace_chunk(txn, segment, Tier.COLD, chunk, parts), journaled=True)
+        Editor(txn, segment).cut(Tier.COLD, chunk, parts).put(journaled=True)
     return missing(store, offset)
 
 
@@ -138,8 +139,7 @@ def test_proof_of_a_part_does_not_answer_for_what_was_joined_to_it(tmp_path: Pat
         def lose(chunk: ChunkRecord, lost: ByteRange) -> None:
             pieces = [(lost, ChunkState.LOST), (ByteRange(lost.end, chunk.range.end), GOOD)]
             with store.metadata.write() as txn:
-                segment = chain_edits.replace_chunk(txn, store.segment("s"), Tier.LOCAL, chunk, pieces)
-                chain_edits.put_segment(txn, chain_edits.lose(txn, segment, lost), journaled=True)
+                Editor(txn, store.segment("s")).cut(Tier.LOCAL, chunk, pieces).lose(lost).put(journaled=True)
 
         lose(local()[0], ByteRange(0, 2))
         proved, rest = local()

@@ -27,6 +27,7 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.config import ReadSettings
 from tierfs.errors import PermissionDenied, TierfsError, Unavailable
 from tierfs.metadata import chain_edits, policies
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metrics import NullMetrics
 from tierfs.reading.patience import Patience
@@ -152,8 +153,7 @@ def spoil(store: TestStore, name: str, tier: Tier, state: str) -> None:
     elif state == "lost":
         with store.metadata.write() as txn:
             parts = [(placed.chunk.range, ChunkState.LOST)]
-            changed = chain_edits.replace_chunk(txn, segment, tier, placed.chunk, parts)
-            chain_edits.put_segment(txn, changed, journaled=True)
+            Editor(txn, segment).cut(tier, placed.chunk, parts).put(journaled=True)
     elif state in FAILING:
         store.cold.fail("read", FAILING[state], on=ALWAYS, of=holder.name)
     elif state == "once":

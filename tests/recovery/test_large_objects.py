@@ -19,6 +19,7 @@ from tierfs.journal import reader
 from tierfs.journal.names import JOURNAL_PREFIX, slot_name
 from tierfs.metadata import chains, changes, checksums, directories, tables
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import ChecksumRun, ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import CHECKSUMS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
@@ -51,7 +52,7 @@ def put_object(txn: WriteTransaction, segment: SegmentRecord, start: int, length
         crcs = number.to_bytes(4, "big") * checksums.RUN_BLOCKS
         checksums.put_run(txn, holder.id, ChecksumRun(start=at, crcs=crcs))
     chunk = ChunkRecord(start_offset=start, length=length, object_id=holder.id)
-    changed = chains.insert(txn, replace(segment, length=start + length), Tier.COLD, chunk, holder)
+    changed = Editor(txn, replace(segment, length=start + length)).insert(Tier.COLD, chunk, holder).segment
     txn.put(SEGMENTS, tables.u64(segment.id), changed)
     changes.segment_changed(txn, changed)
     changes.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
@@ -63,7 +64,7 @@ def object_id(store: TestStore) -> int:
     with store.metadata.write() as txn:
         segment = directories.segment_by_name(txn, "large")
         for chunk in list(chains.chunks(txn, segment.id, Tier.LOCAL)):
-            segment = chains.remove(txn, segment, Tier.LOCAL, [chunk], due_ms=0, after_sequence=0)
+            segment = Editor(txn, segment).remove(Tier.LOCAL, [chunk], due_ms=0).segment
         return put_object(txn, replace(segment, active=False, resumable=False), 0, LENGTH)[1]
 
 

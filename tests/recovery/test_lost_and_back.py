@@ -18,13 +18,14 @@ from tierfs.journal.publish import Publisher
 from tierfs.metadata import chain_edits, chains, directories
 from tierfs.metadata import changes as journal
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.chain_edits import Editor
+from tierfs.metadata.records import ChunkRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import ByteRange, ChunkState, Tier
 
 CONTENT = b"abcdefghijklmnopqrstuvwx"
-Edit = Callable[[WriteTransaction, SegmentRecord], SegmentRecord]
+Edit = Callable[[WriteTransaction, Editor], Editor]
 
 
 @contextmanager
@@ -46,11 +47,11 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 def edit(store: TestStore, change: Edit) -> None:
     with store.metadata.write() as txn:
-        chain_edits.put_segment(txn, change(txn, directories.segment_by_name(txn, "s")), journaled=True)
+        change(txn, Editor(txn, directories.segment_by_name(txn, "s"))).put(journaled=True)
 
 
 def lose(store: TestStore, start: int, end: int) -> None:
-    edit(store, lambda txn, segment: chain_edits.lose(txn, segment, ByteRange(start, end)))
+    edit(store, lambda txn, editor: editor.lose(ByteRange(start, end)))
 
 
 def cold_chunks(store: TestStore) -> list[ChunkRecord]:
@@ -166,7 +167,7 @@ def take(store: TestStore, readers: Readers, what: str, place: int) -> None:
     if what == "lose" and span:
         lose(store, span.start, span.end)
     elif what == "take out" and span:
-        edit(store, lambda txn, segment: chain_edits.take_out(txn, segment, span, due_ms=txn.now_ms))
+        edit(store, lambda txn, editor: editor.take_out(span, due_ms=txn.now_ms))
     elif what in ("good", "suspect") and others:
         set_state(store, others[place % len(others)].start_offset, ChunkState[what.upper()])
     elif what == "truncate":

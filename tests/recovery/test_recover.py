@@ -15,6 +15,7 @@ from tierfs.journal.cold_identity import read_small
 from tierfs.journal.names import checkpoint_name, part_of, slot_name
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import chains, changes, directories, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.tables import GARBAGE, SEGMENTS
 from tierfs.types import ByteRange, Tier
 
@@ -81,7 +82,7 @@ def test_a_gap_becomes_a_lost_extent_and_the_next_recovery_keeps_it(store: TestS
         assert middle is not None
         after = changes.cold_unlinked(txn, segment.id, [middle.start_offset])
         due_ms = txn.now_ms + 1000
-        changed = chains.remove(txn, segment, Tier.COLD, [middle], due_ms=due_ms, after_sequence=after)
+        changed = Editor(txn, segment).remove(Tier.COLD, [middle], due_ms=due_ms, after_sequence=after).segment
         txn.put(SEGMENTS, tables.u64(segment.id), changed)
     store.settle()
     with recovered(tmp_path / "new", store.cold) as found:

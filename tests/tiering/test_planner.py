@@ -18,6 +18,7 @@ from tests.stores import TestStore, open_test_store
 from tests.tiering.cold_pieces import cut_head
 from tests.tiering.reference_plan import plan
 from tierfs.metadata import chains, policies, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.tables import SEGMENTS, TOUCHES
 from tierfs.metadata.transaction import ReadTransaction
@@ -401,7 +402,7 @@ def lose_cold_chunk(store: TestStore, number: int) -> None:
         cold = list(chains.chunks(txn, segment.id, Tier.COLD))
         if cold:
             gone = cold[number % len(cold)]
-            segment = chains.remove(txn, segment, Tier.COLD, [gone], due_ms=0, after_sequence=0)
+            segment = Editor(txn, segment).remove(Tier.COLD, [gone], due_ms=0).segment
             txn.put(SEGMENTS, tables.u64(segment.id), segment)
 
 

@@ -11,14 +11,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from tierfs.adoption.ledger_read import FoundLedger, FoundPart
-from tierfs.adoption.link import Standing, other_segment
+from tierfs.adoption.link import Standing, other_segment, standing_of
 from tierfs.adoption.plan import LedgerPlan
 from tierfs.errors import Conflict
-from tierfs.metadata import chain_edits, chains, changes, checksums, directories, entries, policies, tables
+from tierfs.metadata import chains, changes, checksums, directories, entries, policies, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.ledger_and_batch_records import EntryRun, OffloadProgress
-from tierfs.metadata.records import ChunkRecord, IntentRecord, LocationRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.records import IntentRecord, LocationRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import INTENTS, OBJECTS, SEGMENTS
+from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.segments import create
@@ -27,8 +28,8 @@ from tierfs.tiering.ledgers import copies
 from tierfs.tiering.objects import ColdTier
 from tierfs.types import (
     AttemptId,
+    ByteRange,
     ChunkState,
-    EntryKind,
     LocationId,
     ObjectId,
     SegmentId,
@@ -45,13 +46,12 @@ _RUNS_AT_ONCE = 64
 
 def standing(txn: ReadTransaction, plan: LedgerPlan, place: LocationRecord) -> Standing:
     """Return whether the ledger exists already, made of the same objects. Raises as link.standing."""
-    entry = directories.find(txn, plan.name)
-    if entry is None:
-        return Standing.NEW
-    segment = directories.segment(txn, SegmentId(entry.id)) if entry.kind is EntryKind.SEGMENT else None
-    if segment is None or not _same(txn, segment, plan, place):
-        raise other_segment(plan.name, "a directory" if segment is None else "a segment of other objects or bytes")
-    return Standing.IN_DOUBT if _in_doubt(txn, segment, plan) else Standing.ADOPTED
+    return standing_of(
+        txn,
+        plan.name,
+        lambda segment: _same(txn, segment, plan, place),
+        lambda segment: _in_doubt(txn, segment, plan),
+    )
 
 
 def _same(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan, place: LocationRecord) -> bool:
@@ -201,8 +201,9 @@ class LedgerLinker:
         with self._metadata.write() as txn:
             self._cold.require_place(txn)
             segment_id = rows.put(txn)
-            intent = _intent(txn, segment_id, self._cold.location_id)
-            txn.put(INTENTS, intent.attempt.encode(), intent)
+            attempt = AttemptId(new_id())
+            name = entries.object_name(segment_id, txn.store.store_epoch, attempt)
+            intent = objects.intend(txn, attempt, self._cold.location_id, name, segment_id)
         try:
             copies.put_copy(self._metadata, self._cold.storage, segment_id, intent.name, plan.uuid, owned=False)
             yield intent
@@ -214,22 +215,15 @@ class LedgerLinker:
         self, txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger, segment_id: SegmentId, copy_name: str
     ) -> None:
         location = self._place if self._owned else policies.register_foreign(txn, self._place)
-        parent_id, last = create.make_parent(txn, plan.name)
-        new = SegmentRecord(
-            id=segment_id,
-            parent_id=parent_id,
-            name=last,
-            inode=create.new_inode(txn),
-            kind=SegmentKind.LEDGER,
-            commit_id=txn.allocate_id(),  # the id was reserved for the first rows of entries
-        )
-        segment = replace(create.add(txn, new), length=found.payload_bytes, modified_ms=plan.modified_ms or txn.now_ms)
+        # The id was reserved for the first rows of entries.
+        new = create.create(txn, plan.name, SegmentKind.LEDGER, segment_id)
+        segment = replace(new, length=found.payload_bytes, modified_ms=plan.modified_ms or txn.now_ms)
+        editor = Editor(txn, segment)
         for part in found.parts:
             if part.length:
-                segment, holder = _link(txn, segment, location.id, part, copy_name, foreign=not self._owned)
-                txn.put(SEGMENTS, tables.u64(segment.id), segment)
-                changes.cold_linked(txn, segment.id, (_chunk(holder),), (replace(holder, references=1),))
-        segment = create.write(txn, segment)
+                holder = _new_object(txn, segment.id, location.id, part, copy_name, foreign=not self._owned)
+                editor.link_objects([(ByteRange(part.payload_start, part.payload_start + part.length), holder)])
+        segment = create.write(txn, editor.segment)
         known = entries.find(txn, segment.id)
         entries.put_ledger(
             txn, replace(known, ledger_id=plan.ledger_id, offload=_offload(plan, self._place, txn.now_ms))
@@ -248,43 +242,19 @@ def _take_back(txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger) -> N
         if holder.crc32c != parts[name].crc32c:
             raise other_segment(plan.name, f"a ledger of other bytes: {printable(name)} is not what it was")
         if holder.etag != parts[name].part.data.etag:
-            renewed = replace(holder, etag=parts[name].part.data.etag)
-            txn.put(OBJECTS, tables.u64(holder.id), renewed)
-            changes.object_changed(txn, renewed)
-    while bad := next(_not_good(txn, segment), None):
-        segment = chain_edits.restore(txn, segment, Tier.COLD, bad)
-    chain_edits.put_segment(txn, segment, journaled=True)
+            changes.put(txn, OBJECTS, replace(holder, etag=parts[name].part.data.etag))
+    Editor(txn, segment).restore_cold(ByteRange(0, segment.length)).put(journaled=True)
 
 
-def _not_good(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ChunkRecord]:
-    return (one for one in chains.chunks(txn, segment.id, Tier.COLD) if one.state is not ChunkState.GOOD)
-
-
-def _intent(txn: WriteTransaction, segment_id: SegmentId, location_id: LocationId) -> IntentRecord:
-    attempt = AttemptId(new_id())
-    epoch = txn.store.store_epoch
-    return IntentRecord(
-        attempt=attempt,
-        location_id=location_id,
-        name=entries.object_name(segment_id, epoch, attempt),
-        segment_id=segment_id,
-        start_offset=0,
-        end_offset=0,
-        created_ms=txn.now_ms,
-        store_epoch=epoch,
-    )
-
-
-def _link(
+def _new_object(
     txn: WriteTransaction,
-    segment: SegmentRecord,
+    segment_id: SegmentId,
     location_id: LocationId,
     part: FoundPart,
     copy_name: str,
     *,
     foreign: bool,
-) -> tuple[SegmentRecord, ObjectRecord]:
-    """Add one object to the cold chain; return the segment, not yet written, and the object."""
+) -> ObjectRecord:
     data, index = part.part.data, part.part.index
     holder = ObjectRecord(
         id=ObjectId(txn.allocate_id()),
@@ -297,20 +267,15 @@ def _link(
         crc32c=part.crc32c,
         store_epoch=txn.store.store_epoch,
         created_ms=txn.now_ms,
-        linked_sequence=txn.store.next_outbox,
         encoding=part.encoding,
         stored_length=data.length_bytes,
-        segment_id=segment.id,
+        segment_id=segment_id,
         payload_start=part.payload_start,
         index_name="" if index is None else index.name,
         entries_name=copy_name,
     )
     checksums.put_grid(txn, holder.id, part.grid)
-    return chains.insert(txn, segment, Tier.COLD, _chunk(holder), holder), holder
-
-
-def _chunk(holder: ObjectRecord) -> ChunkRecord:
-    return ChunkRecord(start_offset=holder.payload_start, length=holder.length, object_id=holder.id)
+    return holder
 
 
 def _offload(plan: LedgerPlan, place: LocationRecord, now_ms: int) -> OffloadProgress:

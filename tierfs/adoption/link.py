@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from enum import Enum
 from itertools import groupby, zip_longest
 
+from tierfs import ranges
 from tierfs.adoption.plan import ForeignExtent, SegmentPlan
 from tierfs.adoption.read import PartSums
 from tierfs.errors import AlreadyExists
-from tierfs.metadata import chain_edits, chains, changes, checksums, directories, policies, tables
-from tierfs.metadata.records import ChecksumRun, ChunkRecord, LocationRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata import chains, changes, checksums, directories, policies, tables
+from tierfs.metadata.chain_edits import Editor
+from tierfs.metadata.records import ChunkRecord, LocationRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import OBJECTS, SEGMENTS
+from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.segments import create
@@ -23,8 +25,6 @@ _LINK_CHUNKS = 256
 _LINK_BYTES = 32 * 1024**3
 """Most chunks, and most bytes whose checksums (1 MiB), in one change of the journal: an entry then stays far below the
 limit of a journal object, with any single object added."""
-
-_PACKED_RUN_BYTES = checksums.RUN_BLOCKS * 4
 
 
 class Standing(Enum):
@@ -41,14 +41,25 @@ def standing(txn: ReadTransaction, plan: SegmentPlan, place: LocationRecord) -> 
 
     Raises AlreadyExists when its name stands for anything else, NotDirectory when it runs through a segment.
     """
-    entry = directories.find(txn, plan.name)
+    return standing_of(
+        txn,
+        plan.name,
+        lambda segment: _same(txn, segment, plan, place),
+        lambda segment: any(_in_doubt(txn, segment, plan)),
+    )
+
+
+def standing_of(
+    txn: ReadTransaction, name: str, same: Callable[[SegmentRecord], bool], in_doubt: Callable[[SegmentRecord], bool]
+) -> Standing:
+    """Return the standing of a segment, given what tells whether it is the same, and in doubt. Raises as `standing`."""
+    entry = directories.find(txn, name)
     if entry is None:
         return Standing.NEW
     segment = directories.segment(txn, SegmentId(entry.id)) if entry.kind is EntryKind.SEGMENT else None
-    if segment is None or not _same(txn, segment, plan, place):
-        what = "a directory" if segment is None else "a segment of other objects or bytes"
-        raise other_segment(plan.name, what)
-    return Standing.IN_DOUBT if any(_in_doubt(txn, segment, plan)) else Standing.ADOPTED
+    if segment is None or not same(segment):
+        raise other_segment(name, "a directory" if segment is None else "a segment of other objects or bytes")
+    return Standing.IN_DOUBT if in_doubt(segment) else Standing.ADOPTED
 
 
 def link(metadata: MetadataStore, plan: SegmentPlan, place: LocationRecord, sums: Sequence[PartSums]) -> Standing:
@@ -74,30 +85,24 @@ def _make(txn: WriteTransaction, plan: SegmentPlan, place: LocationRecord, sums:
         length=plan.end_offset,
         modified_ms=newest_ms or txn.now_ms,
     )
-    for batch in _batches(plan.extents, sums):
-        segment = _link_batch(txn, segment, location.id, batch)
-    create.write(txn, segment)
+    editor = Editor(txn, segment)
+    pairs = zip(plan.extents, sums, strict=True)
+    for batch in ranges.groups(pairs, lambda pair: pair[0].object.length_bytes, _LINK_BYTES, _LINK_CHUNKS):
+        editor.link_objects((extent.range, _holder(txn, location.id, extent, found)) for extent, found in batch)
+    create.write(txn, editor.segment)
 
 
 def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[PartSums]) -> None:
     """Mark all chunks good again after all objects were read. Raises AlreadyExists if any bytes differ."""
     segment = directories.segment_by_name(txn, plan.name)
+    editor = Editor(txn, segment)
     for (chunks, holder), extent, found in zip(_objects(txn, segment), plan.extents, sums, strict=True):
         if holder.crc32c != found.crc32c:
             raise other_segment(plan.name, f"a segment of other bytes: {printable(holder.name)} is not what it was")
         if holder.etag != extent.object.etag:
-            renewed = replace(holder, etag=extent.object.etag)
-            txn.put(OBJECTS, tables.u64(holder.id), renewed)
-            changes.object_changed(txn, renewed)
-        while bad := _not_good(txn, segment, ByteRange(chunks[0].start_offset, chunks[-1].end_offset)):
-            segment = chain_edits.restore(txn, segment, Tier.COLD, bad)
-    chain_edits.put_segment(txn, segment, journaled=True)
-
-
-def _not_good(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> ChunkRecord | None:
-    """Return the first chunk of a range that is not good; restoring one merges it with its neighbours."""
-    found = chains.overlapping(txn, segment.id, Tier.COLD, span)
-    return next((chunk for chunk in found if chunk.state is not ChunkState.GOOD), None)
+            changes.put(txn, OBJECTS, replace(holder, etag=extent.object.etag))
+        editor.restore_cold(ByteRange(chunks[0].start_offset, chunks[-1].end_offset))
+    editor.put(journaled=True)
 
 
 def other_segment(name: str, what: str) -> AlreadyExists:
@@ -107,26 +112,11 @@ def other_segment(name: str, what: str) -> AlreadyExists:
     )
 
 
-def _link_batch(
-    txn: WriteTransaction, segment: SegmentRecord, location_id: LocationId, batch: list[tuple[ForeignExtent, PartSums]]
-) -> SegmentRecord:
-    chunks: list[ChunkRecord] = []
-    holders: list[ObjectRecord] = []
-    for extent, sums in batch:
-        holder = _holder(txn, location_id, extent, sums)
-        chunk = ChunkRecord(start_offset=extent.start_offset, length=extent.length, object_id=holder.id)
-        _put_checksums(txn, holder.id, sums.packed)
-        segment = chains.insert(txn, segment, Tier.COLD, chunk, holder)
-        chunks.append(chunk)
-        holders.append(replace(holder, references=1))
-    txn.put(SEGMENTS, tables.u64(segment.id), segment)
-    changes.cold_linked(txn, segment.id, chunks, holders)
-    return segment
-
-
 def _holder(txn: WriteTransaction, location_id: LocationId, extent: ForeignExtent, sums: PartSums) -> ObjectRecord:
+    object_id = ObjectId(txn.allocate_id())
+    checksums.put_packed(txn, object_id, sums.packed)
     return ObjectRecord(
-        id=ObjectId(txn.allocate_id()),
+        id=object_id,
         tier=Tier.COLD,
         location_id=location_id,
         name=extent.object.name,
@@ -136,30 +126,7 @@ def _holder(txn: WriteTransaction, location_id: LocationId, extent: ForeignExten
         crc32c=sums.crc32c,
         store_epoch=txn.store.store_epoch,
         created_ms=txn.now_ms,
-        linked_sequence=txn.store.next_outbox,
     )
-
-
-def _put_checksums(txn: WriteTransaction, object_id: ObjectId, packed: bytes) -> None:
-    for index, at in enumerate(range(0, len(packed), _PACKED_RUN_BYTES)):
-        run = ChecksumRun(start=index * checksums.RUN_BYTES, crcs=packed[at : at + _PACKED_RUN_BYTES])
-        checksums.put_run(txn, object_id, run)
-
-
-def _batches(
-    extents: Sequence[ForeignExtent], sums: Sequence[PartSums]
-) -> Iterator[list[tuple[ForeignExtent, PartSums]]]:
-    batch: list[tuple[ForeignExtent, PartSums]] = []
-    size_bytes = 0
-    for pair in zip(extents, sums, strict=True):
-        length = pair[0].object.length_bytes
-        if batch and (len(batch) == _LINK_CHUNKS or size_bytes + length > _LINK_BYTES):
-            yield batch
-            batch, size_bytes = [], 0
-        batch.append(pair)
-        size_bytes += length
-    if batch:
-        yield batch
 
 
 def _same(txn: ReadTransaction, segment: SegmentRecord, plan: SegmentPlan, place: LocationRecord) -> bool:

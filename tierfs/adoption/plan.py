@@ -17,6 +17,7 @@ from tierfs.chunkstore.protocol import StoredObject
 from tierfs.chunkstore.validate import check_name
 from tierfs.errors import InvalidRequest, NotDirectory, TierfsError
 from tierfs.names import printable
+from tierfs.types import ByteRange
 
 MAX_OBJECTS = 1_000_000
 """Most objects below one URL: each takes about 0.5 KiB of memory while the plan is made."""
@@ -42,6 +43,11 @@ class ForeignExtent:
     def end_offset(self) -> int:
         """Offset just past the last byte."""
         return self.start_offset + self.length
+
+    @property
+    def range(self) -> ByteRange:
+        """The bytes of the segment."""
+        return ByteRange(self.start_offset, self.end_offset)
 
 
 @dataclass(frozen=True, slots=True)

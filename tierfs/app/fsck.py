@@ -86,7 +86,8 @@ def _checkpoint(store: Store) -> None:
     if location_id is None:
         return
     with store.metadata.write() as txn:  # a checkpoint needs a slot of its own
-        changes.location_changed(txn, txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}"))
+        location = txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
+        changes.changed(txn, LOCATIONS, location)
     work = store.cold_work("fsck")
     work.publish()
     work.tools.checkpointer.checkpoint()

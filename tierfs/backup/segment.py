@@ -27,11 +27,12 @@ from tierfs.chunkstore.protocol import ChunkStorage, FileSource, StoredObject
 from tierfs.chunkstore.validate import ATTEMPT_KEY, ObjectFile, read_steps
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.journal import replay
-from tierfs.metadata import chains, changes, directories, policies, store, tables
+from tierfs.metadata import chain_edits, chains, changes, directories, policies, store, tables
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.metadata.tables import GARBAGE, LEDGERS, OBJECTS, POLICIES, SEGMENTS
+from tierfs.metadata.tables import GARBAGE, LEDGERS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
@@ -143,16 +144,10 @@ def _pieces(txn: ReadTransaction, segment: SegmentRecord, path: str, written_ms:
         store_epoch=txn.store.store_epoch,
         sequence=txn.store.next_outbox - 1,
     )
-    piece, size_bytes = pb.SegmentDump(), 0
-    piece.CopyFrom(head)
-    for change in changes.segment_state(txn, segment):
-        if size_bytes and size_bytes + change.ByteSize() > _PIECE_BYTES:
-            yield piece
-            piece, size_bytes = pb.SegmentDump(), 0
-            piece.CopyFrom(head)
-        piece.changes.append(change)
-        size_bytes += change.ByteSize()
-    yield piece
+    for some in ranges.groups(changes.segment_state(txn, segment), pb.Change.ByteSize, _PIECE_BYTES):
+        piece = pb.SegmentDump(changes=some)
+        piece.MergeFrom(head)
+        yield piece
 
 
 def _ours(storage: ChunkStorage, stored: StoredObject, store_id: str) -> StoredObject:
@@ -302,7 +297,7 @@ class SegmentRestore:
         for change in (change for piece in read_dump(self._storage, stored) for change in piece.changes):
             if change.HasField("policy"):
                 replay.apply(txn, change)
-                changes.policy_changed(txn, txn.must_get(POLICIES, tables.u64(segment.id), "the policy"))
+                changes.changed(txn, POLICIES, txn.must_get(POLICIES, tables.u64(segment.id), "the policy"))
             elif change.HasField("ledger"):
                 replay.apply(txn, change)
             elif (brought := _objects(change)) is not None and gone.isdisjoint(brought):
@@ -352,9 +347,7 @@ def _place(txn: WriteTransaction, dump: Contents) -> SegmentRecord:
     it, and in no other; the segment before it has another successor by now.
     """
     parts = names.split(dump.path)
-    parent_id, made = directories.make_directories(txn, parts[:-1])
-    for record in made:
-        changes.directory_changed(txn, record)
+    parent_id = directories.make_directories(txn, parts[:-1])
     message = pb.SegmentRecord()
     message.CopyFrom(dump.segment)
     message.parent_id, message.name, message.inode = parent_id, parts[-1], txn.allocate_id()
@@ -382,8 +375,7 @@ def _settle(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
     held = list(ranges.intersect(chunks, (segment.range,)))
     end = held[-1].end if held else segment.start_offset
     gaps = list(ranges.gaps(ByteRange(segment.start_offset, end), held))
-    for gap in gaps:
-        segment = chains.insert_lost(txn, segment, gap)
+    segment = Editor(txn, segment).fill_gaps(gaps, journaled=False).segment  # `_publish` names the whole chain
     if gaps or end < segment.length:
         segment = replace(segment, length=end, joins=segment.joins.until(end), recovered_ms=txn.now_ms)
     segment = replace(segment, changed_ms=txn.now_ms)
@@ -396,7 +388,7 @@ def _publish(txn: WriteTransaction, segment: SegmentRecord, shared: Collection[i
     changes.segment_changed(txn, segment)
     ledger = txn.get(LEDGERS, tables.u64(segment.id))
     if ledger is not None:
-        changes.ledger_changed(txn, ledger)
+        changes.changed(txn, LEDGERS, ledger)
     linked = set[tuple[LocationId, str]]()
     for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
         holders = (_announced(txn, chunk, shared),) if chunk.object_id else ()
@@ -410,12 +402,7 @@ def _publish(txn: WriteTransaction, segment: SegmentRecord, shared: Collection[i
 
 def _announced(txn: WriteTransaction, chunk: ChunkRecord, shared: Collection[int]) -> ObjectRecord:
     """Return the chunk's object, named by the journal from this change on unless it was already."""
-    holder = chains.object_of(txn, chunk)
-    if holder.id in shared:
-        return holder
-    holder = replace(holder, linked_sequence=txn.store.next_outbox)
-    txn.put(OBJECTS, tables.u64(holder.id), holder)
-    return holder
+    return chains.object_of(txn, chunk) if chunk.object_id in shared else chain_edits.announce(txn, chunk)
 
 
 def _held_bytes(txn: ReadTransaction, segment: SegmentRecord) -> int:

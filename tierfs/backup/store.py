@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from tierfs import names, object_names
+from tierfs import names, object_names, ranges
 from tierfs.checksum import crc32c
 from tierfs.chunkstore import local_files
 from tierfs.clock import Clock
@@ -66,21 +66,20 @@ class DumpSummary:
 def parts(txn: ReadTransaction, now_ms: int, report: OnProgress = unseen) -> Iterator[pb.DumpPart]:
     """Yield the dump of what the transaction sees; the last part is marked."""
     meter = Meter(report, total_items=sum(map(txn.count, txn.database_names)), noun="row")
-    part = pb.DumpPart(version=RECORD_VERSION, store_id=txn.store.store_id, written_ms=now_ms)
-    size_bytes = 0
-    for name in sorted(txn.database_names):
-        for key, value in meter.each(txn.scan_raw(name), name.decode("ascii", "replace")):
-            if (name, key) == (STORE.name, SUMS_KEY):
-                continue  # void in any other environment, where the rows are counted on arrival
-            row = pb.DumpRow(database=name, key=key, value=value)
-            if size_bytes and size_bytes + row.ByteSize() > PART_BYTES:
-                yield part
-                part = pb.DumpPart(
-                    version=RECORD_VERSION, store_id=part.store_id, written_ms=now_ms, index=part.index + 1
-                )
-                size_bytes = 0
-            part.rows.append(row)
-            size_bytes += row.ByteSize()
+
+    def rows() -> Iterator[pb.DumpRow]:
+        for name in sorted(txn.database_names):
+            for key, value in meter.each(txn.scan_raw(name), name.decode("ascii", "replace")):
+                if (name, key) != (STORE.name, SUMS_KEY):  # void elsewhere, where the rows are counted on arrival
+                    yield pb.DumpRow(database=name, key=key, value=value)
+
+    head, part = pb.DumpPart(version=RECORD_VERSION, store_id=txn.store.store_id, written_ms=now_ms), None
+    for index, some in enumerate(ranges.groups(rows(), pb.DumpRow.ByteSize, PART_BYTES)):
+        if part is not None:
+            yield part
+        part = pb.DumpPart(index=index, rows=some)
+        part.MergeFrom(head)
+    part = head if part is None else part
     part.last = True
     yield part
 

@@ -216,13 +216,13 @@ class Collector:
                     _put_off(txn, record, error)
                     total = total.plus(Collected.failure(record.name, error))
                 txn.delete(GARBAGE.name, key)
-            for garbage in left:
-                chains.add_garbage(txn, replace(garbage, due_ms=txn.now_ms))
+            for location_id, name in left:
+                chains.discard(txn, location_id, name)
         return total
 
     def _left_of_jobs(
         self, due: list[tuple[bytes, GarbageRecord]], errors: list[TierfsError | None]
-    ) -> list[GarbageRecord]:
+    ) -> list[tuple[LocationId, str]]:
         """Return manifests and markers of the jobs whose last objects were deleted; set the errors of listings, so that
         these deletions are repeated."""
         last: dict[tuple[LocationId, str], int] = {}
@@ -230,7 +230,7 @@ class Collector:
             job = job_of(record.name)
             if record.tier is Tier.COLD and error is None and job and not is_about_job(record.name):
                 last[record.location_id, job] = number
-        left: list[GarbageRecord] = []
+        left: list[tuple[LocationId, str]] = []
         for (location_id, job), number in last.items():
             try:
                 names = [stored.name for stored in self.storage_of(location_id).list(job)]
@@ -238,10 +238,7 @@ class Collector:
                 errors[number] = exc
                 continue
             if all(map(is_about_job, names)):
-                left += [
-                    GarbageRecord(due_ms=0, tier=Tier.COLD, location_id=location_id, name=name, length=0)
-                    for name in names
-                ]
+                left += [(location_id, name) for name in names]
         return left
 
     def _delete(self, record: GarbageRecord, uncertain: TierfsError | None) -> TierfsError | None:

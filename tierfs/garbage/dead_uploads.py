@@ -22,7 +22,6 @@ from tierfs.journal import batch_markers
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metadata import chains
 from tierfs.metadata.entries import ENTRIES_PREFIX
-from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
@@ -31,7 +30,7 @@ from tierfs.tiering.batch_job import is_about_job
 from tierfs.tiering.ledgers.copies import attempts, uuid_of
 from tierfs.tiering.objects import JOB_REST_MS, JOBS_PREFIX, job_of, jobs
 from tierfs.tiering.packs import PACKS_PREFIX
-from tierfs.types import LocationId, Tier
+from tierfs.types import LocationId
 
 _OURS = (JOURNAL_PREFIX, JOBS_PREFIX, ENTRIES_PREFIX, "probe/", ".tmp/")
 """Prefixes of this store's objects besides segments/ and packs/; .tmp/ is where a directory keeps temporary files."""
@@ -88,14 +87,7 @@ class DeadUploads:
                 continue
             with self._metadata.write() as txn:
                 if not upload.upload_id:
-                    garbage = GarbageRecord(
-                        due_ms=txn.now_ms,
-                        tier=Tier.COLD,
-                        location_id=self._location_id,
-                        name=upload.name,
-                        length=upload.length,
-                    )
-                    chains.add_garbage(txn, garbage)
+                    chains.discard(txn, self._location_id, upload.name, upload.length)
             try:
                 if upload.upload_id and isinstance(self._storage, Uploads):
                     self._storage.abort_upload(PendingUpload(upload.name, upload.upload_id, upload.started_ms))

@@ -119,14 +119,7 @@ class OrphanFinder:
                 files.append(orphan)
                 continue
             with self._metadata.write() as txn:
-                garbage = GarbageRecord(
-                    due_ms=txn.now_ms,
-                    tier=orphan.tier,
-                    location_id=self._location_id,
-                    name=orphan.name,
-                    length=orphan.length,
-                )
-                chains.add_garbage(txn, garbage)
+                chains.discard(txn, self._location_id, orphan.name, orphan.length)
             discarded(orphan.length, orphan.name, 1)
         total = Collected()
         for at in range(0, len(files), _UNLINKED_TOGETHER):

@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
+from tierfs import ranges
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import ATTEMPT_KEY
@@ -195,14 +196,5 @@ class Checkpointer:
 
 
 def _parts(changes: Iterator[pb.Change], attempt: str) -> Iterator[pb.CheckpointPart]:
-    part = pb.CheckpointPart(version=RECORD_VERSION, attempt=attempt)
-    size_bytes = 0
-    for change in changes:
-        size = change.ByteSize()
-        if size_bytes and size_bytes + size > _PART_BYTES:
-            yield part
-            part = pb.CheckpointPart(version=RECORD_VERSION, attempt=attempt, index=part.index + 1)
-            size_bytes = 0
-        part.changes.append(change)
-        size_bytes += size
-    yield part
+    for index, some in enumerate(ranges.groups(changes, pb.Change.ByteSize, _PART_BYTES)):
+        yield pb.CheckpointPart(version=RECORD_VERSION, attempt=attempt, index=index, changes=some)

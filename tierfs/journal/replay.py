@@ -22,6 +22,7 @@ from tierfs.journal import replay_rows
 from tierfs.journal.names import checkpoint_name, slot_name
 from tierfs.metadata import batches, chains, changes, directories, entries, tables, untrusted
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.journal_state import MAX_EPOCH
 from tierfs.metadata.records import RECORD_VERSION, PolicyRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import GARBAGE, LEDGERS, LOCATIONS, POLICIES, SEGMENTS
@@ -174,9 +175,9 @@ def _segment_removed(txn: WriteTransaction, segment_id: int) -> None:
     segment = _known_segment(txn, segment_id)
     if segment is None:
         return
-    replay_rows.unlink_all(txn, segment)
-    local = list(chains.chunks(txn, segment.id, Tier.LOCAL))
-    chains.remove(txn, segment, Tier.LOCAL, local, due_ms=txn.now_ms, after_sequence=0)
+    editor = Editor(txn, segment)
+    for tier, due_ms in ((Tier.COLD, None), (Tier.LOCAL, txn.now_ms)):
+        editor.remove(tier, list(chains.chunks(txn, segment.id, tier)), due_ms=due_ms)
     entries.forget(txn, segment)
     txn.delete(SEGMENTS.name, tables.u64(segment.id))
     txn.delete(POLICIES.name, tables.u64(segment.id))
@@ -189,12 +190,17 @@ def _directory(txn: WriteTransaction, message: pb.DirectoryRecord) -> None:
 
 
 def _cold_link(txn: WriteTransaction, message: pb.ColdLink, *, merges: bool = True) -> None:
-    segment = _known_segment(txn, message.segment_id)
-    require(segment is not None, "chunks of an unknown segment", message.segment_id)
-    assert segment is not None
+    segment = _linked_segment(txn, message)
     link = replay_rows.read_link(txn, message, txn.store.cold_location_id)
     see_id(txn, 1, *link.objects)
     _chain_changed(txn, segment, replay_rows.link(txn, segment, link, merges=merges))
+
+
+def _linked_segment(txn: WriteTransaction, message: pb.ColdLink) -> SegmentRecord:
+    segment = _known_segment(txn, message.segment_id)
+    require(segment is not None, "chunks of an unknown segment", message.segment_id)
+    assert segment is not None
+    return segment
 
 
 def _pack_link(txn: WriteTransaction, message: pb.PackLink) -> None:
@@ -203,9 +209,7 @@ def _pack_link(txn: WriteTransaction, message: pb.PackLink) -> None:
     objects = replay_rows.read_pack(txn, message, txn.store.cold_location_id)
     see_id(txn, *objects)
     for cold_link in message.links:
-        segment = _known_segment(txn, cold_link.segment_id)
-        require(segment is not None, "chunks of an unknown segment", cold_link.segment_id)
-        assert segment is not None
+        segment = _linked_segment(txn, cold_link)
         link = replay_rows.Link(replay_rows.read_chunks(cold_link.chunks), objects)
         _chain_changed(txn, segment, replay_rows.link(txn, segment, link))
 
@@ -218,10 +222,6 @@ def _cold_unlink(txn: WriteTransaction, message: pb.ColdUnlink) -> None:
     segment = _known_segment(txn, message.segment_id)
     if segment is not None:
         _chain_changed(txn, segment, replay_rows.unlink(txn, segment, message.start_offsets))
-
-
-def _object(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
-    replay_rows.adopt_etag(txn, message)
 
 
 def _chain_changed(txn: WriteTransaction, before: SegmentRecord, after: SegmentRecord) -> None:
@@ -312,6 +312,6 @@ _HANDLERS: dict[str, Callable[[WriteTransaction, Any], None]] = {
     "ledger": _ledger,
     "counters": _counters,
     "garbage": _garbage,
-    "object": _object,
+    "object": replay_rows.adopt_etag,
     "pack_link": _pack_link,
 }

@@ -19,7 +19,7 @@ from tierfs import names, ranges
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata import chain, chains, checksums, directories, tables, untrusted
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.chain import ChainEdit
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import ChunkRecord, DirectoryRecord, DirentRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
@@ -102,28 +102,22 @@ def put_checksums(txn: WriteTransaction, message: pb.ObjectChecksums, own_locati
 
 def link(txn: WriteTransaction, segment: SegmentRecord, message: Link, *, merges: bool = True) -> SegmentRecord:
     """Link chunks in place of the bytes they cover; return the changed segment, not yet written."""
+    editor = Editor(txn, segment)
     for chunk in message.chunks:
         holder = _holder(txn, chunk, message) if chunk.object_id else None
         untrusted.check_chunk(chunk, holder)
-        segment = _link_one(txn, segment, chunk, holder, merges)
-    return segment
+        _link_one(txn, editor, chunk, holder, merges)
+    return editor.segment
 
 
 def unlink(txn: WriteTransaction, segment: SegmentRecord, start_offsets: Sequence[int]) -> SegmentRecord:
     """Unlink the chunks that begin at these offsets; missing ones are success. Returns the segment, not yet written."""
+    editor = Editor(txn, segment)
     for start in start_offsets:
         chunk = txn.get(CHUNKS, tables.chunk(segment.id, Tier.COLD, start)) if start <= untrusted.MAX_OFFSET else None
         if chunk is not None:
-            segment = _remove(txn, segment, [chunk])
-            chains.release(txn, chunk)
-    return segment
-
-
-def unlink_all(txn: WriteTransaction, segment: SegmentRecord) -> None:
-    """Drop the whole cold chain of a segment that is deleted."""
-    for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
-        txn.delete(CHUNKS.name, tables.chunk(segment.id, Tier.COLD, chunk.start_offset))
-        chains.release(txn, chunk)
+            editor.remove(Tier.COLD, [chunk], due_ms=None)
+    return editor.segment
 
 
 def adopt_etag(txn: WriteTransaction, message: pb.ObjectRecord) -> None:
@@ -155,22 +149,13 @@ def _holder(txn: WriteTransaction, chunk: ChunkRecord, message: Link) -> ObjectR
 
 
 def _link_one(
-    txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, holder: ObjectRecord | None, merges: bool
-) -> SegmentRecord:
-    covered = list(chains.overlapping(txn, segment.id, Tier.COLD, chunk.range))
+    txn: WriteTransaction, editor: Editor, chunk: ChunkRecord, holder: ObjectRecord | None, merges: bool
+) -> None:
+    covered = list(chains.overlapping(txn, editor.segment.id, Tier.COLD, chunk.range))
     if len(covered) == 1 and _holds(covered[0], chunk) and (merges or covered[0].length == chunk.length):
-        return segment
-    rests = [rest for other in covered for rest in _rests(segment, other, chunk)]
-    if holder is not None:  # counted first: it may be the object of a chunk that is removed
-        txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references + 1))
-    for rest in rests:
-        _count(txn, rest)
-    segment = _remove(txn, segment, covered)
-    for other in covered:
-        chains.release(txn, other)
-    for rest in rests:
-        segment = _insert(txn, segment, rest, merges=False)
-    return _insert(txn, segment, chunk, merges=merges)
+        return
+    rests = [rest for other in covered for rest in _rests(editor.segment, other, chunk)]
+    editor.swap(Tier.COLD, covered, [*rests, chunk], made=holder, merges=merges, due_ms=None)
 
 
 def _rests(segment: SegmentRecord, other: ChunkRecord, chunk: ChunkRecord) -> list[ChunkRecord]:
@@ -180,13 +165,6 @@ def _rests(segment: SegmentRecord, other: ChunkRecord, chunk: ChunkRecord) -> li
     """
     spans = [span for span in ranges.gaps(other.range, (chunk.range,)) if span.end > segment.start_offset]
     return [chain.part(other, span, other.state) for span in spans]
-
-
-def _count(txn: WriteTransaction, chunk: ChunkRecord) -> None:
-    """Count one reference more to a chunk's object."""
-    if chunk.object_id:
-        holder = chains.object_of(txn, chunk)
-        txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references + 1))
 
 
 def _holds(other: ChunkRecord, chunk: ChunkRecord) -> bool:
@@ -201,35 +179,6 @@ def _holds(other: ChunkRecord, chunk: ChunkRecord) -> bool:
 def _shift(chunk: ChunkRecord) -> int:
     """Return the distance from offsets in the object to those in the segment."""
     return chunk.start_offset - chunk.object_offset
-
-
-def _insert(txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, *, merges: bool) -> SegmentRecord:
-    """Link a chunk whose reference is counted; a chunk that merges gives it back."""
-    previous = chains.chunk_at(txn, segment.id, Tier.COLD, chunk.start_offset) if segment.cold.count else None
-    after = None
-    if segment.cold.count and chunk.start_offset < segment.cold.last_chunk:
-        after = next(chains.chunks(txn, segment.id, Tier.COLD, chunk.end_offset), None)
-    edit = chain.insert(segment.cold, chunk, previous=previous, following=after, merges=merges)
-    if edit.merged:
-        chains.release(txn, chunk)
-    return _write(txn, segment, edit)
-
-
-def _remove(txn: WriteTransaction, segment: SegmentRecord, removed: Sequence[ChunkRecord]) -> SegmentRecord:
-    if not removed:
-        return segment
-    start, end = removed[0].start_offset, removed[-1].end_offset
-    previous = chains.chunk_at(txn, segment.id, Tier.COLD, start - 1) if start else None
-    following = next(chains.chunks(txn, segment.id, Tier.COLD, end), None)
-    return _write(txn, segment, chain.remove(segment.cold, removed, previous=previous, following=following))
-
-
-def _write(txn: WriteTransaction, segment: SegmentRecord, edit: ChainEdit) -> SegmentRecord:
-    for record in edit.put:
-        txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, record.start_offset), record)
-    for start_offset in edit.remove:
-        txn.delete(CHUNKS.name, tables.chunk(segment.id, Tier.COLD, start_offset))
-    return replace(segment, cold=edit.state, generation=segment.generation + 1)
 
 
 _MAX_DEPTH = names.MAX_NAME_BYTES // 2 + 1

@@ -1,4 +1,4 @@
-"""Edits of chains in the database beyond link and unlink: cut chunks, lose and restore bytes, move a whole chain.
+"""Edits of chains in the database: link, unlink and cut chunks, lose and restore bytes, move a whole chain.
 
 A lost extent keeps the object it was lost from, so that its bytes can come back. The journal receives the chain as it
 is afterwards, including neighbours that a change merges with the chunk, or that an older tierfs left beside it: a
@@ -11,73 +11,310 @@ chunks are one commit that hardly delays appends. Objects are not touched: each 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from tierfs import ranges
-from tierfs.metadata import chain, chains, changes, directories, tables
+from tierfs.metadata import chain, chains, changes, checksums, directories, tables
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.records import ChunkRecord, SegmentRecord, TierState, require
+from tierfs.metadata.chain import ChainEdit
+from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, TierState, require
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.types import ByteRange, ChunkState, SegmentId, Tier
+from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
 Part = tuple[ByteRange, ChunkState]
 """A range of a chunk, and its new state."""
 
+_OBJECTS_PER_CHANGE = 1000
+"""Of one segment: with 64 MiB each their checksums fit into their link."""
 
-def lose(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange) -> SegmentRecord:
-    """Mark every byte of `span` lost in the cold chain, and journal it; idempotent.
 
-    Chunks are cut around it; the lost part of a chunk keeps its object. Returns the changed segment, not yet written.
+class Editor:
+    """Edits the chains of one segment in one transaction. Nothing else links chunks, or counts objects' references.
+
+    `segment` is the changed record, which `put` or the caller writes. An object that loses its last reference is
+    forgotten; it becomes garbage at `due_ms`, and not before the journal has published `after_sequence`. A replay gives
+    no time (None), as the journal names garbage on its own.
     """
-    while chunk := next((other for other in _overlapping(txn, segment, span) if not other.lost), None):
-        bad = chunk.range.intersect(span)
-        kept = [(rest, chunk.state) for rest in ranges.gaps(chunk.range, (bad,))]
-        segment = replace_chunk(txn, segment, Tier.COLD, chunk, [*kept, (bad, ChunkState.LOST)])
-    return fill_gaps(txn, segment, list(ranges.gaps(span, (chunk.range for chunk in _overlapping(txn, segment, span)))))
+
+    def __init__(self, txn: WriteTransaction, segment: SegmentRecord) -> None:
+        self._txn = txn
+        self.segment = segment
+
+    def insert(self, tier: Tier, new: ChunkRecord, made: ObjectRecord | None = None) -> Editor:
+        """Link a chunk. `made`: its object as it is to be written, with the references before this one."""
+        gained = self.link(tier, new)
+        if new.object_id:  # a lost extent may have no object
+            count_references(self._txn, new.object_id, gained, made)
+        return self
+
+    def remove(
+        self, tier: Tier, removed: Sequence[ChunkRecord], *, due_ms: int | None, after_sequence: int = 0
+    ) -> Editor:
+        """Unlink neighbouring chunks."""
+        return self.swap(tier, removed, (), due_ms=due_ms, after_sequence=after_sequence)
+
+    def swap(
+        self,
+        tier: Tier,
+        removed: Sequence[ChunkRecord],
+        added: Sequence[ChunkRecord],
+        *,
+        made: ObjectRecord | None = None,
+        merges: bool = True,
+        due_ms: int | None = 0,
+        after_sequence: int = 0,
+    ) -> Editor:
+        """Replace neighbouring chunks by others; the last one may merge with the chunk before it, which it continues.
+
+        References are counted once, by their sum: the object of a chunk that is replaced may have a single one.
+        """
+        if removed:
+            first, last = removed[0].start_offset, removed[-1].end_offset
+            previous = chains.chunk_at(self._txn, self.segment.id, tier, first - 1) if first else None
+            following = next(chains.starting_from(self._txn, self.segment.id, tier, last), None)
+            state = self.segment.tier_state(tier)
+            self._apply(tier, chain.remove(state, removed, previous=previous, following=following))
+        gained: dict[ObjectId, int] = {}
+        for chunk in removed:  # in the order in which objects lose their last chunk
+            gained[chunk.object_id] = gained.pop(chunk.object_id, 0) - 1
+        for number, chunk in enumerate(added, 1):
+            count = self.link(tier, chunk, merges=merges and number == len(added))
+            gained[chunk.object_id] = gained.get(chunk.object_id, 0) + count
+        gained.pop(ObjectId(0), None)  # a lost extent may have no object
+        for object_id, references in gained.items():
+            own = made if made is not None and made.id == object_id else None
+            if own is not None or references:
+                gone = count_references(self._txn, object_id, references, own)
+                if gone is not None and due_ms is not None:
+                    _discard(self._txn, gone, due_ms, after_sequence)
+        return self
+
+    def link(self, tier: Tier, new: ChunkRecord, *, merges: bool = True) -> int:
+        """Link a chunk; return how many references its object gained, which the caller counts. Raises DataLoss where
+        it overlaps another."""
+        state = self.segment.local if tier is Tier.LOCAL else self.segment.cold
+        previous = following = None
+        if state.count:
+            previous = chains.chunk_at(self._txn, self.segment.id, tier, new.start_offset)
+            following = next(chains.starting_from(self._txn, self.segment.id, tier, new.start_offset), None)
+        edit = chain.insert(state, new, previous=previous, following=following, merges=merges)
+        self._apply(tier, edit)
+        return 0 if edit.merged else 1
+
+    def link_objects(self, made: Iterable[tuple[ByteRange, ObjectRecord]], *, segment_first: bool = False) -> Editor:
+        """Link new objects into the cold chain, each as the range that its first bytes are, and journal them.
+
+        `segment_first`: write and journal the segment before its links, as a replay takes a chunk beyond its length for
+        that of a crashed concat.
+        """
+        txn, linked = self._txn, []
+        first_link = txn.store.next_outbox + (1 if segment_first else 0)
+        for number, (span, record) in enumerate(made):
+            chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=record.id)
+            holder = replace(record, linked_sequence=first_link + number // _OBJECTS_PER_CHANGE)
+            self.insert(Tier.COLD, chunk, holder)
+            linked.append((chunk, replace(holder, references=1)))
+        if segment_first:
+            self.segment = replace(self.segment, changed_ms=txn.now_ms)
+            changes.put_segment(txn, self.segment)
+        for at in range(0, len(linked), _OBJECTS_PER_CHANGE):
+            chunks, holders = zip(*linked[at : at + _OBJECTS_PER_CHANGE], strict=True)
+            changes.cold_linked(txn, self.segment.id, chunks, holders)
+        return self
+
+    def grow_last(self, last: ChunkRecord, length: int) -> Editor:
+        """Grow the active chunk by `length` bytes."""
+        return self._apply(Tier.LOCAL, chain.grow_last(self.segment.local, last, length), moved=False)
+
+    def cut_head(self, tier: Tier) -> Editor:
+        """Let the tier's first chunk begin where the segment does."""
+        start = self.segment.start_offset
+        first = chains.chunk_at(self._txn, self.segment.id, tier, start)
+        if first is None or not first.start_offset < start < first.end_offset:
+            return self
+        return self._apply(tier, chain.cut_first(self.segment.tier_state(tier), first, start))
+
+    def cut_end(self, last: ChunkRecord) -> Editor:
+        """Let the cold chain's last chunk end where the segment does, and journal it; it keeps its reference."""
+        shorter = replace(last, length=self.segment.length - last.start_offset, next=0)
+        held = self.segment.cold.bytes - last.held_bytes + shorter.held_bytes
+        self._apply(Tier.COLD, ChainEdit(replace(self.segment.cold, bytes=held), (shorter,)), moved=False)
+        holders = (chains.object_of(self._txn, last),) if last.object_id else ()
+        changes.cold_linked(self._txn, self.segment.id, (shorter,), holders)
+        return self
+
+    def lose(self, span: ByteRange) -> Editor:
+        """Mark every byte of `span` lost in the cold chain, and journal it; idempotent.
+
+        Chunks are cut around it; the lost part of a chunk keeps its object.
+        """
+        while chunk := next((other for other in self._overlapping(span) if not other.lost), None):
+            bad = chunk.range.intersect(span)
+            kept = [(rest, chunk.state) for rest in ranges.gaps(chunk.range, (bad,))]
+            self.cut(Tier.COLD, chunk, [*kept, (bad, ChunkState.LOST)])
+        return self.fill_gaps(list(ranges.gaps(span, (chunk.range for chunk in self._overlapping(span)))))
+
+    def fill_gaps(self, gaps: Iterable[ByteRange], *, journaled: bool = True) -> Editor:
+        """Link a lost extent into each gap of the cold chain (invariant 3). Raises DataLoss for one with a chunk."""
+        for gap in gaps:
+            extent = ChunkRecord(
+                start_offset=gap.start, length=gap.length_bytes, object_id=ObjectId(0), state=ChunkState.LOST
+            )
+            self.insert(Tier.COLD, extent)
+            if journaled:
+                extent = self._txn.must_get(
+                    CHUNKS, tables.chunk(self.segment.id, Tier.COLD, gap.start), "a lost extent"
+                )
+                changes.cold_linked(self._txn, self.segment.id, (extent,), ())
+        return self
+
+    def take_out(self, span: ByteRange, *, due_ms: int) -> Editor:
+        """Remove `span`, which the local tier has, from the cold chain; other bytes keep their chunks.
+
+        Lost extents are removed too, so that the bytes are offloaded again.
+        """
+        while chunk := next(self._overlapping(span), None):
+            kept = [(rest, chunk.state) for rest in ranges.gaps(chunk.range, (span,))]
+            self.cut(Tier.COLD, chunk, kept, due_ms=due_ms)
+        return self
+
+    def take_out_lost(self, span: ByteRange, *, due_ms: int) -> Editor:
+        """Remove only the lost extents of `span` from the cold chain, as take_out does: a good copy there stays."""
+        for extent in list(self._overlapping(span)):
+            if extent.lost:
+                self.take_out(extent.range.intersect(span), due_ms=due_ms)
+        return self
+
+    def restore(self, tier: Tier, chunk: ChunkRecord) -> Editor:
+        """Mark a chunk good whose bytes were all read and verified, and journal it.
+
+        It merges with the neighbours that it continues; beside a suspect one, the result is suspect. Bytes of a local
+        chunk that the cold tier has lost are taken out there, so that they are offloaded.
+        """
+        self.cut(tier, chunk, [(chunk.range, ChunkState.GOOD)])
+        return self.take_out_lost(chunk.range, due_ms=self._txn.now_ms) if tier is Tier.LOCAL else self
+
+    def restore_cold(self, span: ByteRange) -> Editor:
+        """Mark the cold chunks of a range good, as `restore`; each merges with its neighbours, so one after another."""
+        while bad := next((chunk for chunk in self._overlapping(span) if chunk.state is not ChunkState.GOOD), None):
+            self.restore(Tier.COLD, bad)
+        return self
+
+    def cut(self, tier: Tier, chunk: ChunkRecord, parts: Iterable[Part], *, due_ms: int = 0) -> Editor:
+        """Replace a chunk by parts of it, in the same object, and journal it; bytes in no part are dropped.
+
+        Parts merge with neighbours that they continue.
+        """
+        txn, cut = self._txn, [chain.part(chunk, *part) for part in sorted(parts)]
+        before, after = self._neighbours(tier, [chunk, *cut])
+        key = tables.chunk(self.segment.id, tier, chunk.start_offset)
+        removed = [*before, txn.must_get(CHUNKS, key, "a chunk"), *after]
+        records, sequence = chain.joined([*before, *cut, *after]), 0
+        hull = ByteRange(removed[0].start_offset, removed[-1].end_offset)
+        # The link of one chunk replaces all that it covers in the journal.
+        if tier is Tier.COLD and [record.range for record in records] != [hull]:
+            sequence = changes.cold_unlinked(txn, self.segment.id, [each.start_offset for each in removed])
+        self.swap(tier, removed, records, due_ms=due_ms, after_sequence=sequence)
+        if records and tier is Tier.COLD:
+            holders = (announce(txn, records[0]),) if chunk.object_id else ()
+            changes.cold_linked(txn, self.segment.id, records, holders)
+        return self
+
+    def put(self, *, journaled: bool) -> None:
+        """Write the segment, and notify its readers."""
+        segment = replace(self.segment, generation=self.segment.generation + 1, changed_ms=self._txn.now_ms)
+        self._txn.put(SEGMENTS, tables.u64(segment.id), segment)
+        if journaled:
+            changes.segment_changed(self._txn, segment)
+        self._txn.touch(inode=segment.inode, segment_id=segment.id)
+
+    def _apply(self, tier: Tier, edit: ChainEdit, *, moved: bool = True) -> Editor:
+        for record in edit.put:
+            self._txn.put(CHUNKS, tables.chunk(self.segment.id, tier, record.start_offset), record)
+        for start_offset in edit.remove:
+            self._txn.delete(CHUNKS.name, tables.chunk(self.segment.id, tier, start_offset))
+        generation = self.segment.generation + (1 if moved else 0)
+        if tier is Tier.LOCAL:
+            self.segment = replace(self.segment, local=edit.state, generation=generation)
+        else:
+            self.segment = replace(self.segment, cold=edit.state, generation=generation)
+        return self
+
+    def _overlapping(self, span: ByteRange) -> Iterator[ChunkRecord]:
+        return chains.overlapping(self._txn, self.segment.id, Tier.COLD, span)
+
+    def _neighbours(self, tier: Tier, edges: Sequence[ChunkRecord]) -> tuple[list[ChunkRecord], list[ChunkRecord]]:
+        """Return the chunks before and after one that it continues, as it is or as its parts will be; in order."""
+        before: list[ChunkRecord] = []
+        after: list[ChunkRecord] = []
+        while (start := before[0].start_offset if before else edges[0].start_offset) and (
+            neighbour := chains.chunk_at(self._txn, self.segment.id, tier, start - 1)
+        ):
+            if not any(chain.continues(neighbour, edge) for edge in before[:1] or edges):
+                break
+            before.insert(0, neighbour)
+        for neighbour in chains.chunks(self._txn, self.segment.id, tier, edges[0].end_offset):
+            if not any(chain.continues(edge, neighbour) for edge in after[-1:] or edges):
+                break
+            after.append(neighbour)
+        return before, after
 
 
-def fill_gaps(txn: WriteTransaction, segment: SegmentRecord, gaps: Iterable[ByteRange]) -> SegmentRecord:
-    """Link a lost extent into each gap of the cold chain, and journal it; returns the segment, not yet written."""
-    for gap in gaps:
-        segment = chains.insert_lost(txn, segment, gap)
-        extent = chains.chunk_at(txn, segment.id, Tier.COLD, gap.start)
-        assert extent is not None
-        changes.cold_linked(txn, segment.id, (extent,), ())
-    return segment
+def count_references(
+    txn: WriteTransaction, object_id: ObjectId, change: int, record: ObjectRecord | None = None
+) -> ObjectRecord | None:
+    """Count references of an object; return it if it lost its last one, and is forgotten. `record`: to be written.
 
-
-def take_out(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange, *, due_ms: int) -> SegmentRecord:
-    """Remove `span`, which the local tier has, from the cold chain; other bytes keep their chunks.
-
-    Lost extents are removed too, so that the bytes are offloaded again. Objects without references become garbage at
-    `due_ms`.
+    Raises DataLoss if it had fewer than it loses: the count is wrong, and another chunk may still need it.
     """
-    while chunk := next(iter(_overlapping(txn, segment, span)), None):
-        kept = [(rest, chunk.state) for rest in ranges.gaps(chunk.range, (span,))]
-        segment = replace_chunk(txn, segment, Tier.COLD, chunk, kept, due_ms=due_ms)
-    return segment
+    record = chains.object_by_id(txn, object_id) if record is None else record
+    left = record.references + change
+    if left > 0:
+        txn.put(OBJECTS, tables.u64(object_id), replace(record, references=left))
+        return None
+    require(left == 0, "an object without references lost one", object_id)
+    txn.delete(OBJECTS.name, tables.u64(object_id))
+    checksums.delete(txn, object_id)
+    return record
 
 
-def take_out_lost(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange, *, due_ms: int) -> SegmentRecord:
-    """Remove only the lost extents of `span` from the cold chain, as take_out does: a good copy there stays."""
-    for extent in _overlapping(txn, segment, span):
-        if extent.lost:
-            segment = take_out(txn, segment, extent.range.intersect(span), due_ms=due_ms)
-    return segment
+def announce(txn: WriteTransaction, chunk: ChunkRecord) -> ObjectRecord:
+    """Return a chunk's object, which the next change of the journal names."""
+    holder = replace(chains.object_of(txn, chunk), linked_sequence=txn.store.next_outbox)
+    txn.put(OBJECTS, tables.u64(holder.id), holder)
+    return holder
 
 
-def restore(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> SegmentRecord:
-    """Mark a chunk good whose bytes were all read and verified, and journal it.
+def _discard(txn: WriteTransaction, gone: ObjectRecord, due_ms: int, after_sequence: int) -> None:
+    """Make the stored objects garbage that are ours to delete; a companion's size is unknown."""
+    stored = [(gone.location_id, gone.name, gone.stored_bytes), (gone.location_id, gone.index_name, 0)]
+    owned = [] if gone.foreign else stored
+    for location_id, name, length in (*owned, (txn.store.cold_location_id, gone.entries_name, 0)):
+        if name:
+            garbage = GarbageRecord(
+                due_ms=due_ms,
+                tier=gone.tier,
+                location_id=location_id,
+                name=name,
+                length=length,
+                after_sequence=after_sequence,
+                object_id=gone.id,
+            )
+            chains.add_garbage(txn, garbage)
 
-    It merges with the neighbours that it continues; beside a suspect one, the result is suspect. Bytes of a local chunk
-    that the cold tier has lost are taken out there, so that they are offloaded.
-    """
-    segment = replace_chunk(txn, segment, tier, chunk, [(chunk.range, ChunkState.GOOD)])
-    return take_out_lost(txn, segment, chunk.range, due_ms=txn.now_ms) if tier is Tier.LOCAL else segment
+
+def begin(
+    txn: WriteTransaction, segment_id: SegmentId, tier: Tier, first: ChunkRecord, holder: ObjectRecord
+) -> TierState:
+    """Write the first chunk of an empty chain, and its object with that one reference; return the chain's head."""
+    txn.put(OBJECTS, tables.u64(holder.id), holder)
+    txn.put(CHUNKS, tables.chunk(segment_id, tier, first.start_offset), first)
+    at = first.start_offset
+    return TierState(first_chunk=at, last_chunk=at, count=1, bytes=first.held_bytes)
 
 
 def set_state(
@@ -96,7 +333,7 @@ def set_state(
         if current is None or segment is None or not _changes(current, tier, chunk, state):
             return False
         if current.lost:
-            put_segment(txn, restore(txn, segment, tier, current), journaled=True)
+            Editor(txn, segment).restore(tier, current).put(journaled=True)
             return True
         txn.put(CHUNKS, key, replace(current, state=state))
         txn.touch(segment_id=segment_id)
@@ -111,48 +348,6 @@ def changes_state(
         return _changes(view.get(CHUNKS, tables.chunk(segment_id, tier, chunk.start_offset)), tier, chunk, state)
 
 
-def replace_chunk(
-    txn: WriteTransaction,
-    segment: SegmentRecord,
-    tier: Tier,
-    chunk: ChunkRecord,
-    parts: Iterable[Part],
-    *,
-    due_ms: int = 0,
-) -> SegmentRecord:
-    """Replace a chunk by parts of it, in the same object; bytes in no part are dropped.
-
-    Parts merge with neighbours that they continue. Returns the changed segment, not yet written. An object without
-    references becomes garbage at `due_ms`.
-    """
-    cut = [chain.part(chunk, *part) for part in sorted(parts)]
-    if not chunk.object_id:
-        return _replace_nameless(txn, segment, chunk, cut)
-    before, after = _neighbours(txn, segment, tier, [chunk, *cut])
-    removed = [*before, txn.must_get(CHUNKS, tables.chunk(segment.id, tier, chunk.start_offset), "a chunk"), *after]
-    records = chain.joined([*before, *cut, *after])
-    sequence = _unlink(txn, segment, removed, records) if tier is Tier.COLD else 0
-    if records:  # one reference more, so that the object outlives the moment without chunks
-        _count(txn, chunk, 1)
-    segment = chains.remove(txn, segment, tier, removed, due_ms=due_ms, after_sequence=sequence)
-    for record in records:
-        segment = chains.insert(txn, segment, tier, record, chains.object_of(txn, record))
-    if records:
-        _count(txn, chunk, -1)
-        if tier is Tier.COLD:
-            _link(txn, segment, records)
-    return segment
-
-
-def put_segment(txn: WriteTransaction, segment: SegmentRecord, *, journaled: bool) -> None:
-    """Write a segment whose chunks changed, and notify its readers."""
-    segment = replace(segment, generation=segment.generation + 1, changed_ms=txn.now_ms)
-    txn.put(SEGMENTS, tables.u64(segment.id), segment)
-    if journaled:
-        changes.segment_changed(txn, segment)
-    txn.touch(inode=segment.inode, segment_id=segment.id)
-
-
 def _changes(current: ChunkRecord | None, tier: Tier, chunk: ChunkRecord, state: ChunkState) -> bool:
     if current is None:
         return False
@@ -164,63 +359,6 @@ def _changes(current: ChunkRecord | None, tier: Tier, chunk: ChunkRecord, state:
         and (current.length == chunk.length or (grows and current.length > chunk.length))
         and current.state is not state
     )
-
-
-def _replace_nameless(
-    txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord, records: Sequence[ChunkRecord]
-) -> SegmentRecord:
-    """Replace a lost extent without an object, which only the cold chain can hold."""
-    _unlink(txn, segment, [chunk], records)
-    segment = chains.remove(txn, segment, Tier.COLD, [chunk], due_ms=0, after_sequence=0)
-    for record in records:
-        segment = chains.insert_lost(txn, segment, record.range)
-    if records:
-        changes.cold_linked(txn, segment.id, records, ())
-    return segment
-
-
-def _neighbours(
-    txn: WriteTransaction, segment: SegmentRecord, tier: Tier, edges: Sequence[ChunkRecord]
-) -> tuple[list[ChunkRecord], list[ChunkRecord]]:
-    """Return the chunks before and after one that it continues, as it is or as its parts will be; in offset order."""
-    before: list[ChunkRecord] = []
-    after: list[ChunkRecord] = []
-    while (start := before[0].start_offset if before else edges[0].start_offset) and (
-        neighbour := chains.chunk_at(txn, segment.id, tier, start - 1)
-    ):
-        if not any(chain.continues(neighbour, edge) for edge in before[:1] or edges):
-            break
-        before.insert(0, neighbour)
-    for neighbour in chains.chunks(txn, segment.id, tier, edges[0].end_offset):
-        if not any(chain.continues(edge, neighbour) for edge in after[-1:] or edges):
-            break
-        after.append(neighbour)
-    return before, after
-
-
-def _unlink(
-    txn: WriteTransaction, segment: SegmentRecord, removed: Sequence[ChunkRecord], records: Sequence[ChunkRecord]
-) -> int:
-    """Journal that chunks are removed; return the sequence, 0 where the link of one chunk replaces them all."""
-    if len(records) == 1 and records[0].range == ByteRange(removed[0].start_offset, removed[-1].end_offset):
-        return 0
-    return changes.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in removed])
-
-
-def _link(txn: WriteTransaction, segment: SegmentRecord, records: Sequence[ChunkRecord]) -> None:
-    """Journal the parts: their object is referenced from this change on."""
-    holder = replace(chains.object_of(txn, records[0]), linked_sequence=txn.store.next_outbox)
-    txn.put(OBJECTS, tables.u64(holder.id), holder)
-    changes.cold_linked(txn, segment.id, records, (holder,))
-
-
-def _count(txn: WriteTransaction, chunk: ChunkRecord, more: int) -> None:
-    holder = chains.object_of(txn, chunk)
-    txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references + more))
-
-
-def _overlapping(txn: WriteTransaction, segment: SegmentRecord, span: ByteRange) -> list[ChunkRecord]:
-    return list(chains.overlapping(txn, segment.id, Tier.COLD, span))
 
 
 def append_chain(txn: WriteTransaction, target: SegmentRecord, source: SegmentRecord, tier: Tier) -> TierState:
@@ -283,6 +421,5 @@ def _join(txn: WriteTransaction, target: SegmentRecord, tier: Tier, messages: li
         txn.put(CHUNKS, tables.chunk(target.id, tier, last.start_offset), replace(last, next=first.start_offset))
         return False
     messages[0] = pb.ChunkRecord.FromString(CHUNKS.codec.encode(grown))
-    holder = chains.object_of(txn, last)
-    txn.put(OBJECTS, tables.u64(holder.id), replace(holder, references=holder.references - 1))
+    count_references(txn, last.object_id, -1)
     return True

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -21,14 +21,12 @@ from tierfs.checksum import crc32c, twice
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata import chains, checksums, tables
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.ledger_and_batch_records import LedgerRecord
 from tierfs.metadata.records import (
     RECORD_VERSION,
     ChunkRecord,
-    DirectoryRecord,
     LocationRecord,
     ObjectRecord,
-    PolicyRecord,
+    Record,
     SegmentRecord,
     StoreRecord,
 )
@@ -43,6 +41,7 @@ from tierfs.metadata.tables import (
     OUTBOX_NAME,
     POLICIES,
     SEGMENTS,
+    Table,
 )
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.metadata.transaction import add as queue
@@ -50,6 +49,7 @@ from tierfs.names import printable
 from tierfs.types import ObjectId, SegmentId, SegmentKind, Tier
 
 M = TypeVar("M", bound=Message)
+R = TypeVar("R", bound=Record)
 
 MAGIC = b"TFSJ"
 _HEADER = struct.Struct(">4sIIQ")
@@ -107,6 +107,14 @@ def put_segment(txn: WriteTransaction, segment: SegmentRecord) -> int:
     return queue(txn, pb.Change(segment=_put_segment(txn, segment)))
 
 
+def rewrite(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
+    """Write and journal a segment that changes now, and notify its readers; return it."""
+    changed = replace(segment, changed_ms=txn.now_ms)
+    put_segment(txn, changed)
+    txn.touch(inode=changed.inode, segment_id=changed.id)
+    return changed
+
+
 def segment_changed(txn: WriteTransaction, segment: SegmentRecord) -> int:
     """Journal a segment that was created, sealed or changed; return the change's sequence."""
     return queue(txn, pb.Change(segment=_bucket_view(segment)))
@@ -130,29 +138,30 @@ def _without_local(message: pb.SegmentRecord) -> pb.SegmentRecord:
     return message
 
 
+def put(txn: WriteTransaction, table: Table[R], record: R) -> int:
+    """Write a record that the journal has as it is, and journal it; return the change's sequence."""
+    txn.put(table, table.key(record), record)
+    return changed(txn, table, record)
+
+
+def changed(txn: WriteTransaction, table: Table[R], record: R) -> int:
+    """Journal a record of such a table that was written; return the change's sequence."""
+    return queue(txn, _change_of(table, record))
+
+
+def _change_of(table: Table[R], record: R) -> pb.Change:
+    change: dict[str, Any] = {table.change: table.codec.to_message(record)}
+    return pb.Change(**change)
+
+
 def segment_removed(txn: WriteTransaction, segment_id: SegmentId) -> int:
     """Journal that a segment was deleted."""
     return queue(txn, pb.Change(segment_removed=segment_id))
 
 
-def directory_changed(txn: WriteTransaction, directory: DirectoryRecord) -> int:
-    """Journal a directory that was created or changed."""
-    return queue(txn, pb.Change(directory=DIRECTORIES.codec.to_message(directory)))  # type: ignore[arg-type]
-
-
 def directory_removed(txn: WriteTransaction, directory_id: int) -> int:
     """Journal that a directory was removed."""
     return queue(txn, pb.Change(directory_removed=directory_id))
-
-
-def location_changed(txn: WriteTransaction, location: LocationRecord) -> int:
-    """Journal a location that was added or changed."""
-    return queue(txn, pb.Change(location=LOCATIONS.codec.to_message(location)))  # type: ignore[arg-type]
-
-
-def policy_changed(txn: WriteTransaction, policy: PolicyRecord) -> int:
-    """Journal changed settings of a directory or segment."""
-    return queue(txn, pb.Change(policy=POLICIES.codec.to_message(policy)))  # type: ignore[arg-type]
 
 
 def owner_begins(txn: WriteTransaction, host: str) -> int:
@@ -164,23 +173,9 @@ def takeover_entry(
     store: StoreRecord, epoch: int, attempt: str, location: LocationRecord, host: str, now_ms: int
 ) -> pb.JournalEntry:
     """Return the next slot's entry, with which an owner of another epoch begins; nothing is queued."""
-    first = store.journal.published_sequence + 1
-    changes = [
-        _owner_begins(store, epoch, host, now_ms),
-        pb.Change(location=LOCATIONS.codec.to_message(location)),  # type: ignore[arg-type]
-    ]
-    for sequence, change in enumerate(changes, first):
-        change.sequence = sequence
-    return pb.JournalEntry(
-        version=RECORD_VERSION,
-        store_id=store.store_id,
-        store_epoch=epoch,
-        slot=store.journal.next_slot,
-        attempt=attempt,
-        first_sequence=first,
-        last_sequence=first + len(changes) - 1,
-        changes=changes,
-    )
+    first, begins = store.journal.published_sequence + 1, _owner_begins(store, epoch, host, now_ms)
+    rows = list(enumerate((begins, _change_of(LOCATIONS, location)), first))
+    return _entry(replace(store, store_epoch=epoch), store.journal.next_slot, first, first + 1, attempt, rows)
 
 
 def _owner_begins(store: StoreRecord, epoch: int, host: str, now_ms: int) -> pb.Change:
@@ -234,16 +229,6 @@ def cold_unlinked(txn: WriteTransaction, segment_id: SegmentId, start_offsets: S
     return sequence
 
 
-def ledger_changed(txn: WriteTransaction, ledger: LedgerRecord) -> int:
-    """Journal a changed ledger record."""
-    return queue(txn, pb.Change(ledger=LEDGERS.codec.to_message(ledger)))  # type: ignore[arg-type]
-
-
-def object_changed(txn: WriteTransaction, holder: ObjectRecord) -> int:
-    """Journal another etag that was adopted for a cold object."""
-    return queue(txn, pb.Change(object=OBJECTS.codec.to_message(holder)))  # type: ignore[arg-type]
-
-
 def outbox(txn: ReadTransaction, after: int) -> Iterator[tuple[int, bytes]]:
     """Yield changes not yet known to be in the journal: sequence and serialized Change."""
     for key, data in txn.scan_raw(OUTBOX_NAME, tables.u64(after + 1)):
@@ -252,19 +237,24 @@ def outbox(txn: ReadTransaction, after: int) -> Iterator[tuple[int, bytes]]:
 
 def entry_of(txn: ReadTransaction, slot: int, first: int, last: int, attempt: str) -> pb.JournalEntry:
     """Return the journal entry for a range of outbox rows. The same arguments always give the same changes."""
+    rows = islice(outbox(txn, first - 1), last + 1 - first)
+    parsed = [(sequence, pb.Change.FromString(data)) for sequence, data in rows]
+    return _entry(txn.store, slot, first, last, attempt, parsed)
+
+
+def _entry(
+    store: StoreRecord, slot: int, first: int, last: int, attempt: str, rows: Iterable[tuple[int, pb.Change]]
+) -> pb.JournalEntry:
     entry = pb.JournalEntry(
         version=RECORD_VERSION,
-        store_id=txn.store.store_id,
-        store_epoch=txn.store.store_epoch,
+        store_id=store.store_id,
+        store_epoch=store.store_epoch,
         slot=slot,
         attempt=attempt,
         first_sequence=first,
         last_sequence=last,
     )
-    for sequence, data in outbox(txn, first - 1):
-        if sequence > last:
-            break
-        change = pb.Change.FromString(data)
+    for sequence, change in rows:
         change.sequence = sequence
         entry.changes.append(change)
     return entry
@@ -272,12 +262,9 @@ def entry_of(txn: ReadTransaction, slot: int, first: int, last: int, attempt: st
 
 def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
     """Yield the whole state of the bucket's metadata as changes without sequence: the contents of a checkpoint."""
-    for _, location in txn.scan(LOCATIONS):
-        yield pb.Change(location=LOCATIONS.codec.to_message(location))  # type: ignore[arg-type]
-    for _, directory in txn.scan(DIRECTORIES):
-        yield pb.Change(directory=DIRECTORIES.codec.to_message(directory))  # type: ignore[arg-type]
-    for _, policy in txn.scan(POLICIES):
-        yield pb.Change(policy=POLICIES.codec.to_message(policy))  # type: ignore[arg-type]
+    tables_in_order: tuple[Table[Any], ...] = (LOCATIONS, DIRECTORIES, POLICIES)
+    for table in tables_in_order:
+        yield from (_change_of(table, record) for _, record in txn.scan(table))
     packs = set[ObjectId]()
     for _, segment in txn.scan(SEGMENTS):
         yield pb.Change(segment=_bucket_view(segment))
@@ -288,7 +275,7 @@ def state_changes(txn: ReadTransaction) -> Iterator[pb.Change]:
     yield from batches.state(txn)
     for _, garbage in txn.scan(GARBAGE):
         if garbage.tier is Tier.COLD:
-            yield pb.Change(garbage=GARBAGE.codec.to_message(garbage))  # type: ignore[arg-type]
+            yield _change_of(GARBAGE, garbage)
 
 
 def segment_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
@@ -296,7 +283,7 @@ def segment_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.C
     yield pb.Change(segment=_bucket_view(segment))
     policy = txn.get(POLICIES, tables.u64(segment.id))
     if policy is not None:
-        yield pb.Change(policy=POLICIES.codec.to_message(policy))  # type: ignore[arg-type]
+        yield _change_of(POLICIES, policy)
     yield from _ledger_state(txn, segment)
     yield from _cold_chain(txn, segment, set())
 
@@ -304,7 +291,7 @@ def segment_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.C
 def _ledger_state(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[pb.Change]:
     ledger = txn.get(LEDGERS, tables.u64(segment.id)) if segment.kind is SegmentKind.LEDGER else None
     if ledger is not None:
-        yield pb.Change(ledger=LEDGERS.codec.to_message(ledger))  # type: ignore[arg-type]
+        yield _change_of(LEDGERS, ledger)
 
 
 def _cold_chain(txn: ReadTransaction, segment: SegmentRecord, packs: set[ObjectId]) -> Iterator[pb.Change]:
@@ -351,46 +338,6 @@ def frame(message: Message) -> bytes:
     return _HEADER.pack(MAGIC, RECORD_VERSION, crc32c(payload), len(payload)) + payload
 
 
-def parse_entry(data: bytes, name: str) -> pb.JournalEntry:
-    """Return the journal entry in an object's bytes; raises DataLoss naming the object."""
-    return _parse(data, name, pb.JournalEntry)
-
-
-def parse_manifest(data: bytes, name: str) -> pb.CheckpointManifest:
-    """Return the checkpoint manifest in an object's bytes; raises DataLoss naming the object."""
-    return _parse(data, name, pb.CheckpointManifest)
-
-
-def parse_part(data: bytes, name: str) -> pb.CheckpointPart:
-    """Return the checkpoint part in an object's bytes; raises DataLoss naming the object."""
-    return _parse(data, name, pb.CheckpointPart)
-
-
-def parse_dump_part(data: bytes, name: str) -> pb.DumpPart:
-    """Return the part of a dump in its framed bytes; raises DataLoss naming the file."""
-    return _parse(data, name, pb.DumpPart)
-
-
-def parse_entries_part(data: bytes, name: str) -> pb.EntriesPart:
-    """Return the part of a copy of entries in its framed bytes; raises DataLoss naming the object."""
-    return _parse(data, name, pb.EntriesPart)
-
-
-def parse_batch_manifest(data: bytes, name: str) -> pb.BatchManifest:
-    """Return the part of a batch's manifest in an object's bytes; raises DataLoss naming the object."""
-    return _parse(data, name, pb.BatchManifest)
-
-
-def parse_batch_marker(data: bytes, name: str) -> pb.BatchMarker:
-    """Return the marker in an object's bytes; raises DataLoss naming the object."""
-    return _parse(data, name, pb.BatchMarker)
-
-
-def parse_segment_dump(data: bytes, name: str) -> pb.SegmentDump:
-    """Return the piece of a segment's dump in its framed bytes; raises DataLoss naming the object."""
-    return _parse(data, name, pb.SegmentDump)
-
-
 def messages(file: Seekable, name: str, parse: Callable[[bytes, str], M]) -> Iterator[M]:
     """Yield the framed messages of an object. Raises DataLoss for one that is damaged when it is read again, too."""
 
@@ -431,6 +378,7 @@ def damaged(name: str, why: str) -> DataLoss:
 
 
 def _parse(data: bytes, name: str, kind: type[M]) -> M:
+    """Return the message in an object's framed bytes; raises DataLoss naming the object."""
     if len(data) < _HEADER.size:
         raise damaged(name, f"it is cut: it has {units.count(len(data), 'byte')}")
     magic, version, crc, length = _HEADER.unpack_from(data)
@@ -445,3 +393,13 @@ def _parse(data: bytes, name: str, kind: type[M]) -> M:
         return kind.FromString(payload)
     except DecodeError as exc:
         raise damaged(name, "it cannot be decoded") from exc
+
+
+parse_entry = partial(_parse, kind=pb.JournalEntry)
+parse_manifest = partial(_parse, kind=pb.CheckpointManifest)
+parse_part = partial(_parse, kind=pb.CheckpointPart)
+parse_dump_part = partial(_parse, kind=pb.DumpPart)
+parse_entries_part = partial(_parse, kind=pb.EntriesPart)
+parse_batch_manifest = partial(_parse, kind=pb.BatchManifest)
+parse_batch_marker = partial(_parse, kind=pb.BatchMarker)
+parse_segment_dump = partial(_parse, kind=pb.SegmentDump)

@@ -30,9 +30,14 @@ def put_run(txn: WriteTransaction, object_id: ObjectId, run: ChecksumRun) -> Non
 
 def put_grid(txn: WriteTransaction, object_id: ObjectId, crcs: Sequence[int]) -> None:
     """Write the runs of a whole object, from its block CRCs."""
-    for first in range(0, len(crcs), RUN_BLOCKS):
-        packed = pack(crcs[first : first + RUN_BLOCKS])
-        put_run(txn, object_id, ChecksumRun(start=first * CRC_BLOCK_BYTES, crcs=packed))
+    put_packed(txn, object_id, pack(crcs))
+
+
+def put_packed(txn: WriteTransaction, object_id: ObjectId, packed: bytes) -> None:
+    """Write the runs of a whole object, from its block CRCs as runs store them."""
+    for first in range(0, len(packed), RUN_BLOCKS * 4):
+        run = ChecksumRun(start=first // 4 * CRC_BLOCK_BYTES, crcs=packed[first : first + RUN_BLOCKS * 4])
+        put_run(txn, object_id, run)
 
 
 def run_at(txn: ReadTransaction, object_id: ObjectId, offset: int) -> ChecksumRun | None:

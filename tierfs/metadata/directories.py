@@ -183,27 +183,19 @@ def segments_below(txn: ReadTransaction, entry: Entry, path: str) -> Iterator[tu
         yield from segments_below(txn, child, f"{path}/{child.name}" if path else child.name)
 
 
-def make_directories(txn: WriteTransaction, parts: tuple[str, ...]) -> tuple[DirectoryId, list[DirectoryRecord]]:
-    """Make the directories of a path that are missing; return the last one's id and the new ones.
-
-    Raises NotDirectory where a segment has the name of one.
-    """
-    parent_id, made = ROOT_DIRECTORY, []
+def make_directories(txn: WriteTransaction, parts: tuple[str, ...]) -> DirectoryId:
+    """Make and journal the directories of a path that are missing; return the last one's id. Raises NotDirectory."""
+    parent_id = ROOT_DIRECTORY
     for depth, part in enumerate(parts):
         entry = lookup(txn, parent_id, part)
         if entry is not None and entry.kind is EntryKind.SEGMENT:
             path = names.join(parts[: depth + 1])
             raise NotDirectory(f"{names.printable(path)} is a segment, so nothing can be created below it")
-        if entry is None:
-            record = _make_directory(txn, parent_id, part)
-            made.append(record)
-            parent_id = record.id
-        else:
-            parent_id = DirectoryId(entry.id)
-    return parent_id, made
+        parent_id = _make_directory(txn, parent_id, part) if entry is None else DirectoryId(entry.id)
+    return parent_id
 
 
-def _make_directory(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> DirectoryRecord:
+def _make_directory(txn: WriteTransaction, parent_id: DirectoryId, name: str) -> DirectoryId:
     record = DirectoryRecord(
         id=DirectoryId(txn.allocate_id()),
         parent_id=parent_id,
@@ -212,9 +204,9 @@ def _make_directory(txn: WriteTransaction, parent_id: DirectoryId, name: str) ->
         created_ms=txn.now_ms,
         modified_ms=txn.now_ms,
     )
-    txn.put(DIRECTORIES, tables.u64(record.id), record)
+    changes.put(txn, DIRECTORIES, record)
     add_entry(txn, parent_id, Entry(name, EntryKind.DIRECTORY, record.id))
-    return record
+    return record.id
 
 
 def add_entry(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
@@ -304,15 +296,11 @@ def move(
         _entry_changed(txn, to_parent_id, to_name)
     if entry.kind is EntryKind.DIRECTORY:
         moved = replace(directory(txn, entry.id), parent_id=to_parent_id, name=to_name, removal=removal)
-        txn.put(DIRECTORIES, tables.u64(entry.id), moved)
-        changes.directory_changed(txn, moved)
+        changes.put(txn, DIRECTORIES, moved)
         txn.touch(inode=moved.inode)
         return moved
     record: SegmentRecord = txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(entry.name)}")
-    renamed = replace(record, parent_id=to_parent_id, name=to_name, removal=removal, changed_ms=txn.now_ms)
-    changes.put_segment(txn, renamed)
-    txn.touch(inode=renamed.inode, segment_id=renamed.id)
-    return renamed
+    return changes.rewrite(txn, replace(record, parent_id=to_parent_id, name=to_name, removal=removal))
 
 
 def queue(txn: WriteTransaction, parent_id: DirectoryId, entry: Entry) -> None:
@@ -332,11 +320,8 @@ def bury(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
         writer_epoch=segment.writer_epoch + 1,
         active=False,
         resumable=False,
-        changed_ms=txn.now_ms,
     )
-    changes.put_segment(txn, buried)
-    txn.touch(inode=buried.inode, segment_id=buried.id)
-    return buried
+    return changes.rewrite(txn, buried)
 
 
 def in_trash(txn: ReadTransaction) -> Iterator[Entry]:

@@ -250,8 +250,7 @@ def find(txn: ReadTransaction, segment_id: SegmentId) -> LedgerRecord:
 
 def put_ledger(txn: WriteTransaction, ledger: LedgerRecord) -> None:
     """Write and journal a ledger's record."""
-    txn.put(LEDGERS, tables.u64(ledger.segment_id), ledger)
-    changes.ledger_changed(txn, ledger)
+    changes.put(txn, LEDGERS, ledger)
 
 
 def forget(txn: WriteTransaction, segment: SegmentRecord) -> None:

@@ -107,7 +107,7 @@ def put(txn: WriteTransaction, target_id: int, settings: Mapping[str, str]) -> N
     txn.put(POLICIES, tables.u64(target_id), record)
     from tierfs.metadata import changes
 
-    changes.policy_changed(txn, record)
+    changes.changed(txn, POLICIES, record)
     is_segment = txn.get_raw(SEGMENTS.name, tables.u64(target_id)) is not None
     txn.touch(segment_id=target_id if is_segment else 0, policies=True)
 
@@ -178,8 +178,7 @@ def register_foreign(txn: WriteTransaction, wanted: LocationRecord) -> LocationR
     else:
         new = replace(known_record, region=wanted.region, profile=wanted.profile, from_journal=False)
     if new != known_record:
-        txn.put(LOCATIONS, tables.u32(new.id), new)
-        changes.location_changed(txn, new)
+        changes.put(txn, LOCATIONS, new)
     return new
 
 

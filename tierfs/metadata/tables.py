@@ -211,29 +211,36 @@ def _unknown(enum: type[Enum], value: int) -> NoReturn:
     raise DataLoss(f"{enum.__name__} {value} is unknown to this tierfs", remedy="upgrade tierfs, or run: tierfs fsck")
 
 
+def _by_id(record: Any) -> bytes:
+    return u64(record.id)
+
+
 @dataclass(frozen=True, slots=True)
 class Table(Generic[R]):
     """One LMDB database."""
 
     name: bytes
     codec: Codec[R]
+    change: str = ""
+    """Field of a Change that journals a record as it is; empty for tables that no such field does."""
+    key: Callable[[R], bytes] = _by_id
 
 
 STORE = Table(b"store", Codec(StoreRecord, pb.StoreRecord))
 DIRENTS = Table(b"dirents", Codec(DirentRecord, pb.DirentRecord))
-DIRECTORIES = Table(b"directories", Codec(DirectoryRecord, pb.DirectoryRecord))
-LOCATIONS = Table(b"locations", Codec(LocationRecord, pb.LocationRecord))
+DIRECTORIES = Table(b"directories", Codec(DirectoryRecord, pb.DirectoryRecord), "directory")
+LOCATIONS = Table(b"locations", Codec(LocationRecord, pb.LocationRecord), "location", lambda record: u32(record.id))
 SEGMENTS = Table(b"segments", Codec(SegmentRecord, pb.SegmentRecord))
 CHUNKS = Table(b"chunks", Codec(ChunkRecord, pb.ChunkRecord))
-OBJECTS = Table(b"objects", Codec(ObjectRecord, pb.ObjectRecord))
+OBJECTS = Table(b"objects", Codec(ObjectRecord, pb.ObjectRecord), "object")
 CHECKSUMS = Table(b"checksums", Codec(ChecksumRun, pb.ChecksumRun))
-POLICIES = Table(b"policies", Codec(PolicyRecord, pb.PolicyRecord))
+POLICIES = Table(b"policies", Codec(PolicyRecord, pb.PolicyRecord), "policy", lambda record: u64(record.target_id))
 INTENTS = Table(b"intents", Codec(IntentRecord, pb.IntentRecord))
-GARBAGE = Table(b"garbage", Codec(GarbageRecord, pb.GarbageRecord))
+GARBAGE = Table(b"garbage", Codec(GarbageRecord, pb.GarbageRecord), "garbage")
 REQUESTS = Table(b"requests", Codec(RequestRecord, pb.RequestRecord))
 FAILURES = Table(b"troubles", Codec(FailureRecord, pb.FailureRecord))
 ENTRIES = Table(b"entries", Codec(EntryRun, pb.EntryRun))
-LEDGERS = Table(b"ledgers", Codec(LedgerRecord, pb.LedgerRecord))
+LEDGERS = Table(b"ledgers", Codec(LedgerRecord, pb.LedgerRecord), "ledger", lambda record: u64(record.segment_id))
 BATCHES = Table(b"batches", Codec(BatchRecord, pb.BatchRecord))
 TOUCHES = Table(b"changes", Codec(TouchRecord, pb.TouchRecord))
 

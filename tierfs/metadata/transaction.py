@@ -22,9 +22,9 @@ from tierfs.errors import DataLoss, NotFound, StorageFull, TierfsError, Unavaila
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import sums, tables
 from tierfs.metadata.environment import Environment, map_lmdb_errors
-from tierfs.metadata.records import GarbageRecord, Record, StoreRecord, TouchRecord
+from tierfs.metadata.records import Record, StoreRecord, TouchRecord
 from tierfs.metadata.sums import COUNTED, SUMS_KEY, Sums, Tally
-from tierfs.metadata.tables import GARBAGE, OUTBOX_NAME, STORE, TOUCHES, Table
+from tierfs.metadata.tables import OUTBOX_NAME, STORE, TOUCHES, Table
 from tierfs.precedence import NO_HOST, Host
 from tierfs.system import processes
 
@@ -280,7 +280,10 @@ class WriteTransaction(ReadTransaction):
         return sequence
 
     def add_to_outbox_last(self, data: bytes) -> None:
-        """Queue a Change after all others of this transaction."""
+        """Queue a Change after all others of this transaction.
+
+        A journal that ends in between must not list as garbage an object that it still links.
+        """
         self._late_changes.append(data)
 
     def finish(self) -> None:
@@ -429,13 +432,3 @@ def _commit(environment: Environment, txn: Any) -> None:
 def add(txn: WriteTransaction, change: pb.Change) -> int:
     """Queue a change for the journal; return its sequence."""
     return txn.add_to_outbox(change.SerializeToString(deterministic=True))
-
-
-def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
-    """Journal that a cold object is to be deleted later, by the bucket's owner at that time.
-
-    Queued after the transaction's other changes: a journal that ends in between must not list as garbage an object that
-    it still links.
-    """
-    change = pb.Change(garbage=GARBAGE.codec.to_message(record))  # type: ignore[arg-type]
-    txn.add_to_outbox_last(change.SerializeToString(deterministic=True))

@@ -203,9 +203,7 @@ def adopt(metadata: MetadataStore, found: Iterable[NewEtag]) -> int:
                 record = txn.get(OBJECTS, tables.u64(new.holder.id))
                 if record is None or _place(record) != _place(new.holder) or record.etag == new.etag:
                     continue
-                changed = replace(record, etag=new.etag)
-                txn.put(OBJECTS, tables.u64(changed.id), changed)
-                changes.object_changed(txn, changed)
+                changes.put(txn, OBJECTS, replace(record, etag=new.etag))
                 adopted += 1
     return adopted
 

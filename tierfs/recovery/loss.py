@@ -11,11 +11,12 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from tierfs import names, ranges
-from tierfs.metadata import batches, chain_edits, chains, changes, checksums, directories, tables, transaction
+from tierfs.metadata import batches, chains, changes, checksums, directories, tables, transaction
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHECKSUMS, CHUNKS, GARBAGE, OBJECTS, SEGMENTS
+from tierfs.metadata.tables import CHECKSUMS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import delete, trash
 from tierfs.types import ByteRange, EntryKind, Inode, ObjectId, SegmentId, Tier
@@ -153,8 +154,9 @@ def _settle(txn: WriteTransaction, before: SegmentRecord, due_ms: int) -> Segmen
         changed_ms=txn.now_ms,
     )
     changes.segment_changed(txn, segment)
-    segment, gaps = _drop(txn, segment, cold.beyond, due_ms), cold.gaps
-    segment = chain_edits.fill_gaps(txn, segment, gaps)
+    editor, gaps = Editor(txn, segment), cold.gaps
+    _drop(txn, editor, cold.beyond, due_ms)
+    segment = editor.fill_gaps(gaps).segment
     txn.put(SEGMENTS, tables.u64(segment.id), segment)
     return SegmentLoss(
         segment=directories.path_of(txn, segment.parent_id, segment.name),
@@ -181,23 +183,11 @@ def _cold_chain(txn: ReadTransaction, segment: SegmentRecord) -> _ColdChain:
     return cold
 
 
-def _drop(txn: WriteTransaction, segment: SegmentRecord, beyond: list[ChunkRecord], due_ms: int) -> SegmentRecord:
+def _drop(txn: WriteTransaction, editor: Editor, beyond: list[ChunkRecord], due_ms: int) -> None:
     """Unlink chunks outside the segment; cut one that crosses its end."""
-    if not beyond:
-        return segment
-    after = changes.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in beyond])
+    after = changes.cold_unlinked(txn, editor.segment.id, [chunk.start_offset for chunk in beyond])
     for chunk in reversed(beyond):
-        if chunk.range.intersect(segment.range):
-            segment = _cut(txn, segment, chunk)
+        if chunk.range.intersect(editor.segment.range):
+            editor.cut_end(chunk)
         else:
-            segment = chains.remove(txn, segment, Tier.COLD, [chunk], due_ms=due_ms, after_sequence=after)
-    return segment
-
-
-def _cut(txn: WriteTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> SegmentRecord:
-    """Cut the last chunk at the segment's end; it keeps its reference."""
-    shorter = replace(chunk, length=segment.length - chunk.start_offset, next=0)
-    txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, shorter.start_offset), shorter)
-    changes.cold_linked(txn, segment.id, (shorter,), (chains.object_of(txn, chunk),) if chunk.object_id else ())
-    held = segment.cold.bytes - chunk.held_bytes + shorter.held_bytes
-    return replace(segment, cold=replace(segment.cold, bytes=held))
+            editor.remove(Tier.COLD, [chunk], due_ms=due_ms, after_sequence=after)

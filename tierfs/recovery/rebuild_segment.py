@@ -22,7 +22,8 @@ from tierfs.chunkstore.link import streams_to
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import READ_STEP_BYTES, read_steps
 from tierfs.errors import DataLoss, NotFound, TierfsError
-from tierfs.metadata import chain_edits, chains, changes, checksums, directories, tables
+from tierfs.metadata import changes, checksums, directories, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.journal_state import MAX_EPOCH
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
@@ -271,7 +272,7 @@ def make_segment(
     changes.segment_changed(txn, segment)
     for found in cover.chosen:
         segment = _link(txn, segment, found, grids[found.label], packs)
-    segment = chain_edits.fill_gaps(txn, segment, cover.gaps)
+    segment = Editor(txn, segment).fill_gaps(cover.gaps).segment
     txn.put(SEGMENTS, tables.u64(segment_id), segment)
     return path, segment
 
@@ -294,7 +295,7 @@ def _link(
     )
     if found.pack_bytes:
         chunk = replace(chunk, crc32c=found.crc32c, crc_offset=found.object_offset, crc_length=found.length_bytes)
-    changed = chains.insert(txn, segment, Tier.COLD, chunk, holder)
+    changed = Editor(txn, segment).insert(Tier.COLD, chunk, holder).segment
     changes.cold_linked(txn, segment.id, (chunk,), () if pack_id is not None else (replace(holder, references=1),))
     return changed
 
@@ -325,10 +326,7 @@ def _place(txn: WriteTransaction, parts: tuple[str, ...], segment_id: SegmentId)
         if taken is None:
             break
         parts = names.split(names.join((*parts[:taken], _suffixed(parts[taken], segment_id), *parts[taken + 1 :])))
-    parent_id, made = directories.make_directories(txn, parts[:-1])
-    for record in made:
-        changes.directory_changed(txn, record)
-    return parent_id, parts[-1], names.join(parts)
+    return directories.make_directories(txn, parts[:-1]), parts[-1], names.join(parts)
 
 
 def _taken(txn: WriteTransaction, parts: tuple[str, ...]) -> int | None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
+from tierfs import ranges
 from tierfs.scan.extents import Extent, Flat, clip, from_flat, with_blocks
 from tierfs.scan.fetching import ScannedLedger, ScanSource
 from tierfs.scan.selection import PinnedSegment
@@ -73,8 +74,8 @@ class Part:
         """Return the argument of `_part_from_flat`."""
         one = self.source
         source = (one.segment_id, one.name, one.priority.value, one.ledger, one.facts)
-        ranges = (self.owned.start, self.owned.end, self.pinned.start, self.pinned.end)
-        return source, ranges, [extent.flat() for extent in self.extents]
+        spans = (self.owned.start, self.owned.end, self.pinned.start, self.pinned.end)
+        return source, spans, [extent.flat() for extent in self.extents]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +97,9 @@ def _from_flat_parts(parts: Iterable[tuple[Any, ...]]) -> Partition:
     return Partition(tuple(_part_from_flat(*part) for part in parts))
 
 
-def _part_from_flat(source: tuple[Any, ...], ranges: tuple[int, int, int, int], extents: Iterable[Flat]) -> Part:
+def _part_from_flat(source: tuple[Any, ...], spans: tuple[int, int, int, int], extents: Iterable[Flat]) -> Part:
     segment_id, name, priority, ledger, facts = source
-    start, end, first, last = ranges
+    start, end, first, last = spans
     read = ScanSource(segment_id, name, ReadPriority(priority), ledger, facts)
     return Part(read, ByteRange(start, end), ByteRange(first, last), tuple(map(from_flat, extents)))
 
@@ -165,17 +166,12 @@ def _packed(parts: Iterable[Part], split_bytes: int, open_cost_bytes: int) -> It
     small = [part for part in parts if part.owned.length_bytes < split_bytes]
     for part in large:
         yield Partition((part,))
-    waiting: list[Part] = []
-    size_bytes = 0
-    for part in sorted(small, key=_place):
-        cost = part.owned.length_bytes + open_cost_bytes
-        if waiting and size_bytes + part.owned.length_bytes > split_bytes:
-            yield Partition(tuple(waiting))
-            waiting, size_bytes = [], 0
-        waiting.append(part)
-        size_bytes += cost
-    if waiting:
-        yield Partition(tuple(waiting))
+
+    def cost(part: Part) -> int:
+        return part.owned.length_bytes + open_cost_bytes
+
+    for some in ranges.groups(sorted(small, key=_place), cost, split_bytes + open_cost_bytes):
+        yield Partition(tuple(some))
 
 
 def _place(part: Part) -> tuple[int, int]:

@@ -303,10 +303,10 @@ def waves(
         waiting.append(found)
         size_bytes += _cost(found)
         if size_bytes >= partition_bytes * partitions:
-            yield Wave(list(_packed(waiting, partition_bytes)), tuple(faults))
+            yield Wave(_packed(waiting, partition_bytes), tuple(faults))
             waiting, faults, size_bytes = [], [], 0
     if waiting or faults:
-        yield Wave(list(_packed(waiting, partition_bytes)), tuple(faults))
+        yield Wave(_packed(waiting, partition_bytes), tuple(faults))
 
 
 def _found(metadata: MetadataStore, segments: Iterable[Wanted]) -> Iterator[CopyPiece | CopyFault]:
@@ -356,18 +356,10 @@ class _Lean:
         return lean
 
 
-def _packed(waiting: list[CopyPiece], partition_bytes: int) -> Iterator[tuple[CopyPiece, ...]]:
-    """Yield tasks of about so many bytes, which read each object from one end to the other."""
-    task: list[CopyPiece] = []
-    size_bytes = 0
-    for one in sorted(waiting, key=lambda one: one.place):
-        if task and size_bytes + _cost(one) > partition_bytes:
-            yield tuple(task)
-            task, size_bytes = [], 0
-        task.append(one)
-        size_bytes += _cost(one)
-    if task:
-        yield tuple(task)
+def _packed(waiting: list[CopyPiece], partition_bytes: int) -> list[tuple[CopyPiece, ...]]:
+    """Return tasks of about so many bytes, which read each object from one end to the other."""
+    pieces = sorted(waiting, key=lambda piece: piece.place)
+    return [tuple(task) for task in ranges.groups(pieces, _cost, partition_bytes)]
 
 
 def _cost(piece: CopyPiece) -> int:

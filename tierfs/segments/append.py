@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from tierfs.checksum import Buffer
 from tierfs.metadata import chains, checksums, entries, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.chains import Growth
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import OBJECTS, SEGMENTS
@@ -165,7 +166,7 @@ def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: AppendPiece) ->
         created_ms=txn.now_ms,
     )
     record = ChunkRecord(start_offset=segment.length, length=piece.length, object_id=chunk.object_id)
-    changed = chains.insert(txn, segment, Tier.LOCAL, record, holder)
+    changed = Editor(txn, segment).insert(Tier.LOCAL, record, holder).segment
     checksums.write_blocks(txn, chunk.object_id, 0, piece.crcs.crcs)
     txn.touch(segment_id=segment.id)  # the holder is notified of new chunks only; it looks up growth itself
     return replace(changed, length=segment.length + piece.length, active=not piece.fills_chunk)
@@ -176,7 +177,7 @@ def _grow(txn: WriteTransaction, segment: SegmentRecord, last: ChunkRecord, piec
     grown = replace(holder, length=holder.length + piece.length, crc32c=piece.crcs.whole)
     txn.put(OBJECTS, tables.u64(holder.id), grown)
     checksums.write_blocks(txn, grown.id, piece.crcs.first_block, piece.crcs.crcs)
-    changed = chains.grow_last(txn, segment, last, piece.length)
+    changed = Editor(txn, segment).grow_last(last, piece.length).segment
     return replace(changed, length=segment.length + piece.length, active=not piece.fills_chunk)
 
 

@@ -7,28 +7,22 @@ once; and a version of an application commits once, whichever of its jobs is fir
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from itertools import accumulate
 
 from tierfs import names
 from tierfs.errors import AlreadyExists, Conflict, InvalidRequest
-from tierfs.metadata import batches, chains, changes, checksums, directories
-from tierfs.metadata.directories import Entry
+from tierfs.metadata import batches, checksums, directories
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.ledger_and_batch_records import BatchRecord, UploadedObject, UploadedSegment
 from tierfs.metadata.records import (
-    ChecksumRun,
-    ChunkRecord,
-    DirectoryRecord,
     IntentRecord,
     ObjectRecord,
-    SegmentRecord,
 )
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import create
-from tierfs.types import CRC_BLOCK_BYTES, EntryKind, LocationId, ObjectId, SegmentId, SegmentStatus, Tier
-
-_OBJECTS_PER_CHANGE = 1000
-"""Of one segment: with 64 MiB each their checksums fit into their link."""
+from tierfs.types import ByteRange, LocationId, ObjectId, SegmentId, Tier
 
 
 class GivenUp(Conflict):
@@ -79,103 +73,37 @@ def commit(txn: WriteTransaction, batch: WriteBatch) -> bool:
     if batches.is_committed(txn, record.application, record.number, record.writer):
         return False
     batches.begin(txn, record)
-    creation = _Creation(txn, batch, intent.store_epoch)
+    builder = create.SegmentBuilder(txn, seal=batch.seal)
     for segment_id, uploaded in zip(record.segment_ids, batch.segments, strict=True):
-        creation.add(SegmentId(segment_id), uploaded)
-    creation.end()
+        try:
+            new = builder.make(SegmentId(segment_id), uploaded.segment, uploaded.length, uploaded.file)
+        except AlreadyExists as exc:
+            raise _exists(uploaded.segment) from exc
+        holders = [_holder(txn, batch, item, intent.store_epoch) for item in uploaded.objects]
+        ends = accumulate(holder.length for holder in holders)
+        placed = ((ByteRange(end - holder.length, end), holder) for end, holder in zip(ends, holders, strict=True))
+        Editor(txn, new).link_objects(placed, segment_first=True)
+    builder.end()
     batches.commit(txn, record)
     return True
 
 
-class _Creation:
-    """The records of one batch, inside its transaction."""
-
-    def __init__(self, txn: WriteTransaction, batch: WriteBatch, store_epoch: int) -> None:
-        self._txn = txn
-        self._batch = batch
-        self._store_epoch = store_epoch
-        self._parents: dict[tuple[str, ...], DirectoryRecord] = {}
-
-    def add(self, segment_id: SegmentId, uploaded: UploadedSegment) -> None:
-        """Create one segment."""
-        txn, parts = self._txn, names.split(uploaded.segment)
-        parent = self._parent(parts[:-1], uploaded.segment)
-        try:
-            directories.put_entry(txn, parent.id, Entry(parts[-1], EntryKind.SEGMENT, segment_id))
-        except AlreadyExists as exc:
-            raise _exists(uploaded.segment) from exc
-        now_ms, sealed = txn.now_ms, self._batch.seal
-        new = SegmentRecord(
-            id=segment_id,
-            parent_id=parent.id,
-            name=parts[-1],
-            inode=create.new_inode(txn),
-            length=uploaded.length,
-            file=uploaded.file,
-            status=SegmentStatus.SEALED if sealed else SegmentStatus.OPEN,
-            created_ms=now_ms,
-            modified_ms=now_ms,
-            changed_ms=now_ms,
-            sealed_ms=now_ms if sealed else 0,
-            first_byte_ms=now_ms if uploaded.length else 0,
-            commit_id=txn.allocate_id(),  # the id was reserved for the manifest, before others committed
-        )
-        self._link(new, uploaded.objects)
-        txn.touch(parent_inode=parent.inode, name=parts[-1], segment_id=segment_id)
-
-    def end(self) -> None:
-        """Change the directories."""
-        for parent in self._parents.values():
-            directories.modify(self._txn, parent)
-
-    def _parent(self, above: tuple[str, ...], name: str) -> DirectoryRecord:
-        parent = self._parents.get(above)
-        if parent is not None and above:
-            return parent
-        parent_id, _ = create.make_parent(self._txn, name)  # of the root each time: it refuses reserved names there
-        if parent is None:
-            parent = self._parents[above] = directories.directory(self._txn, parent_id)
-        return parent
-
-    def _link(self, segment: SegmentRecord, objects: Sequence[UploadedObject]) -> None:
-        """Write the segment's chain, then journal it: the segment first, as its links need it."""
-        txn, linked, at = self._txn, [], 0
-        first_link = txn.store.next_outbox + 1
-        for number, uploaded in enumerate(objects):
-            holder = self._holder(uploaded, first_link + number // _OBJECTS_PER_CHANGE)
-            chunk = ChunkRecord(start_offset=at, length=uploaded.length, object_id=holder.id)
-            _put_checksums(txn, holder.id, uploaded.crcs)
-            segment = chains.insert(txn, segment, Tier.COLD, chunk, holder)
-            linked.append((chunk, replace(holder, references=1)))
-            at += uploaded.length
-        changes.put_segment(txn, segment)
-        for first in range(0, len(linked), _OBJECTS_PER_CHANGE):
-            chunks, holders = zip(*linked[first : first + _OBJECTS_PER_CHANGE], strict=True)
-            changes.cold_linked(txn, segment.id, chunks, holders)
-
-    def _holder(self, uploaded: UploadedObject, linked_sequence: int) -> ObjectRecord:
-        txn = self._txn
-        return ObjectRecord(
-            id=ObjectId(txn.allocate_id()),
-            tier=Tier.COLD,
-            location_id=self._batch.location_id,
-            name=uploaded.name,
-            length=uploaded.length,
-            etag=uploaded.etag,
-            crc32c=uploaded.crc32c,
-            store_epoch=self._store_epoch,
-            attempt=uploaded.attempt,
-            created_ms=txn.now_ms,
-            linked_sequence=linked_sequence,
-            written_ms=txn.now_ms,
-        )
-
-
-def _put_checksums(txn: WriteTransaction, object_id: ObjectId, crcs: bytes) -> None:
-    run_bytes = checksums.RUN_BLOCKS * 4
-    for first in range(0, len(crcs), run_bytes):
-        start = first // 4 * CRC_BLOCK_BYTES
-        checksums.put_run(txn, object_id, ChecksumRun(start=start, crcs=crcs[first : first + run_bytes]))
+def _holder(txn: WriteTransaction, batch: WriteBatch, uploaded: UploadedObject, store_epoch: int) -> ObjectRecord:
+    object_id = ObjectId(txn.allocate_id())
+    checksums.put_packed(txn, object_id, uploaded.crcs)
+    return ObjectRecord(
+        id=object_id,
+        tier=Tier.COLD,
+        location_id=batch.location_id,
+        name=uploaded.name,
+        length=uploaded.length,
+        etag=uploaded.etag,
+        crc32c=uploaded.crc32c,
+        store_epoch=store_epoch,
+        attempt=uploaded.attempt,
+        created_ms=txn.now_ms,
+        written_ms=txn.now_ms,
+    )
 
 
 def _exists(name: str) -> AlreadyExists:

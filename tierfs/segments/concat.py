@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from tierfs import names, units
 from tierfs.errors import Conflict, InvalidRequest, Sealed
 from tierfs.joins import Join, Joins
-from tierfs.metadata import chain_edits, chains, changes, directories
+from tierfs.metadata import chain_edits, changes, directories
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -88,9 +89,10 @@ def concat(
 
 def _cut(txn: WriteTransaction, source: SegmentRecord) -> SegmentRecord:
     """Drop the bytes its first chunks hold before its start: in the target they would become readable again."""
+    editor = Editor(txn, source)
     for tier in Tier:
-        source = chains.cut_head(txn, source, tier)
-    return source
+        editor.cut_head(tier)
+    return editor.segment
 
 
 def _apply(

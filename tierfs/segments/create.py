@@ -9,15 +9,16 @@ leaves files that no record names, which `gc` finds.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from tierfs import names
 from tierfs.checksum import Buffer, GridBuilder
 from tierfs.chunkstore.local_files import ChunkFiles, name_beside
 from tierfs.errors import AlreadyExists, InvalidRequest, NotDirectory, StorageFull, Unavailable
-from tierfs.metadata import chains, changes, checksums, directories, entries, policies, tables
+from tierfs.metadata import chain_edits, changes, checksums, directories, entries, policies
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.ledger_and_batch_records import NO_FILE
 from tierfs.metadata.records import (
@@ -35,11 +36,17 @@ from tierfs.osio import map_os_errors, write_all
 from tierfs.types import AttemptId, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, SegmentKind, SegmentStatus, Tier
 
 
-def create(txn: WriteTransaction, name: str, kind: SegmentKind = SegmentKind.BYTES) -> SegmentRecord:
-    """Create an empty open segment. Raises AlreadyExists, NotDirectory or InvalidRequest."""
+def create(
+    txn: WriteTransaction, name: str, kind: SegmentKind = SegmentKind.BYTES, reserved: SegmentId | None = None
+) -> SegmentRecord:
+    """Create an empty open segment, with the id that was reserved for it, if one was.
+
+    Raises AlreadyExists, NotDirectory or InvalidRequest.
+    """
     parent_id, last = make_parent(txn, name)
-    segment_id = SegmentId(txn.allocate_id())
-    return add(txn, SegmentRecord(id=segment_id, parent_id=parent_id, name=last, inode=new_inode(txn), kind=kind))
+    segment_id = SegmentId(txn.allocate_id()) if reserved is None else reserved
+    new = SegmentRecord(id=segment_id, parent_id=parent_id, name=last, inode=Inode(txn.allocate_id()), kind=kind)
+    return add(txn, new if reserved is None else replace(new, commit_id=txn.allocate_id()))
 
 
 def make_parent(txn: WriteTransaction, name: str) -> tuple[DirectoryId, str]:
@@ -54,10 +61,7 @@ def make_parent(txn: WriteTransaction, name: str) -> tuple[DirectoryId, str]:
 
 
 def make_directory(txn: WriteTransaction, name: str) -> None:
-    """Make a directory with its missing parents; idempotent.
-
-    Raises NotDirectory or InvalidRequest.
-    """
+    """Make a directory with its missing parents; idempotent. Raises NotDirectory or InvalidRequest."""
     parts = names.split(name)
     if parts:
         _make_directories(txn, name, parts[0], parts)
@@ -67,10 +71,7 @@ def _make_directories(txn: WriteTransaction, name: str, first: str, parts: tuple
     if names.is_removed(first):
         reserved = f"{names.REMOVED_PREFIX} and {names.TRASH_PREFIX}"
         raise InvalidRequest(f"{names.printable(name)}: names that begin with {reserved} are reserved")
-    directory_id, made = directories.make_directories(txn, parts)
-    for record in made:
-        changes.directory_changed(txn, record)
-    return directory_id
+    return directories.make_directories(txn, parts)
 
 
 def add(txn: WriteTransaction, new: SegmentRecord) -> SegmentRecord:
@@ -146,26 +147,18 @@ _DIRECTORIES_PER_COMMIT = 256
 
 
 def _mode_at(txn: ReadTransaction, name: str) -> int | None:
-    try:
+    with suppress(NotDirectory):
         entry = directories.find(txn, name)
-    except NotDirectory:
-        return None
-    if entry is None or entry.kind is not EntryKind.DIRECTORY:
-        return None
-    return directories.directory(txn, entry.id).mode
+        if entry is not None and entry.kind is EntryKind.DIRECTORY:
+            return directories.directory(txn, entry.id).mode
+    return None
 
 
 def _note_directory(txn: WriteTransaction, name: str, mode: int) -> None:
     make_directory(txn, name)
     record = replace(directories.directory(txn, directories.must_find(txn, name).id), mode=mode)
-    txn.put(DIRECTORIES, tables.u64(record.id), record)
-    changes.directory_changed(txn, record)
+    changes.put(txn, DIRECTORIES, record)
     txn.touch(inode=record.inode)
-
-
-def new_inode(txn: WriteTransaction) -> Inode:
-    """Allocate an inode number that no file ever had."""
-    return Inode(txn.allocate_id())
 
 
 def write(txn: WriteTransaction, segment: SegmentRecord, *, successor_id: int = 0) -> SegmentRecord:
@@ -318,9 +311,9 @@ class BulkCreator:
         try:
             with self._metadata.write() as txn:
                 _require_named(files)
-                creation = _BulkCreation(txn, seal=seal)
-                created = [creation.add(file) for file in files]
-                creation.end()
+                builder = SegmentBuilder(txn, seal=seal)
+                created = [_add(txn, builder, file) for file in files]
+                builder.end()
                 begun = True
         except BaseException:
             if not begun:
@@ -354,38 +347,62 @@ def _require_named(files: Iterable[_NewFile]) -> None:
 
 
 @dataclass(slots=True)
-class _Parent:
-    """A directory of the batch, looked up once."""
+class Parent:
+    """A directory of a batch, looked up once."""
 
     record: DirectoryRecord
-    chunk_bytes: int
+    chunk_bytes: int = 0
+    """By policy, once it was looked up."""
     gained: bool = False
 
 
-class _BulkCreation:
-    """The records of one batch, inside its transaction."""
+class SegmentBuilder:
+    """Makes many segments with all their bytes, in one transaction; each directory is looked up and changed once."""
 
     def __init__(self, txn: WriteTransaction, *, seal: bool) -> None:
         self._txn = txn
         self._seal = seal
-        self._store_epoch = txn.store.store_epoch
-        self._parents: dict[tuple[str, ...], _Parent] = {}
+        self._parents: dict[tuple[str, ...], Parent] = {}
+        self.store_epoch = txn.store.store_epoch
 
-    def add(self, file: _NewFile) -> bool:
-        """Create the segment; False, with at most its directories made, when only an append can create it."""
-        try:
-            *above, name = names.split(file.wanted.name) or ("",)
-            parent = self._parent(tuple(above), file.wanted.name)
-            if file.length_bytes > parent.chunk_bytes:
-                return False
-            entry = Entry(name, EntryKind.SEGMENT, file.segment_id)
-            directories.put_entry(self._txn, parent.record.id, entry)
-        except (InvalidRequest, NotDirectory, AlreadyExists):
-            return False
+    def parent(self, name: str) -> Parent:
+        """Return the directory of a segment, made if it is missing. Raises NotDirectory or InvalidRequest."""
+        parts = names.split(name)[:-1]
+        parent = self._parents.get(parts)
+        if parent is not None and parts:
+            return parent
+        parent_id, _ = make_parent(self._txn, name)  # of the root each time: it refuses reserved names there
+        if parent is None:
+            parent = self._parents[parts] = Parent(directories.directory(self._txn, parent_id))
+        return parent
+
+    def make(
+        self, number: SegmentId, name: str, length: int, file: IngestedFile, chain: Callable[[], TierState] = TierState
+    ) -> SegmentRecord:
+        """Put a segment into its directory, and return its record, which the caller writes with its chains.
+
+        `chain` makes the local one. Raises as `parent`, and AlreadyExists.
+        """
+        parent, last, now_ms = self.parent(name), names.split(name)[-1], self._txn.now_ms
+        directories.put_entry(self._txn, parent.record.id, Entry(last, EntryKind.SEGMENT, number))
         parent.gained = True
-        changes.put_segment(self._txn, self._segment(file, parent.record.id, name))
-        self._txn.touch(parent_inode=parent.record.inode, name=name, segment_id=file.segment_id)
-        return True
+        self._txn.touch(parent_inode=parent.record.inode, name=last, segment_id=number)
+        return SegmentRecord(
+            id=number,
+            parent_id=parent.record.id,
+            name=last,
+            inode=Inode(self._txn.allocate_id()),
+            length=length,
+            status=SegmentStatus.SEALED if self._seal else SegmentStatus.OPEN,
+            local=chain(),
+            created_ms=now_ms,
+            modified_ms=now_ms,
+            changed_ms=now_ms,
+            sealed_ms=now_ms if self._seal else 0,
+            first_byte_ms=now_ms if length else 0,
+            commit_id=self._txn.allocate_id(),  # the id was reserved before, while others committed
+            file=file,
+        )
 
     def end(self) -> None:
         """Change the directories."""
@@ -393,50 +410,37 @@ class _BulkCreation:
             if parent.gained:
                 directories.modify(self._txn, parent.record)
 
-    def _parent(self, parts: tuple[str, ...], name: str) -> _Parent:
-        parent = self._parents.get(parts)
-        if parent is not None and parts:
-            return parent
-        parent_id, _ = make_parent(self._txn, name)  # of the root each time: it refuses reserved names there
-        if parent is None:
-            record = directories.directory(self._txn, parent_id)
-            parent = _Parent(record, policies.of_directory(self._txn, parent_id).values.chunk_bytes)
-            self._parents[parts] = parent
-        return parent
 
-    def _segment(self, file: _NewFile, parent_id: DirectoryId, name: str) -> SegmentRecord:
-        length, now_ms = file.length_bytes, self._txn.now_ms
-        return SegmentRecord(
-            id=file.segment_id,
-            parent_id=parent_id,
-            name=name,
-            inode=new_inode(self._txn),
-            length=length,
-            status=SegmentStatus.SEALED if self._seal else SegmentStatus.OPEN,
-            local=self._chain(file) if length else TierState(),
-            created_ms=now_ms,
-            modified_ms=now_ms,
-            changed_ms=now_ms,
-            sealed_ms=now_ms if self._seal else 0,
-            first_byte_ms=now_ms if length else 0,
-            commit_id=self._txn.allocate_id(),  # the id was reserved for the file's name, before others committed
-            file=file.wanted.file,
-        )
+def _add(txn: WriteTransaction, builder: SegmentBuilder, file: _NewFile) -> bool:
+    """Create a segment; return False, with at most its directories made, when only an append can create it."""
+    name, length = file.wanted.name, file.length_bytes
+    try:
+        parent = builder.parent(name)
+        if not parent.chunk_bytes:
+            parent.chunk_bytes = policies.of_directory(txn, parent.record.id).values.chunk_bytes
+        if length > parent.chunk_bytes:
+            return False
+        chain = partial(_chain, txn, file, builder.store_epoch) if length else TierState
+        segment = builder.make(file.segment_id, name, length, file.wanted.file, chain)
+    except (InvalidRequest, NotDirectory, AlreadyExists):
+        return False
+    changes.put_segment(txn, segment)
+    return True
 
-    def _chain(self, file: _NewFile) -> TierState:
-        """Return the chain of the one local chunk, which is complete: an append starts another."""
-        txn = self._txn
-        holder = ObjectRecord(
-            id=ObjectId(txn.allocate_id()),
-            tier=Tier.LOCAL,
-            name=file.name,
-            length=file.length_bytes,
-            references=1,
-            crc32c=file.grid.crc32c,
-            store_epoch=self._store_epoch,
-            attempt=file.attempt,
-            created_ms=txn.now_ms,
-        )
-        checksums.write_blocks(txn, holder.id, 0, file.grid.grid())
-        chunk = ChunkRecord(start_offset=0, length=file.length_bytes, object_id=holder.id)
-        return chains.begin(txn, file.segment_id, Tier.LOCAL, chunk, holder)
+
+def _chain(txn: WriteTransaction, file: _NewFile, store_epoch: int) -> TierState:
+    """Return the chain of the one local chunk, which is complete: an append starts another."""
+    holder = ObjectRecord(
+        id=ObjectId(txn.allocate_id()),
+        tier=Tier.LOCAL,
+        name=file.name,
+        length=file.length_bytes,
+        references=1,
+        crc32c=file.grid.crc32c,
+        store_epoch=store_epoch,
+        attempt=file.attempt,
+        created_ms=txn.now_ms,
+    )
+    checksums.write_blocks(txn, holder.id, 0, file.grid.grid())
+    chunk = ChunkRecord(start_offset=0, length=file.length_bytes, object_id=holder.id)
+    return chain_edits.begin(txn, file.segment_id, Tier.LOCAL, chunk, holder)

@@ -15,6 +15,7 @@ from itertools import islice
 from tierfs import names
 from tierfs.errors import InvalidRequest, IsDirectory
 from tierfs.metadata import chains, changes, directories, entries, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.journal_state import Removal
 from tierfs.metadata.records import SegmentRecord
@@ -119,10 +120,8 @@ class RemovalBatch:
     def _drop(self, segment: SegmentRecord, tier: Tier, count: int, sequence: int) -> SegmentRecord:
         removed = list(islice(chains.chunks(self._txn, segment.id, tier), count))
         self._left -= len(removed)
-        cold = tier is Tier.COLD
-        due_ms = self._cold_due_ms if cold else self._txn.now_ms
-        after = sequence if cold else 0
-        return chains.remove(self._txn, segment, tier, removed, due_ms=due_ms, after_sequence=after)
+        due_ms, after = (self._cold_due_ms, sequence) if tier is Tier.COLD else (self._txn.now_ms, 0)
+        return Editor(self._txn, segment).remove(tier, removed, due_ms=due_ms, after_sequence=after).segment
 
 
 @dataclass(frozen=True, slots=True)

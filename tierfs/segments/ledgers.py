@@ -12,18 +12,18 @@ from dataclasses import dataclass, replace
 from tierfs import names
 from tierfs.errors import InvalidRequest, Sealed
 from tierfs.ledger import keys
-from tierfs.metadata import chains, changes, directories, entries, policies, tables
+from tierfs.metadata import chains, changes, directories, entries, policies
 from tierfs.metadata import entries as metadata_ledgers
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.ledger_and_batch_records import LedgerRecord
-from tierfs.metadata.records import GarbageRecord, SegmentRecord
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.policy import Policy
 from tierfs.segments import create, ownership, positions, seal, streams
 from tierfs.segments.ownership import WriterLocks
 from tierfs.segments.positions import OffloadState, Position
-from tierfs.types import DirectoryId, EntryKind, SegmentId, SegmentKind, Tier
+from tierfs.types import DirectoryId, EntryKind, SegmentId, SegmentKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +178,7 @@ def discard(txn: WriteTransaction, ledger: LedgerRecord) -> None:
     if uuid is None or ledger.offload.complete or not location_id:
         return
     for name in (keys.data_key(uuid, ledger.ledger_id), keys.index_key(uuid, ledger.ledger_id)):
-        chains.add_garbage(txn, GarbageRecord(due_ms=txn.now_ms, tier=Tier.COLD, location_id=location_id, name=name))
+        chains.discard(txn, location_id, name)
 
 
 def terminate(txn: WriteTransaction, writer_locks: WriterLocks, path: str) -> tuple[Position | None, list[str]]:
@@ -197,8 +197,6 @@ def terminate(txn: WriteTransaction, writer_locks: WriterLocks, path: str) -> tu
             ended += [] if file is None else [file]
     record = directories.directory(txn, directory_id)
     if not record.terminated:
-        terminated = replace(record, terminated=True)
-        txn.put(DIRECTORIES, tables.u64(directory_id), terminated)
-        changes.directory_changed(txn, terminated)
+        changes.put(txn, DIRECTORIES, replace(record, terminated=True))
     last = next((member for member in reversed(ledgers) if member.entries), None)
     return None if last is None else Position(last.ledger_id, last.entries - 1), ended

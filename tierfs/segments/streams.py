@@ -14,11 +14,11 @@ from operator import attrgetter
 
 from tierfs import names
 from tierfs.errors import InvalidRequest
-from tierfs.metadata import directories, policies
+from tierfs.metadata import changes, directories, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.policy import Policy
-from tierfs.types import SegmentId, SegmentKind, SegmentStatus
+from tierfs.types import Inode, SegmentId, SegmentKind, SegmentStatus
 
 
 def is_limited(policy: Policy) -> bool:
@@ -78,7 +78,7 @@ def go_on(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord | None
             id=SegmentId(txn.allocate_id()),
             parent_id=segment.parent_id,
             name=name,
-            inode=create.new_inode(txn),
+            inode=Inode(txn.allocate_id()),
             kind=segment.kind,
             start_offset=segment.length,
             length=segment.length,
@@ -96,9 +96,9 @@ def unlink(txn: WriteTransaction, gone: SegmentRecord) -> None:
     """Link the members before and after a segment that is being removed to each other."""
     before, after = predecessor(txn, gone), successor(txn, gone)
     if before is not None and before.successor_id == gone.id:
-        _rewrite(txn, replace(before, successor_id=after.id if after is not None else 0))
+        changes.rewrite(txn, replace(before, successor_id=after.id if after is not None else 0))
     if after is not None and after.predecessor_id == gone.id:
-        _rewrite(txn, replace(after, predecessor_id=before.id if before is not None else 0))
+        changes.rewrite(txn, replace(after, predecessor_id=before.id if before is not None else 0))
 
 
 def relink(txn: WriteTransaction, back: SegmentRecord) -> None:
@@ -110,11 +110,11 @@ def relink(txn: WriteTransaction, back: SegmentRecord) -> None:
     before, after = _neighbours(txn, back)
     linked = replace(back, predecessor_id=before.id if before else 0, successor_id=after.id if after else 0)
     if linked != back:
-        _rewrite(txn, linked)
+        changes.rewrite(txn, linked)
     if before is not None:
-        _rewrite(txn, replace(before, successor_id=back.id))
+        changes.rewrite(txn, replace(before, successor_id=back.id))
     if after is not None:
-        _rewrite(txn, replace(after, predecessor_id=back.id))
+        changes.rewrite(txn, replace(after, predecessor_id=back.id))
 
 
 def _neighbours(txn: ReadTransaction, back: SegmentRecord) -> tuple[SegmentRecord | None, SegmentRecord | None]:
@@ -149,14 +149,6 @@ def _continues(before: SegmentRecord | None, after: SegmentRecord | None) -> boo
     if before is None or after is None:
         return True
     return before.status is SegmentStatus.SEALED_BY_POLICY and before.length <= after.first_offset
-
-
-def _rewrite(txn: WriteTransaction, segment: SegmentRecord) -> None:
-    from tierfs.metadata import changes
-
-    changed = replace(segment, changed_ms=txn.now_ms)
-    changes.put_segment(txn, changed)
-    txn.touch(inode=changed.inode, segment_id=changed.id)
 
 
 def _successor_name(txn: ReadTransaction, segment: SegmentRecord) -> str | None:

@@ -209,8 +209,7 @@ def _write(txn: WriteTransaction, record: SegmentRecord | DirectoryRecord) -> No
     if isinstance(record, SegmentRecord):
         changes.put_segment(txn, record)
     else:
-        txn.put(DIRECTORIES, tables.u64(record.id), record)
-        changes.directory_changed(txn, record)
+        changes.put(txn, DIRECTORIES, record)
 
 
 def _require_short(txn: ReadTransaction, chosen: Removed, target: str) -> None:

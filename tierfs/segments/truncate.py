@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from tierfs import names
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import chain, chains, changes, directories
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -101,11 +102,11 @@ def _apply(txn: WriteTransaction, planned: _TruncatePlan, cold_due_ms: int) -> N
     _keep_rest(txn, planned)
     # The segment's own change is next and last: no object may be deleted before the journal has both.
     after = txn.store.next_outbox
-    remaining = chains.remove(txn, before, Tier.LOCAL, planned.local, due_ms=txn.now_ms, after_sequence=0)
-    remaining = chains.remove(txn, remaining, Tier.COLD, planned.cold, due_ms=cold_due_ms, after_sequence=after)
+    editor = Editor(txn, before).remove(Tier.LOCAL, planned.local, due_ms=txn.now_ms)
+    editor.remove(Tier.COLD, planned.cold, due_ms=cold_due_ms, after_sequence=after)
     keeps_active = before.active and planned.start_offset < before.length
     shorter = replace(
-        directories.renew_inode(txn, remaining),
+        directories.renew_inode(txn, editor.segment),
         start_offset=planned.start_offset,
         generation=before.generation + 1,
         changed_ms=txn.now_ms,

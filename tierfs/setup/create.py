@@ -36,10 +36,10 @@ from tierfs.journal import cold_identity
 from tierfs.journal.cold_identity import MARK_NAME
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.journal.publish import Publisher
-from tierfs.metadata import changes, directories, policies, tables
+from tierfs.metadata import changes, directories, policies
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import LOCATIONS
+from tierfs.metadata.tables import DIRECTORIES, LOCATIONS
 from tierfs.names import printable
 from tierfs.osio import map_os_errors
 from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME, connect_bare, create_bucket
@@ -338,12 +338,11 @@ def _create(paths: StorePaths, location: LocationRecord | None, storage: ChunkSt
 def _write_first_records(metadata: MetadataStore, location: LocationRecord | None) -> None:
     with metadata.write() as txn:
         changes.owner_begins(txn, socket.gethostname())
-        changes.directory_changed(txn, directories.directory(txn, ROOT_DIRECTORY))
+        changes.changed(txn, DIRECTORIES, directories.directory(txn, ROOT_DIRECTORY))
         policies.put(txn, ROOT_DIRECTORY, {"read_priority": ReadPriority.LOCAL_FIRST.value})
         if location is not None:
-            txn.put(LOCATIONS, tables.u32(location.id), location)
             txn.update_store(cold_location_id=location.id)
-            changes.location_changed(txn, location)
+            changes.put(txn, LOCATIONS, location)
 
 
 def claim(metadata: MetadataStore, location: LocationRecord, storage: ChunkStorage) -> None:

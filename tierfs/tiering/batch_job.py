@@ -15,8 +15,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import starmap
 
-from tierfs import object_names
+from tierfs import object_names, ranges
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import DataLoss, InvalidRequest, NotDirectory, Unavailable
@@ -24,7 +25,7 @@ from tierfs.journal import batch_markers
 from tierfs.metadata import batches, chains, changes, directories, policies, store
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.ledger_and_batch_records import BatchRecord, UploadedObject, UploadedSegment
-from tierfs.metadata.records import RECORD_VERSION, GarbageRecord, IntentRecord, StoreRecord
+from tierfs.metadata.records import RECORD_VERSION, StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -33,6 +34,7 @@ from tierfs.policy import Policy
 from tierfs.precedence import SetBy
 from tierfs.segments import batch_commit
 from tierfs.segments.batch_commit import GivenUp, WriteBatch, require_job
+from tierfs.tiering import objects
 from tierfs.tiering.batch_upload import MAX_OBJECT_BYTES, UploadPlan, job_prefix
 from tierfs.types import (
     CRC_BLOCK_BYTES,
@@ -42,8 +44,6 @@ from tierfs.types import (
     EntryKind,
     LocationId,
     ReadPriority,
-    SegmentId,
-    Tier,
 )
 
 _PART_BYTES = 4 * 1024 * 1024
@@ -98,23 +98,11 @@ def put_manifest(
 def _parts(
     head: pb.BatchManifest, record: BatchRecord, segments: Sequence[UploadedSegment]
 ) -> Iterator[pb.BatchManifest]:
-    part, size_bytes = _copy(head, 0), 0
-    for segment_id, uploaded in zip(record.segment_ids, segments, strict=True):
-        described = _describe(segment_id, uploaded)
-        size = described.ByteSize()
-        if size_bytes and size_bytes + size > _PART_BYTES:
-            yield part
-            part, size_bytes = _copy(head, part.part + 1), 0
-        part.segments.append(described)
-        size_bytes += size
-    yield part
-
-
-def _copy(head: pb.BatchManifest, number: int) -> pb.BatchManifest:
-    part = pb.BatchManifest()
-    part.CopyFrom(head)
-    part.part = number
-    return part
+    described = starmap(_describe, zip(record.segment_ids, segments, strict=True))
+    for number, some in enumerate(ranges.groups(described, pb.UploadedSegment.ByteSize, _PART_BYTES)):
+        part = pb.BatchManifest(part=number, segments=some)
+        part.MergeFrom(head)
+        yield part
 
 
 def _describe(segment_id: int, uploaded: UploadedSegment) -> pb.UploadedSegment:
@@ -156,17 +144,7 @@ class BatchJobs:
         job = new_id()
         with self._metadata.write() as txn:
             policy = _policy(txn, into)
-            intent = IntentRecord(
-                attempt=AttemptId(job),
-                location_id=self._location_id,
-                name=job_prefix(job),
-                segment_id=SegmentId(0),
-                start_offset=0,
-                end_offset=0,
-                created_ms=txn.now_ms,
-                store_epoch=txn.store.store_epoch,
-            )
-            txn.put(INTENTS, job.encode(), intent)
+            objects.intend(txn, AttemptId(job), self._location_id, job_prefix(job))
             object_bytes = min(policy.object_bytes, MAX_OBJECT_BYTES)
             return UploadPlan(txn.store.store_id, txn.store.store_epoch, job, object_bytes)
 
@@ -288,16 +266,8 @@ class BatchJobs:
 
     def _add_garbage(self, txn: WriteTransaction, objects: Iterable[StoredObject]) -> None:
         for stored in objects:
-            if not object_names.is_ours(stored.name):
-                continue
-            garbage = GarbageRecord(
-                due_ms=txn.now_ms,
-                tier=Tier.COLD,
-                location_id=self._location_id,
-                name=stored.name,
-                length=stored.length_bytes,
-            )
-            chains.add_garbage(txn, garbage)
+            if object_names.is_ours(stored.name):
+                chains.discard(txn, self._location_id, stored.name, stored.length_bytes)
 
 
 def verified(segments: Sequence[UploadedSegment], listed: Mapping[str, StoredObject]) -> list[UploadedSegment]:

@@ -22,10 +22,11 @@ from tierfs.checksum import GridBuilder, Stretch, crc32c, cut_at_lines, joined, 
 from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, EtagDiffers, ObjectPiece, StoredObject
 from tierfs.errors import DataLoss, Unavailable
 from tierfs.metadata import chain, chain_edits, chains, changes, checksums, directories, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChecksumRun, ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHUNKS, OBJECTS
+from tierfs.metadata.tables import CHUNKS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.reading.etags import Etags
@@ -221,12 +222,8 @@ class Consolidate:
         """Replace chunks that follow each other in one object by one chunk; no byte moves."""
         with self._metadata.write() as txn:
             segment, placed = _revalidated(txn, action)
-            # One more reference until the swap is done, so that the object does not become garbage.
-            holder = replace(placed[0].object, references=placed[0].object.references + 1)
-            txn.put(OBJECTS, tables.u64(holder.id), holder)
             (chunk,) = chain.joined(each.chunk for each in placed)
-            holder = replace(holder, references=holder.references - len(placed) - 1)
-            _swap(txn, segment, placed, chunk, holder, self._grace_ms)
+            _swap(txn, segment, placed, chunk, placed[0].object, self._grace_ms)
 
 
 class ConsolidateRecipe(objects.Recipe[Consolidated]):
@@ -319,13 +316,10 @@ def _swap(
     One change names the new chunk, without an unlink: between two changes the bucket would show a gap.
     """
     linked = changes.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
-    replaced = [each.chunk for each in placed]
-    due_ms = txn.now_ms + grace_ms
-    segment = chains.remove(txn, segment, Tier.COLD, replaced, due_ms=due_ms, after_sequence=linked)
-    holder = replace(holder, linked_sequence=linked)
-    segment = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
-    changes.put_segment(txn, segment)
-    txn.touch(inode=segment.inode, segment_id=segment.id)
+    editor, replaced = Editor(txn, segment), [each.chunk for each in placed]
+    made, due_ms = replace(holder, linked_sequence=linked), txn.now_ms + grace_ms
+    editor.swap(Tier.COLD, replaced, (chunk,), made=made, due_ms=due_ms, after_sequence=linked)
+    changes.rewrite(txn, editor.segment)
 
 
 def _revalidated(txn: ReadTransaction, action: ConsolidateAction) -> tuple[SegmentRecord, list[PlacedChunk]]:

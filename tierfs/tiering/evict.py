@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from tierfs.metadata import chains, directories, entries, tables
+from tierfs.metadata import directories, entries, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
@@ -49,8 +50,10 @@ def evict(metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int
             batch = list(islice(_evictable(txn, segment, cold_before_ms), _BATCH_CHUNKS))
             if not batch:
                 return total
+            editor = Editor(txn, segment)
             for run in runs(batch):
-                segment = chains.remove(txn, segment, Tier.LOCAL, run, due_ms=txn.now_ms, after_sequence=0)
+                editor.remove(Tier.LOCAL, run, due_ms=txn.now_ms)
+            segment = editor.segment
             txn.put(SEGMENTS, tables.u64(segment.id), segment)
             trash.note_evicted(txn, segment, sum(chunk.length for chunk in batch))
             _note_ledger(txn, segment)

@@ -18,14 +18,14 @@ import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from tierfs import object_names
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import Conflict, DataLoss, TierfsError
 from tierfs.metadata import chains, checksums
-from tierfs.metadata.records import RECORD_VERSION, GarbageRecord, IntentRecord, ObjectRecord, StoreRecord
+from tierfs.metadata.records import RECORD_VERSION, IntentRecord, ObjectRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -40,6 +40,10 @@ JOBS_PREFIX = "uploads/"
 
 JOB_REST_MS = 24 * 3600 * 1000
 """Time without a new object after which a job counts as dead. A guess: tasks compute for less."""
+
+_NO_SEGMENT = SegmentId(0)
+
+_NO_BYTES = ByteRange(0, 0)
 
 _SECOND_DELETE_MS = 3600 * 1000
 """Delay of the second deletion: a server may still carry out a PUT that was cut off."""
@@ -176,23 +180,34 @@ def _intend(
 ) -> tuple[IntentRecord, ...]:
     """Write the intents of the object and of those beside it, before the objects are written."""
     cold.require_place(txn)
-    intents = [
-        IntentRecord(
-            attempt=attempt,
-            location_id=cold.location_id,
-            name=description.name,
-            segment_id=description.segment_id,
-            start_offset=description.start_offset,
-            end_offset=description.start_offset + description.length_bytes,
-            created_ms=txn.now_ms,
-            store_epoch=txn.store.store_epoch,
-        )
-    ]
-    for name in description.beside:
-        intents.append(replace(intents[0], attempt=AttemptId(new_id()), name=name, start_offset=0, end_offset=0))
-    for intent in intents:
-        txn.put(INTENTS, intent.attempt.encode(), intent)
-    return tuple(intents)
+    location_id, segment_id = cold.location_id, description.segment_id
+    span = ByteRange(description.start_offset, description.start_offset + description.length_bytes)
+    own = intend(txn, attempt, location_id, description.name, segment_id, span)
+    beside = (intend(txn, AttemptId(new_id()), location_id, name, segment_id) for name in description.beside)
+    return own, *beside
+
+
+def intend(
+    txn: WriteTransaction,
+    attempt: AttemptId,
+    location_id: LocationId,
+    name: str,
+    segment_id: SegmentId = _NO_SEGMENT,
+    span: ByteRange = _NO_BYTES,
+) -> IntentRecord:
+    """Write the intent of an object, or of a job that has `name` as its prefix, before anything is written there."""
+    intent = IntentRecord(
+        attempt=attempt,
+        location_id=location_id,
+        name=name,
+        segment_id=segment_id,
+        start_offset=span.start,
+        end_offset=span.end,
+        created_ms=txn.now_ms,
+        store_epoch=txn.store.store_epoch,
+    )
+    txn.put(INTENTS, attempt.encode(), intent)
+    return intent
 
 
 def _give_up(metadata: MetadataStore, intents: Sequence[IntentRecord], error: Exception) -> None:
@@ -213,10 +228,7 @@ def discard(txn: WriteTransaction, intent: IntentRecord) -> None:
         return
     for due_ms in (txn.now_ms, txn.now_ms + _SECOND_DELETE_MS):
         length = intent.end_offset - intent.start_offset
-        garbage = GarbageRecord(
-            due_ms=due_ms, tier=Tier.COLD, location_id=intent.location_id, name=intent.name, length=length
-        )
-        chains.add_garbage(txn, garbage)
+        chains.discard(txn, intent.location_id, intent.name, length, due_ms=due_ms)
 
 
 def abandon_all(metadata: MetadataStore) -> int:

@@ -9,7 +9,8 @@ from dataclasses import replace
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, TierfsError, Unavailable
-from tierfs.metadata import chains, changes, checksums, directories, tables
+from tierfs.metadata import chains, checksums, directories, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -116,15 +117,8 @@ class OffloadRecipe(objects.Recipe[None]):
         with self._metadata.write() as txn:
             record = made.record(txn, ObjectId(txn.allocate_id()))
             segment, _ = revalidated(txn, action)
-            holder = replace(
-                record,
-                linked_sequence=txn.store.next_outbox + 1,
-                written_ms=ended_ms(txn, segment, span),
-            )
-            chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=holder.id)
-            linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
-            changes.put_segment(txn, linked)  # first: replay takes a chunk beyond the length for a crashed concat
-            changes.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
+            holder = replace(record, written_ms=ended_ms(txn, segment, span))
+            Editor(txn, segment).link_objects([(span, holder)], segment_first=True)
             txn.touch(inode=segment.inode, segment_id=segment.id)
 
 

@@ -18,8 +18,9 @@ from tierfs import object_names
 from tierfs.checksum import Buffer, crc32c
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss
-from tierfs.metadata import chains, changes, tables
+from tierfs.metadata import changes, tables
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import WriteTransaction
@@ -213,10 +214,10 @@ class PackLinks:
             crc_offset=entry.object_offset,
             crc_length=entry.length,
         )
-        segment, references = chains.link(self._txn, segment, Tier.COLD, chunk)
-        segment = replace(segment, changed_ms=self._txn.now_ms)
+        editor = Editor(self._txn, segment)
+        self._references += editor.link(Tier.COLD, chunk)
+        segment = replace(editor.segment, changed_ms=self._txn.now_ms)
         self._txn.touch(inode=segment.inode, segment_id=segment.id)
-        self._references += references
         self._newest[segment.id] = segment
         self._linked.append((segment, chunk))
 

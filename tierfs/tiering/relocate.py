@@ -45,8 +45,7 @@ def record_place(txn: WriteTransaction, place: LocationRecord) -> None:
     """
     for _, intent in list(txn.scan(INTENTS)):
         discard(txn, intent)
-    txn.put(LOCATIONS, tables.u32(place.id), place)
-    changes.location_changed(txn, place)
+    changes.put(txn, LOCATIONS, place)
 
 
 @dataclass(frozen=True, slots=True)

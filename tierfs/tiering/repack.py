@@ -20,6 +20,7 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, ObjectPiece, 
 from tierfs.config import OffloadSettings
 from tierfs.errors import TierfsError, Unavailable
 from tierfs.metadata import chains, checksums, directories, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore
@@ -243,9 +244,8 @@ class RepackRecipe(objects.Recipe[None]):
             assert segment is not None
             current = txn.get(CHUNKS, tables.chunk(live.segment_id, Tier.COLD, live.chunk.start_offset))
             assert current is not None
-            segment = links.newest(segment)
-            segment = chains.remove(txn, segment, Tier.COLD, [current], due_ms=due_ms, after_sequence=sequence)
-            links.add(segment, entry)
+            editor = Editor(txn, links.newest(segment))
+            links.add(editor.remove(Tier.COLD, [current], due_ms=due_ms, after_sequence=sequence).segment, entry)
         links.end(written_ms=holder.written_ms)
 
 

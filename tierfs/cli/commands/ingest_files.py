@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from tierfs import names, osio
+from tierfs import names, osio, ranges
 from tierfs.app.store import Store
 from tierfs.checksum import crc32c
 from tierfs.cli.commands.append import BLOCK_BYTES, InputBlock, InputSource, blocks, closing_writer
@@ -324,22 +324,13 @@ _OPEN_FILES = 512
 
 
 def batches(items: Iterator[Item], jobs: int) -> Iterator[list[Item]]:
-    """Yield consecutive files in batches for `jobs` parallel calls of `ingest_batch`; a long file is its own batch."""
+    """Return consecutive files in batches for `jobs` parallel calls of `ingest_batch`; a long file is its own batch."""
     most_files = min(_BATCH_FILES, _OPEN_FILES // jobs)
-    batch: list[Item] = []
-    size_bytes = 0
-    for item in items:
-        long = item.size_bytes > _SMALL_FILE_BYTES
-        if batch and (long or len(batch) == most_files or size_bytes + item.size_bytes > _BATCH_BYTES):
-            yield batch
-            batch, size_bytes = [], 0
-        if long:
-            yield [item]
-            continue
-        batch.append(item)
-        size_bytes += item.size_bytes
-    if batch:
-        yield batch
+
+    def cost(item: Item) -> int:
+        return item.size_bytes if item.size_bytes <= _SMALL_FILE_BYTES else _BATCH_BYTES + 1  # alone
+
+    return ranges.groups(items, cost, _BATCH_BYTES, most_files)
 
 
 def ingest_batch(store: Store, bulk: BulkCreator, batch: Sequence[Item], *, seal: bool) -> list[tuple[Item, int]]:

@@ -20,6 +20,7 @@ from tierfs.fsck.repair.rows import CHANGED
 from tierfs.fsck.scrub.pieces import pieces
 from tierfs.fsck.scrub.scrub import Scrubber
 from tierfs.metadata import chain_edits, chains, directories, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, OBJECTS
@@ -124,7 +125,7 @@ class CopyMender:
             segment = directories.segment(txn, segment_id)
             if segment is None:
                 return Mended(CHANGED)
-            chain_edits.put_segment(txn, chain_edits.lose(txn, segment, span), journaled=True)
+            Editor(txn, segment).lose(span).put(journaled=True)
         return Mended(lost_bytes=span.length_bytes)
 
     def _clear(self, place: FindingPlace, copies: Copies) -> str | None:
@@ -149,10 +150,10 @@ class CopyMender:
                 return CHANGED
             rest = ranges.gaps(copies.chunk.range, back)
             parts = [(span, ChunkState.LOST) for span in rest] + [(span, ChunkState.GOOD) for span in back]
-            segment = chain_edits.replace_chunk(txn, segment, place.tier, copies.chunk, parts)
+            editor = Editor(txn, segment).cut(place.tier, copies.chunk, parts)
             for span in back if place.tier is Tier.LOCAL else []:
-                segment = chain_edits.take_out_lost(txn, segment, span, due_ms=txn.now_ms + self._grace_ms)
-            chain_edits.put_segment(txn, segment, journaled=True)
+                editor.take_out_lost(span, due_ms=txn.now_ms + self._grace_ms)
+            editor.put(journaled=True)
         return still_lost
 
     def _replace(self, place: FindingPlace, name: str, copies: Copies) -> Mended:
@@ -169,7 +170,7 @@ class CopyMender:
             segment = _unchanged(txn, place, copies)
             if segment is None:
                 return Mended(CHANGED)
-            chain_edits.put_segment(txn, self._commit(txn, segment, place, copies, dropped), journaled=True)
+            self._commit(txn, segment, place, copies, dropped)
         if tier is Tier.LOCAL:
             self._seal(copies)
         return Mended(lost_bytes=new_bytes)
@@ -181,7 +182,7 @@ class CopyMender:
         place: FindingPlace,
         copies: Copies,
         dropped: list[ByteRange],
-    ) -> SegmentRecord:
+    ) -> None:
         local = place.tier is Tier.LOCAL
         if local and segment.active and segment.local.last_chunk == place.start_offset:
             segment = replace(segment, active=False, resumable=False)
@@ -189,10 +190,10 @@ class CopyMender:
         parts = [(span, ChunkState.GOOD) for span in kept] + [(span, ChunkState.LOST) for span in copies.lost]
         due_ms = txn.now_ms + (0 if local else self._grace_ms)
         tier = Tier.LOCAL if local else Tier.COLD
-        segment = chain_edits.replace_chunk(txn, segment, tier, copies.chunk, parts, due_ms=due_ms)
+        editor = Editor(txn, segment).cut(tier, copies.chunk, parts, due_ms=due_ms)
         for span in copies.lost:
-            segment = chain_edits.lose(txn, segment, span)
-        return segment
+            editor.lose(span)
+        editor.put(journaled=True)
 
     def _dropped(self, place: FindingPlace, copies: Copies) -> list[ByteRange]:
         """Return the bytes of a chunk that its tier drops because the other tier has them good.

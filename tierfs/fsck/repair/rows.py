@@ -14,7 +14,8 @@ from tierfs import object_names
 from tierfs.chunkstore import local_files
 from tierfs.fsck import rows, tree
 from tierfs.fsck.findings import FindingPlace
-from tierfs.metadata import chain_edits, chains, changes, checksums, directories, tables
+from tierfs.metadata import chains, changes, checksums, directories, tables
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import ChunkRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, POLICIES, SEGMENTS
@@ -95,7 +96,7 @@ def put_state(txn: WriteTransaction, segment: SegmentRecord, tier: Tier, state: 
     changed = replace(segment, local=state) if tier is Tier.LOCAL else replace(segment, cold=state)
     if changed.active and not changed.local.count:
         changed = replace(changed, active=False, resumable=False)
-    chain_edits.put_segment(txn, changed, journaled=tier is Tier.COLD)
+    Editor(txn, changed).put(journaled=tier is Tier.COLD)
 
 
 def clear_active(txn: WriteTransaction, place: FindingPlace) -> str | None:
@@ -103,7 +104,7 @@ def clear_active(txn: WriteTransaction, place: FindingPlace) -> str | None:
     segment = directories.segment(txn, SegmentId(place.segment_id))
     if segment is None:
         return "it was deleted meanwhile"
-    chain_edits.put_segment(txn, replace(segment, active=False, resumable=False), journaled=False)
+    Editor(txn, replace(segment, active=False, resumable=False)).put(journaled=False)
     return None
 
 

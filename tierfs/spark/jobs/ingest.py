@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, StringType
 
-from tierfs import names
+from tierfs import names, ranges
 from tierfs.app import batch_write
 from tierfs.app.batch_write import Written
 from tierfs.app.store import Store
@@ -104,17 +104,9 @@ def existing(store: Store, into: str, wanted: Iterable[str]) -> Iterator[str]:
 
 def tasks_of(files: Iterable[SourceFile], task_bytes: int = TASK_BYTES) -> list[tuple[SourceFile, ...]]:
     """Return tasks: small files together; a large one, which only one task can write, alone and first."""
-    tasks: list[tuple[SourceFile, ...]] = []
-    waiting: list[SourceFile] = []
-    size_bytes = 0
-    for one in sorted(files, key=lambda one: -one.size_bytes):
-        cost = one.size_bytes + _OPEN_COST_BYTES
-        if waiting and size_bytes + cost > task_bytes:
-            tasks.append(tuple(waiting))
-            waiting, size_bytes = [], 0
-        waiting.append(one)
-        size_bytes += cost
-    return [*tasks, tuple(waiting)] if waiting else tasks
+    largest_first = sorted(files, key=lambda file: -file.size_bytes)
+    packed = ranges.groups(largest_first, lambda file: file.size_bytes + _OPEN_COST_BYTES, task_bytes)
+    return [tuple(task) for task in packed]
 
 
 def _below(path: Path, given: str, copy: str) -> Iterator[SourceFile]:

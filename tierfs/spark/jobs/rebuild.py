@@ -11,6 +11,7 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
+from tierfs import ranges
 from tierfs.adoption.ledger_read import LostRows, lost_rows, rescan, told
 from tierfs.app.store import Store
 from tierfs.errors import Conflict, DataLoss, NotFound
@@ -90,14 +91,5 @@ def _put(store: Store, lost: LostRows, runs: Sequence[EntryRun]) -> bool:
 
 
 def _waves(lost: Sequence[LostRows]) -> Iterator[list[LostRows]]:
-    """Yield ledgers whose rows fit into the driver's memory together."""
-    wave: list[LostRows] = []
-    count = 0
-    for one in lost:
-        if wave and (count + one.entries > _WAVE_ENTRIES or len(wave) == _WAVE_LEDGERS):
-            yield wave
-            wave, count = [], 0
-        wave.append(one)
-        count += one.entries
-    if wave:
-        yield wave
+    """Return ledgers whose rows fit into the driver's memory together."""
+    return ranges.groups(lost, lambda ledger: ledger.entries, _WAVE_ENTRIES, _WAVE_LEDGERS)

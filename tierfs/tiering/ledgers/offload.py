@@ -23,6 +23,7 @@ from tierfs.ledger import keys as object_keys
 from tierfs.ledger.blocks import FORMAT_1, HEADER_BYTES, BlockPlan, plan_blocks
 from tierfs.ledger.keys import Role
 from tierfs.metadata import chains, changes, directories, entries
+from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.entries import StoredEntries
 from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, LedgerRecord, OffloadProgress
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
@@ -119,9 +120,8 @@ class LedgerOffloader:
             ledger_attempts.discard(txn, ledger)
             return
         sequence = changes.cold_unlinked(txn, segment.id, [chunk.start_offset for chunk in chunks])
-        segment = chains.remove(txn, segment, Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=sequence)
-        changes.put_segment(txn, replace(segment, changed_ms=txn.now_ms))
-        txn.touch(inode=segment.inode, segment_id=segment.id)
+        editor = Editor(txn, segment).remove(Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=sequence)
+        changes.rewrite(txn, editor.segment)
 
     def _end_earlier(self, segment_id: SegmentId) -> None:
         """Abandon the objects of an earlier attempt, and the parts of its upload, which are found by its name only."""
@@ -210,23 +210,21 @@ class LedgerRecipe(objects.Recipe[None]):
             segment = _closed(txn, self._segment.id)
             if segment.whole_in_cold or tuple(chunk for chunk, _ in _local(txn, segment)) != self._chunks:
                 raise ChunksMoved(f"{printable(segment.name)}: its chunks changed meanwhile")
-            holder = self._holder(txn, record, segment)
-            chunk = ChunkRecord(start_offset=0, length=segment.length, object_id=holder.id)
-            segment = _without_cold(txn, segment)
-            linked = replace(chains.insert(txn, segment, Tier.COLD, chunk, holder), changed_ms=txn.now_ms)
-            changes.put_segment(txn, linked)
-            changes.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
+            holder = self._holder(record, segment)
+            # Incomplete cold chunks go; their objects are deleted once the journal names the new one.
+            editor, chunks = Editor(txn, segment), list(chains.chunks(txn, segment.id, Tier.COLD))
+            editor.remove(Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=txn.store.next_outbox + 1)
+            editor.link_objects([(segment.range, holder)], segment_first=True)
             completed = replace(self._ledger.offload, complete=True, timestamp_ms=txn.now_ms)
             entries.put_ledger(txn, replace(self._ledger, offload=completed))
             txn.touch(inode=segment.inode, segment_id=segment.id)
 
-    def _holder(self, txn: WriteTransaction, record: ObjectRecord, segment: SegmentRecord) -> ObjectRecord:
+    def _holder(self, record: ObjectRecord, segment: SegmentRecord) -> ObjectRecord:
         index_name, copy_name = self._beside
         return replace(
             record,
             length=segment.length,
             attempt=AttemptId(self._uuid.hex),
-            linked_sequence=txn.store.next_outbox + 1,
             written_ms=segment.modified_ms,
             encoding=PayloadEncoding.PULSAR_BLOCK,
             stored_length=record.length,
@@ -277,15 +275,6 @@ def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[tuple[Chunk
 
 def _is_good(chunk: ChunkRecord) -> bool:
     return chunk.state is ChunkState.GOOD
-
-
-def _without_cold(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
-    """Remove incomplete cold chunks of a ledger. Their objects are deleted once the journal names the new one."""
-    chunks = list(chains.chunks(txn, segment.id, Tier.COLD))
-    if not chunks:
-        return segment
-    after = txn.store.next_outbox + 1
-    return chains.remove(txn, segment, Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=after)
 
 
 def _ledger_id(segment: SegmentRecord) -> int:
