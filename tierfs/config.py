@@ -38,10 +38,10 @@ class ValueKind:
         return self.unit is not Unit.DIRECTORY and self.least == 0
 
 
+# Of things that are only counted. A guess: more is a slip of the finger.
 _MOST = 1_000_000
-"""Of things that are only counted. A guess: more is a slip of the finger."""
+# Of threads, requests and connections: a client makes room for all of its connections at once.
 _MOST_AT_ONCE = 1024
-"""Of threads, requests and connections: a client makes room for all of its connections at once."""
 
 Count = Annotated[int, ValueKind(Unit.NUMBER, 1, _MOST)]
 CountOrNone = Annotated[int, ValueKind(Unit.NUMBER, 0, _MOST)]

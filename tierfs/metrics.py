@@ -25,8 +25,8 @@ class MetricKind(Enum):
     """A gauge computed at each exposition; not shown where its value is unknown."""
 
 
+# From a warm GET on the same machine (measured 1.7 ms) to the read deadline.
 _LATENCY_BUCKETS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
-"""From a warm GET on the same machine (measured 1.7 ms) to the read deadline."""
 
 _COUNTER, _GAUGE, _HISTOGRAM = MetricKind.COUNTER, MetricKind.GAUGE, MetricKind.HISTOGRAM
 _SAMPLED = MetricKind.SAMPLED

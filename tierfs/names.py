@@ -31,10 +31,10 @@ MAX_LEDGER_ID = 2**63 - 1
 
 _LEDGER_ID_DIGITS = 20
 _DIGEST_DIGITS = 16
+# Data and index objects of ledgers, as Pulsar names them.
 _LEDGER_KEY = re.compile(
     r"(?P<uuid>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})(-ledger-(?P<ledger>[0-9]{1,19}))?(?P<index>-index)?"
 )
-"""Data and index objects of ledgers, as Pulsar names them."""
 
 REMOVED_PREFIX = ".tierfs-removed-"
 """Names in the root that begin so stand for what was removed and is still to be taken apart; never listed."""
@@ -48,8 +48,8 @@ _PATTERN = frozenset("*?[")
 _HADOOP_UNFINISHED = "._COPYING_"
 _HADOOP_SPECIAL = frozenset(":*?{}[]\\")
 _BIDIRECTIONAL = frozenset("\u200e\u200f\u061c" + "".join(map(chr, [*range(0x202A, 0x202F), *range(0x2066, 0x206A)])))
+# Slashes, control characters (category Cc) and characters that turn the direction of text around.
 _FORBIDDEN = re.compile(f"[/\x00-\x1f\x7f-\x9f{''.join(sorted(_BIDIRECTIONAL))}]")
-"""Slashes, control characters (category Cc) and characters that turn the direction of text around."""
 
 
 def split(name: str) -> tuple[str, ...]:

@@ -33,14 +33,14 @@ MARKER = re.compile(
 )
 """Proof that the journal names the commit of a distributed write."""
 
+# A range of a segment that a distributed write makes.
 _UPLOAD = re.compile(r"uploads/[0-9a-f]{32}/[0-9]{8,}-[0-9a-f]{32}-0[0-9]{19}-0[0-9]{19}-e[0-9]{1,19}-c[0-9a-f]{8}")
-"""A range of a segment that a distributed write makes."""
 
+# All objects of a distributed write.
 _JOB = re.compile(r"uploads/[0-9a-f]{32}/")
-"""All objects of a distributed write."""
 
+# Our copy of the positions of a ledger's entries.
 _ENTRIES = re.compile(r"ledgers/entries-[0-9]{1,19}-e[0-9]{1,19}-[0-9a-f]{32}")
-"""Our copy of the positions of a ledger's entries."""
 
 _PLAIN = (PACK, MANIFEST, MARKER, _UPLOAD, _ENTRIES)
 

@@ -24,11 +24,11 @@ from tierfs.errors import Closed, TierfsError
 T = TypeVar("T")
 R = TypeVar("R")
 
+# Rows and listed names take some microseconds each, and to count and show one takes 1.5.
 _COUNTED_TOGETHER = 32
-"""Rows and listed names take some microseconds each, and to count and show one takes 1.5."""
 
+# Longest time until Ctrl-C is seen: a signal just before a wait begins does not interrupt it.
 _POLL_S = 0.2
-"""Longest time until Ctrl-C is seen: a signal just before a wait begins does not interrupt it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -103,8 +103,8 @@ _SIZE_SUFFIX = "_bytes"
 _COUNT_SUFFIX = "_entries"
 
 _MAY_BE_OFF = (*TIERING_KEYS, *LIFETIME_KEYS)
+# Off is 0 here: nothing stays. Of `chunk_age` 0 would end a chunk with each append.
 _OFF_IS_ZERO = ("trash_age",)
-"""Off is 0 here: nothing stays. Of `chunk_age` 0 would end a chunk with each append."""
 _NEGATIVE = re.compile(r"-[0-9]+")
 
 _MAX_COUNT = 2**63 - 1

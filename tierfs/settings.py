@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 ENVIRONMENT_PREFIX = "TIERFS_"
+# Between section and key: TIERFS_READ__BUDGET_BYTES. Variables without it (TIERFS_STORE) are no settings.
 _NESTED = "__"
-"""Between section and key: TIERFS_READ__BUDGET_BYTES. Variables without it (TIERFS_STORE) are no settings."""
 
 Tree = dict[str, dict[str, Any]]
 """Raw values by section and key."""

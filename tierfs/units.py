@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 _UNIT_ORDER = ("ms", "s", "min", "h", "d", "w")
+# Months and years are left out: their lengths vary.
 _MS_PER_UNIT = {
     "ms": 1,
     "s": 1000,
@@ -17,22 +18,21 @@ _MS_PER_UNIT = {
     "d": 86_400_000,
     "w": 7 * 86_400_000,
 }
-"""Months and years are left out: their lengths vary."""
 
 _MS_PER_S = 1000
 
 _LETTERS = "kmgtpe"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _STEP = 1024
+# A letter alone counts in 1024, as `dd`, `head` and Spark read it.
 _BYTES_PER_UNIT: dict[str, int] = {
     "b": 1,
     **{f"{letter}b": 1000**power for power, letter in enumerate(_LETTERS, 1)},
     **{f"{letter}{rest}": 1024**power for power, letter in enumerate(_LETTERS, 1) for rest in ("ib", "i", "")},
 }
-"""A letter alone counts in 1024, as `dd`, `head` and Spark read it."""
 
+# A number with its fraction. More digits are a slip of the finger, and take long to convert.
 _PART = r"([0-9]{1,20})(?:\.([0-9]{1,400}))?\s*"
-"""A number with its fraction. More digits are a slip of the finger, and take long to convert."""
 _SIZE = re.compile(rf"{_PART}([a-z]*)", re.ASCII)
 _DURATION_PART = re.compile(rf"{_PART}(ms|s|min|m|h|d|w)\s*", re.ASCII)
 _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
@@ -56,8 +56,8 @@ MAX_BYTES = (1 << 63) - 1
 """Offsets are signed 64-bit numbers in every system call."""
 
 
+# Of 64 bits, and of what Pulsar and RocketMQ pad their numbers to.
 _MOST_DIGITS = 20
-"""Of 64 bits, and of what Pulsar and RocketMQ pad their numbers to."""
 
 
 def decimal(text: str, most: int = MAX_BYTES) -> int | None:

@@ -40,8 +40,8 @@ from tierfs.types import (
 DRIVER = "pulsar"
 """Name of the offload driver, if the objects do not name it."""
 
+# Rows in one commit, and kept in memory: up to 262,144 entries, some 10 ms.
 _RUNS_AT_ONCE = 64
-"""Rows in one commit, and kept in memory: up to 262,144 entries, some 10 ms."""
 
 
 def standing(txn: ReadTransaction, plan: LedgerPlan, place: LocationRecord) -> Standing:

@@ -38,8 +38,8 @@ from tierfs.tiering.ledgers.copies import first_missing
 from tierfs.types import MIB, LocationId, PayloadEncoding, SegmentId, Tier
 from tierfs.units import numbered
 
+# Payload bytes that are collected before they are summed.
 _SUMMED_AT_ONCE = MIB
-"""Payload bytes that are collected before they are summed."""
 
 _OVERFULL = "Pulsar writes the streaming form wrong where a block is more than full, and cannot read it either"
 
@@ -256,8 +256,8 @@ def magic_words(text: str | None) -> MagicWords | None:
         raise InvalidRequest(f"{printable(text)} is not two words of 8 hexadecimal digits: INDEX:BLOCK") from exc
 
 
+# Requests in parallel, 8 MiB each.
 _JOBS = 4
-"""Requests in parallel, 8 MiB each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from tierfs.segments import create
 from tierfs.types import ByteRange, ChunkState, EntryKind, LocationId, ObjectId, SegmentId, Tier
 
 _LINK_CHUNKS = 256
+# Most chunks, and most bytes whose checksums (1 MiB), in one change of the journal: an entry then stays far below the
+# limit of a journal object, with any single object added.
 _LINK_BYTES = 32 * 1024**3
-"""Most chunks, and most bytes whose checksums (1 MiB), in one change of the journal: an entry then stays far below the
-limit of a journal object, with any single object added."""
 
 
 class Standing(Enum):

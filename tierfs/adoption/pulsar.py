@@ -33,8 +33,8 @@ INDEX_SUFFIX = "-index"
 UNKNOWN = "unknown"
 """The managed ledger of ledgers that do not name theirs."""
 
+# Of a component that was too long: 160 and its digest.
 _CUT_BYTES = 177
-"""Of a component that was too long: 160 and its digest."""
 _LEDGER_BYTES = 1 + len(names.of_ledger(0))
 
 
@@ -73,11 +73,11 @@ def _accepted(character: str) -> str:
     return character
 
 
+# Indexes that are read in parallel: each is three small requests, and up to 4 MiB (a guess).
 _LOOKS = 16
-"""Indexes that are read in parallel: each is three small requests, and up to 4 MiB (a guess)."""
 
+# Limit of the streaming form (a guess): Pulsar closes an object after minutes, each ledger reads the index again.
 _MAX_LEDGERS_PER_INDEX = 10_000
-"""Limit of the streaming form (a guess): Pulsar closes an object after minutes, each ledger reads the index again."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from tierfs.names import printable
 from tierfs.tiering.ledgers.copies import companions
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
+# Bytes per request, and memory per job: the size of a part of our own uploads.
 _STEP_BYTES = 8 * MIB
-"""Bytes per request, and memory per job: the size of a part of our own uploads."""
 
+# Bytes that one job reads in sequence; a multiple of the grid, so that parts' grids join.
 _PART_BYTES = 64 * MIB
-"""Bytes that one job reads in sequence; a multiple of the grid, so that parts' grids join."""
 
 assert _PART_BYTES % _STEP_BYTES == 0
 assert _STEP_BYTES % CRC_BLOCK_BYTES == 0
@@ -104,8 +104,8 @@ def _require_unchanged(storage: ChunkStorage, listed: StoredObject) -> None:
         )
 
 
+# Directories below our own location that are always ours: their objects have no records.
 _OWN_DIRECTORIES = ("journal/", "uploads/", "dumps/", "ledgers/")
-"""Directories below our own location that are always ours: their objects have no records."""
 
 
 @dataclass(frozen=True, slots=True)

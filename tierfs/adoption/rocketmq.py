@@ -22,8 +22,8 @@ from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 
+# broker, topic, queue: the path of a file segment, in RocketMQ's terms.
 _QUEUE_COMPONENTS = 3
-"""broker, topic, queue: the path of a file segment, in RocketMQ's terms."""
 
 _HASH_DIGITS = 8
 

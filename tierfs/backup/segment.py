@@ -43,8 +43,8 @@ DUMPS_PREFIX = "dumps/"
 
 _AGE = "age"
 _NAME = re.compile(r"dumps/[0-9]+-[0-9a-f]{32}")
+# Changes per framed message end here, half of what one may have.
 _PIECE_BYTES = 4 * 1024 * 1024
-"""Changes per framed message end here, half of what one may have."""
 
 
 @dataclass(frozen=True, slots=True)

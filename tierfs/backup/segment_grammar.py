@@ -24,8 +24,8 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metadata.untrusted import require
 from tierfs.types import LocationId, SegmentKind, SegmentStatus
 
+# Limit of ids and counters: a store goes on after the greatest it has seen, so as many are left for others.
 _MAX_NUMBER = untrusted.MAX_ID // 2
-"""Limit of ids and counters: a store goes on after the greatest it has seen, so as many are left for others."""
 
 _STEPS = {"segment": 0, "policy": 1, "ledger": 2, "checksums": 3, "cold_link": 3}
 

@@ -32,17 +32,17 @@ log = logging.getLogger(__name__)
 
 _BATCH_ROWS = 1000
 
+# Rows whose deletion one commit records: a crash repeats at most so many requests.
 _COMMITTED_TOGETHER = 100
-"""Rows whose deletion one commit records: a crash repeats at most so many requests."""
 
+# Time after which rows that waited for the journal or for the clock are looked at again, whatever changed.
 _LOOK_AGAIN_MS = 60 * 1000
-"""Time after which rows that waited for the journal or for the clock are looked at again, whatever changed."""
+# Pause of a marker that is still its application's last one; a day later there may be another.
 _MARKER_REST_MS = 24 * 3600 * 1000
-"""Pause of a marker that is still its application's last one; a day later there may be another."""
 
 _FIRST_RETRY_MS = 60 * 1000
+# A failed deletion is tried after a minute, then twice as late each time, up to six hours.
 _LAST_RETRY_MS = 6 * 3600 * 1000
-"""A failed deletion is tried after a minute, then twice as late each time, up to six hours."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ from tierfs.tiering.objects import JOB_REST_MS, JOBS_PREFIX, job_of, jobs
 from tierfs.tiering.packs import PACKS_PREFIX
 from tierfs.types import LocationId
 
+# Prefixes of this store's objects besides segments/ and packs/; .tmp/ is where a directory keeps temporary files.
 _OURS = (JOURNAL_PREFIX, JOBS_PREFIX, ENTRIES_PREFIX, "probe/", ".tmp/")
-"""Prefixes of this store's objects besides segments/ and packs/; .tmp/ is where a directory keeps temporary files."""
 
 
 @dataclass(frozen=True, slots=True)

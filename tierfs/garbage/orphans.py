@@ -37,14 +37,14 @@ log = logging.getLogger(__name__)
 
 SEGMENTS_PREFIX = "segments/"
 
+# Files per write transaction. A guess: unlinking 64 MiB takes milliseconds, and writers wait for all of it.
 _UNLINKED_TOGETHER = 16
-"""Files per write transaction. A guess: unlinking 64 MiB takes milliseconds, and writers wait for all of it."""
 
+# Files, or rows of objects, per step of a walk: some 10 ms.
 _LOOKED_AT_TOGETHER = 500
-"""Files, or rows of objects, per step of a walk: some 10 ms."""
 
+# Files to look for among all objects at once: some 5 MB (a guess). Chunks that `concat` moved are among them.
 _MOST_UNNAMED = 10_000
-"""Files to look for among all objects at once: some 5 MB (a guess). Chunks that `concat` moved are among them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 GRACE_MS = 3600 * 1000
 """Age of a file that is removed: as `gc` by default."""
 
+# Between two walks, each of which looks at every chunk file (a guess).
 _REST_S = 3600.0
-"""Between two walks, each of which looks at every chunk file (a guess)."""
 
 _MARK_NAME = "walked"
 

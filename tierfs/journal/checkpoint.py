@@ -29,8 +29,8 @@ from tierfs.parallel import Meter, OnProgress, unseen
 
 log = logging.getLogger(__name__)
 
+# A part ends at this size of its changes, so that one more change keeps it below its limit of 8 MiB.
 _PART_BYTES = 4 * 1024 * 1024
-"""A part ends at this size of its changes, so that one more change keeps it below its limit of 8 MiB."""
 
 
 class Checkpointer:

@@ -30,8 +30,8 @@ T = TypeVar("T")
 
 __all__ = ["MARK_NAME", "StoreMark", "is_there", "mark_of", "read", "read_store_id", "replace", "write_mark"]
 
+# Also a key of the object's user metadata, which saves a read of its bytes where a copy kept it.
 _STORE_KEY = "store"
-"""Also a key of the object's user metadata, which saves a read of its bytes where a copy kept it."""
 
 _MAX_BYTES = 4096
 _ID_DIGITS = 32

@@ -32,8 +32,8 @@ log = logging.getLogger(__name__)
 WAIT_S = 5.0
 """Longest wait of a change, or of `status`, for an answer. A guess: a cold start with a far server takes 2 s."""
 
+# Share of the period by which a process that asked before asks ahead of time: 10 s of a minute. A guess.
 _AHEAD = 1 / 6
-"""Share of the period by which a process that asked before asks ahead of time: 10 s of a minute. A guess."""
 
 
 @dataclass(slots=True)

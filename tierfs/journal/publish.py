@@ -39,14 +39,14 @@ PROOF_S = 10.0
 Shorter than an exchange of a disk or bucket takes, and one LIST per 10 s costs nothing. A guess.
 """
 
+# Validity of a check of the mark: a connection's target changes less often than its contents.
 _MARK_S = 60.0
-"""Validity of a check of the mark: a connection's target changes less often than its contents."""
 
+# An entry ends at this size of its changes: half of a journal object's limit, so that framing always fits.
 _ENTRY_BYTES = 4 * 1024 * 1024
-"""An entry ends at this size of its changes: half of a journal object's limit, so that framing always fits."""
 
+# An entry ends at this number of changes too, so that it is replayed in well under a second.
 _ENTRY_CHANGES = 10_000
-"""An entry ends at this number of changes too, so that it is replayed in well under a second."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -181,11 +181,11 @@ def _shift(chunk: ChunkRecord) -> int:
     return chunk.start_offset - chunk.object_offset
 
 
+# Components of the longest name, each with its slash.
 _MAX_DEPTH = names.MAX_NAME_BYTES // 2 + 1
-"""Components of the longest name, each with its slash."""
 
+# Paths of directories whose lengths are kept: some 5 MB.
 _MOST_PATHS = 50_000
-"""Paths of directories whose lengths are kept: some 5 MB."""
 
 
 def place_segment(txn: WriteTransaction, old: SegmentRecord | None, new: SegmentRecord) -> None:

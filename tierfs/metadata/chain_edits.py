@@ -28,8 +28,8 @@ from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
 Part = tuple[ByteRange, ChunkState]
 """A range of a chunk, and its new state."""
 
+# Of one segment: with 64 MiB each their checksums fit into their link.
 _OBJECTS_PER_CHANGE = 1000
-"""Of one segment: with 64 MiB each their checksums fit into their link."""
 
 
 class Editor:

@@ -52,8 +52,8 @@ M = TypeVar("M", bound=Message)
 R = TypeVar("R", bound=Record)
 
 MAGIC = b"TFSJ"
+# Magic, format version, CRC32C of the payload, length of the payload.
 _HEADER = struct.Struct(">4sIIQ")
-"""Magic, format version, CRC32C of the payload, length of the payload."""
 
 
 class Readable(Protocol):
@@ -79,12 +79,12 @@ class Seekable(Readable, Protocol):
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
 """Journal objects are single PUTs and are refused above this size before they are read."""
 
+# A link carries the checksums (2.6 MiB) of objects up to this size: an entry of 4 MiB with it stays below a reader's
+# limit.
 _LINK_OBJECT_BYTES = 80 * 1024**3
-"""A link carries the checksums (2.6 MiB) of objects up to this size: an entry of 4 MiB with it stays below a reader's
-limit."""
 
+# Checksum runs per change, for those that do not fit into their link: 2 MiB.
 _RUNS_PER_CHANGE = 2048
-"""Checksum runs per change, for those that do not fit into their link: 2 MiB."""
 
 UPGRADE = "upgrade tierfs"
 
@@ -98,8 +98,8 @@ PACKED_PER_CHANGE = 1000
 """Segments that one change links to a pack: some 200 KB, with the longest names 700 KB."""
 
 
+# Fields of a segment that stay on this host: its local chunks, its writer, and the owner's view in a replica.
 _LOCAL_FIELDS = ("local", "active", "resumable", "writer", "owner_view")
-"""Fields of a segment that stay on this host: its local chunks, its writer, and the owner's view in a replica."""
 
 
 def put_segment(txn: WriteTransaction, segment: SegmentRecord) -> int:

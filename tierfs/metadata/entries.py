@@ -192,8 +192,8 @@ def put(txn: WriteTransaction, segment_id: SegmentId, run: EntryRun) -> None:
 
 ENTRIES_PREFIX = "ledgers/"
 
+# Up to a million entries: 2 to 5 MiB, where a part may have 8.
 _RUNS_PER_PART = 256
-"""Up to a million entries: 2 to 5 MiB, where a part may have 8."""
 
 
 def object_name(segment_id: SegmentId, epoch: int, attempt: AttemptId) -> str:

@@ -34,8 +34,8 @@ from tierfs.system.locks import LockFile
 
 _FILES = ("data.mdb", "lock.mdb")
 
+# Paths of environments that a parent of this process had open.
 _paths: set[Path] = set()
-"""Paths of environments that a parent of this process had open."""
 
 
 def abandon(path: Path, environment: object) -> None:
@@ -68,14 +68,14 @@ MAX_READERS = 4096
 MAP_SIZE_BYTES = 1 << 40
 """Address space, not disk: the file stays as small as its records."""
 
+# Slots of 64 bytes after a head of less than a page; LMDB accepts any size of the file.
 _LOCK_FILE_BYTES = (MAX_READERS + 64) * 64
-"""Slots of 64 bytes after a head of less than a page; LMDB accepts any size of the file."""
 
+# The unit of st_blocks.
 _BLOCK_BYTES = 512
-"""The unit of st_blocks."""
 
+# A filesystem with less free space is full: space that a failed write did not use may have been freed since.
 _NO_ROOM_BYTES = 1 << 20
-"""A filesystem with less free space is full: space that a failed write did not use may have been freed since."""
 
 _MAX_DATABASES = 64
 
@@ -83,8 +83,8 @@ _UNLIMITED = "run with: ulimit -v unlimited (LimitAS=infinity); tierfs maps 1 Ti
 
 _registry: dict[Path, Environment] = {}
 _registry_lock = threading.Lock()
+# The users of each environment, by its path.
 _users: dict[Path, WeakSet[object]] = {}
-"""The users of each environment, by its path."""
 
 
 class Environment:

@@ -77,8 +77,8 @@ class JournalState:
         return self.next_slot - 1 if self.published_sequence else 0
 
 
+# Bits of a number within its epoch: 136 years of one id, slot or change per second.
 _NUMBER_BITS = 32
-"""Bits of a number within its epoch: 136 years of one id, slot or change per second."""
 
 MAX_EPOCH = 2**31 - 32
 """More owners than there can have been; the ranges of a few more still end below 2^63."""

@@ -76,22 +76,22 @@ class Sums:
 
 _FIELDS = len(fields(Sums))
 
+# The first fields come from segments, in the order of `_segment_values`.
 _SEGMENT_FIELDS = 9
-"""The first fields come from segments, in the order of `_segment_values`."""
 _LOST, _SUSPECT_LOCAL, _SUSPECT_COLD, _GARBAGE_BYTES, _GARBAGE_FAILED, _REMOVALS = range(9, 15)
 _TRASH_UNCOVERED = _FIELDS - 2
+# `uncovered_bytes`, `active_segments`
 _UNCOVERED, _ACTIVE = 6, 7
-"""`uncovered_bytes`, `active_segments`"""
 _NOTHING = (*(0,) * _SEGMENT_FIELDS, None)
 
+# Tag of `state` in a ChunkRecord; a chunk without this byte is good, so nearly all need no parsing.
 _STATE_TAG = b"\x48"
-"""Tag of `state` in a ChunkRecord; a chunk without this byte is good, so nearly all need no parsing."""
 
+# Tag of `removal` in a DirectoryRecord.
 _REMOVAL_TAG = b"\x4a"
-"""Tag of `removal` in a DirectoryRecord."""
 
+# Position of the tier in a key of `chunks`.
 _TIER_AT = tables.U64_BYTES
-"""Position of the tier in a key of `chunks`."""
 
 MAX_SUM = 2**63 - 1
 """The row holds signed 64-bit numbers. Records of a bucket are bounded one by one; their sum is bounded here."""
@@ -167,13 +167,13 @@ def _count_garbage(values: Values, _: bytes, data: bytes, sign: int) -> None:
 
 _Count = Callable[[Values, bytes, bytes, int], None]
 
+# In the order in which they are counted.
 _TABLES: tuple[tuple[bytes, _Count], ...] = (
     (SEGMENTS.name, _count_segment),
     (CHUNKS.name, _count_chunk),
     (GARBAGE.name, _count_garbage),
     (DIRECTORIES.name, _count_directory),
 )
-"""In the order in which they are counted."""
 
 COUNTED = {name: (number, count) for number, (name, count) in enumerate(_TABLES)}
 

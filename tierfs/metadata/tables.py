@@ -45,8 +45,8 @@ R = TypeVar("R", bound=Record)
 
 _UNSET = ("stored",)
 
+# Set one slot of a frozen instance, as `object.__setattr__` does in `__init__`.
 _Setter = Callable[[Any, Any], None]
-"""Set one slot of a frozen instance, as `object.__setattr__` does in `__init__`."""
 
 
 class Codec(Generic[R]):

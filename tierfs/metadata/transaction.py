@@ -39,8 +39,8 @@ MAX_TOUCHES = 100_000
 
 _TRIM_BATCH = 1000
 
+# Rows of a store without sums that each commit counts: about a millisecond.
 _COUNTED_PER_COMMIT = 300
-"""Rows of a store without sums that each commit counts: about a millisecond."""
 
 
 class ReadTransaction:

@@ -32,8 +32,8 @@ MAX_TIME_MS = 253_402_300_799_000
 
 _MAX_RUN_BLOCKS = 256
 
+# Limit of each sum of a removal, 64 PiB: far more than a directory holds, and sums of many stay below 64 bits.
 _MAX_REMOVED = 2**56
-"""Limit of each sum of a removal, 64 PiB: far more than a directory holds, and sums of many stay below 64 bits."""
 
 
 DAMAGED = "the bucket's journal is damaged: "

@@ -187,8 +187,8 @@ def _checked_id(store_id: str) -> str:
     return store_id
 
 
+# Times to begin again: an owner writes a checkpoint every thousand entries, hardly two while one is read.
 _ROUNDS = 5
-"""Times to begin again: an owner writes a checkpoint every thousand entries, hardly two while one is read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,8 @@ from tierfs.types import ROOT_DIRECTORY, ByteRange, ReadPriority, SegmentId
 
 _INVENTORY_NAME = "objects.jsonl"
 
+# Epochs that are skipped, for owners in a row that left neither an entry nor an object (a guess).
 _UNSEEN_OWNERS = 16
-"""Epochs that are skipped, for owners in a row that left neither an entry nor an object (a guess)."""
 
 _BATCHES_PER_COMMIT = 1000
 

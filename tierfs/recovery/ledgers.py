@@ -32,11 +32,11 @@ from tierfs.reading.ledger_objects import Pieces, read_index
 from tierfs.recovery.rebuild_segment import LeftOver
 from tierfs.tiering.ledgers.copies import copy_of, ledger_objects, uuid_of
 
+# Parts of an object that are read in parallel (a guess).
 _AT_ONCE = 4
-"""Parts of an object that are read in parallel (a guess)."""
 
+# Objects whose metadata are read in parallel.
 _LOOKS = 16
-"""Objects whose metadata are read in parallel."""
 
 _INDEX = "-index"
 _NO_UUID = UUID(int=0)

@@ -21,8 +21,8 @@ from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import delete, trash
 from tierfs.types import ByteRange, EntryKind, Inode, ObjectId, SegmentId, Tier
 
+# Segments per transaction: some thousand rows, committed in well under a second.
 _BATCH_SEGMENTS = 500
-"""Segments per transaction: some thousand rows, committed in well under a second."""
 
 _BATCH_GARBAGE = 5000
 

@@ -33,11 +33,11 @@ from tierfs.parallel import Meter, Pool
 from tierfs.tiering import packs
 from tierfs.types import AttemptId, ByteRange, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier
 
+# Far more than the id counter reaches, and it can still count on from there.
 _MAX_SEGMENT_ID = 2**62
-"""Far more than the id counter reaches, and it can still count on from there."""
 
+# Objects read at once far from the server: 128 MiB of memory.
 _MOST_AT_ONCE = 16
-"""Objects read at once far from the server: 128 MiB of memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,11 +56,11 @@ from tierfs.types import SegmentId, SegmentStatus
 
 _BATCH_ROWS = 1000
 
+# Databases whose changes need no notification to mounts.
 _PLAIN_NAMES = (OBJECTS.name, CHECKSUMS.name, *RESERVED_NAMES)
-"""Databases whose changes need no notification to mounts."""
 
+# A key, and its values before and after.
 _Difference = tuple[bytes, bytes | None, bytes | None]
-"""A key, and its values before and after."""
 
 
 def clamp_to_cold(txn: WriteTransaction, entry: pb.JournalEntry) -> None:
@@ -223,11 +223,11 @@ def _touch(txn: WriteTransaction, segment_id: int, before: SegmentRecord | None,
         txn.touch(inode=SEGMENTS.codec.decode(after).inode, segment_id=segment_id)
 
 
+# Directory in which a replica that starts over rebuilds; remains of a killed rebuild are discarded.
 _STAGING = "metadata.next"
-"""Directory in which a replica that starts over rebuilds; remains of a killed rebuild are discarded."""
 
+# Listings tried: the owner may delete slots between our listing and our read; a new listing has newer ones.
 _ATTEMPTS = 3
-"""Listings tried: the owner may delete slots between our listing and our read; a new listing has newer ones."""
 
 
 @dataclass(frozen=True, slots=True)

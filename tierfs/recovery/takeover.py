@@ -24,11 +24,11 @@ from tierfs.metadata.store import MetadataStore, new_id
 
 log = logging.getLogger(__name__)
 
+# Slots tried in a row. Each is a race of two requests against the owner's three: a few are lost, never a thousand.
 _TRIES = 1000
-"""Slots tried in a row. Each is a race of two requests against the owner's three: a few are lost, never a thousand."""
 
+# Tries per listing: one finds all new entries at once, and costs a request of the race.
 _LIST_EVERY = 8
-"""Tries per listing: one finds all new entries at once, and costs a request of the race."""
 
 
 class SupersededError(Exception):

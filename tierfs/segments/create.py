@@ -142,8 +142,8 @@ class CopiedDirectories:
                         _note_directory(writer, name, mode)
 
 
+# Others wait for a commit: this one takes some 20 ms (a guess from that of as many segments).
 _DIRECTORIES_PER_COMMIT = 256
-"""Others wait for a commit: this one takes some 20 ms (a guess from that of as many segments)."""
 
 
 def _mode_at(txn: ReadTransaction, name: str) -> int | None:
@@ -196,9 +196,9 @@ def _close_ledger(txn: WriteTransaction, segment: SegmentRecord) -> None:
     entries.put_ledger(txn, closed)
 
 
+# Enough for a journaling filesystem to join their commits; measured, a whole ingest: 1 makes 1,700 files/s, 2 2,050, 4
+# 2,150, 8 2,000.
 _SYNCS_IN_PARALLEL = 4
-"""Enough for a journaling filesystem to join their commits; measured, a whole ingest: 1 makes 1,700 files/s,
-2 2,050, 4 2,150, 8 2,000."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,14 +29,14 @@ from tierfs.types import ByteRange
 
 log = logging.getLogger(__name__)
 
+# Files synced at once. Measured on ext4 with 32 files: 7.2 ms one by one, 4.2 with 4, 3.3 with 8, 2.8 with 32.
 _SYNC_THREADS = 8
-"""Files synced at once. Measured on ext4 with 32 files: 7.2 ms one by one, 4.2 with 4, 3.3 with 8, 2.8 with 32."""
 
+# Bytes of a group from which its writes are worth a thread for each segment: a guess, some 0.3 ms of copying.
 _LARGE_BYTES = 1024 * 1024
-"""Bytes of a group from which its writes are worth a thread for each segment: a guess, some 0.3 ms of copying."""
 
+# Longest pause between two callers on their way back: some ten times what a thread takes to be woken and to queue.
 _RETURN_S = 0.0002
-"""Longest pause between two callers on their way back: some ten times what a thread takes to be woken and to queue."""
 
 
 class AppendCall:

@@ -29,8 +29,8 @@ from tierfs.segments.positions import MemberLedger, Position
 from tierfs.segments.writer import SegmentWriter
 from tierfs.types import DirectoryId, EntryKind
 
+# Times the ledger may be found closed by another process before the entries are refused.
 _MAX_CLOSED = 8
-"""Times the ledger may be found closed by another process before the entries are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,8 +222,8 @@ def _fitting(payloads: Sequence[Buffer], held: Filling, policy: Policy) -> tuple
     return len(payloads), False
 
 
+# Ledgers deleted per commit: some 10 ms, so that appends hardly wait (a guess).
 _TOGETHER = 20
-"""Ledgers deleted per commit: some 10 ms, so that appends hardly wait (a guess)."""
 
 Remove = Callable[[WriteTransaction, SegmentRecord], Deletion]
 """Deletes one segment inside a transaction."""

@@ -21,11 +21,11 @@ from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.system.locks import LockFile
 from tierfs.types import SegmentId, SegmentKind, SegmentStatus
 
+# Epochs with a byte of their own; older ones were fenced long before.
 _EPOCHS_PER_SEGMENT = 1 << 20
-"""Epochs with a byte of their own; older ones were fenced long before."""
 
+# Segments with bytes of their own: a file offset has 63 bits. The ids of 2048 store epochs differ in them.
 _SEGMENTS = 1 << 43
-"""Segments with bytes of their own: a file offset has 63 bits. The ids of 2048 store epochs differ in them."""
 
 
 class StaleBase(TierfsError):

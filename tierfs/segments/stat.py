@@ -203,8 +203,8 @@ def _of_segment(txn: ReadTransaction, entry: Entry, name: str) -> Usage:
 
 FILE_SCHEME = "file:"
 
+# Objects counted for unreachable places: under a second. With more of them, the bytes reported are a lower bound.
 _MAX_OBJECTS = 100_000
-"""Objects counted for unreachable places: under a second. With more of them, the bytes reported are a lower bound."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,8 +24,8 @@ from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import create, streams
 from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind
 
+# Removals that one commit ends: some 10 ms, so that appends hardly wait (a guess).
 _TOGETHER = 100
-"""Removals that one commit ends: some 10 ms, so that appends hardly wait (a guess)."""
 
 
 _WHENEVER_MS = 1 << 62

@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 MAX_ENTRY_BYTES = 2**31 - 1
 """Longest entry of a ledger: its length is a Java int in Pulsar's blocks."""
 
+# Times an append is written again after the failure of an earlier one of another caller.
 _MAX_REWRITES = 8
-"""Times an append is written again after the failure of an earlier one of another caller."""
 
+# Bytes of small appends that are copied together to be written at once; a copy of more costs as much as a write.
 _JOINED_BYTES = 256 * 1024
-"""Bytes of small appends that are copied together to be written at once; a copy of more costs as much as a write."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,8 @@ from tierfs.types import (
     ReadPriority,
 )
 
+# Size at which a part is full: with one more segment of the longest kind it stays below the readers' limit.
 _PART_BYTES = 4 * 1024 * 1024
-"""Size at which a part is full: with one more segment of the longest kind it stays below the readers' limit."""
 
 
 def is_manifest(name: str) -> bool:

@@ -35,8 +35,8 @@ from tierfs.tiering.consolidate_plan import ConsolidateAction
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ChunkState, ObjectId, Tier
 
+# Bytes per read: large enough for the full rate of one stream.
 _READ_BYTES = 8 * MIB
-"""Bytes per read: large enough for the full rate of one stream."""
 
 
 @dataclass(frozen=True, slots=True)

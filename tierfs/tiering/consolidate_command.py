@@ -34,11 +34,11 @@ from tierfs.tiering.objects import ChunksMoved
 from tierfs.tiering.snapshot import SLICE_S, TouchedSegments
 from tierfs.types import LocationId, SegmentId, Tier
 
+# Plans per segment: very many tiny chunks become one in two passes, and other processes may move them.
 _PASSES = 8
-"""Plans per segment: very many tiny chunks become one in two passes, and other processes may move them."""
 
+# Chunks of a segment in one plan: some 18 MB. Neighbours on both sides of a border are joined in a later pass.
 _WINDOW_CHUNKS = 10_000
-"""Chunks of a segment in one plan: some 18 MB. Neighbours on both sides of a border are joined in a later pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +194,15 @@ class Consolidation:
             self.done = self.done.plus(action, done)
 
 
+# Segments read per transaction by a pass over all: some 2 ms.
 _SCAN_ROWS = 500
-"""Segments read per transaction by a pass over all: some 2 ms."""
 
+# Most segments looked at per call.
 _LOOKS = 500
-"""Most segments looked at per call."""
 
+# Chunks of a segment looked at per call: some 60 ms and 4 MiB. A segment of 100,000 takes 50 calls; all of it in one
+# call took seconds of the interpreter, again for each object made, and 15 ms of every read meanwhile.
 _WATCH_WINDOW_CHUNKS = 2000
-"""Chunks of a segment looked at per call: some 60 ms and 4 MiB. A segment of 100,000 takes 50 calls; all of it in one
-call took seconds of the interpreter, again for each object made, and 15 ms of every read meanwhile."""
 
 
 class ConsolidationWatch:

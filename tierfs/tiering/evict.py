@@ -20,8 +20,8 @@ from tierfs.segments import trash
 from tierfs.tiering.candidates import evictable, placed_cold, runs, sealed_local_chunks
 from tierfs.types import SegmentId, SegmentKind, Tier
 
+# Chunks removed per commit: some 10 ms, to keep appends from waiting.
 _BATCH_CHUNKS = 1000
-"""Chunks removed per commit: some 10 ms, to keep appends from waiting."""
 
 
 @dataclass(frozen=True, slots=True)

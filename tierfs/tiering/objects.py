@@ -45,8 +45,8 @@ _NO_SEGMENT = SegmentId(0)
 
 _NO_BYTES = ByteRange(0, 0)
 
+# Delay of the second deletion: a server may still carry out a PUT that was cut off.
 _SECOND_DELETE_MS = 3600 * 1000
-"""Delay of the second deletion: a server may still carry out a PUT that was cut off."""
 
 
 class ChunksMoved(Conflict):

@@ -29,11 +29,11 @@ from tierfs.tiering.objects import ChunksMoved
 from tierfs.tiering.packing import Packed, PackOffload
 from tierfs.types import ChunkState, SegmentId
 
+# Plans made again because chunks moved meanwhile; another process made progress each time.
 _REPLANS = 3
-"""Plans made again because chunks moved meanwhile; another process made progress each time."""
 
+# Segments planned in one transaction: some 20 ms.
 _PLANNED_TOGETHER = 200
-"""Segments planned in one transaction: some 20 ms."""
 
 Named = list[tuple[str, SegmentId]]
 """Segments with their full names."""

@@ -20,8 +20,8 @@ K = TypeVar("K")
 Rank = tuple[int, ...]
 """Sort key of a queue; the smallest is first."""
 
+# A heap is rebuilt when its stale entries outnumber the valid ones by this many.
 _SLACK = 64
-"""A heap is rebuilt when its stale entries outnumber the valid ones by this many."""
 
 
 class Ordered(Generic[K]):

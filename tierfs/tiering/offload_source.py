@@ -69,8 +69,8 @@ class _SourcePart:
 
 _NOTHING = Stretch()
 
+# Files that a source keeps open; a source with more opens each one per use: they are small.
 _KEPT_OPEN = 64
-"""Files that a source keeps open; a source with more opens each one per use: they are small."""
 
 
 class DamagedChunk(DataLoss):

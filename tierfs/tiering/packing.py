@@ -41,8 +41,8 @@ Failures = tuple[tuple[OffloadAction, TierfsError], ...]
 
 log = logging.getLogger(__name__)
 
+# Chunks read or linked in one transaction: some 40 ms in which no other thread can commit.
 _BATCH = 200
-"""Chunks read or linked in one transaction: some 40 ms in which no other thread can commit."""
 
 
 @dataclass(frozen=True, slots=True)

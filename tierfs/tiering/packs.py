@@ -32,8 +32,8 @@ PACKS_PREFIX = "packs/"
 
 MAGIC = b"TFSP"
 
+# Magic, format version, offset, length and CRC32C of the index, CRC32C of the trailer up to here.
 _TRAILER = struct.Struct(">4sIQQII")
-"""Magic, format version, offset, length and CRC32C of the index, CRC32C of the trailer up to here."""
 
 _CHECKED = _TRAILER.size - 4
 

@@ -15,11 +15,11 @@ from tierfs.tiering.offload_queue import ObjectKey, OffloadQueue, Ordered, SizeT
 from tierfs.tiering.policy import ColdCopy, DiskView, EvictAction, PendingObject, SegmentSummary
 from tierfs.types import SegmentId
 
+# Objects of one stream that are due by size at the same time; the next ones are due when these are cold.
 _MOST_DUE = 64
-"""Objects of one stream that are due by size at the same time; the next ones are due when these are cold."""
 
+# Longer than any time.
 _NEVER_MS = 1 << 62
-"""Longer than any time."""
 
 
 @dataclass(frozen=True, slots=True)

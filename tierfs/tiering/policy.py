@@ -108,8 +108,8 @@ class EvictAction:
 _PERCENT = 100
 
 _HEADROOM_PERCENT = 2
+# Room kept above the floor, the larger of the two (a guess): appends continue during a refresh and an eviction.
 _HEADROOM_BYTES = 16 * MIB
-"""Room kept above the floor, the larger of the two (a guess): appends continue during a refresh and an eviction."""
 
 
 def disk_view(disk: DiskBytes, local_bytes: int, floor_bytes: int, settings: BackgroundSettings) -> DiskView:

@@ -28,14 +28,14 @@ from tierfs.types import MIB, Tier
 
 log = logging.getLogger(__name__)
 
+# Objects copied at once; a large one is copied in parts, several at once (a guess).
 _AT_ONCE = 8
-"""Objects copied at once; a large one is copied in parts, several at once (a guess)."""
 
+# Largest object that is compared: the limit of one of the journal.
 _COMPARED_BYTES = 8 * MIB
-"""Largest object that is compared: the limit of one of the journal."""
 
+# Objects that are proved by their checksums instead.
 _WITH_CHECKSUMS = ("segments/", "packs/")
-"""Objects that are proved by their checksums instead."""
 
 
 def record_place(txn: WriteTransaction, place: LocationRecord) -> None:

@@ -35,11 +35,11 @@ from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.packs import PACKS_PREFIX, PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name, read_index
 from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
+# Objects looked at per step: packs are recognized by their names in the raw rows, in under a millisecond.
 _ROWS = 2000
-"""Objects looked at per step: packs are recognized by their names in the raw rows, in under a millisecond."""
 
+# Chunks per transaction, as in packing.py.
 _BATCH = 200
-"""Chunks per transaction, as in packing.py."""
 
 
 @dataclass(frozen=True, slots=True)

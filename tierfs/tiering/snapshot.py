@@ -84,22 +84,22 @@ def _between(txn: ReadTransaction, since: int, newest: int) -> Touched:
 SLICE_S = 0.01
 """Length of one slice of a refresh, apart from its last segment: half of a tick's budget."""
 
+# Segments read between two checks of the time: some 5 ms.
 _STEP = 20
-"""Segments read between two checks of the time: some 5 ms."""
 
 _MOST_OBJECTS = 32
+# Objects to make and copies to evict that a view shows of one segment, from its beginning: some 5 ms for both. The next
+# ones appear once these are made and evicted.
 _MOST_COPIES = 64
-"""Objects to make and copies to evict that a view shows of one segment, from its beginning: some 5 ms for both.
-The next ones appear once these are made and evicted."""
 
+# Objects that cannot be made, as of missing files, that a view shows in addition: some 20 ms (a guess).
 _MOST_STUCK = 256
-"""Objects that cannot be made, as of missing files, that a view shows in addition: some 20 ms (a guess)."""
 
+# Growing chunks measured at once: some 10 ms.
 _MOST_ACTIVE = 2000
-"""Growing chunks measured at once: some 10 ms."""
 
+# Rows that a pass over all segments reads at once, to find those with local bytes: some 2 ms.
 _SCAN_ROWS = 500
-"""Rows that a pass over all segments reads at once, to find those with local bytes: some 2 ms."""
 
 
 def _never(_: ObjectKey) -> bool:

@@ -44,8 +44,8 @@ from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.reading.entries import scan
 from tierfs.types import PayloadEncoding, SegmentId, SegmentKind, Tier
 
+# Name of a bookie that had the entries: Pulsar's reader requires one and never contacts it.
 _BOOKIE = "tierfs:3181"
-"""Name of a bookie that had the entries: Pulsar's reader requires one and never contacts it."""
 
 _COPY = re.compile(rf"{ENTRIES_PREFIX}entries-[0-9]{{1,20}}-e(?P<epoch>[0-9]{{1,20}})-(?P<attempt>[0-9a-f]{{32}})")
 
@@ -142,8 +142,8 @@ def description(ledger: LedgerRecord, segment: SegmentRecord) -> LedgerMetadata:
     )
 
 
+# First characters of UUIDs: one listing each, so that segments and packs are not listed to find ledgers.
 _FIRST = "0123456789abcdef"
-"""First characters of UUIDs: one listing each, so that segments and packs are not listed to find ledgers."""
 
 
 def ledger_objects(storage: ChunkStorage, *, expected: bool = True) -> Iterator[StoredObject]:
@@ -213,11 +213,11 @@ def _holders(txn: ReadTransaction) -> Iterator[ObjectRecord]:
 
 log = logging.getLogger(__name__)
 
+# Rows that one commit writes: some 10 ms.
 _RUNS_TOGETHER = 64
-"""Rows that one commit writes: some 10 ms."""
 
+# Ledgers per snapshot.
 _LEDGERS_TOGETHER = 1000
-"""Ledgers per snapshot."""
 
 Write = Callable[[], AbstractContextManager[WriteTransaction]]
 """Opens a transaction that may write rows; a replica has its own kind."""

@@ -43,8 +43,8 @@ from tierfs.types import MIB, AttemptId, ChunkState, ObjectId, PayloadEncoding, 
 BLOCK_BYTES = 64 * MIB
 """Size of a block: Pulsar's default."""
 
+# Rows of entries that one commit rewrites: some 10 ms. A block of tiny entries has hundreds of rows.
 _PLACED_AT_ONCE = 64
-"""Rows of entries that one commit rewrites: some 10 ms. A block of tiny entries has hundreds of rows."""
 
 
 class LedgerOffloader:

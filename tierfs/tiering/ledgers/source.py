@@ -16,8 +16,8 @@ from tierfs.checksum import Buffer
 from tierfs.chunkstore.protocol import Source
 from tierfs.ledger.blocks import FORMAT_1, BlockHeader, BlockPlan, padding
 
+# Entries framed in one step, each as a view: the views of a whole block would take ten times its memory.
 _FRAMED_TOGETHER = 4096
-"""Entries framed in one step, each as a view: the views of a whole block would take ten times its memory."""
 
 
 class LedgerSource:
