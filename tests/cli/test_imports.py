@@ -39,7 +39,7 @@ def imported(program: str, *words: object) -> list[str]:
         ("du", WITHOUT_BYTES, 60),
         ("map s", HEAVY, 68),
         ("status", WITHOUT_BYTES, 90),  # it asks the bucket whose it is
-        ("append s", HEAVY, 66),
+        ("append s", HEAVY, 67),
         ("cat s", (), 86),
     ],
 )

@@ -127,7 +127,7 @@ def assert_drill(origin: Origin) -> None:
 def assert_recovers(path: Path, choice: ColdChoice) -> None:
     """After the total loss of the host the copy is enough: from its journal, and then from names and bytes alone."""
     report = recover_store(path / "journal", choice, quiet)
-    assert (report.segments, report.losses) == (len(DATA), ())
+    assert (report.segments, report.incomplete) == (len(DATA), ())
     with open_store(path / "journal") as store:
         assert_reads(store)
     assert_rebuilds(path, choice)

@@ -12,7 +12,6 @@ import logging
 import threading
 from dataclasses import dataclass, replace
 
-from tierfs import ranges
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import AlreadyExists, Conflict, Fenced, TierfsError, WrongColdTier
@@ -331,12 +330,13 @@ def _next_range(txn: ReadTransaction, published: int) -> tuple[int, int] | None:
     A limit ends no entry between an unlink and the link of the remaining parts: an owner that takes over there would
     have a gap.
     """
-    packed = ranges.groups(changes.outbox(txn, published), lambda row: len(row[1]), _ENTRY_BYTES, _ENTRY_CHANGES)
-    rows = next(packed, None)
-    if rows is None:
-        return None
-    first, last = rows[0][0], rows[-1][0]
-    return first, last if last == txn.store.next_outbox - 1 else _complete(txn, first, last)
+    first, last, size_bytes = 0, 0, 0
+    for count, (sequence, data) in enumerate(changes.outbox(txn, published)):
+        size_bytes += len(data)
+        if count and (size_bytes > _ENTRY_BYTES or count >= _ENTRY_CHANGES):
+            return first, _complete(txn, first, last)
+        first, last = first or sequence, sequence
+    return (first, last) if first else None
 
 
 def _complete(txn: ReadTransaction, first: int, last: int) -> int:
