@@ -235,7 +235,8 @@ def _cells(ledger: LedgerStatus) -> Sequence[str]:
     deleted = ", local bytes deleted" if ledger.local_deleted else ""
     attempt = f"  {ledger.uuid}" if ledger.uuid is not None else ""
     offload = f"{ledger.offload}{when}{deleted}{attempt}"
-    return str(ledger.ledger_id), ledger.state, f"{ledger.entries:,} entries", output.size(ledger.bytes), offload
+    entries, size = output.count(ledger.entries, "entry"), output.size(ledger.bytes)
+    return str(ledger.ledger_id), ledger.state, entries, size, offload
 
 
 @command("trim")
