@@ -38,6 +38,7 @@ from tierfs.tiering.offload_command import OffloadReport
 from tierfs.types import ROOT_DIRECTORY, LocationId, Tier
 
 LOCATION = LocationId(1)
+ALL_CHUNKS = 1 << 30
 
 
 class KeptOpen(Wrapped):
@@ -139,9 +140,9 @@ class TestStore:
             return directories.segment_by_name(txn, name)
 
     def layout(self, name: str) -> Layout:
-        """Return the segment's layout from its start."""
+        """Return the segment's whole layout, however many windows readers have of it."""
         with self.metadata.read() as txn:
-            return load(txn, directories.segment_by_name(txn, name), 0)
+            return load(txn, directories.segment_by_name(txn, name), 0, ALL_CHUNKS)
 
     def read(self, name: str, tier: Tier | None = None) -> bytes:
         """Return the segment's bytes, straight from the files and objects; one tier's only if one is named."""
