@@ -33,7 +33,10 @@ _OBJECTS_PER_CHANGE = 1000
 
 
 class Editor:
-    """Edits the chains of one segment in one transaction. Nothing else links chunks, or counts objects' references.
+    """Edits the chains of one segment in one transaction, and counts the references of their objects.
+
+    Beside it stand only new chains made in bulk (`begin`), growth of the active chunk by messages (`chains.grow`),
+    concat (`append_chain`), packs, which count their own references, and fsck's repair of links and counts.
 
     `segment` is the changed record, which `put` or the caller writes. An object that loses its last reference is
     forgotten; it becomes garbage at `due_ms`, and not before the journal has published `after_sequence`. A replay gives
@@ -65,7 +68,7 @@ class Editor:
         *,
         made: ObjectRecord | None = None,
         merges: bool = True,
-        due_ms: int | None = 0,
+        due_ms: int | None,
         after_sequence: int = 0,
     ) -> Editor:
         """Replace neighbouring chunks by others; the last one may merge with the chunk before it, which it continues.
