@@ -161,21 +161,20 @@ def test_options_take_the_same() -> None:
 def test_what_config_and_policy_show_is_pasted_back(tmp_path: Path) -> None:
     store = tmp_path / "store"
     tierfs("-q", "init", store=store)
-    tierfs(
-        "-q", "config", "set", "read.deadline_s=1h30m", "read.cache_bytes=off", "cold.retry_max_s=2500ms", store=store
-    )
-    before = tierfs("config", "show", "--json", store=store).json
+    tierfs("-q", "config", "read.deadline_s=1h30m", "read.cache_bytes=off", "cold.retry_max_s=2500ms", store=store)
+    before = tierfs("config", "--json", store=store).json
     assert before["read.deadline_s"]["value"] == 5400
-    shown = [line.rpartition("  (")[0] for line in tierfs("config", "show", store=store).out.splitlines()]
+    shown = [line.rpartition("  (")[0] for line in tierfs("config", store=store).out.splitlines()]
     pairs = [line for line in shown if line.partition(" = ")[0] in SETTINGS]
-    done = tierfs("config", "set", *pairs, "--json", store=store)
-    assert done.json["set"] == {name: before[name]["value"] for name in SETTINGS}
-    after = tierfs("config", "show", "--json", store=store).json
+    done = tierfs("config", *pairs, "--json", store=store)
+    told = done.json["set"] | dict.fromkeys(done.json["unset"], "")
+    assert told == {name: before[name]["value"] for name in SETTINGS}
+    after = tierfs("config", "--json", store=store).json
     assert {name: one["value"] for name, one in after.items()} == {name: one["value"] for name, one in before.items()}
-    policies = tierfs("policy", "show", "/", "--json", store=store).json
-    rows = [line.split()[:2] for line in tierfs("policy", "show", "/", store=store).out.splitlines()]
-    tierfs("policy", "set", "/", *(f"{key}={value}" for key, value in rows), store=store, check=False)
-    kept = tierfs("policy", "show", "/", "--json", store=store).json
+    policies = tierfs("config", "/", "--json", store=store).json
+    rows = [line.split()[:2] for line in tierfs("config", "/", store=store).out.splitlines()]
+    tierfs("config", "/", *(f"{key}={value}" for key, value in rows), store=store, check=False)
+    kept = tierfs("config", "/", "--json", store=store).json
     assert {key: one["value"] for key, one in kept["policy"].items()} == {
         key: one["value"] for key, one in policies["policy"].items()
     }

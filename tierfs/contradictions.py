@@ -2,7 +2,7 @@
 
 The tables here are the only place that decides; docs/settings.md shows them row by row. What can never work is
 refused: policies wherever one is set, at every place below it, and settings when they are read. What is only useless is
-told, by `policy set`, `policy show`, `config show` and `doctor`.
+told, by `config` and `doctor`.
 """
 
 from __future__ import annotations

@@ -172,7 +172,7 @@ class Closed(TierfsError):
 
 def no_cold_tier(what: str) -> NoColdTier:
     """Return the error of `what`, which needs a cold tier, in a store without one."""
-    remedy = "give it one: tierfs config set cold.url=URL"
+    remedy = "give it one: tierfs config cold.url=URL"
     return NoColdTier(f"{what} needs a cold tier, and this store has none", remedy=remedy)
 
 

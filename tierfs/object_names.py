@@ -63,7 +63,7 @@ def require_ours(name: str) -> None:
     if not is_ours(name):
         raise DataLoss(
             f"metadata name an object {names.printable(name)}, which tierfs would not make; it is not touched",
-            remedy="run: tierfs fsck",
+            remedy="run: tierfs check",
         )
 
 

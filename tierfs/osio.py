@@ -154,7 +154,7 @@ LOCAL_DISK = meanings(
     ),
     (Meaning(NotFound), (errno.ENOENT, errno.ENOTDIR)),
     (Meaning(PermissionDenied), (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP)),
-    (Meaning(DataLoss, remedy="check the disk, then run: tierfs fsck"), (errno.EIO,)),
+    (Meaning(DataLoss, remedy="check the disk, then run: tierfs check"), (errno.EIO,)),
 )
 """Of files in the store's directory."""
 

@@ -97,7 +97,7 @@ def default_text() -> str:
     """Return a store.toml of all sections, with every setting commented out, its default and its text."""
     lines = [
         "# Settings of this store; the values shown are the defaults. Sizes read like 64MiB, times like 1h30min.",
-        "# To change one, uncomment it, or: tierfs config set read.budget_bytes=512MiB",
+        "# To change one, uncomment it, or: tierfs config read.budget_bytes=512MiB",
         "# The environment overrides this file: TIERFS_READ__BUDGET_BYTES=512MiB",
     ]
     for section in fields(Settings):
@@ -333,7 +333,7 @@ def _shown(name: str, value: object) -> str:
 
 
 def unquoted(value: str) -> str:
-    """Return a value as it is typed, also of one that is written in quotes as `config show` and store.toml have it."""
+    """Return a value as it is typed, also of one that is written in quotes as `config` and store.toml have it."""
     try:
         parsed = tomllib.loads(f"value = {value}") if value[:1] in ('"', "'") else {}
     except tomllib.TOMLDecodeError:

@@ -30,7 +30,7 @@ def theirs(request: pytest.FixtureRequest) -> ForeignBucket:
 
 def adopt(store: Path, theirs: ForeignBucket, *places: str, check: bool = True) -> Done:
     return tierfs(
-        "-q", "adopt", "objects", *places, "--into", "in", *theirs.options, "--json", store=store, check=check
+        "-q", "adopt", "--as", "objects", *places, "--into", "in", *theirs.options, "--json", store=store, check=check
     )
 
 

@@ -45,7 +45,7 @@ def store(tmp_path: Path, theirs: Path) -> Iterator[app.Store]:
 
 def adopted(path: Path, theirs: Path, *words: object) -> app.Store:
     tierfs("-q", "init", store=path)
-    tierfs("-q", "adopt", "pulsar", theirs, "--into", "in", *words, store=path)
+    tierfs("-q", "adopt", "--as", "pulsar", theirs, "--into", "in", *words, store=path)
     return app.open_store(path)
 
 
@@ -83,14 +83,14 @@ def test_rows_come_back_as_they_were(store: app.Store, copies: bool) -> None:
 def test_a_dump_is_loaded_with_a_warning_where_the_rows_of_adopted_entries_are_gone(store: app.Store) -> None:
     name = next(name for name in rows(store) if name.startswith("in/") and name.endswith("7"))
     tierfs("-q", "offload", store=store.path)
-    tierfs("-q", "dump", name, "--to-bucket", store=store.path)
+    tierfs("-q", "backup", "--to-bucket", name, store=store.path)
     with store.metadata.read() as txn:
         segment_id = directories.segment_by_name(txn, name).id
     (lost,) = (store.path / "cold/ledgers").glob(f"entries-{segment_id}-*")
     tierfs("rm", name, "--now", "--yes", store=store.path)
     tierfs("-q", "gc", "--delete", store=store.path)
     lost.unlink(missing_ok=True)
-    loaded = tierfs("load", name, store=store.path, check=False)
+    loaded = tierfs("restore", name, store=store.path, check=False)
     assert loaded.code == 0
     assert f"warning: ledger {name} cannot be read, its entries are unknown" in loaded.err
     assert "adopt it again" in loaded.err

@@ -88,11 +88,11 @@ def test_export_and_adopt_give_the_name_back(tmp_path: Path, managed: str, cold:
     name = tierfs("ledger", "create", managed, "--id", 7, store=first).out.strip()
     (tmp_path / "entry").write_bytes(b"payload")
     tierfs("ledger", "append", name, tmp_path / "entry", store=first)
-    tierfs("-q", "ledger", "close", name, store=first)
+    tierfs("-q", "seal", name, store=first)
     if cold:
-        tierfs("-q", "ledger", "offload", managed, store=first)
+        tierfs("-q", "offload", managed, store=first)
     tierfs("-q", "ledger", "export", managed, tmp_path / "out", store=first)
-    tierfs("-q", "adopt", "pulsar", tmp_path / "out", "--into", "p", store=second)
+    tierfs("-q", "adopt", "--as", "pulsar", tmp_path / "out", "--into", "p", store=second)
     assert tierfs("ledger", "ls", store=second).out.rstrip("\n").endswith(f" p/{name}")
 
 

@@ -227,7 +227,7 @@ def test_slts_in_a_bucket_reads_as_pravega_would(store: Path, moto_bucket: Bucke
     theirs, data = ForeignBucket(moto_bucket), os.urandom(200_000)
     theirs.put({f"p/{slts(1, 0)}": data[:150_000] + b"zombie", f"p/{slts(2, 150_000)}": data[150_000:]})
     before = theirs.state()
-    words = ("adopt", "pravega", theirs.url("p"), "--into", "prv", *theirs.options)
+    words = ("adopt", "--as", "pravega", theirs.url("p"), "--into", "prv", *theirs.options)
     assert states(tierfs("-q", *words, "--json", store=store)) == {f"prv/{S}": "adopted"}
     assert cat(store, f"prv/{S}") == data
     tierfs("-q", "rm", "-r", "prv", "--yes", store=store)
@@ -245,7 +245,7 @@ def test_rolling_storage_in_a_directory_reads_as_pravega_would(store: Path, tmp_
     }
     root = write_files(tmp_path / "theirs", files)
     before = directory_state(root)
-    done = tierfs("-q", "adopt", "pravega", root, "--into", "prv", "--json", store=store)
+    done = tierfs("-q", "adopt", "--as", "pravega", root, "--into", "prv", "--json", store=store)
     assert states(done) == {f"prv/{S}": "adopted"}
     assert cat(store, f"prv/{S}") == b"hello, world"
     assert directory_state(root) == before

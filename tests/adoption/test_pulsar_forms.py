@@ -112,7 +112,7 @@ def test_the_first_form_is_read_with_its_magic_words_only(store: TestStore) -> N
 def test_magic_words_are_typed_in_hexadecimal(tmp_path: Path) -> None:
     theirs = foreign.write_files(tmp_path / "theirs", in_files(in_first_form([b"a", b"bc"])))
     tierfs("-q", "init", store=tmp_path / "store")
-    adopt = ("adopt", "pulsar", theirs, "--into", "in")
+    adopt = ("adopt", "--as", "pulsar", theirs, "--into", "in")
     typed = f"{MAGIC.index.hex()}:{MAGIC.block.hex()}"
     assert tierfs("-q", *adopt, "--magic", typed, "--json", store=tmp_path / "store").json["segments"][0]["length"] == 3
     assert foreign.cat(tmp_path / "store", SEVEN) == b"abc"

@@ -23,7 +23,7 @@ def store(tmp_path: Path) -> Path:
 
 def adopt(store: Path, directory: str, *words: str) -> Done:
     place = PULSAR / directory
-    return tierfs("-q", "adopt", "pulsar", place, "--into", "in", "--json", *words, store=store, check=False)
+    return tierfs("-q", "adopt", "--as", "pulsar", place, "--into", "in", "--json", *words, store=store, check=False)
 
 
 def read(store: Path, name: str) -> list[str]:
@@ -60,7 +60,9 @@ def test_what_pulsar_lost_is_told(store: Path) -> None:
 
 def test_ledgers_are_counted_and_not_their_objects(store: Path) -> None:
     """Of the four, one lies in two objects."""
-    done = tierfs("adopt", "pulsar", PULSAR / "streaming", "--into", "in", "--dry-run", store=store, check=False)
+    done = tierfs(
+        "adopt", "--as", "pulsar", PULSAR / "streaming", "--into", "in", "--dry-run", store=store, check=False
+    )
     assert "managed ledger of 4 ledgers is not known: unknown/... stands for it" in done.err
 
 

@@ -22,7 +22,7 @@ def theirs(tmp_path: Path) -> Path:
 
 
 def adopt(store: Path, *words: object, check: bool = True) -> Done:
-    return tierfs("adopt", "pulsar", *words, "--into", "in", "--json", store=store, check=check)
+    return tierfs("adopt", "--as", "pulsar", *words, "--into", "in", "--json", store=store, check=check)
 
 
 def told(done: Done) -> dict[str, tuple[str, int]]:
@@ -40,10 +40,10 @@ def test_a_directory_of_ledgers(store: Path, theirs: Path) -> None:
     assert told(adopt(store, theirs)) == {NAME: ("adopted", length), NAME.replace("7", "8"): ("adopted", 5)}
     assert cat(store, NAME) == b"".join(PAYLOADS)
     assert [one["length"] for one in read(store, NAME)] == list(map(len, PAYLOADS))
-    assert tierfs("ledger", "info", NAME, "--json", store=store).json["state"] == "closed"
+    assert tierfs("info", NAME, "--json", store=store).json["ledger"]["state"] == "closed"
     assert {state for state, _ in told(adopt(store, theirs)).values()} == {"already adopted"}
-    tierfs("-q", "fsck", "--deep", store=store)
-    assert "ok" in tierfs("verify", store=store).out
+    tierfs("-q", "check", "--read", store=store)
+    assert "ok" in tierfs("check", "/", store=store).out
     tierfs("-q", "rm", "-r", "in", "--yes", store=store)
     tierfs("-q", "gc", "--delete", "--grace", "0s", store=store)
     assert directory_state(theirs) == before
@@ -52,7 +52,7 @@ def test_a_directory_of_ledgers(store: Path, theirs: Path) -> None:
 def test_files_without_what_they_say_of_themselves_are_adopted_with_a_warning(store: Path, theirs: Path) -> None:
     for path in theirs.glob("*.json"):
         path.unlink()
-    done = tierfs("adopt", "pulsar", theirs, "--into", "in", store=store, check=False)
+    done = tierfs("adopt", "--as", "pulsar", theirs, "--into", "in", store=store, check=False)
     assert (done.code, done.out.splitlines()[-1]) == (0, "2 segments: 2 adopted")
     assert "format version of 4 files is not known" in done.err
     assert "managed ledger of 2 ledgers is not known" in done.err
@@ -69,11 +69,11 @@ def test_what_lies_beside_an_object_is_hostile(store: Path, theirs: Path, said: 
 
 def test_lost_entries_are_one_clear_line(store: Path, tmp_path: Path) -> None:
     theirs = write_files(tmp_path / "lossy", in_files(without_tail(PAYLOADS, 10)))
-    done = tierfs("adopt", "pulsar", theirs, "--into", "in", store=store, check=False)
+    done = tierfs("adopt", "--as", "pulsar", theirs, "--into", "in", store=store, check=False)
     assert done.code == 74
     assert f"{NAME}: 34 of 44 entries are not in its object, from entry 10 on" in done.err
     assert "--accept-loss" in done.err
-    done = tierfs("adopt", "pulsar", theirs, "--into", "in", "--accept-loss", store=store, check=False)
+    done = tierfs("adopt", "--as", "pulsar", theirs, "--into", "in", "--accept-loss", store=store, check=False)
     assert done.code == 0
     assert "10 entries; lost: 34 entries" in done.out
 
@@ -92,8 +92,8 @@ def test_entries_come_back_by_a_recovery_or_by_adopting_again(tmp_path: Path, th
     assert again == {"already adopted" if copies else "taken back"}
     assert [one["length"] for one in read(found, NAME)] == list(map(len, PAYLOADS))
     assert cat(found, NAME) == b"".join(PAYLOADS)
-    tierfs("-q", "fsck", "--repair", store=found, check=False)  # which writes copies again that are gone
-    tierfs("-q", "fsck", "--deep", store=found)
+    tierfs("-q", "check", "--repair", store=found, check=False)  # which writes copies again that are gone
+    tierfs("-q", "check", "--read", store=found)
     assert len(list((cold / "ledgers").iterdir())) == 2
 
 

@@ -188,7 +188,7 @@ def test_a_posix_tree_reads_as_one_file(store: Path, tmp_path: Path) -> None:
     data = os.urandom(300_000)
     root = write_files(tmp_path / "theirs", {posix(0): data[:200_000], posix(200_000): data[200_000:]})
     before = directory_state(root)
-    done = tierfs("-q", "adopt", "rocketmq", root, "--into", "mq", "--json", store=store)
+    done = tierfs("-q", "adopt", "--as", "rocketmq", root, "--into", "mq", "--json", store=store)
     assert states(done) == {f"mq/{Q}/COMMIT_LOG": "adopted"}
     assert cat(store, f"mq/{Q}/COMMIT_LOG") == data
     assert directory_state(root) == before

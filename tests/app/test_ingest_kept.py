@@ -116,9 +116,9 @@ def test_recovery_replicas_and_dumps_keep_them(store: Path, files: Path, tmp_pat
     tierfs("ingest", files, "--into", "/", "--seal", store=store)
     tierfs("ingest", files, "--into", "in", "--seal", store=store)
     tierfs("offload", store=store)
-    tierfs("dump", tmp_path / "all", store=store)
+    tierfs("backup", tmp_path / "all", store=store)
     tierfs("-q", "replica", "--cold-dir", tmp_path / "cold", store=tmp_path / "replica")
-    tierfs("-q", "load", tmp_path / "all", store=tmp_path / "loaded")
+    tierfs("-q", "restore", tmp_path / "all", store=tmp_path / "loaded")
     tierfs("-q", "recover", "--cold-dir", tmp_path / "cold", "--yes", store=tmp_path / "recovered", check=False)
     for path in (store, tmp_path / "replica", tmp_path / "loaded", tmp_path / "recovered"):
         assert (modes(path), files_of(path)) == (MODES | {"": 0o750}, KEPT)

@@ -103,8 +103,8 @@ def by_info(store: app.Store, _: Mapping[str, ReadPriority | None]) -> Answer:
     return found["read_priority"], found["read_priority_origin"]
 
 
-def by_policy_show(store: app.Store, _: Mapping[str, ReadPriority | None]) -> Answer:
-    found = tierfs("-q", "policy", "show", NAME, "--json", store=store.path).json["policy"]["read_priority"]
+def by_config(store: app.Store, _: Mapping[str, ReadPriority | None]) -> Answer:
+    found = tierfs("-q", "config", NAME, "--json", store=store.path).json["policy"]["read_priority"]
     name = found["set_on"]
     return found["value"], found["origin"] if name is None else f"{found['origin']} {name or '/'}"
 
@@ -139,7 +139,7 @@ def by_warm_up(store: app.Store, given: Mapping[str, ReadPriority | None]) -> An
 FACES: Mapping[str, Callable[[app.Store, Mapping[str, ReadPriority | None]], Answer]] = {
     "reader": by_reader,
     "info": by_info,
-    "policy show": by_policy_show,
+    "config": by_config,
     "scan": by_scan,
     "fsspec": by_fsspec,
     "warm-up of a mount": by_warm_up,
@@ -155,7 +155,7 @@ def set_up(path: Path, stages: tuple[Stage, ...]) -> None:
     file.write_text(before + "".join(f"{line}\n" for line in lines))
     for stage in stages:
         if stage.path is not None:
-            tierfs("policy", "set", stage.path, f"read_priority={stage.value}", store=path)
+            tierfs("config", stage.path, f"read_priority={stage.value}", store=path)
 
 
 @pytest.mark.parametrize("face", FACES)

@@ -103,7 +103,7 @@ def test_the_same_in_a_bucket(s3_store: app.Store) -> None:
     assert write(s3_store, 1).repeated
     assert verbs.settle(s3_store) is None
     assert objects(s3_store) == before
-    assert tierfs("fsck", "--deep", "--json", store=s3_store.path).code == 0
+    assert tierfs("check", "--read", "--json", store=s3_store.path).code == 0
 
 
 def test_a_task_that_fails_leaves_no_object(store: app.Store) -> None:

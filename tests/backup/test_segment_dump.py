@@ -234,7 +234,7 @@ def test_an_existing_name_is_never_replaced(store: TestStore) -> None:
 
 
 def test_without_a_dump_the_way_to_one_is_named(store: TestStore) -> None:
-    with pytest.raises(NotFound, match="no dump of a/s") as caught:
+    with pytest.raises(NotFound, match="no backup of a/s") as caught:
         load(store)
     assert "--to-bucket" in (caught.value.remedy or "")
 

@@ -76,7 +76,7 @@ def bench_fsck(directory: Path) -> str:
     for _ in range(3):
         started = time.perf_counter()
         process = subprocess.Popen(
-            [sys.executable, "-m", "tierfs", "--store", str(path), "fsck"], stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "tierfs", "--store", str(path), "check"], stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
         said = process.stdout.read()

@@ -60,7 +60,7 @@ def from_the_store(*words: str, store: Path, check: bool = True) -> Done:
 @pytest.mark.parametrize(
     ("words", "out"),
     [
-        ("fsck", "clean"),
+        ("check", "clean"),
         ("doctor --spark", "checks"),
     ],
 )

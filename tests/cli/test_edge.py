@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from tierfs import errors
 from tierfs.cli import errors as edge
-from tierfs.cli.commands.seal_concat_truncate import seal as seal_command
+from tierfs.cli.commands.seal_concat_trim import seal as seal_command
 from tierfs.cli.errors import Partial
 from tierfs.cli.main import cli
 from tierfs.cli.session import Session

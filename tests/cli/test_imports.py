@@ -37,7 +37,7 @@ def imported(program: str, *words: object) -> list[str]:
         ("info s", TO_LOOK, 68),  # it explains the plan
         ("ls -l", WITHOUT_BYTES, 60),
         ("du", WITHOUT_BYTES, 60),
-        ("map s", HEAVY, 68),
+        ("info --map s", HEAVY, 68),
         ("status", WITHOUT_BYTES, 90),  # it asks the bucket whose it is
         ("append s", HEAVY, 67),
         ("cat s", (), 86),
@@ -50,7 +50,7 @@ def test_a_command_imports_what_it_needs(store: Path, words: str, heavy: tuple[s
     own = [name for name in found if name.partition(".")[0] == "tierfs"]
     assert len(own) < most
     works = [name for name in own if name.startswith(tuple(f"tierfs.{room}" for room in WORKS))]
-    assert not works or words.split(maxsplit=1)[0] in ("status", "info", "map")
+    assert not works or words.split(maxsplit=1)[0] in ("status", "info")
     assert "tierfs.holder.work" not in own
 
 

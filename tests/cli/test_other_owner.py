@@ -61,7 +61,7 @@ def test_what_a_store_makes_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [("ls",), ("cat", "s"), ("append", "s"), ("gc",), ("fsck",), ("daemon", "-f"), ("mount",)]
+    "words", [("ls",), ("cat", "s"), ("append", "s"), ("gc",), ("check",), ("daemon", "-f"), ("mount",)]
 )
 def test_no_command_opens_a_store_of_another_user(path: Path, tmp_path: Path, words: tuple[str, ...]) -> None:
     (tmp_path / "mnt").mkdir()
@@ -104,7 +104,7 @@ def test_a_mount_option_opens_it(path: Path, tmp_path: Path) -> None:
 
 def test_no_store_is_made_in_a_directory_of_another_user(tmp_path: Path, path: Path) -> None:
     dump_file = tmp_path / "dump"
-    tierfs("--allow-other-owner", "-q", "dump", dump_file, store=path)
+    tierfs("--allow-other-owner", "-q", "backup", dump_file, store=path)
     empty = tmp_path / "empty"
     empty.mkdir(mode=0o755)
     os.chown(empty, OTHER_UID, -1)
@@ -112,7 +112,7 @@ def test_no_store_is_made_in_a_directory_of_another_user(tmp_path: Path, path: P
         ("init", "--cold", "none"),
         ("recover", "--cold-dir", tmp_path),
         ("replica", "--cold-dir", tmp_path),
-        ("load", dump_file),
+        ("restore", dump_file),
     ):
         refused(tierfs(*words, store=empty, check=False))
     with pytest.raises(PermissionDenied):

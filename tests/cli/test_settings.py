@@ -185,11 +185,11 @@ def test_a_store_works_at_the_ends_of_all_ranges(tmp_path: Path, end: int) -> No
     for words in (("append", "s"), ("offload", ""), ("append", "s"), ("offload", ""), ("consolidate", "")):
         tierfs(*words, store=tmp_path / "store", stdin=data)
     tierfs("evict", "", "--force", store=tmp_path / "store")
-    assert tierfs("verify", "s", "--json", store=tmp_path / "store").code == 0
+    assert tierfs("check", "s", "--json", store=tmp_path / "store").code == 0
     tierfs("-q", "ledger", "create", "m", "--id", 1, store=tmp_path / "store")
     tierfs("-q", "ledger", "append", ledger, tmp_path / "entry", store=tmp_path / "store")
-    tierfs("-q", "ledger", "close", ledger, store=tmp_path / "store")
-    tierfs("-q", "ledger", "offload", "m", store=tmp_path / "store")
+    tierfs("-q", "seal", ledger, store=tmp_path / "store")
+    tierfs("-q", "offload", "m", store=tmp_path / "store")
     assert "entry" in tierfs("ledger", "read", ledger, store=tmp_path / "store").out
     tierfs("-q", "rm", "s", "--yes", store=tmp_path / "store")
     tierfs("-q", "gc", "--delete", store=tmp_path / "store")

@@ -153,7 +153,7 @@ RUN_ELSEWHERE = {"docs/dataframes.md", "docs/spark.md", "docs/tutorial.md"}
 """test_dataframes, test_spark"""
 
 NOT_TYPED = {
-    ("docs/cold-tier.md", "tierfs config set cold.endpoint_url=https://s3.new.example"),
+    ("docs/cold-tier.md", "tierfs config cold.endpoint_url=https://s3.new.example"),
     ("docs/cold-tier.md", "tierfs move --to s3://new-bucket/logs --profile archive"),
 }
 """First lines of blocks that need a store in several places, which tests of that command have."""

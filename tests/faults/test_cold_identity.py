@@ -179,7 +179,7 @@ def test_an_unmounted_nas_takes_nothing_and_costs_nothing(tmp_path: Path, nas: N
         ["evict", "--force", ""],
         ["offload", ""],
         ["consolidate", ""],
-        ["dump", "s", "--to-bucket"],
+        ["backup", "--to-bucket", "s"],
     ):
         done = tierfs(*verb, store=path, check=False)
         assert (done.code, NOT_OURS in done.err, "mount" in done.err) == (12, True, True), done

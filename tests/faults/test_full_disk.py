@@ -139,7 +139,7 @@ def test_an_append_is_refused_when_nothing_is_cold(store: Path) -> None:
 
 @pytest.mark.mount
 def test_an_append_waits_for_the_holder_to_make_room(store: Path) -> None:
-    tierfs("policy", "set", "/", "chunk_bytes=4MiB", store=store)
+    tierfs("config", "/", "chunk_bytes=4MiB", store=store)
     data = os.urandom(170 * MIB)  # of 134 that may be used
     with daemon(store):
         done = tierfs("append", "new", store=store, stdin=data, check=False)

@@ -38,7 +38,7 @@ def store(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "words", [("ls", "/"), ("status",), ("fsck",), ("fsck", "--repair"), ("append", "s")], ids=" ".join
+    "words", [("ls", "/"), ("status",), ("check",), ("check", "--repair"), ("append", "s")], ids=" ".join
 )
 def test_a_limit_of_address_space_is_named_and_is_no_damage(store: Path, words: tuple[str, ...]) -> None:
     before = {path.name for path in store.rglob("*")}

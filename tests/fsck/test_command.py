@@ -1,4 +1,4 @@
-"""`tierfs fsck` as a user runs it: lines, JSON, exit codes; and on a real S3 server."""
+"""`tierfs check` as a user runs it: lines, JSON, exit codes; and on a real S3 server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs.app.store import open_store
-from tierfs.cli.commands import fsck_gc as command
+from tierfs.cli.commands import check as command
 from tierfs.cli.main import cli
 from tierfs.metadata import tables
 from tierfs.metadata.tables import LOCATIONS
@@ -34,12 +34,12 @@ def test_a_cold_tier_that_does_not_answer(tmp_path: Path, moto_bucket: Bucket) -
     with open_store(path) as store, store.metadata.write() as txn:
         location = txn.must_get(LOCATIONS, tables.u32(1), "location 1")
         txn.put(LOCATIONS, tables.u32(1), replace(location, endpoint_url=NOBODY_LISTENS))
-    done = tierfs("fsck", store=path, check=False)
+    done = tierfs("check", store=path, check=False)
     assert done.code == 11
     assert "not checked: cannot reach" in done.out
     (file,) = (path / "chunks").glob("*/*")
     file.unlink()
-    assert tierfs("fsck", store=path, check=False).code == 74
+    assert tierfs("check", store=path, check=False).code == 74
 
 
 def test_on_ceph(rgw_bucket: Bucket, tmp_path: Path) -> None:
@@ -51,21 +51,21 @@ def test_on_ceph(rgw_bucket: Bucket, tmp_path: Path) -> None:
         tierfs("append", name, "--seal", store=path, stdin=name.encode() * 100_000)
     tierfs("offload", store=path)
     tierfs("evict", "t", store=path)
-    assert tierfs("fsck", "--deep", store=path).out.splitlines()[-1] == "clean"
+    assert tierfs("check", "--read", store=path).out.splitlines()[-1] == "clean"
     with closing(endpoint.client()) as client:
         listed = client.list_objects_v2(Bucket=bucket, Prefix="p/segments/")["Contents"]
         for item in listed:
             if "/u/" not in item["Key"]:  # with all objects gone the place would count as not reachable
                 client.delete_object(Bucket=bucket, Key=item["Key"])
-    done = tierfs("fsck", "--json", store=path, check=False)
+    done = tierfs("check", "--json", store=path, check=False)
     found = lines(done.out)[:-1]
     assert [(one["kind"], one["severity"]) for one in found] == [
         ("object-missing", "damage"),
         ("object-missing", "loss"),
     ]
-    assert tierfs("fsck", "--repair", "--yes", store=path, check=False).code == 74
+    assert tierfs("check", "--repair", "--yes", store=path, check=False).code == 74
     tierfs("offload", store=path)
-    assert tierfs("fsck", "--deep", store=path).out.splitlines()[-1].startswith("0 findings left")
+    assert tierfs("check", "--read", store=path).out.splitlines()[-1].startswith("0 findings left")
     assert tierfs("cat", "a/s", "--read-priority", "offloaded-only", store=path).out == "a/s" * 100_000
 
 
@@ -81,7 +81,7 @@ def test_one_question_names_the_segment_and_stands_for_all_losses(
         if file.read_bytes() != b"k":  # with all files gone the directory would count as not mounted
             file.unlink()
     monkeypatch.setattr(command, "is_terminal", lambda: True)
-    words = ["--store", str(path), "fsck", "--repair"]
+    words = ["--store", str(path), "check", "--repair"]
     done = CliRunner().invoke(cli, words, input=f"{answer}\n")  # asked again, it would get no answer and abort
     assert done.stderr.count("?") == 1
     assert done.stderr.startswith(("d/a: no copy has 3 B of it.", "d/b: no copy has 5 B of it."))

@@ -359,16 +359,16 @@ def test_nothing_is_recorded_as_lost_without_a_yes(path: Path) -> None:
 def test_a_loss_is_told_by_the_exit_code_even_after_verify_marked_it(path: Path) -> None:
     where = filled(path, Tier.COLD)
     where.rename(path / "away")
-    assert tierfs("verify", "a", store=path, check=False).code == 74
-    done = tierfs("fsck", "--repair", store=path, check=False)
+    assert tierfs("check", "a", store=path, check=False).code == 74
+    done = tierfs("check", "--repair", store=path, check=False)
     assert (done.code, "--yes" in done.out) == (74, True)
-    done = tierfs("fsck", "--repair", "--yes", store=path, check=False)
+    done = tierfs("check", "--repair", "--yes", store=path, check=False)
     assert done.code == 74, "bytes are lost now"
     assert "recorded as lost: 384 KiB" in done.out
-    assert tierfs("fsck", store=path, check=False).code == 0
+    assert tierfs("check", store=path, check=False).code == 0
     (path / "away").rename(where)
-    assert tierfs("fsck", "--repair", store=path, check=False).code == 1, "mended, and nothing is lost"
-    assert tierfs("fsck", "--deep", store=path).out.splitlines()[-1] == "clean"
+    assert tierfs("check", "--repair", store=path, check=False).code == 1, "mended, and nothing is lost"
+    assert tierfs("check", "--read", store=path).out.splitlines()[-1] == "clean"
 
 
 def test_a_loss_of_the_local_tier_counts_once_and_not_as_waiting_to_be_offloaded(path: Path) -> None:

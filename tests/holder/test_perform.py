@@ -307,7 +307,7 @@ def test_offload_beside_a_stopped_daemon_names_it_and_is_done_when_it_continues(
 ) -> None:
     path = tmp_path / "store"
     init_store(path, ColdChoice())
-    tierfs("policy", "set", "/", "offload_after=1d", store=path)
+    tierfs("config", "/", "offload_after=1d", store=path)
     tierfs("append", "s", "--seal", store=path, stdin=b"x" * 1000)
     tierfs("daemon", store=path)
     pid = tierfs("--json", "status", store=path).json["holder"]["pid"]

@@ -40,7 +40,7 @@ def test_killed_between_the_claim_and_the_record_it_goes_on(store: Path, tmp_pat
             place.change(opened.metadata, opened.paths, ColdSettings(), {"url": str(other)})
         place.change(opened.metadata, opened.paths, ColdSettings(), {"url": str(tmp_path / "cold")})
     tierfs("-q", "offload", store=store)
-    assert tierfs("fsck", store=store).out.endswith("clean\n")
+    assert tierfs("check", store=store).out.endswith("clean\n")
 
 
 def test_the_endpoint_of_the_environment_is_recorded(
@@ -51,7 +51,7 @@ def test_the_endpoint_of_the_environment_is_recorded(
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     tierfs("-q", "init", "--bucket", f"s3://{bucket}/a", store=tmp_path / "a")
     tierfs("-q", "init", "--cold", "none", store=tmp_path / "b", check=False)
-    tierfs("-q", "config", "set", f"cold.url=s3://{bucket}/b", store=tmp_path / "b")
+    tierfs("-q", "config", f"cold.url=s3://{bucket}/b", store=tmp_path / "b")
     monkeypatch.delenv("AWS_ENDPOINT_URL")
     for name in ("a", "b"):
         assert f"at {endpoint}" in tierfs("status", store=tmp_path / name).out

@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Path:
 def require_clean(store: Path) -> None:
     for name in NAMES:
         assert tierfs("cat", name, store=store).out.encode() == text_of(name)
-    assert tierfs("fsck", "--deep", store=store).out.endswith(("clean\n", "0 findings left, 0 mended, 1 note\n"))
+    assert tierfs("check", "--read", store=store).out.endswith(("clean\n", "0 findings left, 0 mended, 1 note\n"))
 
 
 def pack_in(directory: Path) -> Path:
@@ -62,7 +62,7 @@ def test_two_copies_that_are_damaged_in_other_places_stay_where_they_are(store: 
     flip(tmp_path / "cold" / name.relative_to(nas), at=-40_000)
     done = tierfs("move", "--to", nas, store=store, check=False)
     assert (done.code, "is not in directory" in done.err) == (74, True), done
-    assert tierfs("config", "show", "--json", store=store).json["cold.url"]["value"] == f"file:{tmp_path / 'cold'}"
+    assert tierfs("config", "--json", store=store).json["cold.url"]["value"] == f"file:{tmp_path / 'cold'}"
 
 
 def test_an_object_of_the_journal_that_is_another_there_is_refused(store: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from tests.reality.lives import Life, Place, Places
 Copy = Callable[[Place, Place], None]
 """Copies one place to another."""
 DONE_BEFORE = ("offload-ledgers", "concat", "batch-write", "rm")
-DONE_AFTER = ("append", "offload-ledgers", "truncate", "gc")
+DONE_AFTER = ("append", "offload-ledgers", "trim", "gc")
 
 
 def drill(path: Path, places: Places, copy: Copy, seed: str, *, large: bool) -> None:
@@ -35,7 +35,7 @@ def drill(path: Path, places: Places, copy: Copy, seed: str, *, large: bool) -> 
     assert done.code == 0, done
     life.prepare()
     assert life.contents() == before
-    assert life.run("fsck", "--deep").code == 0
+    assert life.run("check", "--read").code == 0
     _do(life, DONE_AFTER)
     life.end()
 

@@ -115,7 +115,7 @@ def _truncate(life: Life) -> Step:
     old = life.contents()
     data = old[name][1]
     before = max(1, life.chosen.choice([len(data), len(data) - 1, min(len(data), life.chunk_bytes), len(data) // 2]))
-    return Step(("truncate", name, "--before", before, "--yes"), {**old, name: (before, data[before:])})
+    return Step(("trim", name, "--before", before, "--yes"), {**old, name: (before, data[before:])})
 
 
 def _concat(life: Life) -> Step:
@@ -168,12 +168,12 @@ def _load(life: Life) -> Step:
         commands = (["gc", "--delete", "--trash", "--yes"], ["offload"], ["evict", "--force"])
         assert [life.run(*words).code for words in commands] == [0, 0, 0]
     after, dump = life.contents(), life.root / f"dump{next(life.numbers)}"
-    assert life.run("dump", dump).code == 0
+    assert life.run("backup", dump).code == 0
     if local:
         shutil.rmtree(life.path / "metadata")
     else:
         life.drop()
-    return Step(("load", dump), after, done=5, finish=life.prepare)
+    return Step(("restore", dump), after, done=5, finish=life.prepare)
 
 
 def _move(life: Life) -> Step:

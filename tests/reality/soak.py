@@ -61,7 +61,7 @@ checkpoint_entries = 50
 [background]
 high_watermark_bytes = 67108864
 """
-COMMANDS = (("offload",), ("evict",), ("consolidate",), ("gc", "--delete", "--yes"), ("fsck",))
+COMMANDS = (("offload",), ("evict",), ("consolidate",), ("gc", "--delete", "--yes"), ("check",))
 COMMAND_EVERY_S = 2.0
 
 
@@ -128,7 +128,7 @@ class Soak:
                 with store_served(self.path, self.mnt) as pid:
                     proxy.begin()
                     self._work(store, pid, duration_s)
-            assert tierfs("fsck", "--deep", store=self.path, timeout_s=600, check=False).code == 0
+            assert tierfs("check", "--read", store=self.path, timeout_s=600, check=False).code == 0
         return self.seen
 
     def _work(self, store: app.Store, pid: int, duration_s: float) -> None:

@@ -77,7 +77,7 @@ def check_nothing_is_left(path: Path) -> None:
         assert {name for name in listed if not is_about_job(name)} == named
         assert len(listed) == len(named) + 2
         assert list((path / "cold" / ".tmp").glob("*")) == []
-    assert tierfs("fsck", "--deep", store=path).code == 0
+    assert tierfs("check", "--read", store=path).code == 0
 
 
 def test_of_two_that_commit_one_version_at_once_one_wrote_it(store: app.Store) -> None:

@@ -276,4 +276,4 @@ def test_a_pulsars_ledgers_are_left_alone(store: TestStore, tmp_path: Path) -> N
         assert set(found.rebuilt) == {name}
         theirs = [key for key in ledger_names(store) if key.startswith("b" * 8) and not key.endswith("-index")]
         assert list(found.left) == theirs
-        assert "tierfs adopt pulsar" in found.left[theirs[0]]
+        assert "tierfs adopt --as pulsar" in found.left[theirs[0]]

@@ -52,7 +52,7 @@ def test_a_replica_reads_a_read_only_directory(cold: Path, tmp_path: Path) -> No
         tierfs("replica", "--cold-dir", seen, store=tmp_path / "replica", check=False)
         assert tierfs("cat", "a/s", store=tmp_path / "replica").out == DATA.decode(errors="replace")
         tierfs("replica", "--refresh", store=tmp_path / "replica")
-        tierfs("fsck", store=tmp_path / "replica")
+        tierfs("check", store=tmp_path / "replica")
         refused = tierfs("recover", "--cold-dir", seen, store=tmp_path / "new", check=False)
         assert "Read-only file system" in refused.err
         assert not (tmp_path / "new").exists()

@@ -140,7 +140,7 @@ def test_a_short_file_refuses_every_writer_until_it_is_whole_again(store: TestSt
     for _ in range(3):
         with pytest.raises(DataLoss, match="1 of 3 bytes") as caught:
             store.engine.open_writer("s")
-        assert caught.value.remedy == "run: tierfs fsck"
+        assert caught.value.remedy == "run: tierfs check"
     file.write_bytes(b"abc")
     store.append("s", b"d")
     assert store.read("s") == b"abcd"

@@ -80,7 +80,7 @@ def truncate(world: World) -> None:
     if name := world.any():
         expected = world.segments[name]
         before = world.random.randint(0, len(expected.data))
-        world.command("truncate", name, "--before", before, "--yes")
+        world.command("trim", name, "--before", before, "--yes")
         expected.start = max(expected.start, before)
 
 
@@ -127,13 +127,13 @@ def restore(world: World) -> None:
         world.command("rm", name, "--yes")
         world.command("restore", name)
         world.command("offload", name)
-        world.command("dump", name, "--to-bucket")
+        world.command("backup", "--to-bucket", name)
         world.command("rm", name, "--now", "--yes")
-        world.command("load", name)
+        world.command("restore", name)
 
 
 def verify(world: World) -> None:
-    world.command("verify", world.any() or "")
+    world.command("check", world.any() or "/")
 
 
 VERBS = [

@@ -50,7 +50,7 @@ def test_random_verbs(place: list[str], way: str, mountpoint: Path, tmp_path: Pa
     world = World(tmp_path / "store", seed := random.randrange(2**32))
     world.steps.append(f"seed {seed}")
     world.command("init", *place)
-    world.command("policy", "set", "/", *POLICY)
+    world.command("config", "/", *POLICY)
     if mounted:
         world.command("mount", mountpoint)
     for _ in range(STEPS[way]):
@@ -61,11 +61,11 @@ def test_random_verbs(place: list[str], way: str, mountpoint: Path, tmp_path: Pa
     if mounted:
         world.command("umount", mountpoint)
     world.command("offload")
-    assert tierfs("fsck", store=world.path, check=False).code == 0, world.steps
+    assert tierfs("check", store=world.path, check=False).code == 0, world.steps
     shutil.rmtree(world.path)
     world.command("recover", *place)
     assert stored_bytes(world.path) == expected_bytes(world), world.steps
-    assert tierfs("fsck", "--deep", store=world.path, check=False).code == 0, world.steps
+    assert tierfs("check", "--read", store=world.path, check=False).code == 0, world.steps
 
 
 def expected_bytes(world: World) -> dict[str, bytes]:

@@ -94,7 +94,7 @@ def test_a_cold_tier_that_is_away_makes_nothing_damaged(spark: SparkSession, scr
 
 
 def fail(number: int, done: object) -> int:
-    raise DataLoss(f"task {number}\nhas {{lost}} it", remedy="run: tierfs fsck")
+    raise DataLoss(f"task {number}\nhas {{lost}} it", remedy="run: tierfs check")
 
 
 def test_errors_of_tasks_and_plans_arrive_as_they_were(
@@ -104,7 +104,7 @@ def test_errors_of_tasks_and_plans_arrive_as_they_were(
         scrub(spark, scrub_store, ["nope"])
     with pytest.raises(DataLoss) as lost:
         Tasks(spark).run(fail, [7])
-    assert (str(lost.value), lost.value.remedy) == ("task 7\\nhas {lost} it", "run: tierfs fsck")
+    assert (str(lost.value), lost.value.remedy) == ("task 7\\nhas {lost} it", "run: tierfs check")
     target = str(tmp_path / "table")
     refusals: tuple[tuple[str, Exporting, type[TierfsError], str], ...] = (
         ("nope", Exporting(), NotFound, "nope does not exist"),

@@ -71,4 +71,4 @@ def assert_nothing_else_is_there(store: store.Store) -> None:
     """The bucket holds what is named and no more, once garbage is gone, and `fsck` agrees."""
     verbs.collect(store, grace_s=0)
     assert uploads(store) == named(store)
-    assert tierfs("fsck", "--deep", store=store.path).code == 0
+    assert tierfs("check", "--read", store=store.path).code == 0

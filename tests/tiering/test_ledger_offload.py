@@ -214,7 +214,7 @@ def test_the_only_good_copy_is_not_deleted(tmp_path: Path, suspect: int) -> None
         chain_edits.set_state(store.metadata, segment_id, Tier.LOCAL, chunk, ChunkState.SUSPECT)
         with pytest.raises(Conflict, match="the only good copy of some bytes") as refused:
             offloader(store).delete_offloaded(segment_id, uuid)
-        assert "tierfs verify" in str(refused.value.remedy)
+        assert "tierfs check" in str(refused.value.remedy)
         assert cold_entries(store, name) == THREE_BLOCKS
         chain_edits.set_state(store.metadata, segment_id, Tier.LOCAL, chunk, ChunkState.GOOD)
         offloader(store).delete_offloaded(segment_id, uuid)

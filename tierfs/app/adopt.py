@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 from tierfs import names
+from tierfs.adoption import pravega, pulsar, rocketmq
 from tierfs.adoption.adopt import Adoption, AdoptionOutcome, LedgerAdoption
 from tierfs.adoption.plan import AdoptionPlan, LedgerPlan, SegmentPlan, bounded, plan_objects
 from tierfs.adoption.pravega import plan_pravega
-from tierfs.adoption.pulsar import Reading, plan_pulsar
+from tierfs.adoption.pulsar import INDEX_SUFFIX, Reading, plan_pulsar
 from tierfs.adoption.read import own_names, without_own
 from tierfs.adoption.rocketmq import plan_rocketmq
 from tierfs.app import verbs
@@ -28,6 +30,16 @@ from tierfs.tiering.objects import ColdTier
 from tierfs.types import LocationId
 
 OBJECTS, ROCKETMQ, PRAVEGA, PULSAR = "objects", "rocketmq", "pravega", "pulsar"
+
+# By whose names a place is recognised: those that no other program writes. A plain UUID may be anybody's.
+_MARKS: Mapping[str, Callable[[str], object]] = {
+    PULSAR: lambda name: ("-ledger-" in name or name.endswith(INDEX_SUFFIX)) and pulsar.parse_key(name),
+    ROCKETMQ: rocketmq.parse,
+    PRAVEGA: lambda name: pravega.parse_chunk_name(name) or pravega.is_rolling_chunk(name),
+}
+
+# Names of a place that are looked at: one listing of a bucket.
+_LOOKED_AT = 1000
 
 _NO_ID = LocationId(0)
 _S3_URL = f"{S3_SCHEME}://"
@@ -86,12 +98,13 @@ class Adopter:
     """Plans and adopts places of one kind into one directory."""
 
     def __init__(
-        self, store: Store, kind: str, into: str, reach: ForeignReach, ledgers: LedgerOptions = _LEDGER_OPTIONS
+        self, store: Store, kind: str | None, into: str, reach: ForeignReach, ledgers: LedgerOptions = _LEDGER_OPTIONS
     ) -> None:
-        """Check `into`; raises InvalidRequest."""
+        """Check `into`; raises InvalidRequest. Without a kind the first place's names tell it."""
+        self.kind = kind
+        self._recognises = kind is None
         self._ledgers = ledgers
         self._store = store
-        self._kind = kind
         self._into = names.join(names.split(into))
         self._reach = reach
 
@@ -100,16 +113,19 @@ class Adopter:
         place = self._place(text)
         plan = AdoptionPlan()
         with self._connected(place.location) as storage:
+            if self._recognises:
+                self._recognise(storage, place, text)
             listed = Meter(report, noun="listed object").each(_objects(storage, place), lambda stored: stored.name)
             objects = bounded(listed, names.printable(text))
             with self._store.metadata.read() as txn:
                 own = own_names(txn, place.location)
             foreign = without_own(plan, objects, place.location, own)
-            if self._kind == PULSAR:
+            if self.kind == PULSAR:
                 in_files = place.location.url.startswith(FILE_SCHEME)
                 plan_pulsar(plan, storage, foreign, self._into, Reading(in_files, self._ledgers.magic))
             else:
-                _PLANNERS[self._kind](plan, storage, foreign, self._into)
+                assert self.kind is not None
+                _PLANNERS[self.kind](plan, storage, foreign, self._into)
         if not (plan.segments or plan.refused or plan.left_out):
             raise NotFound(f"{names.printable(text)} holds nothing", remedy="check the URL and its prefix")
         plan.check_names()
@@ -121,7 +137,7 @@ class Adopter:
         segments = planned.plan.segments
         with self._connected(planned.place) as storage:
             common = (self._store.metadata, storage, planned.place, jobs, advance)
-            if self._kind == PULSAR:
+            if self.kind == PULSAR:
                 options = self._ledgers
                 ledgers = LedgerAdoption(
                     *common, cold=self._cold_tier(), accept_loss=options.accept_loss, magic=options.magic
@@ -129,6 +145,17 @@ class Adopter:
                 planned.outcomes = ledgers.run([plan for plan in segments if isinstance(plan, LedgerPlan)])
             else:
                 planned.outcomes = Adoption(*common).run([plan for plan in segments if isinstance(plan, SegmentPlan)])
+
+    def _recognise(self, storage: ChunkStorage, place: _Place, text: str) -> None:
+        """Set the kind by the names of a place. Raises InvalidRequest for a second place of another kind."""
+        listed = [] if place.only else [stored.name for stored in islice(storage.list(""), _LOOKED_AT)]
+        kind = next((kind for kind, is_name in _MARKS.items() if any(map(is_name, listed))), OBJECTS)
+        if self.kind not in (None, kind):
+            raise InvalidRequest(
+                f"{names.printable(text)} is of {kind}, and a place before it of {self.kind}",
+                remedy="adopt one after the other, or name who wrote both: --as",
+            )
+        self.kind = kind
 
     def _cold_tier(self) -> ColdTier | None:
         """Return the cold tier that the store itself writes to."""
@@ -165,7 +192,7 @@ class Adopter:
         if prefix and not is_relative(prefix):
             raise InvalidRequest(f"{names.printable(text)}: tierfs cannot name keys with empty or dotted components")
         parent, _, last = prefix.rpartition("/")
-        if self._kind == OBJECTS and last and not key.endswith("/"):
+        if self.kind in (OBJECTS, None) and last and not key.endswith("/"):
             single = _Place(self._s3_location(bucket, parent), last)
             with self._connected(single.location) as storage:
                 if _exists(storage, last):
@@ -187,7 +214,7 @@ class Adopter:
         if not real.exists():
             raise NotFound(f"{names.printable(str(path))} does not exist")
         root, only = (real, "") if real.is_dir() else (real.parent, real.name)
-        if only and self._kind != OBJECTS:
+        if only and self.kind not in (OBJECTS, None):
             raise InvalidRequest(f"{names.printable(str(path))} is a file; a directory is adopted as a whole")
         self._require_apart(root)
         return _Place(LocationRecord(id=_NO_ID, url=f"{FILE_SCHEME}{root}", writable=False), only)

@@ -281,7 +281,7 @@ def _require_cache(store: Store) -> Path:
     if read.cache_bytes == 0:
         raise InvalidRequest(
             "the disk cache is switched off: read.cache_bytes is 0",
-            remedy="switch it on: tierfs config set read.cache_bytes=100GiB",
+            remedy="switch it on: tierfs config read.cache_bytes=100GiB",
         )
     if slots_within(read.cache_bytes) == 0:
         raise InvalidRequest(f"the disk cache holds nothing: read.cache_bytes is {read.cache_bytes}")

@@ -95,7 +95,7 @@ def _checkpoint(store: Store) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Options of `tierfs fsck`."""
+    """Options of `tierfs check`."""
 
     deep: bool = False
     repair: bool = False

@@ -198,7 +198,9 @@ class Exporter:
         storage = self._store.storage_of(holder.location_id)
         stored = storage.stat(object_name)
         if is_data and stored.length_bytes != holder.stored_bytes:
-            raise Unavailable(f"{names.printable(object_name)} is no longer the object of {name}", remedy="tierfs fsck")
+            raise Unavailable(
+                f"{names.printable(object_name)} is no longer the object of {name}", remedy="tierfs check"
+            )
         metadata: Mapping[str, str] | None = stored.metadata
         with self._store.metadata.read() as txn:
             place = policies.location(txn, holder.location_id)

@@ -1,6 +1,6 @@
 """Verify ledgers: the two objects of each, ours or adopted, against each other and against the store's rows.
 
-`tierfs verify` reads payloads as every reader does, by the rows of entries; here the objects are read as Pulsar reads
+`tierfs check /` reads payloads as every reader does, by the rows of entries; here the objects are read as Pulsar reads
 them, by their index. Part of the composition root.
 """
 

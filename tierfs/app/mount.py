@@ -240,7 +240,7 @@ def connect_early(store: Store) -> None:
 
 
 def described_settings(store: Store) -> str:
-    """Return the current settings, as `tierfs config show` prints them."""
+    """Return the current settings, as `tierfs config` prints them."""
     loaded = settings.load_with_origins(store.paths.settings, os.environ)
     return "\n".join([*place.lines(store.cold_location), settings.lines(loaded), ""])
 

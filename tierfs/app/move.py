@@ -119,7 +119,7 @@ class _Moving:
         if lost := [*copied, *worse]:
             raise DataLoss(
                 f"{printable(lost[0].object_name)} is not in {self._target!r} what it is in {self._origin!r}",
-                remedy="check both places, mend the present one (tierfs fsck --deep --repair), and run it again",
+                remedy="check both places, mend the present one (tierfs check --read --repair), and run it again",
             )
         return sorted(kept)
 

@@ -121,8 +121,8 @@ def find_dump(storage: ChunkStorage, store_id: str, wanted: str) -> StoredObject
             newest, newest_age = stored, (header.age, stored.name)
     if newest is None:
         raise NotFound(
-            f"the bucket has no dump of {names.printable(wanted)}",
-            remedy=f"they are made with: tierfs dump {names.printable(wanted)} --to-bucket",
+            f"the bucket has no backup of {names.printable(wanted)}",
+            remedy=f"they are made with: tierfs backup --to-bucket {names.printable(wanted)}",
         )
     return newest
 
@@ -330,7 +330,9 @@ def _objects(change: pb.Change) -> list[int] | None:
 
 def _require_free(txn: ReadTransaction, dump: Contents) -> None:
     if directories.find(txn, dump.path) is not None:
-        raise AlreadyExists(f"{names.printable(dump.path)} exists", remedy="a dump is loaded where the segment is gone")
+        raise AlreadyExists(
+            f"{names.printable(dump.path)} exists", remedy="a backup is restored where the segment is gone"
+        )
     segment = directories.segment(txn, SegmentId(dump.segment.id))
     if segment is not None and directories.top(txn, segment).removal.due_ms:
         path = names.as_word(directories.top(txn, segment).removal.path)
@@ -414,5 +416,5 @@ def _would_lose(restored: SegmentRestored) -> DataLoss:
     return DataLoss(
         f"{restored.lost_bytes} bytes of {names.printable(restored.segment)} are gone: their objects were deleted or "
         f"changed, or they were not cold when {restored.dump} was made",
-        remedy=f"to load the other {restored.cold_bytes} bytes: tierfs load --yes {names.printable(restored.segment)}",
+        remedy=f"to have the other {restored.cold_bytes}: tierfs restore --yes {names.printable(restored.segment)}",
     )

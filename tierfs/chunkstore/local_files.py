@@ -56,7 +56,7 @@ def require_ours(name: str) -> str:
     if NAME.fullmatch(name) is None:
         raise DataLoss(
             f"metadata name a chunk file {printable(name)}, which tierfs would not make; it is not touched",
-            remedy="run: tierfs fsck",
+            remedy="run: tierfs check",
         )
     return name
 
@@ -141,7 +141,7 @@ class ChunkFiles:
         try:
             with map_os_errors(name):
                 if osio.read_all(fd, view, offset) < len(view):
-                    raise DataLoss(f"chunk file {name} is shorter than its record says", remedy="run: tierfs fsck")
+                    raise DataLoss(f"chunk file {name} is shorter than its record says", remedy="run: tierfs check")
         finally:
             os.close(fd)
 
@@ -188,7 +188,7 @@ class ChunkFiles:
         try:
             self.seal(name)
         except TierfsError as exc:
-            log.warning("%s cannot be made read-only; `tierfs fsck --repair` will do it: %s", name, exc)
+            log.warning("%s cannot be made read-only; `tierfs check --repair` will do it: %s", name, exc)
 
     def seal_open(self, fd: int, name: str) -> None:
         """Seal by an open descriptor, which can still be written to."""

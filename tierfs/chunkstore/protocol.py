@@ -161,7 +161,7 @@ class EtagDiffers(DataLoss):
 
     def __init__(self, message: str, *, etag: str, length_bytes: int | None) -> None:
         """`etag` and `length_bytes` are the current ones; None if the answer does not state the length."""
-        super().__init__(message, remedy="run: tierfs fsck")
+        super().__init__(message, remedy="run: tierfs check")
         self.etag = etag
         self.length_bytes = length_bytes
 

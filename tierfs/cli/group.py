@@ -52,12 +52,13 @@ class LazyGroup(click.Group):
         lazy: Mapping[str, str],
         lines: Mapping[str, Mapping[str, str]] | None = None,
         aliases: Mapping[str, str] | None = None,
+        others: Mapping[str, str] | None = None,
         store_variable: str | None = "TIERFS_STORE",
         **named: Any,
     ) -> None:
         """Map command names to `module:attribute` in `lazy`, and to their lines in `--help`, by section, in `lines`.
 
-        `aliases` are other words for commands, which no help lists.
+        `aliases` are other words for commands, which no help lists; `others` are no commands, and what does it.
 
         A nested group has no `store_variable`: it would override the --store given before it.
         """
@@ -65,6 +66,7 @@ class LazyGroup(click.Group):
         self._lazy = lazy
         self._lines = lines
         self._aliases = aliases or {}
+        self._others = others
         self.params.extend(shared_options(store_variable))
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -99,7 +101,7 @@ class LazyGroup(click.Group):
             return super().resolve_command(ctx, [word, *rest])
         from tierfs.cli.guesses import meant
 
-        raise NoSuchCommand(f"no such command {word!r}", ctx, meant(word, self._lazy))
+        raise NoSuchCommand(f"no such command {word!r}", ctx, meant(word, self._lazy, self._others))
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command."""
@@ -277,11 +279,15 @@ def path_argument(name: str, *, optional: bool = False, metavar: str | None = No
     return click.argument(name, type=_NAME, metavar=metavar, **whole)
 
 
+WHOLE = ("",)
+"""The paths of a command to which none was given."""
+
+
 def paths_argument(name: str = "paths", *, optional: bool = False, metavar: str) -> Callable[[F], F]:
     """Return a decorator for several names; without any, and `optional`, the whole store."""
 
     def whole(ctx: click.Context, param: click.Parameter, typed: tuple[str, ...]) -> tuple[str, ...]:
-        return typed or ("",)
+        return typed or WHOLE
 
     return click.argument(
         name, nargs=-1, type=_NAME, required=not optional, metavar=metavar, callback=whole if optional else None
@@ -368,52 +374,47 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         "init": Line("init_status:init", "Create a store in the directory given by --store."),
         "status": Line("init_status:status", "Show tiers, bytes not yet offloaded, and the holder."),
         "daemon": Line("mount:daemon", "Hold the store: offload, publish, evict, collect by policy."),
-        "policy": Line("policy_config:policy", "Show and change policies of directories and segments."),
-        "config": Line("policy_config:config", "Show settings and the origin of each."),
+        "config": Line("config:config", "Show or change settings, and policies of directories."),
         "completion": Line("man:completion", "Print what makes a shell complete commands and names."),
     },
     "Write": {
         "append": Line("append:append", "Append files or stdin to a segment; durable on return."),
         "ingest": Line("ingest:ingest", "Copy files and directories into segments named after them."),
-        "seal": Line("seal_concat_truncate:seal", "Seal a segment: it accepts no more bytes."),
-        "unseal": Line("seal_concat_truncate:unseal", "Reopen a sealed segment for appends."),
-        "concat": Line("seal_concat_truncate:concat", "Append a sealed segment to another without copying."),
-        "truncate": Line("seal_concat_truncate:truncate", "Drop the bytes of a segment before an offset."),
+        "seal": Line("seal_concat_trim:seal", "Seal a segment: it accepts no more bytes."),
+        "unseal": Line("seal_concat_trim:unseal", "Reopen a sealed segment for appends."),
+        "concat": Line("seal_concat_trim:concat", "Append a sealed segment to another without copying."),
+        "trim": Line("seal_concat_trim:trim", "Drop the head of a segment or of a managed ledger."),
         "rm": Line("rm_restore:rm", "Remove a segment, or with -r a directory."),
-        "restore": Line("rm_restore:restore", "Bring back what rm, trim or delete removed."),
+        "restore": Line("rm_restore:restore", "Bring back what was removed, or the store of a backup."),
         "ledger": Line("ledger.ledger:ledger", "Work with ledgers: segments made of entries."),
     },
     "Read": {
         "mount": Line("mount:mount", "Mount the store as a read-only directory."),
         "umount": Line("mount:umount", "Unmount a mounted store."),
-        "ls": Line("ls_info_du_map:ls", "List the names in a directory."),
-        "info": Line("ls_info_du_map:info", "Show a segment: its range and the location of its bytes."),
-        "map": Line("ls_info_du_map:map_", "Draw which bytes of a segment are in which tier."),
-        "du": Line("ls_info_du_map:du", "Sum up the bytes below a directory, by tier."),
+        "ls": Line("ls_info_du:ls", "List the names in a directory."),
+        "info": Line("ls_info_du:info", "Show a segment: its range and the location of its bytes."),
+        "du": Line("ls_info_du:du", "Sum up the bytes below a directory, by tier."),
         "cat": Line("cat:cat", "Write a segment's bytes to stdout, or follow it."),
         "top": Line("top:top", "Watch a mount live: its reads and the tiers that serve them."),
     },
     "Tiers": {
-        "offload": Line("offload_evict_consolidate:offload", "Copy all bytes below a path to the cold tier, verified."),
-        "evict": Line("offload_evict_consolidate:evict", "Drop local copies of bytes that are safely cold."),
-        "consolidate": Line("offload_evict_consolidate:consolidate", "Join small neighbouring cold objects."),
-        "warmup": Line("warmup_verify:warmup", "Fill the disk cache with cold bytes before they are read."),
+        "offload": Line("tiers:offload", "Copy all bytes below a path to the cold tier, verified."),
+        "evict": Line("tiers:evict", "Drop local copies of bytes that are safely cold."),
+        "consolidate": Line("tiers:consolidate", "Join small neighbouring cold objects."),
+        "warmup": Line("tiers:warmup", "Fill the disk cache with cold bytes before they are read."),
     },
     "Care": {
-        "doctor": Line("doctor_bench:doctor", "Check the machine, the store and its cold tier."),
-        "verify": Line("warmup_verify:verify", "Read and check every byte in every tier that holds it."),
-        "fsck": Line("fsck_gc:fsck", "Check the store's records, files and objects; repair them."),
-        "gc": Line("fsck_gc:gc", "List garbage and orphans; delete what is due."),
-        "bench": Line("doctor_bench:bench", "Measure reads through a mount against their limit."),
+        "check": Line("check:check", "Check records, files and objects, or all bytes; repair."),
+        "doctor": Line("doctor:doctor", "Check the machine and the cold tier; measure a mount."),
+        "gc": Line("gc:gc", "List garbage and orphans; delete what is due."),
         "pipeline": Line("pipeline:pipeline", "Run Spark jobs on the store: scrub, report, export…"),
     },
     "Move": {
         "move": Line("init_status:move", "Copy the cold tier to another place, and use that one."),
         "adopt": Line("adopt:adopt", "Make segments of existing foreign objects, in place."),
-        "replica": Line("dump_load_recover:replica", "Create a read-only store that follows another's bucket."),
-        "recover": Line("dump_load_recover:recover", "Rebuild a lost store from its bucket."),
-        "dump": Line("dump_load_recover:dump", "Write all metadata to a file, or a segment's to the bucket."),
-        "load": Line("dump_load_recover:load", "Create a store from a dump, or restore a segment."),
+        "backup": Line("backup:backup", "Write all metadata to a file, or a segment's to the bucket."),
+        "recover": Line("recover_replica:recover", "Rebuild a lost store from its bucket."),
+        "replica": Line("recover_replica:replica", "Create a read-only store that follows another's bucket."),
     },
 }
 """In the order of `--help`."""

@@ -8,8 +8,7 @@ from collections.abc import Collection, Mapping
 import click
 
 _MEANT: Mapping[str, str] = {
-    "backup": "tierfs dump FILE; the bytes are in the cold tier: tierfs offload",
-    "check": "tierfs fsck, or tierfs verify PATH to read every byte",
+    "bench": "tierfs doctor --bench MOUNT",
     "clean": "tierfs gc",
     "copy": "tierfs ingest PATH...",
     "cp": "tierfs ingest PATH..., or cp from a mount",
@@ -19,30 +18,35 @@ _MEANT: Mapping[str, str] = {
     "destroy": "tierfs rm -r PATH",
     "df": "tierfs status, or tierfs du",
     "download": "tierfs cat SEGMENT",
+    "dump": "tierfs backup FILE, or tierfs backup --to-bucket SEGMENT",
     "export": "tierfs pipeline export, or tierfs ledger export",
     "find": "tierfs ls -R, or find in a mount",
     "follow": "tierfs cat -f SEGMENT",
     "forget": "tierfs rm PATH",
     "format": "tierfs init",
+    "fsck": "tierfs check, or tierfs check --read to read every byte",
     "get": "tierfs cat SEGMENT",
     "grep": "grep in a mount: tierfs mount DIR",
     "head": "tierfs cat --to N SEGMENT",
     "import": "tierfs ingest PATH...",
     "list": "tierfs ls",
     "ll": "tierfs ls -l",
+    "load": "tierfs restore FILE, or tierfs restore SEGMENT",
     "log": "tierfs status names the log of the holder",
     "logs": "tierfs status names the log of the holder",
+    "map": "tierfs info --map SEGMENT",
     "mirror": "tierfs replica",
-    "mkdir": "none is needed: a directory comes with its first segment, or with tierfs policy set PATH KEY=VALUE",
+    "mkdir": "none is needed: a directory comes with its first segment, or with tierfs config PATH NAME=VALUE",
     "mkfs": "tierfs init",
     "mv": "tierfs rm OLD, then: tierfs restore OLD --as NEW",
+    "policy": "tierfs config PATH [NAME=VALUE]; / is the whole store",
     "prune": "tierfs gc --delete",
     "put": "tierfs append SEGMENT FILE",
     "remove": "tierfs rm PATH",
     "rename": "tierfs rm OLD, then: tierfs restore OLD --as NEW",
-    "repair": "tierfs fsck --repair",
-    "scrub": "tierfs verify, or tierfs pipeline scrub with Spark",
-    "set": "tierfs config set NAME=VALUE, or tierfs policy set PATH KEY=VALUE",
+    "repair": "tierfs check --repair",
+    "scrub": "tierfs check /, or tierfs pipeline scrub with Spark",
+    "set": "tierfs config [PATH] NAME=VALUE",
     "snapshots": "tierfs ls --removed lists what can be restored",
     "stat": "tierfs info SEGMENT",
     "stats": "tierfs status, or tierfs top for a mount",
@@ -52,10 +56,11 @@ _MEANT: Mapping[str, str] = {
     "tail": "tierfs cat -f SEGMENT",
     "tierfs": "the same line with one tierfs",
     "trash": "tierfs ls --removed",
-    "trim": "tierfs truncate SEGMENT --before OFFSET, or tierfs ledger trim",
+    "truncate": "tierfs trim SEGMENT --before OFFSET",
     "undelete": "tierfs restore NAME",
     "upload": "tierfs offload",
     "usage": "tierfs du",
+    "verify": "tierfs check PATH; / is the whole store",
     "write": "tierfs append SEGMENT",
 }
 
@@ -63,7 +68,9 @@ _MEANT: Mapping[str, str] = {
 _OPTIONS: Mapping[tuple[str, str], str] = {
     ("cat", "-n"): "number lines with: tierfs cat SEGMENT | cat -n",
     ("cat", "--offset"): "did you mean --from?",
-    ("fsck", "--fix"): "did you mean --repair?",
+    ("check", "--deep"): "did you mean --read?",
+    ("check", "--fix"): "did you mean --repair?",
+    ("check", "--read-data"): "did you mean --read?",
     ("gc", "--dry-run"): "nothing is deleted without --delete",
     ("gc", "-n"): "nothing is deleted without --delete",
     ("ls", "-1"): "a name is on a line of its own without it",
@@ -79,9 +86,12 @@ def option_meant(option: str, ctx: click.Context | None) -> str | None:
     return None if ctx is None else _OPTIONS.get((ctx.info_name or "", option))
 
 
-def meant(word: str, commands: Collection[str]) -> str | None:
-    """Return what a word that is no command may mean, as the rest of a line; None if nothing is like it."""
-    known = _MEANT.get(word.lower())
+def meant(word: str, commands: Collection[str], others: Mapping[str, str] | None = None) -> str | None:
+    """Return what a word that is no command may mean, as the rest of a line; None if nothing is like it.
+
+    `others` are the words of a group; without them, those of tierfs.
+    """
+    known = (_MEANT if others is None else others).get(word.lower())
     if known is not None:
         return f"use: {known}" if known.startswith("tierfs") else known
     close = difflib.get_close_matches(word.lower(), commands, 1, _ALIKE)

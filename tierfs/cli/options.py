@@ -75,6 +75,9 @@ read_priority_option = click.option(
 )
 
 
+POSITION = "LEDGER[:ENTRY]"
+"""How a position in a managed ledger is written in help."""
+
 _EXIT_DECLINED = 1
 
 yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask for confirmation.")

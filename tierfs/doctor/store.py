@@ -35,7 +35,7 @@ _BYTES = b"tierfs doctor\n"
 _NO_SUCH_READ = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
 _SAME_DISK = "move it: tierfs move --to DIR-ON-ANOTHER-DISK"
-_NO_PLACE = "give it one: tierfs config set cold.url=URL"
+_NO_PLACE = "give it one: tierfs config cold.url=URL"
 _LOCAL_DISK = "put the store on ext4, xfs or btrfs"
 
 
@@ -89,7 +89,7 @@ def overdue(status: StoreStatus) -> Iterator[DoctorFinding]:
     """Tell of bytes that are past their retention and wait for their offload."""
     if status.overdue_bytes:
         text = f"{status.overdue_bytes:,} bytes past their retention wait: {status.overdue_reason}"
-        yield warn("retention", text, "let them be offloaded: tierfs offload; or change the policy: tierfs policy set")
+        yield warn("retention", text, "let them be offloaded: tierfs offload; or change the policy: tierfs config PATH")
 
 
 def check_store(store: Store) -> Iterator[DoctorFinding]:
@@ -148,10 +148,10 @@ def damage(status: StoreStatus) -> Iterator[DoctorFinding]:
         yield fail("lost bytes", f"{mebibytes(endangered.lost_bytes)}: no copy proved right", f"{command} fsck")
     if endangered.suspect_bytes:
         text = f"{mebibytes(endangered.suspect_bytes)}: a copy was missing or damaged"
-        yield fail("suspect bytes", text, f"{command} verify; if they stay: {command} fsck --deep --repair")
+        yield fail("suspect bytes", text, f"{command} check /; if they stay: {command} check --read --repair")
     for place in endangered.unreachable:
         text = f"{mebibytes(place.bytes)} in {printable(place.url)}: {place.why}"
-        yield fail("bytes not reachable", text, f"mount it, then: {command} verify")
+        yield fail("bytes not reachable", text, f"mount it, then: {command} check /")
     if not (endangered.lost_bytes or endangered.suspect_bytes or endangered.unreachable):
         yield ok("bytes", "none is known to be lost, suspect or not reachable")
 

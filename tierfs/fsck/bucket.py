@@ -91,7 +91,7 @@ class ChangedObjects:
         done = (
             f"; adopted {count(self.adopted, 'etag')}"
             if self._adopts
-            else "; reads, verify and --repair adopt the etags"
+            else "; reads, check PATH and --repair adopt the etags"
         )
         subject = f"{count(self.objects, 'object')} of {self.bytes} bytes"
         return f"{subject} with other etags than recorded, as copies have them; {proof}{done}"

@@ -90,7 +90,7 @@ class Mend(StrEnum):
     RESTORE_ENTRIES = "take the entries from their copy in the bucket"
 
 
-RECOVER = "rebuild the metadata from the bucket: tierfs recover; or from a dump: tierfs load"
+RECOVER = "rebuild the metadata from the bucket: tierfs recover; or from a backup: tierfs restore"
 """Remedy for metadata that only another copy can restore."""
 
 

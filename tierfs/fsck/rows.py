@@ -76,7 +76,7 @@ def check_policies(txn: ReadTransaction) -> Iterator[Finding]:
         try:
             check_stored(record.settings)
         except (InvalidRequest, ValueError) as exc:
-            yield Finding(Kind.POLICY, Severity.DAMAGE, subject, str(exc), remedy="tierfs policy unset", row=None)
+            yield Finding(Kind.POLICY, Severity.DAMAGE, subject, str(exc), remedy="tierfs config PATH NAME=", row=None)
 
 
 def check_intents(txn: ReadTransaction, table: ObjectTable, locations: set[int]) -> Iterator[Finding]:

@@ -275,6 +275,6 @@ def _sums(rules: Policies, cause: Cause, pending_bytes: int, growing_bytes: int)
 
 
 def told(rules: Policies, key: str) -> str:
-    """Return a policy as `policy show` has it: name, value and origin."""
+    """Return a policy as `config` has it: name, value and origin."""
     held = rules.effective(key)
     return f"{key} = {policy.format(key, held.value)} ({held.origin})"

@@ -70,7 +70,7 @@ def runs_covering(txn: ReadTransaction, object_id: ObjectId, wanted: ByteRange) 
         if run is None and txn.get(OBJECTS, tables.u64(object_id)) is None:
             raise NotFound(f"object {object_id} was replaced or deleted")
         if run is None:
-            raise DataLoss(f"object {object_id} has no checksum at {offset}", remedy="run: tierfs fsck")
+            raise DataLoss(f"object {object_id} has no checksum at {offset}", remedy="run: tierfs check")
         covering.append(run)
         offset = run.start + run.count * CRC_BLOCK_BYTES
     return tuple(covering)

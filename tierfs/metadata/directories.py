@@ -37,7 +37,7 @@ _KINDS = {int(kind): kind for kind in EntryKind}
 def _entry(name: str, found: pb.DirentRecord) -> Entry:
     kind = _KINDS.get(found.kind)
     if kind is None:
-        raise DataLoss(f"the entry {names.printable(name)} is of an unknown kind", remedy="run: tierfs fsck")
+        raise DataLoss(f"the entry {names.printable(name)} is of an unknown kind", remedy="run: tierfs check")
     return Entry(name, kind, found.id)
 
 

@@ -294,9 +294,9 @@ def _meaning(path: Path, exc: lmdb.Error) -> TierfsError:
     if isinstance(exc, (lmdb.MapFullError, lmdb.DiskError)):
         if isinstance(exc, lmdb.MapFullError) or "No space left" in str(exc) or _has_no_room(path):
             return _disk_full(path)
-        return DataLoss(f"{path}: I/O error on the disk of the metadata: {exc}", remedy="run: tierfs fsck")
+        return DataLoss(f"{path}: I/O error on the disk of the metadata: {exc}", remedy="run: tierfs check")
     if isinstance(exc, (lmdb.CorruptedError, lmdb.InvalidError, lmdb.VersionMismatchError, lmdb.PageNotFoundError)):
-        return DataLoss(f"{path}: the metadata is damaged: {exc}", remedy="run: tierfs fsck")
+        return DataLoss(f"{path}: the metadata is damaged: {exc}", remedy="run: tierfs check")
     if isinstance(exc, lmdb.NotFoundError):
         return DataLoss(f"{path} holds no complete store", remedy="run tierfs init in an empty directory")
     if isinstance(exc, lmdb.ReadonlyError):
@@ -332,4 +332,4 @@ def _from_message(path: Path, exc: lmdb.Error) -> TierfsError:
         return PermissionDenied(f"{path}: the disk of the metadata is read-only")
     if "closed" in text:
         return Closed(f"{path}: the metadata was closed")
-    return DataLoss(f"{path}: the metadata cannot be used: {text}", remedy="run: tierfs fsck")
+    return DataLoss(f"{path}: the metadata cannot be used: {text}", remedy="run: tierfs check")

@@ -167,7 +167,7 @@ def placements(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start: i
 def _object(txn: ReadTransaction, object_id: ObjectId) -> HeldObject:
     data = txn.get_raw(OBJECTS.name, tables.u64(object_id))
     if data is None:
-        raise DataLoss(f"object {object_id} has no record", remedy="run: tierfs fsck")
+        raise DataLoss(f"object {object_id} has no record", remedy="run: tierfs check")
     message = pb.ObjectRecord.FromString(data)
     if message.version > RECORD_VERSION or message.encoding:
         return held_object(OBJECTS.codec.decode(data))

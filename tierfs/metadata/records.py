@@ -37,7 +37,7 @@ _CRC_BYTES = 4
 def require(condition: bool, message: str, *subject: object) -> None:
     """Raise DataLoss naming `subject` unless `condition` holds."""
     if not condition:
-        raise DataLoss(f"metadata is damaged: {message}: {' '.join(map(str, subject))}", remedy="run: tierfs fsck")
+        raise DataLoss(f"metadata is damaged: {message}: {' '.join(map(str, subject))}", remedy="run: tierfs check")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

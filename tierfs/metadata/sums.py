@@ -291,7 +291,7 @@ class Tally:
 
 
 def _too_many() -> DataLoss:
-    return DataLoss("all records together hold more bytes than there can be", remedy="run: tierfs fsck")
+    return DataLoss("all records together hold more bytes than there can be", remedy="run: tierfs check")
 
 
 def _add(count: _Count, values: Values, key: bytes, data: bytes, sign: int) -> None:

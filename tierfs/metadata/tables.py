@@ -105,7 +105,7 @@ class Codec(Generic[R]):
         try:
             return self._message_type.FromString(data)
         except DecodeError as exc:
-            raise DataLoss(f"a {self._record_type.__name__} cannot be decoded", remedy="run: tierfs fsck") from exc
+            raise DataLoss(f"a {self._record_type.__name__} cannot be decoded", remedy="run: tierfs check") from exc
 
 
 class _Fields:
@@ -208,7 +208,7 @@ def _getter(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
 
 
 def _unknown(enum: type[Enum], value: int) -> NoReturn:
-    raise DataLoss(f"{enum.__name__} {value} is unknown to this tierfs", remedy="upgrade tierfs, or run: tierfs fsck")
+    raise DataLoss(f"{enum.__name__} {value} is unknown to this tierfs", remedy="upgrade tierfs, or run: tierfs check")
 
 
 def _by_id(record: Any) -> bytes:

@@ -35,7 +35,7 @@ _WAITING = 100
 # Unproved chunks that one process remembers: about 2 MB.
 _REMEMBERED = 10_000
 
-# Larger lost chunks are read whole by `verify` and `fsck` only (a guess).
+# Larger lost chunks are read whole by `check` only (a guess).
 _LARGEST_PROVED_BYTES = 256 * MIB
 
 # Time for proofs when a process ends: an unmount or a command waits for it (a guess).

@@ -184,7 +184,7 @@ class ReadHandle:
             try:
                 return await self._from_candidates(self._piece(piece.range), wanted, renewed=True)
             except NotFound as exc:
-                raise DataLoss(f"{self._view.name}: {exc}", remedy="run: tierfs fsck") from exc
+                raise DataLoss(f"{self._view.name}: {exc}", remedy="run: tierfs check") from exc
 
     async def _from_candidates(self, piece: Piece, wanted: ByteRange, *, renewed: bool) -> Buffer:
         """Return a piece from the first candidate that delivers.

@@ -208,7 +208,7 @@ class Payloads:
             if run is None:
                 raise DataLoss(
                     f"{printable(holder.name)}: the position of the payload at {at} is unknown",
-                    remedy="run: tierfs fsck --repair",
+                    remedy="run: tierfs check --repair",
                 )
             yield _Share(run, ByteRange(at, min(end, run.payload_end)), holder.encoding.frame_bytes)
             at = run.payload_end

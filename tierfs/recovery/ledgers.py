@@ -2,7 +2,7 @@
 
 A data object without its index object was not offloaded, as for Pulsar. Where a copy of the bucket dropped user
 metadata, the copy of a ledger's entries has the store and the name in its bytes. Objects that a Pulsar cluster keeps in
-the same place are not touched, and listed: `tierfs adopt pulsar` reads them.
+the same place are not touched, and listed: `tierfs adopt --as pulsar` reads them.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _LOOKS = 16
 
 _INDEX = "-index"
 _NO_UUID = UUID(int=0)
-_NOT_OURS = "nothing says that this store wrote it; if a Pulsar cluster did: tierfs adopt pulsar"
+_NOT_OURS = "nothing says that this store wrote it; if a Pulsar cluster did: tierfs adopt --as pulsar"
 
 
 @dataclass(frozen=True, slots=True)

@@ -208,7 +208,7 @@ def _missing(segment: SegmentRecord, piece: Piece, priority: ReadPriority) -> Un
             f"{where} are not in the {tier} tier, and the read priority is {priority}",
             remedy="read with another readPriority",
         )
-    return DataLoss(f"{where} are lost", remedy="run: tierfs fsck")
+    return DataLoss(f"{where} are lost", remedy="run: tierfs check")
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,7 +249,7 @@ class ScanFetcher:
             raise DataLoss(
                 f"segment {printable(source.name)}: {printable(copy.object.name)} does not match its checksums "
                 f"between bytes {blocks.start} and {blocks.end}",
-                remedy="run: tierfs fsck --deep",
+                remedy="run: tierfs check --read",
             )
         self._proved(copy.object, etag)
         return copy.range.of(view, blocks.start)

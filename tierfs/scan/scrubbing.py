@@ -319,7 +319,7 @@ def _found(metadata: MetadataStore, segments: Iterable[Wanted]) -> Iterator[Copy
                 elif not piece.placed.chunk.lost:
                     yield _copy(metadata, segment, piece, lean.of(piece.placed))
         except DataLoss as exc:
-            yield _fault(segment, ByteRange(0, 0), Fault.DAMAGED, f"{exc}; run: tierfs fsck")
+            yield _fault(segment, ByteRange(0, 0), Fault.DAMAGED, f"{exc}; run: tierfs check")
 
 
 def _copy(metadata: MetadataStore, segment: Wanted, piece: ScrubPiece, placed: PlacedChunk) -> CopyPiece:

@@ -153,7 +153,7 @@ def require_whole(txn: ReadTransaction, files: ChunkFiles, segment: SegmentRecor
     if stored < last.object_offset + last.length:
         raise DataLoss(
             f"segment {names.printable(name)}: {holder.name} has {stored} of {last.object_offset + last.length} bytes",
-            remedy="run: tierfs fsck",
+            remedy="run: tierfs check",
         )
 
 
@@ -170,7 +170,7 @@ def resume(metadata: MetadataStore, files: ChunkFiles, segment: SegmentRecord, n
     if run is None:
         raise DataLoss(
             f"segment {names.printable(name)}: {holder.name} has no checksums of its last bytes",
-            remedy="run: tierfs fsck",
+            remedy="run: tierfs check",
         )
     partial = last.length % CRC_BLOCK_BYTES
     return ActiveChunk(

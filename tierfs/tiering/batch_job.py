@@ -295,7 +295,7 @@ def _policy(txn: ReadTransaction, into: str) -> Policy:
         by_setting = priority.origin.set_by is SetBy.SETTING
         raise InvalidRequest(
             f"{where} is read from the local disk only ({priority.origin}), and a distributed write is cold",
-            remedy="change that setting" if by_setting else f"tierfs policy set {where} read_priority=local-first",
+            remedy="change that setting" if by_setting else f"tierfs config {where} read_priority=local-first",
         )
     return held.values
 

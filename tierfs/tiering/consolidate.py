@@ -57,7 +57,7 @@ class Mismatch(DataLoss):
     """Bytes do not match their checksum; `offset` is the start of their stretch."""
 
     def __init__(self, message: str, offset: int) -> None:
-        super().__init__(message, remedy="run: tierfs fsck")
+        super().__init__(message, remedy="run: tierfs check")
         self.offset = offset
 
 

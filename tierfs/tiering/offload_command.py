@@ -164,7 +164,7 @@ class Upload:
         if uncopied:
             self._error = self._error or DataLoss(
                 f"{names.printable(name)}: the chunk at {min(uncopied)} is damaged and has no other copy",
-                remedy="rescue its readable bytes: tierfs fsck --deep --repair",
+                remedy="rescue its readable bytes: tierfs check --read --repair",
             )
 
     def _note(self, action: OffloadAction | PackAction, packed: Packed | TierfsError) -> None:

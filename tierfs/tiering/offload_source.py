@@ -264,7 +264,7 @@ def _checked_block(part: _SourcePart, fd: int, index: int) -> Stretch:
 
 def _expected(chunk: SourceChunk, index: int) -> int:
     if index >= len(chunk.crcs):
-        raise DataLoss(f"chunk file {chunk.name} has no checksum", remedy="run: tierfs fsck")
+        raise DataLoss(f"chunk file {chunk.name} has no checksum", remedy="run: tierfs check")
     return chunk.crcs[index]
 
 
@@ -287,4 +287,4 @@ def _fill(part: _SourcePart, fd: int, view: memoryview, offset: int) -> None:
 
 
 def _damaged(chunk: SourceChunk) -> DataLoss:
-    return DataLoss(f"chunk file {chunk.name} does not match its checksums", remedy="run: tierfs fsck")
+    return DataLoss(f"chunk file {chunk.name} does not match its checksums", remedy="run: tierfs check")

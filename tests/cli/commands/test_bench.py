@@ -1,4 +1,4 @@
-"""tierfs bench: what it measures of a mount, and which bytes it reads."""
+"""tierfs doctor --bench: what it measures of a mount, and which bytes it reads."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def test_a_mount_is_read_and_nothing_is_written(store: app.Store, mount: Mount) 
     point = mount().path
     before = store.metadata.last_transaction_id()
     for name, limits, tier in (("d", "raw GETs, 8 x 8 MiB", "cold"), ("d/small", "chunk files", "local")):
-        found = tierfs("bench", point / name, "--json", "--repetitions", "2").json
+        found = tierfs("doctor", "--bench", point / name, "--json", "--repetitions", "2").json
         through, raw = found["measurements"]
         assert (through["what"], raw["what"], found["repetitions"]) == (f"mount, {tier} tier", limits, 2)
         assert found["ratio"] == through["median"] / raw["median"]
         assert [len(one["values"]) for one in (through, raw)] == [2, 2]
         assert min(through["values"] + raw["values"]) > 0
     assert (found["path"], found["size_bytes"]) == (f"{point}/d/small", MIB)
-    refused = tierfs("bench", point / "open", check=False)
+    refused = tierfs("doctor", "--bench", point / "open", check=False)
     assert (refused.code, "tierfs seal" in refused.err) == (3, True)
     assert store.metadata.last_transaction_id() == before
 

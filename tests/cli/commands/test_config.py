@@ -24,10 +24,10 @@ def test_a_server_that_has_another_address_is_found_after_one_command(tmp_path: 
             assert (mnt / "a").read_bytes() == b"kept\n" * 1000
             old.close()
             tierfs("-q", "append", "c", store=store, stdin=b"meanwhile\n")
-            assert tierfs("config", "set", f"cold.endpoint_url={new.url}", store=store).out.endswith(f"at {new.url}\n")
+            assert tierfs("config", f"cold.endpoint_url={new.url}", store=store).out.endswith(f"at {new.url}\n")
             assert eventually(lambda: (mnt / "b").read_bytes() == b"kept\n" * 1000)
             assert eventually(lambda: tierfs("offload", store=store, check=False).code == 0)
             assert f" at {new.url}" in tierfs("status", store=store).out
-            assert tierfs("config", "show", "--json", store=store).json["cold.endpoint_url"]["value"] == new.url
+            assert tierfs("config", "--json", store=store).json["cold.endpoint_url"]["value"] == new.url
         finally:
             tierfs("umount", mnt, store=store, check=False)

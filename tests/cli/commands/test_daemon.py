@@ -89,7 +89,7 @@ def test_two_commands_two_mounts_and_a_daemon_at_once(path: Path, tmp_path: Path
 
 def test_a_daemon_serves_metrics_at_a_port(path: Path) -> None:
     port = free_ports(1)
-    tierfs("-q", "config", "set", f"metrics.listen=127.0.0.1:{port}", store=path)
+    tierfs("-q", "config", f"metrics.listen=127.0.0.1:{port}", store=path)
     with daemon(path):
         append(path, "s", b"abc", "--seal")
         assert eventually(lambda: cold_bytes(path, "s") == 3)

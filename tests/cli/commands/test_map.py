@@ -1,4 +1,4 @@
-"""tierfs map: the location of a segment's bytes, as bars and as JSON."""
+"""tierfs info --map: the location of a segment's bytes, as bars and as JSON."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_terminal_is_used_as_wide_as_it_is(store: Path) -> None:
     ours, theirs = pty.openpty()
     columns = 110
     subprocess.run(["stty", "cols", str(columns)], stdin=theirs, check=True)
-    words = [sys.executable, "-m", "tierfs", "--store", str(store), "map", "s"]
+    words = [sys.executable, "-m", "tierfs", "--store", str(store), "info", "--map", "s"]
     subprocess.run(words, stdin=theirs, stdout=theirs, check=True, env={**os.environ, "COLUMNS": ""})
     os.close(theirs)
     lines = os.read(ours, 65536).decode().splitlines()

@@ -1,4 +1,4 @@
-"""tierfs policy: set values, values in force, and refused values."""
+"""tierfs config PATH: set values, values in force, and refused values."""
 
 from __future__ import annotations
 

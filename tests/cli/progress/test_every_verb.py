@@ -31,7 +31,7 @@ LEDGERS = tuple(
     for words in (
         ("ledger", "create", "t", "--id", str(number)),
         ("ledger", "append", name, "{files}/a.log"),
-        ("ledger", "close", name),
+        ("seal", name),
     )
 )
 
@@ -52,7 +52,7 @@ SHOWN = {
     "rm": Case(("rm", "-r", "--now", "--yes", "d"), "deletion", before=LOCAL),
     "restore": Case(("restore", "d"), NOTHING_COUNTED, before=(*LOCAL, ("rm", "-r", "--yes", "d"))),
     "concat": Case(("concat", "--yes", "new", "d/a.log"), NOTHING_COUNTED, before=(*LOCAL, ("append", "new"))),
-    "truncate": Case(("truncate", "--yes", "d/a.log", "--before", "9"), NOTHING_COUNTED, before=LOCAL),
+    "trim": Case(("trim", "--yes", "d/a.log", "--before", "9"), NOTHING_COUNTED, before=LOCAL),
     "ls": Case(("ls", "d"), "name", before=LOCAL),
     "du": Case(("du",), "name", 4, LOCAL),
     "offload": Case(("offload",), "segment", before=LOCAL),
@@ -60,42 +60,43 @@ SHOWN = {
     "consolidate": Case(("consolidate",), "segment", before=COLD),
     "move": Case(("move", "--to", "{tmp}/other"), "object", 0, COLD),
     "warmup": Case(("warmup", "d"), "range", before=(*COLD, ("evict",))),
-    "verify": Case(("verify",), "segment", before=COLD),
-    "fsck": Case(("fsck", "--deep"), "segment", before=COLD),
+    "check": Case(("check", "--read"), "segment", before=COLD),
     "gc": Case(("gc",), "local file", before=COLD),
     "doctor": Case(("doctor",), NOTHING_COUNTED),
-    "dump": Case(("dump", "{tmp}/dump"), "row", 0, LOCAL),
-    "load": Case(
-        ("load", "{tmp}/dump"), "object", before=(*LOCAL, ("dump", "{tmp}/dump"), ("mv", "{store}/metadata", "{tmp}"))
-    ),
+    "backup": Case(("backup", "{tmp}/dump"), "row", 0, LOCAL),
     "recover": Case(("--store", "{tmp}/new", "recover", "--cold-dir", "{cold}"), "segment", before=COLD),
     "replica": Case(("--store", "{tmp}/new", "replica", "--cold-dir", "{cold}"), "segment", before=COLD),
-    "adopt objects": Case(("adopt", "objects", "{files}", "--into", "in"), "segment"),
-    "adopt rocketmq": Case(("adopt", "rocketmq", "{tmp}/rocketmq", "--into", "in"), "segment", 1),
-    "adopt pravega": Case(("adopt", "pravega", "{tmp}/pravega", "--into", "in"), "segment", 1),
-    "adopt pulsar": Case(
-        ("adopt", "pulsar", "{tmp}/out", "--into", "in"),
-        "segment",
-        2,
-        (*LEDGERS, ("ledger", "export", "t", "{tmp}/out")),
-    ),
-    "ledger offload": Case(("ledger", "offload", "t"), "ledger", 2, LEDGERS),
+    "adopt": Case(("adopt", "{files}", "--into", "in"), "segment"),
     "ledger export": Case(("ledger", "export", "t", "{tmp}/out"), "ledger", 2, LEDGERS),
-    "ledger verify": Case(("ledger", "verify", "t"), "ledger", 2, (*LEDGERS, ("ledger", "offload", "t"))),
+    "ledger verify": Case(("ledger", "verify", "t"), "ledger", 2, (*LEDGERS, ("offload", "t"))),
     "ledger ls": Case(("ledger", "ls"), "ledger", 2, LEDGERS),
-    "ledger delete": Case(("ledger", "delete", "--yes", f"t/{1:020}", f"t/{2:020}"), "ledger", 2, LEDGERS),
-    "ledger trim": Case(("ledger", "trim", "--yes", "t", "--before", "2"), NOTHING_COUNTED, before=LEDGERS),
     "pipeline report": Case(("pipeline", "report"), "segment", before=LOCAL),
 }
 
 MORE = {
+    "check of segments": Case(("check", "/"), "segment", before=COLD),
+    "offload of ledgers": Case(("offload", "t", "--before", "2:1"), "ledger", 2, LEDGERS),
+    "trim of ledgers": Case(("trim", "--yes", "t", "--before", "2"), NOTHING_COUNTED, before=LEDGERS),
+    "adopt of rocketmq": Case(("adopt", "--as", "rocketmq", "{tmp}/rocketmq", "--into", "in"), "segment", 1),
+    "adopt of pravega": Case(("adopt", "--as", "pravega", "{tmp}/pravega", "--into", "in"), "segment", 1),
+    "adopt of pulsar": Case(
+        ("adopt", "--as", "pulsar", "{tmp}/out", "--into", "in"),
+        "segment",
+        2,
+        (*LEDGERS, ("ledger", "export", "t", "{tmp}/out")),
+    ),
+    "restore of a store": Case(
+        ("restore", "{tmp}/dump"),
+        "object",
+        before=(*LOCAL, ("backup", "{tmp}/dump"), ("mv", "{store}/metadata", "{tmp}")),
+    ),
     "gc that deletes": Case(("gc", "--delete", "--grace", "0"), "cold object", 1, COLD),
-    "dump of a segment": Case(("dump", "d/a.log", "--to-bucket"), "record", 0, COLD),
-    "load of a segment": Case(
-        ("load", "d/a.log"),
+    "backup of a segment": Case(("backup", "--to-bucket", "d/a.log"), "record", 0, COLD),
+    "restore of a segment": Case(
+        ("restore", "d/a.log"),
         "object",
         1,
-        (*COLD, ("dump", "d/a.log", "--to-bucket"), ("rm", "--now", "--yes", "d/a.log")),
+        (*COLD, ("backup", "--to-bucket", "d/a.log"), ("rm", "--now", "--yes", "d/a.log")),
     ),
     "recover from objects": Case(
         ("--store", "{tmp}/new", "recover", "--cold-dir", "{cold}", "--from-objects", "--yes"), "segment", before=COLD
@@ -113,15 +114,13 @@ OF_SPARK = {"pipeline ingest", "pipeline scrub", "pipeline export", "pipeline re
 """tests/spark checks them: they count tasks."""
 
 SILENT = {
-    **dict.fromkeys(["init", "status", "info", "map", "seal", "unseal"], "one segment or none: under a second"),
-    **dict.fromkeys(["ledger create", "ledger close", "ledger info", "ledger terminate", "ledger status"], "the same"),
-    **dict.fromkeys(["policy show", "policy set", "policy unset"], "one row"),
-    **dict.fromkeys(["config show", "config set", "config unset"], "one file"),
+    **dict.fromkeys(["init", "status", "info", "seal", "unseal"], "one segment or none: under a second"),
+    **dict.fromkeys(["ledger create", "ledger terminate", "ledger status"], "the same"),
+    "config": "one row, or one file",
     "completion": "a text",
     **dict.fromkeys(["cat", "ledger read"], "the output shows it"),
     **dict.fromkeys(["mount", "umount", "daemon", "top"], "runs until it is ended"),
     "ledger append": "takes as long as its input",
-    "bench": "names its steps on lines of their own",
 }
 
 
@@ -170,7 +169,7 @@ def places(tmp_path: Path) -> dict[str, str]:
     (tmp_path / "other").mkdir()
     places = {name: str(tmp_path / name) for name in ("files", "cold", "store")} | {"tmp": str(tmp_path)}
     run(places, "init", "--cold-dir", "{cold}")
-    run(places, "config", "set", "read.cache_bytes=64MiB")
+    run(places, "config", "read.cache_bytes=64MiB")
     return places
 
 
@@ -208,6 +207,6 @@ def test_quiet_and_json_show_nothing(places: dict[str, str], monkeypatch: pytest
     monkeypatch.setattr(Noted, "seen", [], raising=False)
     monkeypatch.setattr(progress, "ProgressLine", Noted)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
-    run(places, "verify", "-q")
-    run(places, "verify", "--json")
+    run(places, "check", "/", "-q")
+    run(places, "check", "/", "--json")
     assert Noted.seen == []

@@ -51,7 +51,7 @@ def test_the_line_grows_and_nothing_of_it_stays_between_results(tmp_path: Path) 
     files = {f"{number % 50}/{number}.log": b"a line\n" * 100 for number in range(SEGMENTS)}
     store = new_store(tmp_path)
     tierfs("-q", "ingest", write_files(tmp_path / "files", files), "--into", "d", store=store)
-    terminal = on_terminal(store, "verify")
+    terminal = on_terminal(store, "check", "/")
     lines = re.findall(r"\[0:\d\d\] [^\r\n]*(?=\r\x1b\[K)", terminal)  # each is erased
     assert all(cell_len(line) < COLUMNS for line in lines)
     done = [int(match[2].replace(",", "")) for line in lines if (match := LINE.match(line))]

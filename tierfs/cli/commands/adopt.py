@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierfs.cli import errors, output
-from tierfs.cli.group import LazyGroup, added, command, jobs_option, server_options
+from tierfs.cli.group import command, jobs_option, server_options
+from tierfs.cli.options import dry_run_option
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError
@@ -20,101 +21,74 @@ if TYPE_CHECKING:
     from tierfs.adoption.adopt import AdoptionOutcome
     from tierfs.app.adopt import Adopted, Adopter, LedgerOptions
 
-_COMMANDS = {name: f"tierfs.cli.commands.adopt:{name}_" for name in ("objects", "rocketmq", "pravega", "pulsar")}
+# In the order in which a place is asked for their marks; objects, which any place has, are last.
+_LAYOUTS = ("pulsar", "rocketmq", "pravega", "objects")
 
 
-@click.group("adopt", cls=LazyGroup, lazy=_COMMANDS, store_variable=None)
-def adopt() -> None:
-    """Make segments of objects that other programs wrote, in place.
-
-    Every byte is read once for its checksum; nothing is copied. The objects are never deleted, overwritten or tagged,
-    even if the segments are removed.
-    """
-
-
-_adoption = added(
-    click.argument("places", nargs=-1, required=True, metavar="URL|DIR..."),
-    click.option("--into", required=True, metavar="DIR", help="Target directory in the store."),
-    server_options(),
-    click.option("--dry-run", is_flag=True, help="Show the segments, and adopt nothing."),
-    jobs_option(8, "Number of parallel reads."),  # one connection delivers a fraction of a server's throughput (guess)
-)
-
-
-@command("objects")
-@_adoption
-def objects_(session: Session, places: tuple[str, ...], **options: Any) -> None:
-    """Adopt all objects below an S3 prefix or in a directory.
-
-    Each becomes a segment DIR/<its name> in the directory of --into. A URL or path of a single object adopts that
-    object.
-    """
-    _run(session, "objects", places, **options)
-
-
-@command("rocketmq")
-@_adoption
-def rocketmq_(session: Session, places: tuple[str, ...], **options: Any) -> None:
-    """Adopt the tiered storage of RocketMQ, at RocketMQ's offsets.
-
-    The argument is the root of the tiered storage, in any of its layouts, or a part of it. The segments are
-    DIR/<broker>/<topic>/<queue>/<type> in the directory of --into.
-    """
-    _run(session, "rocketmq", places, **options)
-
-
-@command("pravega")
-@_adoption
-def pravega_(session: Session, places: tuple[str, ...], **options: Any) -> None:
-    """Adopt Pravega's long-term storage, at Pravega's offsets.
-
-    The argument is its root. The segments are DIR/<scope>/<stream>/<segment> in the directory of --into. Pravega's own
-    metadata is not read, so facts recorded only there, like truncations, are missing.
-    """
-    _run(session, "pravega", places, **options)
-
-
-@command("pulsar")
-@_adoption
-@click.option("--accept-loss", is_flag=True, help="Adopt ledgers that lack their last entries, without these.")
+@command("adopt")
+@click.argument("places", nargs=-1, required=True, metavar="URL|DIR...")
+@click.option("--into", required=True, metavar="DIR", help="Target directory in the store.")
+@click.option("--as", "layout", type=click.Choice(_LAYOUTS), help="Who wrote the objects  [default: recognised]")
+@server_options()
+@dry_run_option("Show the segments, and adopt nothing.")
+@jobs_option(8, "Number of parallel reads.")  # one connection delivers a fraction of a server's throughput (guess)
+@click.option("--accept-loss", is_flag=True, help="Pulsar: adopt ledgers that lack their last entries, without these.")
 @click.option(
     "--magic",
     metavar="HEX:HEX",
-    help="Also adopt objects in PIP-17's first form, with these magic words of index and block.",
+    help="Pulsar: also objects in PIP-17's first form, with these magic words of index and block.",
 )
-def pulsar_(session: Session, places: tuple[str, ...], accept_loss: bool, magic: str | None, **options: Any) -> None:
-    """Adopt the ledgers that a Pulsar cluster offloaded.
+def adopt(
+    session: Session,
+    places: tuple[str, ...],
+    layout: str | None,
+    accept_loss: bool,
+    magic: str | None,
+    **options: Any,
+) -> None:
+    """Make segments of objects that other programs wrote, in place.
 
-    The argument is the bucket or directory with their data and index objects; a directory may hold a <key>.json beside
-    each with its user metadata. The ledgers are DIR/<managed ledger>/<ledger id> in the directory of --into, closed,
-    entry by entry. Ledgers that Pulsar wrote without their last entries fail unless --accept-loss is given.
+    Every byte is read once for its checksum; nothing is copied. The objects are never deleted, overwritten or tagged,
+    even if the segments are removed. The names of the segments are below the directory of --into:
+
+    \b
+    objects   <its name>                              any objects; a URL or path may be that of a single one
+    rocketmq  <broker>/<topic>/<queue>/<type>         RocketMQ's tiered storage or a part of it, in any layout
+    pravega   <scope>/<stream>/<segment>              Pravega's long-term storage
+    pulsar    <managed ledger>/<ledger id>            ledgers that a Pulsar cluster offloaded, entry by entry
+
+    RocketMQ's and Pravega's segments have the offsets that they have there. Pravega's own metadata is not read, so
+    facts recorded only there, like truncations, are missing. Pulsar's directory may hold a <key>.json beside each
+    object with its user metadata; ledgers written without their last entries fail unless --accept-loss is given.
     """
     from tierfs.adoption.ledger_read import magic_words
     from tierfs.app.adopt import LedgerOptions
 
-    _run(session, "pulsar", places, LedgerOptions(accept_loss, magic_words(magic)), **options)
+    _run(session, layout, places, LedgerOptions(accept_loss, magic_words(magic)), **options)
 
 
 def _run(
     session: Session,
-    kind: str,
+    layout: str | None,
     places: Sequence[str],
-    ledgers: LedgerOptions | None = None,
+    ledgers: LedgerOptions,
     *,
     into: str,
     dry_run: bool,
     jobs: int,
     **reach: str | None,
 ) -> None:
-    from tierfs.app.adopt import Adopter, ForeignReach, LedgerOptions
+    from tierfs.app.adopt import Adopter, ForeignReach
 
     directory = next((place for place in places if "://" not in place), None)
     given = next((f"--{key.replace('_', '-')}" for key, value in reach.items() if value is not None), None)
     if directory is not None and given is not None:
         raise click.UsageError(f"{given} is for places in S3, and {printable(directory)} is a directory")
     with session.open_store() as store, progress_line(session) as show:
-        adopter = Adopter(store, kind, store.segment_of_path(into), ForeignReach(**reach), ledgers or LedgerOptions())
+        adopter = Adopter(store, layout, store.segment_of_path(into), ForeignReach(**reach), ledgers)
         adoptions = [adopter.plan(place, show) for place in places]
+        if layout is None:
+            session.note(f"adopting as {adopter.kind}, by the names; to say otherwise: --as")
         unpublished = None if dry_run else _adopt(adopter, adoptions, jobs, show)
     session.note_unpublished(unpublished)
     _report(session, adoptions, dry_run=dry_run)

@@ -122,12 +122,12 @@ def move(session: Session, **wanted: str | None) -> None:
         parts.append(f"{output.count(copied.present, 'object')} there already")
     session.done(data, f"cold tier: {after}; {', '.join(parts)}")
     for name in done.damaged[:_SHOWN]:
-        session.warn(f"{printable(name)} was damaged or missing before, and is so still; see: tierfs fsck --deep")
+        session.warn(f"{printable(name)} was damaged or missing before, and is so still; see: tierfs check --read")
     for name in copied.left[:_SHOWN]:
         session.warn(f"{printable(name)} was left: no object of a store has such a name")
     if more := len(done.damaged[_SHOWN:]) + len(copied.left[_SHOWN:]):
         session.warn(f"and {more} more of these, which --json lists")
-    session.note(f"{before} is left as it is; replicas of it need: tierfs config set cold.url={done.after.url}")
+    session.note(f"{before} is left as it is; replicas of it need: tierfs config cold.url={done.after.url}")
 
 
 @command("status")
@@ -214,10 +214,10 @@ def _status_text(
 def _endangered(endangered: Endangered) -> Iterator[tuple[str, str]]:
     """Yield rows for lost, suspect and unreachable bytes, if there are any."""
     if endangered.lost_bytes:
-        yield "lost", f"{output.size(endangered.lost_bytes)}, without a verified copy; list them: tierfs fsck"
+        yield "lost", f"{output.size(endangered.lost_bytes)}, without a verified copy; list them: tierfs check"
     if endangered.suspect_bytes:
         local, cold = output.size(endangered.suspect_local_bytes), output.size(endangered.suspect_cold_bytes)
-        advice = "check again: tierfs verify; if they stay, repair them: tierfs fsck --deep --repair"
+        advice = "check again: tierfs check /; if they stay, repair them: tierfs check --read --repair"
         yield "suspect", f"{local} local, {cold} cold: a copy was missing or damaged; {advice}"
     for place in endangered.unreachable:
         yield "not reachable", f"{output.size(place.bytes)} in {printable(place.url)}: {place.why}"

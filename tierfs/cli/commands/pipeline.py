@@ -218,7 +218,7 @@ def scrub(session: Session, paths: Sequence[str], job: _Job) -> None:
 
     Checks segments at and below PATHs; without a PATH, the whole store. Prints a row for each run of bytes that is
     damaged, missing, not reachable, or not seen: local copies are checked by executors that see the store's directory.
-    Nothing is changed; tierfs fsck --repair repairs.
+    Nothing is changed; tierfs check --repair repairs.
 
     \b
     Exit codes:
@@ -244,7 +244,7 @@ def _scrubbed(sums: Mapping[str, Any]) -> str:
     lines = [f"checked {output.count(sums['segments'], 'segment')}: {tiers} ({output.duration(seconds)}, {per_second})"]
     if sums["damaged_bytes"]:
         damaged = output.size(sums["damaged_bytes"])
-        lines.append(f"{damaged} damaged or missing; repair with: tierfs fsck --deep --repair")
+        lines.append(f"{damaged} damaged or missing; repair with: tierfs check --read --repair")
     if sums["unseen_bytes"]:
         lines.append(f"not checked: {output.size(sums['unseen_bytes'])} that executors do not see")
     if sums["unreachable_bytes"]:

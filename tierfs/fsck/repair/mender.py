@@ -58,7 +58,7 @@ class Unrecorded:
         name = self._file(segment_id, span, waiting)
         if name is None and storage is not None:
             name = _object(path, segment_id, span, waiting, storage) or self._pack(segment_id, span, waiting, storage)
-        return None if name is None else f"{name} may hold these bytes: tierfs recover, tierfs load"
+        return None if name is None else f"{name} may hold these bytes: tierfs recover, tierfs restore"
 
     def _pack(self, segment_id: SegmentId, span: ByteRange, waiting: set[str], storage: ChunkStorage) -> str | None:
         """Return a pack whose index names bytes of the range; costs two small reads per pack, once."""
@@ -270,7 +270,7 @@ class Mender:
         assert found.range is not None
         other = Tier.COLD if place.tier is Tier.LOCAL else Tier.LOCAL
         if not self._scrubber.has_all(SegmentId(place.segment_id), found.range, other):
-            return f"the {other.name.lower()} tier has no good copy: tierfs recover, tierfs load"
+            return f"the {other.name.lower()} tier has no good copy: tierfs recover, tierfs restore"
         with self._metadata.write() as txn:
             return rows.unlink(txn, place)
 

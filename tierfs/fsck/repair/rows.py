@@ -176,7 +176,7 @@ def drop_chunks(txn: WriteTransaction, place: FindingPlace) -> str | None:
         return "a name leads to this segment: its record is lost, not the segment"
     chunks = list(messages(txn, CHUNKS, prefix=prefix))
     if any(chunk is not None and txn.get_raw(OBJECTS.name, tables.u64(chunk.object_id)) for _, chunk in chunks):
-        return "their objects may hold the only copy of its bytes: tierfs recover, tierfs load"
+        return "their objects may hold the only copy of its bytes: tierfs recover, tierfs restore"
     for key, _ in chunks:
         txn.delete(CHUNKS.name, key)
     return None

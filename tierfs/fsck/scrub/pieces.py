@@ -74,7 +74,7 @@ def pieces(
             window = ByteRange(at, max(at, min(layout.window.end, end)))
             if not window:
                 raise DataLoss(
-                    f"the chunks of segment {segment_id} at {at} are out of order", remedy="run: tierfs fsck"
+                    f"the chunks of segment {segment_id} at {at} are out of order", remedy="run: tierfs check"
                 )
             window_pieces = [
                 piece

@@ -1,6 +1,6 @@
 """Verifies segments: every byte of every copy against its checksum, and the CRC32C of the whole.
 
-`fsck --deep` reads and checks every byte of both tiers, and names each bad range by segment and tier.
+`check --read` reads and checks every byte of both tiers, and names each bad range by segment and tier.
 """
 
 from __future__ import annotations

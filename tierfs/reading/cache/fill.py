@@ -173,7 +173,7 @@ class Warmer:
             except NotFound as exc:
                 with self._metadata.read() as txn:
                     _require_named(txn, object_id)
-                self._damaged(DataLoss(f"{printable(part.name)}: {exc}", remedy="run: tierfs fsck"))
+                self._damaged(DataLoss(f"{printable(part.name)}: {exc}", remedy="run: tierfs check"))
                 return
             if right:
                 self._cache.store(object_id, right.start, right.of(view, start))
@@ -207,7 +207,7 @@ class Warmer:
             log.warning("%s: its bytes at %d are right, but cannot be cached: the block is damaged", name, inside.start)
         else:
             where = f"{printable(part.holder.name)} does not match its checksums at {block.start}"
-            self._damaged(DataLoss(f"{name}: {where}", remedy="run: tierfs fsck"))
+            self._damaged(DataLoss(f"{name}: {where}", remedy="run: tierfs check"))
 
     def _damaged(self, error: DataLoss) -> None:
         """Note an error that keeps no other part from being stored."""

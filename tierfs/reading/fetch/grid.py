@@ -132,7 +132,7 @@ class BlockDiffers(DataLoss):
 
     def __init__(self, message: str, block: ByteRange) -> None:
         """`block` is the first bad block, as bytes of the object; blocks before it were delivered."""
-        super().__init__(message, remedy="run: tierfs fsck --deep")
+        super().__init__(message, remedy="run: tierfs check --read")
         self.block = block
 
 

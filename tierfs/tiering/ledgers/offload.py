@@ -109,7 +109,7 @@ class LedgerOffloader:
                 word = as_word(path)
                 raise Conflict(
                     f"{printable(path)}: its objects are the only good copy of some bytes",
-                    remedy=f"check the local copy: tierfs verify {word}; or delete the ledger: tierfs rm {word}",
+                    remedy=f"check the local copy: tierfs check {word}; or delete the ledger: tierfs rm {word}",
                 )
             self._unlink(txn, segment, ledger)
             entries.put_ledger(txn, replace(ledger, offload=OffloadProgress()))
@@ -243,7 +243,7 @@ def _closed(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord:
     if segment.kind is not SegmentKind.LEDGER:
         raise InvalidRequest(f"{name} is not a ledger", remedy=f"tierfs offload {name}")
     if not segment.sealed:
-        raise InvalidRequest(f"ledger {name} is open", remedy=f"close it first: tierfs ledger close {name}")
+        raise InvalidRequest(f"ledger {name} is open", remedy=f"close it first: tierfs seal {name}")
     if not segment.length:
         raise InvalidRequest(f"ledger {name} has no bytes: there is nothing to offload")
     return segment
@@ -254,7 +254,7 @@ def _lengths(txn: ReadTransaction, segment: SegmentRecord) -> array[int]:
     for run in entries.runs(txn, segment.id):
         lengths.extend(run.lengths)
     if sum(lengths) != segment.length:
-        raise DataLoss(f"ledger {printable(segment.name)}: its entries are not all known", remedy="run: tierfs fsck")
+        raise DataLoss(f"ledger {printable(segment.name)}: its entries are not all known", remedy="run: tierfs check")
     return lengths
 
 
@@ -269,7 +269,7 @@ def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[tuple[Chunk
     if at != segment.length:
         raise DataLoss(
             f"ledger {printable(segment.name)}: bytes from {at} on are missing or damaged on this disk",
-            remedy="run: tierfs fsck --deep",
+            remedy="run: tierfs check --read",
         )
 
 

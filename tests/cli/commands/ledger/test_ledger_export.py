@@ -33,7 +33,7 @@ def ledger(store: Path, payloads: Sequence[bytes] = ENTRIES, ledger_id: int = 7,
     if files:
         tierfs("ledger", "append", name, *files, store=store)
     if close:
-        tierfs("-q", "ledger", "close", name, store=store)
+        tierfs("-q", "seal", name, store=store)
     return name
 
 
@@ -59,7 +59,7 @@ def read(store: Path, name: str) -> list[dict[str, Any]]:
 
 def adopted(store: Path, directory: Path, *words: object) -> list[str]:
     """Adopt an export; return the names of its segments."""
-    done = tierfs("-q", "adopt", "pulsar", directory, "--into", "back", *words, "--json", store=store)
+    done = tierfs("-q", "adopt", "--as", "pulsar", directory, "--into", "back", *words, "--json", store=store)
     return [one["segment"] for one in done.json["segments"]]
 
 

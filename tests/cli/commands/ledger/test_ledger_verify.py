@@ -39,7 +39,7 @@ def store(tmp_path: Path) -> Path:
     tierfs("ledger", "create", "topic", "--id", 7, store=path)
     lines = b"".join(b"%099d\n" % number for number in range(ENTRY_COUNT))
     tierfs("ledger", "append", NAME, "--lines", store=path, stdin=lines)
-    tierfs("-q", "ledger", "close", NAME, store=path)
+    tierfs("-q", "seal", NAME, store=path)
     with open_store(path) as opened:  # the command takes no blocks that small
         storage = opened.storage_of(LOCATION)
         publisher = Publisher(opened.metadata, storage)
@@ -174,7 +174,7 @@ def test_damage_of_each_kind(store: Path, damage: str) -> None:
 
 
 def adopt(store: Path, place: Path, *words: str) -> Done:
-    return tierfs("-q", "adopt", "pulsar", place, "--into", "in", *words, store=store, check=False)
+    return tierfs("-q", "adopt", "--as", "pulsar", place, "--into", "in", *words, store=store, check=False)
 
 
 @pytest.mark.parametrize("directory", ["whole", "streaming"])

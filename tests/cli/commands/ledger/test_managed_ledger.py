@@ -37,7 +37,7 @@ def create(path: Path, *words: object) -> str:
 def closed(path: Path, managed_ledger: str, number: int) -> str:
     name = create(path, managed_ledger, "--id", number)
     tierfs("ledger", "append", name, store=path, stdin=b"entry")
-    tierfs("ledger", "close", name, store=path)
+    tierfs("seal", name, store=path)
     return name
 
 
@@ -58,7 +58,7 @@ def name(number: int) -> str:
 
 
 def test_a_managed_ledger_offloads_what_it_is_asked_to_until_it_is_closed(path: Path) -> None:
-    tierfs("policy", "set", "t", "ledger_entries=10", store=path)
+    tierfs("config", "t", "ledger_entries=10", store=path)
     with app.open_store(path) as store:
         managed = open_managed_ledger(store, "t")
         managed.roll()
@@ -115,14 +115,14 @@ def test_a_killed_attempt_is_not_in_progress(path: Path) -> None:
         def shown() -> tuple[str, str, str]:
             status = tierfs("ledger", "status", "t", "--json", store=path).json["ledgers"][0]["offload"]
             listed = lines(tierfs("ledger", "ls", "--json", store=path).out)[0]["offload"]
-            return status, listed, tierfs("ledger", "info", name(1), "--json", store=path).json["offload"]
+            return status, listed, tierfs("info", name(1), "--json", store=path).json["ledger"]["offload"]
 
         assert shown() == ("failed", "failed", "failed")
         assert "1 to clean up" in tierfs("status", store=path).out
         with hold(store.paths.holder, store.clock):
             assert shown() == ("in progress", "in progress", "in progress")
             assert "1 in flight" in tierfs("status", store=path).out
-    tierfs("ledger", "offload", "t", store=path)
+    tierfs("-q", "offload", "t", store=path)
     assert "0 in flight" in tierfs("status", store=path).out
 
 
@@ -131,7 +131,7 @@ def test_ctrl_c_tells_what_is_durable(path: Path) -> None:
     with started(*words, store=path, stdin=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
         assert process.stdin is not None
         process.stdin.write(b"one\ntwo\nthr")
-        while tierfs("ledger", "info", name(11), "--json", store=path).json["entries"] < 3:
+        while tierfs("info", name(11), "--json", store=path).json["ledger"]["entries"] < 3:
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         _, error = process.communicate(timeout=60)

@@ -157,7 +157,7 @@ def export(
 
     Each closed ledger at or below the path becomes files OUT_DIR/<key>, each with a <key>.json. A cold ledger is copied
     from its own objects byte for byte, unless an option sets another encoding; a local one is encoded as by offload.
-    Nothing is overwritten; repeating it succeeds. To read them back: tierfs adopt pulsar.
+    Nothing is overwritten; repeating it succeeds. To read them back: tierfs adopt --as pulsar.
     """
     from tierfs.adoption.ledger_read import magic_words
     from tierfs.app.ledger_export import Exporter, LedgerExport

@@ -1,41 +1,45 @@
-"""Define tierfs ledger, and its commands create, close, ls, info and delete.
-
-Define offload, status, trim and terminate, the commands for a whole managed ledger.
-"""
+"""Define tierfs ledger, and its commands create, ls, status and terminate; others work on ledgers as on segments."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 import click
 
-from tierfs.app import verbs
 from tierfs.cli import output
-from tierfs.cli.commands.rm_restore import now_option, removal_data, until
-from tierfs.cli.group import LazyGroup, command, path_argument, paths_argument
-from tierfs.cli.options import ask, yes_option
-from tierfs.cli.progress import changing, perform_shown, progress_line
+from tierfs.cli.group import LazyGroup, command, path_argument
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
-from tierfs.errors import InvalidRequest
-from tierfs.metadata import entries as metadata_ledgers
 from tierfs.names import printable
 from tierfs.parallel import Meter
 from tierfs.segments import ledgers, positions
-from tierfs.segments import managed_ledger as trimming
-from tierfs.segments.delete import Deletion
-from tierfs.segments.positions import LedgerStatus, OffloadState, Position, is_local_deleted
+from tierfs.segments.positions import LedgerStatus, OffloadState
 
 _MODULES = {"append": "append", "read": "entries", "export": "entries", "verify": "entries"}
-_NAMES = "create append close ls info read offload export status trim delete verify terminate"
+_NAMES = "create append read ls status terminate export verify"
 _COMMANDS = {name: f"tierfs.cli.commands.ledger.{_MODULES.get(name, 'ledger')}:{name}" for name in _NAMES.split()}
 
 
-@click.group("ledger", cls=LazyGroup, lazy=_COMMANDS, store_variable=None)
+# Words that were commands of this group, or are of others, and the commands that do it.
+_MEANT = {
+    "cat": "tierfs ledger read SEGMENT",
+    "close": "tierfs seal SEGMENT",
+    "delete": "tierfs rm SEGMENT",
+    "info": "tierfs info SEGMENT",
+    "list": "tierfs ledger ls",
+    "offload": "tierfs offload MANAGED_LEDGER [--before LEDGER[:ENTRY]]",
+    "rm": "tierfs rm SEGMENT",
+    "seal": "tierfs seal SEGMENT",
+    "trim": "tierfs trim MANAGED_LEDGER --before LEDGER[:ENTRY]",
+}
+
+
+@click.group("ledger", cls=LazyGroup, lazy=_COMMANDS, store_variable=None, others=_MEANT)
 def ledger() -> None:
     """Work with ledgers: segments made of numbered entries.
 
     A mount shows a ledger as a file of its entries, back to back. The directory of a ledger is its managed ledger.
+    A ledger is closed by tierfs seal and removed by tierfs rm; info, cat, check, offload and trim know ledgers too.
     """
 
 
@@ -55,20 +59,6 @@ def create(session: Session, managed_ledger: str, ledger_id: int | None) -> None
     session.result(ledger, printable(name))
 
 
-@command("close")
-@path_argument("segment")
-def close(session: Session, segment: str) -> None:
-    """Close a ledger: it accepts no more entries. Repeating it succeeds."""
-    with session.open_store() as store:
-        name = store.segment_of_path(segment)
-        with store.metadata.read() as txn:
-            ledgers.find(txn, name)
-        store.engine.seal(name)
-        with store.metadata.read() as txn:
-            ledger = ledgers.find(txn, name, held=store.is_held)[1]
-    session.done(ledger, f"closed {printable(ledger.segment)}: {output.count(ledger.entries, 'entry')}")
-
-
 @command("ls")
 @path_argument("path", optional=True, metavar="[DIR]")
 def ls(session: Session, path: str) -> None:
@@ -86,110 +76,6 @@ def ls(session: Session, path: str) -> None:
         (row.state, row.offload, f"{row.entries:,}", output.size(row.length), printable(row.segment)) for row in rows
     ]
     session.rows(rows, output.lines(cells, "<6", f"<{max(map(len, OffloadState))}", ">13", ">10", "<"))
-
-
-@command("delete")
-@paths_argument("segments", metavar="SEGMENT...")
-@now_option
-@click.option("--dry-run", is_flag=True, help="Show the ledgers to delete, and change nothing.")
-@yes_option
-def delete(session: Session, segments: tuple[str, ...], now: bool, dry_run: bool, yes: bool) -> None:
-    """Delete closed ledgers in both tiers.
-
-    They stay in the trash for the time of their policy trash_age, unless --now. The remains of attempts to offload them
-    are deleted too. If one is open, or is not a ledger, none is deleted.
-    """
-    with session.open_store() as store:
-        names = list(dict.fromkeys(store.segment_of_path(segment) for segment in segments))
-        plan = Deletion()
-        for name in names:
-            with store.metadata.read() as txn:
-                record, ledger = ledgers.find(txn, name)
-            if ledger.state != "closed":
-                raise InvalidRequest(
-                    f"ledger {printable(name)} is open", remedy=f"close it first: tierfs ledger close {printable(name)}"
-                )
-            plan = plan.plus(record)
-        size = f"{output.count(plan.segments, 'ledger')}: {output.tiers(plan)}"
-        if dry_run:
-            data = {"segments": names, "removed": False, **removal_data(plan)}
-            session.result(data, f"would delete {size}")
-            return
-        if not yes:
-            ask("ledger delete", f"delete {size}?")
-        with changing(session, store, "deleting ledgers") as show:
-            meter = Meter(show, total_items=len(names), noun="ledger")
-            for name in names:
-                due_ms = verbs.delete(store, name, recursive=False, now=now).trash_due_ms
-                plan = replace(plan, trash_due_ms=due_ms)
-                meter(0, name, 1)
-    data = {"segments": names, "removed": True, **removal_data(plan)}
-    session.done(data, f"deleted {size}{until(plan)}")
-
-
-@command("info")
-@path_argument("segment")
-def info(session: Session, segment: str) -> None:
-    """Show a ledger: its id, its entries and its state."""
-    with session.open_store() as store:
-        name = store.segment_of_path(segment)
-        with store.metadata.read() as txn:
-            record, ledger = ledgers.find(txn, name, held=store.is_held)
-            ledger_record = metadata_ledgers.find(txn, record.id)
-    offload, local_deleted = ledger_record.offload, is_local_deleted(record, ledger_record)
-    created, modified = (output.timestamp(time_ms) for time_ms in (record.created_ms, record.modified_ms))
-    offloaded = output.timestamp(offload.timestamp_ms if offload.complete else 0)
-    data = {
-        **output.fields(ledger),
-        "offload_uuid": None if offload.uuid is None else str(offload.uuid),
-        "offloaded": offloaded,
-        "local_deleted": local_deleted,
-        "created": created,
-        "modified": modified,
-    }
-    told = str(ledger.offload)
-    if offload.uuid is not None:
-        since = f" since {offloaded}" if offload.complete else ""
-        deleted = ", local bytes deleted" if local_deleted else ""
-        told = f"{ledger.offload}{since}{deleted}, attempt {offload.uuid}"
-    last = "none" if ledger.last_entry_id < 0 else f"{ledger.last_entry_id:,}"
-    rows = [
-        ("ledger", printable(ledger.segment)),
-        ("id", "none in its name" if ledger.ledger_id is None else str(ledger.ledger_id)),
-        ("managed", output.path(ledger.managed_ledger)),
-        ("state", ledger.state),
-        ("offload", told),
-        ("entries", f"{ledger.entries:,}, the last is {last}"),
-        ("bytes", f"{ledger.length:,} ({output.size(ledger.length)})"),
-        ("created", created or "-"),
-        ("modified", modified or "-"),
-    ]
-    session.result(data, output.table(rows))
-
-
-_POSITION = "LEDGER[:ENTRY]"
-
-
-@command("offload")
-@path_argument("managed_ledger")
-@click.option("--before", metavar=_POSITION, help="Position to stop at  [default: the end of the closed ledgers]")
-def offload(session: Session, managed_ledger: str, before: str | None) -> None:
-    """Copy closed ledgers of MANAGED_LEDGER to the cold tier.
-
-    Copies those that lie wholly before a position, oldest first. Prints the position of the first entry that is not
-    offloaded. While a mount or daemon holds the store, it does the work.
-    """
-    from tierfs.holder.verbs import BEFORE, OFFLOAD_PREFIX
-
-    options = {} if before is None else {BEFORE: str(Position.parse(before))}
-    with session.open_store() as store:
-        name = store.segment_of_path(managed_ledger)
-        done = perform_shown(session, store, OFFLOAD_PREFIX, name, options)
-    first = f"the first that is not is {done.first_unoffloaded}" if done.first_unoffloaded else "there is no ledger"
-    text = f"offloaded {output.size(done.bytes)} of {output.count(done.ledgers, 'ledger')}; {first}"
-    if not done.ledgers:
-        text = f"nothing to offload in {printable(name)}: {output.count(done.already_cold, 'ledger')} cold, {first}"
-    session.done({"managed_ledger": name, **output.fields(done)}, text)
 
 
 @command("terminate")
@@ -237,37 +123,3 @@ def _cells(ledger: LedgerStatus) -> Sequence[str]:
     offload = f"{ledger.offload}{when}{deleted}{attempt}"
     entries, size = output.count(ledger.entries, "entry"), output.size(ledger.bytes)
     return str(ledger.ledger_id), ledger.state, entries, size, offload
-
-
-@command("trim")
-@path_argument("managed_ledger")
-@click.option("--before", metavar=_POSITION, required=True, help="First ledger to keep, or a position in it.")
-@now_option
-@click.option("--dry-run", is_flag=True, help="Show the ledgers to delete, and change nothing.")
-@yes_option
-def trim(session: Session, managed_ledger: str, before: str, now: bool, dry_run: bool, yes: bool) -> None:
-    """Delete closed ledgers of MANAGED_LEDGER that lie wholly before a position.
-
-    They are deleted in both tiers, after the time of their policy trash_age in the trash unless --now. Open ledgers are
-    kept. The position after the last entry is one, too. Objects are deleted after a grace period; objects that tierfs
-    did not write are kept.
-    """
-    position = Position.parse(before)
-    with session.open_store() as store:
-        name = store.segment_of_path(managed_ledger)
-        with store.metadata.read() as txn:
-            plan = trimming.plan(txn, name, position)
-        if dry_run:
-            data = {"managed_ledger": name, "removed": False, **removal_data(plan)}
-            session.result(data, f"would delete {_described(name, plan)}")
-            return
-        if plan.segments and not yes:
-            ask("ledger trim", f"delete {_described(name, plan)}?")
-        with changing(session, store, "deleting ledgers") as show:
-            done = verbs.trim_ledgers(store, name, position, now=now, report=show)
-    data = {"managed_ledger": name, "removed": True, **removal_data(done)}
-    session.done(data, f"deleted {_described(name, done)}{until(done)}")
-
-
-def _described(name: str, plan: Deletion) -> str:
-    return f"{output.count(plan.segments, 'ledger')} of {printable(name)}: {output.tiers(plan)}"

@@ -1,4 +1,4 @@
-"""Define tierfs doctor, which checks machine and store, and tierfs bench, which compares a mount with its limits."""
+"""Define tierfs doctor, which checks machine and store, and with --bench compares a mount with its limits."""
 
 from __future__ import annotations
 
@@ -36,13 +36,35 @@ _EXIT_FAILED = 1
     multiple=True,
     help="With --master: a mount required on every executor; repeatable.",
 )
-def doctor(session: Session, spark: bool, master: str | None, mounts: Sequence[str]) -> None:
+@click.option("--bench", metavar="MOUNT", type=click.Path(path_type=Path), help="Only measure reads through a mount.")
+@click.option(
+    "--size", "size_bytes", type=Size(), default="256MiB", show_default=True, help="With --bench: bytes read."
+)
+@click.option(
+    "--repetitions", type=click.IntRange(min=1), default=3, show_default=True, help="With --bench: how often."
+)
+def doctor(
+    session: Session,
+    spark: bool,
+    master: str | None,
+    mounts: Sequence[str],
+    bench: Path | None,
+    size_bytes: int,
+    repetitions: int,
+) -> None:
     """Check the machine, the store and its cold tier, and print a remedy for each problem.
 
     Prints one line for each check with a problem, FAIL or WARN, and the number of those that are OK, which -v lists
     too. The exit code is 1 if a check failed. Without a store only the machine is checked. Small objects under
     `probe/` are written to the cold tier and deleted again.
+
+    --bench measures reads through a mount against their limit in one run, and prints medians and their ratio: the
+    largest sealed segment under MOUNT, which may be a path below a mount, is read, and the same bytes without the
+    mount: by GETs of its objects, or from its chunk files, where the mount reads those. Nothing is written.
     """
+    if bench is not None:
+        _bench(session, bench, size_bytes, repetitions)
+        return
     from tierfs.doctor.executors import Cluster
     from tierfs.doctor.run import examine
 
@@ -86,18 +108,7 @@ def _text(findings: Sequence[DoctorFinding], *, every: bool) -> str:
 _MB_PER_S = "MB/s"
 
 
-@command("bench")
-@click.argument("target", metavar="MOUNT", type=click.Path(path_type=Path))
-@click.option(
-    "--size", "size_bytes", type=Size(), default="256MiB", show_default=True, help="Bytes read in each repetition."
-)
-@click.option("--repetitions", type=click.IntRange(min=1), default=3, show_default=True, help="Number of repetitions.")
-def bench(session: Session, target: Path, size_bytes: int, repetitions: int) -> None:
-    """Measure reads through a mount against their limit in one run; print medians and their ratio.
-
-    The largest sealed segment under MOUNT, which may be a path below a mount, is read, and the same bytes without
-    the mount: by GETs of its objects, or from its chunk files, where the mount reads those. Nothing is written.
-    """
+def _bench(session: Session, target: Path, size_bytes: int, repetitions: int) -> None:
     from tierfs.doctor.bench import RAW, bench_mount
 
     if size_bytes < MIB:

@@ -1,4 +1,4 @@
-"""Define tierfs ls, info, du and map, which show names, segments and sizes by tier from the metadata alone."""
+"""Define tierfs ls, info and du, which show names, segments and sizes by tier from the metadata alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import click
 from tierfs.app.store import Store
 from tierfs.cli import output
 from tierfs.cli.drawing.map import BarRun, Mark, Row, draw, offset
-from tierfs.cli.group import command, each, each_command, human_option, paths_argument
+from tierfs.cli.group import command, each, human_option, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import QUIET, Session
 from tierfs.metadata import chains, directories, policies
@@ -27,7 +27,7 @@ from tierfs.parallel import Meter
 from tierfs.segments import stat
 from tierfs.segments.ownership import WriterLocks
 from tierfs.segments.stat import Listed, SegmentStat, UnreachablePlace, unreachable_of, usage
-from tierfs.types import ChunkState, EntryKind, SegmentStatus, Tier
+from tierfs.types import ChunkState, EntryKind, SegmentKind, SegmentStatus, Tier
 
 if TYPE_CHECKING:
     from tierfs.holder.why import Reason
@@ -129,19 +129,66 @@ def _json_line(name: str, item: Listed) -> str:
     return json.dumps(data)
 
 
-@each_command("info", "SEGMENT...", looks=True)
-def info(session: Session, store: Store, name: str) -> None:
-    """Show segments: the range, the location of the bytes and what keeps them there, the checksum and the writer."""
+@command("info")
+@paths_argument(metavar="SEGMENT...")
+@click.option("--map", "draws", is_flag=True, help="Draw which bytes are in which tier.")
+def info(session: Session, paths: tuple[str, ...], draws: bool) -> None:
+    """Show segments: the range, the location of the bytes and what keeps them there, the checksum and the writer.
+
+    Of a ledger it shows the entries and their offload too. In the map a blank is a gap: its bytes are not in that tier.
+    A run of bytes is drawn even if it is shorter than a cell.
+    """
+    with session.open_store(looks=True) as store:
+        if draws:
+            each(session, store, paths, lambda name: _map(session, store, name, names_it=len(paths) > 1))
+        else:
+            each(session, store, paths, lambda name: _info(session, store, name))
+
+
+def _info(session: Session, store: Store, name: str) -> None:
     with store.metadata.read() as txn:
         shown = stat.stat(txn, name)
         away = unreachable_of(txn, shown.record, store.path)
         writer = _living_writer(store, shown.record)
         kept = _reasons(store, txn, shown.record, writer)
+        ledger = _ledger(store, txn, name) if shown.record.kind is SegmentKind.LEDGER else None
     file = shown.record.file
     copied = {"mode": f"{S_IMODE(file.mode):04o}", "modified_ns": file.modified_ns, "length": file.length}
     data = {**_info_data(shown), "writer": writer, "file": copied if file.mode else None, "unreachable": away}
     data["local_because"] = _reasons_data(kept)
-    session.result(data, _info_text(shown, writer, away, kept))
+    rows: list[tuple[str, str]] = []
+    if ledger is not None:
+        data["ledger"], rows = ledger
+    session.result(data, _info_text(shown, writer, away, kept, rows))
+
+
+def _ledger(store: Store, txn: ReadTransaction, name: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
+    """Return a ledger's entries and their offload, as JSON data and as rows."""
+    from tierfs.metadata import entries
+    from tierfs.segments import ledgers, positions
+
+    record, ledger = ledgers.find(txn, name, held=store.is_held)
+    placed = entries.find(txn, record.id)
+    offload, local_deleted = placed.offload, positions.is_local_deleted(record, placed)
+    offloaded = output.timestamp(offload.timestamp_ms if offload.complete else 0)
+    data = {
+        **output.fields(ledger, "ledger_id managed_ledger entries last_entry_id state offload"),
+        "offload_uuid": None if offload.uuid is None else str(offload.uuid),
+        "offloaded": offloaded,
+        "local_deleted": local_deleted,
+    }
+    told = str(ledger.offload)
+    if offload.uuid is not None:
+        since = f" since {offloaded}" if offload.complete else ""
+        deleted = ", local bytes deleted" if local_deleted else ""
+        told = f"{ledger.offload}{since}{deleted}, attempt {offload.uuid}"
+    last = "none" if ledger.last_entry_id < 0 else f"{ledger.last_entry_id:,}"
+    rows = [
+        ("ledger", "no id in its name" if ledger.ledger_id is None else f"{ledger.ledger_id}, {ledger.state}"),
+        ("entries", f"{ledger.entries:,}, the last is {last}"),
+        ("offload", told),
+    ]
+    return data, rows
 
 
 def _reasons(store: Store, txn: ReadTransaction, record: SegmentRecord, writer: str | None) -> list[Reason]:
@@ -160,7 +207,7 @@ def _reasons_data(kept: Sequence[Reason]) -> list[dict[str, Any]]:
 
 
 def _reason_rows(kept: Sequence[Reason]) -> list[tuple[str, str]]:
-    rows = []
+    rows: list[tuple[str, str]] = []
     for reason in kept[:_REASONS_SHOWN]:
         until = f", {output.clock_time(reason.until_ms)}" if reason.until_ms else ""
         told = f"{output.run(reason.range)}: {printable(reason.why)}{until}"
@@ -203,7 +250,13 @@ def _info_data(stat: SegmentStat) -> dict[str, Any]:
     }
 
 
-def _info_text(stat: SegmentStat, writer: str | None, away: Sequence[UnreachablePlace], kept: Sequence[Reason]) -> str:
+def _info_text(
+    stat: SegmentStat,
+    writer: str | None,
+    away: Sequence[UnreachablePlace],
+    kept: Sequence[Reason],
+    ledger: Sequence[tuple[str, str]],
+) -> str:
     record, file = stat.record, stat.record.file
     continued = None if stat.successor is None else f"sealed by policy, continues in {printable(stat.successor)}"
     readable = f"{record.start_offset} … {record.length} ({output.size(record.range.length_bytes)})"
@@ -231,6 +284,7 @@ def _info_text(stat: SegmentStat, writer: str | None, away: Sequence[Unreachable
     rows += [("not reachable", f"{output.size(place.bytes)} in {printable(place.url)}: {place.why}") for place in away]
     if writer is not None:
         rows.append(("writer", writer))
+    rows += ledger
     return output.table(rows)
 
 
@@ -273,31 +327,20 @@ _PIPE_COLUMNS = 72
 _MARKS_BY_STATE = {ChunkState.GOOD: Mark.GOOD, ChunkState.SUSPECT: Mark.SUSPECT, ChunkState.LOST: Mark.LOST}
 
 
-@command("map")
-@paths_argument("segments", metavar="SEGMENT...")
-def map_(session: Session, segments: tuple[str, ...]) -> None:
-    """Show which bytes of segments are in which tier, and what keeps them on the local disk.
-
-    A blank is a gap: its bytes are not in that tier. A run of bytes is drawn even if it is shorter than a cell.
-    """
-
-    def work(name: str) -> None:
-        data: dict[str, Any] = {}
-        lines = [f"{printable(name)}:"] if len(segments) > 1 else []
-        with store.metadata.read() as txn:
-            record = directories.segment_by_name(txn, name)
-            kept = _reasons(store, txn, record, _living_writer(store, record))
-            if session.json:
-                data = {"segment": name, **output.fields(record, "start_offset length sealed")}
-                data["chunks"] = [*_chunks_data(txn, record)]
-                data["local_because"] = _reasons_data(kept)
-            else:
-                lines += _map_lines(txn, record)
-                lines += [output.wrapped(line, _INDENT) for line in output.lines(_reason_rows(kept))]
-        session.result(data, "\n".join(lines))
-
-    with session.open_store(looks=True) as store:
-        each(session, store, segments, work)
+def _map(session: Session, store: Store, name: str, *, names_it: bool) -> None:
+    data: dict[str, Any] = {}
+    lines = [f"{printable(name)}:"] if names_it else []
+    with store.metadata.read() as txn:
+        record = directories.segment_by_name(txn, name)
+        kept = _reasons(store, txn, record, _living_writer(store, record))
+        if session.json:
+            data = {"segment": name, **output.fields(record, "start_offset length sealed")}
+            data["chunks"] = [*_chunks_data(txn, record)]
+            data["local_because"] = _reasons_data(kept)
+        else:
+            lines += _map_lines(txn, record)
+            lines += [output.wrapped(line, _INDENT) for line in output.lines(_reason_rows(kept))]
+    session.result(data, "\n".join(lines))
 
 
 def _map_lines(txn: ReadTransaction, record: SegmentRecord) -> list[str]:

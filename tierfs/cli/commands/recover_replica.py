@@ -1,7 +1,4 @@
-"""Define tierfs recover, which rebuilds a store from its bucket, and tierfs replica, which follows another's bucket.
-
-Define tierfs dump and tierfs load.
-"""
+"""Define tierfs recover, which rebuilds a store from its bucket, and tierfs replica, which follows another's bucket."""
 
 from __future__ import annotations
 
@@ -12,13 +9,12 @@ import click
 
 from tierfs.cli import output
 from tierfs.cli.group import bucket_option, cold_dir_option, command, require_bucket, server_options
-from tierfs.cli.progress import perform_shown, progress_line
+from tierfs.cli.progress import progress_line
 from tierfs.cli.session import VERBOSE, Session
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 
 if TYPE_CHECKING:
-    from tierfs.backup.store import DumpSummary
     from tierfs.recovery.from_journal import RecoverReport
     from tierfs.recovery.from_objects import FromObjectsReport, RebuiltStore
     from tierfs.recovery.loss import SegmentLoss
@@ -188,80 +184,3 @@ def replica(session: Session, refresh: bool, **place: Any) -> None:
     session.warn_text(report.warnings)
     text = f"{printable(str(report.path))} follows {printable(report.cold_url)}"
     session.done(report, f"{text} (store {report.store_id}, epoch {report.store_epoch}), up to slot {report.slot}")
-
-
-_STDOUT = "-"
-
-
-@command("dump")
-@click.argument("target", metavar="FILE|SEGMENT")
-@click.option("--to-bucket", is_flag=True, help="Write the metadata of SEGMENT to the bucket, below dumps/.")
-def dump(session: Session, target: str, to_bucket: bool) -> None:
-    """Write all metadata to FILE (- for stdout), or with --to-bucket that of one segment to the bucket.
-
-    Writers and mounts may keep running. A dump has no bytes of segments: local ones are in the store's chunks/.
-    """
-    from tierfs.app import dump
-
-    with session.open_store(looks=True) as store, progress_line(session) as show:
-        if to_bucket:
-            dumped = dump.dump_segment(store, store.segment_of_path(target), show)
-            kept = f"{output.size(dumped.cold_bytes)} of {printable(dumped.segment)}"
-            session.done(dumped, f"wrote {dumped.object} ({output.size(dumped.bytes)}), which restores {kept}")
-            if dumped.only_local_bytes:
-                session.note(f"{output.size(dumped.only_local_bytes)} are not cold, so it does not restore them")
-            return
-        summary = dump.dump_store(store, target, show)
-    if target != _STDOUT:
-        session.done(_data(summary), f"wrote {printable(target)}: {_text(summary)}")
-
-
-@command("load")
-@click.argument("source", metavar="FILE|SEGMENT")
-@click.option(
-    "--yes", is_flag=True, help="Restore a segment even if some of its bytes are gone: they become lost extents."
-)
-def load(session: Session, source: str, yes: bool) -> None:
-    """Restore the metadata of --store from the dump FILE, or restore SEGMENT from its dump in the bucket.
-
-    FILE: the store's directory must have no metadata; it may have chunk files. SEGMENT, a name or
-    dumps/...: it must not exist, and its objects must.
-    """
-    from tierfs.app import dump
-    from tierfs.holder.verbs import ACCEPT_LOSS, LOAD, flags
-
-    path = session.require_store_path()
-    if Path(source).is_file():
-        with progress_line(session) as show:
-            report = dump.load_store(path, Path(source), report=show)
-        files = {"missing_files": report.missing_files, "newer_files": report.newer_files}
-        session.done({**_data(report.summary), **files}, f"loaded {printable(source)}: {_text(report.summary)}")
-        if report.missing_files:
-            session.warn(f"missing or cut: {output.count(report.missing_files, 'chunk file')} of the dump")
-        if report.newer_files:
-            session.warn(f"bytes in {output.count(report.newer_files, 'chunk file')} are newer than the dump")
-        session.note(
-            "if the bucket has later changes than this dump, the store can only be read: then run tierfs recover"
-        )
-        return
-    with session.open_store() as store:
-        loaded = perform_shown(session, store, LOAD, source, flags({ACCEPT_LOSS: yes}))
-    lost = f", {output.size(loaded.lost_bytes)} are lost" if loaded.lost_bytes else ""
-    size = f"{output.size(loaded.cold_bytes)} in {output.count(loaded.objects, 'object')}"
-    session.done(loaded, f"restored {printable(loaded.segment)}: {size}{lost}")
-    for warning in loaded.warnings:
-        session.warn(warning)
-
-
-def _data(summary: DumpSummary) -> dict[str, Any]:
-    data = output.fields(summary, "store_id rows row_bytes parts crc32c written=written_ms")
-    return {**data, "crc32c": output.checksum(summary.crc32c)}
-
-
-def _text(summary: DumpSummary) -> str:
-    segments, directories = (summary.rows.get(name, 0) for name in ("segments", "directories"))
-    held = f"{output.count(segments, 'segment')} in {output.count(directories, 'directory')}"
-    chunks = output.count(summary.rows.get("chunks", 0), "chunk")
-    taken = output.clock_time(summary.written_ms)
-    rows = [("  store", f"{summary.store_id}, as of {taken}"), ("  crc32c", f"{summary.crc32c:08x}")]
-    return "\n".join([f"{held}, {chunks}", *output.lines(rows)])

@@ -1,7 +1,4 @@
-"""Define tierfs offload and tierfs evict, which move bytes between the tiers, and tierfs consolidate.
-
-Consolidation makes few large cold objects of many small or mostly dead ones.
-"""
+"""Define the commands that move bytes between the tiers: offload, evict, consolidate and warmup."""
 
 from __future__ import annotations
 
@@ -9,23 +6,35 @@ import click
 
 from tierfs.app.store import Store
 from tierfs.cli import output
-from tierfs.cli.group import each_command
-from tierfs.cli.options import dry_run_option
-from tierfs.cli.progress import perform_shown
+from tierfs.cli.errors import Partial
+from tierfs.cli.group import command, each_command, paths_argument
+from tierfs.cli.options import POSITION, dry_run_option
+from tierfs.cli.progress import perform_shown, progress_line
 from tierfs.cli.session import Session
+from tierfs.errors import InvalidRequest, TierfsError
 from tierfs.names import printable
+from tierfs.parallel import Progress
 
 
 @each_command("offload", "[PATH]...")
+@click.option("--before", metavar=POSITION, help="Of a managed ledger: copy only closed ledgers before this position.")
 @click.option("--no-wait", is_flag=True, help="Leave the work to the store's holder and return at once.")
-def offload(session: Session, store: Store, name: str, no_wait: bool) -> None:
+def offload(session: Session, store: Store, name: str, before: str | None, no_wait: bool) -> None:
     """Copy all bytes below each PATH to the cold tier; without PATH, all bytes of the store.
 
     On return, every byte acknowledged before the call is in the bucket and named by its journal, except those of open
     ledgers. While a mount or daemon holds the store, it does the work; Ctrl-C then ends only the wait.
+
+    --before copies the closed ledgers of the managed ledger PATH that lie wholly before a position, oldest first, and
+    prints the position of the first entry that is not offloaded.
     """
     from tierfs.holder.verbs import OFFLOAD, request
 
+    if before is not None:
+        if no_wait:
+            raise InvalidRequest("--before and --no-wait are mutually exclusive", remedy="leave one of them out")
+        _offload_prefix(session, store, name, before)
+        return
     if no_wait:
         number = request(store, OFFLOAD, name)
         session.done({"path": name, "request": number}, f"request {number}; see its progress: tierfs status")
@@ -39,6 +48,18 @@ def offload(session: Session, store: Store, name: str, no_wait: bool) -> None:
         moved = f"{output.size(done.bytes)} of {output.count(done.segments, 'segment')}"
         text = f"offloaded {moved} in {output.count(done.objects, 'object')}; {already} were cold already"
     session.done({"path": name, **output.fields(done)}, text)
+
+
+def _offload_prefix(session: Session, store: Store, name: str, before: str) -> None:
+    from tierfs.holder.verbs import BEFORE, OFFLOAD_PREFIX
+    from tierfs.segments.positions import Position
+
+    done = perform_shown(session, store, OFFLOAD_PREFIX, name, {BEFORE: str(Position.parse(before))})
+    first = f"the first that is not is {done.first_unoffloaded}" if done.first_unoffloaded else "there is no ledger"
+    text = f"offloaded {output.size(done.bytes)} of {output.count(done.ledgers, 'ledger')}; {first}"
+    if not done.ledgers:
+        text = f"nothing to offload in {printable(name)}: {output.count(done.already_cold, 'ledger')} cold, {first}"
+    session.done({"managed_ledger": name, **output.fields(done)}, text)
 
 
 @each_command("evict", "[PATH]...")
@@ -84,3 +105,43 @@ def consolidate(session: Session, store: Store, name: str, dry_run: bool) -> Non
         lines.append(f"{'would join' if dry_run else 'joined'} {joined}")
     text = "\n".join(lines) or f"nothing to consolidate below {output.path(name)}"
     session.done({"path": name, "dry_run": dry_run, **output.fields(done)}, text)
+
+
+@command("warmup")
+@paths_argument(metavar="PATH...")
+def warmup(session: Session, paths: tuple[str, ...]) -> None:
+    """Fill the disk cache with the cold bytes at or below each PATH.
+
+    If a mount has the cache, this command asks the mount to fill it; otherwise this process fills it.
+    Bytes in the cache are not fetched again. If not everything fits, only the beginning is fetched.
+    """
+    from tierfs.app.fill_cache import warm_up
+
+    done_bytes = 0
+    with session.open_store() as store, progress_line(session) as show:
+
+        def report(progress: Progress) -> None:
+            nonlocal done_bytes
+            done_bytes = progress.done_bytes
+            show(progress)
+
+        names = [name for path in paths for name in store.names_of(path)]
+        try:
+            done = warm_up(store, names, report)
+        except (TierfsError, KeyboardInterrupt) as exc:
+            if not done_bytes:
+                raise
+            progress = f"{output.size(done_bytes)} were warmed up"
+            raise Partial(exc, progress, remedy="to continue, run it again", warmed_bytes=done_bytes) from exc
+    if done.left_out_bytes:
+        cold, fit = output.size(done.cold_bytes), output.size(done.cold_bytes - done.left_out_bytes)
+        session.warn(f"{cold} are cold, and {fit} of it fit into the disk cache: only the beginning was warmed up")
+    if done.lost_bytes:
+        session.warn(f"{done.lost_bytes} bytes are lost; to locate them: tierfs info --map SEGMENT")
+    places, skipped = ", ".join(map(output.path, names)), f"{output.size(done.local_bytes)} on the local disk"
+    text = f"nothing to warm up at {places}: no cold bytes, {skipped}"
+    if done.cold_bytes:
+        cached = f"the disk cache holds {output.size(done.held_bytes)} of {places}"
+        through = f", filled by the mount at {printable(done.mountpoint)}" if done.mountpoint else ""
+        text = f"{cached}, {output.size(done.already_held_bytes)} of it from before{through}; skipped {skipped}"
+    session.done({"paths": names, **output.fields(done)}, text)
