@@ -5,5 +5,3 @@ the segments there; names are untrusted input to pure parsers. `adopt` reads eve
 (invariant 8), and `link` makes each segment in one commit. Foreign objects are never deleted, overwritten or tagged
 (invariant 5): their storage refuses to, and their records are marked.
 """
-
-__all__ = ["adopt", "ledger_link", "ledger_read", "link", "plan", "pravega", "pulsar", "read", "rocketmq"]

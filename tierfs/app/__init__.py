@@ -12,25 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tierfs.app.store import Store, open_store
 
-__all__ = [
-    "Store",
-    "adopt",
-    "batch_write",
-    "dump",
-    "fill_cache",
-    "fsck",
-    "ledger_export",
-    "ledger_verify",
-    "mount",
-    "move",
-    "open_store",
-    "replica",
-    "report",
-    "sources",
-    "store",
-    "upload_task",
-    "verbs",
-]
+__all__ = ["Store", "open_store"]
 
 
 def __getattr__(name: str) -> Any:

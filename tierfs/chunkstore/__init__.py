@@ -7,16 +7,3 @@ they happen. `validate` checks names, ranges and metadata the same way for all; 
 honours.
 `local_files` is the local tier: chunk files that grow while they are active. Synchronous and thread-safe.
 """
-
-__all__ = [
-    "directory",
-    "http",
-    "link",
-    "local_files",
-    "probe",
-    "protocol",
-    "read_only",
-    "resilient",
-    "s3",
-    "validate",
-]

@@ -6,5 +6,3 @@ exit code. Names and messages from outside tierfs reach the terminal through nam
 
 `info`, `append` and `ls` must start fast, so imports that only some commands need are inside functions.
 """
-
-__all__ = ["main"]

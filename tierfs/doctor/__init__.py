@@ -4,5 +4,3 @@ A check is a function that returns a finding: its subject, OK, WARN or FAIL, the
 it. Anything a check needs of the machine is an argument, so that a test can state it. `run` runs them all; a check
 that raises is a finding too.
 """
-
-__all__ = ["bench", "executors", "findings", "machine", "run"]

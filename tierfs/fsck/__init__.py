@@ -7,5 +7,3 @@ Checks read one snapshot at the level of messages, in key order, one pass per da
 that the codec would refuse, and through a million chunks in under a minute. Memory that grows with the store is flat
 arrays of some 35 bytes per object. `scrub` reads bytes, `repair` mends. Synchronous.
 """
-
-__all__ = ["bucket", "files", "findings", "journal", "metadata", "objects", "places", "repair", "scrub"]

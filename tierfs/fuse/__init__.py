@@ -6,5 +6,3 @@ pyfuse3 catches FUSEError alone, and anything else would end the mount. `watch` 
 other processes. `control_files` serves `.tierfs`. `session` owns the mount's life. The only folder that imports
 pyfuse3.
 """
-
-__all__ = ["control_files", "mountpoint", "options", "session", "stats"]

@@ -5,5 +5,3 @@ listing with the records, and `strays` lets the holder do so for chunk files, a 
 multipart uploads that will not be finished. `ballast` is a file whose space may be given up so that a full disk can
 still commit.
 """
-
-__all__ = ["ballast", "collect", "dead_uploads", "orphans", "strays"]

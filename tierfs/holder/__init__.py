@@ -8,5 +8,3 @@ is none; `alone` does the work of a store without a cold tier. `failures` keeps 
 and tried again; `why` tells a person what keeps a segment's bytes where they are, in the words of `waits`, which sums
 them up for a store.
 """
-
-__all__ = ["alone", "lock", "loop", "requests", "status", "tasks", "verbs", "why", "work"]

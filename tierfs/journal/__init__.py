@@ -11,15 +11,3 @@ records each owner's epoch for the case that the journal is lost.
 `reader` lists and fetches what a bucket holds; `replay` and `replay_rows` apply it to a database, for recovery,
 replicas and single segments. Order of a crash: object, journal, then deletion.
 """
-
-__all__ = [
-    "batch_markers",
-    "checkpoint",
-    "cold_identity",
-    "epochs",
-    "names",
-    "owner_watch",
-    "publish",
-    "reader",
-    "replay",
-]

@@ -8,5 +8,3 @@ first version. `message_bytes` and `messages` decode Pulsar's entries; `unbatch`
 Writers are strict. Readers accept whatever Pulsar's reader accepts and note it as a *deviation*; on everything else
 they end with DataLoss, never in a loop. All input is hostile.
 """
-
-__all__ = ["block_reader", "blocks", "index", "keys", "messages", "metadata", "single_object", "unbatch"]

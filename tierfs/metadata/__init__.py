@@ -10,25 +10,3 @@ sums are kept by the same commit, and a change that the bucket's journal must na
 their neighbours, reference counts and garbage. `layout` is a snapshot of one window of a segment. `untrusted` checks
 rows that come from a bucket.
 """
-
-__all__ = [
-    "batches",
-    "chain",
-    "chain_edits",
-    "chains",
-    "changes",
-    "checksums",
-    "directories",
-    "entries",
-    "environment",
-    "journal_state",
-    "layout",
-    "ledger_and_batch_records",
-    "policies",
-    "records",
-    "store",
-    "sums",
-    "tables",
-    "transaction",
-    "untrusted",
-]

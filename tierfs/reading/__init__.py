@@ -9,19 +9,3 @@ read's deadline (`patience`). `copies` notes which copies failed, `prover` reads
 
 `reader` puts it together for one process. From here up trio orchestrates, and blocking work runs in threads.
 """
-
-__all__ = [
-    "cache",
-    "entries",
-    "etags",
-    "fetch",
-    "handle",
-    "ledger_objects",
-    "payloads",
-    "prover",
-    "reader",
-    "stats",
-    "stream",
-    "suspects",
-    "view",
-]

@@ -5,5 +5,3 @@ slots after it, `loss` ends segments where the bucket's bytes end. `from_objects
 the objects' names, metadata and indexes (`inventory`, `rebuild_segment`, `ledgers`, `batches`). `replica`
 follows a bucket that another store owns, read-only, by the same replay.
 """
-
-__all__ = ["from_journal", "from_objects", "loss", "replica"]

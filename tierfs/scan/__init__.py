@@ -5,17 +5,3 @@ The driver selects segments and pins them as one transaction sees them (`selecti
 (`fetching`) and makes rows (`lines`, `batches`) without LMDB: it needs the cold tier, and the store's directory for
 bytes that are nowhere else. `scrubbing` checks copies the same way. `stream` follows segments that grow, by offsets.
 """
-
-__all__ = [
-    "batches",
-    "extents",
-    "fetching",
-    "line_format",
-    "lines",
-    "partition_directories",
-    "planning",
-    "scrubbing",
-    "selection",
-    "stream",
-    "stream_plan",
-]

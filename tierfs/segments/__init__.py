@@ -6,20 +6,3 @@ replaced. Every verb takes names, checks for other writers, and leaves all of it
 name in one commit and its rows in commits of bounded size; `trash` keeps what a person removed for a while. `engine` is
 the face for one process; `ledgers` and `managed_ledger` number entries on top of segments.
 """
-
-__all__ = [
-    "batch_commit",
-    "concat",
-    "create",
-    "delete",
-    "engine",
-    "ledgers",
-    "managed_ledger",
-    "ownership",
-    "positions",
-    "stat",
-    "streams",
-    "trash",
-    "truncate",
-    "writer",
-]

@@ -3,5 +3,3 @@
 `create` checks everything first and leaves nothing if it fails. `connect` chooses the storage class of a location and
 wraps it. `place` records another address of the cold tier.
 """
-
-__all__ = ["connect", "create", "place"]

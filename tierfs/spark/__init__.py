@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["executor_probe", "executors", "jobs", "register", "row_types"]
+__all__ = ["register"]
 
 
 def register(spark: SparkSession) -> None:

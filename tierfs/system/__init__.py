@@ -4,5 +4,3 @@
 `processes` starts children and daemons, and drops the resources that a child of a fork must not share. `signals` maps
 signals to requests (end, reload, report) and holds them back while a block must not be interrupted.
 """
-
-__all__ = ["locks", "mounts", "processes", "signals"]

@@ -8,25 +8,3 @@ live chunks out of a mostly dead pack. `evict` drops local bytes that are safely
 Crash order: intent, object, verification, commit; an intent without a commit becomes garbage. Only the holder of the
 store runs these tasks, and never after it was fenced. `ledgers` does the same for ledgers.
 """
-
-__all__ = [
-    "batch_job",
-    "batch_upload",
-    "candidates",
-    "consolidate",
-    "consolidate_command",
-    "consolidate_plan",
-    "evict",
-    "ledgers",
-    "objects",
-    "offload",
-    "offload_command",
-    "offload_queue",
-    "packing",
-    "packs",
-    "planner",
-    "policy",
-    "relocate",
-    "repack",
-    "snapshot",
-]

@@ -4,5 +4,3 @@
 file under its name as a whole or not at all, even through kill -9. `read` reads and lists in order of full names with
 one directory in memory at a time, and keeps user metadata in extended attributes or in a file of JSON.
 """
-
-__all__ = ["read", "storage", "tree"]

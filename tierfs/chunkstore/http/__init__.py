@@ -4,5 +4,3 @@
 and receives into the caller's buffer: a tenth of the CPU that a general client takes for each byte. `on_loop` waits on
 the trio loop. `connections` opens and keeps sockets for both, `tls` encrypts them.
 """
-
-__all__ = ["connections", "in_thread", "on_loop", "ranged_get", "tls"]

@@ -5,5 +5,3 @@ with server-side copies; `read` fetches ranges straight into the caller's buffer
 URLs; `errors` turns each answer into one line without a credential. `probe` finds by experiment which conditions and
 checksums a server honours. `location` needs no vendor package, so that it is cheap to import.
 """
-
-__all__ = ["client", "location", "storage"]

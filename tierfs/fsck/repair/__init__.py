@@ -4,5 +4,3 @@
 copies of a chunk and gives up the others; `checksums` recomputes a lost grid if the object's whole CRC32C proves the
 bytes, and finds the segments of an object.
 """
-
-__all__ = ["checksums", "copies", "mender"]

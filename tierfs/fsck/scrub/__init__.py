@@ -3,5 +3,3 @@
 `pieces` lists the ranges to read, `copy_reader` checks one piece, `scrub` runs several at once with a buffer for
 each thread, and `verify` is `tierfs check /` and `check --read`.
 """
-
-__all__ = ["copy_reader", "pieces", "scrub", "verify"]

@@ -4,5 +4,3 @@
 slot and which goes next, `health` turns a failing disk into a slower mount instead of an error. `fill_plan` chooses
 the bytes of a warm-up and `fill` fetches them.
 """
-
-__all__ = ["cache", "files", "fill", "fill_plan", "health"]

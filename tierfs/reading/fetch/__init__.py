@@ -5,5 +5,3 @@
 orders the transfers, small ones that readers wait for first; `grid` holds the checksums that every block is compared
 with; `buffers` are the memory, under one budget.
 """
-
-__all__ = ["buffers", "fetcher", "grid", "queue", "span", "span_cache"]

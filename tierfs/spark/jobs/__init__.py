@@ -3,5 +3,3 @@
 A job plans on the driver, its tasks run on executors without a store, and the driver writes the changes. Each file is
 one job; `session` makes the Spark session, `tasks` runs waves of tasks and holds their rows.
 """
-
-__all__ = ["export", "ingest", "rebuild", "report", "scrub", "session", "tasks"]

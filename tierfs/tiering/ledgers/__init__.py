@@ -4,5 +4,3 @@
 blocks as they are uploaded; `copies` writes, lists and reads back the objects beside the data object; `managed`
 offloads the ledgers before a position and keeps two runs over one managed ledger apart.
 """
-
-__all__ = ["copies", "managed", "offload", "source"]
