@@ -1,4 +1,6 @@
-"""CRC32C: one polynomial for every byte tierfs stores (awscrt: 45-60 GB/s, and it can combine).
+"""CRC32C (RFC 3720, section 12.1): one polynomial for every byte tierfs stores.
+
+awscrt sums 45 to 60 GB/s, and it can combine.
 
 Bytes move between objects whose grids of blocks differ. They are cut at the lines of all grids (`cut_at_lines`), each
 cut is summed once, and the cuts combine to the blocks of every grid, and to the CRC32C of the whole (`GridBuilder`).
@@ -48,6 +50,7 @@ def crc32c(data: Buffer, previous: int = 0) -> int:
 
 def combine(crc_a: int, crc_b: int, length_b_bytes: int) -> int:
     """Return CRC32C of A followed by B, from the CRCs of both and the length of B."""
+    # A CRC is linear: of A followed by as many zeros as B is long, and of B, it is their sum.
     return int(_crt().combine_crc32c(crc_a, crc_b, length_b_bytes))
 
 

@@ -42,6 +42,7 @@ class SystemClock:
 
     def boot_s(self) -> float:
         """Return seconds since boot, suspend included, which time.monotonic() leaves out."""
+        # clock_gettime(2): CLOCK_MONOTONIC stands still while the machine sleeps.
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def boot_id(self) -> str:

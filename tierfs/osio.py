@@ -64,6 +64,7 @@ class PageCache:
         if not self.tells:
             return 0
         try:
+            # preadv2(2): what is not in the page cache is EAGAIN, or a short read.
             return os.preadv(fd, [view], offset, os.RWF_NOWAIT)
         except OSError as exc:  # the blocking read meets and reports any other error
             self.tells = exc.errno not in _NOT_SUPPORTED
@@ -81,6 +82,7 @@ def sync(path: str | Path, *, dir_fd: int | None = None, flags: int = 0) -> None
 
 def sync_directory(path: str | Path) -> None:
     """Make the names in a directory durable. Raises OSError."""
+    # fsync(2): syncing a file does not sync its entry in the directory.
     sync(path, flags=os.O_DIRECTORY)
 
 

@@ -25,6 +25,7 @@ _LETTERS = "kmgtpe"
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _STEP = 1024
 # A letter alone counts in 1024, as `dd`, `head` and Spark read it.
+# IEC 80000-13: KiB is 1024 bytes, KB 1000.
 _BYTES_PER_UNIT: dict[str, int] = {
     "b": 1,
     **{f"{letter}b": 1000**power for power, letter in enumerate(_LETTERS, 1)},

@@ -110,6 +110,7 @@ def _forget_pages(inode: int) -> None:
 
 def _invalidate(inode: int, *, attr_only: bool) -> None:
     try:
+        # fuse_lowlevel_notify_inval_inode(): attributes alone are dropped at once, pages after the reads of them.
         pyfuse3.invalidate_inode(inode, attr_only=attr_only)
     except OSError as exc:
         if exc.errno not in _GONE:

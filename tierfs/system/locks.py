@@ -83,6 +83,7 @@ class LockFile:
 
 def _set(fd: int, kind: int, start: int, length: int) -> bool:
     try:
+        # fcntl(2), "Open file description locks".
         fcntl.fcntl(fd, fcntl.F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
     except (BlockingIOError, PermissionError):  # EAGAIN or EACCES, as POSIX allows both
         return False

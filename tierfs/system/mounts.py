@@ -28,6 +28,7 @@ SILENT_REMEDY = "let that process continue or kill it, then run: tierfs umount"
 """Followed by the mount point."""
 
 _MOUNT_TABLE = Path("/proc/self/mountinfo")
+# proc_pid_mountinfo(5): a blank, tab, line feed and backslash are three octal digits.
 _ESCAPE = re.compile(r"\\([0-7]{3})")
 
 

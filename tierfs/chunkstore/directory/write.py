@@ -80,6 +80,8 @@ class FileWriter:
             try:
                 with self._tree.open_directory(parent, create=True) as fd:
                     if create_only:
+                        # link(2) refuses a name that is taken, rename(2) replaces it; both show all of the file or
+                        # none.
                         os.link(temporary, last, src_dir_fd=directory, dst_dir_fd=fd, follow_symlinks=False)
                     else:
                         os.rename(temporary, last, src_dir_fd=directory, dst_dir_fd=fd)

@@ -63,6 +63,7 @@ def wake_up_for(connection: socket.socket, least_bytes: int) -> int:
 
     Bytes that never come make a reader wait for its time limit: what is read next must have as many.
     """
+    # socket(7): read(2) and poll(2) heed it.
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least_bytes)
     return least_bytes
 

@@ -93,6 +93,7 @@ def _receive_part(connection: socket.socket, get: RangedGet, wanted: int) -> Non
     """Receive so many bytes of the body, or plain ones until a signal. Raises OSError when the connection ends."""
     part = get.missing[:wanted]
     if not isinstance(connection, TlsSocket):
+        # recv(2): less only at the end, after an error, or for a signal.
         get.arrived(connection.recv_into(part, 0, socket.MSG_WAITALL))
         return
     while part:  # a record at a time

@@ -35,6 +35,7 @@ class HttpOrigin:
     @property
     def header(self) -> str:
         """The value of the Host header, as it is signed: without the default port."""
+        # RFC 9110, section 7.2: the default port is left out. RFC 3986, section 3.2.2: brackets around an IPv6 address.
         name = f"[{self.host}]" if ":" in self.host else self.host
         return name if self.port == _DEFAULT_PORTS[self.scheme] else f"{name}:{self.port}"
 
@@ -86,6 +87,7 @@ class RangedGet:
         received = self._received
         if not received.startswith(_HTTP_1[: len(received)]):
             raise AnsweredOtherwise
+        # RFC 9110, section 15.2: any number of informational answers may come before the final one.
         while (end := received.find(HEAD_END, self._begin) + len(HEAD_END)) >= len(HEAD_END):
             head = _Head(received[self._begin : end])
             if head.status >= HTTPStatus.OK:
@@ -133,6 +135,7 @@ class _Head:
         The parser rejects a Transfer-Encoding beside the length.
         """
         return (
+            # RFC 9110, sections 14.4 and 15.3.7.1: one range, named in Content-Range with both of its ends.
             self.status == HTTPStatus.PARTIAL_CONTENT
             and self._get(b"content-range").startswith(b"bytes %d-%d/" % (start, start + length_bytes - 1))
             and self._get(b"content-length") == b"%d" % length_bytes
@@ -146,6 +149,7 @@ class _Head:
     def on_header(self, name: bytes, value: bytes) -> None:
         """Store a header field; a callback of the parser."""
         name, value = name.lower(), value.strip()
+        # RFC 9110, section 5.3: fields of one name are one list.
         earlier = self._fields.get(name)
         self._fields[name] = value if earlier is None else earlier + b", " + value
 
@@ -165,6 +169,8 @@ def origin_of(text: str) -> HttpOrigin:
 def _request(origin: HttpOrigin, target: str, start: int, length_bytes: int) -> bytes:
     """Return the request for these bytes. No header can be injected: a signed target is percent-encoded."""
     return (
+        # RFC 9110: both ends of a range count (14.1.2), "identity" asks for the bytes as they are stored (12.5.3), and
+        # a connection stays open without being asked to (RFC 9112, section 9.3).
         f"GET {target} HTTP/1.1\r\nHost: {origin.header}\r\nUser-Agent: {_AGENT}\r\n"
         f"Accept-Encoding: identity\r\nRange: bytes={start}-{start + length_bytes - 1}\r\n\r\n"
     ).encode("ascii")

@@ -18,6 +18,7 @@ from tierfs.errors import InvalidRequest, Unavailable
 _MAX_ERROR_BYTES = 64 * 1024
 
 _ERROR_CODE = re.compile(rb"<Code>([A-Za-z0-9.]+)</Code>")
+# RFC 9110, section 14.4; `*` is a length that the server does not know.
 _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,19})-([0-9]{1,19})/([0-9]{1,19}|\*)")
 
 
@@ -54,6 +55,7 @@ class RangeRead:
         match = _CONTENT_RANGE.fullmatch(answer.headers.get("Content-Range") or "")
         object_bytes = None if match is None or match[3] == "*" else int(match[3])
         check_etag(self.name, (answer.headers.get("ETag") or "").strip('"'), self.if_match, object_bytes)
+        # RFC 9110, section 14.2: a server may ignore the range, and send all with 200.
         if match is None or int(match[1]) != self.offset:
             raise InvalidRequest(f"{self.location.endpoint} does not serve byte ranges")
         if int(match[2]) + 1 != self.offset + len(self.buffer):
@@ -77,6 +79,7 @@ class RangeRead:
     def _refused(self, answer: urllib3.BaseHTTPResponse) -> Exception:
         """Return the error of an answer that is not the object."""
         if answer.status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+            # RFC 9110, section 15.5.17: no byte of the range exists.
             return past_end(self.name, self.offset, len(self.buffer), "fewer")
         with map_s3_errors(self.location, READ, self.name):
             match = _ERROR_CODE.search(answer.read(_MAX_ERROR_BYTES))

@@ -64,6 +64,8 @@ class UrlSigner:
         day = self._day
         if day is None or not time.startswith(day.day):
             day = self._day = self._begin(time[:_DAY_CHARACTERS])
+        # "Authenticating Requests: Using Query Parameters (AWS Signature Version 4)" of the S3 API Reference: the
+        # canonical request, the string to sign, the signature.
         path = self._base + quote(key, _SAFE_IN_PATH)
         query = f"{day.before_time}{time}{day.after_time}"
         request = f"GET\n{path}\n{query}\nhost:{self._host}\n\nhost\nUNSIGNED-PAYLOAD"
@@ -73,6 +75,7 @@ class UrlSigner:
 
     def _begin(self, day: str) -> _Day:
         held, parts = self.credentials, (day, *self._scope, _SCOPE_END)
+        # The same, "Calculating a signature": a key for one day, region and service.
         key = f"AWS4{held.secret_key}".encode()
         for part in parts:
             key = hmac.digest(key, part.encode(), "sha256")

@@ -236,6 +236,7 @@ class Uploader:
         return etag or expected
 
     def _condition(self, create_only: bool) -> dict[str, str]:
+        # RFC 9110, section 13.1.2: fails where any version exists.
         return {"IfNoneMatch": "*"} if create_only and self._abilities.create_only_put else {}
 
     def _address(self, name: str) -> dict[str, Any]:
