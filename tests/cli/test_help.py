@@ -1,14 +1,20 @@
-"""`tierfs --help`: every command in a section, each in one whole line, and nothing imported for it."""
+"""`tierfs --help`: every command in a section, each in one whole line; and examples in the help of each."""
 
 from __future__ import annotations
 
+import re
+import shlex
+from collections.abc import Iterator
 from importlib import import_module
 
 import click
 import pytest
 
 from tests.commands import tierfs
-from tierfs.cli.group import SECTIONS, Line
+from tierfs.cli.examples import EXAMPLES
+from tierfs.cli.main import cli
+from tierfs.cli.session import Session
+from tierfs.cli.verbs import SECTIONS, Line
 
 ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 COLUMNS = 80
@@ -33,3 +39,38 @@ def test_a_command_is_where_the_table_says(name: str, entry: Line) -> None:
     command = getattr(import_module(module), attribute)
     assert isinstance(command, click.Command)
     assert command.name == name
+
+
+def leaves(group: click.Group, words: str = "") -> Iterator[str]:
+    for name in group.list_commands(click.Context(group)):
+        command = group.get_command(click.Context(group), name)
+        if isinstance(command, click.Group):
+            yield from leaves(command, f"{words}{name} ")
+        else:
+            yield words + name
+
+
+def test_every_command_has_examples() -> None:
+    assert sorted(EXAMPLES) == sorted(leaves(cli))
+
+
+@pytest.mark.parametrize("line", [line for text in EXAMPLES.values() for line in text.strip().splitlines()])
+def test_an_example_is_what_the_command_takes(line: str) -> None:
+    words = next(words for words, text in EXAMPLES.items() if line in text.splitlines())
+    typed = re.search(r"\btierfs (.*?)(?=  +#| [|<]|\)\"|$)", line)
+    assert typed is not None
+    group, arguments, path = cli, shlex.split(typed[1]), []
+    context = cli.make_context("tierfs", arguments, obj=Session())
+    while isinstance(group, click.Group):
+        name, command, rest = group.resolve_command(context, [*context._protected_args, *context.args])
+        path.append(str(name))
+        assert command is not None
+        context = command.make_context(str(name), rest, parent=context, obj=context.obj)
+        group = command
+    assert " ".join(path) == words
+
+
+def test_the_options_of_all_commands_are_named_once() -> None:
+    shown = tierfs("seal", "--help").out
+    assert "--allow-other-owner" not in shown
+    assert shown.endswith("Examples:\n  tierfs seal logs/2026-11-25\n  tierfs seal 'logs/2026-10-*'\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.commands import tierfs
-from tierfs.cli.group import SECTIONS
+from tierfs.cli.verbs import SECTIONS
 
 HEAVY = ("boto3", "botocore", "pyfuse3", "pyspark", "pyarrow", "trio", "rich", "pydantic")
 TO_LOOK = (*HEAVY, "prometheus_client")

@@ -1,8 +1,6 @@
-"""Define the group that loads a command's module on its call, what all commands share, and the table of commands.
+"""Define the group that loads a command's module on its call, and what all commands share.
 
 They share options, and arguments that name segments and directories: what may be typed for one, and several in a call.
-
-`SECTIONS` lists the commands of `tierfs` by purpose: the module of each and its line in `tierfs --help`.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from functools import reduce, wraps
 from glob import escape
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -72,6 +70,14 @@ class LazyGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names in the order of `lazy`: that of a segment's life."""
         return list(self._lazy)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options, of a group within another its own alone, and the commands."""
+        if ctx.parent is None:
+            super().format_options(ctx, formatter)
+            return
+        _write_own_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write sections from `lines` without an import, or else a line of each command's own help."""
@@ -145,11 +151,36 @@ class Command(click.Command):
         super().__init__(*arguments, **named)
         self.params.extend(shared_options())
 
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options of this command alone."""
+        _write_own_options(self, ctx, formatter)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the command's examples."""
+        from tierfs.cli.examples import EXAMPLES
+
+        shown = EXAMPLES.get(ctx.command_path.partition(" ")[2])
+        if shown is not None:
+            with formatter.section("Examples"):
+                formatter.write("".join(f"  {line}\n" for line in shown.strip().splitlines()))
+
     def invoke(self, ctx: click.Context) -> Any:
         """Start logging, which needs all options, and run the command."""
         session: Session = ctx.obj
         session.start_logging()
         return super().invoke(ctx)
+
+
+def _write_own_options(command: click.Command, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    every = {option for param in shared_options() for option in param.opts} | {"--help"}
+    shown = [param for param in command.get_params(ctx) if isinstance(param, click.Option)]
+    options = [option for option in shown if every.isdisjoint(option.opts)]
+    records = [record for record in (option.get_help_record(ctx) for option in options) if record is not None]
+    if records:
+        with formatter.section("Options"):
+            formatter.write_dl(records)
+    formatter.write_paragraph()
+    formatter.write_text("Options of all commands, such as --store DIR and --json, are in: tierfs --help")
 
 
 def command(name: str) -> Callable[[F], click.Command]:
@@ -353,68 +384,3 @@ def each_name(session: Session, names: Sequence[str], code: int, work: Callable[
             code = code or reported
     if code:
         raise click.exceptions.Exit(code)
-
-
-class Line(NamedTuple):
-    """One command. `--help` shows the line without importing the command: importing all takes a second."""
-
-    place: str
-    """`module:attribute` of a module of commands."""
-    line: str
-    """At most 62 characters, to fit whole into 80 columns."""
-
-    @property
-    def target(self) -> str:
-        """The command as `module:attribute`."""
-        return f"tierfs.cli.commands.{self.place}"
-
-
-SECTIONS: Mapping[str, Mapping[str, Line]] = {
-    "Store": {
-        "init": Line("init_status:init", "Create a store in the directory given by --store."),
-        "status": Line("init_status:status", "Show tiers, bytes not yet offloaded, and the holder."),
-        "daemon": Line("mount:daemon", "Hold the store: offload, publish, evict, collect by policy."),
-        "config": Line("config:config", "Show or change settings, and policies of directories."),
-        "completion": Line("man:completion", "Print what makes a shell complete commands and names."),
-    },
-    "Write": {
-        "append": Line("append:append", "Append files or stdin to a segment; durable on return."),
-        "ingest": Line("ingest:ingest", "Copy files and directories into segments named after them."),
-        "seal": Line("seal_concat_trim:seal", "Seal a segment: it accepts no more bytes."),
-        "unseal": Line("seal_concat_trim:unseal", "Reopen a sealed segment for appends."),
-        "concat": Line("seal_concat_trim:concat", "Append a sealed segment to another without copying."),
-        "trim": Line("seal_concat_trim:trim", "Drop the head of a segment or of a managed ledger."),
-        "rm": Line("rm_restore:rm", "Remove a segment, or with -r a directory."),
-        "restore": Line("rm_restore:restore", "Bring back what was removed, or the store of a backup."),
-        "ledger": Line("ledger.ledger:ledger", "Work with ledgers: segments made of entries."),
-    },
-    "Read": {
-        "mount": Line("mount:mount", "Mount the store as a read-only directory."),
-        "umount": Line("mount:umount", "Unmount a mounted store."),
-        "ls": Line("ls_info_du:ls", "List the names in a directory."),
-        "info": Line("ls_info_du:info", "Show a segment: its range and the location of its bytes."),
-        "du": Line("ls_info_du:du", "Sum up the bytes below a directory, by tier."),
-        "cat": Line("cat:cat", "Write a segment's bytes to stdout, or follow it."),
-        "top": Line("top:top", "Watch a mount live: its reads and the tiers that serve them."),
-    },
-    "Tiers": {
-        "offload": Line("tiers:offload", "Copy all bytes below a path to the cold tier, verified."),
-        "evict": Line("tiers:evict", "Drop local copies of bytes that are safely cold."),
-        "consolidate": Line("tiers:consolidate", "Join small neighbouring cold objects."),
-        "warmup": Line("tiers:warmup", "Fill the disk cache with cold bytes before they are read."),
-    },
-    "Care": {
-        "check": Line("check:check", "Check records, files and objects, or all bytes; repair."),
-        "doctor": Line("doctor:doctor", "Check the machine and the cold tier; measure a mount."),
-        "gc": Line("gc:gc", "List garbage and orphans; delete what is due."),
-        "pipeline": Line("pipeline:pipeline", "Run Spark jobs on the store: scrub, report, export…"),
-    },
-    "Move": {
-        "move": Line("init_status:move", "Copy the cold tier to another place, and use that one."),
-        "adopt": Line("adopt:adopt", "Make segments of existing foreign objects, in place."),
-        "backup": Line("backup:backup", "Write all metadata to a file, or a segment's to the bucket."),
-        "recover": Line("recover_replica:recover", "Rebuild a lost store from its bucket."),
-        "replica": Line("recover_replica:replica", "Create a read-only store that follows another's bucket."),
-    },
-}
-"""In the order of `--help`."""

@@ -6,7 +6,8 @@ import click
 
 from tierfs import __version__
 from tierfs.cli import session
-from tierfs.cli.group import SECTIONS, LazyGroup
+from tierfs.cli.group import LazyGroup
+from tierfs.cli.verbs import SECTIONS
 
 _COMMANDS = {name: entry.target for section in SECTIONS.values() for name, entry in section.items()}
 _LINES = {title: {name: entry.line for name, entry in section.items()} for title, section in SECTIONS.items()}

@@ -59,13 +59,6 @@ class _Word(StoreName):
 def config(session: Session, words: tuple[str, ...]) -> None:
     """Show or change the settings of the store; with PATH, the policies of a directory or segment.
 
-    \b
-    tierfs config                            show all settings
-    tierfs config read.deadline_s=1min       change one; NAME= is its default again
-    tierfs config logs                       show the policies in force at logs
-    tierfs config logs retention_age=90d     set one there; NAME= inherits it again
-    tierfs config / chunk_age=10min          set one for the whole store
-
     A setting has a dot in its name; the others are policies, which hold for everything below PATH that does not set
     another value itself. A missing PATH is created as a directory. If one value is invalid, nothing is changed.
 

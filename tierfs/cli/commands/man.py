@@ -16,9 +16,11 @@ import click
 from click.shell_completion import get_completion_class
 
 from tierfs import __version__
-from tierfs.cli.group import SECTIONS, command
+from tierfs.cli.examples import EXAMPLES
+from tierfs.cli.group import command
 from tierfs.cli.main import cli
 from tierfs.cli.session import Session
+from tierfs.cli.verbs import SECTIONS
 from tierfs.errors import InvalidRequest
 
 # click's mark of a paragraph that is not rewrapped.
@@ -83,6 +85,8 @@ def _page(ctx: click.Context, inner: Sequence[click.Context]) -> Iterator[str]:
     options = [param for param in ctx.command.get_params(ctx) if isinstance(param, click.Option)]
     records = [option.get_help_record(ctx) for option in options]
     yield from (".SH OPTIONS", *_items(record for record in records if record is not None))
+    if shown := EXAMPLES.get(ctx.command_path.partition(" ")[2]):
+        yield from (".SH EXAMPLES", ".nf", *map(_escaped, shown.strip().splitlines()), ".fi")
     if ctx.command.epilog:
         yield from (".SH NOTES", *_paragraphs(ctx.command.epilog))
     if ctx.parent is not None:

@@ -1,0 +1,191 @@
+"""Examples at the end of each command's help, and of its manual page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+EXAMPLES: Mapping[str, str] = {
+    "init": """
+tierfs --store /srv/store init --cold-dir /mnt/nas/tierfs
+tierfs --store /srv/store init --bucket s3://bucket/logs --endpoint-url http://s3.example:9000
+tierfs --store /srv/store init --cold none    # add one later: tierfs config cold.url=URL
+""",
+    "status": """
+tierfs status
+tierfs status --json | jq .journal
+""",
+    "daemon": """
+tierfs daemon                          # in the background, until SIGTERM
+tierfs --store /srv/store daemon -f    # for systemd
+""",
+    "config": """
+tierfs config                            # all settings, and the cold tier's address
+tierfs config read.deadline_s=1min       # change one; NAME= is its default again
+tierfs config logs                       # the policies in force at logs
+tierfs config logs retention_age=90d     # set one there; NAME= inherits it again
+tierfs config / chunk_age=10min          # set one for the whole store
+""",
+    "completion": """
+eval "$(tierfs completion bash)"    # in ~/.bashrc
+""",
+    "append": """
+tierfs append web/access.log today.log
+journalctl -f | tierfs append host/journal
+printf 'only if it is still 4096 bytes long' | tierfs append web/access.log --expect-offset 4096
+""",
+    "ingest": """
+tierfs ingest /var/log/nginx --into nginx
+tierfs ingest --open app.log --into app    # leave it open, to append to it
+""",
+    "seal": """
+tierfs seal logs/2026-11-25
+tierfs seal 'logs/2026-10-*'
+""",
+    "unseal": """
+tierfs unseal logs/2026-11-25
+""",
+    "concat": """
+tierfs concat logs/2026 logs/2026-11-25    # the second name goes, no byte is copied
+""",
+    "trim": """
+tierfs trim logs/web --before 64MiB --dry-run
+tierfs trim public/default/topic --before 43    # the closed ledgers before ledger 43
+""",
+    "rm": """
+tierfs rm logs/2026-11-25          # comes back for a day with: tierfs restore
+tierfs rm -r logs/2025 -n          # what would go
+tierfs rm -r logs/2025 --now -y    # for good
+""",
+    "restore": """
+tierfs restore logs/2026-11-25
+tierfs restore logs/2026-11-25 --as kept/2026-11-25
+tierfs --store /srv/new restore /backup/store.dump    # a store of its backup
+""",
+    "ledger create": """
+tierfs ledger create public/default/topic
+""",
+    "ledger append": """
+tierfs ledger append public/default/topic entry1 entry2      # each file is one entry
+tierfs ledger append public/default/topic --lines < input    # each line is one
+""",
+    "ledger read": """
+tierfs ledger read public/default/topic/00000000000000000042 --from 100 --to 110
+tierfs ledger read public/default/topic/00000000000000000042 --messages | jq .payload
+""",
+    "ledger ls": """
+tierfs ledger ls public
+""",
+    "ledger status": """
+tierfs ledger status public/default/topic
+""",
+    "ledger terminate": """
+tierfs ledger terminate public/default/topic
+""",
+    "ledger export": """
+tierfs ledger export public/default/topic /srv/for-pulsar
+""",
+    "ledger verify": """
+tierfs ledger verify public/default/topic
+""",
+    "mount": """
+tierfs mount /mnt/logs
+tierfs mount /mnt/logs -o allow_other,uid=1000
+tierfs mount -f /mnt/logs    # for systemd
+""",
+    "umount": """
+tierfs umount /mnt/logs
+tierfs umount --lazy /mnt/logs    # also while files are open
+""",
+    "ls": """
+tierfs ls -l logs
+tierfs ls -R
+tierfs ls --removed    # what can be restored
+""",
+    "info": """
+tierfs info logs/web
+tierfs info --map logs/web
+tierfs info 'logs/*' --json | jq -r '[.segment, .crc32c] | @tsv'
+""",
+    "du": """
+tierfs du -s
+tierfs du logs
+""",
+    "cat": """
+tierfs cat logs/web | grep ERROR
+tierfs cat -f logs/web
+tierfs cat --from 1MiB --to 2MiB logs/web
+""",
+    "top": """
+tierfs top /mnt/logs
+tierfs top --once --json | jq .
+""",
+    "offload": """
+tierfs offload            # all bytes of the store
+tierfs offload logs/web
+tierfs offload public/default/topic --before 43:0
+""",
+    "evict": """
+tierfs evict logs/2025 -n    # what would go
+tierfs evict logs/2025
+""",
+    "consolidate": """
+tierfs consolidate logs
+""",
+    "warmup": """
+tierfs warmup logs/2026-11-25
+""",
+    "check": """
+tierfs check                      # records, files, objects, journal
+tierfs check --read               # and every byte of both tiers
+tierfs check --read --repair
+tierfs check logs/web             # every byte of one segment
+""",
+    "doctor": """
+tierfs doctor
+tierfs doctor --master spark://host:7077 --mount /mnt/logs
+tierfs doctor --bench /mnt/logs
+""",
+    "gc": """
+tierfs gc
+tierfs gc --delete
+""",
+    "pipeline ingest": """
+tierfs pipeline ingest '/data/day=2026-11-25/*.log' --into logs
+tierfs pipeline ingest events.parquet --key user --value line --into users
+""",
+    "pipeline scrub": """
+tierfs pipeline scrub
+tierfs pipeline scrub logs --master spark://host:7077
+""",
+    "pipeline report": """
+tierfs pipeline report --output report.html
+""",
+    "pipeline export": """
+tierfs pipeline export logs --to /srv/tables/logs --partition-by segment --verify
+""",
+    "pipeline rebuild": """
+tierfs pipeline rebuild --output rebuilt.csv
+""",
+    "move": """
+tierfs move --to s3://bucket/logs --region eu-central-1
+tierfs move --to /mnt/nas2/tierfs
+""",
+    "adopt": """
+tierfs adopt s3://bucket/offloaded --into pulsar --dry-run
+tierfs adopt s3://bucket/rocketmq --as rocketmq --into mq
+tierfs adopt /mnt/nas/logs --as objects --into nas
+""",
+    "backup": """
+tierfs backup /backup/store.dump
+tierfs backup --to-bucket logs/web    # the metadata of one segment
+""",
+    "recover": """
+tierfs --store /srv/new recover --bucket s3://bucket/logs
+tierfs --store /srv/new recover --cold-dir /mnt/nas/tierfs
+""",
+    "replica": """
+tierfs --store /srv/copy replica --bucket s3://bucket/logs
+tierfs --store /srv/copy replica --refresh
+""",
+}
+"""By the command's words; a note stands after two blanks and `#`."""
