@@ -39,8 +39,8 @@ def imported(program: str, *words: object) -> list[str]:
         ("du", WITHOUT_BYTES, 60),
         ("info --map s", HEAVY, 68),
         ("status", WITHOUT_BYTES, 90),  # it asks the bucket whose it is
-        ("append s", HEAVY, 67),
-        ("cat s", (), 86),
+        ("append s", HEAVY, 68),
+        ("cat s", (), 87),
     ],
 )
 def test_a_command_imports_what_it_needs(store: Path, words: str, heavy: tuple[str, ...], most: int) -> None:
