@@ -35,7 +35,7 @@ def store(tmp_path: Path) -> Path:
 def require_clean(store: Path) -> None:
     for name in NAMES:
         assert tierfs("cat", name, store=store).out.encode() == text_of(name)
-    assert tierfs("check", "--read", store=store).out.endswith(("clean\n", "0 findings left, 0 mended, 1 note\n"))
+    assert tierfs("check", "--read", store=store).out.endswith(("clean\n", "0 findings left, 0 repaired, 1 note\n"))
 
 
 def pack_in(directory: Path) -> Path:

@@ -141,7 +141,7 @@ class Summary:
     lost_bytes: int = 0
     """Recorded as lost now."""
     read_bytes: int = 0
-    """By --deep."""
+    """By --read."""
     unchecked: str = ""
     """The part that could not be checked now, and the reason."""
 

@@ -16,7 +16,7 @@ _EPILOG = """
 \b
 Exit codes:
    0  success                        8  expected another offset
-   1  declined, FAIL, or mended     11  not available now; try again
+   1  declined, FAIL, or repaired   11  not available now; try again
    2  invalid request               12  not the store's cold tier
    3  not found                     28  disk full
    4  permission denied             70  internal error

@@ -165,7 +165,7 @@ class Session:
     def note_unpublished(self, error: TierfsError | None) -> None:
         """Print why a change was not published to the bucket yet; nothing for None."""
         if error is not None:
-            self.note(f"not published to the bucket yet; the holder or the next command does it: {error}")
+            self.note(f"not published to the bucket yet; the mount, the daemon or the next command does it: {error}")
 
     def warn(self, text: str) -> None:
         """Print a warning to stderr; --quiet suppresses it."""

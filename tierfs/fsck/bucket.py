@@ -2,7 +2,7 @@
 
 An object whose etag differs from its record's is usually a copy, and its bytes prove it: a small object is read
 whole, of a larger one the first block, one in the middle and the last, where a copy that was cut or mixed up shows.
-`--deep` and every read check the rest.
+`--read` and every read check the rest.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class ChangedObjects:
     @property
     def summary(self) -> str:
         """Return one line about the objects that are right."""
-        proof = "their bytes are read by --deep" if not self._reads else "the blocks read of them prove right"
+        proof = "their bytes are read by --read" if not self._reads else "the blocks read of them prove right"
         done = (
             f"; adopted {count(self.adopted, 'etag')}"
             if self._adopts

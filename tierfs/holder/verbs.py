@@ -212,5 +212,7 @@ class VerbServer(RequestServer):
     def _do(self, request: RequestRecord, report: OnProgress) -> Any:
         verb = VERBS.get(request.verb)
         if verb is None:
-            raise InvalidRequest(f"the store's holder does not know {request.verb!r}", remedy="restart the holder")
+            raise InvalidRequest(
+                f"the store's holder does not know {request.verb!r}", remedy="restart its mount or daemon"
+            )
         return verb.run(self._work, request.path, request.options, report)

@@ -139,7 +139,7 @@ class Causes:
             before = "" if row is None else f"; it failed before: {row.error}"
             return Cause(Wait.NOBODY, f"it is due, and nobody does it: tierfs mount, or tierfs daemon{before}")
         if row is None:
-            return Cause(Wait.DUE, "it is due: the holder does it next")
+            return Cause(Wait.DUE, "it is due, and done next")
         if row.what == OWNER:
             return Cause(Wait.AWAY, f"it is due, but the cold tier cannot be used: {row.error}", row.next_try_ms)
         what = "small objects wait, which failed" if row.what == PACK else "it failed"

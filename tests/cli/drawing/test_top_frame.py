@@ -113,7 +113,7 @@ def test_a_frame_fits_its_window_and_hides_no_segment_silently() -> None:
 
 UNMEASURED = {"first_byte_s": None, "connection_bytes_per_s": None, "streams": 4}
 KEPT = {"pending_bytes": 0, "active_bytes": 0, "oldest_s": 0, "kept_bytes": 7 * MIB}
-NO_HOLDER = "backlog   known only to the holder, which is another process or none"
+NO_HOLDER = "backlog   known only to the mount or daemon at work"
 
 
 @pytest.mark.parametrize(

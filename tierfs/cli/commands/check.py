@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _EXIT_MENDED = 1
 _KIND_WIDTH = len("chunk-without-object")
-_INDENT = " " * len("DAMAGE  ")
+_INDENT = " " * len("REPAIRED  ")
 
 
 @command("check")
@@ -49,7 +49,7 @@ def check(session: Session, paths: tuple[str, ...], deep: bool, repair: bool, ye
     \b
     Exit codes:
        0  no problem (notes, as of orphans and extents known to be lost, do not count)
-       1  all problems were mended, and no byte is lost by it
+       1  all problems were repaired, and no byte is lost by it
       11  no problem, but a part could not be checked now
       74  a problem remains (run it with --repair, or follow its line), or bytes were recorded as lost now; with
           PATH: a byte is damaged or lost, even if another copy of it is good
@@ -104,9 +104,9 @@ def _data(outcome: CheckOutcome) -> dict[str, Any]:
 def _text(outcome: CheckOutcome) -> str:
     """Return one line, with its repair or remedy below; both wrapped to the width of a terminal."""
     finding = outcome.finding
-    level = "LOST" if outcome.lost_bytes else "MENDED" if outcome.mended else finding.severity.name
+    level = "LOST" if outcome.lost_bytes else "REPAIRED" if outcome.mended else finding.severity.name
     message = f"{printable(finding.subject)}: {printable(finding.message)}"
-    lines = [f"{level:<6}  {finding.kind.value:<{_KIND_WIDTH}}  {message}"]
+    lines = [f"{level:<8}  {finding.kind.value:<{_KIND_WIDTH}}  {message}"]
     lines += [f"{_INDENT}{printable(line)}" for line in _help(outcome, finding)]
     return "\n".join(output.wrapped(line, _INDENT) for line in lines)
 
@@ -117,7 +117,7 @@ def _help(outcome: CheckOutcome, finding: Finding) -> list[str]:
     if outcome.mended:
         return []
     if outcome.left is not None:
-        return [f"not mended: {outcome.left}"]
+        return [f"not repaired: {outcome.left}"]
     if finding.mend is not None:
         return [f"--repair would {finding.mend.value}"]
     return [finding.remedy] if finding.remedy else []
@@ -127,7 +127,7 @@ def _summary(summary: Summary) -> str:
     counts = [output.count(getattr(summary, f"{noun}s"), noun) for noun in ("segment", "chunk", "object", "file")]
     times = ", ".join(f"{stage} {seconds:.1f} s" for stage, seconds in summary.seconds.items())
     remaining, notes = output.count(summary.damaged, "finding"), output.count(summary.notes, "note")
-    result = f"{remaining} left, {summary.mended} mended, {notes}"
+    result = f"{remaining} left, {summary.mended} repaired, {notes}"
     if summary.lost_bytes:
         result = f"{result}; {output.size(summary.lost_bytes)} recorded as lost"
     lines = [

@@ -132,7 +132,7 @@ def move(session: Session, **wanted: str | None) -> None:
 
 @command("status")
 def status(session: Session) -> None:
-    """Show the store: its tiers, bytes not yet offloaded, journal, garbage, holder and warnings."""
+    """Show the store: its tiers, bytes not yet offloaded, what the bucket knows, who is at work, and warnings."""
     from tierfs.holder.status import store_status
 
     with session.open_store(looks=True) as store:
@@ -185,10 +185,10 @@ def _status_text(
         ("not offloaded", output.size(report.not_offloaded_bytes)),
         *((moves, f"{output.size(row.bytes)}: {printable(row.why)}") for moves, row in reasons),
         ("oldest of it", _oldest(report.backlog)),
-        ("journal", _journal(report.journal)),
+        ("published", _published(report.journal, has_bucket=report.cold_url is not None)),
         ("uploads", f"{report.uploads_in_flight} in flight{left}"),
         ("garbage", f"{output.count(report.garbage, 'object')}, {output.size(report.garbage_bytes)}"),
-        ("holder", str(report.holder or "none")),
+        ("at work", str(report.holder or "none: bytes move by commands alone; see tierfs daemon, tierfs mount")),
     ]
     trash = report.trash
     if trash.removals:
@@ -269,12 +269,15 @@ def _tier(tier: TierStatus) -> str:
     return f"{output.size(tier.bytes)} in {output.count(tier.chunks, 'chunk')}"
 
 
-def _journal(journal: JournalStatus) -> str:
+def _published(journal: JournalStatus, *, has_bucket: bool) -> str:
+    """Return how much of the metadata the bucket knows: what a recovery of the lost store would bring back."""
+    if not has_bucket:
+        return "nowhere: there is no cold tier"
     if journal.replica:
-        return f"a replica, up to slot {journal.slot}"
+        return f"a replica, up to update {journal.slot}"
     fenced = f", fenced by epoch {journal.fenced_by_epoch}{_fencer(journal)}" if journal.fenced_by_epoch else ""
-    changes = output.count(journal.unpublished, "change")
-    return f"at slot {journal.slot}, checkpoint at {journal.checkpoint_slot}, {changes} not published{fenced}"
+    changes = f"all but {output.count(journal.unpublished, 'change')}" if journal.unpublished else "all changes"
+    return f"{changes}; update {journal.slot}, checkpoint at {journal.checkpoint_slot}{fenced}"
 
 
 def _fencer(journal: JournalStatus) -> str:

@@ -95,4 +95,4 @@ def daemon(session: Session, foreground: bool) -> None:
     if holder is not None:
         raise HeldElsewhere(f"the store is held by {holder}", remedy="leave it to that process, or end it first")
     log = processes.start(["--store", str(paths.root), "daemon", "-f"], paths.log, HOLDER_NAME)
-    session.done({"store": str(store), "log": str(log)}, f"holding {printable(str(store))}; log: {log}")
+    session.done({"store": str(store), "log": str(log)}, f"at work for {printable(str(store))}; log: {log}")

@@ -18,7 +18,7 @@ from tierfs.parallel import Progress
 
 @each_command("offload", "[PATH]...")
 @click.option("--before", metavar=POSITION, help="Of a managed ledger: copy only closed ledgers before this position.")
-@click.option("--no-wait", is_flag=True, help="Leave the work to the store's holder and return at once.")
+@click.option("--no-wait", is_flag=True, help="Leave the work to the mount or daemon and return at once.")
 def offload(session: Session, store: Store, name: str, before: str | None, no_wait: bool) -> None:
     """Copy all bytes below each PATH to the cold tier; without PATH, all bytes of the store.
 

@@ -240,7 +240,7 @@ def _link(link: Mapping[str, Any]) -> str:
 def _backlog(frame: Frame) -> str:
     backlog = frame.backlog
     if backlog is None:
-        return "not examined yet" if frame.holder else "known only to the holder, which is another process or none"
+        return "not examined yet" if frame.holder else "known only to the mount or daemon at work"
     waiting, active = output.size(backlog["pending_bytes"]), output.size(backlog["active_bytes"])
     oldest = f"{_GAP}oldest {output.duration(backlog['oldest_s'])}" if backlog["oldest_s"] else ""
     kept = f"{_GAP}{output.size(backlog['kept_bytes'])} stay" if backlog.get("kept_bytes") else ""
