@@ -16,7 +16,7 @@ from tierfs.clock import Clock, ManualClock
 from tierfs.config import OffloadSettings, WriteSettings
 from tierfs.garbage.collect import Collected, Collector
 from tierfs.holder.verbs import holding
-from tierfs.holder.work import ColdTools, ColdWork, EvictReport
+from tierfs.holder.work import ColdWork, EvictReport
 from tierfs.journal.checkpoint import Checkpointer
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import chains, changes, directories, policies, tables
@@ -82,21 +82,19 @@ class TestStore:
         publisher = Publisher(self.metadata, self.cold)
         tier = ColdTier(LOCATION, self.cold, publisher.require_recent_ownership, publisher.require_place)
         return ColdWork(
-            ColdTools(
-                engine=self.engine,
-                cold=tier,
-                offload=Offload(self.metadata, self.files, tier),
-                ledgers=LedgerOffloader(self.metadata, self.files, tier, self.settings.ledger_block_bytes),
-                publisher=publisher,
-                checkpointer=Checkpointer(self.metadata, self.cold, publisher, self.settings.checkpoint_entries),
-                collector=Collector(self.metadata, self.files, lambda _: self.cold, publisher.require_ownership),
-                settings=self.settings,
-                ballast_path=self.path / "ballast",
-                retention=Retention(self.metadata, self.engine, grace_s=self.settings.grace_s),
-                clocks=ClockCheck(self.metadata, self.clock, lambda: self.server_time_ms),
-                metrics=NullMetrics(),
-                connect=lambda _: KeptOpen(self.elsewhere),
-            )
+            engine=self.engine,
+            collector=Collector(self.metadata, self.files, lambda _: self.cold, publisher.require_ownership),
+            retention=Retention(self.metadata, self.engine, grace_s=self.settings.grace_s),
+            clocks=ClockCheck(self.metadata, self.clock, lambda: self.server_time_ms),
+            settings=self.settings,
+            ballast_path=self.path / "ballast",
+            metrics=NullMetrics(),
+            cold=tier,
+            offloader=Offload(self.metadata, self.files, tier),
+            ledgers=LedgerOffloader(self.metadata, self.files, tier, self.settings.ledger_block_bytes),
+            publisher=publisher,
+            checkpointer=Checkpointer(self.metadata, self.cold, publisher, self.settings.checkpoint_entries),
+            connect=lambda _: KeptOpen(self.elsewhere),
         )
 
     def append(self, name: str, *parts: bytes, seal: bool = False) -> None:

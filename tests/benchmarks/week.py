@@ -107,7 +107,7 @@ def hold(store: TestStore, work: ColdWork, planner: Planner, snapshots: Snapshot
         done = []
         while taken := planner.take_offloads():
             for pending in taken:
-                work.tools.offload.run(pending.action)
+                work.offloader.run(pending.action)
                 done.append(key_of(pending))
         for key in done:
             planner.release(key)

@@ -138,7 +138,7 @@ def _require_owner(store: Store) -> None:
         fence.require_owner(txn.store)
     try:
         with holding(store, _WHAT) as work:
-            work.tools.publisher.require_ownership()
+            work.publisher.require_ownership()
     except HeldElsewhere as exc:
         log.debug("%s", exc)
 
