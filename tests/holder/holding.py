@@ -16,7 +16,7 @@ from tierfs.config import BackgroundSettings
 from tierfs.errors import Unavailable
 from tierfs.holder import kinds
 from tierfs.holder.failures import Failures
-from tierfs.holder.tasks import TaskTable, TaskLoop
+from tierfs.holder.tasks import TaskLoop, TaskTable
 from tierfs.metadata import policies
 from tierfs.metadata.records import FailureRecord
 from tierfs.metadata.tables import FAILURES, GARBAGE, OUTBOX_NAME
