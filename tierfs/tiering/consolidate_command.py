@@ -305,7 +305,7 @@ class ConsolidationWatch:
         return SegmentChunks(segment.id, segment.range, placed), len(window) == _WATCH_WINDOW_CHUNKS
 
 
-def _end_of_large(found: SegmentChunks, largest_bytes: int) -> int:
+def _end_of_large(cold: SegmentChunks, largest_bytes: int) -> int:
     """Return the offset at which the small chunks at the end begin; 0 when all are small."""
-    large = (item.chunk.end_offset for item in reversed(found.chunks) if found.live(item).length_bytes > largest_bytes)
+    large = (item.chunk.end_offset for item in reversed(cold.chunks) if cold.live(item).length_bytes > largest_bytes)
     return next(large, 0)
