@@ -17,7 +17,6 @@ from tierfs.config import OffloadSettings, WriteSettings
 from tierfs.garbage.collect import Collected, Collector
 from tierfs.holder.verbs import holding
 from tierfs.holder.work import ColdWork, EvictReport
-from tierfs.journal.checkpoint import Checkpointer
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import chains, changes, directories, policies, tables
 from tierfs.metadata.layout import Layout, load
@@ -27,13 +26,10 @@ from tierfs.metadata.tables import LOCATIONS
 from tierfs.metrics import NullMetrics
 from tierfs.parallel import Progress
 from tierfs.retention.clocks import ClockCheck
-from tierfs.retention.retention import Retention
 from tierfs.segments.engine import Engine
 from tierfs.store_paths import StorePaths
 from tierfs.tiering.consolidate_command import ConsolidateReport
-from tierfs.tiering.ledgers.offload import LedgerOffloader
 from tierfs.tiering.objects import ColdTier
-from tierfs.tiering.offload import Offload
 from tierfs.tiering.offload_command import OffloadReport
 from tierfs.types import ROOT_DIRECTORY, LocationId, Tier
 
@@ -84,16 +80,12 @@ class TestStore:
         return ColdWork(
             engine=self.engine,
             collector=Collector(self.metadata, self.files, lambda _: self.cold, publisher.require_ownership),
-            retention=Retention(self.metadata, self.engine, grace_s=self.settings.grace_s),
             clocks=ClockCheck(self.metadata, self.clock, lambda: self.server_time_ms),
             settings=self.settings,
             ballast_path=self.path / "ballast",
             metrics=NullMetrics(),
             cold=tier,
-            offloader=Offload(self.metadata, self.files, tier),
-            ledgers=LedgerOffloader(self.metadata, self.files, tier, self.settings.ledger_block_bytes),
             publisher=publisher,
-            checkpointer=Checkpointer(self.metadata, self.cold, publisher, self.settings.checkpoint_entries),
             connect=lambda _: KeptOpen(self.elsewhere),
         )
 

@@ -277,11 +277,7 @@ class Store:
         """Return the cold work of the store's holder. Raises NoColdTier, naming `what`."""
         from tierfs.garbage.collect import Collector
         from tierfs.holder.work import ColdWork
-        from tierfs.journal.checkpoint import Checkpointer
         from tierfs.retention.clocks import ClockCheck
-        from tierfs.retention.retention import Retention
-        from tierfs.tiering.ledgers.offload import LedgerOffloader
-        from tierfs.tiering.offload import Offload
 
         location_id = self.cold_location_id
         if location_id is None:
@@ -294,16 +290,12 @@ class Store:
         return ColdWork(
             engine=self.engine,
             collector=Collector(self.metadata, self.files, self.storage_of, publisher.require_ownership),
-            retention=Retention(self.metadata, self.engine, grace_s=settings.grace_s),
             clocks=ClockCheck(self.metadata, self.clock, lambda: self._server_time_ms(location_id)),
             settings=settings,
             ballast_path=self.paths.ballast,
             metrics=self.metrics,
             cold=cold,
-            offloader=Offload(self.metadata, self.files, cold),
-            ledgers=LedgerOffloader(self.metadata, self.files, cold, settings.ledger_block_bytes),
             publisher=publisher,
-            checkpointer=Checkpointer(self.metadata, cold.storage, publisher, settings.checkpoint_entries),
             connect=self.connect_to,
         )
 
@@ -312,13 +304,11 @@ class Store:
         from tierfs.garbage.collect import Collector
         from tierfs.holder.local_work import LocalWork
         from tierfs.retention.clocks import ClockCheck
-        from tierfs.retention.retention import Retention
 
         settings = self.settings.offload
         return LocalWork(
             engine=self.engine,
             collector=Collector(self.metadata, self.files, self.storage_of),
-            retention=Retention(self.metadata, self.engine, grace_s=settings.grace_s),
             clocks=ClockCheck(self.metadata, self.clock, lambda: None),
             settings=settings,
             ballast_path=self.paths.ballast,

@@ -41,7 +41,6 @@ class LocalWork:
 
     engine: Engine
     collector: Collector
-    retention: Retention
     clocks: ClockCheck
     settings: OffloadSettings
     ballast_path: Path
@@ -52,6 +51,7 @@ class LocalWork:
 
     def __post_init__(self) -> None:
         self.metadata = self.engine.metadata
+        self.retention = Retention(self.metadata, self.engine, grace_s=self.settings.grace_s)
         self.suspects = Suspects(self.metadata, self.engine.files, self.collector.storage_of)
         self._strays = StrayFiles(self.metadata, self._orphan_finder())
 

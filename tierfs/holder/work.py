@@ -85,10 +85,7 @@ class ColdWork(LocalWork):
     """Offload, consolidate, evict, publish and collect on one store."""
 
     cold: ColdTier
-    offloader: Offload
-    ledgers: LedgerOffloader
     publisher: Publisher
-    checkpointer: Checkpointer
     connect: Callable[[LocationRecord], ChunkStorage]
     """Connects to a place that is not the store's yet; the caller closes it."""
 
@@ -97,10 +94,14 @@ class ColdWork(LocalWork):
     def __post_init__(self) -> None:
         super().__post_init__()
         self._publishing = threading.Lock()
-        self.repacker = Repack(self.metadata, self.engine.files, self.cold, self.settings)
+        files, cold, settings = self.engine.files, self.cold, self.settings
+        self.checkpointer = Checkpointer(self.metadata, cold.storage, self.publisher, settings.checkpoint_entries)
+        self.offloader = Offload(self.metadata, files, cold)
+        self.ledgers = LedgerOffloader(self.metadata, files, cold, settings.ledger_block_bytes)
+        self.repacker = Repack(self.metadata, files, cold, settings)
         self.managed = ManagedOffload(self.metadata, self.ledgers)
-        self.packs = PackOffload(self.metadata, self.engine.files, self.cold)
-        self.consolidator = Consolidate(self.metadata, self.cold, grace_ms=self.settings.grace_s * _MS_PER_S)
+        self.packs = PackOffload(self.metadata, files, cold)
+        self.consolidator = Consolidate(self.metadata, cold, grace_ms=settings.grace_s * _MS_PER_S)
 
     def resolve_crashed(self) -> None:
         """Make garbage of what a dead holder had in flight; the first action of a new holder. Raises Fenced."""
