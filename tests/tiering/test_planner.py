@@ -114,7 +114,7 @@ class Changes(RuleBasedStateMachine):
     @rule()
     def release(self) -> None:
         if self.taken:
-            self.planner.release(self.taken.pop())
+            self.planner.offloads.release(self.taken.pop())
 
     @rule()
     def fail(self) -> None:

@@ -138,7 +138,7 @@ class BackgroundWriter:
         self._current = look(self._snapshots, self._failures, keys, slice_s=SLICE_S)
         released = [key for key in ended if not self._snapshots.is_awaited(key[0])]
         for key in released:  # after the look: what they did is seen by now
-            planner.release(key)
+            planner.offloads.release(key)
         if self._failures.ended != self._failures_ended:
             self._failures_ended = self._failures.ended
             planner.offloads.wake()
