@@ -131,12 +131,13 @@ class HolderTask:
         fenced = False
         try:
             with trio.CancelScope() as self._working:
-                self._table = TaskTable([])
                 loop, self._table = await self._in_thread(partial(self._begin, begin))
                 await loop.run(self._table.tasks)
         except* Fenced as group:
             log.error("the background writer stops: %s", group.exceptions[0])
             fenced = True
+        finally:
+            self._table = TaskTable([])
         return fenced
 
     def _begin(self, begin: Begin) -> tuple[TaskLoop, TaskTable]:
