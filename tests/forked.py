@@ -40,7 +40,7 @@ IMPORTED = (
     "awscrt.checksums",
     "boto3",
     "tierfs.app.store",
-    "tierfs.holder.alone",
+    "tierfs.holder.local_work",
     "tierfs.holder.verbs",
     "tierfs.chunkstore.s3.storage",
     "tierfs.cli.main",

@@ -16,8 +16,7 @@ from tierfs.clock import Clock, ManualClock
 from tierfs.config import OffloadSettings, WriteSettings
 from tierfs.garbage.collect import Collected, Collector
 from tierfs.holder.verbs import holding
-from tierfs.holder.work import ColdTools, ColdWork, EvictReport
-from tierfs.journal.checkpoint import Checkpointer
+from tierfs.holder.work import ColdWork, EvictReport
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import chains, changes, directories, policies, tables
 from tierfs.metadata.layout import Layout, load
@@ -27,13 +26,10 @@ from tierfs.metadata.tables import LOCATIONS
 from tierfs.metrics import NullMetrics
 from tierfs.parallel import Progress
 from tierfs.retention.clocks import ClockCheck
-from tierfs.retention.retention import Retention
 from tierfs.segments.engine import Engine
 from tierfs.store_paths import StorePaths
 from tierfs.tiering.consolidate_command import ConsolidateReport
-from tierfs.tiering.ledgers.offload import LedgerOffloader
 from tierfs.tiering.objects import ColdTier
-from tierfs.tiering.offload import Offload
 from tierfs.tiering.offload_command import OffloadReport
 from tierfs.types import ROOT_DIRECTORY, LocationId, Tier
 
@@ -82,21 +78,15 @@ class TestStore:
         publisher = Publisher(self.metadata, self.cold)
         tier = ColdTier(LOCATION, self.cold, publisher.require_recent_ownership, publisher.require_place)
         return ColdWork(
-            ColdTools(
-                engine=self.engine,
-                cold=tier,
-                offload=Offload(self.metadata, self.files, tier),
-                ledgers=LedgerOffloader(self.metadata, self.files, tier, self.settings.ledger_block_bytes),
-                publisher=publisher,
-                checkpointer=Checkpointer(self.metadata, self.cold, publisher, self.settings.checkpoint_entries),
-                collector=Collector(self.metadata, self.files, lambda _: self.cold, publisher.require_ownership),
-                settings=self.settings,
-                ballast_path=self.path / "ballast",
-                retention=Retention(self.metadata, self.engine, grace_s=self.settings.grace_s),
-                clocks=ClockCheck(self.metadata, self.clock, lambda: self.server_time_ms),
-                metrics=NullMetrics(),
-                connect=lambda _: KeptOpen(self.elsewhere),
-            )
+            engine=self.engine,
+            collector=Collector(self.metadata, self.files, lambda _: self.cold, publisher.require_ownership),
+            clocks=ClockCheck(self.metadata, self.clock, lambda: self.server_time_ms),
+            settings=self.settings,
+            ballast_path=self.path / "ballast",
+            metrics=NullMetrics(),
+            cold=tier,
+            publisher=publisher,
+            connect=lambda _: KeptOpen(self.elsewhere),
         )
 
     def append(self, name: str, *parts: bytes, seal: bool = False) -> None:

@@ -20,10 +20,11 @@ from tests.reading.cache.cache_blocks import BLOCK, size_for
 from tests.reality.reference import reference
 from tierfs.app import fill_cache
 from tierfs.app import store as app
-from tierfs.app.fill_cache import FillServer, WarmReport, warm_up
+from tierfs.app.fill_cache import WarmReport, warm_up
 from tierfs.errors import Conflict, DataLoss, Fenced, StorageFull
 from tierfs.holder import requests
-from tierfs.holder.verbs import VerbServer
+from tierfs.holder import verbs as holder_verbs
+from tierfs.holder.requests import RequestServer
 from tierfs.metadata import policies
 from tierfs.metadata.records import RequestRecord
 from tierfs.metadata.tables import REQUESTS
@@ -67,12 +68,12 @@ def cache(store: app.Store) -> Iterator[DiskCache]:
         yield opened
 
 
-def server(store: app.Store, cache: DiskCache, *, directory: str = "cache", ends: bool = False) -> FillServer:
+def server(store: app.Store, cache: DiskCache, *, directory: str = "cache", ends: bool = False) -> RequestServer:
     def go_on() -> None:
         if ends:
             raise MountEnds
 
-    return FillServer(store, cache, store.path / directory, go_on, lambda: None)
+    return fill_cache.server(store, cache, store.path / directory, go_on, lambda: None)
 
 
 class Command(threading.Thread):
@@ -186,11 +187,11 @@ def test_a_request_is_for_the_one_process_that_has_the_cache(store: app.Store, c
     command = Command(store)
     assert command.asked().options["cache"] == str((store.path / "cache").resolve())
     server(store, cache, directory="another").serve()
-    holder = VerbServer(store.metadata, store.cold_work())
+    holder = holder_verbs.server(store.cold_work())
     assert holder.next() is None
     assert rows(store)[0].state is RequestState.WAITING
     assert requests.take_next(store.metadata, lambda row: row.verb == requests.WARM_UP) is not None
-    assert VerbServer(store.metadata, store.cold_work()).next() is None  # nor does it begin again what runs elsewhere
+    assert holder_verbs.server(store.cold_work()).next() is None  # nor does it begin again what runs elsewhere
     assert rows(store)[0].state is RequestState.RUNNING
     server(store, cache).serve()
     command.join(30)

@@ -18,12 +18,13 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs.app import batch_write
 from tierfs.app import store as app
-from tierfs.app.upload_task import Acknowledge, UploadSpec, WriteJob
+from tierfs.app.upload_task import Acknowledge, WriteJob
 from tierfs.errors import Fenced, InvalidRequest, NoColdTier, PermissionDenied, Unavailable
 from tierfs.holder import lock
 from tierfs.journal.publish import Publisher
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
 from tierfs.setup.create import ColdChoice, init_store
+from tierfs.tiering.batch_job import Written
 from tierfs.types import MIB
 
 LARGE = os.urandom(MIB) * 20
@@ -45,18 +46,18 @@ def s3_store(tmp_path: Path, rgw_bucket: Bucket) -> Iterator[app.Store]:
         yield opened
 
 
-def run_task(spec: UploadSpec, partition: int, data: bytes) -> tuple[UploadedSegment, ...]:
-    """Upload as an executor does: another process, with the spec alone."""
-    with spec.task(partition) as task:
+def run_task(job: WriteJob, partition: int, data: bytes) -> tuple[UploadedSegment, ...]:
+    """Upload as an executor does: another process, with the job alone."""
+    with job.task(partition) as task:
         upload = task.open(f"part-{partition:05d}")
         for at in range(0, len(data), 100_000):
             upload.write(data[at : at + 100_000])
         return task.finish()
 
 
-def failing_task(spec: UploadSpec) -> None:
+def failing_task(job: WriteJob) -> None:
     """Upload as an executor whose data ends in an error, one segment being finished."""
-    with spec.task(7) as task:
+    with job.task(7) as task:
         task.open("a").write(b"finished")
         task.finish()
         raise ValueError("bad row")
@@ -64,7 +65,7 @@ def failing_task(spec: UploadSpec) -> None:
 
 def in_executors(job: WriteJob, *data: bytes) -> list[UploadedSegment]:
     with ProcessPoolExecutor(2, get_context("spawn")) as pool:
-        running = [pool.submit(run_task, job.upload, number, one) for number, one in enumerate(data)]
+        running = [pool.submit(run_task, job, number, one) for number, one in enumerate(data)]
         return [segment for task in running for segment in task.result()]
 
 
@@ -80,7 +81,7 @@ def objects(store: app.Store) -> list[str]:
     return [one.name for one in store.storage_of(location_id).list("uploads/")]
 
 
-def write(store: app.Store, version: int) -> batch_write.Written:
+def write(store: app.Store, version: int) -> Written:
     """Begin in one process, upload in two others, commit in the first with what was pickled between."""
     job: WriteJob = pickle.loads(pickle.dumps(batch_write.begin(store, "nightly", "tables/orders")))
     return batch_write.commit(store, job, in_executors(job, b"one\n", LARGE), version)
@@ -109,7 +110,7 @@ def test_the_same_in_a_bucket(s3_store: app.Store) -> None:
 def test_a_task_that_fails_leaves_no_object(store: app.Store) -> None:
     job = batch_write.begin(store, "nightly", "out")
     with pytest.raises(ValueError, match="bad row"):
-        failing_task(job.upload)
+        failing_task(job)
     assert objects(store) == []
     assert batch_write.abort(store, job) == 0
 
@@ -144,7 +145,7 @@ def test_a_store_that_was_superseded_refuses_a_write(store: app.Store, tmp_path:
 
 def test_a_write_that_is_superseded_before_its_commit_fails(store: app.Store, tmp_path: Path) -> None:
     job = batch_write.begin(store, "nightly", "out")
-    uploaded = run_task(job.upload, 0, b"late")
+    uploaded = run_task(job, 0, b"late")
     tierfs("-q", "recover", "--cold-dir", store.path / "cold", store=tmp_path / "new")
     with pytest.raises(Fenced):
         batch_write.commit(store, job, uploaded, 1)
@@ -163,7 +164,7 @@ def silent_journal(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> Iterato
 
 def upload_of(store: app.Store, application: str | None = "nightly") -> tuple[WriteJob, tuple[UploadedSegment, ...]]:
     job = batch_write.begin(store, application, "out")
-    return job, run_task(job.upload, 0, b"one\n")
+    return job, run_task(job, 0, b"one\n")
 
 
 def test_a_commit_that_the_journal_does_not_name_fails_and_its_repeat_is_safe(
@@ -178,7 +179,8 @@ def test_a_commit_that_the_journal_does_not_name_fails_and_its_repeat_is_safe(
             batch_write.repeated(store, "nightly", 1)
     assert batch_write.abort(store, job) == 0, "an abort after the failure takes nothing"
     again, others = upload_of(store)
-    assert batch_write.commit(store, again, others, 1) == batch_write.Written(0, 0, repeated=True, published=True)
+    done = batch_write.commit(store, again, others, 1)
+    assert (done.segments, done.bytes, done.repeated, done.published) == (0, 0, True, True)
     assert batch_write.repeated(store, "nightly", 2) is None
     shutil.rmtree(store.path / "metadata")
     tierfs("-q", "recover", "--cold-dir", store.path / "cold", store=tmp_path / "new")
@@ -195,7 +197,9 @@ def test_a_commit_that_is_acknowledged_locally_does_not_wait(
     with silent_journal(store, monkeypatch):
         done = batch_write.commit(store, job, uploaded, 1, acknowledge=Acknowledge.LOCAL)
     assert (done.segments, done.published) == (1, False)
-    assert batch_write.repeated(store, "nightly", 1) == batch_write.Written(0, 0, repeated=True, published=True)
+    again = batch_write.repeated(store, "nightly", 1)
+    assert again is not None
+    assert (again.segments, again.bytes, again.repeated, again.published) == (0, 0, True, True)
 
 
 def test_a_commit_waits_for_a_holder_that_cannot_publish_and_fails(

@@ -152,7 +152,7 @@ def _searches(store: app.Store) -> str:
     store.engine.close_writer(writer)
     store.engine.seal(name)
     work = store.cold_work("benchmark")
-    tier: ColdTier = work.tools.cold
+    tier: ColdTier = work.cold
     with store.metadata.read() as txn:
         segment = directories.segment_by_name(txn, name)
     LedgerOffloader(store.metadata, store.files, tier, SEARCHED_BLOCK_BYTES).offload(segment.id, uuid4())

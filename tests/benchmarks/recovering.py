@@ -39,7 +39,7 @@ _BATCH = 50
 def build(path: Path) -> None:
     """The store and its journal: every chunk linked by a change of its own, as offload does."""
     with app.open_store(path) as store:
-        publisher = store.cold_work().tools.publisher
+        publisher = store.cold_work().publisher
         for first in range(0, SEGMENTS_COUNT, _BATCH):
             with store.metadata.write() as txn:
                 for number in range(first, first + _BATCH):
@@ -94,7 +94,7 @@ def bench_recover(path: Path, server: RgwServer, bucket: str) -> str:
         _row("entries", _recover(path.parent / "entries", server, bucket)),
     ]
     with app.open_store(path.parent / "entries") as store:
-        store.cold_work().tools.checkpointer.checkpoint()
+        store.cold_work().checkpointer.checkpoint()
     lines.append(_row("a checkpoint", _recover(path.parent / "checkpoint", server, bucket)))
     return "\n".join(lines) + "\n"
 

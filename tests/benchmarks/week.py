@@ -107,10 +107,10 @@ def hold(store: TestStore, work: ColdWork, planner: Planner, snapshots: Snapshot
         done = []
         while taken := planner.take_offloads():
             for pending in taken:
-                work.tools.offload.run(pending.action)
+                work.offloader.run(pending.action)
                 done.append(key_of(pending))
         for key in done:
-            planner.release(key)
+            planner.offloads.release(key)
         for eviction in todo.evictions:
             work.evict_segment(eviction.segment_id, cold_before_ms=eviction.cold_before_ms)
     work.publish()

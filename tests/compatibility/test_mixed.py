@@ -134,7 +134,7 @@ def test_verbs_that_move_chunks_keep_what_they_do_not_know(store: TestStore) -> 
 
 def test_recovery_keeps_what_it_does_not_know(store: TestStore, tmp_path: Path) -> None:
     store.engine.seal("local")
-    store.cold_work().tools.checkpointer.checkpoint()
+    store.cold_work().checkpointer.checkpoint()
     store.offload("local")  # in a slot after the checkpoint
     before = {name: len(rows_without(store.metadata, name)) for name in (CHUNKS.name, OBJECTS.name)}
     with recovered(tmp_path / "other", store.cold) as other:
@@ -147,7 +147,7 @@ def test_recovery_keeps_what_it_does_not_know(store: TestStore, tmp_path: Path) 
 
 @pytest.mark.parametrize("started_over", [False, True], ids=["followed", "started over"])
 def test_replicas_keep_what_they_do_not_know(store: TestStore, tmp_path: Path, started_over: bool) -> None:
-    checkpointer = store.cold_work().tools.checkpointer
+    checkpointer = store.cold_work().checkpointer
     checkpointer.checkpoint()
     with following(store, tmp_path / "replica") as copy:
         age(store.metadata)
@@ -167,7 +167,7 @@ def test_replicas_keep_what_they_do_not_know(store: TestStore, tmp_path: Path, s
 
 def test_the_journal_carries_what_this_version_does_not_know(store: TestStore) -> None:
     store.engine.seal("local")
-    store.cold_work().tools.checkpointer.checkpoint()
+    store.cold_work().checkpointer.checkpoint()
     entries, parts = objects_of_journal(store)
     segments = [change.segment for entry in entries for change in entry.changes if change.HasField("segment")]
     assert EXTRA in segments[-1].SerializeToString()

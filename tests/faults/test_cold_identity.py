@@ -37,11 +37,11 @@ VERBS: dict[str, Callable[[TestStore], object]] = {
     "evict": lambda store: store.evict(),
     "evict --force": lambda store: store.evict(force=True),
     "consolidate": lambda store: store.consolidate(),
-    "checkpoint": lambda store: store.cold_work().tools.checkpointer.checkpoint(),
+    "checkpoint": lambda store: store.cold_work().checkpointer.checkpoint(),
     "holder's eviction": lambda store: store.cold_work().evict_segment(
         store.segment("s").id, cold_before_ms=store.clock.now_ms()
     ),
-    "holder's offload": lambda store: store.cold_work().tools.cold.require_ours(),
+    "holder's offload": lambda store: store.cold_work().cold.require_ours(),
     "repack": lambda store: store.cold_work().repacker.run(store.layout("s").cold[0].object),
 }
 
@@ -260,7 +260,7 @@ def test_a_store_of_before_gets_its_mark_once_the_journal_proves_it(tmp_path: Pa
     with open_test_store(tmp_path / "store") as store:
         store.cold_work().publish()
         store.cold.delete(MARK_NAME)
-        store.cold_work().tools.publisher.require_ownership()
+        store.cold_work().publisher.require_ownership()
         mark = cold_identity.read(store.cold)
         assert mark is not None
         assert mark.store_id == store.metadata.store_id
@@ -282,7 +282,7 @@ def test_a_damaged_mark_is_mended_by_the_journal(tmp_path: Path) -> None:
 def test_a_new_store_needs_no_slot_to_begin_and_a_marked_place_refuses_it(tmp_path: Path) -> None:
     storage = MemoryStorage()
     with open_test_store(tmp_path / "first", cold=storage) as first:
-        first.cold_work().tools.publisher.require_ownership()  # nothing there, and nothing is claimed of it
+        first.cold_work().publisher.require_ownership()  # nothing there, and nothing is claimed of it
         assert bucket(storage) == {}
         first.offload()
         for found in list(storage.list("journal/")):
@@ -312,7 +312,7 @@ def test_a_standing_intent_is_taken_up_whether_its_slot_is_there_or_not(
             with pytest.raises(Killed):
                 store.cold_work().publish()
         assert len(slots(store.cold)) == 1 + landed
-        store.cold_work().tools.publisher.require_ownership()
+        store.cold_work().publisher.require_ownership()
         store.offload()
         found = slots(store.cold)
         assert found == list(range(1, len(found) + 1))
@@ -323,12 +323,12 @@ def test_trimmed_slots_are_no_doubt(tmp_path: Path) -> None:
         for number in range(6):
             store.append("s", b"%04d" % number)
             store.offload()
-            store.cold_work().tools.checkpointer.checkpoint()
+            store.cold_work().checkpointer.checkpoint()
         assert min(slots(store.cold)) > 1
         newest = max(slots(store.cold))
         store.evict()
         store.cold.delete(slot_name(newest))  # its checkpoint has all it said
-        store.cold_work().tools.publisher.require_ownership()
+        store.cold_work().publisher.require_ownership()
         store.offload()
 
 
@@ -338,8 +338,8 @@ def test_a_proof_counts_for_seconds_only(tmp_path: Path) -> None:
         written(store)
         work = store.cold_work()
         listings = flaky.calls["list"]
-        work.tools.cold.require_ours()
-        work.tools.cold.require_ours()
+        work.cold.require_ours()
+        work.cold.require_ours()
         assert flaky.calls["list"] == listings + 1
         store.clock.advance(PROOF_S + 1)  # type: ignore[attr-defined]
         flaky.fail("list", Unavailable("the server does not answer"))

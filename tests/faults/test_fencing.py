@@ -58,7 +58,7 @@ VERBS: dict[str, Callable[[TestStore], object]] = {
     "evict": lambda store: store.evict(),
     "gc --delete": lambda store: store.collect(),
     "publish": lambda store: store.cold_work().publish(),
-    "checkpoint": lambda store: store.cold_work().tools.checkpointer.checkpoint(),
+    "checkpoint": lambda store: store.cold_work().checkpointer.checkpoint(),
 }
 
 
@@ -88,7 +88,7 @@ def test_once_it_knows_no_verb_changes_anything(store: TestStore, tmp_path: Path
     store.offload()
     with new_owner(store, tmp_path / "second"):
         with pytest.raises(Fenced):
-            store.cold_work().tools.publisher.require_ownership()
+            store.cold_work().publisher.require_ownership()
         files, objects = sorted((store.path / "chunks").rglob("*")), bucket(store.cold)
         with pytest.raises(Fenced, match="since epoch 2; this one may only be read") as caught:
             VERBS[verb](store)
@@ -104,7 +104,7 @@ def test_a_running_writer_learns_it_at_its_next_commit(store: TestStore, tmp_pat
     with new_owner(store, tmp_path / "second"):
         writer.append(b"ef")  # nothing told this host yet: acknowledged, and listed below
         with pytest.raises(Fenced):
-            store.cold_work().tools.publisher.require_ownership()
+            store.cold_work().publisher.require_ownership()
         with pytest.raises(Fenced, match="since epoch 2"):
             writer.append(b"gh")
         store.engine.close_writer(writer)
@@ -169,7 +169,7 @@ def test_a_zombie_that_creates_a_deleted_slot_is_fenced_and_its_entry_is_void(
 
 def _checkpoint_after_an_append(owner: TestStore, name: str) -> None:
     owner.append(name, b"abcd")
-    owner.cold_work().tools.checkpointer.checkpoint()
+    owner.cold_work().checkpointer.checkpoint()
 
 
 def _error_of(work: Callable[[], object]) -> BaseException:
@@ -192,7 +192,7 @@ def test_an_old_backup_over_a_newer_bucket_is_refused_and_recover_named(
         store.append(name, b"later")
         store.offload()
         if deleted_slots:
-            store.cold_work().tools.checkpointer.checkpoint()
+            store.cold_work().checkpointer.checkpoint()
     before = bucket(store.cold)
     backup = replace_path(store, tmp_path / "backup")
     with opened_copy(backup, tmp_path / "restored") as restored:

@@ -190,8 +190,8 @@ def test_a_store_is_not_taken_for_its_own_successor(
             case _:
                 for name in ("u", "v"):
                     append(holder, name, b"x")
-                    holder.cold_work().tools.publisher.publish()
-                    holder.cold_work().tools.checkpointer.checkpoint()
+                    holder.cold_work().publisher.publish()
+                    holder.cold_work().checkpointer.checkpoint()
         before.go_on()
         asking.join(30)
     append(store, "s", b"b")

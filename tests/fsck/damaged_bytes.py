@@ -33,7 +33,7 @@ def slot(store: Store, back: int) -> Path:
 
 def checkpoint(store: Store, *, part: bool) -> Path:
     """Make a checkpoint; return its manifest or its part."""
-    store.cold_work().tools.checkpointer.checkpoint()
+    store.cold_work().checkpointer.checkpoint()
     if part:
         return next((store.paths.cold / "journal").glob("checkpoint-*.part-*"))
     with store.metadata.read() as txn:

@@ -9,12 +9,13 @@ import pyfuse3
 import pytest
 
 from tests.stores import TestStore, open_test_store
-from tierfs.fuse import watch
 from tierfs.fuse.growth import GrowingFiles
 from tierfs.fuse.inodes import InodeEntry, Inodes
 from tierfs.fuse.options import parse_options
 from tierfs.fuse.tree import Tree
 from tierfs.fuse.watch import ChangeWatcher
+from tierfs.metadata import tables
+from tierfs.metadata.tables import TOUCHES
 from tierfs.types import ROOT_INODE, EntryKind
 
 TIMEOUT_S = 300.0
@@ -91,9 +92,24 @@ async def test_everything_is_forgotten_later_if_it_could_not_be_now(
     kernel = Kernel(monkeypatch, refuses=2)
     store.append("a", b"x")
     with store.metadata.write() as txn:
-        for key, _ in list(txn.scan_raw(watch.TOUCHES.name)):
-            txn.delete(watch.TOUCHES.name, key)
+        for key, _ in list(txn.scan_raw(TOUCHES.name)):
+            txn.delete(TOUCHES.name, key)
     with pytest.raises(RuntimeError):
         await watcher.poll()
     await watcher.poll()
     assert kernel.inodes == [1, 1, 2, 3]
+
+
+async def test_a_damaged_change_could_have_been_any_and_the_next_ones_pass(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watcher = watcher_of(store)
+    kernel = Kernel(monkeypatch, refuses=0)
+    store.append("a", b"x")
+    with store.metadata.write() as txn:
+        txn.put_raw(TOUCHES.name, tables.u64(txn.store.next_change - 1), b"\xff garbage")
+    await watcher.poll()
+    assert {1, 2, 3} <= set(kernel.inodes)
+    store.append("b", b"x")
+    await watcher.poll()
+    assert "b" in kernel.entries

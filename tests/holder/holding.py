@@ -9,13 +9,14 @@ from typing import TypeVar
 import trio
 
 from tests.stores import TestStore
+from tierfs.app.store import Store
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import Source, StoredObject
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Unavailable
+from tierfs.holder import kinds
 from tierfs.holder.failures import Failures
-from tierfs.holder.tasks import TaskLoop
-from tierfs.holder.writer import BackgroundWriter
+from tierfs.holder.tasks import TaskLoop, TaskTable
 from tierfs.metadata import policies
 from tierfs.metadata.records import FailureRecord
 from tierfs.metadata.tables import FAILURES, GARBAGE, OUTBOX_NAME
@@ -88,14 +89,14 @@ class InLine:
 
 
 @asynccontextmanager
-async def working(store: TestStore, settings: BackgroundSettings | None = None) -> AsyncIterator[BackgroundWriter]:
-    """The background writer at work while the block runs."""
+async def working(store: TestStore, settings: BackgroundSettings | None = None) -> AsyncIterator[TaskTable]:
+    """The background writer at work, by its table, while the block runs."""
     settings = settings or BackgroundSettings()
     loop = TaskLoop(store.metadata, Failures(store.metadata, settings), InLine())
-    writer = BackgroundWriter(store.cold_work(), loop, settings)
+    table = kinds.with_cold_tier(store.cold_work(), loop, settings)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(loop.run, writer.tasks())
-        yield writer
+        nursery.start_soon(loop.run, table.tasks)
+        yield table
         nursery.cancel_scope.cancel()
 
 
@@ -104,7 +105,7 @@ def set_policy(store: TestStore, **settings: str) -> None:
         policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4", "object_bytes": "8", **settings})
 
 
-def failures(store: TestStore) -> list[FailureRecord]:
+def failures(store: TestStore | Store) -> list[FailureRecord]:
     with store.metadata.read() as txn:
         return [row for _, row in txn.scan(FAILURES)]
 

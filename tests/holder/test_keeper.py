@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,9 @@ from tests.holder.holding import InLine, TrioClock, failures
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Unavailable
+from tierfs.holder import kinds
 from tierfs.holder.lock import HeldElsewhere, current
-from tierfs.holder.loop import HolderTools, OwnerTask, ReplicaTask
+from tierfs.holder.loop import Begin, HolderTask
 from tierfs.holder.tasks import InThread, Step, TaskLoop, TaskOutcome
 from tierfs.holder.work import ColdWork
 
@@ -29,9 +31,11 @@ def store(tmp_path: Path) -> Iterator[TestStore]:
 
 def writer_task(
     store: TestStore, make_work: Callable[[], ColdWork] | None = None, in_thread: InThread | None = None
-) -> OwnerTask:
-    tools = HolderTools(store.paths.holder, store.metadata, BackgroundSettings, in_thread or InLine())
-    return OwnerTask(tools, make_work or store.cold_work)
+) -> HolderTask:
+    def connect() -> Begin:
+        return partial(kinds.with_cold_tier, (make_work or store.cold_work)())
+
+    return HolderTask(store.paths.holder, store.metadata, BackgroundSettings, in_thread or InLine(), connect)
 
 
 async def test_the_first_holds_and_the_next_waits_for_its_turn(store: TestStore, autojump_clock: MockClock) -> None:
@@ -164,10 +168,9 @@ async def test_a_replica_lists_what_keeps_it_from_refreshing_and_goes_on(
         connected.append("connected")
         return refresh
 
-    tools = HolderTools(
-        store.path / "holder", store.metadata, lambda: BackgroundSettings(replica_refresh_s=5), InLine()
-    )
-    one = ReplicaTask(tools, make_refresh)
+    settings = BackgroundSettings(replica_refresh_s=5)
+    begin = partial(kinds.of_replica, store.metadata, make_refresh)
+    one = HolderTask(store.path / "holder", store.metadata, lambda: settings, InLine(), lambda: begin)
     began_s = trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(one.run)

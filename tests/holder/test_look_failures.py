@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,14 +13,17 @@ from trio.testing import MockClock
 
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.faults.test_accusations import states
-from tests.holder.holding import HOUR_S, MINUTE_S, TrioClock, failures, working
+from tests.holder.holding import HOUR_S, MINUTE_S, InLine, TrioClock, failures, working
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.app import store as app
 from tierfs.clock import ManualClock, SystemClock
 from tierfs.config import BackgroundSettings
-from tierfs.errors import DataLoss, Unavailable
-from tierfs.holder.alone import AloneWork
-from tierfs.holder.failures import Failures, look_again, note_looks
+from tierfs.errors import StorageFull, Unavailable
+from tierfs.garbage.collect import Collected, Collector
+from tierfs.holder import kinds
+from tierfs.holder.failures import Failures, look
+from tierfs.holder.local_work import ExpiringChunks, LocalWork
+from tierfs.holder.tasks import TaskLoop
 from tierfs.metadata import chain_edits, chains, directories, policies, tables
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
@@ -84,7 +88,8 @@ async def test_objects_that_cannot_be_made_hide_no_others_of_their_segment(
         assert len(failures(store)) == 6
 
 
-def test_a_store_without_a_cold_tier_lists_it_too(tmp_path: Path) -> None:
+def test_a_store_without_a_cold_tier_lists_it_too(tmp_path: Path, expected_warnings: list[str]) -> None:
+    expected_warnings.append("look .* failed: .* a chunk names a missing object")
     clock = ManualClock(SystemClock().now_ms())
     init_store(tmp_path / "alone", ColdChoice(none=True))
     with app.open_store(tmp_path / "alone", clock) as alone:
@@ -93,14 +98,21 @@ def test_a_store_without_a_cold_tier_lists_it_too(tmp_path: Path) -> None:
         for name in ("bad", "good"):
             alone.engine.open_writer(name).append(b"ab")
         lost = lose_object(alone.metadata, "bad")
-        work = AloneWork(alone.alone_tools())
+        chunks = expiring(alone)
         clock.advance(HOUR_S)
-        with pytest.raises(DataLoss, match="missing object"):
-            work.look()
+        assert not chunks.look()
+        (row,) = failures(alone)
+        assert (row.name, row.error_kind) == ("bad", "DataLoss")
         assert active(alone.metadata) == {"bad"}
         put_back(alone.metadata, lost)
-        assert work.look()
+        clock.advance(HOUR_S)
+        assert not chunks.look()
         assert active(alone.metadata) == set()
+        assert failures(alone) == []
+
+
+def expiring(store: app.Store) -> ExpiringChunks:
+    return ExpiringChunks(store.engine, Failures(store.metadata, BackgroundSettings()))
 
 
 def active(metadata: MetadataStore) -> set[str]:
@@ -121,25 +133,24 @@ def test_a_damaged_policy_lists_some_by_name_and_the_others_together(
     noted, planner = Failures(store.metadata, BackgroundSettings()), Planner()
     snapshots = Snapshots(store.metadata, planner)
 
-    def look() -> None:
-        look_again(snapshots, noted)
-        note_looks(snapshots, noted, complete=snapshots.refresh())
+    def look_once() -> None:
+        assert look(snapshots, noted)
 
-    look()
+    look_once()
     assert len(failures(store)) == 4
     assert [row.name for row in failures(store) if "others" in row.what] == ["at 27 other segments"]
-    look()
+    look_once()
     assert {row.attempts for row in failures(store)} == {1}  # none is tried before its pause is over
     with store.metadata.write() as txn:
         txn.delete(POLICIES.name, tables.u64(ROOT_DIRECTORY))
         policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "4"})
-    look()
+    look_once()
     assert failures(store) == []
     assert len(list(planner.views)) == len(NAMES)
 
 
-def tidy(work: AloneWork) -> None:
-    assert work.look()
+def tidy(chunks: ExpiringChunks, work: LocalWork) -> None:
+    assert not chunks.look()
     work.collect()
 
 
@@ -150,14 +161,14 @@ def test_bytes_expire_without_a_cold_tier(tmp_path: Path) -> None:
     with app.open_store(path, clock) as store:
         with store.metadata.write() as txn:
             policies.put(txn, ROOT_DIRECTORY, {"retention_age": str(6 * HOUR_S)})
-        work = AloneWork(store.alone_tools())
+        work, chunks = store.local_work(), expiring(store)
         writer = store.engine.open_writer("log")
         for hour in range(10):
             writer.append(b"%04d" % hour)
             clock.advance(HOUR_S)
-            tidy(work)
+            tidy(chunks, work)
             work.end_lifetimes()
-            tidy(work)
+            tidy(chunks, work)
         with store.metadata.read() as txn:
             segment = directories.segment_by_name(txn, "log")
             assert txn.sums is not None
@@ -170,14 +181,56 @@ def test_chunks_of_a_segment_that_keeps_its_bytes_are_not_ended(tmp_path: Path) 
     clock = ManualClock(SystemClock().now_ms())
     init_store(tmp_path / "store", ColdChoice(none=True))
     with app.open_store(tmp_path / "store", clock) as store:
-        work = AloneWork(store.alone_tools())
+        work, chunks = store.local_work(), expiring(store)
         writer = store.engine.open_writer("log")
         for _ in range(5):
             writer.append(b"x")
             clock.advance(HOUR_S)
-            tidy(work)
+            tidy(chunks, work)
         with store.metadata.read() as txn:
             assert directories.segment_by_name(txn, "log").local.count == 1
+
+
+async def test_without_a_cold_tier_a_jump_of_the_clock_is_listed_as_what_pauses(
+    tmp_path: Path, autojump_clock: MockClock, expected_warnings: list[str]
+) -> None:
+    expected_warnings += ["not trusted", "timed deletions failed"]
+    clock, settings = TrioClock(), BackgroundSettings()
+    init_store(tmp_path / "store", ColdChoice(none=True))
+    clock.ahead_s = (SystemClock().now_ms() - clock.now_ms()) // 1000
+    with app.open_store(tmp_path / "store", clock) as store:
+        work = store.local_work()
+        loop = TaskLoop(store.metadata, Failures(store.metadata, settings), InLine())
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(loop.run, kinds.without_cold_tier(work, loop, settings).tasks)
+            await trio.sleep(MINUTE_S)
+            assert failures(store) == []
+            clock.ahead_s += 100 * HOUR_S
+            await trio.sleep(settings.clocks_every_s + MINUTE_S)
+            assert [row.what for row in failures(store)] == ["timed deletions"]
+            nursery.cancel_scope.cancel()
+
+
+def test_without_a_cold_tier_garbage_goes_on_a_full_disk_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, expected_warnings: list[str]
+) -> None:
+    """The room set aside is what the commit of a deletion takes."""
+    expected_warnings.append("the disk is full: using the room set aside")
+    init_store(tmp_path / "store", ColdChoice(none=True))
+    with app.open_store(tmp_path / "store") as store:
+        room, collect = tmp_path / "store" / "ballast", Collector.collect
+
+        def when_there_is_room(collector: Collector, **options: Any) -> Collected:
+            if room.stat().st_size:
+                raise StorageFull("no space left")
+            return collect(collector, **options)
+
+        monkeypatch.setattr(Collector, "collect", when_there_is_room)
+        monkeypatch.setattr(
+            "tierfs.garbage.ballast.os.statvfs", lambda _: SimpleNamespace(f_bavail=0, f_frsize=1, f_blocks=10_000)
+        )
+        store.local_work().collect()
+        assert room.stat().st_size == 0
 
 
 GOOD, SUSPECT = ChunkState.GOOD, ChunkState.SUSPECT

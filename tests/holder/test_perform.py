@@ -35,7 +35,6 @@ from tierfs.holder.verbs import (
     VERBS,
     Options,
     Verb,
-    VerbServer,
     perform,
     request,
 )
@@ -89,7 +88,7 @@ class Command(threading.Thread):
 
 def served(store: TestStore, command: Command) -> RequestRecord:
     """The request of a command, carried out by a holder."""
-    server = VerbServer(store.metadata, store.cold_work())
+    server = verbs.server(store.cold_work())
     with hold(store.paths.holder, store.clock):
         command.ask()
         asked = server.next()
@@ -105,7 +104,7 @@ def rows(store: TestStore) -> int:
 
 
 def test_the_holder_does_it_and_its_answer_arrives(store: TestStore) -> None:
-    server = VerbServer(store.metadata, store.cold_work())
+    server = verbs.server(store.cold_work())
     with hold(store.paths.holder, store.clock):
         command = Command(store, "s")
         command.ask()
@@ -129,7 +128,7 @@ def test_the_holders_error_is_the_commands(store: TestStore) -> None:
 def test_what_a_full_disk_kept_from_being_answered_is_done_again(
     store: TestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    server = VerbServer(store.metadata, store.cold_work())
+    server = verbs.server(store.cold_work())
     number = requests.submit(store.metadata, "offload", "s", {})
     taken = server.next()
     assert taken is not None
@@ -154,7 +153,7 @@ def test_a_request_whose_taking_may_have_been_written_is_taken_again(
     store: TestStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The commit that marks it as running happened, and failed as far as the server knows."""
-    server = VerbServer(store.metadata, store.cold_work())
+    server = verbs.server(store.cold_work())
     number = requests.submit(store.metadata, "offload", "s", {})
     take_next = requests.take_next
 

@@ -164,7 +164,7 @@ def test_a_manifest_that_landed_behind_a_503_is_our_own(tmp_path: Path, keeps_me
     storage = ResilientStorage(Landing(), attempts=3)
     with open_test_store(tmp_path / "landing", cold=storage) as store:
         store.append("s", b"x")
-        assert store.cold_work().tools.checkpointer.checkpoint() == 1
+        assert store.cold_work().checkpointer.checkpoint() == 1
         with store.metadata.read() as txn:
             assert txn.store.journal.checkpoint_slot == 1
         assert len(parts(store)) == 1
@@ -172,7 +172,7 @@ def test_a_manifest_that_landed_behind_a_503_is_our_own(tmp_path: Path, keeps_me
 
 def test_a_manifest_of_another_attempt_is_in_the_way(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store.cold_work().publish()
-    checkpointer = store.cold_work().tools.checkpointer
+    checkpointer = store.cold_work().checkpointer
     written = type(checkpointer)._write_parts
 
     def and_another_comes(self: Any, intent: Any, meter: Any) -> pb.CheckpointManifest:

@@ -68,7 +68,7 @@ def test_strangers_in_the_journal_stop_nobody_and_fsck_lists_them(store: TestSto
     assert [(note.severity, note.subject) for note in notes] == [(Severity.NOTE, min(STRANGERS))]
     assert f"{len(STRANGERS)} objects" in notes[0].message
     with store.holding() as work:
-        work.tools.checkpointer.checkpoint()
+        work.checkpointer.checkpoint()
     with recovered(tmp_path / "again", store.cold) as found:
         assert found.store.read("t") == b"ijkl"
     assert {item.name for item in store.cold.list("journal/")} >= set(STRANGERS)

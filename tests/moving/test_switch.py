@@ -195,7 +195,7 @@ def test_the_same_bucket_under_another_address_has_the_entry_already(store: Test
 def test_a_checkpoint_in_the_place_before_is_not_one(store: TestStore, cold: ScriptedStorage) -> None:
     cold.do("put", lambda: rename(store), when=When.AFTER, of="journal/checkpoint")
     with pytest.raises(Conflict, match="another address"):
-        store.cold_work().tools.checkpointer.checkpoint()
+        store.cold_work().checkpointer.checkpoint()
     with store.metadata.read() as txn:
         assert txn.store.journal.checkpoint_slot == 0
 

@@ -66,7 +66,7 @@ def main() -> None:
         job = batch_write.begin(store, into, into)
         uploaded = []
         for partition in range(2):
-            with job.upload.task(partition) as task:
+            with job.task(partition) as task:
                 task.open(f"part-{partition}").write(b"%s %d%s" % (label.encode(), partition, rest))
                 uploaded += task.finish()
         say("repeated" if batch_write.commit(store, job, uploaded, 1).repeated else "written")

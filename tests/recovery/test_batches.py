@@ -112,7 +112,7 @@ def uncommitted(store: TestStore, segments: dict[str, bytes], version: int) -> s
     plan = driver.begin()
     uploaded = driver.upload(plan, segments)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch_commit, "commit", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        patch.setattr(batch_commit, "commit", lambda *_, **__: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             driver.commit(plan, uploaded, version)
     store.clock.advance(3600)

@@ -87,7 +87,7 @@ def shown(store: TestStore) -> dict[str, tuple[int, bytes]]:
 def test_nothing_new_costs_one_listing(owner: TestStore, tmp_path: Path) -> None:
     owner.append("s", b"abcdefgh")
     owner.offload()
-    owner.cold_work().tools.checkpointer.checkpoint()
+    owner.cold_work().checkpointer.checkpoint()
     flaky = owner.cold
     assert isinstance(flaky, ScriptedStorage)
     with following(owner, tmp_path / "replica") as store:
@@ -131,10 +131,10 @@ def test_a_replica_that_was_left_behind_starts_over_and_touches_only_what_change
         owner.append("more", b"ijkl")
         owner.append("new", b"x")
         owner.offload()
-        owner.cold_work().tools.checkpointer.checkpoint()
+        owner.cold_work().checkpointer.checkpoint()
         owner.engine.delete("gone", recursive=False, cold_due_ms=owner.clock.now_ms())
         owner.settle()
-        owner.cold_work().tools.checkpointer.checkpoint()
+        owner.cold_work().checkpointer.checkpoint()
         owner.append("after", b"yz")
         owner.offload()
         found = follower(store).refresh()
@@ -162,7 +162,7 @@ def test_a_replica_that_starts_over_knows_the_places_adopted_meanwhile(owner: Te
         for name in "ab":  # slots up to the newest checkpoint but one are void
             owner.append(name, b"x")
             owner.offload()
-            owner.cold_work().tools.checkpointer.checkpoint()
+            owner.cold_work().checkpointer.checkpoint()
         assert follower(store).refresh().started_over
         with store.metadata.read() as txn:
             assert {row.id: row.url for _, row in txn.scan(LOCATIONS)} == {LOCATION: HERE.url, adopted.id: ARCHIVE}

@@ -91,7 +91,7 @@ def test_its_entries_can_be_read_and_say_the_same(store: TestStore, object_id: i
 
 
 def test_a_checkpoint_of_it_is_enough(store: TestStore, object_id: int, tmp_path: Path) -> None:
-    store.cold_work().tools.checkpointer.checkpoint()
+    store.cold_work().checkpointer.checkpoint()
     for slot in reader.list_journal(store.cold).slots:
         store.cold.delete(slot_name(slot))
     with recovered(tmp_path / "new", store.cold) as found:

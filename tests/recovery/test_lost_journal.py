@@ -45,7 +45,7 @@ def old(tmp_path: Path, storage: ChunkStorage) -> Iterator[TestStore]:
 
 
 def ask(store: TestStore) -> None:
-    store.cold_work().tools.publisher.require_ownership()
+    store.cold_work().publisher.require_ownership()
 
 
 def publish(store: TestStore) -> None:
@@ -62,7 +62,7 @@ RETURNS: dict[str, Callable[[TestStore], object]] = {
     "ownership": ask,
     "offload": lambda store: (store.append("a", b"late"), store.offload()),
     "evict": lambda store: store.evict(),
-    "checkpoint": lambda store: store.cold_work().tools.checkpointer.checkpoint(),
+    "checkpoint": lambda store: store.cold_work().checkpointer.checkpoint(),
     "gc --delete": lambda store: (remove(store, "a"), store.collect()),
 }
 
@@ -82,7 +82,7 @@ def test_an_owner_that_comes_back_is_fenced_and_fences_nobody(
         assert {name: data for name, data in objects(storage).items() if name in segments} == segments
         new.store.append("a", b"ijkl")
         new.store.offload()
-        new.store.cold_work().tools.checkpointer.checkpoint()
+        new.store.cold_work().checkpointer.checkpoint()
         assert new.store.read("a", Tier.COLD) == b"abcdefghijkl"
         assert JournalCheck(new.store.metadata, storage).run() == []
     with recovered(tmp_path / "again", storage) as again:
@@ -92,7 +92,7 @@ def test_an_owner_that_comes_back_is_fenced_and_fences_nobody(
 
 def test_entries_and_checkpoints_that_are_left_are_void(old: TestStore, storage: ChunkStorage, tmp_path: Path) -> None:
     """The journal was whole, and --from-objects was told to ignore it; then its owner goes on for one entry."""
-    old.cold_work().tools.checkpointer.checkpoint()
+    old.cold_work().checkpointer.checkpoint()
     with rebuilt(tmp_path / "new", storage) as new:
         with pytest.raises(Fenced):
             publish(old)

@@ -21,7 +21,7 @@ from tierfs.types import ByteRange, Tier
 
 
 def checkpoint(store: TestStore) -> int:
-    return store.cold_work().tools.checkpointer.checkpoint()
+    return store.cold_work().checkpointer.checkpoint()
 
 
 def damage(cold: ChunkStorage, name: str) -> None:

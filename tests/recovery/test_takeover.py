@@ -64,7 +64,7 @@ def test_it_begins_anew_when_slots_were_deleted_meanwhile(
         for name in ("late", "later"):
             owner.append(name, b"abcd")
             owner.offload()
-            owner.cold_work().tools.checkpointer.checkpoint()
+            owner.cold_work().checkpointer.checkpoint()
 
     with recovered(tmp_path / "new", racing(cold, act, 2)) as found:
         assert found.store.read("late") == b"abcdabcd"

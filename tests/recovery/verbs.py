@@ -69,7 +69,7 @@ class Life:
         elif verb == "consolidate":
             self.store.consolidate()
         elif verb == "checkpoint":
-            self.store.cold_work().tools.checkpointer.checkpoint()
+            self.store.cold_work().checkpointer.checkpoint()
         else:
             self.store.reopen()
 

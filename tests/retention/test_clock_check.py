@@ -93,7 +93,7 @@ def test_the_server_is_asked_by_the_connection_there_is(
 
     monkeypatch.setattr(connect, "connect_bare", connected)
     with app.open_store(tmp_path / "store") as store:
-        clocks = store.cold_work().tools.clocks
+        clocks = store.cold_work().clocks
         clocks.require()
         assert clocks._server is not None
     assert len(made) == 1
@@ -142,12 +142,12 @@ def test_timed_deletions_go_on_once_the_clock_is_accepted(
     write_in_the_future(store, clock)
     work = store.cold_work()
     with pytest.raises(ClockDisagrees, match=r"behind the newest time.*if it is right now: tierfs gc --accept-clock"):
-        work.tools.clocks.require()
+        work.clocks.require()
     clock.advance(30 * DAY_S)
     assert (work.collect().deleted, work.end_lifetimes(), waiting(store)) == (0, Expired(), 1)
     done = clock_accept.accept(store.metadata, grace_s=HOUR_S)
     assert (done.segments, done.objects > 0, done.deletions) == (1, True, 2)
-    work.tools.clocks.require()  # a holder that runs notices
+    work.clocks.require()  # a holder that runs notices
     settled(store, clock, work)
     assert clock_accept.accept(store.metadata, grace_s=HOUR_S).objects == 0
 
@@ -163,7 +163,7 @@ def settled(store: TestStore, clock: ManualClock, work: ColdWork) -> None:
 def test_a_server_is_not_overruled(store: TestStore, clock: ManualClock, expected_warnings: list[str]) -> None:
     expected_warnings.append("not trusted")
     store.server_time_ms = clock.now_ms() + YEAR_S * 1000
-    clocks = store.cold_work().tools.clocks
+    clocks = store.cold_work().clocks
     with pytest.raises(ClockDisagrees, match=r"is not taken for right: it is .* behind the cold tier's server"):
         clocks.require_server_agrees()
     clock_accept.accept(store.metadata, grace_s=HOUR_S)

@@ -136,7 +136,7 @@ def test_ledgers_that_are_not_cold_stay_unless_told_otherwise(store: TestStore, 
     new_ledger(store, TEN, "t")
     clock.advance(2 * MINUTE_S)
     assert hold(store) == Expired()
-    store.cold_work().tools.ledgers.offload(store.segment(open_name(store)).id, UUID(int=1))
+    store.cold_work().ledgers.offload(store.segment(open_name(store)).id, UUID(int=1))
     store.cold_work().publish()
     assert hold(store) == Expired()  # an older one stays, so this one does too
     name = new_ledger(store, TEN, "t", close=False)

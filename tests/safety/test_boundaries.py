@@ -18,7 +18,7 @@ from tierfs.metadata.records import ChunkRecord, ObjectRecord, TierState
 from tierfs.metrics import NullMetrics
 from tierfs.reading.local import LocalReader
 from tierfs.tiering import candidates, packs
-from tierfs.tiering.candidates import OffloadAction, PackAction, Packer, evictable, offload_actions
+from tierfs.tiering.candidates import OffloadAction, PackAction, evictable, offload_actions
 from tierfs.tiering.packs import PackIndex
 from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
 
@@ -107,9 +107,9 @@ def in_object(record: ChunkRecord, object_bytes: int) -> OffloadAction:
 def test_a_pack_has_at_most_its_bytes_and_its_entries(lengths: list[int], object_bytes: int, most: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(candidates, "MAX_PACK_ENTRIES", most)
-        packer = Packer(below_bytes=1 << 30)
+        patch.setattr(candidates, "is_small", lambda *_: True)
         actions = [in_object(chunk(0, length, number + 1), object_bytes) for number, length in enumerate(lengths)]
-        groups = [group for action in actions if (group := packer.add(action)) is not None] + packer.rest()
+        groups = list(candidates.packed(actions, below_bytes=0))
     parts = [group.actions if isinstance(group, PackAction) else (group,) for group in groups]
     assert [action for part in parts for action in part] == actions
     sizes = [sum(action.range.length_bytes for action in part) for part in parts]

@@ -128,7 +128,7 @@ def test_an_object_whose_chunk_is_another_by_now_is_garbage(
     action = action_of(store)
     cold.do("put", change, when=When.AFTER, of="segments/")
     with pytest.raises(ChunksMoved, match="changed meanwhile"):
-        store.cold_work().tools.offload.run(action)
+        store.cold_work().offloader.run(action)
     assert not store.segment("s").cold.count
     assert rows(store) == (0, {stored.name for stored in cold.list("segments/")})
 

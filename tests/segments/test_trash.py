@@ -295,7 +295,7 @@ def test_every_step_of_the_journal_is_a_sound_store_and_the_trash_can_be_recover
     store.settle()
     if checkpoint:
         with store.holding() as work:
-            work.tools.checkpointer.checkpoint()
+            work.checkpointer.checkpoint()
     else:
         check_every_step(store, tmp_path / "copy")
     with recovered(tmp_path / "recovered", store.cold) as found:

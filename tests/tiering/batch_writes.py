@@ -10,7 +10,7 @@ from tierfs.journal.batch_markers import parse_name
 from tierfs.metadata import directories
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
 from tierfs.metadata.tables import BATCHES, GARBAGE
-from tierfs.tiering.batch_job import BatchJobs, Committed
+from tierfs.tiering.batch_job import BatchJobs, Written
 from tierfs.tiering.batch_upload import SegmentUpload, UploadPlan
 
 APPLICATION = "nightly"
@@ -37,11 +37,11 @@ class Driver:
 
     def commit(
         self, plan: UploadPlan, uploaded: list[UploadedSegment], version: int = 1, *, seal: bool = True
-    ) -> Committed:
+    ) -> Written:
         """Commit a job."""
         return self.jobs.commit(plan.job, APPLICATION, version, uploaded, seal=seal)
 
-    def write(self, segments: Mapping[str, bytes], version: int = 1) -> Committed:
+    def write(self, segments: Mapping[str, bytes], version: int = 1) -> Written:
         """A whole job."""
         plan = self.begin()
         return self.commit(plan, self.upload(plan, segments), version)

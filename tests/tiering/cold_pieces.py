@@ -43,7 +43,7 @@ def cut_head(store: TestStore, name: str, start_offset: int) -> None:
 
 def actions(store: TestStore, name: str = "s") -> list[ConsolidateAction]:
     with store.metadata.read() as txn:
-        return list(asked_for(txn, directories.segment_by_name(txn, name), LOCATION, store.settings).actions)
+        return list(asked_for(txn, directories.segment_by_name(txn, name), LOCATION, store.settings)[0])
 
 
 def objects(store: TestStore) -> list[str]:

@@ -57,11 +57,11 @@ def test_small_neighbours_become_one_object(store: TestStore, start: int, copied
 
 def test_a_long_chain_is_planned_in_windows(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     data = cold_pieces(store, *range(100, 111))
+    monkeypatch.setattr(consolidate_command, "_WINDOW_CHUNKS", 4)
     with store.metadata.read() as txn:
         segment = directories.segment_by_name(txn, "s")
-        window = consolidate_command.asked_for(txn, segment, LOCATION, store.settings, 0, window_chunks=4)
-    assert [(len(action.chunks), action.range.end) for action in window.actions] == [(4, window.next_offset)]
-    monkeypatch.setattr(consolidate_command, "_WINDOW_CHUNKS", 4)
+        planned, following = consolidate_command.asked_for(txn, segment, LOCATION, store.settings)
+    assert [(len(action.chunks), action.range.end) for action in planned] == [(4, following)]
     store.consolidate()
     assert_layout(store, "s", local=[], cold=[len(data)])
     assert store.read("s", Tier.COLD) == data

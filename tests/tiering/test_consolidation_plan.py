@@ -23,7 +23,7 @@ from tierfs.metadata import policies, tables
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.metadata.tables import OBJECTS
-from tierfs.tiering import consolidate_command
+from tierfs.tiering import changed_segments, consolidate_command
 from tierfs.tiering.consolidate_command import ConsolidationWatch
 from tierfs.tiering.consolidate_plan import (
     ConsolidateAction,
@@ -354,7 +354,7 @@ def test_a_change_of_policy_looks_at_everything_again(store: TestStore) -> None:
 
 
 def test_a_pass_ends_however_often_policies_change(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(consolidate_command, "_SCAN_ROWS", 2)
+    monkeypatch.setattr(changed_segments, "_SCAN_ROWS", 2)
     monkeypatch.setattr(consolidate_command, "SLICE_S", 0.0)
     for name in "abcdef":
         cold_pieces(store, 10, 20, name=name)

@@ -79,7 +79,7 @@ def stored(store: TestStore) -> int:
 
 
 def make(store: TestStore, recipe: objects.Recipe[ObjectId]) -> ObjectId:
-    return objects.make(store.metadata, store.cold_work().tools.cold, recipe)
+    return objects.make(store.metadata, store.cold_work().cold, recipe)
 
 
 def test_the_record_takes_the_place_of_the_intents(store: TestStore) -> None:
@@ -126,7 +126,7 @@ def test_a_place_that_is_not_ours_gets_nothing(store: TestStore) -> None:
     def refuse() -> None:
         raise Unavailable("nobody can say whose it is")
 
-    cold = objects.ColdTier(store.cold_work().tools.cold.location_id, store.cold, refuse, lambda _: None)
+    cold = objects.ColdTier(store.cold_work().cold.location_id, store.cold, refuse, lambda _: None)
     recipe = Nothing(store)
     with pytest.raises(Unavailable):
         objects.make(store.metadata, cold, recipe)

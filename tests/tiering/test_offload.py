@@ -147,7 +147,7 @@ def test_an_action_that_is_done_already_is_not_done_again(store: TestStore) -> N
     store.append("s", b"abcdefgh", seal=True)
     with store.metadata.read() as txn:
         (action,) = objects_to_make(txn, store.segment("s"))
-    offload = store.cold_work().tools.offload
+    offload = store.cold_work().offloader
     assert offload.run(action) == 8
     with pytest.raises(ChunksMoved, match="cold meanwhile"):
         offload.run(action)
@@ -163,7 +163,7 @@ def test_an_upload_that_was_taken_for_a_dead_ones_is_not_linked(store: TestStore
     with store.metadata.read() as txn:
         (action,) = objects_to_make(txn, store.segment("s"))
     with pytest.raises(ChunksMoved, match="a dead process"):
-        store.cold_work().tools.offload.run(action)
+        store.cold_work().offloader.run(action)
     assert_layout(store, "s", local=[4, 4], cold=[])
     store.cold_work().collect()
     assert cold_names(store) == []

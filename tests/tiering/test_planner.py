@@ -114,7 +114,7 @@ class Changes(RuleBasedStateMachine):
     @rule()
     def release(self) -> None:
         if self.taken:
-            self.planner.release(self.taken.pop())
+            self.planner.offloads.release(self.taken.pop())
 
     @rule()
     def fail(self) -> None:
@@ -279,7 +279,7 @@ def test_a_new_policy_is_seen_without_forgetting_what_is_known(many: TestStore, 
 def test_a_pass_ends_however_often_policies_change(
     many: TestStore, planner: Planner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tierfs.tiering.snapshot._SCAN_ROWS", 20)
+    monkeypatch.setattr("tierfs.tiering.changed_segments._SCAN_ROWS", 20)
     snapshots = Snapshots(many.metadata, planner)
     for looks in range(10):
         set_offload_after(many, ROOT_DIRECTORY, looks)

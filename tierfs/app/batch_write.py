@@ -1,13 +1,13 @@
 """Distributed writes: executors upload, the driver commits all segments at once. Part of the composition root.
 
     job = begin(store, "nightly", "tables/orders")          # driver
-    with job.upload.task(partition) as task:                # executors, which have no store
+    with job.task(partition) as task:                       # executors, which have no store
         task.open("part-00000").write(data)
         uploaded = task.finish()
     commit(store, job, uploaded_of_all_tasks, version=812)  # driver; exactly once per application and version
 
-`begin`, `commit` and `abort` may run in different processes: a job is all that passes between them. Its UploadSpec is
-all that an executor needs: picklable, and no store.
+`begin`, `commit` and `abort` may run in different processes: a job is all that passes between them, and all
+that an executor needs: picklable, and no store.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs import names
 from tierfs.app import verbs
 from tierfs.app.store import Store
-from tierfs.app.upload_task import Acknowledge, UploadSpec, WriteJob
+from tierfs.app.upload_task import Acknowledge, WriteJob
 from tierfs.errors import Fenced, InvalidRequest, TierfsError, Unavailable, no_cold_tier
 from tierfs.holder.lock import HeldElsewhere
 from tierfs.holder.verbs import holding
 from tierfs.metadata import batches
 from tierfs.metadata import store as fence
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
-from tierfs.tiering.batch_job import BatchJobs, Committed
+from tierfs.tiering.batch_job import BatchJobs, Written
 
 log = logging.getLogger(__name__)
 
@@ -37,18 +37,6 @@ _WHAT = "a distributed write"
 _PUBLISH_WAIT_S = 30.0
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
-
-
-@dataclass(frozen=True, slots=True)
-class Written:
-    """The result of a commit."""
-
-    segments: int
-    bytes: int
-    repeated: bool
-    """Whether the version had been committed before, so that nothing was changed."""
-    published: bool
-    """Whether the bucket's journal names it by now, so that it outlives this disk."""
 
 
 def begin(
@@ -65,8 +53,9 @@ def begin(
     plan = _jobs(store).begin(canonical)
     location = store.cold_location
     assert location is not None
-    spec = UploadSpec(plan, replace(location, stored=b""), store.settings.cold, store.path, canonical)
-    return WriteJob(batches.of_job(plan.job) if application is None else application, seal, spec)
+    application = batches.of_job(plan.job) if application is None else application
+    place = replace(location, stored=b"")
+    return WriteJob(application, seal, plan, place, store.settings.cold, store.path, canonical)
 
 
 def require_possible(store: Store, application: str | None, into: str, version: int | None = None) -> None:
@@ -97,10 +86,10 @@ def commit(
     same write again, then waits for the journal and writes nothing twice. Raises Fenced when another store turns out to
     own the bucket.
     """
-    below = f"{job.upload.into}/" if job.upload.into else ""
+    below = f"{job.into}/" if job.into else ""
     astray = next((upload.segment for upload in uploaded if not upload.segment.startswith(below)), None)
     if astray is not None:
-        raise InvalidRequest(f"segment {names.printable(astray)} is not below {names.printable(job.upload.into)}")
+        raise InvalidRequest(f"segment {names.printable(astray)} is not below {names.printable(job.into)}")
     done = _jobs(store).commit(job.id, job.application, version, uploaded, seal=job.seal, writer=writer)
     return _acknowledged(store, done, job.application, version, acknowledge)
 
@@ -138,7 +127,7 @@ def _require_owner(store: Store) -> None:
         fence.require_owner(txn.store)
     try:
         with holding(store, _WHAT) as work:
-            work.tools.publisher.require_ownership()
+            work.publisher.require_ownership()
     except HeldElsewhere as exc:
         log.debug("%s", exc)
 
@@ -150,7 +139,7 @@ _NAMELESS = (
 )
 
 
-def _acknowledged(store: Store, done: Committed, application: str, version: int, acknowledge: Acknowledge) -> Written:
+def _acknowledged(store: Store, done: Written, application: str, version: int, acknowledge: Acknowledge) -> Written:
     what, remedy = f"version {version} of {names.printable(application)}", _REPEATABLE
     if batches.is_of_job(application):
         what, remedy = "the write", _NAMELESS
@@ -159,7 +148,7 @@ def _acknowledged(store: Store, done: Committed, application: str, version: int,
     else:
         _wait_for_journal(store, done.sequence, what, remedy)
         published = True
-    return Written(done.segments, done.bytes, done.repeated, published)
+    return replace(done, published=published)
 
 
 def _try_to_publish(store: Store, sequence: int, what: str) -> bool:

@@ -92,7 +92,7 @@ def dump_segment(store: Store, name: str, report: OnProgress = unseen) -> Segmen
     with store.metadata.read() as txn:
         record = txn.store
     fence.require_owner(record)
-    storage = store.cold_work("a dump to the bucket").tools.cold.storage
+    storage = store.cold_work("a dump to the bucket").cold.storage
     cold_identity.examine(storage, record)
     return segment.dump_segment(store.metadata, storage, name, report)
 

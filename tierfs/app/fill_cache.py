@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from tierfs.app.store import Store
 from tierfs.errors import Conflict, InvalidRequest, PermissionDenied, StorageFull, TierfsError, Unavailable
 from tierfs.holder import requests
+from tierfs.holder.requests import RequestServer
 from tierfs.metadata import directories, policies
 from tierfs.metadata.records import RequestRecord, SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
@@ -141,7 +141,7 @@ class CacheFiller:
         """Fill the cache by a plan, and by newer ones while objects of it are replaced; return the last one."""
         store, missing = self._store, plan.wanted
         for _ in range(_MOST_PLANS):
-            meter.total_bytes += sum(one.held.length_bytes for one in missing)
+            meter.total_bytes += sum(part.held.length_bytes for part in missing)
             meter.total_items += len(missing)
             threads = store.settings.read.streams
             prover = Prover(store.metadata, store.files, store.storage_of, Etags(store.metadata))
@@ -151,11 +151,11 @@ class CacheFiller:
             warmer.run(missing)
             self._uncached_bytes += warmer.uncached_bytes
             newer = self._plan(targets)
-            named = {one.holder.id for one in newer.wanted}
-            if all(one.holder.id in named for one in plan.wanted):
+            named = {part.holder.id for part in newer.wanted}
+            if all(part.holder.id in named for part in plan.wanted):
                 return plan
-            filled = {one.holder.id for one in plan.wanted}
-            missing = [one for one in newer.wanted if one.holder.id not in filled]
+            filled = {part.holder.id for part in plan.wanted}
+            missing = [part for part in newer.wanted if part.holder.id not in filled]
             plan = newer
         raise Conflict("objects are replaced faster than they are warmed up", remedy="run it again")
 
@@ -182,34 +182,22 @@ class CacheFiller:
         return Unavailable(kept, remedy="run it again")
 
 
-class FillServer(requests.RequestServer):
-    """Fills the disk cache of this mount for the commands that ask for it. Called in one thread at a time."""
+def server(
+    store: Store,
+    cache: DiskCache,
+    directory: Path,
+    go_on: Callable[[], object],
+    mount_option: Callable[[], ReadPriority | None],
+) -> RequestServer:
+    """Return what fills the disk cache of this mount for the commands that ask for it, in one thread at a time.
 
-    def __init__(
-        self,
-        store: Store,
-        cache: DiskCache,
-        directory: Path,
-        go_on: Callable[[], object],
-        mount_option: Callable[[], ReadPriority | None],
-    ) -> None:
-        """`go_on` is called every now and then, and raises once the mount ends."""
-        super().__init__(store.metadata)
-        self._store = store
-        self._cache = cache
-        self._directory = directory
-        self._go_on = go_on
-        self._mount_option = mount_option
+    `go_on` is called every now and then, and raises once the mount ends.
+    """
 
-    def serve(self) -> None:
-        """Carry out the requests there are. Raises what reading or writing the rows raises."""
-        while (request := self.next()) is not None:
-            self.carry_out(request)
+    def takes(request: RequestRecord) -> bool:
+        return request.verb == requests.WARM_UP and request.options[_CACHE] == os.path.realpath(directory)
 
-    def _takes(self, request: RequestRecord) -> bool:
-        return request.verb == requests.WARM_UP and request.options[_CACHE] == os.path.realpath(self._directory)
-
-    def _do(self, request: RequestRecord, report: OnProgress) -> Any:
+    def carry_out(request: RequestRecord, report: OnProgress) -> WarmReport:
         newest = Progress(0, 0, "")
 
         def note(progress: Progress) -> None:
@@ -217,13 +205,15 @@ class FillServer(requests.RequestServer):
             newest = progress
 
         def still_wanted() -> None:
-            self._go_on()
-            requests.get(self._metadata, request.id)  # NotFound once the command was interrupted
+            go_on()
+            requests.get(store.metadata, request.id)  # NotFound once the command was interrupted
             report(newest)  # not in the threads that fetch, for it waits for the disk
 
-        filler = CacheFiller(self._store, self._cache, self._directory, still_wanted, self._mount_option)
+        filler = CacheFiller(store, cache, directory, still_wanted, mount_option)
         done = filler.fill(json.loads(request.options[_PATHS]), note, as_read=True)
         return replace(done, mountpoint=request.options[_MOUNTPOINT])
+
+    return RequestServer(store.metadata, takes, carry_out)
 
 
 def _own_cache(store: Store, directory: Path) -> DiskCache:
@@ -268,11 +258,11 @@ def _mount_with(store: Store, directory: Path) -> Path:
 
 def _segments(txn: ReadTransaction, paths: Sequence[str]) -> list[tuple[str, SegmentRecord]]:
     """Return names and records of the segments at or below the paths, each once, in order."""
-    found: dict[SegmentId, tuple[str, SegmentRecord]] = {}
+    by_id: dict[SegmentId, tuple[str, SegmentRecord]] = {}
     for path in paths:
         for name, record in directories.segments_at(txn, path):
-            found.setdefault(record.id, (name, record))
-    return list(found.values())
+            by_id.setdefault(record.id, (name, record))
+    return list(by_id.values())
 
 
 def _require_cache(store: Store) -> Path:

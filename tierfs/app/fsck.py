@@ -90,7 +90,7 @@ def _checkpoint(store: Store) -> None:
         changes.changed(txn, LOCATIONS, location)
     work = store.cold_work("fsck")
     work.publish()
-    work.tools.checkpointer.checkpoint()
+    work.checkpointer.checkpoint()
 
 
 @dataclass(frozen=True, slots=True)

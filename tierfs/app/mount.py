@@ -16,20 +16,20 @@ from pathlib import Path
 import trio
 
 from tierfs import settings
-from tierfs.app.fill_cache import FillServer
+from tierfs.app import fill_cache
 from tierfs.app.replica import follower_of
 from tierfs.app.store import Store, open_store
 from tierfs.errors import Unavailable
 from tierfs.fuse.control_files import Opener, made_in_thread, made_when_opened
 from tierfs.fuse.options import MountOptions, parse_options
 from tierfs.fuse.session import MountSession
-from tierfs.fuse.stats import BackgroundView, Observation, Sources
+from tierfs.fuse.stats import Observation
 from tierfs.garbage import ballast
-from tierfs.holder.alone import AloneTools
-from tierfs.holder.loop import HolderTask, HolderTools, OwnerTask, ReplicaTask
+from tierfs.holder import kinds
+from tierfs.holder.loop import Begin, HolderTask
+from tierfs.holder.requests import RequestServer
 from tierfs.holder.status import advisory_fence_warning, backlog_of, samples_of, totals_of
 from tierfs.holder.tasks import BackgroundThreads
-from tierfs.holder.work import ColdWork
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metrics import MetricName
 from tierfs.reading.reader import Reader, run_loop
@@ -43,22 +43,23 @@ log = logging.getLogger(__name__)
 
 
 def holder_task_of(store: Store, threads: BackgroundThreads) -> HolderTask:
-    """Choose how an open store is held."""
-    tools = HolderTools(store.paths.holder, store.metadata, lambda: store.settings.background, threads)
+    """Make what holds an open store."""
+    connect = partial(_connect, store)
+    return HolderTask(store.paths.holder, store.metadata, lambda: store.settings.background, threads, connect)
+
+
+def _connect(store: Store) -> Begin:
+    """Connect to the cold tier, if there is one, and choose the work of the store's holder."""
     if store.is_replica:
-        return ReplicaTask(tools, lambda: follower_of(store).refresh)
-    return OwnerTask(tools, partial(_owner_work, store))
-
-
-def _owner_work(store: Store) -> ColdWork | AloneTools:
+        return partial(kinds.of_replica, store.metadata, lambda: follower_of(store).refresh)
+    ballast.restore(store.paths.ballast)
     location = store.cold_location
     if location is None:
-        return store.alone_tools()
+        return partial(kinds.without_cold_tier, store.local_work())
     advisory = advisory_fence_warning(location)
     if advisory:
         log.warning("%s", advisory)
-    ballast.restore(store.paths.ballast)
-    return store.cold_work()
+    return partial(kinds.with_cold_tier, store.cold_work())
 
 
 async def reload(store: Store, task: HolderTask, threads: BackgroundThreads) -> None:
@@ -196,7 +197,7 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
     tasks: list[Callable[[], Awaitable[None]]] = [hold, partial(_follow_place, store, on_reload)]
     if reader.cache is not None:
         check = trio.from_thread.check_cancelled
-        server = FillServer(store, reader.cache, cache_directory, check, lambda: reader.mount_option)
+        server = fill_cache.server(store, reader.cache, cache_directory, check, lambda: reader.mount_option)
         tasks.append(partial(_fill_on_request, server, store.settings.background.request_poll_s))
     session = MountSession(
         store.path,
@@ -212,7 +213,7 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
     return session
 
 
-async def _fill_on_request(server: FillServer, poll_s: float) -> None:
+async def _fill_on_request(server: RequestServer, poll_s: float) -> None:
     """Fill the mount's disk cache for commands that ask, until cancelled; an unfinished request stays for others."""
     while True:
         await trio.sleep(poll_s)
@@ -249,11 +250,7 @@ def control_files(
     store: Store, reader: Reader, holder: HolderTask, cache_directory: Path, options: MountOptions
 ) -> Mapping[str, Opener]:
     """Return the openers of the files of `.tierfs`."""
-
-    def background() -> BackgroundView:
-        return BackgroundView(holder.holds, holder.backlog)
-
-    observation = Observation(Sources(store.path, reader, store.metrics, store.clock, background), options)
+    observation = Observation(store.path, reader, store.metrics, store.clock, holder, options)
     files = {
         "config": lambda: described_settings(store).encode(),
         CACHE_REPORT_NAME: lambda: report_of(reader, cache_directory).encode(),

@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from tierfs.chunkstore.protocol import ChunkStorage
-    from tierfs.holder.alone import AloneTools
+    from tierfs.holder.local_work import LocalWork
     from tierfs.holder.work import ColdWork
     from tierfs.journal.publish import Publisher
     from tierfs.metrics import Metrics
@@ -276,54 +276,43 @@ class Store:
     def cold_work(self, what: str = "background work") -> ColdWork:
         """Return the cold work of the store's holder. Raises NoColdTier, naming `what`."""
         from tierfs.garbage.collect import Collector
-        from tierfs.holder.work import ColdTools, ColdWork
-        from tierfs.journal.checkpoint import Checkpointer
+        from tierfs.holder.work import ColdWork
         from tierfs.retention.clocks import ClockCheck
-        from tierfs.retention.retention import Retention
-        from tierfs.tiering.ledgers.offload import LedgerOffloader
-        from tierfs.tiering.offload import Offload
 
         location_id = self.cold_location_id
         if location_id is None:
             raise no_cold_tier(what)
         publisher, cold = self.cold_tier(location_id)
-        every = self.settings.offload.checkpoint_entries
-        grace_s = self.settings.offload.grace_s
         settings = self.settings.offload
         location = self.cold_location
         if location is not None and location.keeps_objects:
             settings = replace(settings, consolidate_chunks=0)  # the old objects would stay beside the new ones
         return ColdWork(
-            ColdTools(
-                engine=self.engine,
-                cold=cold,
-                offload=Offload(self.metadata, self.files, cold),
-                ledgers=LedgerOffloader(self.metadata, self.files, cold, settings.ledger_block_bytes),
-                publisher=publisher,
-                checkpointer=Checkpointer(self.metadata, cold.storage, publisher, every),
-                collector=Collector(self.metadata, self.files, self.storage_of, publisher.require_ownership),
-                settings=settings,
-                ballast_path=self.paths.ballast,
-                retention=Retention(self.metadata, self.engine, grace_s=grace_s),
-                clocks=ClockCheck(self.metadata, self.clock, lambda: self._server_time_ms(location_id)),
-                metrics=self.metrics,
-                connect=self.connect_to,
-            )
+            engine=self.engine,
+            collector=Collector(self.metadata, self.files, self.storage_of, publisher.require_ownership),
+            clocks=ClockCheck(self.metadata, self.clock, lambda: self._server_time_ms(location_id)),
+            settings=settings,
+            ballast_path=self.paths.ballast,
+            metrics=self.metrics,
+            cold=cold,
+            publisher=publisher,
+            connect=self.connect_to,
         )
 
-    def alone_tools(self) -> AloneTools:
-        """Return the components of the holder of a store without a cold tier."""
+    def local_work(self) -> LocalWork:
+        """Return the work of the holder of a store without a cold tier."""
         from tierfs.garbage.collect import Collector
-        from tierfs.holder.alone import AloneTools
+        from tierfs.holder.local_work import LocalWork
         from tierfs.retention.clocks import ClockCheck
-        from tierfs.retention.retention import Retention
 
-        grace_s = self.settings.offload.grace_s
-        return AloneTools(
+        settings = self.settings.offload
+        return LocalWork(
             engine=self.engine,
             collector=Collector(self.metadata, self.files, self.storage_of),
-            retention=Retention(self.metadata, self.engine, grace_s=grace_s),
             clocks=ClockCheck(self.metadata, self.clock, lambda: None),
+            settings=settings,
+            ballast_path=self.paths.ballast,
+            metrics=self.metrics,
         )
 
     def _server_time_ms(self, location_id: LocationId) -> int | None:

@@ -31,15 +31,25 @@ class Acknowledge(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class UploadSpec:
-    """One job, as its executors see it. It has no credentials: they are those of the executor's environment."""
+class WriteJob:
+    """One write of an application, for its driver and executors. Picklable.
 
+    It has no credentials: they are those of the environment.
+    """
+
+    application: str
+    seal: bool
     plan: UploadPlan
     location: LocationRecord
     cold: ColdSettings
     store: Path
     """The base of a cold tier that is a directory; executors must see it at the same path."""
     into: str
+
+    @property
+    def id(self) -> str:
+        """Names the job's objects, `uploads/<id>/…`."""
+        return self.plan.job
 
     @contextmanager
     def task(self, partition: int) -> Iterator[TaskUpload]:
@@ -60,9 +70,9 @@ class UploadSpec:
 class TaskUpload:
     """The segments that one task writes. Not thread-safe."""
 
-    def __init__(self, storage: ChunkStorage, spec: UploadSpec, partition: int) -> None:
+    def __init__(self, storage: ChunkStorage, job: WriteJob, partition: int) -> None:
         self._storage = storage
-        self._spec = spec
+        self._job = job
         self._partition = partition
         self._uploads: list[SegmentUpload] = []
 
@@ -71,8 +81,8 @@ class TaskUpload:
 
         Each one that is open holds up to `plan.object_bytes` in memory. Raises InvalidRequest for an impossible name.
         """
-        full = names.join((*names.split(self._spec.into), *names.split(name)))
-        upload = SegmentUpload(self._storage, self._spec.plan, self._partition, full, file)
+        full = names.join((*names.split(self._job.into), *names.split(name)))
+        upload = SegmentUpload(self._storage, self._job.plan, self._partition, full, file)
         self._uploads.append(upload)
         return upload
 
@@ -100,18 +110,3 @@ class TaskUpload:
         """Delete the segments that were not finished."""
         for upload in self._uploads:
             upload.abort()
-
-
-@dataclass(frozen=True, slots=True)
-class WriteJob:
-    """One write of an application. Picklable."""
-
-    application: str
-    seal: bool
-    upload: UploadSpec
-    """For executors."""
-
-    @property
-    def id(self) -> str:
-        """Names the job's objects, `uploads/<id>/…`."""
-        return self.upload.plan.job

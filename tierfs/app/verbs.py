@@ -107,7 +107,8 @@ def settle(store: Store, report: OnProgress = unseen) -> TierfsError | None:
     """
     try:
         if store.cold_location_id is None:
-            _settle_alone(store, report)
+            with lock.hold(store.paths.holder, store.clock):
+                store.local_work().collect(report)
         else:
             from tierfs.holder.verbs import holding
 
@@ -166,7 +167,7 @@ def accept_clock(store: Store) -> ClockAccepted:
     from tierfs.retention import clocks
 
     if store.cold_location_id is not None:
-        store.cold_work("gc").tools.clocks.require_server_agrees()
+        store.cold_work("gc").clocks.require_server_agrees()
     return clocks.accept(store.metadata, grace_s=store.settings.offload.grace_s)
 
 
@@ -185,10 +186,3 @@ def _cold_due_ms(store: Store) -> int:
 
 def _collect_local(store: Store, report: OnProgress) -> None:
     Collector(store.metadata, store.files, store.storage_of).collect(tiers=(Tier.LOCAL,), report=report)
-
-
-def _settle_alone(store: Store, report: OnProgress) -> None:
-    from tierfs.holder.alone import AloneWork
-
-    with lock.hold(store.paths.holder, store.clock):
-        AloneWork(store.alone_tools()).collect(report)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from tierfs.clock import Clock
 from tierfs.fuse.options import MountOptions
+from tierfs.holder.loop import HolderTask
 from tierfs.holder.status import BacklogStatus, age_s, samples_of
 from tierfs.metrics import MetricName, Metrics
 from tierfs.reading import stats
@@ -19,53 +20,37 @@ STATS_VERSION = 1
 """Raised when a key changes its meaning or is removed; not for new keys."""
 
 
-@dataclass(frozen=True, slots=True)
-class BackgroundView:
-    """The background work of the store as seen by this process."""
-
-    holds: bool
-    backlog: BacklogStatus | None
-    """None unless this process holds the store and has computed it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sources:
-    """The sources of an observation's figures."""
-
-    store: Path
-    reader: Reader
-    metrics: Metrics
-    clock: Clock
-    background: Callable[[], BackgroundView]
-
-
 class Observation:
     """Observes one mount, from its construction on."""
 
-    def __init__(self, sources: Sources, options: MountOptions) -> None:
-        self._sources = sources
+    def __init__(
+        self, store: Path, reader: Reader, metrics: Metrics, clock: Clock, holder: HolderTask, options: MountOptions
+    ) -> None:
+        self._store = store
+        self._reader = reader
+        self._metrics = metrics
+        self._clock = clock
+        self._holder = holder
         self._options = options
-        self._begun_s = sources.clock.monotonic_s()
-        sources.metrics.sample_with(self._samples)
+        self._begun_s = clock.monotonic_s()
+        metrics.sample_with(self._samples)
 
     def metrics(self) -> bytes:
         """Return every metric in Prometheus text format."""
-        return self._sources.metrics.exposition()
+        return self._metrics.exposition()
 
     def stats(self) -> bytes:
         """Return one JSON document; its keys are in docs/monitoring.md."""
         return json.dumps(self._document(), indent=1).encode() + b"\n"
 
     def _document(self) -> dict[str, Any]:
-        sources = self._sources
-        reading = stats.snapshot(sources.reader)
+        reading = stats.snapshot(self._reader)
         figures = reading.figures
-        background = sources.background()
         return {
             "version": STATS_VERSION,
-            "time_ms": sources.clock.now_ms(),
+            "time_ms": self._clock.now_ms(),
             "uptime_s": round(self._uptime_s, 3),
-            "store": str(sources.store),
+            "store": str(self._store),
             "options": asdict(self._options),
             "operations": self._by_label(MetricName.FUSE_OPERATIONS),
             "errors": self._errors(),
@@ -81,29 +66,29 @@ class Observation:
             "segments_open": figures.segments_open,
             "segments": [asdict(segment) for segment in reading.segments],
             "disk_cache": self._disk_cache(),
-            "holder": background.holds,
-            "backlog": self._backlog(background.backlog),
+            "holder": self._holder.holds,
+            "backlog": self._backlog(self._holder.backlog),
             **self._position(),
         }
 
     def _position(self) -> dict[str, Any]:
         """Return the store's id and its slot in the bucket's journal, to compare mounts of several machines."""
-        with self._sources.reader.metadata.read() as txn:
+        with self._reader.metadata.read() as txn:
             record = txn.store
         slot = max(0, record.journal.next_slot - 1)
         return {"store_id": record.store_id, "journal": {"slot": slot, "replica": record.replica}}
 
     @property
     def _uptime_s(self) -> float:
-        return self._sources.clock.monotonic_s() - self._begun_s
+        return self._clock.monotonic_s() - self._begun_s
 
     def _by_label(self, name: MetricName) -> dict[str, int]:
         """Return the values of a counter with one label."""
-        return {labels[0]: int(value) for labels, value in self._sources.metrics.values(name).items()}
+        return {labels[0]: int(value) for labels, value in self._metrics.values(name).items()}
 
     def _errors(self) -> dict[str, dict[str, int]]:
         errors: dict[str, dict[str, int]] = {}
-        for (operation, errno), value in self._sources.metrics.values(MetricName.FUSE_ERRORS).items():
+        for (operation, errno), value in self._metrics.values(MetricName.FUSE_ERRORS).items():
             errors.setdefault(operation, {})[errno] = int(value)
         return errors
 
@@ -115,7 +100,7 @@ class Observation:
         """Return the calls to chunk storage by verb, over all tiers."""
         rows: dict[str, dict[str, int]] = {}
         for key, name in _STORAGE.items():
-            for labels, value in self._sources.metrics.values(name).items():
+            for labels, value in self._metrics.values(name).items():
                 row = rows.setdefault(labels[1], dict.fromkeys(_STORAGE, 0))
                 row[key] += int(value)
         return rows
@@ -126,7 +111,7 @@ class Observation:
         return {key: {"hits": hits.get(key, 0), "misses": misses.get(key, 0)} for key in caches}
 
     def _disk_cache(self) -> dict[str, Any] | None:
-        cache = self._sources.reader.cache
+        cache = self._reader.cache
         if cache is None:
             return None
         figures = cache.stats
@@ -144,16 +129,16 @@ class Observation:
         return {
             "pending_bytes": backlog.pending_bytes,
             "active_bytes": backlog.active_bytes,
-            "oldest_s": age_s(self._sources.clock.now_ms(), backlog),
+            "oldest_s": age_s(self._clock.now_ms(), backlog),
             "kept_bytes": backlog.kept_bytes,
         }
 
     def _samples(self) -> Mapping[MetricName, float]:
-        figures, background = stats.figures(self._sources.reader), self._sources.background()
+        figures = stats.figures(self._reader)
         samples = samples_of(
-            self._sources.reader.metadata,
-            holds=background.holds,
-            backlog=background.backlog,
+            self._reader.metadata,
+            holds=self._holder.holds,
+            backlog=self._holder.backlog,
             uptime_s=self._uptime_s,
         )
         samples |= {
@@ -166,8 +151,8 @@ class Observation:
             MetricName.OPEN_HANDLES: figures.handles,
             MetricName.READ_SESSIONS: figures.sessions,
         }
-        if self._sources.reader.cache is not None:
-            samples[MetricName.DISK_CACHE_LIMIT] = self._sources.reader.cache.stats.size_bytes
+        if self._reader.cache is not None:
+            samples[MetricName.DISK_CACHE_LIMIT] = self._reader.cache.stats.size_bytes
         return samples
 
 

@@ -6,7 +6,6 @@ are compared instead, after each poll that finds a commit.
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Iterable
 
@@ -15,10 +14,11 @@ import trio
 
 from tierfs.fuse.growth import GrowingFiles
 from tierfs.fuse.inodes import Inodes
+from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import tables
-from tierfs.metadata.records import TouchRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS, TOUCHES
+from tierfs.metadata.tables import SEGMENTS
+from tierfs.tiering.changed_segments import changes_since
 
 log = logging.getLogger(__name__)
 
@@ -45,7 +45,7 @@ class ChangeWatcher:
         self._compared_id = self._seen_id
         self._compare_due_s = 0.0
         with metadata.read() as txn:
-            self._next_sequence = txn.store.next_change
+            self._position = txn.store.next_change
 
     async def run(self, poll_s: float) -> None:
         """Poll until cancelled. An error is logged and the poll repeated: it never ends the mount."""
@@ -76,15 +76,15 @@ class ChangeWatcher:
     async def _pass_on_touches(self) -> None:
         more = True
         while more:
-            touches, following = self._next_touches()
-            if touches is None:
+            changes = changes_since(self._metadata, self._position, _BATCH)
+            if changes.complete:
+                self._pass_on(changes.touches)
+            else:
                 log.info("too many changes at once: the kernel forgets everything")
                 await self._forget_everything()
-            else:
-                self._pass_on(touches)
             # Only now: changes that could not be passed on are passed on by the next poll.
-            self._next_sequence = following
-            more = touches is not None and len(touches) == _BATCH
+            self._position = changes.following
+            more = changes.complete and len(changes.touches) == _BATCH
             await trio.lowlevel.checkpoint()
 
     async def _compare_rows(self) -> None:
@@ -106,20 +106,7 @@ class ChangeWatcher:
                 self._inodes.may_grow.pop(inode, None)
                 self._growth.changed(inode)
 
-    def _next_touches(self) -> tuple[list[TouchRecord] | None, int]:
-        """Return the next changes in order, `_BATCH` at most, and the sequence after them.
-
-        The changes are None when some were trimmed before they were read.
-        """
-        with self._metadata.read() as txn:
-            rows = list(itertools.islice(txn.scan(TOUCHES, tables.u64(self._next_sequence)), _BATCH))
-            newest = txn.store.next_change
-        first = tables.read_u64(rows[0][0]) if rows else newest
-        if first != self._next_sequence:
-            return None, newest
-        return [touch for _, touch in rows], self._next_sequence + len(rows)
-
-    def _pass_on(self, touches: Iterable[TouchRecord]) -> None:
+    def _pass_on(self, touches: Iterable[pb.TouchRecord]) -> None:
         changed: dict[int, None] = {}
         for touch in touches:
             changed[touch.inode] = None

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -189,16 +189,15 @@ class Failures:
             log.warning("%s: its end cannot be written down: %s", what, exc)
 
 
-def look_again(snapshots: Snapshots, failures: Failures) -> None:
-    """Queue the segments that a look could not read and whose pause is over."""
-    snapshots.try_again(lambda segment_id: failures.may_try(_row_of(segment_id, failures)))
+def look(
+    snapshots: Snapshots, failures: Failures, first: Iterable[SegmentId] = (), *, slice_s: float | None = None
+) -> bool:
+    """Refresh the snapshots, with failed segments whose pause is over; return whether all that changed was read.
 
-
-def note_looks(snapshots: Snapshots, failures: Failures, *, complete: bool) -> None:
-    """List the segments that a look could not read, by name; forget those that work again once it was `complete`.
-
-    Damage is forgotten as well.
+    Segments that cannot be read are listed by name, and forgotten once they work again, damage as well.
     """
+    snapshots.try_again(lambda segment_id: failures.may_try(_row_of(segment_id, failures)))
+    complete = snapshots.refresh(first, slice_s=slice_s)
     listed = sum(failures.has(of_segment(_LOOK, segment_id)) for segment_id in snapshots.failed)
     others: list[Exception] = []
     for segment_id, error in snapshots.failed.items():
@@ -213,6 +212,7 @@ def note_looks(snapshots: Snapshots, failures: Failures, *, complete: bool) -> N
     if complete:
         failed = {_row_of(segment_id, failures) for segment_id in snapshots.failed}
         failures.retain(f"{_LOOK} ", failed.__contains__, keep_damage=False)
+    return complete
 
 
 def _row_of(segment_id: SegmentId, failures: Failures) -> str:

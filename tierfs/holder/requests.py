@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
 from typing import Any, TypeVar
@@ -207,11 +206,16 @@ def _change(metadata: MetadataStore, number: int, **changes: Any) -> None:
             txn.delete(REQUESTS.name, key)
 
 
-class RequestServer(ABC):
+class RequestServer:
     """Carries out the requests of other processes, with progress and result in the row. Called in threads."""
 
-    def __init__(self, metadata: MetadataStore) -> None:
+    def __init__(
+        self, metadata: MetadataStore, takes: Takes, carry_out: Callable[[RequestRecord, OnProgress], Any]
+    ) -> None:
+        """`carry_out` does what a row that the server `takes` asks for; it returns a dataclass."""
         self._metadata = metadata
+        self._takes = takes
+        self._do = carry_out
         self._seen_transaction = -1
         self._left_running = True
         """Whether rows may run that nobody works on: a dead server's, or one whose end could not be written down."""
@@ -246,13 +250,10 @@ class RequestServer(ABC):
             finish(self._metadata, request.id, asdict(result))
         self._left_running = False
 
-    @abstractmethod
-    def _takes(self, request: RequestRecord) -> bool:
-        """Tell whether this server carries out a request."""
-
-    @abstractmethod
-    def _do(self, request: RequestRecord, report: OnProgress) -> Any:
-        """Carry out a request; return a dataclass."""
+    def serve(self) -> None:
+        """Carry out the requests there are. Raises what reading or writing the rows raises."""
+        while (request := self.next()) is not None:
+            self.carry_out(request)
 
     def _reporter(self, number: int) -> OnProgress:
         clock = self._metadata.clock

@@ -10,7 +10,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from functools import partial
@@ -20,6 +20,7 @@ import trio
 
 from tierfs.errors import Fenced
 from tierfs.holder.failures import Failures
+from tierfs.holder.status import BacklogStatus
 from tierfs.metadata.store import MetadataStore
 from tierfs.tiering.objects import ChunksMoved
 from tierfs.tiering.snapshot import SLICE_S
@@ -40,9 +41,6 @@ _MOST_PAUSES = 4
 
 # Share of a core that others of the process use in a pause, from which one more follows.
 _BUSY = 0.5
-
-STRAYS_EVERY_S = 60.0
-"""Between two looks whether a walk over chunk files is due, which it is once an hour."""
 
 # More than the background writer has tasks, so that none waits for another's thread.
 _THREADS = 16
@@ -77,6 +75,15 @@ class Task:
     """Called before each run; the event ends the rest after it."""
 
 
+@dataclass(frozen=True, slots=True)
+class TaskTable:
+    """The tasks that one kind of holder repeats."""
+
+    tasks: Sequence[Task]
+    backlog: Callable[[], BacklogStatus | None] = lambda: None
+    """Bytes left to offload, as of the last look."""
+
+
 class InThread(Protocol):
     """Runs a blocking function elsewhere and awaits it."""
 
@@ -105,6 +112,14 @@ class TaskLoop:
     def blocking(self, work: Callable[[], object]) -> Step:
         """Make a step of a function that blocks; its result is dropped."""
         return partial(self.in_thread, work)
+
+    def in_slices(self, work: Callable[[], bool]) -> Step:
+        """Make a step of a function that blocks, and returns whether more is left than it did."""
+
+        async def step() -> TaskOutcome:
+            return TaskOutcome.MORE if await self.in_thread(work) else TaskOutcome.DONE
+
+        return step
 
     async def run(self, tasks: Iterable[Task]) -> None:
         """Repeat each task until cancelled. Raises Fenced, in a group, when another store owns the bucket."""

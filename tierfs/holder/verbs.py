@@ -3,7 +3,7 @@
 A new verb is one row here, with its work in ColdWork, and the command that performs it. Names, options and the fields
 of results are written to request rows, which a holder of another version reads: they never change.
 
-`perform` does a verb here when no process holds the store, else it lets the holder do it (VerbServer), with the same
+`perform` does a verb here when no process holds the store, else it lets the holder do it (`server`), with the same
 result or error. A holder that dies meanwhile is no failure: the next one takes the request, or this process does the
 work itself.
 """
@@ -194,25 +194,24 @@ def _do_it_here(store: OpenStore, verb: Verb[R], path: str, options: Options, re
         return verb.run(work, path, options, report)
 
 
-class VerbServer(RequestServer):
-    """Carries out verbs in the holder."""
+def uploads(request: RequestRecord) -> bool:
+    """Return whether a request uploads by itself, so that the background writer pauses its own uploads."""
+    return request.verb in VERBS and VERBS[request.verb].uploads
 
-    def __init__(self, metadata: MetadataStore, work: ColdWork) -> None:
-        super().__init__(metadata)
-        self._work = work
 
-    def uploads(self, request: RequestRecord) -> bool:
-        """Return whether a request uploads by itself, so that the background writer pauses its own uploads."""
-        return request.verb in VERBS and VERBS[request.verb].uploads
+def server(work: ColdWork) -> RequestServer:
+    """Return what carries out verbs in the holder; it answers one that it does not know with InvalidRequest."""
 
-    def _takes(self, request: RequestRecord) -> bool:
+    def takes(request: RequestRecord) -> bool:
         # With another address by now this holder is about to begin anew, and then carries out what waits.
-        return request.verb != requests.WARM_UP and self._work.tools.publisher.is_in_place()
+        return request.verb != requests.WARM_UP and work.publisher.is_in_place()
 
-    def _do(self, request: RequestRecord, report: OnProgress) -> Any:
+    def carry_out(request: RequestRecord, report: OnProgress) -> Any:
         verb = VERBS.get(request.verb)
         if verb is None:
             raise InvalidRequest(
                 f"the store's holder does not know {request.verb!r}", remedy="restart its mount or daemon"
             )
-        return verb.run(self._work, request.path, request.options, report)
+        return verb.run(work, request.path, request.options, report)
+
+    return RequestServer(work.metadata, takes, carry_out)

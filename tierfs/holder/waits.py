@@ -161,12 +161,12 @@ class Causes:
             return ()
         if whole is not None:
             return (BacklogReason(whole.kind, whole.why, all_bytes),)
-        found = self._alike(totals) or self._by_segment(totals)
-        rest = all_bytes - sum(found.values())
+        by_cause = self._alike(totals) or self._by_segment(totals)
+        rest = all_bytes - sum(by_cause.values())
         if rest > 0:
             unseen = Cause(Wait.UNKNOWN, f"not looked at: beyond the first {_MOST_SEGMENTS:,} segments, or damaged")
-            found[unseen] = found.get(unseen, 0) + rest
-        rows = [BacklogReason(cause.kind, cause.why, size) for cause, size in self._failed(found).items() if size]
+            by_cause[unseen] = by_cause.get(unseen, 0) + rest
+        rows = [BacklogReason(cause.kind, cause.why, size) for cause, size in self._failed(by_cause).items() if size]
         return tuple(sorted(rows, key=lambda row: -row.bytes))
 
     def _alike(self, totals: Sums) -> dict[Cause, int]:
@@ -207,12 +207,12 @@ class Causes:
                 rule.later_bytes += alone - growing
             else:
                 rule.due_bytes += alone - growing
-        found: dict[Cause, int] = {}
+        by_cause: dict[Cause, int] = {}
         for rule in rules.values():
             if rule.policies is not None:
                 for cause, size in self._of_rule(rule, rule.policies):
-                    found[cause] = found.get(cause, 0) + size
-        return found
+                    by_cause[cause] = by_cause.get(cause, 0) + size
+        return by_cause
 
     def _without_lost(self, row: Any, alone: int, growing: int, totals: Sums) -> tuple[int, int]:
         """Return the same of a ledger, which is open as a whole, and without bytes that are recorded as lost."""
@@ -226,15 +226,15 @@ class Causes:
         yield from _sums(policies, self.of_pending(policies, 0), rule.due_bytes, rule.growing_bytes).items()
         yield from _sums(policies, self.of_pending(policies, self._now_ms), rule.later_bytes, 0).items()
 
-    def _failed(self, found: dict[Cause, int]) -> dict[Cause, int]:
+    def _failed(self, by_cause: dict[Cause, int]) -> dict[Cause, int]:
         """Return the sums, with those bytes apart whose own upload failed."""
-        due = next((cause for cause in found if cause.kind is Wait.DUE), None)
+        due = next((cause for cause in by_cause if cause.kind is Wait.DUE), None)
         if due is None:
-            return found
+            return by_cause
         rows = (row for _, row in self._txn.scan(FAILURES, prefix=f"{OFFLOAD} ".encode()))
-        failed = min(found[due], sum(row.bytes for row in rows))
+        failed = min(by_cause[due], sum(row.bytes for row in rows))
         other = Cause(Wait.FAILED, "it failed and is tried again: see what is stuck")
-        return {**found, due: found[due] - failed, other: failed}
+        return {**by_cause, due: by_cause[due] - failed, other: failed}
 
 
 @dataclass(slots=True)

@@ -11,29 +11,22 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from tierfs.backup.segment import DumpSource, SegmentRestore, SegmentRestored
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.config import OffloadSettings
 from tierfs.errors import Conflict, NotFound, TierfsError
 from tierfs.garbage import ballast
-from tierfs.garbage.collect import Collected, Collector
+from tierfs.garbage.collect import Collected
 from tierfs.garbage.dead_uploads import DeadUpload, DeadUploads
 from tierfs.garbage.orphans import Orphan, OrphanFinder
-from tierfs.garbage.strays import StrayFiles
+from tierfs.holder.local_work import LocalWork
 from tierfs.journal import cold_identity
 from tierfs.journal.checkpoint import Checkpointer
 from tierfs.journal.publish import Publisher, look_for_other
 from tierfs.metadata import directories, policies, store
 from tierfs.metadata.records import LocationRecord, SegmentRecord
-from tierfs.metrics import MetricName, MetricSink
 from tierfs.parallel import Meter, OnProgress, doing, unseen
-from tierfs.reading.suspects import Suspects
-from tierfs.retention.clocks import ClockCheck
-from tierfs.retention.retention import Expired, Retention
-from tierfs.segments import delete, trash
-from tierfs.segments.engine import Engine
+from tierfs.segments import trash
 from tierfs.segments.positions import Position
 from tierfs.tiering import evict, objects
 from tierfs.tiering.candidates import OffloadAction, PackAction
@@ -81,51 +74,40 @@ class EvictReport:
 
 
 @dataclass(frozen=True, slots=True)
-class ColdTools:
-    """The components of cold work; made by the composition root."""
-
-    engine: Engine
-    cold: ColdTier
-    offload: Offload
-    ledgers: LedgerOffloader
-    publisher: Publisher
-    checkpointer: Checkpointer
-    collector: Collector
-    settings: OffloadSettings
-    ballast_path: Path
-    retention: Retention
-    clocks: ClockCheck
-    metrics: MetricSink
-    connect: Callable[[LocationRecord], ChunkStorage]
-    """Connects to a place that is not the store's yet; the caller closes it."""
-
-
-@dataclass(frozen=True, slots=True)
 class Switched:
     """The objects that were copied last, when nothing was uploaded."""
 
     objects: int = 0
 
 
-class ColdWork:
+@dataclass(eq=False)
+class ColdWork(LocalWork):
     """Offload, consolidate, evict, publish and collect on one store."""
 
-    def __init__(self, tools: ColdTools) -> None:
-        self.tools = tools
-        self._metadata = tools.engine.metadata
+    cold: ColdTier
+    publisher: Publisher
+    connect: Callable[[LocationRecord], ChunkStorage]
+    """Connects to a place that is not the store's yet; the caller closes it."""
+
+    tiers = tuple(Tier)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self._publishing = threading.Lock()
-        self.suspects = Suspects(self._metadata, tools.engine.files, tools.collector.storage_of)
-        self.repacker = Repack(self._metadata, tools.engine.files, tools.cold, tools.settings)
-        self.managed = ManagedOffload(self._metadata, tools.ledgers)
-        self.packs = PackOffload(self._metadata, tools.engine.files, tools.cold)
-        self._strays = StrayFiles(self._metadata, self._orphan_finder())
-        self.consolidator = Consolidate(self._metadata, tools.cold, grace_ms=tools.settings.grace_s * 1000)
+        files, cold, settings = self.engine.files, self.cold, self.settings
+        self.checkpointer = Checkpointer(self.metadata, cold.storage, self.publisher, settings.checkpoint_entries)
+        self.offloader = Offload(self.metadata, files, cold)
+        self.ledgers = LedgerOffloader(self.metadata, files, cold, settings.ledger_block_bytes)
+        self.repacker = Repack(self.metadata, files, cold, settings)
+        self.managed = ManagedOffload(self.metadata, self.ledgers)
+        self.packs = PackOffload(self.metadata, files, cold)
+        self.consolidator = Consolidate(self.metadata, cold, grace_ms=settings.grace_s * _MS_PER_S)
 
     def resolve_crashed(self) -> None:
         """Make garbage of what a dead holder had in flight; the first action of a new holder. Raises Fenced."""
-        with self._metadata.read() as txn:
+        with self.metadata.read() as txn:
             store.require_owner(txn.store)
-        objects.abandon_all(self._metadata)
+        objects.abandon_all(self.metadata)
         self._dismantle()
 
     def offload(self, path: str, report: OnProgress) -> OffloadReport:
@@ -134,21 +116,20 @@ class ColdWork:
         Rolls active chunks first; ledgers that are open stay. Raises NotFound, Fenced, and the first error of an upload
         after all others were done; successful uploads stay.
         """
-        return ballast.with_half(self.tools.ballast_path, lambda: self._offload(path, report))
+        return ballast.with_half(self.ballast_path, lambda: self._offload(path, report))
 
     def _offload(self, path: str, report: OnProgress) -> OffloadReport:
-        self.tools.publisher.require_ownership()  # else objects are made that no journal will ever name
+        self.publisher.require_ownership()  # else objects are made that no journal will ever name
         segments_and_ledgers = self._segments(path, report)
         segments = [pair for pair in segments_and_ledgers if not _is_open_ledger(pair[1])]
         ledger_bytes = sum(segment.local.bytes for _, segment in segments_and_ledgers if _is_open_ledger(segment))
         active = [(name, segment.id) for name, segment in segments if segment.active]
         rolled = Meter(report, total_items=len(active), noun="active chunk")
         for name, segment_id in active:
-            self.tools.engine.roll(segment_id)
+            self.engine.roll(segment_id)
             rolled(0, name, 1)
         total = sum(segment.local.bytes for _, segment in segments)
-        tools = self.tools
-        upload = Upload(self._metadata, self._make, self.packs, tools.settings, report, total)
+        upload = Upload(self.metadata, self._make, self.packs, self.settings, report, total)
         done = upload.run([(name, segment.id) for name, segment in segments], lambda: self._named(path))
         entries = self.publish(report)
         self.collect(report)
@@ -156,21 +137,21 @@ class ColdWork:
 
     def upload(self, action: OffloadAction) -> None:
         """Make one object, or a ledger's; see Offload.run and LedgerOffloader.offload."""
-        ballast.with_half(self.tools.ballast_path, lambda: self._make(action))
+        ballast.with_half(self.ballast_path, lambda: self._make(action))
 
     def _make(self, action: OffloadAction) -> int:
         """Make one object, or a ledger's; return the number of bytes that became cold."""
-        return self.managed.offload_one(action.segment_id) if action.ledger else self.tools.offload.run(action)
+        return self.managed.offload_one(action.segment_id) if action.ledger else self.offloader.run(action)
 
     def offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
         """Make the ledgers of a managed ledger before a position cold and named by the journal.
 
         See ManagedOffload.offload_prefix.
         """
-        return ballast.with_half(self.tools.ballast_path, lambda: self._offload_prefix(path, before, report))
+        return ballast.with_half(self.ballast_path, lambda: self._offload_prefix(path, before, report))
 
     def _offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
-        self.tools.publisher.require_ownership()
+        self.publisher.require_ownership()
         try:
             done = self.managed.offload_prefix(path, before, report)
         except TierfsError:
@@ -183,7 +164,7 @@ class ColdWork:
 
     def pack(self, action: PackAction) -> Packed:
         """Make one object of many small ones; see PackOffload.run."""
-        return ballast.with_half(self.tools.ballast_path, lambda: self.packs.run(action))
+        return ballast.with_half(self.ballast_path, lambda: self.packs.run(action))
 
     def consolidate(self, path: str, *, dry_run: bool, report: OnProgress) -> ConsolidateReport:
         """Make few large cold objects of many small or mostly dead ones below `path`; repeating it does nothing.
@@ -191,10 +172,9 @@ class ColdWork:
         Raises NotFound, Fenced, and the first error after all else was done; the successful part stays.
         """
         if not dry_run:
-            self.tools.publisher.require_ownership()
+            self.publisher.require_ownership()
         segments = [(name, segment.id) for name, segment in self._segments(path, report) if segment.cold.count]
-        tools = self.tools
-        run = Consolidation(self._metadata, self.consolidator, tools.cold.location_id, tools.settings, report)
+        run = Consolidation(self.metadata, self.consolidator, self.cold.location_id, self.settings, report)
         if dry_run:
             return run.would_do(segments)
         done = run.run(segments, partial(self.publish, report))
@@ -214,7 +194,7 @@ class ColdWork:
         """
         if not dry_run:
             self.publish(report)
-            self.tools.publisher.require_ownership()
+            self.publisher.require_ownership()
         segments, result = self._segments(path, report), EvictReport()
         seen = Meter(report, sum(segment.local.bytes for _, segment in segments), len(segments))
         for name, segment in segments:
@@ -231,10 +211,10 @@ class ColdWork:
         Raises Fenced, WrongColdTier, and what the storage raises, unless the cold tier was seen to be ours in the last
         PROOF_S: an object is no copy while the owner of its place cannot be confirmed.
         """
-        self.tools.cold.require_ours()
+        self.cold.require_ours()
         return ballast.with_room(
-            self.tools.ballast_path,
-            lambda: evict.evict(self._metadata, segment_id, cold_before_ms=cold_before_ms),
+            self.ballast_path,
+            lambda: evict.evict(self.metadata, segment_id, cold_before_ms=cold_before_ms),
         )
 
     def make_room(self, first: str) -> int:
@@ -243,9 +223,9 @@ class ColdWork:
         Returns the number of bytes. Raises what `evict` raises.
         """
         self.publish()
-        self.tools.publisher.require_ownership()
-        engine, freed = self.tools.engine, 0
-        with self._metadata.read() as txn:
+        self.publisher.require_ownership()
+        engine, freed = self.engine, 0
+        with self.metadata.read() as txn:
             in_trash = sorted(trash.removed(txn), key=lambda each: each.removal.removed_ms)
             removed = [pair for each in in_trash for pair in directories.segments_below(txn, each.entry, "")]
         for _, segment in (*removed, *sorted(self._segments(""), key=lambda pair: pair[0] != first)):
@@ -259,54 +239,22 @@ class ColdWork:
 
     def publish(self, report: OnProgress = unseen) -> int:
         """Publish what is queued, with a checkpoint when one is due; return the number of entries written."""
-        return ballast.with_half(self.tools.ballast_path, lambda: self._publish(report))
+        return ballast.with_half(self.ballast_path, lambda: self._publish(report))
 
     def _publish(self, report: OnProgress) -> int:
         with self._publishing:
-            entries = self.tools.publisher.publish(report=report)
-            self.tools.checkpointer.checkpoint_if_due(report)
+            entries = self.publisher.publish(report=report)
+            self.checkpointer.checkpoint_if_due(report)
             return entries
-
-    def collect(self, report: OnProgress = unseen) -> Collected:
-        """End removals that are due, take apart what was removed, and delete the garbage that is due.
-
-        The trash and objects only if the clock is trusted, as people and readers may still need them.
-        """
-        with self._metadata.read() as txn:
-            trash_is_due = trash.is_due(txn, self._metadata.clock.now_ms())
-        if trash_is_due or self.tools.collector.is_due(Tier.COLD):
-            self.tools.clocks.ask()
-        trusted = self.tools.clocks.reason() is None
-        if trash_is_due and trusted:
-            trash.end_due(self._metadata)
-        self._dismantle(report)
-        tiers = tuple(Tier) if trusted else (Tier.LOCAL,)
-        collect = partial(self.tools.collector.collect, tiers=tiers, report=report)
-        return ballast.with_room(self.tools.ballast_path, collect)
-
-    def tell_clocks(self) -> None:
-        """Set the metric on whether timed deletions pause."""
-        paused = self.tools.clocks.reason() is not None
-        self.tools.metrics.set_gauge(MetricName.DELETIONS_PAUSED, float(paused))
-
-    def end_lifetimes(self) -> Expired:
-        """Seal what policy seals; take away what it no longer keeps, if the clock is trusted."""
-        sealed = self.tools.retention.seal()
-        self.tools.clocks.ask()
-        done = Expired() if self.tools.clocks.reason() is not None else self.tools.retention.expire()
-        self.tools.metrics.count(MetricName.SEALED_BY_POLICY, sealed)
-        self.tools.metrics.count(MetricName.RETENTION_BYTES, done.bytes)
-        return replace(done, sealed=sealed)
 
     def load_segment(self, wanted: str, *, accept_loss: bool, report: OnProgress) -> SegmentRestored:
         """Bring a segment back from its dump in the bucket; see SegmentRestore.restore."""
-        tools = self.tools
-        source = DumpSource(self._metadata, tools.cold.storage, tools.collector.storage_of)
-        with tools.collector.deleting:
+        source = DumpSource(self.metadata, self.cold.storage, self.collector.storage_of)
+        with self.collector.deleting:
             restored = SegmentRestore(source).restore(wanted, accept_loss=accept_loss, report=report)
-        with self._metadata.read() as txn:
+        with self.metadata.read() as txn:
             segment_id = directories.segment_by_name(txn, restored.segment).id
-        unknown = EntryRows(self._metadata, tools.cold.storage, self._metadata.write).restore([segment_id])
+        unknown = EntryRows(self.metadata, self.cold.storage, self.metadata.write).restore([segment_id])
         self.publish()
         return replace(restored, warnings=unknown)
 
@@ -317,24 +265,24 @@ class ColdWork:
         copied too. Raises WrongColdTier for a place that another owner has written to, Conflict where objects are made
         faster than they are copied, and what the storages raise; then the place is the one before.
         """
-        tools, copied = self.tools, 0
-        with self._publishing, closing(tools.connect(place)) as target:
+        copied = 0
+        with self._publishing, closing(self.connect(place)) as target:
             for _ in range(_SWITCH_TRIES):
-                tools.publisher.publish()
-                tools.publisher.require_ownership()
-                with self._metadata.read() as txn:
+                self.publisher.publish()
+                self.publisher.require_ownership()
+                with self.metadata.read() as txn:
                     version, present = TierVersion.of(txn), policies.location(txn, place.id)
                 if present == place:  # a holder that died had recorded it
                     return Switched(copied)
-                copied += TierCopy(tools.cold.storage, target, Meter(report, noun="object")).run(compares=False)
-                with self._metadata.read() as txn:
+                copied += TierCopy(self.cold.storage, target, Meter(report, noun="object")).run(compares=False)
+                with self.metadata.read() as txn:
                     record, current = txn.store, version.is_current(txn)
                 if not current:
                     continue
                 cold_identity.examine(target, record)
                 if look_for_other(target, record) is not None:
                     raise cold_identity.wrong_cold_tier(f"another owner has written to {target!r}")
-                with self._metadata.write() as txn:
+                with self.metadata.write() as txn:
                     if version.is_current(txn):
                         record_place(txn, place)
                         return Switched(copied)
@@ -345,7 +293,7 @@ class ColdWork:
 
         A replica cannot tell: they may be in the records of its owner.
         """
-        with self._metadata.read() as txn:
+        with self.metadata.read() as txn:
             if txn.store.replica:
                 store.require_owner(txn.store)
         return self._orphan_finder().find(grace_ms=grace_s * 1000, report=report)
@@ -358,37 +306,27 @@ class ColdWork:
     def collect_all(self, *, grace_s: int, report: OnProgress = unseen) -> Collected:
         """Delete the garbage that is due or failed before, and orphans; abort dead uploads."""
         self.publish(report)
-        self.tools.collector.retry_failed()
+        self.collector.retry_failed()
         unlinked = self._orphan_finder().discard(self.orphans(grace_s=grace_s, report=report), report)
         aborted = self._dead_uploads().abort(self.dead_uploads(grace_s=grace_s, report=report))
         return self.collect(report).plus(unlinked).plus(aborted).plus(self._delete_superseded())
 
-    def collect_strays(self) -> bool:
-        """Look at a few chunk files for those that killed writers left; return whether more are to be looked at."""
-        return self._strays.step() is not None
-
     def superseded(self) -> list[StoredObject]:
         """Return objects of the journal that are superseded and could not be deleted."""
-        return self.tools.checkpointer.kept()
+        return self.checkpointer.kept()
 
     def _delete_superseded(self) -> Collected:
         """Try again to delete what could not be deleted, as the key may have got the right."""
         kept = self.superseded()
-        refused = self.tools.checkpointer.delete_superseded() if kept else None
+        refused = self.checkpointer.delete_superseded() if kept else None
         return Collected() if refused is None else Collected.failure(kept[0].name, refused)
 
     def _dead_uploads(self) -> DeadUploads:
-        cold = self.tools.cold
-        return DeadUploads(self._metadata, cold.storage, cold.location_id)
-
-    def _dismantle(self, report: OnProgress = unseen) -> None:
-        """Continue what a crashed `rm` left."""
-        due_ms = self._metadata.clock.now_ms() + self.tools.settings.grace_s * _MS_PER_S
-        delete.dismantle_removed(self._metadata, cold_due_ms=due_ms, report=report)
+        cold = self.cold
+        return DeadUploads(self.metadata, cold.storage, cold.location_id)
 
     def _orphan_finder(self) -> OrphanFinder:
-        tools = self.tools
-        return OrphanFinder(self._metadata, tools.engine.files, tools.cold.storage, tools.cold.location_id)
+        return OrphanFinder(self.metadata, self.engine.files, self.cold.storage, self.cold.location_id)
 
     def _named(self, path: str) -> Named:
         """Return the segments below a path; none when it is gone by now."""
@@ -399,12 +337,12 @@ class ColdWork:
 
     def _segments(self, path: str, report: OnProgress = unseen) -> list[tuple[str, SegmentRecord]]:
         listed = Meter(report, noun="listed segment")
-        with self._metadata.read() as txn:
+        with self.metadata.read() as txn:
             return list(listed.each(directories.segments_at(txn, path), lambda named: named[0]))
 
     def _evict_by_command(self, segment: SegmentRecord, *, force: bool, dry_run: bool) -> tuple[Evicted, str]:
         """Evict one segment; return what was dropped, and why the rest stays."""
-        with self._metadata.read() as txn:
+        with self.metadata.read() as txn:
             if not force and policies.effective(txn, segment).read_priority is ReadPriority.LOCAL_ONLY:
                 return Evicted(), "read priority is local-only (--force overrides)"
             if dry_run:

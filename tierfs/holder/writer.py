@@ -1,6 +1,6 @@
 """The background writer: looks every tick, plans, and carries out with a bounded number of uploads.
 
-Its work is a table of tasks, which tasks.py repeats. Decisions are the planner's (tiering/planner.py).
+Its work is a list of tasks, which tasks.py repeats. Decisions are the planner's (tiering/planner.py).
 """
 
 from __future__ import annotations
@@ -13,21 +13,19 @@ import trio
 
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Fenced, StorageFull, TierfsError, Unavailable
+from tierfs.holder import verbs
 from tierfs.holder.failures import (
-    CLOCKS,
     EVICT,
     OFFLOAD,
     OWNER,
     PACK,
     PUBLISH,
-    look_again,
-    note_looks,
+    look,
     of_object,
     of_segment,
 )
 from tierfs.holder.status import BacklogStatus
-from tierfs.holder.tasks import STRAYS_EVERY_S, Task, TaskLoop, TaskOutcome
-from tierfs.holder.verbs import VerbServer
+from tierfs.holder.tasks import Task, TaskLoop, TaskOutcome
 from tierfs.holder.work import ColdWork
 from tierfs.tiering.candidates import PackAction, is_small
 from tierfs.tiering.consolidate_command import ConsolidationWatch
@@ -37,12 +35,6 @@ from tierfs.tiering.planner import Actions, Backlog, Planner
 from tierfs.tiering.policy import EvictAction, PendingObject, disk_view
 from tierfs.tiering.snapshot import SLICE_S, Snapshots
 from tierfs.types import SegmentId
-
-# A guess: a minute's pages are few, and the look costs a system call per process.
-_READERS_EVERY_S = 60.0
-
-SUSPECTS_EVERY_S = 10.0
-"""Without a suspect chunk a look is one read of the sums."""
 
 _CONSOLIDATE = "consolidate"
 # No limit of a group's size but those of the policies.
@@ -90,16 +82,16 @@ class BackgroundWriter:
 
     def __init__(self, work: ColdWork, loop: TaskLoop, settings: BackgroundSettings) -> None:
         self._work = work
-        self._metadata = work.tools.engine.metadata
+        self._metadata = work.metadata
         self._failures = failures = loop.failures
         self._failures_ended = failures.ended
         self._settings = settings
         self._loop = loop
         self._in_thread = loop.in_thread
-        below_bytes = work.tools.settings.pack_below_bytes
+        below_bytes = work.settings.pack_below_bytes
         self._planner = Planner(lambda pending: is_small(pending.action, below_bytes))
         self._snapshots = Snapshots(self._metadata, self._planner, lambda key: failures.is_stuck(of_object(key)))
-        self._server = VerbServer(self._metadata, work)
+        self._server = verbs.server(work)
         self._uploads = _Uploads()
         self._send, self._receive = trio.open_memory_channel[Group](0)
         self._current = True
@@ -108,32 +100,19 @@ class BackgroundWriter:
         """As of the last look."""
 
     def tasks(self) -> list[Task]:
-        """Return the table of tasks and their periods."""
-        s, tools, blocking = self._settings, self._work.tools, self._loop.blocking
-        publish = {PUBLISH: blocking(self._work.publish), "collect": blocking(self._work.collect)}
-        # Timed deletions are listed as stuck while the clocks disagree; each of them looks at the clocks itself.
-        clocks = {CLOCKS: blocking(tools.clocks.require), "clocks": blocking(self._work.tell_clocks)}
-        # A reader that was killed keeps every page that was replaced since from being used again.
-        readers = {"dead readers": blocking(self._metadata.clear_dead_readers)}
-
-        async def strays() -> TaskOutcome:
-            return TaskOutcome.MORE if await self._in_thread(self._work.collect_strays) else TaskOutcome.DONE
-
+        """Return the tasks that only a store with a cold tier has."""
+        s, work, blocking = self._settings, self._work, self._loop.blocking
+        publish = {PUBLISH: blocking(work.publish), "collect": blocking(work.collect)}
         table = [
             Task(s.tick_s, {"look": self._look}, woken=lambda: self._uploads.changed),
             Task(s.tick_s, publish, still_periods=_STILL_TICKS),
             # Without publishing: a failure of that is PUBLISH's, and an upload's own check would end it here.
-            Task(s.owner_check_s, {OWNER: blocking(tools.publisher.verify_ownership)}),
+            Task(s.owner_check_s, {OWNER: blocking(work.publisher.verify_ownership)}),
             Task(s.request_poll_s, {"requests": self._serve}),
-            Task(s.lifetimes_every_s, {"lifetimes": blocking(self._work.end_lifetimes)}),
-            Task(s.clocks_every_s, clocks),
-            Task(_READERS_EVERY_S, readers),
-            Task(SUSPECTS_EVERY_S, {"suspects": blocking(self._work.suspects.look)}),
-            Task(STRAYS_EVERY_S, {"strays": strays}),
-            *(Task(s.tick_s, {"upload": self._upload_next}) for _ in range(tools.settings.objects_in_parallel)),
+            *(Task(s.tick_s, {"upload": self._upload_next}) for _ in range(work.settings.objects_in_parallel)),
         ]
-        if tools.settings.consolidate_chunks:
-            watch = ConsolidationWatch(self._metadata, tools.cold.location_id, tools.settings)
+        if work.settings.consolidate_chunks:
+            watch = ConsolidationWatch(self._metadata, work.cold.location_id, work.settings)
             consolidate = {_CONSOLIDATE: partial(self._consolidate, watch)}
             table.append(Task(s.tick_s, consolidate, still_periods=_STILL_TICKS))
         return table
@@ -155,12 +134,11 @@ class BackgroundWriter:
         In a thread, in slices: a new holder has every segment to look at, and a pack has thousands.
         """
         planner = self._planner
-        look_again(self._snapshots, self._failures)
-        self._current = self._snapshots.refresh([segment_id for segment_id, _ in ended], slice_s=SLICE_S)
-        note_looks(self._snapshots, self._failures, complete=self._current)
+        keys = [segment_id for segment_id, _ in ended]
+        self._current = look(self._snapshots, self._failures, keys, slice_s=SLICE_S)
         released = [key for key in ended if not self._snapshots.is_awaited(key[0])]
         for key in released:  # after the look: what they did is seen by now
-            planner.release(key)
+            planner.offloads.release(key)
         if self._failures.ended != self._failures_ended:
             self._failures_ended = self._failures.ended
             planner.offloads.wake()
@@ -173,11 +151,11 @@ class BackgroundWriter:
         waits, kept = backlog.minus(planner.kept), planner.kept.bytes
         self.backlog = BacklogStatus(waits.pending_bytes, waits.active_bytes, planner.oldest_ms, kept)
         self._note_oldest(noted_ms)
-        engine = self._work.tools.engine
+        engine = self._work.engine
         disk = disk_view(engine.files.disk_bytes(), local_bytes, engine.free_space_floor_bytes, self._settings)
         if backlog.bytes > disk.high_unoffloaded_bytes:
             self._snapshots.refresh_active()
-        trusted = self._work.tools.clocks.reason() is None
+        trusted = self._work.clocks.reason() is None
         now_ms = self._metadata.clock.now_ms()
         return planner.next(
             disk, now_ms, backlog=backlog, lag_counts=trusted, may_evict=partial(self._may_try, EVICT)
@@ -202,7 +180,7 @@ class BackgroundWriter:
 
     def _roll(self, segment_ids: Sequence[SegmentId]) -> None:
         for segment_id in segment_ids:
-            self._work.tools.engine.roll(segment_id)
+            self._work.engine.roll(segment_id)
 
     async def _offer(self) -> None:
         """Hand the most urgent uploads to workers that are free; the others stay in the planner's queue."""
@@ -244,7 +222,7 @@ class BackgroundWriter:
         """
         for action in evictions:
             what = of_segment(EVICT, action.segment_id)
-            self._work.tools.cold.require_ours()
+            self._work.cold.require_ours()
             try:
                 self._work.evict_segment(action.segment_id, cold_before_ms=action.cold_before_ms)
             except (Fenced, StorageFull, Unavailable):
@@ -260,7 +238,7 @@ class BackgroundWriter:
         loop, group = self._loop, await self._receive.receive()
         try:
             # First of all: one failure says that the place is not ours, instead of one per object.
-            owner = await loop.attempt(OWNER, loop.blocking(self._work.tools.cold.require_ours))
+            owner = await loop.attempt(OWNER, loop.blocking(self._work.cold.require_ours))
             if owner is TaskOutcome.FAILED:
                 return TaskOutcome.AT_ONCE
             if len(group) > 1:
@@ -309,7 +287,7 @@ class BackgroundWriter:
         if not self._server.may_have_next:
             return
         while (request := await self._in_thread(self._server.next)) is not None:
-            self._uploads.paused = self._server.uploads(request)
+            self._uploads.paused = verbs.uploads(request)
             while self._uploads.paused and self._uploads.running:
                 await self._uploads.changed.wait()
             try:

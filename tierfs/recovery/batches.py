@@ -65,9 +65,9 @@ class _Candidate:
 
 
 def batch_objects(
-    storage: ChunkStorage, listed: Iterable[StoredObject], beside: Path, found: list[FoundVersions]
+    storage: ChunkStorage, listed: Iterable[StoredObject], beside: Path, versions: list[FoundVersions]
 ) -> Iterator[FoundObject | LeftOver]:
-    """Identify the objects of a listing of `uploads/`; append the committed versions that markers tell to `found`.
+    """Identify the objects of a listing of `uploads/`; append the committed versions that markers tell to `versions`.
 
     Memory grows with the batches: their objects are kept in a file next to `beside`.
     """
@@ -76,17 +76,17 @@ def batch_objects(
     lost: list[_Candidate] = []
     try:
         with path.open("wb") as file:
-            for _, of_job in groupby(listed, key=lambda one: one.name.rpartition("/")[0]):
-                objects = {one.name: one for one in of_job}
+            for _, of_job in groupby(listed, key=lambda stored: stored.name.rpartition("/")[0]):
+                objects = {stored.name: stored for stored in of_job}
                 markers = _markers(objects)
-                yield from _told(storage, markers, found)
+                yield from _told(storage, markers, versions)
                 candidate, rows, omitted = _look(storage, objects, list(markers.values()), file.tell())
                 yield from omitted
                 if candidate is None:
                     continue
                 for row in rows:
                     file.write(json.dumps(asdict(row)).encode() + b"\n")
-                found.append(candidate.as_versions)
+                versions.append(candidate.as_versions)
                 other = chosen.get(candidate.version)
                 if other is None or candidate.rank > other.rank:
                     chosen[candidate.version] = candidate
@@ -106,11 +106,11 @@ def _markers(objects: Mapping[str, StoredObject]) -> dict[str, Marker]:
     return {name: marker for name, marker in parsed.items() if marker is not None}
 
 
-def _told(storage: ChunkStorage, markers: Iterable[str], found: list[FoundVersions]) -> Iterator[LeftOver]:
+def _told(storage: ChunkStorage, markers: Iterable[str], versions: list[FoundVersions]) -> Iterator[LeftOver]:
     """Add the versions that markers hold; yield the damaged ones, of which the name still marks the job."""
     for name in markers:
         try:
-            found.append(FoundVersions(*batch_markers.read_marker(storage, name)))
+            versions.append(FoundVersions(*batch_markers.read_marker(storage, name)))
         except (DataLoss, NotFound) as exc:
             yield LeftOver(name, str(exc))
 
@@ -119,7 +119,7 @@ def _look(
     storage: ChunkStorage, objects: Mapping[str, StoredObject], markers: Sequence[Marker], offset: int
 ) -> tuple[_Candidate | None, list[FoundObject], list[LeftOver]]:
     """Return a marked job, the existing objects that its manifest names, and the other objects."""
-    data = {name: one for name, one in objects.items() if not is_about_job(name)}
+    data = {name: stored for name, stored in objects.items() if not is_about_job(name)}
     parts, left = _newest(storage, [name for name in objects if is_manifest(name)])
     if not parts:
         return None, [], [*(LeftOver(name, _NOT_COMMITTED) for name in data), *left]
@@ -177,7 +177,7 @@ def _described(
             raise DataLoss("its manifest names an impossible range")
         if stored is None or stored.length_bytes != uploaded.length:
             continue
-        found = FoundObject(
+        described = FoundObject(
             name=uploaded.name,
             etag=stored.etag,
             modified_ms=stored.modified_ms,
@@ -190,8 +190,8 @@ def _described(
             attempt=head.job,
             crc32c=uploaded.crc32c,
         )
-        checked_path(found)
-        yield found
+        checked_path(described)
+        yield described
 
 
 def _read(path: Path, candidate: _Candidate) -> Iterator[FoundObject]:

@@ -7,7 +7,6 @@ once; and a version of an application commits once, whichever of its jobs is fir
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from tierfs import names
@@ -15,10 +14,7 @@ from tierfs.errors import AlreadyExists, Conflict, InvalidRequest
 from tierfs.metadata import batches, checksums, directories
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.ledger_and_batch_records import BatchRecord, UploadedObject, UploadedSegment
-from tierfs.metadata.records import (
-    IntentRecord,
-    ObjectRecord,
-)
+from tierfs.metadata.records import IntentRecord, ObjectRecord
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import create
@@ -27,17 +23,6 @@ from tierfs.types import ByteRange, LocationId, ObjectId, SegmentId, Tier
 
 class GivenUp(Conflict):
     """A job without an intent: another process committed it or gave it up, or `gc` took it for dead."""
-
-
-@dataclass(frozen=True, slots=True)
-class WriteBatch:
-    """Segments that are committed together."""
-
-    record: BatchRecord
-    """Its segment ids are reserved, one for each segment."""
-    segments: Sequence[UploadedSegment]
-    seal: bool
-    location_id: LocationId
 
 
 def check_names(txn: ReadTransaction, segments: Sequence[UploadedSegment]) -> None:
@@ -62,39 +47,46 @@ def require_job(txn: ReadTransaction, job: str) -> IntentRecord:
     return intent
 
 
-def commit(txn: WriteTransaction, batch: WriteBatch) -> bool:
+def commit(
+    txn: WriteTransaction,
+    record: BatchRecord,
+    segments: Sequence[UploadedSegment],
+    location_id: LocationId,
+    *,
+    seal: bool,
+) -> bool:
     """Create the batch's segments and end its job; False, with none created, if its version was committed before.
 
-    Raises AlreadyExists, NotDirectory or InvalidRequest for a name, and GivenUp.
+    The ids in `record` are reserved, one for each segment. Raises AlreadyExists, NotDirectory or InvalidRequest for a
+    name, and GivenUp.
     """
-    record = batch.record
     intent = require_job(txn, record.job)
     txn.delete(INTENTS.name, record.job.encode())
     if batches.is_committed(txn, record.application, record.number, record.writer):
         return False
     batches.begin(txn, record)
-    builder = create.SegmentBuilder(txn, seal=batch.seal)
-    for segment_id, uploaded in zip(record.segment_ids, batch.segments, strict=True):
+    builder = create.SegmentBuilder(txn, seal=seal)
+    for segment_id, uploaded in zip(record.segment_ids, segments, strict=True):
         try:
             new = builder.make(SegmentId(segment_id), uploaded.segment, uploaded.length, uploaded.file)
         except AlreadyExists as exc:
             raise _exists(uploaded.segment) from exc
-        holders = [_holder(txn, batch, item, intent.store_epoch) for item in uploaded.objects]
-        ends = accumulate(holder.length for holder in holders)
-        placed = ((ByteRange(end - holder.length, end), holder) for end, holder in zip(ends, holders, strict=True))
+        made = [_object(txn, item, location_id, intent.store_epoch) for item in uploaded.objects]
+        ends = accumulate(stored.length for stored in made)
+        placed = ((ByteRange(end - stored.length, end), stored) for end, stored in zip(ends, made, strict=True))
         Editor(txn, new).link_objects(placed, segment_first=True)
     builder.end()
     batches.commit(txn, record)
     return True
 
 
-def _holder(txn: WriteTransaction, batch: WriteBatch, uploaded: UploadedObject, store_epoch: int) -> ObjectRecord:
+def _object(txn: WriteTransaction, uploaded: UploadedObject, location_id: LocationId, store_epoch: int) -> ObjectRecord:
     object_id = ObjectId(txn.allocate_id())
     checksums.put_packed(txn, object_id, uploaded.crcs)
     return ObjectRecord(
         id=object_id,
         tier=Tier.COLD,
-        location_id=batch.location_id,
+        location_id=location_id,
         name=uploaded.name,
         length=uploaded.length,
         etag=uploaded.etag,

@@ -171,7 +171,7 @@ def write_batches(job: WriteJob, columns: Columns, batches: Iterable[Any]) -> Ta
     first = next((batch for batch in batches if batch.num_rows), None)
     if first is None:
         return TaskResult(job, (), query_id)
-    with job.upload.task(partition) as task:
+    with job.task(partition) as task:
         writing = _Writing(task, columns, partition, job.id[:_BATCH_DIGITS])
         writing.write(first)
         for batch in batches:
@@ -250,7 +250,7 @@ def begin(options: WriteOptions) -> WriteJob:
     with open_store(options.where) as store:
         job = batch_write.begin(store, options.application, options.into, version=options.version, seal=options.seal)
         try:
-            with job.upload.task(0) as task:
+            with job.task(0) as task:
                 probe = task.open("probe")
                 probe.write(b"probe")
                 probe.finish()

@@ -33,7 +33,7 @@ from tierfs.names import join, printable, split
 from tierfs.policy import Policy
 from tierfs.precedence import SetBy
 from tierfs.segments import batch_commit
-from tierfs.segments.batch_commit import GivenUp, WriteBatch, require_job
+from tierfs.segments.batch_commit import GivenUp, require_job
 from tierfs.tiering import objects
 from tierfs.tiering.batch_upload import MAX_OBJECT_BYTES, UploadPlan, job_prefix
 from tierfs.types import (
@@ -117,13 +117,15 @@ _GARBAGE_PER_COMMIT = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
-    """Result of a commit."""
+class Written:
+    """The result of a commit."""
 
     segments: int = 0
     bytes: int = 0
     repeated: bool = False
-    """Whether the version had been committed before, so that nothing changed."""
+    """Whether the version had been committed before, so that nothing was changed."""
+    published: bool = False
+    """Whether the bucket's journal is known to name it, so that it outlives this disk."""
     sequence: int = 0
     """Sequence of the change with which the journal names all segments."""
 
@@ -163,7 +165,7 @@ class BatchJobs:
         *,
         seal: bool,
         writer: str = "",
-    ) -> Committed:
+    ) -> Written:
         """Make all segments of the job, exactly once per application and version. Idempotent.
 
         Raises AlreadyExists for a name that is taken, InvalidRequest, Unavailable for an object that is missing,
@@ -181,8 +183,9 @@ class BatchJobs:
             return self._repeated()
         listed = self._listed(job)
         uploaded = verified(segments, listed)
+        record = BatchRecord(application=application, batch=str(version), job=job, writer=writer)
         try:
-            return self._commit(job, application, version, uploaded, listed, seal=seal, writer=writer)
+            return self._commit(record, uploaded, listed, seal=seal)
         except GivenUp:
             if self._is_committed(application, version, ()):
                 return self._repeated()  # another process committed the same job
@@ -190,24 +193,24 @@ class BatchJobs:
 
     def _commit(
         self,
-        job: str,
-        application: str,
-        version: int,
+        record: BatchRecord,
         uploaded: Sequence[UploadedSegment],
         listed: Mapping[str, StoredObject],
         *,
         seal: bool,
-        writer: str,
-    ) -> Committed:
-        reserved, store = self._reserve(job, application, version, len(uploaded))
-        record = replace(reserved, writer=writer)
+    ) -> Written:
+        with self._metadata.write() as txn:
+            require_job(txn, record.job)
+            # Reserved: the manifest names the segments before they are made.
+            record = replace(record, segment_ids=tuple(txn.allocate_id() for _ in uploaded))
+            store = txn.store
         now_ms = self._metadata.clock.now_ms()
         used = {item.name for segment in uploaded for item in segment.objects}
         manifest: list[str] = []
         if used:
             manifest = put_manifest(self._storage, store, record, uploaded, seal=seal, now_ms=now_ms)
         with self._metadata.write() as txn:
-            made = batch_commit.commit(txn, WriteBatch(record, uploaded, seal, self._location_id))
+            made = batch_commit.commit(txn, record, uploaded, self._location_id, seal=seal)
             self._add_garbage(txn, [stored for stored in listed.values() if not made or stored.name not in used])
             if not made:
                 self._add_garbage(txn, [StoredObject(name, 0, "") for name in manifest])
@@ -217,9 +220,9 @@ class BatchJobs:
             return self._repeated()
         with self._metadata.read() as view:
             sequence = view.store.next_outbox - 1
-        return Committed(len(uploaded), sum(segment.length for segment in uploaded), sequence=sequence)
+        return Written(len(uploaded), sum(segment.length for segment in uploaded), sequence=sequence)
 
-    def repeated(self, application: str, version: int) -> Committed | None:
+    def repeated(self, application: str, version: int) -> Written | None:
         """Return the result of a version that was committed before; None for any other."""
         batches.check(application, version)
         return self._repeated() if self._is_committed(application, version, ()) else None
@@ -239,9 +242,9 @@ class BatchJobs:
                 self._add_garbage(txn, stored[first : first + _GARBAGE_PER_COMMIT])
         return len(stored)
 
-    def _repeated(self) -> Committed:
+    def _repeated(self) -> Written:
         with self._metadata.read() as txn:
-            return Committed(repeated=True, sequence=txn.store.next_outbox - 1)
+            return Written(repeated=True, sequence=txn.store.next_outbox - 1)
 
     def _is_committed(
         self, application: str, version: int, segments: Sequence[UploadedSegment], writer: str = ""
@@ -255,14 +258,6 @@ class BatchJobs:
 
     def _listed(self, job: str) -> dict[str, StoredObject]:
         return {stored.name: stored for stored in self._storage.list(job_prefix(job))}
-
-    def _reserve(self, job: str, application: str, version: int, segments: int) -> tuple[BatchRecord, StoreRecord]:
-        """Reserve the ids of the segments: the manifest names them before they are made."""
-        with self._metadata.write() as txn:
-            require_job(txn, job)
-            ids = tuple(txn.allocate_id() for _ in range(segments))
-            store = txn.store
-        return BatchRecord(application=application, batch=str(version), segment_ids=ids, job=job), store
 
     def _add_garbage(self, txn: WriteTransaction, objects: Iterable[StoredObject]) -> None:
         for stored in objects:

@@ -7,7 +7,7 @@ with a transaction read the records that planning works on.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Self
 
@@ -69,35 +69,22 @@ def is_small(action: OffloadAction, below_bytes: int) -> bool:
     return not action.ledger and action.range.length_bytes < min(below_bytes, action.object_bytes // _LARGEST_PART)
 
 
-@dataclass(slots=True)
-class Packer:
-    """Collector of actions that are too small for an object of their own; returns a group when it fills one."""
-
-    below_bytes: int
-    """See is_small."""
-    _groups: dict[int, list[OffloadAction]] = field(default_factory=dict)
-    _bytes: dict[int, int] = field(default_factory=dict)
-
-    def takes(self, action: OffloadAction) -> bool:
-        """Return whether the action's object would be small."""
-        return is_small(action, self.below_bytes)
-
-    def add(self, action: OffloadAction) -> OffloadAction | PackAction | None:
-        """Add an action; return the group that it completes, if any. A group has one size limit."""
+def packed(actions: Iterable[OffloadAction], below_bytes: int) -> Iterator[OffloadAction | PackAction]:
+    """Yield actions as they come, but small ones (see is_small) together once they fill an object of their limit."""
+    groups: dict[int, tuple[list[OffloadAction], int]] = {}
+    for action in actions:
+        if not is_small(action, below_bytes):
+            yield action
+            continue
         object_bytes = action.object_bytes
-        group, size = self._groups.setdefault(object_bytes, []), self._bytes.get(object_bytes, 0)
-        full = None
+        group, size = groups.get(object_bytes, ([], 0))
         if size + action.range.length_bytes > object_bytes or len(group) >= MAX_PACK_ENTRIES:
-            full, self._groups[object_bytes], size = _packed(group), [], 0
-        self._groups[object_bytes].append(action)
-        self._bytes[object_bytes] = size + action.range.length_bytes
-        return full
-
-    def rest(self) -> list[OffloadAction | PackAction]:
-        """Take out the remaining groups, full or not."""
-        groups = [group for group in self._groups.values() if group]
-        self._groups, self._bytes = {}, {}
-        return [_packed(group) for group in groups]
+            yield _packed(group)
+            group, size = [], 0
+        group.append(action)
+        groups[object_bytes] = group, size + action.range.length_bytes
+    for group, _ in groups.values():
+        yield _packed(group)
 
 
 def _packed(group: list[OffloadAction]) -> OffloadAction | PackAction:

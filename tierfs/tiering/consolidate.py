@@ -200,11 +200,11 @@ class Consolidate:
     def _meet_etags(self, action: ConsolidateAction) -> None:
         """Note the objects' current etags. Reading the copy back will show whether their bytes are right."""
         with self._metadata.read() as txn:
-            holders = [chunk.object for chunk in _revalidated(txn, action)[1]]
-        for holder in holders:
-            stored = self._cold.storage.stat(holder.name)
-            if stored.etag != holder.etag:
-                self._etags.meet(holder, stored.etag, stored.length_bytes)
+            records = [chunk.object for chunk in _revalidated(txn, action)[1]]
+        for record in records:
+            stored = self._cold.storage.stat(record.name)
+            if stored.etag != record.etag:
+                self._etags.meet(record, stored.etag, stored.length_bytes)
 
     def _expected(self, action: ConsolidateAction, pieces: Sequence[CheckedPiece]) -> tuple[Stretch, ...]:
         stretches: list[Stretch] = []
@@ -277,7 +277,7 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
         with self._metadata.write() as txn:
             record = made.record(txn, ObjectId(txn.allocate_id()))
             segment, placed = _revalidated(txn, self._action)
-            holder = replace(
+            record = replace(
                 record,
                 # The deletion lag counts from when the bytes became cold: copying does not make them new.
                 created_ms=max(each.object.created_ms for each in placed),
@@ -285,8 +285,8 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
                 linked_sequence=txn.store.next_outbox,
             )
             span = self._action.range
-            chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=holder.id)
-            _swap(txn, segment, placed, chunk, holder, self._grace_ms)
+            chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=record.id)
+            _swap(txn, segment, placed, chunk, record, self._grace_ms)
         return Consolidated(made.stored.length_bytes, self._client_bytes)
 
     def _blame(self, storage: ChunkStorage, offset: int) -> None:
@@ -308,16 +308,16 @@ def _swap(
     segment: SegmentRecord,
     placed: Sequence[PlacedChunk],
     chunk: ChunkRecord,
-    holder: ObjectRecord,
+    record: ObjectRecord,
     grace_ms: int,
 ) -> None:
     """Replace chunks by one, in the chain and the journal.
 
     One change names the new chunk, without an unlink: between two changes the bucket would show a gap.
     """
-    linked = changes.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
+    linked = changes.cold_linked(txn, segment.id, (chunk,), (replace(record, references=1),))
     editor, replaced = Editor(txn, segment), [each.chunk for each in placed]
-    made, due_ms = replace(holder, linked_sequence=linked), txn.now_ms + grace_ms
+    made, due_ms = replace(record, linked_sequence=linked), txn.now_ms + grace_ms
     editor.swap(Tier.COLD, replaced, (chunk,), made=made, due_ms=due_ms, after_sequence=linked)
     changes.rewrite(txn, editor.segment)
 
@@ -344,9 +344,9 @@ def _bytes_of(chunk: ChunkRecord) -> tuple[object, ...]:
 
 
 def _piece(txn: ReadTransaction, placed: PlacedChunk, wanted: ByteRange, etag: str) -> CheckedPiece:
-    chunk, holder = placed.chunk, placed.object
+    chunk, record = placed.chunk, placed.object
     part = placed.range.intersect(wanted)
     offset = chunk.object_offset + part.start - chunk.start_offset
     covered = ByteRange(offset, offset + part.length_bytes)
-    runs = checksums.runs_covering(txn, holder.id, covered)
-    return CheckedPiece(ObjectPiece(holder.name, offset, part.length_bytes, etag), holder.length, runs)
+    runs = checksums.runs_covering(txn, record.id, covered)
+    return CheckedPiece(ObjectPiece(record.name, offset, part.length_bytes, etag), record.length, runs)

@@ -8,7 +8,6 @@ everything once.
 
 from __future__ import annotations
 
-import itertools
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -22,16 +21,15 @@ from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.metadata.untrusted import messages
 from tierfs.parallel import Meter, OnProgress, Pool
 from tierfs.tiering import consolidate_plan
 from tierfs.tiering import consolidate_plan as policy
+from tierfs.tiering.changed_segments import ChangedSegments
 from tierfs.tiering.consolidate import Consolidate, Consolidated
 from tierfs.tiering.consolidate_plan import ConsolidateAction, Eligible, SegmentChunks, plan
 from tierfs.tiering.objects import ChunksMoved
-from tierfs.tiering.snapshot import SLICE_S, TouchedSegments
+from tierfs.tiering.snapshot import SLICE_S
 from tierfs.types import LocationId, SegmentId, Tier
 
 # Plans per segment: very many tiny chunks become one in two passes, and other processes may move them.
@@ -71,31 +69,25 @@ class ConsolidateReport:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
-    """Actions for a range of a segment's chunks, and the begin of the next range."""
-
-    actions: tuple[ConsolidateAction, ...] = ()
-    next_offset: int | None = None
-
-
 def asked_for(
     txn: ReadTransaction,
     segment: SegmentRecord,
     location_id: LocationId,
     settings: OffloadSettings,
     start: int = 0,
-    window_chunks: int = _WINDOW_CHUNKS,
-) -> Window:
-    """Plan all that can be consolidated from `start` on, however few chunks; adopted objects may be copied too."""
+) -> tuple[tuple[ConsolidateAction, ...], int | None]:
+    """Plan all that can be consolidated from `start` on, however few chunks; adopted objects may be copied too.
+
+    Return the actions of a window of chunks, and the offset of the next window, None after the last one.
+    """
     object_bytes = policies.effective(txn, segment).object_bytes
     eligible = Eligible(location_id, txn.store.journal.published_sequence, foreign=True)
     join = consolidate_plan.when_asked(object_bytes)
-    chunks = list(islice(chains.chunks(txn, segment.id, Tier.COLD, max(start, segment.start_offset)), window_chunks))
+    chunks = list(islice(chains.chunks(txn, segment.id, Tier.COLD, max(start, segment.start_offset)), _WINDOW_CHUNKS))
     placed = tuple(PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in chunks if not chunk.lost)
     cold = SegmentChunks(segment.id, segment.range, placed)
     actions = tuple(plan(cold, eligible, join, consolidate_plan.relocation(settings)))
-    return Window(actions, chunks[-1].end_offset if len(chunks) == window_chunks else None)
+    return actions, chunks[-1].end_offset if len(chunks) == _WINDOW_CHUNKS else None
 
 
 class Consolidation:
@@ -171,9 +163,8 @@ class Consolidation:
                 segment = directories.living_segment(txn, segment_id)
                 if segment is None:
                     return
-                window = asked_for(txn, segment, self._location_id, self._settings, start, _WINDOW_CHUNKS)
-            yield window.actions
-            start = window.next_offset
+                actions, start = asked_for(txn, segment, self._location_id, self._settings, start)
+            yield actions
 
     def _try(self, name: str, action: ConsolidateAction) -> bool:
         """Carry out one action; return whether the segment is worth planning again."""
@@ -194,15 +185,24 @@ class Consolidation:
             self.done = self.done.plus(action, done)
 
 
-# Segments read per transaction by a pass over all: some 2 ms.
-_SCAN_ROWS = 500
-
 # Most segments looked at per call.
 _LOOKS = 500
 
 # Chunks of a segment looked at per call: some 60 ms and 4 MiB. A segment of 100,000 takes 50 calls; all of it in one
 # call took seconds of the interpreter, again for each object made, and 15 ms of every read meanwhile.
 _WATCH_WINDOW_CHUNKS = 2000
+
+
+@dataclass(slots=True)
+class _Progress:
+    """How far a segment was looked at."""
+
+    largest_bytes: int
+    """Largest length of a small chunk then: with another policy the segment is looked at from its beginning."""
+    settled: int = 0
+    """Offset up to which its chunks are large enough."""
+    reached: int | None = None
+    """Offset at which the next look continues, if it is too long for one."""
 
 
 class ConsolidationWatch:
@@ -212,21 +212,10 @@ class ConsolidationWatch:
         self._metadata = metadata
         self._location_id = location_id
         self._settings = settings
-        self._touched = TouchedSegments(metadata)
+        self._changed = ChangedSegments(metadata, lambda row: row is not None and policy.may_have_work(row))
         self._seen_transaction = -1
-        self._published = 0
-        self._waiting: set[SegmentId] = set()
-        """Segments with chunks that the journal does not name yet."""
-        self._settled: dict[SegmentId, int] = {}
-        """Offset up to which a segment's chunks are large enough."""
-        self._reached: dict[SegmentId, int] = {}
-        """Offset at which the next look continues, for segments that are too long for one."""
-        self._scan_from: bytes | None = None
-        """Key of the next segment of a pass over all; None if no pass is in progress."""
-        self._again = False
-        """Whether another pass follows, as policies changed in the middle of this one."""
-        self.pending: dict[SegmentId, None] = {}
-        """Segments to look at, in this order."""
+        self._progress: dict[SegmentId, _Progress] = {}
+        """Of segments that need not be looked at from their beginning."""
         self.more = False
         """Whether the last call ended with segments left to look at."""
 
@@ -236,11 +225,11 @@ class ConsolidationWatch:
         Raises DataLoss for a segment whose records are damaged; the next call continues with the others. Costs
         microseconds while nothing was committed, else a slice of time; `more` is set if that was too short.
         """
-        newest = self._metadata.last_transaction_id()
+        newest, queue = self._metadata.last_transaction_id(), self._changed.queue
         self.more = False
-        if newest == self._seen_transaction and not self.pending and self._scan_from is None:
+        if newest == self._seen_transaction and not queue and not self._changed.passes:
             return None
-        self._refresh()
+        self._changed.refresh()
         self._seen_transaction = newest
         started_s = self._metadata.clock.monotonic_s()
         for looks, segment_id in enumerate(self._candidates(), 1):
@@ -249,11 +238,12 @@ class ConsolidationWatch:
             action = self._action_for(segment_id)
             if action is not None:
                 return action
-            del self.pending[segment_id]
-            if segment_id in self._reached:
-                self.pending[segment_id] = None  # after the others
-            long = segment_id in self._reached or self._metadata.clock.monotonic_s() - started_s >= SLICE_S
-            if long or looks >= _LOOKS:
+            del queue[segment_id]
+            progress = self._progress.get(segment_id)
+            is_long = progress is not None and progress.reached is not None
+            if is_long:
+                queue[segment_id] = None  # after the others
+            if is_long or looks >= _LOOKS or self._metadata.clock.monotonic_s() - started_s >= SLICE_S:
                 self.more = True
                 return None
         return None
@@ -263,78 +253,59 @@ class ConsolidationWatch:
             with self._metadata.read() as txn:
                 return self._look_at(txn, segment_id)
         except DataLoss:  # any other error is met by all segments, and this one stays to be looked at
-            del self.pending[segment_id]  # its next change brings it back; the others must not wait for that
+            del self._changed.queue[segment_id]  # its next change brings it back; the others must not wait for that
             raise
 
     def is_known(self, segment_id: SegmentId) -> bool:
         """Return whether a segment is queued, or may be: a pass over all has not reached every one yet."""
-        return segment_id in self.pending or self._scan_from is not None
+        return segment_id in self._changed.queue or self._changed.passes
 
     def _candidates(self) -> Iterator[SegmentId]:
         """Yield the segments to look at: queued ones, then those of a pass over all as it reaches them."""
-        yield from list(itertools.islice(self.pending, _LOOKS))
-        while self._scan_from is not None:
-            with self._metadata.read() as txn:
-                rows = list(itertools.islice(messages(txn, SEGMENTS, self._scan_from), _SCAN_ROWS))
-            self._scan_from = rows[-1][0] + b"\0" if len(rows) == _SCAN_ROWS else b"" if self._again else None
-            self._again = self._again and len(rows) == _SCAN_ROWS
-            segment_ids = [SegmentId(row.id) for _, row in rows if row is not None and policy.may_have_work(row)]
-            self.pending.update(dict.fromkeys(segment_ids))
-            yield from segment_ids
-
-    def _refresh(self) -> None:
-        touched = self._touched.since_last()
-        self.pending.update(dict.fromkeys(sorted(touched.segments)))
-        for segment_id in touched.own_policies:
-            self._settled.pop(segment_id, None)
-            self._reached.pop(segment_id, None)
-        if touched.everything:
-            self._settled.clear()
-            self._reached.clear()
-            self._again = self._scan_from is not None
-            self._scan_from = self._scan_from or b""
-        with self._metadata.read() as txn:
-            published = txn.store.journal.published_sequence
-        if published != self._published:
-            self._published = published
-            self.pending.update(dict.fromkeys(sorted(self._waiting)))
-            self._waiting.clear()
+        yield from list(islice(self._changed.queue, _LOOKS))
+        while self._changed.passes:
+            yield from self._changed.scan()
 
     def _look_at(self, txn: ReadTransaction, segment_id: SegmentId) -> ConsolidateAction | None:
         segment = directories.living_segment(txn, segment_id)
         if segment is None or not policy.may_have_work(segment):
-            self._settled.pop(segment_id, None)
-            self._reached.pop(segment_id, None)
+            self._progress.pop(segment_id, None)
             return None
         join = policy.unasked(segment, policies.effective(txn, segment).object_bytes, self._settings)
-        settled = self._settled.get(segment.id, 0)
-        begin = self._reached.pop(segment.id, settled)
-        found, full = self._chunks(txn, segment, begin)
-        eligible = Eligible(self._location_id, txn.store.journal.published_sequence, foreign=False)
-        action = next(plan(found, eligible, join, policy.relocation(self._settings)), None)
-        if action is not None:
-            return action
-        large = _end_of_large(found, join.largest_bytes)
-        if begin == settled and large:
-            self._settled[segment.id] = large
-        if any(one.object.linked_sequence > eligible.published_sequence for one in found.chunks):
-            self._waiting.add(segment.id)
-        reached = large if large > begin else found.chunks[-1].chunk.start_offset if found.chunks else begin
-        if full and reached > begin:
-            self._reached[segment.id] = reached
-        return None
+        progress = self._progress.pop(segment_id, None)
+        if progress is None or progress.largest_bytes != join.largest_bytes:
+            progress = _Progress(join.largest_bytes)
+        begin = progress.settled if progress.reached is None else progress.reached
+        cold, full = self._chunks(txn, segment, begin)
+        published = txn.store.journal.published_sequence
+        eligible = Eligible(self._location_id, published, foreign=False)
+        action = next(plan(cold, eligible, join, policy.relocation(self._settings)), None)
+        progress.reached = None
+        if action is None:
+            large = _end_of_large(cold, join.largest_bytes)
+            if begin == progress.settled and large:
+                progress.settled = large
+            reached = large if large > begin else cold.chunks[-1].chunk.start_offset if cold.chunks else begin
+            if full and reached > begin:
+                progress.reached = reached
+            linked = (placed.object.linked_sequence for placed in cold.chunks)
+            if unnamed := [sequence for sequence in linked if sequence > published]:
+                self._changed.wait_for(segment_id, min(unnamed))
+        if progress.settled or progress.reached is not None:
+            self._progress[segment_id] = progress
+        return action
 
     def _chunks(self, txn: ReadTransaction, segment: SegmentRecord, begin: int) -> tuple[SegmentChunks, bool]:
         """Return the first chunk, whose head may be cut off, with a window from `begin` on; and whether it was full."""
-        first = itertools.islice(chains.chunks(txn, segment.id, Tier.COLD, segment.start_offset), 1)
+        first = islice(chains.chunks(txn, segment.id, Tier.COLD, segment.start_offset), 1)
         following = chains.chunks(txn, segment.id, Tier.COLD, max(segment.start_offset, begin))
-        window = list(itertools.islice(following, _WATCH_WINDOW_CHUNKS))
+        window = list(islice(following, _WATCH_WINDOW_CHUNKS))
         chunks = {chunk.start_offset: chunk for chunk in (*first, *window)}
         placed = tuple(PlacedChunk(chunk, chains.object_of(txn, chunk)) for chunk in chunks.values() if not chunk.lost)
         return SegmentChunks(segment.id, segment.range, placed), len(window) == _WATCH_WINDOW_CHUNKS
 
 
-def _end_of_large(found: SegmentChunks, largest_bytes: int) -> int:
+def _end_of_large(cold: SegmentChunks, largest_bytes: int) -> int:
     """Return the offset at which the small chunks at the end begin; 0 when all are small."""
-    large = (item.chunk.end_offset for item in reversed(found.chunks) if found.live(item).length_bytes > largest_bytes)
+    large = (item.chunk.end_offset for item in reversed(cold.chunks) if cold.live(item).length_bytes > largest_bytes)
     return next(large, 0)

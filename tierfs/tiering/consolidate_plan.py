@@ -98,30 +98,30 @@ class Eligible:
 
 
 def plan(
-    found: SegmentChunks, eligible: Callable[[PlacedChunk], bool], join: JoinLimits, relocate: RelocateLimits
+    cold: SegmentChunks, eligible: Callable[[PlacedChunk], bool], join: JoinLimits, relocate: RelocateLimits
 ) -> Iterator[ConsolidateAction]:
     """Yield the actions in the order of execution: merges first, as the others build on them."""
-    merged = list(_merged(found.chunks))
-    yield from merge_actions(found)
-    found = replace(found, chunks=tuple(merged))
+    merged = list(_merged(cold.chunks))
+    yield from merge_actions(cold)
+    cold = replace(cold, chunks=tuple(merged))
     taken: set[int] = set()
-    for run in _runs(found, eligible, join.largest_bytes):
-        for group in groups(run, [found.live(placed).length_bytes for placed in run], join):
+    for run in _runs(cold, eligible, join.largest_bytes):
+        for group in groups(run, [cold.live(placed).length_bytes for placed in run], join):
             taken.update(placed.chunk.start_offset for placed in group)
-            yield _action(found, group)
-    dead = mostly_dead(found, relocate)
-    for placed in found.chunks:
+            yield _action(cold, group)
+    dead = mostly_dead(cold, relocate)
+    for placed in cold.chunks:
         if placed.object.id in dead and placed.chunk.start_offset not in taken and eligible(placed):
-            yield _action(found, [placed])
+            yield _action(cold, [placed])
 
 
-def merge_actions(found: SegmentChunks) -> Iterator[ConsolidateAction]:
+def merge_actions(cold: SegmentChunks) -> Iterator[ConsolidateAction]:
     """Yield the merges of chunks that follow each other in one object."""
-    for run in _continued(found.chunks):
+    for run in _continued(cold.chunks):
         if len(run) > 1:
             chunks = tuple(placed.chunk for placed in run)
             span = ByteRange(chunks[0].start_offset, chunks[-1].end_offset)
-            yield ConsolidateAction(found.segment_id, chunks, span, merges=True)
+            yield ConsolidateAction(cold.segment_id, chunks, span, merges=True)
 
 
 def groups(run: Sequence[PlacedChunk], lengths: Sequence[int], limits: JoinLimits) -> Iterator[Sequence[PlacedChunk]]:
@@ -159,39 +159,39 @@ def _worth_it(lengths: Sequence[int], start: int, end: int, limits: JoinLimits) 
         pending += [(largest + 1, end), (start, largest)]
 
 
-def mostly_dead(found: SegmentChunks, limits: RelocateLimits) -> set[ObjectId]:
+def mostly_dead(cold: SegmentChunks, limits: RelocateLimits) -> set[ObjectId]:
     """Return the objects with only a few live bytes, which would be freed by copying those elsewhere.
 
     Objects that chunks of other segments hold parts of, and adopted ones, are excluded: they would stay.
     """
     live_bytes: dict[ObjectId, int] = {}
     chunks: dict[ObjectId, int] = {}
-    for placed in found.chunks:
-        holder = placed.object
-        live_bytes[holder.id] = live_bytes.get(holder.id, 0) + found.live(placed).length_bytes
-        chunks[holder.id] = chunks.get(holder.id, 0) + 1
+    for placed in cold.chunks:
+        record = placed.object
+        live_bytes[record.id] = live_bytes.get(record.id, 0) + cold.live(placed).length_bytes
+        chunks[record.id] = chunks.get(record.id, 0) + 1
     return {
-        holder.id
-        for holder in (placed.object for placed in found.chunks)
-        if not holder.foreign
-        and holder.references == chunks[holder.id]
-        and live_bytes[holder.id]
-        and limits.min_bytes <= holder.length <= limits.max_bytes
-        and 100 * (holder.length - live_bytes[holder.id]) >= limits.dead_percent * holder.length
+        record.id
+        for record in (placed.object for placed in cold.chunks)
+        if not record.foreign
+        and record.references == chunks[record.id]
+        and live_bytes[record.id]
+        and limits.min_bytes <= record.length <= limits.max_bytes
+        and 100 * (record.length - live_bytes[record.id]) >= limits.dead_percent * record.length
     }
 
 
-def _action(found: SegmentChunks, group: Sequence[PlacedChunk]) -> ConsolidateAction:
-    span = ByteRange(found.live(group[0]).start, found.live(group[-1]).end)
-    return ConsolidateAction(found.segment_id, tuple(placed.chunk for placed in group), span)
+def _action(cold: SegmentChunks, group: Sequence[PlacedChunk]) -> ConsolidateAction:
+    span = ByteRange(cold.live(group[0]).start, cold.live(group[-1]).end)
+    return ConsolidateAction(cold.segment_id, tuple(placed.chunk for placed in group), span)
 
 
 def _runs(
-    found: SegmentChunks, eligible: Callable[[PlacedChunk], bool], largest_bytes: int
+    cold: SegmentChunks, eligible: Callable[[PlacedChunk], bool], largest_bytes: int
 ) -> Iterator[list[PlacedChunk]]:
     """Cut the chunks into runs of eligible neighbours without gaps, none longer than `largest_bytes`."""
     fitting = (
-        placed for placed in found.chunks if eligible(placed) and 0 < found.live(placed).length_bytes <= largest_bytes
+        placed for placed in cold.chunks if eligible(placed) and 0 < cold.live(placed).length_bytes <= largest_bytes
     )
     return ranges.runs(fitting, lambda run, placed: run[-1].chunk.end_offset == placed.chunk.start_offset)
 
@@ -204,8 +204,8 @@ def _merged(chunks: Iterable[PlacedChunk]) -> Iterator[PlacedChunk]:
     """Yield the chunks as they are after the merges."""
     for run in _continued(chunks):
         length = sum(placed.chunk.length for placed in run)
-        holder = replace(run[0].object, references=run[0].object.references - len(run) + 1)
-        yield PlacedChunk(replace(run[0].chunk, length=length, next=run[-1].chunk.next), holder)
+        record = replace(run[0].object, references=run[0].object.references - len(run) + 1)
+        yield PlacedChunk(replace(run[0].chunk, length=length, next=run[-1].chunk.next), record)
 
 
 def largest_small_bytes(object_bytes: int) -> int:

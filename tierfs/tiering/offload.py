@@ -117,8 +117,8 @@ class OffloadRecipe(objects.Recipe[None]):
         with self._metadata.write() as txn:
             record = made.record(txn, ObjectId(txn.allocate_id()))
             segment, _ = revalidated(txn, action)
-            holder = replace(record, written_ms=ended_ms(txn, segment, span))
-            Editor(txn, segment).link_objects([(span, holder)], segment_first=True)
+            stored = replace(record, written_ms=ended_ms(txn, segment, span))
+            Editor(txn, segment).link_objects([(span, stored)], segment_first=True)
             txn.touch(inode=segment.inode, segment_id=segment.id)
 
 
@@ -127,16 +127,16 @@ def revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRec
     segment = directories.living_segment(txn, action.segment_id)  # what is in the trash stays as it was removed
     if segment is None:
         raise ChunksMoved(f"segment {action.segment_id} was deleted meanwhile")
-    holders: list[ObjectRecord] = []
+    records: list[ObjectRecord] = []
     for chunk in action.chunks:
         current = txn.get(CHUNKS, tables.chunk(action.segment_id, Tier.LOCAL, chunk.start_offset))
         if current is None or _place(current) != _place(chunk):
             raise ChunksMoved(f"segment {segment.name}: its chunk at {chunk.start_offset} changed meanwhile")
-        holders.append(chains.object_of(txn, current))
+        records.append(chains.object_of(txn, current))
     cold = next(chains.overlapping(txn, segment.id, Tier.COLD, action.range), None) if segment.cold.count else None
     if cold is not None:
         raise ChunksMoved(f"segment {segment.name}: bytes from {cold.start_offset} on became cold meanwhile")
-    return segment, holders
+    return segment, records
 
 
 def _place(chunk: ChunkRecord) -> tuple[ObjectId, int, int]:
@@ -144,8 +144,8 @@ def _place(chunk: ChunkRecord) -> tuple[ObjectId, int, int]:
     return chunk.object_id, chunk.object_offset, chunk.length
 
 
-def source_chunk(txn: ReadTransaction, chunk: ChunkRecord, holder: ObjectRecord) -> SourceChunk:
+def source_chunk(txn: ReadTransaction, chunk: ChunkRecord, stored: ObjectRecord) -> SourceChunk:
     """Return a local chunk with the block checksums of its file."""
-    crcs = tuple(run.crc(index) for run in checksums.runs(txn, holder.id) for index in range(run.count))
+    crcs = tuple(run.crc(index) for run in checksums.runs(txn, stored.id) for index in range(run.count))
     held = ByteRange(chunk.object_offset, chunk.object_offset + chunk.length)
-    return SourceChunk(holder.name, holder.length, crcs, held)
+    return SourceChunk(stored.name, stored.length, crcs, held)

@@ -19,9 +19,9 @@ from tierfs.parallel import Meter, OnProgress, Pool, caught
 from tierfs.tiering.candidates import (
     OffloadAction,
     PackAction,
-    Packer,
     cold_copies,
     objects_to_make,
+    packed,
     placed_cold,
     sealed_local_chunks,
 )
@@ -68,7 +68,7 @@ class Upload:
         self._metadata = metadata
         self._offload = offload
         self._packs = packs
-        self._packer = Packer(settings.pack_below_bytes)
+        self._pack_below_bytes = settings.pack_below_bytes
         self._in_parallel = settings.objects_in_parallel
         self._meter = Meter(report, total_bytes)
         self._total = total_bytes
@@ -92,8 +92,8 @@ class Upload:
         with Pool(self._in_parallel, "tierfs-offload") as pool:
             for _ in range(_REPLANS):
                 actions = self._actions(segments)
-                for action, packed in pool.as_completed(caught(self._carry_out), actions, ahead=self._in_parallel):
-                    self._note(action, packed)
+                for action, outcome in pool.as_completed(caught(self._carry_out), actions, ahead=self._in_parallel):
+                    self._note(action, outcome)
                 segments = self._moved_meanwhile(list_segments)
                 if not segments:
                     break
@@ -114,19 +114,15 @@ class Upload:
 
     def _actions(self, segments: Named) -> Iterator[OffloadAction | PackAction]:
         """Yield the objects to make, planned on demand; small ones are packed."""
-        for first in range(0, len(segments), _PLANNED_TOGETHER):
-            for action in self._plan(segments[first : first + _PLANNED_TOGETHER]):
-                ready = self._packer.add(action) if self._packer.takes(action) else action
-                if ready is not None:
-                    yield ready
-        yield from self._packer.rest()
+        parts = (segments[first : first + _PLANNED_TOGETHER] for first in range(0, len(segments), _PLANNED_TOGETHER))
+        return packed((action for part in parts for action in self._plan(part)), self._pack_below_bytes)
 
     def _carry_out(self, action: OffloadAction | PackAction) -> Packed:
         if isinstance(action, PackAction):
             return self._packs.run(action, self._linked)
-        packed = Packed(self._offload(action), (action.segment_id,))
-        self._linked(packed)
-        return packed
+        outcome = Packed(self._offload(action), (action.segment_id,))
+        self._linked(outcome)
+        return outcome
 
     def _plan(self, segments: Named) -> list[OffloadAction]:
         actions: list[OffloadAction] = []
@@ -167,26 +163,26 @@ class Upload:
                 remedy="rescue its readable bytes: tierfs check --read --repair",
             )
 
-    def _note(self, action: OffloadAction | PackAction, packed: Packed | TierfsError) -> None:
+    def _note(self, action: OffloadAction | PackAction, outcome: Packed | TierfsError) -> None:
         actions = action.actions if isinstance(action, PackAction) else (action,)
         named = {part.segment_id: self._names[part.segment_id] for part in actions}
-        if isinstance(packed, ChunksMoved):
+        if isinstance(outcome, ChunksMoved):
             self._moved.update(named)
             return
-        if isinstance(packed, TierfsError):
-            self._error = self._error or packed
+        if isinstance(outcome, TierfsError):
+            self._error = self._error or outcome
             return
-        self._uploaded.update(packed.segments)
-        self._moved.update((segment_id, named[segment_id]) for segment_id in packed.moved)
-        for _, error in packed.failed:
+        self._uploaded.update(outcome.segments)
+        self._moved.update((segment_id, named[segment_id]) for segment_id in outcome.moved)
+        for _, error in outcome.failed:
             self._error = self._error or error
-        if packed.segments:
-            self.done = replace(self.done, objects=self.done.objects + 1, bytes=self.done.bytes + packed.bytes)
+        if outcome.segments:
+            self.done = replace(self.done, objects=self.done.objects + 1, bytes=self.done.bytes + outcome.bytes)
 
-    def _linked(self, packed: Packed) -> None:
+    def _linked(self, outcome: Packed) -> None:
         """Count what became cold; a segment once none of its actions is left. Any thread calls it."""
-        if packed.segments:
+        if outcome.segments:
             with self._counting:
-                self._waiting.subtract(packed.segments)
-                whole = sum(not self._waiting[segment_id] for segment_id in set(packed.segments))
-            self._meter(packed.bytes, self._names[packed.segments[-1]], whole)
+                self._waiting.subtract(outcome.segments)
+                whole = sum(not self._waiting[segment_id] for segment_id in set(outcome.segments))
+            self._meter(outcome.bytes, self._names[outcome.segments[-1]], whole)

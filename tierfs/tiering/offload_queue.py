@@ -126,9 +126,6 @@ class OffloadQueue:
     def __contains__(self, key: ObjectKey) -> bool:
         return key in self._pending
 
-    def __iter__(self) -> Iterator[PendingObject]:
-        return (pending for pending, _ in self._pending.values())
-
     def __len__(self) -> int:
         return len(self._pending)
 

@@ -224,10 +224,10 @@ class PackRecipe(objects.Recipe[Packed]):
         """Link parts in one commit; the first one makes the pack's record."""
         with self._metadata.write() as txn:
             # No record after the first commit: all chunks linked to the pack are gone by now, and it with them.
-            holder = None if first else txn.get(OBJECTS, tables.u64(self._object_id))
-            unmoved = list(_unmoved(txn, batch)) if first or holder is not None else []
+            pack = None if first else txn.get(OBJECTS, tables.u64(self._object_id))
+            unmoved = list(_unmoved(txn, batch)) if first or pack is not None else []
             if unmoved:
-                _link_batch(txn, holder or made.record(txn, self._object_id), unmoved)
+                _link_batch(txn, pack or made.record(txn, self._object_id), unmoved)
         linked = tuple(part.action.segment_id for part in unmoved)
         unmoved_ids = set(linked)
         moved = (part.action.segment_id for part, _ in batch if part.action.segment_id not in unmoved_ids)
@@ -259,10 +259,10 @@ def _unmoved(txn: WriteTransaction, batch: Sequence[tuple[_PackPart, PackEntry]]
             log.debug("packing: %s", exc)
 
 
-def _link_batch(txn: WriteTransaction, holder: ObjectRecord, batch: Sequence[_LinkedPart]) -> None:
+def _link_batch(txn: WriteTransaction, pack: ObjectRecord, batch: Sequence[_LinkedPart]) -> None:
     """Link chunks to the pack."""
-    links = PackLinks(txn, holder)
-    written_ms = holder.written_ms
+    links = PackLinks(txn, pack)
+    written_ms = pack.written_ms
     for part in batch:
         segment = links.newest(part.segment)
         written_ms = max(written_ms, ended_ms(txn, segment, part.action.range))

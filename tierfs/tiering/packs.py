@@ -192,9 +192,9 @@ def _damaged(name: str, why: str) -> DataLoss:
 class PackLinks:
     """The chunks that one transaction links to a pack: at most journal.PACKED_PER_CHANGE. Call `end` once."""
 
-    def __init__(self, txn: WriteTransaction, holder: ObjectRecord) -> None:
+    def __init__(self, txn: WriteTransaction, pack: ObjectRecord) -> None:
         self._txn = txn
-        self._holder = holder
+        self._pack = pack
         self._linked: list[tuple[SegmentRecord, ChunkRecord]] = []
         self._newest: dict[SegmentId, SegmentRecord] = {}
         self._references = 0
@@ -208,7 +208,7 @@ class PackLinks:
         chunk = ChunkRecord(
             start_offset=entry.start_offset,
             length=entry.length,
-            object_id=self._holder.id,
+            object_id=self._pack.id,
             object_offset=entry.object_offset,
             crc32c=entry.crc32c,
             crc_offset=entry.object_offset,
@@ -223,16 +223,16 @@ class PackLinks:
 
     def end(self, *, written_ms: int) -> None:
         """Write the pack's record, the segments and the journal's change. By `written_ms` all had been appended."""
-        holder = self._holder
-        holder = replace(
-            holder,
-            references=holder.references + self._references,
-            packed=holder.packed + self._references,
+        pack = self._pack
+        pack = replace(
+            pack,
+            references=pack.references + self._references,
+            packed=pack.packed + self._references,
             written_ms=written_ms,
             linked_sequence=self._txn.store.next_outbox,
         )
-        self._txn.put(OBJECTS, tables.u64(holder.id), holder)
-        changes.link_pack(self._txn, holder, self._linked)
+        self._txn.put(OBJECTS, tables.u64(pack.id), pack)
+        changes.link_pack(self._txn, pack, self._linked)
 
 
 def read_index(storage: ChunkStorage, name: str, length_bytes: int) -> PackIndex:

@@ -11,12 +11,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
-from tierfs.tiering.offload_queue import ObjectKey, OffloadQueue, Ordered, SizeTrigger
+from tierfs.tiering.offload_queue import OffloadQueue, Ordered, SizeTrigger
 from tierfs.tiering.policy import ColdCopy, DiskView, EvictAction, PendingObject, SegmentSummary
 from tierfs.types import SegmentId
 
 # Objects of one stream that are due by size at the same time; the next ones are due when these are cold.
 _MOST_DUE = 64
+
+# Segments that one plan evicts of.
+_MOST_EVICTIONS = 1000
 
 # Longer than any time.
 _NEVER_MS = 1 << 62
@@ -152,7 +155,6 @@ class Planner:
         *,
         backlog: Backlog | None = None,
         lag_counts: bool = True,
-        most_evictions: int = 1000,
         may_evict: Callable[[SegmentId], bool] = lambda _: True,
     ) -> Actions:
         """Return the actions due now, except offloads; `take_offloads` is current after this call.
@@ -166,16 +168,12 @@ class Planner:
         self.offloads.advance(now_ms)
         excess_bytes = backlog.active_bytes - self._staying_bytes - disk.high_unoffloaded_bytes
         rolls = tuple(self._rolls(now_ms, excess_bytes))
-        cutoffs = self._evictions(disk.excess_bytes, now_ms if lag_counts else 0, most_evictions, may_evict)
+        cutoffs = self._evictions(disk.excess_bytes, now_ms if lag_counts else 0, may_evict)
         return Actions(rolls, tuple(EvictAction(*cutoff) for cutoff in cutoffs.items()))
 
     def take_offloads(self, group_bytes: int = 0, least_small: int = 0) -> tuple[PendingObject, ...]:
         """Take the next object to make, or a group of small ones; see OffloadQueue.take."""
         return self.offloads.take(pressed=self._pressed, group_bytes=group_bytes, least_small=least_small)
-
-    def release(self, key: ObjectKey) -> None:
-        """See OffloadQueue.release."""
-        self.offloads.release(key)
 
     def _rank_active(self, view: SegmentSummary) -> None:
         if not view.active_since_ms:
@@ -215,7 +213,7 @@ class Planner:
                 return
 
     def _evictions(
-        self, excess_bytes: int, now_ms: int, most: int, may_evict: Callable[[SegmentId], bool]
+        self, excess_bytes: int, now_ms: int, may_evict: Callable[[SegmentId], bool]
     ) -> dict[SegmentId, int]:
         """Return the cutoff of each segment: copies past their lag go; under pressure the oldest others too.
 
@@ -223,16 +221,16 @@ class Planner:
         """
         cutoffs: dict[SegmentId, int] = {}
         for (due_ms,), segment_id in self._evict_due.ascending():
-            if due_ms > now_ms or len(cutoffs) >= most:
+            if due_ms > now_ms or len(cutoffs) >= _MOST_EVICTIONS:
                 break
             if not may_evict(segment_id):
                 continue
             view = self._views[segment_id]
             cutoffs[segment_id] = now_ms - _lag_ms(view)
             excess_bytes -= sum(copy.bytes for copy in _due(view, now_ms))
-        if excess_bytes > 0 and len(cutoffs) < most:
+        if excess_bytes > 0 and len(cutoffs) < _MOST_EVICTIONS:
             for cold_since_ms, segment_id, size in self._lagging(now_ms):
-                if excess_bytes <= 0 or len(cutoffs) >= most:
+                if excess_bytes <= 0 or len(cutoffs) >= _MOST_EVICTIONS:
                     break
                 if may_evict(segment_id):
                     excess_bytes -= size

@@ -81,8 +81,8 @@ class Repack:
         with self._metadata.read() as txn:
             rows = list(islice(txn.scan_raw(OBJECTS.name, self._next), _ROWS))
             pack_keys = [key for key, row in rows if PACKS_PREFIX.encode() in row]
-            holders = [holder for key in pack_keys if (holder := txn.get(OBJECTS, key)) is not None]
-            dead = next((holder for holder in holders if self._is_dead(txn, holder)), None)
+            candidates = [pack for key in pack_keys if (pack := txn.get(OBJECTS, key)) is not None]
+            dead = next((pack for pack in candidates if self._is_dead(txn, pack)), None)
         if dead is not None:
             self._kept[dead.id] = dead.references
             self._next = tables.u64(dead.id)
@@ -95,22 +95,22 @@ class Repack:
         self._next = rows[-1][0] + b"\0" if len(rows) == _ROWS else b""
         return 0 if self._next else None
 
-    def run(self, holder: ObjectRecord) -> int:
+    def run(self, pack: ObjectRecord) -> int:
         """Move the live chunks of a pack and return their bytes, 0 when the pack has to stay.
 
         Raises ChunksMoved, DataLoss if a chunk is damaged (it is then suspect), Fenced, WrongColdTier, and storage
         errors; the old pack stays in every case.
         """
         self._cold.require_ours()
-        index = read_index(self._cold.storage, holder.name, holder.length)
-        live = self._live(holder, index)
+        index = read_index(self._cold.storage, pack.name, pack.length)
+        live = self._live(pack, index)
         size = sum(each.chunk.length for each in live)
-        if len(live) != holder.references or 100 * (holder.length - size) < self._dead_percent * holder.length:
+        if len(live) != pack.references or 100 * (pack.length - size) < self._dead_percent * pack.length:
             return 0
-        parts = [self._read(holder, each) for each in live]
+        parts = [self._read(pack, each) for each in live]
         with self._metadata.read() as txn:
             store = txn.store
-        recipe = RepackRecipe(self._metadata, store, holder, live, parts, self._settings.grace_s * 1000)
+        recipe = RepackRecipe(self._metadata, store, pack, live, parts, self._settings.grace_s * 1000)
         objects.make(self._metadata, self._cold, recipe)
         return size
 
@@ -118,18 +118,18 @@ class Repack:
     def _dead_percent(self) -> int:
         return self._settings.relocate_dead_percent
 
-    def _is_dead(self, txn: ReadTransaction, holder: ObjectRecord) -> bool:
+    def _is_dead(self, txn: ReadTransaction, pack: ObjectRecord) -> bool:
         """Return whether few of a pack's chunks are left; `run` counts bytes once it has read the index."""
         return (
-            self._kept.get(holder.id) != holder.references
-            and 0 < 100 * holder.references <= (100 - self._dead_percent) * holder.packed
-            and not holder.foreign
-            and holder.location_id == self._cold.location_id
-            and self._settings.relocate_min_bytes <= holder.length <= self._settings.relocate_max_bytes
-            and holder.linked_sequence <= txn.store.journal.published_sequence
+            self._kept.get(pack.id) != pack.references
+            and 0 < 100 * pack.references <= (100 - self._dead_percent) * pack.packed
+            and not pack.foreign
+            and pack.location_id == self._cold.location_id
+            and self._settings.relocate_min_bytes <= pack.length <= self._settings.relocate_max_bytes
+            and pack.linked_sequence <= txn.store.journal.published_sequence
         )
 
-    def _live(self, holder: ObjectRecord, index: PackIndex) -> list[_Live]:
+    def _live(self, pack: ObjectRecord, index: PackIndex) -> list[_Live]:
         """Return the chunks that the index leads to, each once; without those of segments that are being removed."""
         live: dict[tuple[SegmentId, int], _Live] = {}
         for at in range(0, len(index.entries), _BATCH):
@@ -142,40 +142,40 @@ class Repack:
                     if names.is_removed(path):
                         continue
                     for chunk in chains.overlapping(txn, segment.id, Tier.COLD, entry.range):
-                        if chunk.object_id == holder.id and _is_good(chunk):
+                        if chunk.object_id == pack.id and _is_good(chunk):
                             live[segment.id, chunk.start_offset] = _Live(segment.id, path, chunk)
         return sorted(live.values(), key=lambda each: (each.path.split("/"), each.chunk.start_offset))
 
-    def _read(self, holder: ObjectRecord, live: _Live) -> bytes:
+    def _read(self, pack: ObjectRecord, live: _Live) -> bytes:
         """Return the bytes of a chunk, checked.
 
         Raises Mismatch if the chunk is damaged, which is suspect then; Unavailable if only its first read was wrong.
         """
         try:
-            return self._checked(holder, live.chunk)
+            return self._checked(pack, live.chunk)
         except Mismatch as exc:
-            if self._prover.accuse(live.segment_id, PlacedChunk(live.chunk, holder)):
+            if self._prover.accuse(live.segment_id, PlacedChunk(live.chunk, pack)):
                 raise
             raise Unavailable(f"{exc}: read again, it does", remedy="try again") from exc
 
-    def _checked(self, holder: ObjectRecord, chunk: ChunkRecord) -> bytes:
+    def _checked(self, pack: ObjectRecord, chunk: ChunkRecord) -> bytes:
         expected = chunk.bytes_crc32c
         if expected is None:
-            expected = self._expected(holder, chunk)
+            expected = self._expected(pack, chunk)
         view = memoryview(bytearray(chunk.length))
-        self._etags.read_into(self._cold.storage, holder, chunk.object_offset, view)
+        self._etags.read_into(self._cold.storage, pack, chunk.object_offset, view)
         if crc32c(view) != expected:
-            raise Mismatch(f"{printable(holder.name)} does not match its checksum", chunk.object_offset)
+            raise Mismatch(f"{printable(pack.name)} does not match its checksum", chunk.object_offset)
         return bytes(view)
 
-    def _expected(self, holder: ObjectRecord, chunk: ChunkRecord) -> int:
+    def _expected(self, pack: ObjectRecord, chunk: ChunkRecord) -> int:
         held = ByteRange(chunk.object_offset, chunk.object_offset + chunk.length)
         with self._metadata.read() as txn:
-            runs = checksums.runs_covering(txn, holder.id, held)
-        for attempt in self._etags.attempts(holder):
+            runs = checksums.runs_covering(txn, pack.id, held)
+        for attempt in self._etags.attempts(pack):
             with attempt:
-                piece = ObjectPiece(holder.name, held.start, held.length_bytes, attempt.etag or "")
-                stretches = list(stretches_of(self._cold.storage, CheckedPiece(piece, holder.length, runs)))
+                piece = ObjectPiece(pack.name, held.start, held.length_bytes, attempt.etag or "")
+                stretches = list(stretches_of(self._cold.storage, CheckedPiece(piece, pack.length, runs)))
         return joined(stretches).crc32c
 
 
@@ -226,18 +226,18 @@ class RepackRecipe(objects.Recipe[None]):
         for at in range(0, len(pairs), _BATCH):
             with self._metadata.write() as txn:
                 unmoved = [(live, entry) for live, entry in pairs[at : at + _BATCH] if _is_unmoved(txn, live)]
-                holder = txn.get(OBJECTS, tables.u64(self._object_id)) if at else self._first(txn, made)
-                if holder is None or not unmoved:
+                pack = txn.get(OBJECTS, tables.u64(self._object_id)) if at else self._first(txn, made)
+                if pack is None or not unmoved:
                     raise ChunksMoved(f"{self._old.name}: its chunks changed meanwhile")
-                self._swap(txn, holder, unmoved)
+                self._swap(txn, pack, unmoved)
 
     def _first(self, txn: WriteTransaction, made: Made) -> ObjectRecord:
         """Return the pack's record, with the times of the old one: copying does not make its bytes new."""
         record = made.record(txn, self._object_id)
         return replace(record, created_ms=self._old.created_ms, written_ms=self._old.written_by_ms)
 
-    def _swap(self, txn: WriteTransaction, holder: ObjectRecord, unmoved: Sequence[tuple[_Live, PackEntry]]) -> None:
-        links, sequence = PackLinks(txn, holder), txn.store.next_outbox
+    def _swap(self, txn: WriteTransaction, pack: ObjectRecord, unmoved: Sequence[tuple[_Live, PackEntry]]) -> None:
+        links, sequence = PackLinks(txn, pack), txn.store.next_outbox
         due_ms = txn.now_ms + self._grace_ms
         for live, entry in unmoved:
             segment = directories.segment(txn, live.segment_id)
@@ -246,7 +246,7 @@ class RepackRecipe(objects.Recipe[None]):
             assert current is not None
             editor = Editor(txn, links.newest(segment))
             links.add(editor.remove(Tier.COLD, [current], due_ms=due_ms, after_sequence=sequence).segment, entry)
-        links.end(written_ms=holder.written_ms)
+        links.end(written_ms=pack.written_ms)
 
 
 def _is_good(chunk: ChunkRecord) -> bool:

@@ -2,14 +2,13 @@
 
 A refresh costs the changes since the last one, never the number of segments. A new holder, or a change of a
 directory's policy, reads every segment once; that too is done in slices, so that a mount's readers run in between.
-`TouchedSegments` reads the list of changes; `Snapshots` gives the planner the views of the changed segments.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs import names
 from tierfs.metadata import chains, directories, tables
@@ -18,9 +17,9 @@ from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import SEGMENTS, TOUCHES
+from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.metadata.untrusted import message, messages
+from tierfs.metadata.untrusted import message
 from tierfs.tiering.candidates import (
     OffloadAction,
     action_ended_ms,
@@ -30,56 +29,11 @@ from tierfs.tiering.candidates import (
     placed_cold,
     sealed_local_chunks,
 )
-from tierfs.tiering.offload_queue import ObjectKey, Ordered
+from tierfs.tiering.changed_segments import ChangedSegments
+from tierfs.tiering.offload_queue import ObjectKey
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.policy import ColdCopy, PendingObject, SegmentSummary, StreamPlace
 from tierfs.types import SegmentId, SegmentKind, Tier
-
-
-@dataclass(frozen=True, slots=True)
-class Touched:
-    """Changes between two calls of `TouchedSegments.since_last`."""
-
-    segments: frozenset[SegmentId] = frozenset()
-    """The segments that the list names, also if `everything` is set."""
-    own_policies: frozenset[SegmentId] = frozenset()
-    """Those of `segments` whose own settings changed."""
-    everything: bool = False
-    """Whether all segments have to be read again: a directory's policy changed, or rows of the list are gone."""
-
-
-class TouchedSegments:
-    """Cursor over the database's list of changes. One thread at a time."""
-
-    def __init__(self, metadata: MetadataStore) -> None:
-        self._metadata = metadata
-        self._next_touch: int | None = None
-
-    def since_last(self) -> Touched:
-        """Return the changes since the last call; the first call returns everything."""
-        with self._metadata.read() as txn:
-            newest = txn.store.next_change
-            touched = Touched(everything=True) if self._next_touch is None else _between(txn, self._next_touch, newest)
-        self._next_touch = newest
-        return touched
-
-
-def _between(txn: ReadTransaction, since: int, newest: int) -> Touched:
-    segments: set[SegmentId] = set()
-    own_policies: set[SegmentId] = set()
-    everything, expected = False, since
-    for key, touch in messages(txn, TOUCHES, tables.u64(since)):
-        everything |= tables.read_u64(key) != expected or touch is None
-        expected = tables.read_u64(key) + 1
-        if touch is None:  # damaged: it could have named any segment
-            continue
-        everything |= touch.policies and not touch.segment_id
-        if touch.segment_id:
-            segments.add(SegmentId(touch.segment_id))
-        if touch.segment_id and touch.policies:
-            own_policies.add(SegmentId(touch.segment_id))
-    return Touched(frozenset(segments), frozenset(own_policies), everything or expected != newest)
-
 
 SLICE_S = 0.01
 """Length of one slice of a refresh, apart from its last segment: half of a tick's budget."""
@@ -98,9 +52,6 @@ _MOST_STUCK = 256
 # Growing chunks measured at once: some 10 ms.
 _MOST_ACTIVE = 2000
 
-# Rows that a pass over all segments reads at once, to find those with local bytes: some 2 ms.
-_SCAN_ROWS = 500
-
 
 def _never(_: ObjectKey) -> bool:
     return False
@@ -116,33 +67,27 @@ class Snapshots:
         self._metadata = metadata
         self._planner = planner
         self._is_stuck = is_stuck
-        self._touched = TouchedSegments(metadata)
+        # A damaged row is looked at, to be listed as failed.
+        self._changed = ChangedSegments(
+            metadata, lambda row: row is None or row.local.count, lambda: [view.id for view in planner.views]
+        )
         self._first: dict[SegmentId, None] = {}
-        self._queue: dict[SegmentId, None] = {}
-        """Segments to read, in this order, after those of `_first`."""
-        self._waits: Ordered[SegmentId] = Ordered()
-        """Segments whose cold bytes the journal does not name in full, by the sequence that will name the next ones."""
-        self._scan_from: bytes | None = None
-        """Key of the next segment of a pass over all; None if no pass is in progress."""
-        self._again = False
-        """Whether another pass follows: restarting at each change would never reach the newest segments."""
+        """Segments to read before those that changed."""
         self._growing: list[SegmentId] = []
         """Segments still to be measured in the current round."""
-        self._unseen: set[SegmentId] = set()
-        """Segments with a view from before the pass that the pass has not reached yet."""
         self.failed: dict[SegmentId, Exception] = {}
         """Segments that could not be read last time; the planner has no view of them."""
 
     def refresh(self, first: Iterable[SegmentId] = (), *, slice_s: float | None = None) -> bool:
         """Read the changed segments, `first` before all others, for about `slice_s`; return whether all were read."""
         started_s = self._metadata.clock.monotonic_s()
-        self._note_changes()
+        self._changed.refresh()
         self._first.update(dict.fromkeys(first))
         for step in self._steps():
             self._look_at(step)
             if slice_s is not None and self._metadata.clock.monotonic_s() - started_s >= slice_s:
                 break
-        return not self._first and not self._queue and self._scan_from is None
+        return not self._first and not self._changed.queue and not self._changed.passes
 
     def is_awaited(self, segment_id: SegmentId) -> bool:
         """Return whether a segment passed as `first` has not been read yet."""
@@ -152,46 +97,18 @@ class Snapshots:
         """Queue the failed segments that `may_try` allows."""
         for segment_id in [failed for failed in self.failed if may_try(failed)]:
             del self.failed[segment_id]
-            self._queue[segment_id] = None
-
-    def _note_changes(self) -> None:
-        touched = self._touched.since_last()
-        self._queue.update(dict.fromkeys(sorted(touched.segments)))
-        if touched.everything and self._scan_from is not None:
-            self._again = True
-        elif touched.everything:
-            self._begin_pass()
-        with self._metadata.read() as txn:
-            self._queue.update(dict.fromkeys(self._waits.pop_below(txn.store.journal.published_sequence)))
-
-    def _begin_pass(self) -> None:
-        self._scan_from, self._again = b"", False
-        self._unseen = {view.id for view in self._planner.views}
+            self._changed.queue[segment_id] = None
 
     def _steps(self) -> Iterator[list[SegmentId]]:
         """Yield a few segments at a time until none is left: those of `_first`, changed ones, then those of a pass.
 
         `_look_at` takes them out of the queue, so that none is lost to an error.
         """
-        while self._first or self._queue or self._scan_from is not None:
-            if not self._first and not self._queue and self._scan_from is not None:
-                self._queue.update(dict.fromkeys(self._scan_step(self._scan_from)))
-            yield list(itertools.islice(self._first or self._queue, _STEP))
-
-    def _scan_step(self, start: bytes) -> Iterable[SegmentId]:
-        """Return the next segments of the pass that have local bytes; at its end also those that it did not reach."""
-        with self._metadata.read() as txn:
-            rows = list(itertools.islice(messages(txn, SEGMENTS, start), _SCAN_ROWS))
-        found = [SegmentId(tables.read_u64(key)) for key, row in rows if row is None or row.local.count]
-        self._unseen.difference_update(found)
-        if len(rows) == _SCAN_ROWS:
-            self._scan_from = rows[-1][0] + b"\0"
-            return found
-        found += self._unseen
-        self._scan_from = None
-        if self._again:
-            self._begin_pass()
-        return found
+        queue = self._changed.queue
+        while self._first or queue or self._changed.passes:
+            if not self._first and not queue:
+                self._changed.scan()
+            yield list(itertools.islice(self._first or queue, _STEP))
 
     def refresh_active(self) -> None:
         """Measure active chunks, whose growth is not in the list of changes: in turn, some thousands per call."""
@@ -216,12 +133,9 @@ class Snapshots:
                     self.failed[segment_id] = exc
                     self._planner.drop(segment_id)
                     waits_for = 0
-                if waits_for:
-                    self._waits.put(segment_id, waits_for)
-                else:
-                    self._waits.remove(segment_id)
+                self._changed.wait_for(segment_id, waits_for)
                 self._first.pop(segment_id, None)
-                self._queue.pop(segment_id, None)
+                self._changed.queue.pop(segment_id, None)
 
     def _look_at_one(self, txn: ReadTransaction, segment_id: SegmentId, cache: PolicyCache) -> int:
         """Give the planner a segment's view; return the next journal sequence that changes it, or 0."""

@@ -61,7 +61,7 @@ def end_lifetimes(world: World, arguments: Arguments) -> None:
     with world.store.holding() as work:
         work.publish()
         work.end_lifetimes()
-        trusted = work.tools.clocks.reason() is None
+        trusted = work.clocks.reason() is None
     policy, now_ms = _policy(world), world.clock.now_ms()
     if not trusted or policy.retention_age_s is None:
         return

@@ -60,7 +60,7 @@ def checkpoint(world: World, arguments: Arguments) -> None:
     """Write the whole state into the bucket."""
     with world.store.holding() as work:
         work.publish()
-        work.tools.checkpointer.checkpoint()
+        work.checkpointer.checkpoint()
 
 
 @verb(1, lambda world, chance: {}, calls_storage=True, damages=True)

@@ -23,9 +23,8 @@ from pyspark.sql.types import BinaryType, StringType
 
 from tierfs import names, ranges
 from tierfs.app import batch_write
-from tierfs.app.batch_write import Written
 from tierfs.app.store import Store
-from tierfs.app.upload_task import Acknowledge, UploadSpec, WriteJob
+from tierfs.app.upload_task import Acknowledge, WriteJob
 from tierfs.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, TierfsError
 from tierfs.metadata import directories
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
@@ -34,6 +33,7 @@ from tierfs.osio import map_os_errors
 from tierfs.parallel import OnProgress, unseen
 from tierfs.segments.create import CopiedDirectories, name_of_copy
 from tierfs.spark.jobs.tasks import Counter, Result, TaskError, Tasks, error_text, explained
+from tierfs.tiering.batch_job import Written
 from tierfs.types import MIB
 
 TASK_BYTES = 128 * MIB
@@ -180,7 +180,7 @@ def ingest_files(
     tasks = Tasks(spark, show, sum(one.size_bytes for one in wanted))
 
     def upload(job: WriteJob) -> list[Uploaded]:
-        uploaded = tasks.run(partial(upload_files, job.upload), list(enumerate(tasks_of(wanted))))
+        uploaded = tasks.run(partial(upload_files, job), list(enumerate(tasks_of(wanted))))
         copied.write(store.metadata)  # before the commit, after which the files can be read
         return uploaded
 
@@ -216,7 +216,7 @@ def ingest(
     ends_lines = isinstance(frame.schema[value].dataType, StringType)
 
     def upload(job: WriteJob) -> list[Uploaded]:
-        write = partial(upload_rows, job.upload, ends_lines)
+        write = partial(upload_rows, job, ends_lines)
         with explained():
             spread = keyed.repartition("key").sortWithinPartitions("key", *order).select("key", "value")
             return [pickle.loads(row[0]) for row in spread.mapInArrow(write, "uploaded binary").collect()]
@@ -224,10 +224,10 @@ def ingest(
     return _committed(store, into, batch, upload, seal=seal, skipped=0)
 
 
-def upload_files(spec: UploadSpec, task: tuple[int, tuple[SourceFile, ...]], done: Counter) -> Uploaded:
+def upload_files(job: WriteJob, task: tuple[int, tuple[SourceFile, ...]], done: Counter) -> Uploaded:
     """Upload the files of one task, on an executor."""
     number, files = task
-    with spec.task(number) as upload:
+    with job.task(number) as upload:
         for one in files:
             file = IngestedFile(mode=one.mode, modified_ns=one.modified_ns, length=one.size_bytes)
             segment, read_bytes = upload.open(one.name, file), 0
@@ -241,12 +241,12 @@ def upload_files(spec: UploadSpec, task: tuple[int, tuple[SourceFile, ...]], don
         return upload.finish()
 
 
-def upload_rows(spec: UploadSpec, ends_lines: bool, batches: Iterable[Any]) -> Iterator[Any]:
+def upload_rows(job: WriteJob, ends_lines: bool, batches: Iterable[Any]) -> Iterator[Any]:
     """Upload the rows of one task, sorted by key, on an executor. Yields one row with the pickled uploads."""
     context = TaskContext.get()
     assert context is not None
     try:
-        with spec.task(context.partitionId()) as upload:
+        with job.task(context.partitionId()) as upload:
             key, segment = None, None
             for name, data in _runs(batches, ends_lines):
                 if name != key:

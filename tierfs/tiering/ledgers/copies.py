@@ -85,21 +85,21 @@ def put_index(
     storage.put(name, BufferSource(encode_index(index)), metadata=object_metadata)
 
 
-def write_missing(metadata: MetadataStore, storage: ChunkStorage, holder: ObjectRecord) -> None:
+def write_missing(metadata: MetadataStore, storage: ChunkStorage, record: ObjectRecord) -> None:
     """Write the missing objects beside a data object of ours again; idempotent. Raises storage errors."""
     with metadata.read() as txn:
-        segment = directories.segment(txn, SegmentId(holder.segment_id))
+        segment = directories.segment(txn, SegmentId(record.segment_id))
         if segment is None:
             return
-        uuid = entries.find(txn, segment.id).offload.uuid or UUID(holder.attempt)
+        uuid = entries.find(txn, segment.id).offload.uuid or UUID(record.attempt)
         for_index = user_metadata(txn, segment, uuid, Role.INDEX, {})
-    for name in filter(None, (holder.entries_name, "" if holder.foreign else holder.index_name)):
+    for name in filter(None, (record.entries_name, "" if record.foreign else record.index_name)):
         object_names.require_ours(name)
-    if holder.entries_name:
-        owned = not holder.foreign
-        _unless_there(lambda: put_copy(metadata, storage, segment.id, holder.entries_name, uuid, owned=owned))
-    if holder.index_name and not holder.foreign and holder.encoding is PayloadEncoding.PULSAR_BLOCK:
-        _unless_there(lambda: put_index(metadata, storage, segment, holder.index_name, for_index))
+    if record.entries_name:
+        owned = not record.foreign
+        _unless_there(lambda: put_copy(metadata, storage, segment.id, record.entries_name, uuid, owned=owned))
+    if record.index_name and not record.foreign and record.encoding is PayloadEncoding.PULSAR_BLOCK:
+        _unless_there(lambda: put_index(metadata, storage, segment, record.index_name, for_index))
 
 
 def _unless_there(put: Callable[[], None]) -> None:
@@ -195,15 +195,15 @@ def attempts(txn: ReadTransaction) -> set[UUID]:
 def companions(txn: ReadTransaction) -> dict[str, ObjectRecord]:
     """Return our index objects and copies of entries by name, each with the data object that it belongs to."""
     data_objects: dict[str, ObjectRecord] = {}
-    for holder in _holders(txn):
-        if holder.index_name and not holder.foreign:
-            data_objects[holder.index_name] = holder
-        if holder.entries_name:
-            data_objects[holder.entries_name] = holder
+    for record in _records(txn):
+        if record.index_name and not record.foreign:
+            data_objects[record.index_name] = record
+        if record.entries_name:
+            data_objects[record.entries_name] = record
     return data_objects
 
 
-def _holders(txn: ReadTransaction) -> Iterator[ObjectRecord]:
+def _records(txn: ReadTransaction) -> Iterator[ObjectRecord]:
     """Yield the cold objects of all ledgers."""
     for _, ledger in txn.scan(LEDGERS):
         for chunk in chains.chunks(txn, SegmentId(ledger.segment_id), Tier.COLD):
@@ -254,11 +254,11 @@ class EntryRows:
                 if segment is None or segment.kind is not SegmentKind.LEDGER:
                     continue
                 missing = first_missing(txn, segment)
-                holders = [] if missing is None else list(_copy_holders(txn, segment))
+                records = [] if missing is None else list(_records_with_copies(txn, segment))
             if missing is None:
                 continue
             try:
-                self._restore(segment, holders)
+                self._restore(segment, records)
             except (NotFound, DataLoss) as exc:
                 with self._metadata.read() as txn:
                     name = directories.path_of(txn, segment.parent_id, segment.name)
@@ -282,28 +282,28 @@ class EntryRows:
             last = entries.last_run(txn, SegmentId(message.segment_id))
         return last is not None and last.payload_end >= message.payload_start + message.length
 
-    def _restore(self, segment: SegmentRecord, holders: list[ObjectRecord]) -> None:
-        for holder in holders:
-            self._put_those_of(holder)
+    def _restore(self, segment: SegmentRecord, records: list[ObjectRecord]) -> None:
+        for record in records:
+            self._put_those_of(record)
         with self._metadata.read() as txn:
             missing, count = first_missing(txn, segment), entries.find(txn, segment.id).entries
-        if missing is not None and count > entries.MOST_EMPTY_ENTRIES and not holders:
+        if missing is not None and count > entries.MOST_EMPTY_ENTRIES and not records:
             raise DataLoss(f"{count} entries without a byte are more than a ledger can have")
         if missing is not None:
             raise DataLoss(f"the entries end before the payload at {missing}")
 
-    def _put_those_of(self, holder: ObjectRecord) -> None:
+    def _put_those_of(self, record: ObjectRecord) -> None:
         """Write the rows of one object, from their copy, or from the object itself."""
-        segment_id = SegmentId(holder.segment_id)
+        segment_id = SegmentId(record.segment_id)
         try:
-            self._put(segment_id, entries.decode(self._copy(holder), holder.entries_name, segment_id))
+            self._put(segment_id, entries.decode(self._copy(record), record.entries_name, segment_id))
         except (NotFound, DataLoss) as exc:
-            if holder.foreign:
+            if record.foreign:
                 raise DataLoss(f"{exc}; adopt it again") from exc
-            if holder.encoding is not PayloadEncoding.PULSAR_BLOCK:
+            if record.encoding is not PayloadEncoding.PULSAR_BLOCK:
                 raise
-            log.info("%s; reading %s instead", exc, holder.name)
-            twice(lambda: self._put(segment_id, scan(self._storage, holder)))
+            log.info("%s; reading %s instead", exc, record.name)
+            twice(lambda: self._put(segment_id, scan(self._storage, record)))
 
     def _put(self, segment_id: SegmentId, runs: Iterator[EntryRun]) -> None:
         while some := list(islice(runs, _RUNS_TOGETHER)):
@@ -311,10 +311,10 @@ class EntryRows:
                 for run in some:
                     entries.put(txn, segment_id, run)
 
-    def _copy(self, holder: ObjectRecord) -> ObjectFile:
-        if not holder.entries_name:
-            raise NotFound(f"there is no copy of the entries that {printable(holder.name)} holds")
-        return ObjectFile(self._storage, self._storage.stat(holder.entries_name))
+    def _copy(self, record: ObjectRecord) -> ObjectFile:
+        if not record.entries_name:
+            raise NotFound(f"there is no copy of the entries that {printable(record.name)} holds")
+        return ObjectFile(self._storage, self._storage.stat(record.entries_name))
 
 
 def first_missing(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
@@ -328,12 +328,12 @@ def first_missing(txn: ReadTransaction, segment: SegmentRecord) -> int | None:
     return 0 if last is None and record.entries and not record.bytes else None
 
 
-def _copy_holders(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ObjectRecord]:
+def _records_with_copies(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ObjectRecord]:
     """Yield the encoded objects of a ledger, one per copy of rows; a copy may cover several objects."""
     seen = set[str]()
     for chunk in chains.chunks(txn, segment.id, Tier.COLD):
         if chunk.object_id:
-            holder = chains.object_of(txn, chunk)
-            if holder.entries_name not in seen:
-                seen.add(holder.entries_name)
-                yield holder
+            record = chains.object_of(txn, chunk)
+            if record.entries_name not in seen:
+                seen.add(record.entries_name)
+                yield record

@@ -71,7 +71,7 @@ class LedgerOffloader:
             if segment.whole_in_cold:
                 return 0
             lengths = _lengths(txn, segment)
-            sources = tuple(source_chunk(txn, chunk, holder) for chunk, holder in _local(txn, segment))
+            sources = tuple(source_chunk(txn, chunk, record) for chunk, record in _local(txn, segment))
             block_bytes = self._block_bytes_of(txn, segment)
         plans = plan_blocks(lengths, block_bytes)
         with closing(ChunkSource(self._files, sources)) as payloads:
@@ -210,16 +210,16 @@ class LedgerRecipe(objects.Recipe[None]):
             segment = _closed(txn, self._segment.id)
             if segment.whole_in_cold or tuple(chunk for chunk, _ in _local(txn, segment)) != self._chunks:
                 raise ChunksMoved(f"{printable(segment.name)}: its chunks changed meanwhile")
-            holder = self._holder(record, segment)
+            ledger_record = self._ledger_record(record, segment)
             # Incomplete cold chunks go; their objects are deleted once the journal names the new one.
             editor, chunks = Editor(txn, segment), list(chains.chunks(txn, segment.id, Tier.COLD))
             editor.remove(Tier.COLD, chunks, due_ms=txn.now_ms, after_sequence=txn.store.next_outbox + 1)
-            editor.link_objects([(segment.range, holder)], segment_first=True)
+            editor.link_objects([(segment.range, ledger_record)], segment_first=True)
             completed = replace(self._ledger.offload, complete=True, timestamp_ms=txn.now_ms)
             entries.put_ledger(txn, replace(self._ledger, offload=completed))
             txn.touch(inode=segment.inode, segment_id=segment.id)
 
-    def _holder(self, record: ObjectRecord, segment: SegmentRecord) -> ObjectRecord:
+    def _ledger_record(self, record: ObjectRecord, segment: SegmentRecord) -> ObjectRecord:
         index_name, copy_name = self._beside
         return replace(
             record,
