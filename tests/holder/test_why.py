@@ -74,7 +74,7 @@ STATES: dict[str, Callable[[TestStore], object]] = {
     "unpublished": unpublished,
     "alone": without_cold_tier,
 }
-DUE = "it is due: the holder does it next"
+DUE = "it is due, and done next"
 FAILED = "it failed, 3 so far: no answer"
 OF_D = r"\(directory d\)"
 ROOM = "until the disk needs room"
