@@ -141,7 +141,7 @@ class CacheFiller:
         """Fill the cache by a plan, and by newer ones while objects of it are replaced; return the last one."""
         store, missing = self._store, plan.wanted
         for _ in range(_MOST_PLANS):
-            meter.total_bytes += sum(one.held.length_bytes for one in missing)
+            meter.total_bytes += sum(wanted.held.length_bytes for wanted in missing)
             meter.total_items += len(missing)
             threads = store.settings.read.streams
             prover = Prover(store.metadata, store.files, store.storage_of, Etags(store.metadata))
@@ -151,11 +151,11 @@ class CacheFiller:
             warmer.run(missing)
             self._uncached_bytes += warmer.uncached_bytes
             newer = self._plan(targets)
-            named = {one.holder.id for one in newer.wanted}
-            if all(one.holder.id in named for one in plan.wanted):
+            named = {wanted.holder.id for wanted in newer.wanted}
+            if all(wanted.holder.id in named for wanted in plan.wanted):
                 return plan
-            filled = {one.holder.id for one in plan.wanted}
-            missing = [one for one in newer.wanted if one.holder.id not in filled]
+            filled = {wanted.holder.id for wanted in plan.wanted}
+            missing = [wanted for wanted in newer.wanted if wanted.holder.id not in filled]
             plan = newer
         raise Conflict("objects are replaced faster than they are warmed up", remedy="run it again")
 
@@ -268,11 +268,11 @@ def _mount_with(store: Store, directory: Path) -> Path:
 
 def _segments(txn: ReadTransaction, paths: Sequence[str]) -> list[tuple[str, SegmentRecord]]:
     """Return names and records of the segments at or below the paths, each once, in order."""
-    found: dict[SegmentId, tuple[str, SegmentRecord]] = {}
+    by_id: dict[SegmentId, tuple[str, SegmentRecord]] = {}
     for path in paths:
         for name, record in directories.segments_at(txn, path):
-            found.setdefault(record.id, (name, record))
-    return list(found.values())
+            by_id.setdefault(record.id, (name, record))
+    return list(by_id.values())
 
 
 def _require_cache(store: Store) -> Path:
