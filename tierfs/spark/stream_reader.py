@@ -99,8 +99,8 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             place, pinned = opened.stream.pinned(StreamOffset.of(start), StreamOffset.of(end))
             read = opened.options.read
             if opened.columns.of_record:
-                pinned = [replace(one, facts=opened.columns.facts(one.segment)) for one in pinned]
-            return [TierfsPartition((read.form, place, one)) for one in plan(pinned, read.sizes, reach_of(read))]
+                pinned = [replace(pin, facts=opened.columns.facts(pin.segment)) for pin in pinned]
+            return [TierfsPartition((read.form, place, part)) for part in plan(pinned, read.sizes, reach_of(read))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield batches of one partition; executors do it by a StretchReader."""
