@@ -271,7 +271,5 @@ class Links:
     @property
     def figures(self) -> LinkFigures:
         """The figures of the link that takes the most streams."""
-        fullest = max(
-            (link.figures for link in self._links.values()), key=lambda figures: figures.streams, default=_UNKNOWN
-        )
-        return replace(fullest, streams=min(self._most_streams, fullest.streams))
+        most = max((link.figures for link in self._links.values()), key=lambda way: way.streams, default=_UNKNOWN)
+        return replace(most, streams=min(self._most_streams, most.streams))

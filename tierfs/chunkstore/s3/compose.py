@@ -65,7 +65,7 @@ class ComposePart:
     @property
     def length_bytes(self) -> int:
         """Length of the part."""
-        return sum(part_slice.length_bytes for part_slice in self.slices)
+        return sum(cut.length_bytes for cut in self.slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +172,7 @@ def _copies(kept: Slice, max_bytes: int) -> Iterator[ComposePart]:
 
 def _uploads(slices: Sequence[Slice], upload_bytes: int) -> Iterator[ComposePart]:
     """Yield neighbouring slices as even parts of at least `upload_bytes`, or one part."""
-    total = sum(part_slice.length_bytes for part_slice in slices)
+    total = sum(cut.length_bytes for cut in slices)
     remaining = list(reversed(slices))
     for _, length in _even(total, max(1, total // upload_bytes)) if total else ():
         yield ComposePart(tuple(_take(remaining, length)), copied=False)
@@ -245,7 +245,7 @@ class Composer:
             source = BufferSource(self._gather(pieces, parts[0].slices))
             return self._uploader.upload(name, source, metadata, create_only=create_only), uploaded
         jobs: list[PartJob] = [partial(self._make_part, name, pieces, part) for part in parts]
-        copied = [pieces[part_slice.piece] for part in parts if part.copied for part_slice in part.slices]
+        copied = [pieces[cut.piece] for part in parts if part.copied for cut in part.slices]
         etag = self._uploader.assemble(
             name,
             jobs,
@@ -267,11 +267,11 @@ class Composer:
             return self._copy(name, pieces[part.slices[0].piece], part.slices[0], upload_id, number)
         return self._uploader.put_part(name, self._gather(pieces, part.slices), upload_id, number, _MIXED)
 
-    def _copy(self, name: str, piece: ObjectPiece, part_slice: Slice, upload_id: str, number: int) -> UploadPart:
-        start = piece.offset + part_slice.offset
+    def _copy(self, name: str, piece: ObjectPiece, cut: Slice, upload_id: str, number: int) -> UploadPart:
+        start = piece.offset + cut.offset
         request: dict[str, Any] = {
             "CopySource": {"Bucket": self._origin.bucket, "Key": self._origin.key(piece.name)},
-            "CopySourceRange": f"bytes={start}-{start + part_slice.length_bytes - 1}",
+            "CopySourceRange": f"bytes={start}-{start + cut.length_bytes - 1}",
             "CopySourceIfMatch": f'"{piece.etag}"',
         }
         try:
@@ -285,22 +285,20 @@ class Composer:
                 )
                 etag = answer["CopyPartResult"]["ETag"]
         except AlreadyExists as exc:  # the meaning of a failed condition elsewhere
-            self._require_version(
-                piece.name, piece.etag, start + part_slice.length_bytes
-            )  # raises with the current version
+            self._require_version(piece.name, piece.etag, start + cut.length_bytes)  # raises with the current version
             raise DataLoss(f"{printable(piece.name)}: it was replaced: its etag is not {piece.etag}") from exc
         return UploadPart({"PartNumber": number, "ETag": etag}, None)
 
     def _gather(self, pieces: Sequence[ObjectPiece], slices: Sequence[Slice]) -> bytes:
         """Return the bytes of slices in one buffer."""
-        buffer = memoryview(bytearray(sum(part_slice.length_bytes for part_slice in slices)))
+        buffer = memoryview(bytearray(sum(cut.length_bytes for cut in slices)))
         jobs: list[Callable[[], None]] = []
         at = 0
-        for part_slice in slices:
-            piece = pieces[part_slice.piece]
-            view = buffer[at : at + part_slice.length_bytes]
-            jobs.append(partial(self._read, piece.name, piece.offset + part_slice.offset, view, if_match=piece.etag))
-            at += part_slice.length_bytes
+        for cut in slices:
+            piece = pieces[cut.piece]
+            view = buffer[at : at + cut.length_bytes]
+            jobs.append(partial(self._read, piece.name, piece.offset + cut.offset, view, if_match=piece.etag))
+            at += cut.length_bytes
         self._pool.run(call, jobs)
         return bytes(buffer)
 
