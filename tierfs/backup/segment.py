@@ -409,7 +409,7 @@ def _announced(txn: WriteTransaction, chunk: ChunkRecord, shared: Collection[int
 
 def _held_bytes(txn: ReadTransaction, segment: SegmentRecord) -> int:
     held = (chunk.range for chunk in chains.chunks(txn, segment.id, Tier.COLD) if not chunk.lost)
-    return sum(span.length_bytes for span in ranges.intersect(held, (segment.range,)))
+    return sum(part.length_bytes for part in ranges.intersect(held, (segment.range,)))
 
 
 def _would_lose(restored: SegmentRestored) -> DataLoss:

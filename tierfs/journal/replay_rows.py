@@ -163,8 +163,8 @@ def _rests(segment: SegmentRecord, other: ChunkRecord, chunk: ChunkRecord) -> li
 
     Bytes before the segment's start may be missing in the new chunk: they are never read.
     """
-    spans = [span for span in ranges.gaps(other.range, (chunk.range,)) if span.end > segment.start_offset]
-    return [chain.part(other, span, other.state) for span in spans]
+    rests = [rest for rest in ranges.gaps(other.range, (chunk.range,)) if rest.end > segment.start_offset]
+    return [chain.part(other, rest, other.state) for rest in rests]
 
 
 def _holds(other: ChunkRecord, chunk: ChunkRecord) -> bool:

@@ -256,7 +256,7 @@ class TierfsReader(DataSourceReader):
 
 
 @dataclass(frozen=True, slots=True)
-class StretchReader:
+class ExecutorReader:
     """The part of a stream's reader that executors get: partitions bring everything else."""
 
     schema: StructType

@@ -159,5 +159,5 @@ def _count(sums: ScrubSums, fault: CopyFault) -> None:
 
 def _row(fault: CopyFault) -> tuple[object, ...]:
     tier = fault.tier.name.lower() if fault.object.id else "-"
-    span = fault.range
-    return fault.segment, tier, fault.object.name, span.start, span.length_bytes, fault.fault.value, fault.why
+    bad = fault.range
+    return fault.segment, tier, fault.object.name, bad.start, bad.length_bytes, fault.fault.value, fault.why
