@@ -17,8 +17,8 @@ def copy_tier(storage: object, suffix: str = SUFFIX) -> None:
     storage = getattr(storage, "inner", storage)
     assert isinstance(storage, MemoryStorage)
     for name, held in list(storage._objects.items()):
-        found = replace(held.found, etag=held.found.etag + suffix, metadata={})
-        storage._objects[name] = replace(held, found=found)
+        stored = replace(held.stored, etag=held.stored.etag + suffix, metadata={})
+        storage._objects[name] = replace(held, stored=stored)
 
 
 def recorded_etags(store: TestStore) -> set[str]:

@@ -198,7 +198,7 @@ def leaf(error: BaseException) -> BaseException:
 
 def named(kind: str) -> type[TierfsError]:
     """Return the class of a name that another process wrote; Conflict or Unavailable where it cannot be constructed."""
-    found = globals().get(kind)
-    if not (isinstance(found, type) and issubclass(found, TierfsError)):
+    error_class = globals().get(kind)
+    if not (isinstance(error_class, type) and issubclass(error_class, TierfsError)):
         return Unavailable
-    return Conflict if issubclass(found, OffsetMismatch) else found
+    return Conflict if issubclass(error_class, OffsetMismatch) else error_class

@@ -157,9 +157,9 @@ class Policies:
         self, call: ReadPriority | None = None, mount_option: ReadPriority | None = None
     ) -> Effective[ReadPriority]:
         """Return the priority of a read, and its origin."""
-        found = effective("read_priority", self.levels, call=call, mount_option=mount_option)
-        assert isinstance(found.value, ReadPriority)
-        return Effective(found.value, found.origin)
+        priority = effective("read_priority", self.levels, call=call, mount_option=mount_option)
+        assert isinstance(priority.value, ReadPriority)
+        return Effective(priority.value, priority.origin)
 
     def all(self) -> Iterator[tuple[str, Effective[Value]]]:
         """Yield every policy with its value and origin, in the order of KEYS."""

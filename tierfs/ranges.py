@@ -16,22 +16,22 @@ from tierfs.types import ByteRange
 T = TypeVar("T")
 
 
-def merge(spans: Iterable[ByteRange]) -> Iterator[ByteRange]:
+def merge(ranges: Iterable[ByteRange]) -> Iterator[ByteRange]:
     """Join ranges that touch or overlap."""
     start = end = 0
-    for span in spans:
-        if span.start > end:
+    for new in ranges:
+        if new.start > end:
             if end > start:
                 yield ByteRange(start, end)
-            start = span.start
-        end = max(end, span.end)
+            start = new.start
+        end = max(end, new.end)
     if end > start:
         yield ByteRange(start, end)
 
 
-def union(spans: Iterable[ByteRange]) -> list[ByteRange]:
+def union(ranges: Iterable[ByteRange]) -> list[ByteRange]:
     """Join ranges in any order."""
-    return list(merge(sorted(spans)))
+    return list(merge(sorted(ranges)))
 
 
 def add(merged: list[ByteRange], new: ByteRange) -> None:
@@ -43,32 +43,32 @@ def add(merged: list[ByteRange], new: ByteRange) -> None:
         merged.append(new)
 
 
-def subtract(spans: Iterable[ByteRange], taken: Iterable[ByteRange]) -> Iterator[ByteRange]:
+def subtract(ranges: Iterable[ByteRange], taken: Iterable[ByteRange]) -> Iterator[ByteRange]:
     """Leave out the bytes that are in any of `taken`."""
     holes = filter(None, taken)
     hole = next(holes, None)
-    for span in merge(spans):
-        at = span.start
-        while hole is not None and hole.start < span.end:
+    for whole in merge(ranges):
+        at = whole.start
+        while hole is not None and hole.start < whole.end:
             if at < hole.start:
                 yield ByteRange(at, hole.start)
             at = max(at, hole.end)
-            if at >= span.end:
+            if at >= whole.end:
                 break  # the hole may reach into the next range
             hole = next(holes, None)
-        if at < span.end:
-            yield ByteRange(at, span.end)
+        if at < whole.end:
+            yield ByteRange(at, whole.end)
 
 
-def intersect(spans: Iterable[ByteRange], other: Iterable[ByteRange]) -> Iterator[ByteRange]:
+def intersect(ranges: Iterable[ByteRange], other: Iterable[ByteRange]) -> Iterator[ByteRange]:
     """Keep the bytes that are in both."""
     others = merge(other)
     match = next(others, None)
-    for span in merge(spans):
-        while match is not None and match.start < span.end:
-            if common := span.intersect(match):
+    for own in merge(ranges):
+        while match is not None and match.start < own.end:
+            if common := own.intersect(match):
                 yield common
-            if match.end >= span.end:
+            if match.end >= own.end:
                 break  # it may reach into the next range
             match = next(others, None)
 
@@ -86,10 +86,10 @@ def covers(held: Iterable[ByteRange], wanted: ByteRange) -> bool:
 def reach(start: int, held: Iterable[ByteRange]) -> int:
     """Return the first byte from `start` on that is not held."""
     end = start
-    for span in held:
-        if span.start > end:
+    for part in held:
+        if part.start > end:
             break
-        end = max(end, span.end)
+        end = max(end, part.end)
     return end
 
 

@@ -294,7 +294,7 @@ def objects(names: Iterator[str], data: Callable[[str], bytes]) -> MemoryStorage
     for name in names:
         storage.put("x", BufferSource(data(name)), create_only=False)
         held = storage._objects.pop("x")
-        storage._objects[name] = replace(held, found=replace(held.found, name=name))
+        storage._objects[name] = replace(held, stored=replace(held.stored, name=name))
     return storage
 
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tierfs.ledger.block_reader import BlockSpan, LedgerEntry, read_entries
+from tierfs.ledger.block_reader import BlockRange, LedgerEntry, read_entries
 from tierfs.ledger.blocks import Deviations, encode_blocks, plan_blocks
 from tierfs.ledger.index import LedgerIndex, encode_index
 from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata, LedgerState
@@ -50,7 +50,7 @@ def write(payloads: Sequence[bytes], max_block_bytes: int) -> Written:
     return Written(list(payloads), index, b"".join(blocks), blocks)
 
 
-def read(data: bytes, spans: Sequence[BlockSpan], *, piece_bytes: int = 2**20) -> tuple[list[LedgerEntry], list[str]]:
+def read(data: bytes, spans: Sequence[BlockRange], *, piece_bytes: int = 2**20) -> tuple[list[LedgerEntry], list[str]]:
     """Return all entries that an index names, and the deviations."""
     deviations = Deviations()
     pieces = [data[at : at + piece_bytes] for at in range(0, len(data), piece_bytes)]

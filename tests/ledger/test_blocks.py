@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tests.ledger import independent
 from tests.ledger.objects import DEADLINE_MS, NAME, frame, padding, payloads_of, read, streaming_block, write
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.ledger.block_reader import BlockSpan, read_entries, scan_blocks
+from tierfs.ledger.block_reader import BlockRange, read_entries, scan_blocks
 from tierfs.ledger.blocks import MAX_MESSAGES, BlockHeader, BlockPlan, Deviations, encode_blocks, plan_blocks
 from tierfs.types import MIB
 
@@ -97,7 +97,7 @@ def test_padding_of_every_length(size: int) -> None:
         f"fbdbabcb 0000000000000080 {147 + size:016x} 0000000000000000 {'00' * 100}"
         "00000007 0000000000000000 78787878787878"
     ) + padding(size)
-    assert payloads_of(read(ledger.data, ledger.index.spans())[0]) == ledger.payloads
+    assert payloads_of(read(ledger.data, ledger.index.blocks())[0]) == ledger.payloads
 
 
 PAYLOADS = [b"0" * 50, b"1" * 50, b"2" * 50]
@@ -160,7 +160,7 @@ def test_what_is_written_is_read(payloads: list[bytes], max_block_bytes: int) ->
     ledger = write(payloads, max_block_bytes)
     assert sum(map(len, ledger.blocks)) == ledger.index.data_object_length == len(ledger.data)
     assert independent.decode_ledger(ledger.index_bytes, ledger.data) == payloads
-    entries, deviations = read(ledger.data, ledger.index.spans(), piece_bytes=97)
+    entries, deviations = read(ledger.data, ledger.index.blocks(), piece_bytes=97)
     assert (payloads_of(entries), deviations) == (payloads, [])
     assert [entry.entry_id for entry in entries] == list(range(len(payloads)))
     for entry in entries:
@@ -187,14 +187,14 @@ def scan(data: bytes) -> tuple[list[bytes], list[str]]:
 def test_bytes_that_look_like_padding_or_headers_are_payload(block_bytes: int) -> None:
     """testOnlyNegativeOnEOF, testOnlyNegativeOnEOFWithBufferedRead: only the end is the end."""
     ledger = write([*AWKWARD, b"\xfe" * 100], block_bytes)
-    assert payloads_of(read(ledger.data, ledger.index.spans())[0]) == ledger.payloads
+    assert payloads_of(read(ledger.data, ledger.index.blocks())[0]) == ledger.payloads
     assert scan(ledger.data) == (ledger.payloads, [])
 
 
 ONE = write([b"one", b"two"], 400)
 """One block: 128 + 2 * 15 bytes."""
 
-SPAN = ONE.index.spans()[0]
+SPAN = ONE.index.blocks()[0]
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ JUNK = [b"\0", b"dirty data", b"\x7f" * 11, bytes(12), frame(2, b"more"), frame(
 REPEATED = bytes(128) + frame(0, b"one") + frame(0, b"uno") + frame(1, b"two") + frame(1, b"due")
 NO_HEADER = "the header of the block at 0"
 
-ACCEPTED: list[tuple[bytes, BlockSpan, list[str]]] = [
+ACCEPTED: list[tuple[bytes, BlockRange, list[str]]] = [
     # Headers of other lengths.
     *(
         (b"h" * size + ONE.data[128:], replace(SPAN, header_bytes=size, length_bytes=size + 30), [NO_HEADER])
@@ -244,14 +244,14 @@ ACCEPTED: list[tuple[bytes, BlockSpan, list[str]]] = [
     ),
     (
         REPEATED,
-        BlockSpan(0, len(REPEATED), 0, 2),
+        BlockRange(0, len(REPEATED), 0, 2),
         [NO_HEADER, f"{NAME}: entry 0 is repeated at 155", NOT_PADDING],
     ),
 ]
 
 
 @pytest.mark.parametrize(("data", "span", "expected"), ACCEPTED)
-def test_what_pulsars_reader_accepts_is_read_and_noted(data: bytes, span: BlockSpan, expected: list[str]) -> None:
+def test_what_pulsars_reader_accepts_is_read_and_noted(data: bytes, span: BlockRange, expected: list[str]) -> None:
     entries, deviations = read(data, [span])
     assert payloads_of(entries) == [b"one", b"two"]
     assert len(deviations) == len(expected)
@@ -278,7 +278,7 @@ def test_what_pulsars_reader_accepts_is_read_and_noted(data: bytes, span: BlockS
 def test_missing_entries_end_the_reader(body: bytes, entries: int | None, message: str) -> None:
     """Pulsar's reader would seek to the same block again, forever."""
     with pytest.raises(DataLoss, match=f"^{NAME}: {message}"):
-        read(bytes(128) + body, [BlockSpan(0, 128 + len(body), 0, entries)])
+        read(bytes(128) + body, [BlockRange(0, 128 + len(body), 0, entries)])
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,7 @@ def test_missing_entries_end_the_reader(body: bytes, entries: int | None, messag
         ([SPAN, replace(SPAN, offset=100, first_entry_id=2)], "the block at 100 begins before the one in front of it"),
     ],
 )
-def test_impossible_and_overlapping_spans_end_the_reader(spans: list[BlockSpan], message: str) -> None:
+def test_impossible_and_overlapping_spans_end_the_reader(spans: list[BlockRange], message: str) -> None:
     with pytest.raises(DataLoss, match=message):
         read(ONE.data, spans)
 
@@ -301,7 +301,7 @@ def test_impossible_and_overlapping_spans_end_the_reader(spans: list[BlockSpan],
 def test_entries_beyond_the_last_are_left_out(last_entry_id: int) -> None:
     ledger = write([b"x" * 50] * 4, 260)
     index = replace(ledger.index, metadata=replace(ledger.index.metadata, last_entry_id=last_entry_id))
-    entries, deviations = read(ledger.data, index.spans())
+    entries, deviations = read(ledger.data, index.blocks())
     assert [entry.entry_id for entry in entries] == list(range(last_entry_id + 1))
     assert deviations[-1] == f"{NAME}: the block at 260 begins with an entry beyond the ledger's last"
 
@@ -309,7 +309,7 @@ def test_entries_beyond_the_last_are_left_out(last_entry_id: int) -> None:
 def test_deviations_are_counted_and_not_kept_without_end() -> None:
     data = bytes(128) + frame(0, b"") + frame(0, b"") * 1000 + frame(1, b"")
     deviations = Deviations()
-    assert len(list(read_entries([data], [BlockSpan(0, len(data), 0, 2)], NAME, deviations))) == 2
+    assert len(list(read_entries([data], [BlockRange(0, len(data), 0, 2)], NAME, deviations))) == 2
     assert (deviations.count, len(deviations.messages)) == (1001, MAX_MESSAGES)
 
 
@@ -322,16 +322,16 @@ STREAMED = (
 
 def test_blocks_of_the_streaming_form() -> None:
     """BufferedOffloadStreamTest: testHavePadding (10 bytes) and testNoPadding, with and without an index."""
-    spans = [BlockSpan(0, 720, 7, 7, ledger_id=3), BlockSpan(720, 141, 14, None, ledger_id=3)]
+    spans = [BlockRange(0, 720, 7, 7, ledger_id=3), BlockRange(720, 141, 14, None, ledger_id=3)]
     entries, deviations = read(STREAMED, spans)
     assert ([entry.entry_id for entry in entries], deviations) == (list(range(7, 15)), [])
-    assert read(STREAMED, [BlockSpan(861, 151, 0, None, ledger_id=4)]) == ([(0, b"d", 1001)], [])
+    assert read(STREAMED, [BlockRange(861, 151, 0, None, ledger_id=4)]) == ([(0, b"d", 1001)], [])
     assert scan(STREAMED) == ([b"a", b"bb", *AWKWARD, b"c", b"d"], [])
 
 
 def test_another_ledgers_block_is_never_read() -> None:
     with pytest.raises(DataLoss, match="the block at 861 is of ledger 4, not 3"):
-        read(STREAMED, [BlockSpan(861, 151, 0, None, ledger_id=3)])
+        read(STREAMED, [BlockRange(861, 151, 0, None, ledger_id=3)])
 
 
 @pytest.mark.parametrize(

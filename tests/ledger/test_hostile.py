@@ -12,7 +12,7 @@ from tests.ledger import test_single_object as single
 from tests.ledger.objects import DEADLINE_MS, closed, streaming_block, streaming_index, write
 from tests.ledger.test_metadata import INFO, METADATA
 from tierfs.errors import DataLoss, InvalidRequest, TierfsError
-from tierfs.ledger.block_reader import BlockSpan, read_entries, scan_blocks
+from tierfs.ledger.block_reader import BlockRange, read_entries, scan_blocks
 from tierfs.ledger.blocks import BlockHeader, Deviations
 from tierfs.ledger.index import LedgerIndex, decode_index
 from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata
@@ -39,16 +39,16 @@ def read_index(data: bytes) -> None:
     """Decode an index, and read all blocks it names."""
     index = decode_index(data, "o", Deviations())
     if isinstance(index, LedgerIndex):
-        read_by(index.spans(), LEDGER.data)
+        read_by(index.blocks(), LEDGER.data)
         index.check(len(LEDGER.data), "o", Deviations())
         index.find(15)
     else:
         for section in index.sections:
-            read_by(index.spans(section.ledger_id), STREAMED)
+            read_by(index.blocks(section.ledger_id), STREAMED)
             section.find(section.info.last_entry_id)
 
 
-def read_by(spans: list[BlockSpan], data: bytes) -> None:
+def read_by(spans: list[BlockRange], data: bytes) -> None:
     """Read the entries of some blocks: never more of them than there are bytes for."""
     found = list(read_entries(pieces(data), spans, "o", Deviations()))
     if 12 * len(found) > len(data):
@@ -69,7 +69,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "info": (lambda data: LedgerInfo.decode(data, "o").encode(), INFO.encode()),
     "index": (read_index, LEDGER.index_bytes),
     "streaming-index": (read_index, STREAMED_INDEX),
-    "entries": (lambda data: read_by(LEDGER.index.spans(), data), LEDGER.data),
+    "entries": (lambda data: read_by(LEDGER.index.blocks(), data), LEDGER.data),
     "scan": (scan, LEDGER.data),
     "streaming-scan": (scan, STREAMED),
     "single-object": (single.read, SINGLE),
@@ -111,4 +111,4 @@ def test_lengths_are_not_believed() -> None:
     """A ledger of 2^62 entries is not counted, and a block of 2^62 bytes is not awaited."""
     index = LedgerIndex(closed(2**62, 2**62), 2**62, LEDGER.index.entries[:1])
     with pytest.raises(DataLoss, match=r"^o: entry \d+ is missing"):
-        list(read_entries(pieces(LEDGER.data), index.spans(), "o", Deviations()))
+        list(read_entries(pieces(LEDGER.data), index.blocks(), "o", Deviations()))

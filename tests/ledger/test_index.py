@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.ledger.objects import DEADLINE_MS, closed, payloads_of, read, streaming_block, streaming_index, write
 from tests.ledger.test_metadata import METADATA, METADATA_GOLDEN
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.ledger.block_reader import BlockSpan
+from tierfs.ledger.block_reader import BlockRange
 from tierfs.ledger.blocks import Deviations
 from tierfs.ledger.index import MAX_INDEX_BYTES, IndexEntry, LedgerIndex, StreamingIndex, decode_index, encode_index
 from tierfs.ledger.metadata import LedgerInfo, LedgerState
@@ -128,7 +128,7 @@ def test_indexes_that_cannot_be_read_again_are_not_written(entries: tuple[IndexE
 
 def test_spans_follow_the_offsets_and_not_the_order() -> None:
     index = LedgerIndex(closed(9, 0), 900, (IndexEntry(0, 1, 500), IndexEntry(4, 2, 0), IndexEntry(6, 3, 1000)))
-    assert index.spans() == [BlockSpan(500, 400, 0, 4), BlockSpan(0, 500, 4, 2), BlockSpan(1000, 0, 6, 3)]
+    assert index.blocks() == [BlockRange(500, 400, 0, 4), BlockRange(0, 500, 4, 2), BlockRange(1000, 0, 6, 3)]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +232,7 @@ def test_a_ledger_ends_at_its_record_or_goes_on_in_another_object(recorded: int)
     data, rows = FOUR_IN_TWO_BLOCKS
     index, _ = decoded(streaming_index(len(data), [(replace(INFO_1, entries=recorded), rows)]))
     assert isinstance(index, StreamingIndex)
-    assert payloads_of(read(data, index.spans(1))[0]) == [b"a", b"b", b"c", b"d"][:recorded]
+    assert payloads_of(read(data, index.blocks(1))[0]) == [b"a", b"b", b"c", b"d"][:recorded]
 
 
 def test_sections_that_contradict_each_other() -> None:

@@ -13,7 +13,7 @@ from tests.ledger.objects import payloads_of, read
 from tests.ledger.pulsar_goldens import PULSAR, digests, golden, goldens, made_of, user_metadata
 from tierfs.errors import DataLoss
 from tierfs.ledger import keys
-from tierfs.ledger.block_reader import BlockSpan, LedgerEntry, read_entries, scan_blocks
+from tierfs.ledger.block_reader import BlockRange, LedgerEntry, read_entries, scan_blocks
 from tierfs.ledger.blocks import Deviations, encode_blocks, plan_blocks
 from tierfs.ledger.index import LedgerIndex, encode_index
 from tierfs.ledger.message_bytes import Compression, decompress
@@ -32,7 +32,7 @@ def test_what_pulsar_wrote_is_read_with_and_without_the_index_and_written_byte_b
     ledger, deviations = golden("whole", ledger_id), Deviations()
     index = ledger.plain_index()
     index.check(len(ledger.data), "o", deviations)
-    entries, differs = read(ledger.data, index.spans())
+    entries, differs = read(ledger.data, index.blocks())
     scanned = [entry for _, entry in scan_blocks([ledger.data], len(ledger.data), "o", deviations)]
     assert digests(entries) == digests(scanned) == made_of("whole")[ledger_id]
     assert deviations.messages + differs == []
@@ -79,7 +79,7 @@ def test_every_field_of_the_metadata() -> None:
     )
 
 
-def until_loss(data: bytes, spans: list[BlockSpan]) -> tuple[list[LedgerEntry], str]:
+def until_loss(data: bytes, spans: list[BlockRange]) -> tuple[list[LedgerEntry], str]:
     """Return the entries before a loss, and its error."""
     entries: list[LedgerEntry] = []
     try:
@@ -97,7 +97,7 @@ def test_a_lost_tail_is_told(ledger_id: int, left: int) -> None:
     index = ledger.plain_index()
     index.check(len(ledger.data), "o", deviations)
     assert deviations.messages == ["o has 600 bytes, its index names 300"]
-    entries, lost = until_loss(ledger.data, index.spans())
+    entries, lost = until_loss(ledger.data, index.blocks())
     assert digests(entries) == made_of("lost")[ledger_id][:left]
     assert lost == f"o: entry {left} is missing: the block at 300 has 0 bytes"
 
@@ -109,7 +109,7 @@ def test_the_streaming_form() -> None:
         index = segment.streaming_index()
         assert index.data_object_length == len(segment.data)
         for section in index.sections:
-            entries, deviations = read(segment.data, index.spans(section.ledger_id))
+            entries, deviations = read(segment.data, index.blocks(section.ledger_id))
             assert deviations == []
             found[section.ledger_id] += entries
     assert {ledger_id: digests(sorted(entries)) for ledger_id, entries in found.items()} == made_of("streaming")
@@ -151,7 +151,7 @@ def test_blocks_that_are_more_than_full_end_the_reading(ledger_id: int, left: in
     (segment,) = [found for found in goldens("overfull") if found.streaming_index().sections[0].ledger_id == ledger_id]
     index = segment.streaming_index()
     assert len(segment.data) > index.data_object_length
-    entries, lost = until_loss(segment.data, index.spans(ledger_id))
+    entries, lost = until_loss(segment.data, index.blocks(ledger_id))
     assert digests(entries) == made_of("overfull")[ledger_id][:left]
     assert "runs past the end of the block at 0" in lost
 
@@ -159,7 +159,7 @@ def test_blocks_that_are_more_than_full_end_the_reading(ledger_id: int, left: in
 def entries_of_messages() -> list[bytes]:
     """The entries of ledger 8."""
     ledger = golden("whole", 8)
-    return payloads_of(read(ledger.data, ledger.plain_index().spans())[0])
+    return payloads_of(read(ledger.data, ledger.plain_index().blocks())[0])
 
 
 MESSAGES: list[dict[str, Any]] = list(map(json.loads, (PULSAR / "whole.messages").read_text().splitlines()))

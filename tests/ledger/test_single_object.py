@@ -56,7 +56,7 @@ def read(data: bytes) -> tuple[list[LedgerEntry], list[str]]:
     """Return all entries of an object, and the deviations."""
     index, messages = index_of(data)
     deviations = Deviations(messages)
-    return list(read_entries([data], index.spans(len(data)), MAGIC, "o", deviations)), deviations.messages
+    return list(read_entries([data], index.blocks(len(data)), MAGIC, "o", deviations)), deviations.messages
 
 
 def test_golden_bytes() -> None:
@@ -79,7 +79,7 @@ def test_offsets_may_begin_behind_the_index() -> None:
 def test_blocks_are_found_and_read_alone() -> None:
     data = write([b"%03d" % n for n in range(100)], 100)
     index, _ = index_of(data)
-    for span in index.spans(len(data)):
+    for span in index.blocks(len(data)):
         assert index.find(span.first_entry_id).offset == span.offset
         block = data[span.offset : span.end_offset]
         entries = list(read_entries([block], [span], MAGIC, "o", Deviations(), span.offset))
@@ -143,7 +143,7 @@ def test_a_truncated_object_ends_the_reader() -> None:
     index, _ = index_of(data)
     for size in range(66, len(data)):
         with pytest.raises(DataLoss, match=f"^o: it ends at {size}"):
-            list(read_entries([data[:size]], [*index.spans(len(data))], MAGIC, "o", Deviations()))
+            list(read_entries([data[:size]], [*index.blocks(len(data))], MAGIC, "o", Deviations()))
     for size in range(66):
         with pytest.raises(DataLoss, match=r"^o: "):
             index_of(data[:size])
@@ -154,7 +154,7 @@ def test_entries_beyond_the_last_are_not_made_up() -> None:
     index, _ = index_of(data)
     longer = replace(index, metadata=replace(index.metadata, last_entry_id=4))
     with pytest.raises(DataLoss, match="the block at 101 has 34 bytes and 2 entries from 2 on"):
-        list(read_entries([data], longer.spans(len(data)), MAGIC, "o", Deviations()))
+        list(read_entries([data], longer.blocks(len(data)), MAGIC, "o", Deviations()))
 
 
 @settings(deadline=DEADLINE_MS)

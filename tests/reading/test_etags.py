@@ -48,7 +48,7 @@ def put_other(storage: ScriptedStorage, name: str, data: Callable[[bytes], bytes
     objects = storage.inner._objects  # type: ignore[attr-defined]
     held = objects[name]
     changed = data(held.data)
-    objects[name] = replace(held, data=changed, found=replace(held.found, etag=etag, length_bytes=len(changed)))
+    objects[name] = replace(held, data=changed, stored=replace(held.stored, etag=etag, length_bytes=len(changed)))
 
 
 async def read_whole(store: TestStore) -> None:

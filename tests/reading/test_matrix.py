@@ -180,8 +180,8 @@ def change(store: TestStore, placed: PlacedChunk, state: str) -> None:
     if data is None:
         del objects[holder.name]
     else:
-        etag = held.found.etag + ("-copied" if state == "copied" else "")
-        objects[holder.name] = replace(held, data=data, found=replace(held.found, etag=etag, length_bytes=len(data)))
+        etag = held.stored.etag + ("-copied" if state == "copied" else "")
+        objects[holder.name] = replace(held, data=data, stored=replace(held.stored, etag=etag, length_bytes=len(data)))
 
 
 def changed(data: bytes, state: str) -> bytes | None:

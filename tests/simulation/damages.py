@@ -99,6 +99,6 @@ def harm_object(storage: SimStorage, name: str, harm: Harm, at: int) -> Callable
         del data[at:]
     else:
         data[at] ^= 0x20
-    found = replace(held.found, length_bytes=len(data))
-    objects[name] = replace(held, found=found, data=bytes(data))
+    stored = replace(held.stored, length_bytes=len(data))
+    objects[name] = replace(held, stored=stored, data=bytes(data))
     return undo

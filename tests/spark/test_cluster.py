@@ -67,7 +67,7 @@ def test_the_doctor_asks_each_executor_for_itself(
     monkeypatch.setattr(executors, "job_session", lambda *_: nullcontext(cluster_spark))
     asked = check_cluster(Cluster(spark_cluster.master, (str(mnt), str(tmp_path))), known_store(store))
     host = os.uname().nodename
-    found = {one.name.replace(f" ({host})", ""): (one.level.name, one.found, one.remedy or "") for one in asked}
+    found = {one.name.replace(f" ({host})", ""): (one.level.name, one.text, one.remedy or "") for one in asked}
     assert found.pop("executors")[1] == f"2 of {spark_cluster.master}, on {host}"
     without, whole = sorted(("executor 0", "executor 1"), key=lambda name: found[name][0])
     assert "has no tierfs: No module named 'tierfs'" in found[without][1]

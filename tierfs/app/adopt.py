@@ -48,8 +48,8 @@ Planner = Callable[[AdoptionPlan, ChunkStorage, Iterator[StoredObject], str], No
 """Adds to a plan what the objects of a place become below a directory; reads headers from the place's storage."""
 
 _PLANNERS: Mapping[str, Planner] = {
-    OBJECTS: lambda plan, _, found, into: plan_objects(plan, found, into),
-    ROCKETMQ: lambda plan, _, found, into: plan_rocketmq(plan, found, into),
+    OBJECTS: lambda plan, _, objects, into: plan_objects(plan, objects, into),
+    ROCKETMQ: lambda plan, _, objects, into: plan_rocketmq(plan, objects, into),
     PRAVEGA: plan_pravega,
 }
 

@@ -132,9 +132,9 @@ def _compare_files(paths: StorePaths, summary: DumpSummary, clock: Clock, report
         missing = newer = 0
         with metadata.read() as txn:
             recorded = Meter(report, total_items=txn.count(OBJECTS.name), noun="object")
-            for _, holder in recorded.each(txn.scan(OBJECTS), "comparing chunk files"):
-                if holder.tier is Tier.LOCAL:
-                    difference = _length(files, holder.name) - holder.length
+            for _, record in recorded.each(txn.scan(OBJECTS), "comparing chunk files"):
+                if record.tier is Tier.LOCAL:
+                    difference = _length(files, record.name) - record.length
                     missing, newer = missing + (difference < 0), newer + (difference > 0)
         newer += len(OrphanFinder(metadata, files, None, LocationId(0)).find(grace_ms=0, report=report))
         return LoadReport(summary, missing, newer)

@@ -286,9 +286,9 @@ class Checking:
             for finding in findings:
                 self._report(CheckOutcome(finding))
         else:
-            found = list(findings)
-            mended = Meter(self._show, total_items=len(found), noun="finding")
-            for finding, done in mender.run(found):
+            listed = list(findings)
+            mended = Meter(self._show, total_items=len(listed), noun="finding")
+            for finding, done in mender.run(listed):
                 self._report(_outcome(finding, done))
                 mended(0, finding.subject, 1)
         self._add_seconds(name, store.clock.monotonic_s() - started)

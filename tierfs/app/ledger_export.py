@@ -173,37 +173,37 @@ class Exporter:
         for name, segment in ledgers:
             with self._store.metadata.read() as txn:
                 ledger = replace(entries.find(txn, segment.id), entries=entries.count(txn, segment.id))
-                holders = [chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD)]
+                records = [chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD)]
             if not segment.sealed:
                 yield Exported(name, ledger.entries, (), 0, new=False, copied=False, why_not="it is open")
-            elif holders and self._options.copies:
-                yield self._copy(name, ledger, holders)
+            elif records and self._options.copies:
+                yield self._copy(name, ledger, records)
             else:
                 yield self._encode(name, segment, ledger)
 
-    def _copy(self, name: str, ledger: LedgerRecord, holders: list[ObjectRecord]) -> Exported:
+    def _copy(self, name: str, ledger: LedgerRecord, records: list[ObjectRecord]) -> Exported:
         """Write the objects as they lie, data before index."""
         keys, size, new = [], 0, False
-        for holder in holders:
-            for object_name, is_data in ((holder.name, True), (holder.index_name, False)):
+        for record in records:
+            for object_name, is_data in ((record.name, True), (record.index_name, False)):
                 if object_name:
-                    stored, written = self._copy_object(name, holder, object_name, is_data=is_data)
+                    stored, written = self._copy_object(name, record, object_name, is_data=is_data)
                     size, new = size + (stored.length_bytes if is_data else 0), new or written
                     keys.append(_key(object_name))
         return Exported(name, ledger.entries, tuple(keys), size, new, copied=True)
 
     def _copy_object(
-        self, name: str, holder: ObjectRecord, object_name: str, *, is_data: bool
+        self, name: str, record: ObjectRecord, object_name: str, *, is_data: bool
     ) -> tuple[StoredObject, bool]:
-        storage = self._store.storage_of(holder.location_id)
+        storage = self._store.storage_of(record.location_id)
         stored = storage.stat(object_name)
-        if is_data and stored.length_bytes != holder.stored_bytes:
+        if is_data and stored.length_bytes != record.stored_bytes:
             raise Unavailable(
                 f"{names.printable(object_name)} is no longer the object of {name}", remedy="tierfs check"
             )
         metadata: Mapping[str, str] | None = stored.metadata
         with self._store.metadata.read() as txn:
-            place = policies.location(txn, holder.location_id)
+            place = policies.location(txn, record.location_id)
         if not place.writable and place.url.startswith(FILE_SCHEME):
             metadata = metadata_beside(storage, object_name)
         if metadata is not None:
@@ -219,7 +219,7 @@ class Exporter:
         """Encode new objects."""
         lengths = array("I")
         if self._options.unbatch:
-            lengths.extend(len(one) for one in self._entries(name, segment, ledger.entries))
+            lengths.extend(len(payload) for payload in self._entries(name, segment, ledger.entries))
         else:
             for run in stored_runs(self._store.metadata, segment.id):
                 lengths.extend(run.lengths)
@@ -230,7 +230,7 @@ class Exporter:
         data_key = object_keys.data_key(uuid, ledger.ledger_id)
         if self._options.magic is not None:
             plan = plan_object(described, lengths, block_bytes, self._options.magic)
-            size = plan.index.length_bytes + sum(one.length_bytes for one in plan.blocks)
+            size = plan.index.length_bytes + sum(block.length_bytes for block in plan.blocks)
             new = self._write(name, data_key, Role.DATA, plan.encode(payloads))
             return Exported(name, len(lengths), (data_key,), size, new, copied=False)
         plans = plan_blocks(lengths, block_bytes)
@@ -240,7 +240,7 @@ class Exporter:
             blocks: Iterator[Buffer] = encode_blocks(payloads, plans)
         else:
             source = LedgerSource(_FromTiers(self._store, name, segment.length, self._advance), lengths, plans)
-            blocks = (source.read(one.offset, one.length_bytes) for one in plans)
+            blocks = (source.read(block.offset, block.length_bytes) for block in plans)
         new = self._write(name, data_key, Role.DATA, blocks)
         new = self._write(name, index_key, Role.INDEX, [encode_index(index)]) or new
         return Exported(name, len(lengths), (data_key, index_key), index.data_object_length, new, copied=False)

@@ -128,7 +128,7 @@ class _Cold:
     """The cold form of one ledger."""
 
     plan: LedgerPlan
-    holders: tuple[ObjectRecord, ...]
+    records: tuple[ObjectRecord, ...]
     storage: ChunkStorage
     magic: MagicWords | None
 
@@ -152,19 +152,19 @@ class LedgerVerifier:
             try:
                 with self._store.metadata.read() as txn:
                     result.entries = entries.count(txn, segment.id)
-                    holders = tuple(chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD))
-                self._verify(segment, holders, result)
+                    records = tuple(chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD))
+                self._verify(segment, records, result)
             except (DataLoss, NotFound, Conflict) as exc:
                 result.error = exc
             yield result
 
-    def _verify(self, segment: SegmentRecord, holders: tuple[ObjectRecord, ...], result: VerifiedLedger) -> None:
+    def _verify(self, segment: SegmentRecord, records: tuple[ObjectRecord, ...], result: VerifiedLedger) -> None:
         """Verify one. Raises DataLoss for damage, NotFound for a missing object, Conflict for one that changes."""
-        if not holders:
+        if not records:
             return
-        result.objects = [name for holder in holders for name in (holder.name, holder.index_name) if name]
-        cold = self._cold(segment, holders, result)
-        rows = StoredRows(self._store.metadata, segment.id, holders[0].encoding.frame_bytes)
+        result.objects = [name for record in records for name in (record.name, record.index_name) if name]
+        cold = self._cold(segment, records, result)
+        rows = StoredRows(self._store.metadata, segment.id, records[0].encoding.frame_bytes)
         pieces = Pieces(cold.storage, _JOBS)
         reader = LedgerReader(
             cold.storage, pieces, self._advance, accept_loss=True, magic=cold.magic, bridge=rows.are_empty
@@ -176,20 +176,20 @@ class LedgerVerifier:
         _add_all(result.warnings, ledger.deviations)
         self._compare(cold, ledger, rows, result)
 
-    def _cold(self, segment: SegmentRecord, holders: tuple[ObjectRecord, ...], result: VerifiedLedger) -> _Cold:
+    def _cold(self, segment: SegmentRecord, records: tuple[ObjectRecord, ...], result: VerifiedLedger) -> _Cold:
         """Plan the reads, after a look at what the objects and their indexes say of themselves."""
-        storage = self._store.storage_of(holders[0].location_id)
+        storage = self._store.storage_of(records[0].location_id)
         with self._store.metadata.read() as txn:
             ledger = entries.find(txn, segment.id)
-            place = policies.location(txn, holders[0].location_id)
+            place = policies.location(txn, records[0].location_id)
         in_files = not place.writable and place.url.startswith(FILE_SCHEME)
         parts: list[LedgerPart] = []
         expected: list[int] = []
         magic = None
-        for holder in holders:
-            data = storage.stat(holder.name)
-            index = storage.stat(holder.index_name) if holder.index_name else None
-            _check_objects(storage, holder, data, index, in_files=in_files, warnings=result.warnings)
+        for record in records:
+            data = storage.stat(record.name)
+            index = storage.stat(record.index_name) if record.index_name else None
+            _check_objects(storage, record, data, index, in_files=in_files, warnings=result.warnings)
             first, count = 0, None
             if index is None:
                 magic = ledger_objects.magic_words_of(storage, data)
@@ -203,7 +203,7 @@ class LedgerVerifier:
         plan = LedgerPlan(
             result.name, ledger.ledger_id, tuple(parts), max(expected, default=None), payload_bytes=segment.length
         )
-        return _Cold(plan, holders, storage, magic)
+        return _Cold(plan, records, storage, magic)
 
     def _compare(self, cold: _Cold, ledger: FoundLedger, rows: StoredRows, result: VerifiedLedger) -> None:
         """Compare the entries with the store's own records. Raises DataLoss."""
@@ -215,8 +215,8 @@ class LedgerVerifier:
             raise DataLoss(f"{name}: {missing} not in its object")
         if ledger.payload_bytes != result.length:
             raise DataLoss(f"{name}: its entries have {ledger.payload_bytes} bytes, its segment {result.length}")
-        for holder, part in zip(cold.holders, ledger.parts, strict=True):
-            self._compare_bytes(holder, part)
+        for record, part in zip(cold.records, ledger.parts, strict=True):
+            self._compare_bytes(record, part)
         if (cold.plan.entries or 0) > result.entries:
             lost = numbered("entry", result.entries, cold.plan.entries or 0, "were")
             warnings = Deviations()  # the most important one first
@@ -224,19 +224,19 @@ class LedgerVerifier:
             _add_all(warnings, result.warnings)
             result.warnings = warnings
 
-    def _compare_bytes(self, holder: ObjectRecord, part: FoundPart) -> None:
-        if (holder.payload_start, holder.length) != (part.payload_start, part.length):
+    def _compare_bytes(self, record: ObjectRecord, part: FoundPart) -> None:
+        if (record.payload_start, record.length) != (part.payload_start, part.length):
             raise DataLoss(
-                f"{printable(holder.name)} holds {part.length} bytes of payload, its record says {holder.length}"
+                f"{printable(record.name)} holds {part.length} bytes of payload, its record says {record.length}"
             )
-        if holder.crc32c in (None, part.crc32c):
+        if record.crc32c in (None, part.crc32c):
             return
         with self._store.metadata.read() as txn:
-            stored = [run.crc(index) for run in checksums.runs(txn, ObjectId(holder.id)) for index in range(run.count)]
-        bad = [index for index, (one, other) in enumerate(zip(stored, part.grid, strict=False)) if one != other]
-        at = holder.payload_start + (bad[0] if bad else 0) * CRC_BLOCK_BYTES
+            stored = [run.crc(index) for run in checksums.runs(txn, ObjectId(record.id)) for index in range(run.count)]
+        bad = [index for index, (crc, other) in enumerate(zip(stored, part.grid, strict=False)) if crc != other]
+        at = record.payload_start + (bad[0] if bad else 0) * CRC_BLOCK_BYTES
         blocks = f"{len(bad)} blocks of {CRC_BLOCK_BYTES >> 10} KiB differ, the first at byte {at} of the ledger"
-        raise DataLoss(f"{printable(holder.name)}: its payload is not what it was: {blocks}")
+        raise DataLoss(f"{printable(record.name)}: its payload is not what it was: {blocks}")
 
 
 def _is_streaming(cold: _Cold) -> bool:
@@ -245,7 +245,7 @@ def _is_streaming(cold: _Cold) -> bool:
 
 def _check_objects(
     storage: ChunkStorage,
-    holder: ObjectRecord,
+    record: ObjectRecord,
     data: StoredObject,
     index: StoredObject | None,
     *,
@@ -253,10 +253,10 @@ def _check_objects(
     warnings: Deviations,
 ) -> None:
     """Check sizes, etags and format versions. Raises DataLoss."""
-    if data.length_bytes != holder.stored_bytes:
+    if data.length_bytes != record.stored_bytes:
         what = f"{printable(data.name)} has {data.length_bytes} bytes"
-        raise DataLoss(f"{what}, its record says {holder.stored_bytes}")
-    if data.etag != holder.etag:
+        raise DataLoss(f"{what}, its record says {record.stored_bytes}")
+    if data.etag != record.etag:
         warnings.add(f"{printable(data.name)} was copied or written again: it has another ETag now")
     for stored in (data, index):
         if stored is None:

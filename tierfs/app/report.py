@@ -168,14 +168,14 @@ def policy_text(policy: Policy) -> str:
 
 def _objects(txn: ReadTransaction, at_ms: int, meter: Meter) -> Objects:
     objects = Objects()
-    for _, holder in meter.each(txn.scan(OBJECTS), "summing up objects"):
-        if holder.tier is not Tier.COLD or holder.foreign:
+    for _, record in meter.each(txn.scan(OBJECTS), "summing up objects"):
+        if record.tier is not Tier.COLD or record.foreign:
             continue
         objects.count += 1
-        objects.bytes += holder.stored_bytes
-        objects.gets_to_read += -(-holder.stored_bytes // GET_BYTES)
-        if at_ms - holder.created_ms < _MONTH_MS:
-            parts = -(-holder.stored_bytes // PART_BYTES)
+        objects.bytes += record.stored_bytes
+        objects.gets_to_read += -(-record.stored_bytes // GET_BYTES)
+        if at_ms - record.created_ms < _MONTH_MS:
+            parts = -(-record.stored_bytes // PART_BYTES)
             objects.puts_last_month += 1 if parts <= 1 else parts + 2
     for _, row in txn.scan(GARBAGE):
         if row.tier is Tier.LOCAL:

@@ -262,29 +262,29 @@ class SegmentRestore:
     def _gone(self, dump: Contents, report: OnProgress) -> frozenset[int]:
         """Return the ids of objects that are not in the bucket any more, or have other bytes."""
         gone, meter = set[int](), Meter(report, dump.segment.cold.bytes, len(dump.objects), "object")
-        for holder in dump.objects.values():
-            if holder.id not in dump.shared and not self._is_there(holder):
-                gone.add(holder.id)
-            meter(holder.length, holder.name, 1)
+        for record in dump.objects.values():
+            if record.id not in dump.shared and not self._is_there(record):
+                gone.add(record.id)
+            meter(record.length, record.name, 1)
         return frozenset(gone)
 
-    def _is_there(self, holder: ObjectRecord) -> bool:
+    def _is_there(self, record: ObjectRecord) -> bool:
         try:
-            stored = self._storage_of(holder.location_id).stat(holder.name)
+            stored = self._storage_of(record.location_id).stat(record.name)
         except NotFound:
             return False
-        if stored.length_bytes != holder.stored_bytes:
+        if stored.length_bytes != record.stored_bytes:
             return False
         # Of an encoded object the checksums cover payloads, which only its entries' rows find: each read proves them.
-        return stored.etag == holder.etag or bool(holder.encoding) or self._proves_right(holder, stored)
+        return stored.etag == record.etag or bool(record.encoding) or self._proves_right(record, stored)
 
-    def _proves_right(self, holder: ObjectRecord, stored: StoredObject) -> bool:
+    def _proves_right(self, record: ObjectRecord, stored: StoredObject) -> bool:
         """Return whether a copy, which has another etag, has the bytes that the object was written with."""
-        if holder.crc32c is None:
+        if record.crc32c is None:
             return False
-        storage = self._storage_of(holder.location_id)
+        storage = self._storage_of(record.location_id)
         try:
-            return grid_of(read_steps(storage, stored)).crc32c == holder.crc32c
+            return grid_of(read_steps(storage, stored)).crc32c == record.crc32c
         except (NotFound, DataLoss):
             return False
 
@@ -325,7 +325,7 @@ def _objects(change: pb.Change) -> list[int] | None:
     """Return the ids of the objects that a link, or a change before one, brings along; None for other changes."""
     if change.HasField("checksums"):
         return [change.checksums.object.id]
-    return [holder.id for holder in change.cold_link.objects] if change.HasField("cold_link") else None
+    return [record.id for record in change.cold_link.objects] if change.HasField("cold_link") else None
 
 
 def _require_free(txn: ReadTransaction, dump: Contents) -> None:
@@ -393,9 +393,9 @@ def _publish(txn: WriteTransaction, segment: SegmentRecord, shared: Collection[i
         changes.changed(txn, LEDGERS, ledger)
     linked = set[tuple[LocationId, str]]()
     for chunk in list(chains.chunks(txn, segment.id, Tier.COLD)):
-        holders = (_announced(txn, chunk, shared),) if chunk.object_id else ()
-        changes.cold_linked(txn, segment.id, (chunk,), holders)
-        linked.update((holder.location_id, holder.name) for holder in holders)
+        records = (_announced(txn, chunk, shared),) if chunk.object_id else ()
+        changes.cold_linked(txn, segment.id, (chunk,), records)
+        linked.update((record.location_id, record.name) for record in records)
     for key, row in list(txn.scan(GARBAGE)):
         if row.tier is Tier.COLD and (row.location_id, row.name) in linked:
             txn.delete(GARBAGE.name, key)
@@ -409,7 +409,7 @@ def _announced(txn: WriteTransaction, chunk: ChunkRecord, shared: Collection[int
 
 def _held_bytes(txn: ReadTransaction, segment: SegmentRecord) -> int:
     held = (chunk.range for chunk in chains.chunks(txn, segment.id, Tier.COLD) if not chunk.lost)
-    return sum(span.length_bytes for span in ranges.intersect(held, (segment.range,)))
+    return sum(part.length_bytes for part in ranges.intersect(held, (segment.range,)))
 
 
 def _would_lose(restored: SegmentRestored) -> DataLoss:

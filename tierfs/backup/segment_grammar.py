@@ -184,13 +184,13 @@ class _Grammar:
 
     def _chunk(self, message: pb.ChunkRecord) -> None:
         record = CHUNKS.codec.from_message(message)
-        holder = self._contents.objects.get(record.object_id) if record.object_id else None
-        untrusted.check_chunk(record, holder)
+        stored = self._contents.objects.get(record.object_id) if record.object_id else None
+        untrusted.check_chunk(record, stored)
         require(record.start_offset >= self._end, "chunks out of order", record.start_offset)
         require(record.end_offset <= self._contents.segment.length, "a chunk beyond the segment", record.start_offset)
         self._end = record.end_offset
-        if holder is not None:
-            self._used.add(holder.id)
+        if stored is not None:
+            self._used.add(stored.id)
 
     def _object(self, message: pb.ObjectRecord) -> None:
         record = OBJECTS.codec.from_message(message)

@@ -260,8 +260,8 @@ class Links:
     @property
     def streams(self) -> int:
         """Large transfers at once that fill the farthest link."""
-        found = max((link.streams for link in self._links.values()), default=LEAST_STREAMS)
-        return min(self._most_streams, found)
+        streams = max((link.streams for link in self._links.values()), default=LEAST_STREAMS)
+        return min(self._most_streams, streams)
 
     @property
     def first_byte_s(self) -> float:
@@ -271,5 +271,5 @@ class Links:
     @property
     def figures(self) -> LinkFigures:
         """The figures of the link that takes the most streams."""
-        found = max((link.figures for link in self._links.values()), key=lambda one: one.streams, default=_UNKNOWN)
-        return replace(found, streams=min(self._most_streams, found.streams))
+        most = max((link.figures for link in self._links.values()), key=lambda way: way.streams, default=_UNKNOWN)
+        return replace(most, streams=min(self._most_streams, most.streams))

@@ -34,7 +34,7 @@ from tierfs.names import printable
 class _Held:
     """One object: its description and its bytes."""
 
-    found: StoredObject
+    stored: StoredObject
     data: bytes
 
 
@@ -62,7 +62,7 @@ class MemoryStorage:
             if create_only and name in self._objects:
                 raise AlreadyExists(f"{printable(name)}: already exists")
             self._objects[name] = held
-        return held.found
+        return held.stored
 
     def compose(
         self,
@@ -89,8 +89,8 @@ class MemoryStorage:
     ) -> None:
         """See ChunkStorage.read_into."""
         held = self._get(name)
-        check_etag(name, held.found.etag, if_match, held.found.length_bytes)
-        check_range(held.found, offset, len(buffer))
+        check_etag(name, held.stored.etag, if_match, held.stored.length_bytes)
+        check_range(held.stored, offset, len(buffer))
         for start in range(0, len(buffer), STEP_BYTES):
             end = min(start + STEP_BYTES, len(buffer))
             buffer[start:end] = held.data[offset + start : offset + end]
@@ -99,7 +99,7 @@ class MemoryStorage:
 
     def stat(self, name: str) -> StoredObject:
         """See ChunkStorage.stat."""
-        return self._get(name).found
+        return self._get(name).stored
 
     def delete(self, name: str) -> None:
         """See ChunkStorage.delete."""
@@ -112,10 +112,10 @@ class MemoryStorage:
         """See ChunkStorage.list; a snapshot taken at the call."""
         with self._lock:
             check_open(self._closed, self)
-            wanted = [held.found for name, held in self._objects.items() if name.startswith(prefix)]
+            wanted = [held.stored for name, held in self._objects.items() if name.startswith(prefix)]
         # Code point order is UTF-8 order.
-        ascending = sorted((found for found in wanted if found.name > after), key=lambda found: found.name)
-        return (replace(found, metadata={}) for found in ascending)
+        ascending = sorted((stored for stored in wanted if stored.name > after), key=lambda stored: stored.name)
+        return (replace(stored, metadata={}) for stored in ascending)
 
     def close(self) -> None:
         """See ChunkStorage.close."""
@@ -123,8 +123,8 @@ class MemoryStorage:
 
     def _bytes_of(self, piece: ObjectPiece) -> bytes:
         held = self._get(piece.name)
-        check_etag(piece.name, held.found.etag, piece.etag, held.found.length_bytes)
-        check_range(held.found, piece.offset, piece.length_bytes)
+        check_etag(piece.name, held.stored.etag, piece.etag, held.stored.length_bytes)
+        check_range(held.stored, piece.offset, piece.length_bytes)
         return held.data[piece.offset : piece.offset + piece.length_bytes]
 
     def _copy(self, name: str, source: Source, metadata: Mapping[str, str]) -> _Held:

@@ -86,10 +86,10 @@ def probe(storage: ChunkStorage, *, keeps: bool = False) -> Abilities:
     name = _name(keeps=keeps)
     deletes = False
     try:
-        found = storage.probe_abilities(name) if isinstance(storage, ProbeableStorage) else _probe_put(storage, name)
+        probed = storage.probe_abilities(name) if isinstance(storage, ProbeableStorage) else _probe_put(storage, name)
     finally:
         deletes = _removed(storage, name)
-    return replace(found, deletes=deletes)
+    return replace(probed, deletes=deletes)
 
 
 def _name(*, keeps: bool) -> str:

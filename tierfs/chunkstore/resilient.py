@@ -100,10 +100,10 @@ class ResilientStorage(Wrapped):
             except AlreadyExists:
                 if not failed:
                     raise
-                found = self._inner.stat(name)
-                if not is_own(found, metadata or {}, source.length_bytes):
+                existing = self._inner.stat(name)
+                if not is_own(existing, metadata or {}, source.length_bytes):
                     raise
-                return found
+                return existing
 
         stored = self._call("put", name, put)
         self._metrics.count(MetricName.STORAGE_BYTES, stored.length_bytes, tier=self._tier, verb="put")
@@ -144,10 +144,10 @@ class ResilientStorage(Wrapped):
     def _earlier_result(self, name: str, metadata: Mapping[str, str], length_bytes: int) -> ComposedObject | None:
         """Return the object made by an earlier try with the same attempt id, or None."""
         try:
-            found = self._inner.stat(name)
+            earlier = self._inner.stat(name)
         except NotFound:
             return None
-        return ComposedObject.of(found) if is_own(found, metadata, length_bytes) else None
+        return ComposedObject.of(earlier) if is_own(earlier, metadata, length_bytes) else None
 
     def read_into(
         self,
@@ -303,8 +303,8 @@ class _Listing:
         if self._objects is None:
             self._objects = self._inner.list(self._prefix, after=self._after)
         try:
-            for found in islice(self._objects, _BATCH):
-                batch.append(found)  # one by one, to keep those that arrived before a failure
+            for stored in islice(self._objects, _BATCH):
+                batch.append(stored)  # one by one, to keep those that arrived before a failure
         except (Unavailable, PermissionDenied):
             self._objects = None  # else the next try would find the end where this one failed
             if not batch:

@@ -82,12 +82,12 @@ def read_source(name: str, source: Source, offset: int, length_bytes: int) -> Bu
     return data
 
 
-def check_range(found: StoredObject, offset: int, length_bytes: int) -> None:
+def check_range(stored: StoredObject, offset: int, length_bytes: int) -> None:
     """Raise DataLoss unless the object holds the range, InvalidRequest when there is no such range."""
     if offset < 0:
-        raise InvalidRequest(f"{printable(found.name)}: offset {offset} is negative")
-    if offset + length_bytes > found.length_bytes:
-        raise past_end(found.name, offset, length_bytes, found.length_bytes)
+        raise InvalidRequest(f"{printable(stored.name)}: offset {offset} is negative")
+    if offset + length_bytes > stored.length_bytes:
+        raise past_end(stored.name, offset, length_bytes, stored.length_bytes)
 
 
 def past_end(name: str, offset: int, length_bytes: int, object_bytes: int | str) -> DataLoss:
@@ -103,16 +103,16 @@ def check_etag(name: str, etag: str, if_match: str | None, length_bytes: int | N
         raise EtagDiffers(message, etag=etag, length_bytes=length_bytes)
 
 
-def check_empty_read(found: StoredObject, offset: int, if_match: str | None) -> None:
+def check_empty_read(stored: StoredObject, offset: int, if_match: str | None) -> None:
     """Check a read of no bytes like any other: the object's version and the offset. Raises EtagDiffers, DataLoss."""
-    check_etag(found.name, found.etag, if_match, found.length_bytes)
-    check_range(found, offset, 0)
+    check_etag(stored.name, stored.etag, if_match, stored.length_bytes)
+    check_range(stored, offset, 0)
 
 
-def is_own(found: StoredObject, metadata: Mapping[str, str], length_bytes: int) -> bool:
-    """Return whether `found` was stored by an earlier try of the same upload: same attempt id and size."""
+def is_own(stored: StoredObject, metadata: Mapping[str, str], length_bytes: int) -> bool:
+    """Return whether `stored` is of an earlier try of the same upload: same attempt id and size."""
     attempt = metadata.get(ATTEMPT_KEY)
-    return attempt is not None and found.metadata.get(ATTEMPT_KEY) == attempt and found.length_bytes == length_bytes
+    return attempt is not None and stored.metadata.get(ATTEMPT_KEY) == attempt and stored.length_bytes == length_bytes
 
 
 def check_pieces(name: str, pieces: Sequence[ObjectPiece]) -> None:
@@ -135,12 +135,12 @@ READ_STEP_BYTES = 8 * MIB
 """Bytes per request and in memory: the part size of our own uploads, a multiple of the checksum grid."""
 
 
-def read_steps(storage: ChunkStorage, found: StoredObject) -> Iterator[memoryview]:
+def read_steps(storage: ChunkStorage, stored: StoredObject) -> Iterator[memoryview]:
     """Yield the bytes of one version of an object, in order; a step is valid until the next. Raises EtagDiffers."""
-    buffer = memoryview(bytearray(min(READ_STEP_BYTES, found.length_bytes)))
-    for start in range(0, found.length_bytes, READ_STEP_BYTES):
-        view = buffer[: min(READ_STEP_BYTES, found.length_bytes - start)]
-        storage.read_into(found.name, start, view, if_match=found.etag)
+    buffer = memoryview(bytearray(min(READ_STEP_BYTES, stored.length_bytes)))
+    for start in range(0, stored.length_bytes, READ_STEP_BYTES):
+        view = buffer[: min(READ_STEP_BYTES, stored.length_bytes - start)]
+        storage.read_into(stored.name, start, view, if_match=stored.etag)
         yield view
 
 

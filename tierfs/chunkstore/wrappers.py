@@ -83,8 +83,8 @@ class Wrapped:
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
         """Fetch each object in a call of its own, so that no call is open while the consumer works on an object."""
         objects = self._inner.list(prefix, after=after)
-        while (found := self._call("list", prefix, lambda: next(objects, None))) is not None:
-            yield found
+        while (stored := self._call("list", prefix, lambda: next(objects, None))) is not None:
+            yield stored
 
     def uploads(self, prefix: str) -> Iterator[PendingUpload]:
         """List all in one call: they are few."""

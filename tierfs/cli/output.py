@@ -41,9 +41,9 @@ def tiers(held: _InTiers) -> str:
     return f"{size(held.local_bytes)} local, {size(held.cold_bytes)} cold"
 
 
-def run(span: ByteRange) -> str:
+def run(shown: ByteRange) -> str:
     """Format a run of bytes and its size."""
-    return f"bytes {span.start} … {span.end} ({size(span.length_bytes)})"
+    return f"bytes {shown.start} … {shown.end} ({size(shown.length_bytes)})"
 
 
 def path(name: str) -> str:

@@ -126,8 +126,8 @@ class Session:
         paths = [text for text in self.typed if is_path(text)]
         if self.store_path is None:
             paths = [*(paths or self.typed), ""]
-        found = next(filter(None, map(mount_of_typed, paths)), None)
-        return None if found is None else found[0].store
+        place = next(filter(None, map(mount_of_typed, paths)), None)
+        return None if place is None else place[0].store
 
     def open_store(self, *, looks: bool = False) -> Store:
         """Open the given store, perhaps only to look at it. Raises the errors of app.open_store."""

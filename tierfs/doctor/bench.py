@@ -76,8 +76,8 @@ def bench_mount(mount: Mount, name: str, size_bytes: int, repetitions: int, tell
     Raises NotFound where there is none.
     """
     with open_store(mount.store) as store:
-        found, segment = _largest(store, name)
-        path = mount.mountpoint / found
+        name, segment = _largest(store, name)
+        path = mount.mountpoint / name
         chosen = windows(segment.range.length_bytes, size_bytes, repetitions)
         tell(f"reading {chosen[0].length_bytes / MIB:.1f} MiB of {printable(str(path))} in each repetition")
         tier, through, raw = Tier.LOCAL, [], []
@@ -124,7 +124,7 @@ def _largest(store: Store, name: str) -> tuple[str, SegmentRecord]:
             f"there is no sealed segment with bytes below {printable(name) or '/'}",
             remedy="seal one: tierfs seal SEGMENT",
         )
-    return max(sealed, key=lambda one: one[1].range.length_bytes)
+    return max(sealed, key=lambda entry: entry[1].range.length_bytes)
 
 
 def _pieces(store: Store, segment: SegmentRecord, window: ByteRange, tier: Tier) -> list[_Piece]:
@@ -136,17 +136,17 @@ def _pieces(store: Store, segment: SegmentRecord, window: ByteRange, tier: Tier)
         return []
     start = segment.start_offset + window.start
     wanted = ByteRange(start, start + window.length_bytes)
-    found: list[_Piece] = []
+    pieces: list[_Piece] = []
     with store.metadata.read() as txn:
         for chunk in chains.overlapping(txn, segment.id, tier, wanted):
-            holder = chains.object_of(txn, chunk)
-            if chunk.lost or (tier is Tier.COLD and holder.location_id != store.cold_location_id):
+            record = chains.object_of(txn, chunk)
+            if chunk.lost or (tier is Tier.COLD and record.location_id != store.cold_location_id):
                 continue
             held = chunk.range.intersect(wanted)
             for at in range(held.start, held.end, _RANGE_BYTES):
                 offset = chunk.object_offset + at - chunk.start_offset
-                found.append(_Piece(holder.name, offset, min(_RANGE_BYTES, held.end - at)))
-    return found if sum(piece.length_bytes for piece in found) == window.length_bytes else []
+                pieces.append(_Piece(record.name, offset, min(_RANGE_BYTES, held.end - at)))
+    return pieces if sum(piece.length_bytes for piece in pieces) == window.length_bytes else []
 
 
 def _raw_s(store: Store, pieces: Sequence[_Piece], tier: Tier) -> float:

@@ -85,19 +85,19 @@ def reachable(storage: ChunkStorage, location: LocationRecord, clock: Clock) -> 
 
 def latency(where: str, median_s: float) -> DoctorFinding:
     """Check whether a small request is answered soon."""
-    found = f"{where}: a small request takes {median_s * _MS_PER_S:.1f} ms (median of {_SAMPLES})"
+    text = f"{where}: a small request takes {median_s * _MS_PER_S:.1f} ms (median of {_SAMPLES})"
     if median_s > _SLOW_S:
-        return warn("cold tier", found, "use a bucket in this machine's region, or move the machine")
-    return ok("cold tier", found)
+        return warn("cold tier", text, "use a bucket in this machine's region, or move the machine")
+    return ok("cold tier", text)
 
 
-def abilities(recorded: Abilities, found: Abilities) -> Iterator[DoctorFinding]:
+def abilities(recorded: Abilities, probed: Abilities) -> Iterator[DoctorFinding]:
     """Compare the guarantees that writes rely on, probed now, with those found when the store was made."""
-    yield _create_only(recorded, found)
-    multipart = "honoured" if found.create_only_multipart else "not honoured; a look before each upload stands in"
+    yield _create_only(recorded, probed)
+    multipart = "honoured" if probed.create_only_multipart else "not honoured; a look before each upload stands in"
     yield ok("create-only in parts", multipart)
-    yield _checksum(recorded, found)
-    yield _deletes(recorded, found)
+    yield _checksum(recorded, probed)
+    yield _deletes(recorded, probed)
 
 
 def rules(observed: BucketRules) -> Iterator[DoctorFinding]:
@@ -116,41 +116,41 @@ def rules(observed: BucketRules) -> Iterator[DoctorFinding]:
         yield ok(name, "no default retention" if observed.lock is not None else "not known: the key may not ask")
 
 
-def reads(found: ReadAbilities) -> Iterator[DoctorFinding]:
+def reads(probed: ReadAbilities) -> Iterator[DoctorFinding]:
     """Check the guarantees that reads rely on."""
     name = "presigned ranges"
-    if found.presigned_ranges is None:
+    if probed.presigned_ranges is None:
         yield ok(name, "not used: turned off, or the environment names a proxy")
-    elif found.presigned_ranges:
+    elif probed.presigned_ranges:
         yield ok(name, "accepted")
     else:
         yield warn(name, "refused: reads take three times the CPU", "export TIERFS_COLD__PRESIGNED_READS=false")
-    yield ok("If-Match", "honoured" if found.if_match else "not honoured; the etag of each answer is compared instead")
+    yield ok("If-Match", "honoured" if probed.if_match else "not honoured; the etag of each answer is compared instead")
 
 
-def _create_only(recorded: Abilities, found: Abilities) -> DoctorFinding:
+def _create_only(recorded: Abilities, probed: Abilities) -> DoctorFinding:
     name = "create-only"
-    if found.create_only_put:
+    if probed.create_only_put:
         return ok(name, "honoured: a second owner of the bucket is fenced")
-    found_text = "the server ignores If-None-Match: two owners of one bucket are not kept apart"
+    text = "the server ignores If-None-Match: two owners of one bucket are not kept apart"
     if not recorded.create_only_put:
-        return warn(name, found_text, _ONE_OWNER)
-    return fail(name, f"{found_text}, and when the store was made it did not", _ONE_OWNER)
+        return warn(name, text, _ONE_OWNER)
+    return fail(name, f"{text}, and when the store was made it did not", _ONE_OWNER)
 
 
-def _checksum(recorded: Abilities, found: Abilities) -> DoctorFinding:
+def _checksum(recorded: Abilities, probed: Abilities) -> DoctorFinding:
     name = "upload checksum"
     if not recorded.verifies_crc32c:
         return ok(name, "the server compares an MD5 of each upload")
-    if found.verifies_crc32c:
+    if probed.verifies_crc32c:
         return ok(name, "the server compares a CRC32C of each upload")
     text = "the server no longer compares the CRC32C sent along: damage on the way to it would be stored"
     return fail(name, text, "use a server that honours x-amz-checksum-crc32c, as this one did at tierfs init")
 
 
-def _deletes(recorded: Abilities, found: Abilities) -> DoctorFinding:
+def _deletes(recorded: Abilities, probed: Abilities) -> DoctorFinding:
     name = "delete"
-    if found.deletes:
+    if probed.deletes:
         return ok(name, "allowed" if recorded.deletes else "allowed by now; when the store was made it was not")
     text = "the key may not delete: what is removed or superseded stays in the bucket, and is listed by tierfs gc"
     return warn(name, text, "give the key the right to delete, unless this is an archive that only grows")

@@ -84,15 +84,15 @@ def _wanted(mount: MountReport, reports: Sequence[ExecutorReport], known: KnownS
 
 def python(name: str, report: ExecutorReport) -> DoctorFinding:
     """Check whether an executor's Python has this tierfs, and pyarrow."""
-    found = f"Python {report.python} ({printable(report.program)})"
+    text = f"Python {report.python} ({printable(report.program)})"
     install = f"there: {printable(report.program)} {_INSTALL}"
     if report.tierfs is None:
-        return fail(name, f"{found} has no tierfs: {printable(report.missing)}", f"{install}, {_OTHER_PYTHON}")
+        return fail(name, f"{text} has no tierfs: {printable(report.missing)}", f"{install}, {_OTHER_PYTHON}")
     if report.tierfs != __version__:
-        return fail(name, f"{found} has tierfs {report.tierfs}, and here it is {__version__}", install)
+        return fail(name, f"{text} has tierfs {report.tierfs}, and here it is {__version__}", install)
     if report.pyarrow is None:
-        return warn(name, f"{found} has no pyarrow, so paths can be read but not format('tierfs')", install)
-    return ok(name, f"{found}, tierfs {report.tierfs}, pyarrow {report.pyarrow}")
+        return warn(name, f"{text} has no pyarrow, so paths can be read but not format('tierfs')", install)
+    return ok(name, f"{text}, tierfs {report.tierfs}, pyarrow {report.pyarrow}")
 
 
 def cold(name: str, error: str) -> DoctorFinding:
@@ -127,8 +127,8 @@ def mounted(name: str, mount: MountReport, store_id: str, newest_slot: int) -> D
         text = f"a mount of store {mount.store_id}, not of {store_id}"
         return fail(name, text, f"there: tierfs umount {path}, then mount the store or a replica of it")
     kind = "replica of store" if mount.replica else "store"
-    found = f"{kind} {mount.store_id}, journal slot {mount.slot:,}"
+    text = f"{kind} {mount.store_id}, journal slot {mount.slot:,}"
     if mount.slot < newest_slot:
         remedy = "wait for its refresh (background.replica_refresh_s); if it stays so, there: tierfs status"
-        return warn(name, f"{found}, {newest_slot - mount.slot:,} behind the newest", remedy)
-    return ok(name, found)
+        return warn(name, f"{text}, {newest_slot - mount.slot:,} behind the newest", remedy)
+    return ok(name, text)

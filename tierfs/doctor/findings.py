@@ -28,24 +28,24 @@ class DoctorFinding:
 
     name: str
     level: FindingLevel
-    found: str
+    text: str
     remedy: str | None = None
     """The line that mends it; None when there is nothing to mend."""
 
 
-def ok(name: str, found: str) -> DoctorFinding:
+def ok(name: str, text: str) -> DoctorFinding:
     """Return a finding that all is well."""
-    return DoctorFinding(name, FindingLevel.OK, found)
+    return DoctorFinding(name, FindingLevel.OK, text)
 
 
-def warn(name: str, found: str, remedy: str) -> DoctorFinding:
+def warn(name: str, text: str, remedy: str) -> DoctorFinding:
     """Return a finding of something that works, and could be better."""
-    return DoctorFinding(name, FindingLevel.WARN, found, remedy)
+    return DoctorFinding(name, FindingLevel.WARN, text, remedy)
 
 
-def fail(name: str, found: str, remedy: str) -> DoctorFinding:
+def fail(name: str, text: str, remedy: str) -> DoctorFinding:
     """Return a finding of something that does not work."""
-    return DoctorFinding(name, FindingLevel.FAIL, found, remedy)
+    return DoctorFinding(name, FindingLevel.FAIL, text, remedy)
 
 
 def guarded(name: str, check: Callable[[], Iterable[DoctorFinding]]) -> list[DoctorFinding]:
@@ -78,9 +78,9 @@ _SET_CLOCK = "as root: timedatectl set-ntp true"
 
 def clock_finding(name: str, difference_ms: int, what: str) -> DoctorFinding:
     """Judge a clock that is `difference_ms` (not negative) off; `what` names the other clock."""
-    found = f"{difference_ms / _MS_PER_S:,.0f} s {what}"
+    text = f"{difference_ms / _MS_PER_S:,.0f} s {what}"
     if difference_ms > _REFUSED_MS:
-        return fail(name, found, _SET_CLOCK)
+        return fail(name, text, _SET_CLOCK)
     if difference_ms > _NOTICED_MS:
-        return warn(name, found, _SET_CLOCK)
-    return ok(name, found)
+        return warn(name, text, _SET_CLOCK)
+    return ok(name, text)

@@ -122,13 +122,13 @@ def open_files(soft: int, hard: int, settings: Settings) -> DoctorFinding:
 def memory(free_bytes: int, budget_bytes: int) -> DoctorFinding:
     """Check whether a mount can use its budget for fetched bytes without the machine running out of memory."""
     name = "memory"
-    found = f"{mebibytes(free_bytes)} available, read.budget_bytes is {mebibytes(budget_bytes)}"
+    text = f"{mebibytes(free_bytes)} available, read.budget_bytes is {mebibytes(budget_bytes)}"
     if free_bytes >= budget_bytes + _PROCESS_BYTES:
-        return ok(name, found)
+        return ok(name, text)
     smaller = max(_SMALLEST_BUDGET_BYTES, (free_bytes - _PROCESS_BYTES) // 2)
     return warn(
         name,
-        f"{found}, and a mount needs {mebibytes(_PROCESS_BYTES)} besides",
+        f"{text}, and a mount needs {mebibytes(_PROCESS_BYTES)} besides",
         f"export TIERFS_READ__BUDGET_BYTES={smaller // MIB}MiB",
     )
 

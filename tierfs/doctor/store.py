@@ -137,8 +137,8 @@ def failures(status: StoreStatus) -> DoctorFinding:
     first: Sequence[str] = [row.error for row in status.troubles if row.error_kind == _DAMAGE]
     tell = fail if first else warn
     error = printable((first or [row.error for row in status.troubles])[0])
-    found = f"{len(status.troubles):,} tasks fail and are tried again: {error}"
-    return tell(name, found, f"mend what the errors name: tierfs --store {status.path} status")
+    text = f"{len(status.troubles):,} tasks fail and are tried again: {error}"
+    return tell(name, text, f"mend what the errors name: tierfs --store {status.path} status")
 
 
 def damage(status: StoreStatus) -> Iterator[DoctorFinding]:
@@ -232,23 +232,23 @@ def disk(space: DiskBytes, status: StoreStatus, settings: Settings) -> Iterator[
     free, floor = space.free, settings.write.free_space_floor_bytes
     view = disk_view(space, status.local.bytes, floor, settings.background)
     evict = f"tierfs --store {status.path} evict"
-    found = f"{mebibytes(free)} free, {space.used * 100 // max(1, space.size)} % used"
+    text = f"{mebibytes(free)} free, {space.used * 100 // max(1, space.size)} % used"
     if free < floor:
-        yield fail("disk", f"{found}: appends are refused below {mebibytes(floor)}", evict)
+        yield fail("disk", f"{text}: appends are refused below {mebibytes(floor)}", evict)
     elif view.excess_bytes:
         limits = f"{settings.background.high_watermark_percent} % or {mebibytes(view.high_local_bytes)} of chunks"
         near = f"above a high watermark ({limits}) or near the floor for appends ({mebibytes(floor)})"
-        yield warn("disk", f"{found}: {near}, cold bytes are evicted at once", evict)
+        yield warn("disk", f"{text}: {near}, cold bytes are evicted at once", evict)
     else:
-        yield ok("disk", found)
+        yield ok("disk", text)
     if status.cold_url is None:
         return
     waiting = status.not_offloaded_bytes
-    found = f"{mebibytes(waiting)}, watermark {mebibytes(view.high_unoffloaded_bytes)}"
+    text = f"{mebibytes(waiting)}, watermark {mebibytes(view.high_unoffloaded_bytes)}"
     if waiting > view.high_unoffloaded_bytes:
-        yield warn("not offloaded", f"{found}: chunks end early", f"tierfs --store {status.path} offload")
+        yield warn("not offloaded", f"{text}: chunks end early", f"tierfs --store {status.path} offload")
     else:
-        yield ok("not offloaded", found)
+        yield ok("not offloaded", text)
 
 
 def cold_place(store: Path, cold_url: str | None, address: Mapping[str, str]) -> DoctorFinding:

@@ -94,10 +94,10 @@ class Connections:
     def get(self, place: StorePlace) -> Connection:
         """Return the connection to a store, opened on first use. Raises what open_source raises."""
         with self._lock:
-            found = self._open.get(place)
-            if found is None:
-                found = self._open[place] = Connection(place)
-            return found
+            connection = self._open.get(place)
+            if connection is None:
+                connection = self._open[place] = Connection(place)
+            return connection
 
     def forget(self) -> None:
         """In a child of fork, begin with none, and never close the parent's."""

@@ -73,10 +73,10 @@ class SegmentHandle:
     def read_ranges(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
         """Return the bytes of several ranges of the file, fetched at once."""
         self._follow_fork()
-        found = [memoryview(bytearray(one.length_bytes)) for one in ranges]
-        starts = [self._range.start + one.start for one in ranges]
-        self._loop.read_all(self._handle, list(zip(starts, found, strict=True)))
-        return found
+        buffers = [memoryview(bytearray(wanted.length_bytes)) for wanted in ranges]
+        starts = [self._range.start + wanted.start for wanted in ranges]
+        self._loop.read_all(self._handle, list(zip(starts, buffers, strict=True)))
+        return buffers
 
     def close(self) -> None:
         """Release it; in a child of fork the parent's stays open."""
@@ -315,18 +315,18 @@ def join(wanted: Sequence[ByteRange], gap_bytes: int = GAP_BYTES, joined_bytes: 
     reads: list[ByteRange] = []
     places = [(0, 0)] * len(wanted)
     for index in sorted(range(len(wanted)), key=lambda index: (wanted[index].start, wanted[index].end)):
-        one = wanted[index]
+        new = wanted[index]
         last = reads[-1] if reads else None
-        if last is not None and one.start - last.end <= gap_bytes and _length(last, one) <= joined_bytes:
-            reads[-1] = ByteRange(last.start, max(last.end, one.end))
-        elif last is None or not last.contains(one):
-            reads.append(one)
-        places[index] = (len(reads) - 1, one.start - reads[-1].start)
+        if last is not None and new.start - last.end <= gap_bytes and _length(last, new) <= joined_bytes:
+            reads[-1] = ByteRange(last.start, max(last.end, new.end))
+        elif last is None or not last.contains(new):
+            reads.append(new)
+        places[index] = (len(reads) - 1, new.start - reads[-1].start)
     return Joined(tuple(reads), tuple(places))
 
 
-def _length(last: ByteRange, one: ByteRange) -> int:
-    return max(last.end, one.end) - last.start
+def _length(last: ByteRange, new: ByteRange) -> int:
+    return max(last.end, new.end) - last.start
 
 
 def of_slice(start: int | None, end: int | None, size: int) -> ByteRange:

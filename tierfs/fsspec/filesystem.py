@@ -84,13 +84,13 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
     @classmethod
     def _strip_protocol(cls, path: Any) -> Any:
         if isinstance(path, list):
-            return [cls._strip_protocol(one) for one in path]
+            return [cls._strip_protocol(name) for name in path]
         return paths.strip(str(stringify_path(path)))
 
     @staticmethod
     def _get_kwargs_from_urls(path: str) -> dict[str, str]:
-        found = store_of(paths.strip(path))
-        return {} if found is None else {"url_store": found}
+        store = store_of(paths.strip(path))
+        return {} if store is None else {"url_store": store}
 
     def unstrip_protocol(self, name: str) -> str:
         """Return the URL of a path, with the store in it if that is a directory."""
@@ -125,8 +125,8 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         """List a directory, by name; a segment is a list of itself."""
         path = self._strip_protocol(path)
         with as_os_errors():
-            found = paths.children(self._connected().store.metadata, self._name(path), path, self._priority)
-        return found if detail else [one["name"] for one in found]
+            infos = paths.children(self._connected().store.metadata, self._name(path), path, self._priority)
+        return infos if detail else [info["name"] for info in infos]
 
     def exists(self, path: str, **_: Any) -> bool:
         """Return whether a segment or directory exists; a store that cannot be opened is an error."""
@@ -147,9 +147,9 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
 
     def ukey(self, path: str) -> str:
         """Return a key of the present bytes: bytes never change, so the segment and its range identify them."""
-        found = self.info(path)
-        identity = (self._connected().store.metadata.store_id, found.get("segment_id"), found.get("start_offset"))
-        return sha256(repr((*identity, found["size"], found["type"])).encode()).hexdigest()
+        info = self.info(path)
+        identity = (self._connected().store.metadata.store_id, info.get("segment_id"), info.get("start_offset"))
+        return sha256(repr((*identity, info["size"], info["type"])).encode()).hexdigest()
 
     def checksum(self, path: str) -> int:
         """Return the same as a number."""
@@ -173,9 +173,9 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         `on_error` "return" puts an error in the place of each slice of a segment that cannot be read.
         """
         slices = list(zip(paths, _spread(starts, len(paths)), _spread(ends, len(paths)), strict=True))
-        found: list[bytes | Exception] = [b""] * len(slices)
+        contents: list[bytes | Exception] = [b""] * len(slices)
         for path in dict.fromkeys(paths):
-            places = [index for index, one in enumerate(slices) if one[0] == path]
+            places = [index for index, (other, *_) in enumerate(slices) if other == path]
             try:
                 values: Sequence[bytes | Exception] = self._slices(
                     self._strip_protocol(path), [slices[index][1:] for index in places], max_gap
@@ -185,8 +185,8 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
                     raise
                 values = [exc] * len(places)
             for index, value in zip(places, values, strict=True):
-                found[index] = value
-        return found
+                contents[index] = value
+        return contents
 
     def pipe_file(self, path: str, value: Any, mode: str = "overwrite", **options: Any) -> None:
         """Make a segment of some bytes. Raises FileExistsError for one that has bytes, or that exists at all."""
@@ -227,8 +227,8 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
         given = [path] if isinstance(path, str) else path
         if maxdepth is not None:
             given = list(reversed(self.expand_path(given, recursive=recursive, maxdepth=maxdepth)))
-        found = [[one] if not has_magic(one) or self.exists(one) else self.expand_path(one) for one in given]
-        self._remove([one for some in found for one in some], recursive=recursive)
+        matches = [[name] if not has_magic(name) or self.exists(name) else self.expand_path(name) for name in given]
+        self._remove([name for some in matches for name in some], recursive=recursive)
 
     def _rm(self, path: str) -> None:
         self._remove([path], recursive=False)
@@ -267,17 +267,17 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
     def _writer(self, path: str, mode: str, *, seal: bool) -> AppendFile:
         """Open a segment for writing. Raises AlreadyExists if it would have to be emptied first."""
         connection, name = self._connected(), self._name(path)
-        engine, found = connection.store.engine, None
+        engine, existing = connection.store.engine, None
         if mode != "ab" and self.exists(path):
-            found, _ = self._look(path)
-        if found is not None and (mode == "xb" or found.length or found.sealed):
+            existing, _ = self._look(path)
+        if existing is not None and (mode == "xb" or existing.length or existing.sealed):
             raise AlreadyExists(
                 f"{names.printable(path)} exists, and segments are append-only",
                 remedy="append to it with mode ab, or remove it first",
             )
         if mode == "ab":
             writer = engine.open_writer(name)
-        elif found is None:
+        elif existing is None:
             writer = engine.open_writer(name, one_segment=True, new=True)
         else:
             writer = engine.open_writer(name, expected_offset=0, one_segment=True)
@@ -292,9 +292,9 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
             opened = SegmentHandle(self._connected(), self._look(path)[0], self._priority)
             with closing(opened):
                 joined = join(
-                    [of_slice(*one, opened.size) for one in slices], GAP_BYTES if max_gap is None else max_gap
+                    [of_slice(*bounds, opened.size) for bounds in slices], GAP_BYTES if max_gap is None else max_gap
                 )
-                wanted = [of_slice(*one, opened.size).length_bytes for one in slices]
+                wanted = [of_slice(*bounds, opened.size).length_bytes for bounds in slices]
                 data = opened.read_ranges(joined.reads)
         return [
             bytes(data[read][start : start + size]) for (read, start), size in zip(joined.places, wanted, strict=True)
@@ -317,13 +317,13 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
 
     def _connected(self) -> Connection:
         """Return the store as this process has it open."""
-        store, found = self.store, self._connection
-        if found is None or found.is_inherited or self._connected_to != store:
+        store, connection = self.store, self._connection
+        if connection is None or connection.is_inherited or self._connected_to != store:
             where = store if paths.is_url(store) else os.path.realpath(store)
             with as_os_errors():
-                found = CONNECTIONS.get(StorePlace(where if store else "", **self._bucket))
-            self._connection, self._connected_to = found, store
-        return found
+                connection = CONNECTIONS.get(StorePlace(where if store else "", **self._bucket))
+            self._connection, self._connected_to = connection, store
+        return connection
 
 
 def _priority(text: str | None) -> ReadPriority | None:

@@ -88,8 +88,8 @@ def children(metadata: MetadataStore, name: str, path: str, call: ReadPriority |
         if entry.kind is EntryKind.SEGMENT:
             return [infos.of_entry(entry, path)]
         below = f"{path}/" if path else ""
-        found = directories.entries(txn, DirectoryId(entry.id))
-        return [infos.of_entry(child, f"{below}{child.name}") for child in found]
+        listed = directories.entries(txn, DirectoryId(entry.id))
+        return [infos.of_entry(child, f"{below}{child.name}") for child in listed]
 
 
 def _find(txn: ReadTransaction, name: str) -> Entry:

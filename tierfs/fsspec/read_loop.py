@@ -102,12 +102,12 @@ class ReadLoop:
         scope: trio.CancelScope,
     ) -> None:
         try:
-            found = at_once()
+            result = at_once()
         except Exception as exc:
             answer.set_exception(exc)
             return
-        if found is not None:
-            answer.set_result(found)
+        if result is not None:
+            answer.set_result(result)
             return
         self._waiting.add(answer)
         answer.add_done_callback(self._waiting.discard)

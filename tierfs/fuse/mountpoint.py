@@ -52,8 +52,8 @@ def require_usable(mountpoint: Path, *, allow_other: bool = False) -> None:
 
 def mount_at(mountpoint: Path) -> Mount | None:
     """Return the tierfs mount at a path, or None."""
-    found = mount_of(mountpoint)
-    return found[0] if found is not None and not found[1] else None
+    place = mount_of(mountpoint)
+    return place[0] if place is not None and not place[1] else None
 
 
 def unmount(mountpoint: Path, *, lazy: bool = False) -> None:

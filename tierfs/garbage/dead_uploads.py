@@ -132,7 +132,7 @@ class DeadUploads:
             return
         names = {stored.name for stored in written}
         with self._metadata.read() as txn:
-            named = {holder.name for _, holder in txn.scan(OBJECTS) if holder.name in names}
+            named = {record.name for _, record in txn.scan(OBJECTS) if record.name in names}
             used = {job_of(name) for name in named}
             ours = (stored for stored in written if object_names.is_ours(stored.name))
             unused = [stored for stored in ours if stored.name not in named]

@@ -253,8 +253,8 @@ def _is_chunk(txn: ReadTransaction, candidate: _Candidate) -> bool:
             CHUNKS, tables.chunk(candidate.segment_id, candidate.tier, candidate.start_offset)
         )
         object_id = None if chunk is None else chunk.object_id
-    holder = None if object_id is None else txn.get(OBJECTS, tables.u64(object_id))
-    return holder is not None and holder.name == candidate.name
+    record = None if object_id is None else txn.get(OBJECTS, tables.u64(object_id))
+    return record is not None and record.name == candidate.name
 
 
 def _may_hold_bytes(txn: ReadTransaction, candidate: _Candidate) -> bool:
@@ -264,8 +264,8 @@ def _may_hold_bytes(txn: ReadTransaction, candidate: _Candidate) -> bool:
         return any(_has_chunks(txn, candidate.segment_id, tier) for tier in Tier)
     end = min(candidate.start_offset + candidate.length, segment.length)
     wanted = ByteRange(min(max(candidate.start_offset, segment.start_offset), end), end)
-    found = (chunk for tier in Tier for chunk in chains.overlapping(txn, segment.id, tier, wanted))
-    good = [chunk.range for chunk in found if chunk.state is ChunkState.GOOD and _has_object(txn, chunk)]
+    held = (chunk for tier in Tier for chunk in chains.overlapping(txn, segment.id, tier, wanted))
+    good = [chunk.range for chunk in held if chunk.state is ChunkState.GOOD and _has_object(txn, chunk)]
     return bool(wanted) and not ranges.covers(ranges.union(good), wanted)
 
 

@@ -103,7 +103,7 @@ def read_marker(storage: ChunkStorage, name: str) -> tuple[str, str, Versions]:
     record = BatchRecord(application=message.application, batch=message.batch)
     record.check()
     marker = parse_name(name)
-    ranges = tuple((found.first, found.last) for found in message.committed)
+    ranges = tuple((versions.first, versions.last) for versions in message.committed)
     named = marker is not None and marker.is_of(record.application, record.number)
     bounded = all(first <= last <= MAX_BATCH for first, last in ranges) and message.forgotten <= MAX_BATCH
     if not (named and bounded):

@@ -172,8 +172,8 @@ class Publisher:
         if _is_void(other, store):
             log.info("slot %d holds a void entry of epoch %d", intent.slot, other.store_epoch)
             return False
-        found = OtherOwner(name, other.store_epoch, other.attempt, _fencer(other))
-        raise fenced_by(self._metadata, self._storage, found) from taken
+        owner = OtherOwner(name, other.store_epoch, other.attempt, _fencer(other))
+        raise fenced_by(self._metadata, self._storage, owner) from taken
 
     def _require_newest(self, created: int = 0, *, claims: bool = False) -> None:
         """Verify by one listing that the place is ours, up to our newest slot and the one just created.

@@ -84,13 +84,13 @@ def _write_runs(
     used: Collection[ObjectId],
 ) -> None:
     for message in messages:
-        holder = objects.get(ObjectId(message.object_id))
-        require(holder is not None, "checksums of an object that is not linked", message.object_id)
-        assert holder is not None
+        record = objects.get(ObjectId(message.object_id))
+        require(record is not None, "checksums of an object that is not linked", message.object_id)
+        assert record is not None
         run = CHECKSUMS.codec.from_message(message)
-        untrusted.check_run(run, holder)
-        if holder.id in used:
-            checksums.put_run(txn, holder.id, replace(run, object_id=0))
+        untrusted.check_run(run, record)
+        if record.id in used:
+            checksums.put_run(txn, record.id, replace(run, object_id=0))
 
 
 def put_checksums(txn: WriteTransaction, message: pb.ObjectChecksums, own_location: LocationId) -> ObjectId:
@@ -104,9 +104,9 @@ def link(txn: WriteTransaction, segment: SegmentRecord, message: Link, *, merges
     """Link chunks in place of the bytes they cover; return the changed segment, not yet written."""
     editor = Editor(txn, segment)
     for chunk in message.chunks:
-        holder = _holder(txn, chunk, message) if chunk.object_id else None
-        untrusted.check_chunk(chunk, holder)
-        _link_one(txn, editor, chunk, holder, merges)
+        record = _record_of(txn, chunk, message) if chunk.object_id else None
+        untrusted.check_chunk(chunk, record)
+        _link_one(txn, editor, chunk, record, merges)
     return editor.segment
 
 
@@ -139,7 +139,7 @@ def _counted(txn: WriteTransaction, record: ObjectRecord) -> ObjectRecord:
     return replace(record, references=stored.references)
 
 
-def _holder(txn: WriteTransaction, chunk: ChunkRecord, message: Link) -> ObjectRecord | None:
+def _record_of(txn: WriteTransaction, chunk: ChunkRecord, message: Link) -> ObjectRecord | None:
     """Return the chunk's object and its present count: the database's when an earlier chunk of the message wrote it."""
     sent = message.objects.get(chunk.object_id)
     stored = txn.get(OBJECTS, tables.u64(chunk.object_id)) if chunk.object_id <= untrusted.MAX_ID else None
@@ -149,13 +149,13 @@ def _holder(txn: WriteTransaction, chunk: ChunkRecord, message: Link) -> ObjectR
 
 
 def _link_one(
-    txn: WriteTransaction, editor: Editor, chunk: ChunkRecord, holder: ObjectRecord | None, merges: bool
+    txn: WriteTransaction, editor: Editor, chunk: ChunkRecord, record: ObjectRecord | None, merges: bool
 ) -> None:
     covered = list(chains.overlapping(txn, editor.segment.id, Tier.COLD, chunk.range))
     if len(covered) == 1 and _holds(covered[0], chunk) and (merges or covered[0].length == chunk.length):
         return
     rests = [rest for other in covered for rest in _rests(editor.segment, other, chunk)]
-    editor.swap(Tier.COLD, covered, [*rests, chunk], made=holder, merges=merges, due_ms=None)
+    editor.swap(Tier.COLD, covered, [*rests, chunk], made=record, merges=merges, due_ms=None)
 
 
 def _rests(segment: SegmentRecord, other: ChunkRecord, chunk: ChunkRecord) -> list[ChunkRecord]:
@@ -163,8 +163,8 @@ def _rests(segment: SegmentRecord, other: ChunkRecord, chunk: ChunkRecord) -> li
 
     Bytes before the segment's start may be missing in the new chunk: they are never read.
     """
-    spans = [span for span in ranges.gaps(other.range, (chunk.range,)) if span.end > segment.start_offset]
-    return [chain.part(other, span, other.state) for span in spans]
+    rests = [rest for rest in ranges.gaps(other.range, (chunk.range,)) if rest.end > segment.start_offset]
+    return [chain.part(other, rest, other.state) for rest in rests]
 
 
 def _holds(other: ChunkRecord, chunk: ChunkRecord) -> bool:

@@ -125,7 +125,7 @@ class LedgerEntry(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class BlockSpan:
+class BlockRange:
     """One block to be read: its range and its entries."""
 
     offset: int
@@ -150,30 +150,30 @@ class BlockSpan:
 
 
 def read_entries(
-    pieces: Iterable[Buffer], spans: Iterable[BlockSpan], name: str, deviations: Deviations, start_offset: int = 0
+    pieces: Iterable[Buffer], blocks: Iterable[BlockRange], name: str, deviations: Deviations, start_offset: int = 0
 ) -> Iterator[LedgerEntry]:
     """Yield the entries of the blocks that an index names, from the object's bytes from `start_offset` on.
 
-    Raises DataLoss naming the object and the entry when one is missing. Spans must ascend; blocks of an index
+    Raises DataLoss naming the object and the entry when one is missing. Blocks must ascend; those of an index
     whose offsets do not are read one by one.
     """
     source = DecoderSource(pieces, start_offset, name)
-    for batch in read_batches(source, spans, deviations):
+    for batch in read_batches(source, blocks, deviations):
         yield from _entries(source, batch)
 
 
-def read_batches(source: DecoderSource, spans: Iterable[BlockSpan], deviations: Deviations) -> Iterator[EntryBatch]:
+def read_batches(source: DecoderSource, blocks: Iterable[BlockRange], deviations: Deviations) -> Iterator[EntryBatch]:
     """Yield the same entries in batches, as many at once as are whole in a piece.
 
     A payload left in `source` may be taken from it, even in pieces, before the next batch is requested. Raises as
     `read_entries`, with EntryMissing where the entries of a block end too early.
     """
-    for span in spans:
-        if span.entries is not None and span.entries <= 0:
-            deviations.add(f"{source.name}: the block at {span.offset} begins with an entry beyond the ledger's last")
+    for block in blocks:
+        if block.entries is not None and block.entries <= 0:
+            deviations.add(f"{source.name}: the block at {block.offset} begins with an entry beyond the ledger's last")
             continue
-        _enter(source, span, deviations)
-        yield from _batches(source, span, deviations)
+        _enter(source, block, deviations)
+        yield from _batches(source, block, deviations)
 
 
 def _entries(source: DecoderSource, batch: EntryBatch) -> Iterator[LedgerEntry]:
@@ -208,18 +208,18 @@ def scan_batches(
     """Yield the same entries in batches; see `read_batches`."""
     ledger_id, expected = None, None
     while source.position < object_bytes:
-        span, header = _scan_header(source, object_bytes)
+        block, header = _scan_header(source, object_bytes)
         if expected is not None and ledger_id == header.ledger_id and header.first_entry_id != expected:
-            raise source.damage(f"the block at {span.offset} begins with entry {header.first_entry_id}, not {expected}")
+            raise source.damage(f"the block at {block.offset} begins with entry {block.first_entry_id}, not {expected}")
         ledger_id, expected = header.ledger_id, header.first_entry_id
-        for batch in _batches(source, span, deviations):
+        for batch in _batches(source, block, deviations):
             expected = batch.first_entry_id + len(batch.lengths)
             yield header, batch
         if expected == header.first_entry_id:
-            deviations.add(f"{source.name}: the block at {span.offset} holds no entries")
+            deviations.add(f"{source.name}: the block at {block.offset} holds no entries")
 
 
-def _scan_header(source: DecoderSource, object_bytes: int) -> tuple[BlockSpan, BlockHeader]:
+def _scan_header(source: DecoderSource, object_bytes: int) -> tuple[BlockRange, BlockHeader]:
     """Read the header at the position of the source, and move past it."""
     offset = source.position
     fixed = source.take(FIXED_BYTES)
@@ -229,36 +229,36 @@ def _scan_header(source: DecoderSource, object_bytes: int) -> tuple[BlockSpan, B
     if not header.header_length <= header.block_length <= object_bytes - offset:
         raise source.damage(f"the block at {offset} cannot have {header.block_length} bytes")
     source.skip_to(offset + header.header_length)
-    span = BlockSpan(offset, header.block_length, header.first_entry_id, None, header.header_length, header.ledger_id)
-    return span, header
+    block = BlockRange(offset, header.block_length, header.first_entry_id, None, header.header_length, header.ledger_id)
+    return block, header
 
 
-def _enter(source: DecoderSource, span: BlockSpan, deviations: Deviations) -> None:
+def _enter(source: DecoderSource, block: BlockRange, deviations: Deviations) -> None:
     """Move to the first entry of a block that an index names, past its header."""
-    if span.offset < source.position:
-        raise source.damage(f"the block at {span.offset} begins before the one in front of it ends")
-    if not 0 <= span.header_bytes <= span.length_bytes:
-        size = max(0, span.length_bytes)
-        raise _missing(source, span.first_entry_id, f"the block at {span.offset} has {size} bytes")
-    source.skip_to(span.offset)
-    head = source.take(min(span.header_bytes, HEADER_BYTES))
-    source.skip_to(span.offset + span.header_bytes)
-    _compare_header(head, span, source, deviations)
+    if block.offset < source.position:
+        raise source.damage(f"the block at {block.offset} begins before the one in front of it ends")
+    if not 0 <= block.header_bytes <= block.length_bytes:
+        size = max(0, block.length_bytes)
+        raise _missing(source, block.first_entry_id, f"the block at {block.offset} has {size} bytes")
+    source.skip_to(block.offset)
+    head = source.take(min(block.header_bytes, HEADER_BYTES))
+    source.skip_to(block.offset + block.header_bytes)
+    _compare_header(head, block, source, deviations)
 
 
-def _compare_header(head: bytes, span: BlockSpan, source: DecoderSource, deviations: Deviations) -> None:
+def _compare_header(head: bytes, block: BlockRange, source: DecoderSource, deviations: Deviations) -> None:
     """Note the differences between a header and the index. Raises DataLoss for a block of another ledger."""
     try:
         header = BlockHeader.parse(head, source.name)
     except DataLoss as exc:
-        deviations.add(f"{exc}; it lies at {span.offset}")
+        deviations.add(f"{exc}; it lies at {block.offset}")
         return
-    if span.ledger_id is not None and header.ledger_id not in (None, span.ledger_id):
-        raise source.damage(f"the block at {span.offset} is of ledger {header.ledger_id}, not {span.ledger_id}")
-    if header != BlockHeader(span.length_bytes, span.first_entry_id, span.header_bytes, span.ledger_id):
-        deviations.add(f"{source.name}: the header of the block at {span.offset} has {_described(header)}")
+    if block.ledger_id is not None and header.ledger_id not in (None, block.ledger_id):
+        raise source.damage(f"the block at {block.offset} is of ledger {header.ledger_id}, not {block.ledger_id}")
+    if header != BlockHeader(block.length_bytes, block.first_entry_id, block.header_bytes, block.ledger_id):
+        deviations.add(f"{source.name}: the header of the block at {block.offset} has {_described(header)}")
     elif any(head[FIXED_BYTES if header.ledger_id is None else STREAMING_FIXED_BYTES :]):
-        deviations.add(f"{source.name}: the header of the block at {span.offset} does not end with zeros")
+        deviations.add(f"{source.name}: the header of the block at {block.offset} does not end with zeros")
 
 
 def _described(header: BlockHeader) -> str:
@@ -268,23 +268,23 @@ def _described(header: BlockHeader) -> str:
     )
 
 
-def _batches(source: DecoderSource, span: BlockSpan, deviations: Deviations) -> Iterator[EntryBatch]:
+def _batches(source: DecoderSource, block: BlockRange, deviations: Deviations) -> Iterator[EntryBatch]:
     """Yield the entries of one block from its first one on, then check its padding."""
-    expected = span.first_entry_id
-    stop = None if span.entries is None else expected + span.entries
+    expected = block.first_entry_id
+    stop = None if block.entries is None else expected + block.entries
     padding = b""
     while expected != stop:
-        batch = _whole_entries(source, span, expected, stop)
+        batch = _whole_entries(source, block, expected, stop)
         if batch.lengths:
             yield batch
             expected += len(batch.lengths)
             continue
-        frame = source.take(min(FRAME.size, span.end_offset - source.position))
+        frame = source.take(min(FRAME.size, block.end_offset - source.position))
         if len(frame) < FRAME.size or frame[0] & _NEGATIVE:
-            _check_end(frame, expected, stop, span, source)
+            _check_end(frame, expected, stop, block, source)
             padding = frame
             break
-        entry_id, length = _check_frame(frame, expected, span, source)
+        entry_id, length = _check_frame(frame, expected, block, source)
         offset = source.position
         if entry_id == expected:
             yield EntryBatch(entry_id, (length,), offset - FRAME.size, None)
@@ -292,13 +292,13 @@ def _batches(source: DecoderSource, span: BlockSpan, deviations: Deviations) -> 
         else:
             deviations.add(f"{source.name}: entry {entry_id} is repeated at {offset}")
         source.skip_to(offset + length)
-    check_padding(source, span, PADDING, deviations, padding)
+    check_padding(source, block, PADDING, deviations, padding)
 
 
-def _whole_entries(source: DecoderSource, span: BlockSpan, expected: int, stop: int | None) -> EntryBatch:
+def _whole_entries(source: DecoderSource, block: BlockRange, expected: int, stop: int | None) -> EntryBatch:
     """Return the next entries, as far as each is the expected one and whole in the current piece."""
     piece, start = source.piece, source.position
-    end = min(len(piece), span.end_offset - start)
+    end = min(len(piece), block.end_offset - start)
     most = _BATCH_ENTRIES if stop is None else min(_BATCH_ENTRIES, stop - expected)
     lengths: list[int] = []
     payloads: list[memoryview] = []
@@ -317,43 +317,43 @@ def _whole_entries(source: DecoderSource, span: BlockSpan, expected: int, stop: 
     return EntryBatch(expected - len(lengths), lengths, start, payload)
 
 
-def _check_end(frame: bytes, expected: int, stop: int | None, span: BlockSpan, source: DecoderSource) -> None:
+def _check_end(frame: bytes, expected: int, stop: int | None, block: BlockRange, source: DecoderSource) -> None:
     """Check that entries end at padding or at the end of the block, and not before the last one."""
-    if stop is not None and not span.may_end_early:
-        raise _missing(source, expected, f"the entries of the block at {span.offset} end before it")
+    if stop is not None and not block.may_end_early:
+        raise _missing(source, expected, f"the entries of the block at {block.offset} end before it")
     if frame and not frame[0] & _NEGATIVE:
-        raise source.damage(f"entry {expected} is cut: the block at {span.offset} ends within its frame")
+        raise source.damage(f"entry {expected} is cut: the block at {block.offset} ends within its frame")
 
 
 def _missing(source: DecoderSource, entry_id: int, why: str) -> EntryMissing:
     return EntryMissing(f"{source.name}: entry {entry_id} is missing: {why}")
 
 
-def _check_frame(frame: bytes, expected: int, span: BlockSpan, source: DecoderSource) -> tuple[int, int]:
+def _check_frame(frame: bytes, expected: int, block: BlockRange, source: DecoderSource) -> tuple[int, int]:
     """Return entry id and length in a frame: those of the expected entry, or of a repeated one of this block."""
     length, entry_id = FRAME.unpack(frame)
-    if not span.first_entry_id <= entry_id <= expected:
+    if not block.first_entry_id <= entry_id <= expected:
         raise source.damage(f"entry {entry_id} lies at {source.position}, where entry {expected} is expected")
-    if length > span.end_offset - source.position:
-        raise source.damage(f"entry {entry_id} of {length} bytes runs past the end of the block at {span.offset}")
+    if length > block.end_offset - source.position:
+        raise source.damage(f"entry {entry_id} of {length} bytes runs past the end of the block at {block.offset}")
     return entry_id, length
 
 
 def check_padding(
-    source: DecoderSource, span: BlockSpan, pattern: bytes, deviations: Deviations, begun: bytes = b""
+    source: DecoderSource, block: BlockRange, pattern: bytes, deviations: Deviations, begun: bytes = b""
 ) -> None:
     """Read the padding up to the end of a block; `begun` are bytes of it already taken.
 
     Bytes other than the pattern, and an object that ends before the block, are deviations, not errors.
     """
     phase, differs = 0, False
-    for piece in chain([memoryview(begun)], source.pieces_to(span.end_offset)):
+    for piece in chain([memoryview(begun)], source.pieces_to(block.end_offset)):
         differs = differs or bytes(piece) != _repeated(pattern, phase, len(piece))
         phase = (phase + len(piece)) % len(pattern)
     if differs:
-        deviations.add(f"{source.name}: the block at {span.offset} ends with something else than padding")
-    if source.position < span.end_offset:
-        deviations.add(f"{source.name} ends at {source.position}, within the padding of the block at {span.offset}")
+        deviations.add(f"{source.name}: the block at {block.offset} ends with something else than padding")
+    if source.position < block.end_offset:
+        deviations.add(f"{source.name} ends at {source.position}, within the padding of the block at {block.offset}")
 
 
 def _repeated(pattern: bytes, phase: int, size: int) -> bytes:

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from tierfs.checksum import Buffer
 from tierfs.errors import DataLoss, InvalidRequest
-from tierfs.ledger.block_reader import BlockSpan, DecoderSource
+from tierfs.ledger.block_reader import BlockRange, DecoderSource
 from tierfs.ledger.blocks import HEADER_BYTES, BlockPlan, Deviations
 from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata, LedgerState, ProtobufRecord
 from tierfs.names import printable
@@ -56,10 +56,10 @@ class LedgerIndex:
         """Return the offset of the first entry of a block, after its header."""
         return entry.offset + self.data_header_length
 
-    def spans(self) -> list[BlockSpan]:
+    def blocks(self) -> list[BlockRange]:
         """Return the blocks as a reader of entries needs them."""
         last = self.metadata.readable_last_entry_id
-        return block_spans(self.entries, self.data_object_length, last, self.data_header_length)
+        return block_ranges(self.entries, self.data_object_length, last, self.data_header_length)
 
     def check(self, object_bytes: int, name: str, deviations: Deviations) -> None:
         """Compare with the size of the data object. Raises DataLoss naming it when it cannot hold all entries."""
@@ -106,24 +106,24 @@ class StreamingIndex:
     def sizes(self) -> dict[int, int]:
         """Return the bytes of the blocks of each ledger, by its id."""
         edges = _edges((entry for section in self.sections for entry in section.entries), self.data_object_length)
-        spans = {
-            section.ledger_id: [_span(entry, edges, 0, 0) for entry in section.entries] for section in self.sections
+        blocks = {
+            section.ledger_id: [_block(entry, edges, 0, 0) for entry in section.entries] for section in self.sections
         }
         return {
-            ledger_id: sum(max(0, span.length_bytes) for span in spans_of_ledger)
-            for ledger_id, spans_of_ledger in spans.items()
+            ledger_id: sum(max(0, block.length_bytes) for block in ranges_of_ledger)
+            for ledger_id, ranges_of_ledger in blocks.items()
         }
 
-    def spans(self, ledger_id: int) -> list[BlockSpan]:
+    def blocks(self, ledger_id: int) -> list[BlockRange]:
         """Return the blocks of one ledger. The last may end early: the ledger may continue in another object."""
         section = self.section(ledger_id)
         everything = [entry for section in self.sections for entry in section.entries]
         edges = _edges(everything, self.data_object_length)
-        spans = [
-            _span(entry, edges, count, self.data_header_length, ledger_id)
+        blocks = [
+            _block(entry, edges, count, self.data_header_length, ledger_id)
             for entry, count in _counts(section.entries, section.info.last_entry_id)
         ]
-        return [*spans[:-1], *(replace(span, may_end_early=True) for span in spans[-1:])]
+        return [*blocks[:-1], *(replace(block, may_end_early=True) for block in blocks[-1:])]
 
 
 def entries_of_plans(plans: Iterable[BlockPlan], first_part_id: int) -> tuple[IndexEntry, ...]:
@@ -144,12 +144,12 @@ def find_entry(entries: Sequence[IndexEntry], entry_id: int, last_entry_id: int)
     return entries[at - 1]
 
 
-def block_spans(
+def block_ranges(
     entries: Sequence[IndexEntry], end_offset: int, last_entry_id: int, header_bytes: int
-) -> list[BlockSpan]:
+) -> list[BlockRange]:
     """Return the blocks of a ledger that has an object to itself."""
     edges = _edges(entries, end_offset)
-    return [_span(entry, edges, count, header_bytes) for entry, count in _counts(entries, last_entry_id)]
+    return [_block(entry, edges, count, header_bytes) for entry, count in _counts(entries, last_entry_id)]
 
 
 def _counts(entries: Sequence[IndexEntry], last_entry_id: int) -> Iterator[tuple[IndexEntry, int]]:
@@ -164,13 +164,13 @@ def _edges(entries: Iterable[IndexEntry], data_object_length: int) -> list[int]:
     return [*sorted({entry.offset for entry in entries if entry.offset < data_object_length}), data_object_length]
 
 
-def _span(
+def _block(
     entry: IndexEntry, edges: Sequence[int], count: int, header_bytes: int, ledger_id: int | None = None
-) -> BlockSpan:
+) -> BlockRange:
     """Return a block up to the next offset; one at or after the end of the data object has no bytes."""
     at = bisect_right(edges, entry.offset)
     end = edges[at] if at < len(edges) else entry.offset
-    return BlockSpan(entry.offset, end - entry.offset, entry.first_entry_id, count, header_bytes, ledger_id)
+    return BlockRange(entry.offset, end - entry.offset, entry.first_entry_id, count, header_bytes, ledger_id)
 
 
 MAGIC = 0xDE47DE47

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 
 from tierfs.checksum import Buffer
 from tierfs.errors import InvalidRequest
-from tierfs.ledger.block_reader import BlockSpan, DecoderSource, EntryBatch, LedgerEntry, check_padding
+from tierfs.ledger.block_reader import BlockRange, DecoderSource, EntryBatch, LedgerEntry, check_padding
 from tierfs.ledger.blocks import BlockForm, BlockPlan, Deviations, encode_blocks, plan_blocks
 from tierfs.ledger.index import (
     ENTRY,
     MAX_INDEX_BYTES,
     IndexEntry,
-    block_spans,
+    block_ranges,
     entries_of_plans,
     find_entry,
     pack_entries,
@@ -68,9 +68,9 @@ class SingleObjectIndex:
         """Return the block that holds an entry. Raises InvalidRequest for an entry outside the ledger."""
         return find_entry(self.entries, entry_id, self.metadata.readable_last_entry_id)
 
-    def spans(self, object_bytes: int) -> list[BlockSpan]:
+    def blocks(self, object_bytes: int) -> list[BlockRange]:
         """Return the blocks as a reader of entries needs them."""
-        return block_spans(self.entries, object_bytes, self.metadata.readable_last_entry_id, _HEADER.size)
+        return block_ranges(self.entries, object_bytes, self.metadata.readable_last_entry_id, _HEADER.size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ def decode_index(
 
 def read_entries(
     pieces: Iterable[Buffer],
-    spans: Iterable[BlockSpan],
+    blocks: Iterable[BlockRange],
     magic: MagicWords,
     name: str,
     deviations: Deviations,
@@ -149,40 +149,40 @@ def read_entries(
     Raises DataLoss naming the object when a block differs from the index: entries carry no ids to check.
     """
     source = DecoderSource(pieces, start_offset, name)
-    for batch in read_batches(source, spans, magic, deviations):
+    for batch in read_batches(source, blocks, magic, deviations):
         offset = source.position
         yield LedgerEntry(batch.first_entry_id, source.take(batch.lengths[0]), offset)
 
 
 def read_batches(
-    source: DecoderSource, spans: Iterable[BlockSpan], magic: MagicWords, deviations: Deviations
+    source: DecoderSource, blocks: Iterable[BlockRange], magic: MagicWords, deviations: Deviations
 ) -> Iterator[EntryBatch]:
     """Yield the same entries without payloads, one by one; see block_reader.read_batches."""
-    for span in spans:
-        if span.offset < source.position:
-            raise source.damage(f"the block at {span.offset} begins before the one in front of it ends")
-        source.skip_to(span.offset)
-        _check_header(source.unpack(_HEADER), span, magic, source)
-        for entry_id in range(span.first_entry_id, span.first_entry_id + (span.entries or 0)):
+    for block in blocks:
+        if block.offset < source.position:
+            raise source.damage(f"the block at {block.offset} begins before the one in front of it ends")
+        source.skip_to(block.offset)
+        _check_header(source.unpack(_HEADER), block, magic, source)
+        for entry_id in range(block.first_entry_id, block.first_entry_id + (block.entries or 0)):
             (length,) = source.unpack(_FRAME)
-            if length > span.end_offset - source.position:
+            if length > block.end_offset - source.position:
                 raise source.damage(f"entry {entry_id} of {length} bytes runs past the end of its block")
             offset = source.position
             yield EntryBatch(entry_id, (length,), offset - _FRAME.size, None)
             source.skip_to(offset + length)
-        check_padding(source, span, PADDING, deviations)
+        check_padding(source, block, PADDING, deviations)
 
 
 def _check_header(
-    fields: tuple[bytes, int, int, int], span: BlockSpan, magic: MagicWords, source: DecoderSource
+    fields: tuple[bytes, int, int, int], block: BlockRange, magic: MagicWords, source: DecoderSource
 ) -> None:
     word, length, count, first_entry_id = fields
     if word != magic.block:
-        raise source.damage(f"the block at {span.offset} begins with {word.hex()}, which is not its magic word")
-    if (length, count, first_entry_id) != (span.length_bytes, span.entries, span.first_entry_id):
+        raise source.damage(f"the block at {block.offset} begins with {word.hex()}, which is not its magic word")
+    if (length, count, first_entry_id) != (block.length_bytes, block.entries, block.first_entry_id):
         raise source.damage(
-            f"the block at {span.offset} has {length} bytes and {count} entries from {first_entry_id} on, its index "
-            f"says {span.length_bytes}, {span.entries} and {span.first_entry_id}"
+            f"the block at {block.offset} has {length} bytes and {count} entries from {first_entry_id} on, its index "
+            f"says {block.length_bytes}, {block.entries} and {block.first_entry_id}"
         )
 
 

@@ -13,7 +13,7 @@ from functools import partial
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.ledger import block_reader, single_object
-from tierfs.ledger.block_reader import BlockSpan, DecoderSource, EntryBatch
+from tierfs.ledger.block_reader import BlockRange, DecoderSource, EntryBatch
 from tierfs.ledger.blocks import Deviations
 from tierfs.ledger.index import MAX_INDEX_BYTES, LedgerIndex, StreamingIndex, decode_index
 from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata
@@ -42,7 +42,7 @@ _MAX_METADATA_FILE_BYTES = 64 * 1024
 class LedgerLayout:
     """The positions of one ledger's entries in one data object."""
 
-    spans: tuple[BlockSpan, ...]
+    spans: tuple[BlockRange, ...]
     entries: int | None
     """Of the whole ledger, by its index; None if the index does not state it."""
     payload_bytes: int | None
@@ -86,7 +86,7 @@ def layout(index: LedgerIndex, data: StoredObject, deviations: Deviations) -> Le
     """Return the layout of a ledger of format 1. Raises DataLoss if its object cannot hold it."""
     index.check(data.length_bytes, data.name, deviations)
     return LedgerLayout(
-        spans=tuple(index.spans()),
+        spans=tuple(index.blocks()),
         entries=index.metadata.readable_last_entry_id + 1,
         payload_bytes=index.metadata.length,
         data_object_length=index.data_object_length,
@@ -110,7 +110,7 @@ def streaming_layout(
     sections = (replace(other, info=ended) if other is section else other for other in index.sections)
     only = replace(index, sections=tuple(sections))
     return LedgerLayout(
-        spans=tuple(only.spans(ledger_id)),
+        spans=tuple(only.blocks(ledger_id)),
         entries=end_entry_id,
         payload_bytes=section.info.size or None,
         data_object_length=index.data_object_length,
@@ -137,7 +137,7 @@ def first_form_layout(
     if not index.entries and index.metadata.readable_last_entry_id >= 0:
         raise DataLoss(f"{printable(data.name)}: its entries are in no block of the index")
     return LedgerLayout(
-        spans=tuple(index.spans(data.length_bytes)),
+        spans=tuple(index.blocks(data.length_bytes)),
         entries=index.metadata.readable_last_entry_id + 1,
         payload_bytes=index.metadata.length,
         data_object_length=data.length_bytes,

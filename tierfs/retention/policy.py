@@ -251,10 +251,10 @@ def _runs(txn: ReadTransaction, segment: SegmentRecord, *, needs_offload: bool) 
 
 def _cold_run(txn: ReadTransaction, segment: SegmentRecord, chunk: ChunkRecord) -> MemberRun | None:
     """Return the run of a cold chunk; None while the journal does not name it."""
-    holder = chains.object_of(txn, chunk)
-    if holder.linked_sequence > txn.store.journal.published_sequence:
+    record = chains.object_of(txn, chunk)
+    if record.linked_sequence > txn.store.journal.published_sequence:
         return None
-    return MemberRun(chunk.end_offset, min(holder.written_by_ms, segment.modified_ms))
+    return MemberRun(chunk.end_offset, min(record.written_by_ms, segment.modified_ms))
 
 
 def _local_run(txn: ReadTransaction, segment: SegmentRecord, at: int) -> MemberRun | None:

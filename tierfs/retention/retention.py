@@ -130,12 +130,12 @@ class Retention:
         """Count the bytes of a stream that are past their retention and wait for their offload."""
         if not any(member.policy.retention_needs_offload for member in members):
             return
-        found = policy.overdue(*(expired(_bounded(side, _RUNS_COUNTED), now_ms) for side in (members, free)))
-        if found is None:
+        overdue = policy.overdue(*(expired(_bounded(side, _RUNS_COUNTED), now_ms) for side in (members, free)))
+        if overdue is None:
             return
-        self._overdue_bytes += found.bytes
+        self._overdue_bytes += overdue.bytes
         if not self._overdue:
-            segment = directories.segment_by_id(txn, found.first)
+            segment = directories.segment_by_id(txn, overdue.first)
             path = directories.path_of(txn, segment.parent_id, segment.name)
             self._overdue = f"{names.printable(path)}: {policy.reason_to_wait(policies.in_force(txn, segment))}"
 

@@ -80,10 +80,10 @@ def mount_at(path: str) -> View:
     """Return the state of `path`, and for a mount that answers its store and its position in the journal."""
     from tierfs.system.mounts import MountState, mount_of, state_of
 
-    found = mount_of(Path(path))
-    if found is None:
+    place = mount_of(Path(path))
+    if place is None:
         return {"path": path, "state": NO_MOUNT if os.path.lexists(path) else MISSING}
-    mount = found[0]
+    mount = place[0]
     state = state_of(mount)
     if state is not MountState.ALIVE:
         return {"path": path, "state": state.value}

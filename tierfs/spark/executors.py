@@ -98,10 +98,10 @@ def check_executors(master: str, mounts: tuple[str, ...], cold: ColdPlace | None
         slots = await_slots(session.sparkContext, master, _EXECUTORS_S)
         views = _look_everywhere(session.sparkContext, slots, question)
     by_executor = {view["executor"]: view for view in views}  # the slots of one executor see the same
-    found = [by_executor[name] for name in sorted(by_executor, key=lambda name: (len(name), name))]
+    views = [by_executor[name] for name in sorted(by_executor, key=lambda name: (len(name), name))]
     if DRIVER not in by_executor:
-        found.insert(0, executor_probe.look(question, DRIVER))
-    return [ExecutorReport(**{**view, "mounts": tuple(MountReport(**one) for one in view["mounts"])}) for view in found]
+        views.insert(0, executor_probe.look(question, DRIVER))
+    return [ExecutorReport(**{**view, "mounts": tuple(MountReport(**row) for row in view["mounts"])}) for view in views]
 
 
 def await_slots(context: SparkContext, master: str, limit_s: float) -> int:
@@ -139,10 +139,10 @@ def _look_everywhere(context: SparkContext, slots: int, question: Mapping[str, A
         return list(tasks.mapPartitions(partial(executor_probe.look_from_a_task, question)).collect())
     except (Py4JError, PySparkException) as exc:
         text = str(exc)
-        if found := _NO_PROGRAM.search(text):
-            raise Unavailable(f"its Python {found[1]} cannot be started", remedy=_SAME_PYTHON) from exc
-        if found := _OTHER_PYTHON.search(text):
-            raise Unavailable(found[1], remedy=_SAME_PYTHON) from exc
+        if match := _NO_PROGRAM.search(text):
+            raise Unavailable(f"its Python {match[1]} cannot be started", remedy=_SAME_PYTHON) from exc
+        if match := _OTHER_PYTHON.search(text):
+            raise Unavailable(match[1], remedy=_SAME_PYTHON) from exc
         raise Unavailable(f"a task failed, or ran for {_JOB_S:g} s: {cause_of(exc)}") from exc
     finally:
         limit.cancel()

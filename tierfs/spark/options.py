@@ -221,20 +221,20 @@ class Given:
         if value is None:
             return None
         try:
-            found = datetime.fromisoformat(value)
+            time = datetime.fromisoformat(value)
         except ValueError as exc:
             raise self._wrong(name, "a time, like 2031-01-30T12:00:00") from exc
-        return int((found if found.tzinfo else found.replace(tzinfo=zone)).timestamp() * 1000)
+        return int((time if time.tzinfo else time.replace(tzinfo=zone)).timestamp() * 1000)
 
     def choice(self, name: str, kind: type[E], default: E) -> E:
         """Return one of several words, independent of case."""
         value = self.text(name)
         if value is None:
             return default
-        for one in kind:
-            if one.value.lower() == value.lower():
-                return one
-        raise self._wrong(name, " or ".join(one.value for one in kind))
+        for member in kind:
+            if member.value.lower() == value.lower():
+                return member
+        raise self._wrong(name, " or ".join(member.value for member in kind))
 
     def _wrong(self, name: str, wanted: str) -> InvalidRequest:
         return InvalidRequest(
@@ -275,11 +275,11 @@ def _paths(given: Given) -> tuple[StoreOptions, tuple[str, ...], str | None]:
     stores = {store for store, _ in split if store is not None}
     if len(stores) > 1:
         raise InvalidRequest("the paths are of several stores", remedy="read each by itself, and use union")
-    found = [name for _, name in split]
+    named = [name for _, name in split]
     return (
         store_options(given, next(iter(stores), None)),
-        tuple(found[: len(paths)]),
-        None if base is None else names.join(names.split(found[-1])),
+        tuple(named[: len(paths)]),
+        None if base is None else names.join(names.split(named[-1])),
     )
 
 
@@ -299,7 +299,7 @@ def _priority(text: str | None) -> ReadPriority | None:
     try:
         return None if text is None else ReadPriority(text)
     except ValueError as exc:
-        wanted = ", ".join(one.value for one in ReadPriority)
+        wanted = ", ".join(priority.value for priority in ReadPriority)
         raise InvalidRequest(
             f"the option readPriority is {printable(text or '')!r}", remedy=f"it is one of {wanted}"
         ) from exc

@@ -53,7 +53,7 @@ def texts_of(directories: Iterable[str]) -> PartitionTexts:
     Directories without columns are no part of it. Raises InvalidRequest unless all others have the same columns.
     """
     first: tuple[str, ...] | None = None
-    found: dict[str, set[str | None]] = defaultdict(set)
+    by_column: dict[str, set[str | None]] = defaultdict(set)
     shown = ""
     for directory in sorted(set(directories)):
         values = partition_values(directory)
@@ -73,17 +73,17 @@ def texts_of(directories: Iterable[str]) -> PartitionTexts:
                 remedy="choose some by a glob and basePath, or set recursiveFileLookup to true, which makes no columns",
             )
         for column, value in values:
-            found[spelling[column.lower()]].add(value)
-    return {column: frozenset(texts) for column, texts in found.items()}
+            by_column[spelling[column.lower()]].add(value)
+    return {column: frozenset(texts) for column, texts in by_column.items()}
 
 
 def texts_in(names: Iterable[str]) -> PartitionTexts:
     """Return the columns of all directories in segments' full names, in lower case."""
-    found: dict[str, set[str | None]] = defaultdict(set)
+    by_column: dict[str, set[str | None]] = defaultdict(set)
     for directory in {name.rpartition("/")[0] for name in names}:
         for column, text in partition_values(directory):
-            found[column.lower()].add(text)
-    return {column: frozenset(texts) for column, texts in found.items()}
+            by_column[column.lower()].add(text)
+    return {column: frozenset(texts) for column, texts in by_column.items()}
 
 
 def require_values(row_type: RowType, schema: StructType, texts: PartitionTexts, zone: tzinfo) -> None:
@@ -92,7 +92,7 @@ def require_values(row_type: RowType, schema: StructType, texts: PartitionTexts,
     `texts`: by column in lower case.
     """
     wanted = SegmentColumns.of(row_type, schema).of_directories
-    for field in (one for one in schema.fields if one.name.lower() in wanted):
+    for field in (field for field in schema.fields if field.name.lower() in wanted):
         convert = converter(field.dataType, zone)
         if field.name.lower() not in texts:
             raise unknown_column(row_type, field.name, texts)
@@ -135,13 +135,13 @@ def _of_name(column: str, kind: DataType, zone: tzinfo) -> Callable[[str], objec
 def inferred(texts: Iterable[str | None]) -> DataType:
     """Return the type of a column's values by Spark's rules for partitions; a string where none is known."""
     types = [_type_of(text) for text in texts if text is not None]
-    kinds = {type(one) for one in types}
+    kinds = {type(kind) for kind in types}
     if len(kinds) == 1 and DecimalType not in kinds:
         return types[0]
     if kinds and kinds <= {IntegerType, LongType, DecimalType}:
         if DecimalType not in kinds:
             return LongType()
-        digits = (one.precision if isinstance(one, DecimalType) else _DIGITS[type(one)] for one in types)
+        digits = (kind.precision if isinstance(kind, DecimalType) else _DIGITS[type(kind)] for kind in types)
         return DecimalType(min(_MOST_DIGITS, max(digits)), 0)
     if kinds == {IntegerType, DoubleType}:
         return DoubleType()

@@ -58,11 +58,11 @@ class RowReader:
     def lines(self, fetcher: ScanFetcher, partition: Partition, form: LineFormat) -> Iterator[Any]:
         """Yield lines, a megabyte at a time; whole segments as one line each, if that is their form."""
         if form.whole:
-            found = read_whole(fetcher, partition, form)
+            lines = read_whole(fetcher, partition, form)
         else:
             wanted = {name.lower() for name in self.schema.names}
-            found = read_lines(fetcher, partition, form, with_offsets="offset" in wanted)
-        for group in _joined(found):
+            lines = read_lines(fetcher, partition, form, with_offsets="offset" in wanted)
+        for group in _joined(lines):
             yield self._lines(group, partition.parts)
 
     def bytes(self, fetcher: ScanFetcher, partition: Partition, block_bytes: int) -> Iterator[Any]:
@@ -78,9 +78,9 @@ class RowReader:
     def messages(self, fetcher: ScanFetcher, partition: Partition) -> Iterator[Any]:
         """Yield messages of Pulsar in the entries of ledgers. Raises DataLoss for an entry that is damaged."""
         for batch in read_entries(fetcher, partition):
-            found = list(_messages(batch))
-            if found:
-                yield self._messages(found, partition.parts[batch.part].source)
+            rows = list(_messages(batch))
+            if rows:
+                yield self._messages(rows, partition.parts[batch.part].source)
 
     def _lines(self, group: list[tuple[int, Lines]], parts: Sequence[Part]) -> Any:
         return self._batch(
@@ -111,19 +111,19 @@ class RowReader:
             ),
         )
 
-    def _messages(self, found: list[MessageRecord], source: ScanSource) -> Any:
+    def _messages(self, rows: list[MessageRecord], source: ScanSource) -> Any:
         return self._batch(
-            [(source, len(found))],
-            ledger_id=lambda: pa.array([one.ledger_id for one in found], pa.int64()),
-            entry_id=lambda: pa.array([one.entry_id for one in found], pa.int64()),
-            batch_index=lambda: pa.array([one.batch_index for one in found], pa.int32()),
-            key=lambda: pa.array([one.key for one in found], pa.string()),
-            payload=lambda: pa.array([None if one.null_value else one.payload for one in found], pa.binary()),
-            publish_time=lambda: _times([one.publish_time_ms for one in found]),
-            event_time=lambda: _times([one.event_time_ms for one in found]),
-            producer_name=lambda: pa.array([one.producer_name for one in found], pa.string()),
-            sequence_id=lambda: pa.array([one.sequence_id for one in found], pa.int64()),
-            properties=lambda: pa.array([list(one.properties.items()) for one in found], self._kinds()["properties"]),
+            [(source, len(rows))],
+            ledger_id=lambda: pa.array([row.ledger_id for row in rows], pa.int64()),
+            entry_id=lambda: pa.array([row.entry_id for row in rows], pa.int64()),
+            batch_index=lambda: pa.array([row.batch_index for row in rows], pa.int32()),
+            key=lambda: pa.array([row.key for row in rows], pa.string()),
+            payload=lambda: pa.array([None if row.null_value else row.payload for row in rows], pa.binary()),
+            publish_time=lambda: _times([row.publish_time_ms for row in rows]),
+            event_time=lambda: _times([row.event_time_ms for row in rows]),
+            producer_name=lambda: pa.array([row.producer_name for row in rows], pa.string()),
+            sequence_id=lambda: pa.array([row.sequence_id for row in rows], pa.int64()),
+            properties=lambda: pa.array([list(row.properties.items()) for row in rows], self._kinds()["properties"]),
         )
 
     def _kinds(self) -> dict[str, Any]:
@@ -143,10 +143,10 @@ class RowReader:
         return _repeated(((value(source), count) for source, count in runs), field.type)
 
 
-def _joined(found: Iterable[tuple[int, Lines]]) -> Iterator[list[tuple[int, Lines]]]:
+def _joined(batches: Iterable[tuple[int, Lines]]) -> Iterator[list[tuple[int, Lines]]]:
     waiting: list[tuple[int, Lines]] = []
     rows = size_bytes = 0
-    for part, lines in found:
+    for part, lines in batches:
         waiting.append((part, lines))
         rows += len(lines.values)
         size_bytes += lines.values.nbytes
@@ -202,7 +202,7 @@ def _ids(ledger_id: int | None, count: int) -> Any:
 
 
 def _times(times_ms: list[int | None]) -> Any:
-    micros = [None if one is None else one * 1000 for one in times_ms]
+    micros = [None if time_ms is None else time_ms * 1000 for time_ms in times_ms]
     return pa.array(micros, pa.timestamp("us", tz="UTC"))
 
 
@@ -238,7 +238,7 @@ class TierfsReader(DataSourceReader):
         self._form = form
         self._schema = schema
         self._place = planned.place
-        self._planned = [TierfsPartition(one) for one in planned.partitions]
+        self._planned = [TierfsPartition(partition) for partition in planned.partitions]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_planned": []}
@@ -256,7 +256,7 @@ class TierfsReader(DataSourceReader):
 
 
 @dataclass(frozen=True, slots=True)
-class StretchReader:
+class ExecutorReader:
     """The part of a stream's reader that executors get: partitions bring everything else."""
 
     schema: StructType

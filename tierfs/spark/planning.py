@@ -56,7 +56,7 @@ def schema_of(options: ReadOptions) -> StructType:
     """Return all columns of a read. Raises the error of the store, of a path, or of the directories' names."""
     with open_store(options.where) as store, store.metadata.read() as txn:
         texts = directory_texts(txn, options)
-    return full_schema(options.row_type, {column: inferred(found) for column, found in texts.items()})
+    return full_schema(options.row_type, {column: inferred(values) for column, values in texts.items()})
 
 
 def directory_texts(txn: ReadTransaction, options: ReadOptions) -> PartitionTexts:
@@ -104,8 +104,8 @@ def offload_tails(store: Store, options: ReadOptions) -> None:
     from tierfs.holder.verbs import OFFLOAD, perform  # nothing else of a read does cold work
 
     with store.metadata.read() as txn:
-        found = select(txn, options.selection)
-        waiting = [path for path, segment in found if chains.cold_end(txn, segment) < segment.length]
+        selected = select(txn, options.selection)
+        waiting = [path for path, segment in selected if chains.cold_end(txn, segment) < segment.length]
     for path in waiting:
         perform(store, OFFLOAD, path)
 
@@ -159,8 +159,8 @@ def _pin(
     part, reach, bounds = bounded(txn, segment, options.bounds), reach_of(options), options.bounds
     start = max(segment.start_offset, part.start - reach.before_bytes) if part else part.start
     end = min(segment.length, part.end + reach.behind_bytes) if part else part.end
-    found = pinner.pin(path, segment, ByteRange(start, end), bounds.start_entry or 0, bounds.end_entry)
-    return replace(found, part=part.intersect(found.range))
+    pinned = pinner.pin(path, segment, ByteRange(start, end), bounds.start_entry or 0, bounds.end_entry)
+    return replace(pinned, part=part.intersect(pinned.range))
 
 
 def _segment_rows(txn: ReadTransaction, options: ReadOptions) -> Iterator[tuple[SegmentRow, ...]]:

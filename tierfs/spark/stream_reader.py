@@ -29,7 +29,7 @@ from tierfs.scan.stream import Stream
 from tierfs.scan.stream_plan import StreamOffset
 from tierfs.spark.errors import explained
 from tierfs.spark.options import Starting, StreamOptions
-from tierfs.spark.partitions import StretchReader, TierfsPartition, connections
+from tierfs.spark.partitions import ExecutorReader, TierfsPartition, connections
 from tierfs.spark.planning import offload_tails, open_store, reach_of, require_schema
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ Offset = dict[str, Any]
 
 
 class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """One for a query on the driver; executors get a StretchReader in its place.
+    """One for a query on the driver; executors get an ExecutorReader in its place.
 
     Nothing fails while it is made: Spark would hide the error in one of its own.
     """
@@ -52,7 +52,7 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._opened: _Opened | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return StretchReader, (self._schema,)
+        return ExecutorReader, (self._schema,)
 
     def initialOffset(self) -> Offset:
         """Return the offset before everything, or after it."""
@@ -93,18 +93,18 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             opened.stream.freeze()
 
     def partitions(self, start: Offset, end: Offset) -> list[InputPartition]:
-        """Return the stretches between two offsets, as tasks."""
+        """Return the ranges between two offsets, as tasks."""
         with explained():
             opened = self._open()
             place, pinned = opened.stream.pinned(StreamOffset.of(start), StreamOffset.of(end))
             read = opened.options.read
             if opened.columns.of_record:
-                pinned = [replace(one, facts=opened.columns.facts(one.segment)) for one in pinned]
-            return [TierfsPartition((read.form, place, one)) for one in plan(pinned, read.sizes, reach_of(read))]
+                pinned = [replace(pin, facts=opened.columns.facts(pin.segment)) for pin in pinned]
+            return [TierfsPartition((read.form, place, part)) for part in plan(pinned, read.sizes, reach_of(read))]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Yield batches of one partition; executors do it by a StretchReader."""
-        return StretchReader(self._schema).read(partition)
+        """Yield batches of one partition; executors do it by an ExecutorReader."""
+        return ExecutorReader(self._schema).read(partition)
 
     def stop(self) -> None:
         """Close the store."""

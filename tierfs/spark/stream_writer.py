@@ -45,20 +45,20 @@ class TierfsStreamWriter(DataSourceStreamArrowWriter):
             done = results(messages)
             application = self._application(done)
             self._require_newest(application, batchId)
-            query_id = next((one.query_id for one in done if one.query_id), None)
+            query_id = next((result.query_id for result in done if result.query_id), None)
             commit(self._options, replace(done[0].job, application=application), done, batchId, query_id)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Turn the uploads into garbage; if no task ended well, `gc` does, because no report names the job."""
         with explained():
-            for one in results(messages)[:1]:
-                abort(self._options, one.job)
+            for result in results(messages)[:1]:
+                abort(self._options, result.job)
 
     def _application(self, done: Sequence[TaskResult]) -> str:
         """Return the application name for the batches of this stream."""
         if self._options.application is not None:
             return self._options.application
-        query_id = next((one.query_id for one in done if one.query_id), None)
+        query_id = next((result.query_id for result in done if result.query_id), None)
         if query_id is None:
             raise InvalidRequest("Spark does not give the query's id", remedy="name it: option txnAppId")
         return f"spark query {query_id}"

@@ -80,7 +80,7 @@ def _into(given: Given) -> tuple[StoreOptions, str]:
         )
     store, name = split_url(path or into or "")
     store = store or given.text("store")
-    url = next((one for one in (name, store or "") if "://" in one), None)
+    url = next((text for text in (name, store or "") if "://" in text), None)
     if url is not None:
         raise InvalidRequest(
             f"{printable(url)} is a URL, and a store that is opened by its URL is read-only",

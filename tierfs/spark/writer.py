@@ -56,17 +56,17 @@ class Columns:
         if len(fields) != len(schema.fields):
             raise InvalidRequest("two columns have the same name", remedy=f"select {name} and, if wanted, {SEGMENT}")
         key = _key(options, fields, stream=stream)
-        rest = [one for one in fields if one != key]
+        rest = [column for column in fields if column != key]
         if len(rest) != 1:
-            found = ", ".join(map(printable, rest)) or "none"
+            given = ", ".join(map(printable, rest)) or "none"
             raise InvalidRequest(
-                f"rows of type {options.row_type} are one column, {name}, besides {SEGMENT} or keyColumn, not {found}",
+                f"rows of type {options.row_type} are one column, {name}, besides {SEGMENT} or keyColumn, not {given}",
                 remedy=f"select or concatenate to one: df.select(to_json(struct('*')).alias('{name}'))",
             )
         at, kind = fields[rest[0]]
         wanted = (StringType, BinaryType) if options.row_type is RowType.LINES else (BinaryType,)
         if not isinstance(kind, wanted):
-            raise _wrong_type(rest[0], kind, " or ".join(one.typeName() for one in wanted))
+            raise _wrong_type(rest[0], kind, " or ".join(allowed.typeName() for allowed in wanted))
         place = None if key is None else fields[key][0]
         return cls(at, place, key is not None and options.key_column is None, options.separator)
 
@@ -99,7 +99,7 @@ class Columns:
         if data.null_count:
             data = data.fill_null(b"")
         if self.separator:
-            nothing, separator = (pa.scalar(one, pa.large_binary()) for one in (b"", self.separator))
+            nothing, separator = (pa.scalar(value, pa.large_binary()) for value in (b"", self.separator))
             data = pc.binary_join_element_wise(data, nothing, separator)
         _, offsets, content = data.buffers()
         if content is None or not len(data):
@@ -197,10 +197,10 @@ class _Writing:
 
     def _upload(self, key: str) -> SegmentUpload:
         name = segment_name(self._columns, key, self._partition, self._batch)
-        found = self._open.get(name)
-        if found is None:
-            found = self._open[name] = self._task.open(name)
-        return found
+        upload = self._open.get(name)
+        if upload is None:
+            upload = self._open[name] = self._task.open(name)
+        return upload
 
 
 # The version of a write that is an application of its own.
@@ -267,7 +267,7 @@ def commit(
     """Make all segments that the tasks of a job uploaded. Raises what the commit raises."""
     from tierfs.app import batch_write
 
-    uploaded = [segment for one in done for segment in one.uploaded]
+    uploaded = [segment for result in done for segment in result.uploaded]
     _require_own_names(uploaded)
     with open_store(options.where) as store:
         batch_write.commit(store, job, uploaded, version, acknowledge=options.acknowledge, writer=query_id or "")
@@ -283,15 +283,15 @@ def abort(options: WriteOptions, job: WriteJob) -> None:
 
 def results(messages: Sequence[WriterCommitMessage | None]) -> list[TaskResult]:
     """Return the reports of the tasks that ended well."""
-    return [one for one in messages if isinstance(one, TaskResult)]
+    return [message for message in messages if isinstance(message, TaskResult)]
 
 
 def _require_own_names(uploaded: Iterable[UploadedSegment]) -> None:
     seen: set[str] = set()
-    for one in uploaded:
-        if one.segment in seen:
+    for upload in uploaded:
+        if upload.segment in seen:
             raise InvalidRequest(
-                f"several tasks have rows of segment {printable(one.segment)}, so nothing was committed",
+                f"several tasks have rows of segment {printable(upload.segment)}, so nothing was committed",
                 remedy=f"write df.repartition('{SEGMENT}'), or directories of several segments: keyColumn",
             )
-        seen.add(one.segment)
+        seen.add(upload.segment)

@@ -133,13 +133,13 @@ def mount_of_typed(text: str) -> tuple[Mount, str] | None:
     if is_path(text):
         return mount_of(Path(text))
     try:
-        found = mount_of(Path())
-        if found is None:
+        here = mount_of(Path())
+        if here is None:
             return mount_of(Path(text))
     except FileNotFoundError:  # the working directory was removed
         return None
-    name = os.path.normpath(os.path.join(found[1], text))
-    return None if name.startswith("..") else (found[0], "" if name == "." else name)
+    name = os.path.normpath(os.path.join(here[1], text))
+    return None if name.startswith("..") else (here[0], "" if name == "." else name)
 
 
 def name_under_mount(text: str, store: Path) -> str | None:
@@ -149,10 +149,10 @@ def name_under_mount(text: str, store: Path) -> str | None:
     """
     if not text:
         return None
-    found = mount_of_typed(text)
-    if found is None:
+    place = mount_of_typed(text)
+    if place is None:
         return None
-    mount, name = found
+    mount, name = place
     if mount.store == store or os.path.realpath(mount.store) == os.path.realpath(store):
         return name
     if not is_path(text):

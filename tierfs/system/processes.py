@@ -293,9 +293,9 @@ class Inherited(Protocol):
 _registered: WeakSet[Inherited] = WeakSet()
 
 
-def register(holder: Inherited) -> None:
-    """Have `holder.forget` called in children, for as long as the holder lives."""
-    _registered.add(holder)
+def register(inherited: Inherited) -> None:
+    """Have `inherited.forget` called in children, for as long as it lives."""
+    _registered.add(inherited)
 
 
 def require_process(pid: int, what: str) -> None:
@@ -324,8 +324,8 @@ def leak(thing: object) -> None:
 
 
 def _forget_all() -> None:
-    for holder in list(_registered):
-        holder.forget()
+    for inherited in list(_registered):
+        inherited.forget()
 
 
 os.register_at_fork(after_in_child=_forget_all)

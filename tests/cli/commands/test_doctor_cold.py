@@ -93,7 +93,7 @@ def test_our_clock_against_the_servers(moto_bucket: Bucket, off_s: int, level: F
         assert server_ms is not None
         finding = check_cold.server_clock(storage, ManualClock(server_ms + off_s * 1000))
     assert finding.level is level
-    assert found in finding.found
+    assert found in finding.text
 
 
 def test_a_server_that_refuses_us_tells_its_time_too(moto_bucket: Bucket) -> None:

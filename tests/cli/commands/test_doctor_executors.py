@@ -63,5 +63,5 @@ def test_a_replica_counts_as_its_owners_store(tmp_path: Path) -> None:
     with mounting(replica, tmp_path / "mnt") as path:
         same, behind = found(path, ahead=0), found(path, ahead=2)
     assert (same.level, behind.level) == (FindingLevel.OK, FindingLevel.WARN)
-    assert same.found.startswith("replica of store ")
-    assert "2 behind the newest" in behind.found
+    assert same.text.startswith("replica of store ")
+    assert "2 behind the newest" in behind.text

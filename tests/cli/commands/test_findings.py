@@ -82,7 +82,7 @@ def test_levels_at_the_limits(findings: Findings, levels: str, words: str) -> No
     found = findings()
     found = [found] if isinstance(found, DoctorFinding) else list(found)
     assert " ".join(one.level.name for one in found) == levels
-    assert words in f"{found[0].found}; {found[0].remedy}"
+    assert words in f"{found[0].text}; {found[0].remedy}"
 
 
 def test_available_memory_is_the_least_of_the_machines_and_the_groups(tmp_path: Path) -> None:
@@ -136,12 +136,12 @@ def test_disk_against_floor_and_watermarks(
 
 def test_an_owner_that_was_superseded_and_work_that_is_stuck(status: StoreStatus) -> None:
     fenced = store_checks.owner(replace(status, journal=replace(status.journal, fenced_by_epoch=7)))
-    assert (fenced.level, "epoch 7" in fenced.found) == (FAIL, True)
+    assert (fenced.level, "epoch 7" in fenced.text) == (FAIL, True)
     stuck = FailureRecord(what="offload 1 of 0", error="no answer", error_kind="Unavailable")
     damaged = replace(stuck, error="bytes 0 to 4", error_kind="DataLoss")
     for troubles, level, words in (((stuck,), WARN, "no answer"), ((stuck, damaged), FAIL, "bytes 0 to 4")):
         found = store_checks.failures(replace(status, troubles=troubles))
-        assert (found.level, words in found.found) == (level, True)
+        assert (found.level, words in found.text) == (level, True)
 
 
 MOUNT = MountReport("/mnt/logs", "alive", "/srv/store", "a1", 7)
@@ -182,11 +182,11 @@ def judged(*reports: ExecutorReport, known: KnownStore | None = KNOWN) -> dict[s
 def test_executors(changed: dict[str, Any], of: str, level: FindingLevel, words: str, known: KnownStore | None) -> None:
     """Without a store that is known the driver's mount counts."""
     found = judged(DRIVER, replace(EXECUTOR, executor="1", host="n1", **changed), known=known)[f"executor 1 (n1){of}"]
-    assert (found.level, words in f"{found.found}; {found.remedy}") == (level, True), found
+    assert (found.level, words in f"{found.text}; {found.remedy}") == (level, True), found
 
 
 def test_the_driver_counts_where_it_is_alone_and_the_store_counts_as_a_mount() -> None:
     assert "executor driver (here)" in judged(DRIVER), "a session of this machine alone"
     assert "driver" not in judged(DRIVER, EXECUTOR), "its Python is the one that runs doctor"
     ahead = judged(EXECUTOR, known=replace(KNOWN, slot=9))["executor 0 (n0): /mnt/logs"]
-    assert ahead.found.endswith("2 behind the newest")
+    assert ahead.text.endswith("2 behind the newest")

@@ -43,9 +43,9 @@ class FileReader:
     ) -> None:
         """See ChunkStorage.read_into; `name` is already checked."""
         with self.open(name) as (fd, status):
-            found = self._describe(name, status)
-            check_etag(name, found.etag, if_match, found.length_bytes)
-            check_range(found, offset, len(buffer))
+            stored = self._describe(name, status)
+            check_etag(name, stored.etag, if_match, stored.length_bytes)
+            check_range(stored, offset, len(buffer))
             done = 0
             while done < len(buffer):
                 with map_os_errors(name):

@@ -96,9 +96,9 @@ class DirectoryStorage:
     def _copy(self, piece: ObjectPiece, target: int) -> None:
         """Append a piece to an open file; after an error its content is undefined."""
         with self._reader.open(piece.name) as (fd, status):
-            found = _described(piece.name, status)
-            check_etag(piece.name, found.etag, piece.etag, found.length_bytes)
-            check_range(found, piece.offset, piece.length_bytes)
+            stored = _described(piece.name, status)
+            check_etag(piece.name, stored.etag, piece.etag, stored.length_bytes)
+            check_range(stored, piece.offset, piece.length_bytes)
             with map_os_errors(piece.name):
                 copied = copy_range(fd, piece.offset, piece.length_bytes, target)
             if copied < piece.length_bytes:

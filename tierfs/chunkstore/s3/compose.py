@@ -65,7 +65,7 @@ class ComposePart:
     @property
     def length_bytes(self) -> int:
         """Length of the part."""
-        return sum(part_slice.length_bytes for part_slice in self.slices)
+        return sum(cut.length_bytes for cut in self.slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,18 +96,18 @@ def plan_parts(lengths: Sequence[int], limits: PartLimits = S3_LIMITS) -> tuple[
     kept = _kept(lengths, limits)
     parts: list[ComposePart] = []
     gap: list[Slice] = []
-    uploaded_bytes = sum(lengths) - sum(one.length_bytes for one in kept)
+    uploaded_bytes = sum(lengths) - sum(copied.length_bytes for copied in kept)
     upload_bytes = max(limits.upload_bytes, -(-2 * uploaded_bytes // limits.max_parts))
     at = 0
-    for one in kept:
-        gap += [Slice(index, 0, lengths[index]) for index in range(at, one.piece)]
-        if one.offset:
-            gap.append(Slice(one.piece, 0, one.offset))
+    for copied in kept:
+        gap += [Slice(index, 0, lengths[index]) for index in range(at, copied.piece)]
+        if copied.offset:
+            gap.append(Slice(copied.piece, 0, copied.offset))
         parts += _uploads(gap, upload_bytes)
-        parts += _copies(one, limits.max_bytes)
-        end = one.offset + one.length_bytes
-        gap = [Slice(one.piece, end, lengths[one.piece] - end)] if end < lengths[one.piece] else []
-        at = one.piece + 1
+        parts += _copies(copied, limits.max_bytes)
+        end = copied.offset + copied.length_bytes
+        gap = [Slice(copied.piece, end, lengths[copied.piece] - end)] if end < lengths[copied.piece] else []
+        at = copied.piece + 1
     gap += [Slice(index, 0, lengths[index]) for index in range(at, len(lengths))]
     parts += _uploads(gap, upload_bytes)
     if len(parts) > limits.max_parts:
@@ -128,15 +128,15 @@ def _kept(lengths: Sequence[int], limits: PartLimits) -> list[Slice]:
     for piece, length in enumerate(lengths):
         if length >= limits.min_bytes or piece == last:
             room = length - (1 if piece == last else limits.min_bytes)
-            found = [
+            reached = [
                 state
-                for before in states[-1 - _ABSORBED :]
-                for one in before
-                if (state := _keep(one, piece, room, sums, limits)) is not None
+                for earlier in states[-1 - _ABSORBED :]
+                for before in earlier
+                if (state := _keep(before, piece, room, sums, limits)) is not None
             ]
-            states.append(_undominated(found))
-    ends = [one for found in states[-1 - _ABSORBED :] for one in found]
-    best: _Kept | None = min(ends, key=lambda one: one.uploaded + sums[-1] - sums[one.piece + 1])
+            states.append(_undominated(reached))
+    ends = [state for reached in states[-1 - _ABSORBED :] for state in reached]
+    best: _Kept | None = min(ends, key=lambda state: state.uploaded + sums[-1] - sums[state.piece + 1])
     chain: list[Slice] = []
     lent = 0
     while best is not None and best.piece >= 0:
@@ -155,10 +155,10 @@ def _keep(before: _Kept, piece: int, room: int, sums: Sequence[int], limits: Par
     return _Kept(piece, need - lent, room - (need - lent), lent, before.uploaded + between + need, before)
 
 
-def _undominated(found: Iterable[_Kept]) -> list[_Kept]:
+def _undominated(states: Iterable[_Kept]) -> list[_Kept]:
     """Return the states that are cheaper, or could lend more, than every other."""
     best: list[_Kept] = []
-    for state in sorted(found, key=lambda one: (one.uploaded, -one.slack)):
+    for state in sorted(states, key=lambda state: (state.uploaded, -state.slack)):
         if not best or state.slack > best[-1].slack:
             best.append(state)
     return best
@@ -172,7 +172,7 @@ def _copies(kept: Slice, max_bytes: int) -> Iterator[ComposePart]:
 
 def _uploads(slices: Sequence[Slice], upload_bytes: int) -> Iterator[ComposePart]:
     """Yield neighbouring slices as even parts of at least `upload_bytes`, or one part."""
-    total = sum(part_slice.length_bytes for part_slice in slices)
+    total = sum(cut.length_bytes for cut in slices)
     remaining = list(reversed(slices))
     for _, length in _even(total, max(1, total // upload_bytes)) if total else ():
         yield ComposePart(tuple(_take(remaining, length)), copied=False)
@@ -245,7 +245,7 @@ class Composer:
             source = BufferSource(self._gather(pieces, parts[0].slices))
             return self._uploader.upload(name, source, metadata, create_only=create_only), uploaded
         jobs: list[PartJob] = [partial(self._make_part, name, pieces, part) for part in parts]
-        copied = [pieces[one.piece] for part in parts if part.copied for one in part.slices]
+        copied = [pieces[cut.piece] for part in parts if part.copied for cut in part.slices]
         etag = self._uploader.assemble(
             name,
             jobs,
@@ -267,11 +267,11 @@ class Composer:
             return self._copy(name, pieces[part.slices[0].piece], part.slices[0], upload_id, number)
         return self._uploader.put_part(name, self._gather(pieces, part.slices), upload_id, number, _MIXED)
 
-    def _copy(self, name: str, piece: ObjectPiece, one: Slice, upload_id: str, number: int) -> UploadPart:
-        start = piece.offset + one.offset
+    def _copy(self, name: str, piece: ObjectPiece, cut: Slice, upload_id: str, number: int) -> UploadPart:
+        start = piece.offset + cut.offset
         request: dict[str, Any] = {
             "CopySource": {"Bucket": self._origin.bucket, "Key": self._origin.key(piece.name)},
-            "CopySourceRange": f"bytes={start}-{start + one.length_bytes - 1}",
+            "CopySourceRange": f"bytes={start}-{start + cut.length_bytes - 1}",
             "CopySourceIfMatch": f'"{piece.etag}"',
         }
         try:
@@ -285,20 +285,20 @@ class Composer:
                 )
                 etag = answer["CopyPartResult"]["ETag"]
         except AlreadyExists as exc:  # the meaning of a failed condition elsewhere
-            self._require_version(piece.name, piece.etag, start + one.length_bytes)  # raises with the current version
+            self._require_version(piece.name, piece.etag, start + cut.length_bytes)  # raises with the current version
             raise DataLoss(f"{printable(piece.name)}: it was replaced: its etag is not {piece.etag}") from exc
         return UploadPart({"PartNumber": number, "ETag": etag}, None)
 
     def _gather(self, pieces: Sequence[ObjectPiece], slices: Sequence[Slice]) -> bytes:
         """Return the bytes of slices in one buffer."""
-        buffer = memoryview(bytearray(sum(one.length_bytes for one in slices)))
+        buffer = memoryview(bytearray(sum(cut.length_bytes for cut in slices)))
         jobs: list[Callable[[], None]] = []
         at = 0
-        for one in slices:
-            piece = pieces[one.piece]
-            view = buffer[at : at + one.length_bytes]
-            jobs.append(partial(self._read, piece.name, piece.offset + one.offset, view, if_match=piece.etag))
-            at += one.length_bytes
+        for cut in slices:
+            piece = pieces[cut.piece]
+            view = buffer[at : at + cut.length_bytes]
+            jobs.append(partial(self._read, piece.name, piece.offset + cut.offset, view, if_match=piece.etag))
+            at += cut.length_bytes
         self._pool.run(call, jobs)
         return bytes(buffer)
 
@@ -311,9 +311,9 @@ class Composer:
         self._pool.run(call, [partial(self._require_version, name, etag, end) for (name, etag), end in ends.items()])
 
     def _require_version(self, name: str, etag: str, end: int) -> None:
-        found = self._stat(name)
-        check_etag(name, found.etag, etag, found.length_bytes)
-        check_range(found, 0, end)
+        stored = self._stat(name)
+        check_etag(name, stored.etag, etag, stored.length_bytes)
+        check_range(stored, 0, end)
 
 
 def joined(pieces: Sequence[ObjectPiece]) -> list[ObjectPiece]:

@@ -187,12 +187,12 @@ def _insecure(location: S3Location, action: str, name: str, exc: Exception) -> T
 def _tls_cause(exc: BaseException) -> ssl.SSLError | CertificateError | None:
     """Return the error of TLS itself, which clients wrap in their own."""
     seen: list[object] = [exc]
-    for found in seen:  # grows: as deep as it is wrapped
-        if isinstance(found, ssl.SSLError | CertificateError):
-            return found
-        if isinstance(found, BaseException):
-            inner = (*found.args, found.__cause__, found.__context__, getattr(found, "kwargs", {}).get("error"))
-            seen += [one for one in inner if isinstance(one, BaseException) and one not in seen]
+    for error in seen:  # grows: as deep as it is wrapped
+        if isinstance(error, ssl.SSLError | CertificateError):
+            return error
+        if isinstance(error, BaseException):
+            inner = (*error.args, error.__cause__, error.__context__, getattr(error, "kwargs", {}).get("error"))
+            seen += [cause for cause in inner if isinstance(cause, BaseException) and cause not in seen]
     return None
 
 

@@ -135,12 +135,12 @@ class S3Storage:
 
     def _stored(self, name: str, length_bytes: int, etag: str) -> StoredObject:
         """Return a just stored object as the server reports it, checked against the bytes sent."""
-        found = self.stat(name)
-        if found.length_bytes != length_bytes:
-            raise DataLoss(f"{self.location.url(name)}: the server stored only {found.length_bytes} bytes")
-        if etag and found.etag != etag:
+        stored = self.stat(name)
+        if stored.length_bytes != length_bytes:
+            raise DataLoss(f"{self.location.url(name)}: the server stored only {stored.length_bytes} bytes")
+        if etag and stored.etag != etag:
             raise Conflict(f"{self.location.url(name)}: it was replaced while it was stored")
-        return found
+        return stored
 
     def _own(self, name: str, length_bytes: int, metadata: Mapping[str, str]) -> StoredObject:
         """Return the existing object if an earlier try of this upload stored it; else raise AlreadyExists.
@@ -149,12 +149,12 @@ class S3Storage:
         meanwhile: Unavailable, so that the next try finds out.
         """
         try:
-            found = self.stat(name)
+            existing = self.stat(name)
         except NotFound as exc:
             url = self.location.url(name)
             raise Unavailable(f"{url}: another request for it is in flight at {self.location.endpoint}") from exc
-        if is_own(found, metadata, length_bytes):
-            return found
+        if is_own(existing, metadata, length_bytes):
+            return existing
         raise AlreadyExists(f"{self.location.url(name)}: already exists at {self.location.endpoint}")
 
     def read_into(

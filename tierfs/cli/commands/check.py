@@ -183,13 +183,13 @@ def _verified_text(verified: Verified) -> str:
     name, crc = printable(verified.name), output.checksum(verified.crc32c)
     if verified.ok:
         return f"ok       {crc}  {name}"
-    lines = [f"{output.size(sum(span.length_bytes for span in verified.lost))} lost"] if verified.lost else []
+    lines = [f"{output.size(sum(lost.length_bytes for lost in verified.lost))} lost"] if verified.lost else []
     runs = [f"lost: bytes {lost.start} to {lost.end}" for lost in verified.lost]
     for (tier, fault), group in groupby(sorted(verified.bad, key=_kind), key=_kind):
         bad = list(group)
         joined = ranges.union(part.range for part in bad)
-        lines.append(f"{output.size(sum(span.length_bytes for span in joined))} of the {tier} copy {fault}")
-        runs += [f"{tier}: bytes {span.start} to {span.end} {fault}" for span in joined]
+        lines.append(f"{output.size(sum(part.length_bytes for part in joined))} of the {tier} copy {fault}")
+        runs += [f"{tier}: bytes {part.start} to {part.end} {fault}" for part in joined]
         runs.append(f"{tier}: {bad[0].why}")
     if len(runs) > _MOST_RUNS:
         runs[_MOST_RUNS:] = [f"and {len(runs) - _MOST_RUNS} more; --json lists all"]

@@ -83,7 +83,7 @@ def doctor(
         "store": None if session.store_path is None else session.store_path.absolute(),
         "failed": counts["FAIL"],
         "warnings": counts["WARN"],
-        "checks": findings,
+        "checks": [output.fields(finding, "name level found=text remedy") for finding in findings],
     }
     session.result(data, _text(findings, every=session.verbosity >= VERBOSE))
     if counts["FAIL"]:
@@ -97,7 +97,7 @@ def _text(findings: Sequence[DoctorFinding], *, every: bool) -> str:
     """
     worst_first = [level for level in reversed(FindingLevel) if every or level is not FindingLevel.OK]
     shown = [finding for level in worst_first for finding in findings if finding.level is level]
-    rows = [(finding.level.value, finding.name, printable(finding.found)) for finding in shown]
+    rows = [(finding.level.value, finding.name, printable(finding.text)) for finding in shown]
     remedies = ["" if finding.remedy is None else f"\n      {printable(finding.remedy)}" for finding in shown]
     lines = [*map(add, output.lines(rows, "<4", "<", "<"), remedies)]
     if len(shown) < len(findings):

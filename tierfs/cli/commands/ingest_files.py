@@ -144,11 +144,11 @@ def first_difference(
             continue
         if piece.placed is None:
             raise Incomparable
-        span = _own_blocks(piece, piece.placed)
-        if span is None:
+        own = _own_blocks(piece, piece.placed)
+        if own is None:
             difference, compared = _in_chunk(piece.placed, fd, buffer), piece.placed.range.end
         else:
-            difference, compared = _in_blocks(piece, span, fd, buffer), piece.range.end
+            difference, compared = _in_blocks(piece, own, fd, buffer), piece.range.end
         if difference is not None:
             return difference
         advance(compared - piece.range.start)
@@ -164,18 +164,18 @@ def _own_blocks(piece: ScrubPiece, placed: PlacedChunk) -> ByteRange | None:
     return ByteRange(start, end) if placed.range.start <= start and end <= placed.range.end else None
 
 
-def _in_blocks(piece: ScrubPiece, span: ByteRange, fd: int, buffer: memoryview) -> ByteRange | None:
+def _in_blocks(piece: ScrubPiece, own: ByteRange, fd: int, buffer: memoryview) -> ByteRange | None:
     """Return the first block of a piece in which the file differs."""
     assert piece.grid is not None
     blocks = piece.grid.range
-    shift = span.start - blocks.start
-    view = buffer[: span.length_bytes]
-    read_bytes = osio.read_all(fd, view, span.start)
+    shift = own.start - blocks.start
+    view = buffer[: own.length_bytes]
+    read_bytes = osio.read_all(fd, view, own.start)
     bad, _ = piece.grid.first_bad(view, blocks.start, 0, blocks.start + read_bytes)
     if bad is not None:
         return ByteRange(bad.start + shift, bad.end + shift)
     if read_bytes < len(view):  # the file was truncated meanwhile
-        return ByteRange(span.start + read_bytes, span.end)
+        return ByteRange(own.start + read_bytes, own.end)
     return None
 
 

@@ -246,7 +246,7 @@ def _info_data(stat: SegmentStat) -> dict[str, Any]:
         "read_priority_origin": str(stat.read_priority.origin),
         **output.fields(record, times),
         "lost": stat.lost,
-        "suspect": [{"tier": output.plain(tier), **output.fields(span)} for tier, span in stat.suspect],
+        "suspect": [{"tier": output.plain(tier), **output.fields(suspect)} for tier, suspect in stat.suspect],
     }
 
 
@@ -280,7 +280,7 @@ def _info_text(
     if record.recovered_ms:
         rows.append(("recovered", output.clock_time(record.recovered_ms)))
     rows += [("lost", output.run(gap)) for gap in stat.lost]
-    rows += [("suspect", f"{output.plain(tier)} {output.run(span)}") for tier, span in stat.suspect]
+    rows += [("suspect", f"{output.plain(tier)} {output.run(suspect)}") for tier, suspect in stat.suspect]
     rows += [("not reachable", f"{output.size(place.bytes)} in {printable(place.url)}: {place.why}") for place in away]
     if writer is not None:
         rows.append(("writer", writer))

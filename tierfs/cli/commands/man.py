@@ -43,11 +43,11 @@ def completion(session: Session, shell: str | None) -> None:
     In bash: eval "$(tierfs completion bash)", in ~/.bashrc for all shells to come.
     """
     shell = shell or Path(os.environ.get("SHELL", "")).name or _SHELLS[0]
-    found = get_completion_class(shell) if shell in _SHELLS else None
-    if found is None:
+    completer = get_completion_class(shell) if shell in _SHELLS else None
+    if completer is None:
         raise InvalidRequest(f"no completion for {shell}", remedy=f"name one of {', '.join(_SHELLS)}")
     root = click.get_current_context().find_root().command
-    script = found(root, {}, _PROGRAM, _VARIABLE).source()
+    script = completer(root, {}, _PROGRAM, _VARIABLE).source()
     session.result({"shell": shell, "script": script}, script.strip())
 
 

@@ -69,12 +69,12 @@ def concat(session: Session, target: str, source: str, yes: bool) -> None:
             ask("concat", f"append {output.size(plan.range.length_bytes)} of {of} to {to}, and remove {of}?")
         with changing(session, store, "joining chunks"):
             done = store.engine.concat(target, source)
-    span = done.range
+    appended = done.range
     text = f"removed {of}, which was empty; {to} is unchanged"
-    if span:
-        size, chunks = output.size(span.length_bytes), output.count(done.chunks, "chunk")
-        text = f"appended {of} to {to}: {size} in {chunks}, bytes {span.start} to {span.end}"
-    session.done({"target": target, "source": source, **output.fields(span), "chunks": done.chunks}, text)
+    if appended:
+        size, chunks = output.size(appended.length_bytes), output.count(done.chunks, "chunk")
+        text = f"appended {of} to {to}: {size} in {chunks}, bytes {appended.start} to {appended.end}"
+    session.done({"target": target, "source": source, **output.fields(appended), "chunks": done.chunks}, text)
 
 
 @command("trim")

@@ -49,16 +49,16 @@ class BarRun:
 class Bar:
     """The cells of one tier; runs are painted in any order."""
 
-    def __init__(self, extent: ByteRange, cells: int) -> None:
-        self._extent = extent
+    def __init__(self, window: ByteRange, cells: int) -> None:
+        self._window = window
         self._cells = [Mark.NOTHING] * cells
 
     def paint(self, run: BarRun) -> None:
         """Mark every cell that contains a byte of the run, to keep the smallest run visible."""
-        visible = run.range.intersect(self._extent)
+        visible = run.range.intersect(self._window)
         if not visible:
             return
-        count, length, origin = len(self._cells), self._extent.length_bytes, self._extent.start
+        count, length, origin = len(self._cells), self._window.length_bytes, self._window.start
         first = (visible.start - origin) * count // length
         end = -(-(visible.end - origin) * count // length)
         for cell in range(first, end):
@@ -84,19 +84,19 @@ class Row:
     """Iterated once."""
 
 
-def draw(extent: ByteRange, rows: Sequence[Row], columns: int) -> list[str]:
+def draw(window: ByteRange, rows: Sequence[Row], columns: int) -> list[str]:
     """Return the scale and a bar for each row, in `columns` columns if possible."""
     indent = max(len(row.label) for row in rows) + len(_GAP)
     notes = max(len(_note(row, row.limit, {Mark.ACTIVE})) for row in rows)
     cells = max(_MIN_CELLS, columns - indent - len(_GAP) - notes)
     bars = []
     for row in rows:
-        bar, owners = Bar(extent, cells), set[int]()
+        bar, owners = Bar(window, cells), set[int]()
         for run in row.runs:
             bar.paint(run)
             owners.add(run.owner)
         bars.append(f"{row.label:<{indent}}{bar}{_GAP}{_note(row, len(owners), bar.marks)}")
-    return [*(" " * indent + line for line in scale(extent, cells)), *bars]
+    return [*(" " * indent + line for line in scale(window, cells)), *bars]
 
 
 def _note(row: Row, number: int, marks: Collection[Mark]) -> str:
@@ -105,14 +105,14 @@ def _note(row: Row, number: int, marks: Collection[Mark]) -> str:
     return output.count(number, row.noun) + (f" ({', '.join(shown)})" if shown else "")
 
 
-def scale(extent: ByteRange, cells: int) -> list[str]:
+def scale(window: ByteRange, cells: int) -> list[str]:
     """Return a line of offsets and a ruler over `cells` cells: each offset begins at its tick, the last ends there."""
-    end = offset(extent.end)
+    end = offset(window.end)
     for steps in _STEPS:
         ticks = [cells * step // steps for step in range(steps)]
-        labels = [offset(extent.start + extent.length_bytes * step // steps) for step in range(steps)]
+        labels = [offset(window.start + window.length_bytes * step // steps) for step in range(steps)]
         rooms = [after - tick for tick, after in pairwise([*ticks, cells - len(end)])]
-        exact = extent.length_bytes >= cells or (extent.length_bytes > 0 and extent.length_bytes % steps == 0)
+        exact = window.length_bytes >= cells or (window.length_bytes > 0 and window.length_bytes % steps == 0)
         if exact and all(len(label) < room for label, room in zip(labels, rooms, strict=True)):
             break
     numbers = [label.ljust(room - 1) for label, room in zip(labels, rooms, strict=True)]

@@ -188,10 +188,10 @@ def _sums(frame: DataFrame, row_type: RowType) -> list[Any]:
 
 
 def _verify(table: DataFrame, row_type: RowType, sums: dict[str, Any]) -> None:
-    found = table.agg(*_sums(table, row_type)).first()
-    assert found is not None
-    if found.asDict() != sums:
-        raise DataLoss(f"the table has {found['rows']} rows, or other ones than the {sums['rows']} that were written")
+    written = table.agg(*_sums(table, row_type)).first()
+    assert written is not None
+    if written.asDict() != sums:
+        raise DataLoss(f"the table has {written['rows']} rows, or other ones than the {sums['rows']} that were written")
 
 
 def _require_columns(frame: DataFrame, wanted: Sequence[str]) -> None:

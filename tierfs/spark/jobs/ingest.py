@@ -58,8 +58,8 @@ class SourceFile:
 
     def require_unchanged(self, read_bytes: int) -> None:
         """Raise Conflict for a file that was written to since it was listed."""
-        found = os.stat(self.path)
-        if (found.st_size, found.st_mtime_ns) != (self.size_bytes, self.modified_ns) or read_bytes != self.size_bytes:
+        status = os.stat(self.path)
+        if (status.st_size, status.st_mtime_ns) != (self.size_bytes, self.modified_ns) or read_bytes != self.size_bytes:
             raise Conflict(f"{names.printable(self.path)} changed while it was read", remedy="run the job again")
 
 
@@ -70,16 +70,16 @@ def files_of(sources: Sequence[str]) -> list[SourceFile]:
     that no segment can have and for two files of one name.
     """
     copies = {source: name_of_copy(source) if len(sources) > 1 else "" for source in sources}
-    found = [one for source in sources for one in _below(Path(os.path.abspath(source)), source, copies[source])]
+    files = [file for source in sources for file in _below(Path(os.path.abspath(source)), source, copies[source])]
     by_name: dict[str, SourceFile] = {}
-    for one in found:
-        other = by_name.setdefault(one.name, one)
-        if other is not one:
+    for file in files:
+        other = by_name.setdefault(file.name, file)
+        if other is not file:
             raise InvalidRequest(
-                f"{names.printable(other.path)} and {names.printable(one.path)} would both become {one.name}",
+                f"{names.printable(other.path)} and {names.printable(file.path)} would both become {file.name}",
                 remedy="ingest them into two directories",
             )
-    return found
+    return files
 
 
 def require_new(store: Store, into: str, wanted: Iterable[str]) -> None:
@@ -118,14 +118,14 @@ def _below(path: Path, given: str, copy: str) -> Iterator[SourceFile]:
     for root, inner, files in os.walk(path, onerror=_raise):
         inner.sort()
         for name in sorted(files):
-            one = Path(root, name)
-            if one.is_file() and not one.is_symlink():
-                yield _file(one, os.path.join(copy, one.relative_to(path)), str(path), copy)
+            file = Path(root, name)
+            if file.is_file() and not file.is_symlink():
+                yield _file(file, os.path.join(copy, file.relative_to(path)), str(path), copy)
 
 
 def _file(path: Path, name: str, directory: str = "", copy: str = "") -> SourceFile:
-    found, own = path.stat(), names.join(names.split(name))
-    return SourceFile(str(path), own, found.st_size, found.st_mtime_ns, found.st_mode, directory, copy)
+    status, own = path.stat(), names.join(names.split(name))
+    return SourceFile(str(path), own, status.st_size, status.st_mtime_ns, status.st_mode, directory, copy)
 
 
 def _raise(error: OSError) -> None:
@@ -169,15 +169,15 @@ def ingest_files(
     if (before := _written_before(store, batch)) is not None:
         return before
     files = files_of(sources)
-    skipped = set(existing(store, into, (one.name for one in files))) if skip_existing else set()
+    skipped = set(existing(store, into, (file.name for file in files))) if skip_existing else set()
     above = names.split(into)
-    wanted = [one for one in files if names.join((*above, *names.split(one.name))) not in skipped]
-    require_new(store, into, (one.name for one in wanted))
+    wanted = [file for file in files if names.join((*above, *names.split(file.name))) not in skipped]
+    require_new(store, into, (file.name for file in wanted))
     copied = CopiedDirectories(into)
-    for one in wanted:
-        if one.directory:
-            copied.add(one.directory, os.path.relpath(one.path, one.directory), one.directory_copy)
-    tasks = Tasks(spark, show, sum(one.size_bytes for one in wanted))
+    for file in wanted:
+        if file.directory:
+            copied.add(file.directory, os.path.relpath(file.path, file.directory), file.directory_copy)
+    tasks = Tasks(spark, show, sum(file.size_bytes for file in wanted))
 
     def upload(job: WriteJob) -> list[Uploaded]:
         uploaded = tasks.run(partial(upload_files, job), list(enumerate(tasks_of(wanted))))
@@ -211,8 +211,8 @@ def ingest(
         order = {f"order{number}": F.col(name) for number, name in enumerate(order_by)}
         renamed = {"key": F.col(key).cast("string"), "value": F.col(value), **order}  # a column may have two uses
         keyed = frame.select(*(column.alias(name) for name, column in renamed.items()))
-        found = [row[0] for row in keyed.select("key").distinct().limit(_MOST_KEYS + 1).collect()]
-    _require_keys(store, into, found)
+        keys = [row[0] for row in keyed.select("key").distinct().limit(_MOST_KEYS + 1).collect()]
+    _require_keys(store, into, keys)
     ends_lines = isinstance(frame.schema[value].dataType, StringType)
 
     def upload(job: WriteJob) -> list[Uploaded]:
@@ -228,15 +228,15 @@ def upload_files(job: WriteJob, task: tuple[int, tuple[SourceFile, ...]], done: 
     """Upload the files of one task, on an executor."""
     number, files = task
     with job.task(number) as upload:
-        for one in files:
-            file = IngestedFile(mode=one.mode, modified_ns=one.modified_ns, length=one.size_bytes)
-            segment, read_bytes = upload.open(one.name, file), 0
-            with map_os_errors(one.path), open(one.path, "rb") as source:
+        for listed in files:
+            file = IngestedFile(mode=listed.mode, modified_ns=listed.modified_ns, length=listed.size_bytes)
+            segment, read_bytes = upload.open(listed.name, file), 0
+            with map_os_errors(listed.path), open(listed.path, "rb") as source:
                 while data := source.read(_STEP_BYTES):
                     segment.write(data)
                     read_bytes += len(data)
                     done.add(len(data))
-                one.require_unchanged(read_bytes)
+                listed.require_unchanged(read_bytes)
             segment.finish()
         return upload.finish()
 
@@ -292,7 +292,7 @@ def _committed(
     except BaseException:
         batch_write.abort(store, job)
         raise
-    rows = [] if done.repeated else [(one.segment, one.length) for one in uploaded]
+    rows = [] if done.repeated else [(written.segment, written.length) for written in uploaded]
     return Result(COLUMNS, sorted(rows), _summary(done, skipped))
 
 
@@ -323,9 +323,9 @@ def _require_columns(frame: DataFrame, key: str, value: str, order_by: Sequence[
         raise InvalidRequest(f"the column {value} is {kind}", remedy="make it a string, as to_json(struct(*)) does")
 
 
-def _require_keys(store: Store, into: str, found: Sequence[str | None]) -> None:
-    if len(found) > _MOST_KEYS:
+def _require_keys(store: Store, into: str, keys: Sequence[str | None]) -> None:
+    if len(keys) > _MOST_KEYS:
         raise InvalidRequest(f"there are more than {_MOST_KEYS} keys", remedy="ingest fewer at a time")
-    if None in found:
+    if None in keys:
         raise InvalidRequest("a key is null", remedy="leave such rows out, or give them a key: coalesce")
-    require_new(store, into, [name for name in found if name is not None])
+    require_new(store, into, [name for name in keys if name is not None])

@@ -56,13 +56,13 @@ def rebuild(spark: SparkSession, store: Store, *, show: OnProgress = unseen) -> 
     lost = list(lost_rows(store.metadata))
     with store.metadata.read() as txn:
         place = place_of(txn, str(store.path), store.settings.cold)
-    tasks = Tasks(spark, show, sum(one.object_bytes for one in lost))
+    tasks = Tasks(spark, show, sum(ledger.object_bytes for ledger in lost))
     rows = []
     for wave in _waves(lost):
-        for one, found in zip(wave, tasks.run(partial(rescan_ledger, place), wave), strict=True):
-            rebuilt = not found.why_not and _put(store, one, found.runs)
-            why = found.why_not or ("" if rebuilt else "the ledger was deleted meanwhile")
-            rows.append((one.name, one.entries, one.length_bytes, len(one.holders), rebuilt, why))
+        for ledger, rescanned in zip(wave, tasks.run(partial(rescan_ledger, place), wave), strict=True):
+            rebuilt = not rescanned.why_not and _put(store, ledger, rescanned.runs)
+            why = rescanned.why_not or ("" if rebuilt else "the ledger was deleted meanwhile")
+            rows.append((ledger.name, ledger.entries, ledger.length_bytes, len(ledger.holders), rebuilt, why))
     failed = sum(not row[4] for row in rows)
     return Result(COLUMNS, sorted(rows), {"rebuilt": len(rows) - failed, "failed": failed})
 

@@ -35,22 +35,22 @@ def report(store: Store, path: str = "", *, depth: int = 1, prices: Prices | Non
     return result_of(make_report(store, path, depth=depth, prices=prices))
 
 
-def result_of(found: Report) -> Result:
+def result_of(figures: Report) -> Result:
     """Return the rows of a finished report."""
-    return Result(COLUMNS, list(_rows(found)), {"store": found.store, "at_ms": found.at_ms})
+    return Result(COLUMNS, list(_rows(figures)), {"store": figures.store, "at_ms": figures.at_ms})
 
 
-def _rows(found: Report) -> Iterator[Row]:
-    yield _sums("total", "", found.total)
-    for section, part in (("age", found.ages), ("policy", found.policies), ("directory", found.directories)):
+def _rows(figures: Report) -> Iterator[Row]:
+    yield _sums("total", "", figures.total)
+    for section, part in (("age", figures.ages), ("policy", figures.policies), ("directory", figures.directories)):
         for name, sums in part.items():
             yield _sums(section, name, sums)
-    objects = found.objects
+    objects = figures.objects
     stored_bytes = objects.bytes + objects.garbage_bytes
-    yield _cost("storage a month", objects.count, stored_bytes, found.storage_month)
-    yield _cost("garbage in it", objects.garbage, objects.garbage_bytes, found.garbage_month)
-    yield _cost("uploads of the last 30 days", objects.puts_last_month, None, found.puts_month)
-    yield _cost("reading all once", objects.gets_to_read, objects.bytes, found.read_once)
+    yield _cost("storage a month", objects.count, stored_bytes, figures.storage_month)
+    yield _cost("garbage in it", objects.garbage, objects.garbage_bytes, figures.garbage_month)
+    yield _cost("uploads of the last 30 days", objects.puts_last_month, None, figures.puts_month)
+    yield _cost("reading all once", objects.gets_to_read, objects.bytes, figures.read_once)
 
 
 def _sums(section: str, name: str, sums: ReportSums) -> Row:

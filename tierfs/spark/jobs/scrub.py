@@ -97,17 +97,17 @@ def scrub(
             sums.cold_bytes += report.cold_bytes
             sums.unseen_bytes += report.unseen_bytes
         faults += [*wave.faults, *judge.judged(fault for report in reports for fault in report.faults)]
-    found = list(joined(faults))
-    for fault in found:
+    merged = list(joined(faults))
+    for fault in merged:
         _count(sums, fault)
     sums.seconds = round(time.monotonic() - started_s, 3)
-    return Result(COLUMNS, [_row(fault) for fault in found], asdict(sums))
+    return Result(COLUMNS, [_row(fault) for fault in merged], asdict(sums))
 
 
 def check_copies(place: Place, wanted: tuple[CopyPiece, ...], done: Counter) -> CopyReport:
     """Check the copies of one task, on an executor."""
     report = report_of(CopyChecks(place, connections(), wanted).run())
-    done.add(sum(one.piece.range.length_bytes for one in wanted))
+    done.add(sum(copy.piece.range.length_bytes for copy in wanted))
     return report
 
 
@@ -159,5 +159,5 @@ def _count(sums: ScrubSums, fault: CopyFault) -> None:
 
 def _row(fault: CopyFault) -> tuple[object, ...]:
     tier = fault.tier.name.lower() if fault.object.id else "-"
-    span = fault.range
-    return fault.segment, tier, fault.object.name, span.start, span.length_bytes, fault.fault.value, fault.why
+    bad = fault.range
+    return fault.segment, tier, fault.object.name, bad.start, bad.length_bytes, fault.fault.value, fault.why

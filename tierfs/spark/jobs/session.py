@@ -81,8 +81,8 @@ def job_session(
 def require_java() -> None:
     """Raise NotFound, with the remedy, if Spark would find no Java."""
     home = os.environ.get("JAVA_HOME")
-    found = (Path(home) / "bin" / "java").is_file() if home else shutil.which("java") is not None
-    if not found:
+    exists = (Path(home) / "bin" / "java").is_file() if home else shutil.which("java") is not None
+    if not exists:
         raise NotFound(
             f"Spark needs Java, and there is none in {home}" if home else "Spark needs Java, and there is none here",
             remedy="as root: apt-get install default-jre-headless",
@@ -171,12 +171,12 @@ def ended_with_error() -> Iterator[None]:
 
 
 def _children() -> set[int]:
-    found = set[int]()
+    children = set[int]()
     for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):  # it ended
             if int(path.read_text().rpartition(")")[2].split()[1]) == os.getpid():
-                found.add(int(path.parent.name))
-    return found
+                children.add(int(path.parent.name))
+    return children
 
 
 @contextmanager

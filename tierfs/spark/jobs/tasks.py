@@ -103,7 +103,7 @@ class Tasks:
     def _run_rows(self, work: Callable[[T, Counter], R], wanted: Sequence[T]) -> list[R]:
         """Run each task as the only row of a partition. Every executor gets all items, and unpickles its own."""
         numbers = self._spark.range(0, len(wanted), 1, len(wanted))
-        each = partial(_each_row, work, [pickle.dumps(one) for one in wanted])
+        each = partial(_each_row, work, [pickle.dumps(task) for task in wanted])
         rows = numbers.mapInArrow(each, "number long, result binary").collect()
         return [pickle.loads(row["result"]) for row in sorted(rows, key=lambda row: int(row["number"]))]
 
@@ -132,9 +132,9 @@ class Tasks:
 
 
 def _each(work: Callable[[T, Counter], R], done: Counter, finished: Counter, some: Iterable[T]) -> Iterator[R]:
-    for one in some:
+    for task in some:
         try:
-            yield work(one, done)
+            yield work(task, done)
         except TierfsError as exc:
             raise TaskError(error_text(exc)) from None
         finished.add(1)
@@ -145,7 +145,7 @@ def _each_row(work: Callable[[T, Counter], R], wanted: Sequence[bytes], batches:
         numbers = batch.column(0).to_pylist()
         uncounted = _Uncounted()
         done = _each(work, uncounted, uncounted, (pickle.loads(wanted[number]) for number in numbers))
-        results = pa.array([pickle.dumps(one) for one in done], pa.binary())
+        results = pa.array([pickle.dumps(result) for result in done], pa.binary())
         yield pa.RecordBatch.from_arrays([batch.column(0), results], ["number", "result"])
 
 
@@ -234,7 +234,7 @@ class Result:
         """Write the rows by the path's suffix: Parquet, CSV with a header, or a JSON object per line."""
         if path.suffix == ".parquet":
             schema = pa.schema([(name, _TYPES[kind]) for name, kind in self.columns.items()])
-            columns = [pa.array([row[index] for row in self.rows], one.type) for index, one in enumerate(schema)]
+            columns = [pa.array([row[index] for row in self.rows], field.type) for index, field in enumerate(schema)]
             pa.parquet.write_table(pa.Table.from_arrays(columns, schema=schema), path)
         elif path.suffix == ".csv":
             with path.open("w", newline="") as file:

@@ -62,15 +62,15 @@ def read(
         end = ledger.entries if end is None else end
         if not 0 <= start <= end <= ledger.entries:
             raise InvalidRequest(f"{printable(name)} has entries 0 to {ledger.entries}, not {start} to {end}")
-        span = _span(store.metadata, record.id, start, end)
+        wanted = _range_of(store.metadata, record.id, start, end)
         if not (session.json or messages):
-            copy_segment(store.reader(), record, span.start, span.end, read_priority, _write)
+            copy_segment(store.reader(), record, wanted.start, wanted.end, read_priority, _write)
             sys.stdout.buffer.flush()
             return
         printer = _Messages(ledger) if messages else _Entries()
         splitter = EntrySplitter(placed_entries(store.metadata, record.id, start, end), printer.show)
         try:
-            copy_segment(store.reader(), record, span.start, span.end, read_priority, splitter.write)
+            copy_segment(store.reader(), record, wanted.start, wanted.end, read_priority, splitter.write)
         finally:
             printer.end()
     if printer.wrong:
@@ -81,7 +81,7 @@ def read(
         )
 
 
-def _span(metadata: MetadataStore, segment_id: SegmentId, start: int, end: int) -> ByteRange:
+def _range_of(metadata: MetadataStore, segment_id: SegmentId, start: int, end: int) -> ByteRange:
     """Return the bytes of entries [start, end), which must exist."""
     if start == end:
         return ByteRange(0, 0)
