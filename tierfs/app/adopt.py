@@ -44,8 +44,8 @@ _LOOKED_AT = 1000
 _NO_ID = LocationId(0)
 _S3_URL = f"{S3_SCHEME}://"
 
+# Adds to a plan what the objects of a place become below a directory; reads headers from the place's storage.
 Planner = Callable[[AdoptionPlan, ChunkStorage, Iterator[StoredObject], str], None]
-"""Adds to a plan what the objects of a place become below a directory; reads headers from the place's storage."""
 
 _PLANNERS: Mapping[str, Planner] = {
     OBJECTS: lambda plan, _, objects, into: plan_objects(plan, objects, into),

@@ -99,8 +99,8 @@ def _not_empty(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
     return (piece for piece in pieces if len(piece))
 
 
+# User metadata that names the transformation of the entries on their way out.
 TRANSFORM_KEY = "tierfs-transform"
-"""User metadata that names the transformation of the entries on their way out."""
 
 _READ_TOGETHER_BYTES = 8 * MIB
 _JOBS = 8

@@ -36,11 +36,11 @@ OLDEST = "a year or more"
 
 _SETTINGS = ("offload_after", "deletion_lag", "read_priority", "retention_age", "retention_bytes")
 
+# Size of the requests of scans and scrubs.
 GET_BYTES = 8 * MIB
-"""Size of the requests of scans and scrubs."""
 
+# Of an upload that has several parts: a request for each, and two to begin and end it.
 PART_BYTES = 8 * MIB
-"""Of an upload that has several parts: a request for each, and two to begin and end it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,8 +32,8 @@ from tierfs.names import printable
 from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.types import ROOT_DIRECTORY, Tier
 
+# Rows per part end here, so that a part with one more row stays below what a framed object may have.
 PART_BYTES = 4 * 1024 * 1024
-"""Rows per part end here, so that a part with one more row stays below what a framed object may have."""
 
 _MAX_DATABASE_NAME_BYTES = 64
 

@@ -35,10 +35,10 @@ _OPEN_FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | _OPEN_FLAGS
 _ATTEMPT_DIGITS = 16
 
+# The one form of the files' names.
 NAME = re.compile(
     rf"[0-9a-f]{{2}}/(?P<segment>[1-9a-f][0-9a-f]{{0,15}})-(?P<start>0|[1-9a-f][0-9a-f]{{0,15}})-[0-9a-f]{{{_ATTEMPT_DIGITS}}}"
 )
-"""The one form of the files' names."""
 
 
 def file_name(segment_id: SegmentId, start_offset: int, attempt: AttemptId) -> str:

@@ -152,8 +152,8 @@ class FileSource:
         return view
 
 
+# Called with the number of bytes received so far, counted from the start of the read; ascending.
 OnReceived = Callable[[int], None]
-"""Called with the number of bytes received so far, counted from the start of the read; ascending."""
 
 
 class EtagDiffers(DataLoss):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+# By the command's words; a note stands after two blanks and `#`.
 EXAMPLES: Mapping[str, str] = {
     "init": """
 tierfs --store /srv/store init --cold-dir /mnt/nas/tierfs
@@ -188,4 +189,3 @@ tierfs --store /srv/copy replica --bucket s3://bucket/logs
 tierfs --store /srv/copy replica --refresh
 """,
 }
-"""By the command's words; a note stands after two blanks and `#`."""

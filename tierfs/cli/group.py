@@ -300,8 +300,8 @@ def require_bucket(bucket: str | None, needing: Mapping[str, object]) -> None:
         raise click.UsageError(f"--{given.replace('_', '-')} needs --bucket")
 
 
+# Accepted out of habit: sizes are human-readable without it, and exact with --json.
 human_option = click.option("-h", "--human-readable", is_flag=True, expose_value=False, hidden=True)
-"""Accepted out of habit: sizes are human-readable without it, and exact with --json."""
 
 
 def path_argument(name: str, *, optional: bool = False, metavar: str | None = None) -> Callable[[F], F]:
@@ -310,8 +310,8 @@ def path_argument(name: str, *, optional: bool = False, metavar: str | None = No
     return click.argument(name, type=_NAME, metavar=metavar, **whole)
 
 
+# The paths of a command to which none was given.
 WHOLE = ("",)
-"""The paths of a command to which none was given."""
 
 
 def paths_argument(name: str = "paths", *, optional: bool = False, metavar: str) -> Callable[[F], F]:

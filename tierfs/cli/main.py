@@ -29,8 +29,8 @@ Exit codes:
 # `--version` ends the program before a command is looked for.
 _ALIASES = {"unmount": "umount", "dir": "ls", "version": "--version"}
 
+# Of all commands; those that have another -h, as ls and du, keep it.
 CONTEXT = {"help_option_names": ["-h", "--help"]}
-"""Of all commands; those that have another -h, as ls and du, keep it."""
 
 
 @click.group(cls=LazyGroup, lazy=_COMMANDS, lines=_LINES, aliases=_ALIASES, epilog=_EPILOG, context_settings=CONTEXT)

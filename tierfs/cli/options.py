@@ -75,8 +75,8 @@ read_priority_option = click.option(
 )
 
 
+# How a position in a managed ledger is written in help.
 POSITION = "LEDGER[:ENTRY]"
-"""How a position in a managed ledger is written in help."""
 
 _EXIT_DECLINED = 1
 
@@ -106,8 +106,8 @@ def ask(verb: str, question: str) -> None:
         raise click.exceptions.Exit(_EXIT_DECLINED)
 
 
+# Limit of an append's wait for a holder to make room: it ends, offloads and evicts a chunk within some seconds.
 HOLDER_WAIT_S = 60.0
-"""Limit of an append's wait for a holder to make room: it ends, offloads and evicts a chunk within some seconds."""
 
 wait_option = click.option(
     "--wait",

@@ -21,8 +21,8 @@ from tierfs.types import ByteRange
 _MS_PER_S = 1000
 _SECONDS_PER_UNIT = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 
+# A number of things: `1 segment`, `2 directories`. Messages of lower layers use it too.
 count = units.count
-"""A number of things: `1 segment`, `2 directories`. Messages of lower layers use it too."""
 size = units.size
 
 

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
+# Commands that take less show nothing.
 AFTER_S = 1.0
-"""Commands that take less show nothing."""
 
 # Often enough to be seen moving; a remote terminal is not flooded.
 _EVERY_S = 0.25

@@ -20,6 +20,7 @@ class Line(NamedTuple):
         return f"tierfs.cli.commands.{self.place}"
 
 
+# In the order of `--help`.
 SECTIONS: Mapping[str, Mapping[str, Line]] = {
     "Store": {
         "init": Line("init_status:init", "Create a store in the directory given by --store."),
@@ -68,4 +69,3 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         "replica": Line("recover_replica:replica", "Create a read-only store that follows another's bucket."),
     },
 }
-"""In the order of `--help`."""

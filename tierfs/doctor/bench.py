@@ -25,8 +25,8 @@ from tierfs.setup.connect import connect_bare
 from tierfs.system.mounts import Mount
 from tierfs.types import MIB, ByteRange, SegmentKind, Tier
 
+# What a mount is compared with; GETs are plain reads of the files where the cold tier is a directory.
 RAW = {Tier.COLD: "raw GETs, 8 x 8 MiB", Tier.LOCAL: "chunk files"}
-"""What a mount is compared with; GETs are plain reads of the files where the cold tier is a directory."""
 
 _RANGE_BYTES = 8 * MIB
 _IN_PARALLEL = 8
@@ -38,8 +38,8 @@ _BLOCK_BYTES = MIB
 _BYTES_PER_MB = 1_000_000
 _STATS = ".tierfs/stats"
 
+# Takes a line that says what is being done.
 Tell = Callable[[str], None]
-"""Takes a line that says what is being done."""
 
 
 @dataclass(frozen=True, slots=True)

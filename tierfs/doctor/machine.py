@@ -150,8 +150,8 @@ _MIN_PYSPARK = (4, 0)
 
 _JAVA_ANSWERS_S = 30
 _INSTALL_JAVA = "as root: apt-get install default-jre-headless"
+# The extra `spark` of setup.py.
 INSTALL_PYSPARK = "pip install 'pyspark>=4.0,<5' 'py4j>=0.10.9,<1' 'pyarrow>=18,<27' 'pandas>=2.2,<3' 'numpy>=2,<3'"
-"""The extra `spark` of setup.py."""
 
 # Java 8 calls itself 1.8.
 _OLD_SCHEME = "1"

@@ -36,8 +36,8 @@ _BUFFER_BYTES = MIB
 # Bytes fetched by the first read at a new place: a block is fetched and checked anyway.
 _FIRST_BYTES = CRC_BLOCK_BYTES
 
+# One append: large enough that its sync and commit are a small part of it.
 APPEND_BYTES = 4 * MIB
-"""One append: large enough that its sync and commit are a small part of it."""
 
 
 class SegmentHandle:
@@ -294,11 +294,11 @@ class AppendFile(io.BufferedWriter):
         super().__exit__(kind, error, trace)
 
 
+# Two ranges closer than a block share one that is fetched and checked anyway.
 GAP_BYTES = CRC_BLOCK_BYTES
-"""Two ranges closer than a block share one that is fetched and checked anyway."""
 
+# Limit of a joined range: several of this length are fetched at once.
 JOINED_BYTES = 8 * MIB
-"""Limit of a joined range: several of this length are fetched at once."""
 
 
 @dataclass(frozen=True, slots=True)

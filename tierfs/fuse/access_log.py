@@ -114,15 +114,15 @@ def _path_of(txn: ReadTransaction, kind: EntryKind, entry_id: int) -> str | None
 T = TypeVar("T")
 
 NAME = "accesslog"
+# Reads of the log itself are not logged.
 PATH = f"/{DIRECTORY_NAME.decode()}/{NAME}"
-"""Reads of the log itself are not logged."""
 
+# Lines kept per listener, about 1.5 MB; a listener slower than the mount misses those that arrive after them.
 MAX_LINES = 10_000
-"""Lines kept per listener, about 1.5 MB; a listener slower than the mount misses those that arrive after them."""
 
+# Longest wait of a read for a line. The kernel releases a killed reader only when its read is answered, and an empty
+# answer would be the end of the file.
 IDLE_S = 1.0
-"""Longest wait of a read for a line. The kernel releases a killed reader only when its read is answered, and an empty
-answer would be the end of the file."""
 
 _IDLE_LINE = b"#\n"
 _MS_PER_S = 1000

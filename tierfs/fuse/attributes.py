@@ -24,12 +24,12 @@ from tierfs.types import ReadPriority, Tier
 
 _NS_PER_MS = 1_000_000
 _STAT_BLOCK_BYTES = 512
+# st_blksize: the size tools read at a time.
 IO_BLOCK_BYTES = 1024 * 1024
-"""st_blksize: the size tools read at a time."""
 
+# Seconds the kernel remembers that a name is missing. It is notified of new names sooner; only when too many changes
+# arrive at once is it notified of inodes alone, and new names still show within a second.
 MISSING_TIMEOUT_S = 1.0
-"""Seconds the kernel remembers that a name is missing. It is notified of new names sooner; only when too many changes
-arrive at once is it notified of inodes alone, and new names still show within a second."""
 
 
 def of_segment(segment: pb.SegmentRecord, options: MountOptions, timeout_s: float) -> pyfuse3.EntryAttributes:

@@ -12,23 +12,23 @@ from tierfs.system import processes
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, Mount, MountState, mount_of, state_of
 
 FUSE_DEVICE = Path("/dev/fuse")
+# 1 MiB is the largest request libfuse accepts; 128 KiB costs a fifth, 4096 gains nothing (measured).
 READ_AHEAD_KIB = 1024
-"""1 MiB is the largest request libfuse accepts; 128 KiB costs a fifth, 4096 gains nothing (measured)."""
 
+# The kernel's settings of FUSE mounts, under their minor device numbers.
 CONNECTIONS = Path("/sys/fs/fuse/connections")
-"""The kernel's settings of FUSE mounts, under their minor device numbers."""
 MAX_BACKGROUND_FILE = "max_background"
+# Read-ahead requests in flight. With the kernel's 12, a dozen that wait for an absent server held up every read of
+# local bytes until their deadline (measured); an unprivileged mount may have a few thousand.
 MAX_BACKGROUND = 1024
-"""Read-ahead requests in flight. With the kernel's 12, a dozen that wait for an absent server held up every read of
-local bytes until their deadline (measured); an unprivileged mount may have a few thousand."""
 
 FUSERMOUNT = "fusermount3"
 
 FUSE_CONFIGURATION = Path("/etc/fuse.conf")
 ALLOW_OTHER = "user_allow_other"
 
+# The kernel's settings of devices, under their numbers.
 BDI = Path("/sys/class/bdi")
-"""The kernel's settings of devices, under their numbers."""
 READ_AHEAD_FILE = "read_ahead_kb"
 
 

@@ -33,8 +33,8 @@ from tierfs.system.signals import HEARD, Reload, until_told_to_end
 
 log = logging.getLogger(__name__)
 
+# Requests served at once; with pyfuse3's 99, slow reads starve a stat (measured: 2.5 s).
 MAX_TASKS = 10_000
-"""Requests served at once; with pyfuse3's 99, slow reads starve a stat (measured: 2.5 s)."""
 
 # A request that vanishes with its process leaves pyfuse3 blocked in read(2) with the GIL held, and every thread frozen,
 # until a signal interrupts it (measured: 10 times in 940 kills).

@@ -16,8 +16,8 @@ from tierfs.metrics import MetricName, Metrics
 from tierfs.reading import stats
 from tierfs.reading.reader import Reader
 
+# Raised when a key changes its meaning or is removed; not for new keys.
 STATS_VERSION = 1
-"""Raised when a key changes its meaning or is removed; not for new keys."""
 
 
 class Observation:

@@ -115,11 +115,11 @@ class Tree:
             self.inodes.may_grow[inode] = version
 
 
+# The kernel counts no lookup for these two.
 DOTS = (".", "..")
-"""The kernel counts no lookup for these two."""
 
+# The token of the start of a listing; ids are above it.
 START = 0
-"""The token of the start of a listing; ids are above it."""
 
 # Tokens that are no entry's id: ids never reach the one, and the root is in no listing.
 _AFTER_DOT, _AFTER_DOTS = (1 << 63) - 1, int(ROOT_DIRECTORY)

@@ -20,8 +20,8 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# LMDB copies the pages it changes: far more than any commit of evict or collect needs.
 MAX_BALLAST_BYTES = 64 * 1024 * 1024
-"""LMDB copies the pages it changes: far more than any commit of evict or collect needs."""
 
 _FRACTION_OF_DISK = 100
 

@@ -24,8 +24,8 @@ from tierfs.osio import map_os_errors
 
 log = logging.getLogger(__name__)
 
+# Age of a file that is removed: as `gc` by default.
 GRACE_MS = 3600 * 1000
-"""Age of a file that is removed: as `gc` by default."""
 
 # Between two walks, each of which looks at every chunk file (a guess).
 _REST_S = 3600.0

@@ -30,15 +30,15 @@ _MS_PER_S = 1000
 
 _OWN_REASONS = {DataLoss.__name__, NotFound.__name__}
 
+# Tasks at one object, and at one segment.
 OFFLOAD, EVICT = "offload", "evict"
-"""Tasks at one object, and at one segment."""
+# Names failures of a whole pack, as while the cold tier is away: all packs then wait, under one name.
 PACK = "pack"
-"""Names failures of a whole pack, as while the cold tier is away: all packs then wait, under one name."""
+# Names the check whether the cold tier is there and ours: nothing is uploaded before it succeeds.
 OWNER = "owner"
-"""Names the check whether the cold tier is there and ours: nothing is uploaded before it succeeds."""
+# Tasks at the whole store: naming what is cold in the bucket's journal, and trusting the clock.
 PUBLISH = "publish"
 CLOCKS = "timed deletions"
-"""Tasks at the whole store: naming what is cold in the bucket's journal, and trusting the clock."""
 
 _LOOK = "look"
 # Segments that a look could not read and that are listed by name: one damaged policy fails those of all below its

@@ -24,8 +24,8 @@ from tierfs.metadata.store import MetadataStore
 log = logging.getLogger(__name__)
 
 
+# Begins the work of a holder; see holder/kinds.py. Blocks.
 Begin = Callable[[TaskLoop, BackgroundSettings], TaskTable]
-"""Begins the work of a holder; see holder/kinds.py. Blocks."""
 
 
 class HolderTask:

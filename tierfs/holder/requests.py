@@ -27,8 +27,8 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R")
 
+# The verb that the process with a disk cache serves; all others are the store's holder's.
 WARM_UP = "warmup"
-"""The verb that the process with a disk cache serves; all others are the store's holder's."""
 
 # Shorter than people notice, and a poll costs microseconds.
 _POLL_S = 0.1
@@ -45,8 +45,8 @@ _REPORT_EVERY_S = 0.25
 # Rows whose asker ended without looking; the oldest go first.
 _KEPT_FINISHED = 100
 
+# Whether a server carries out a request.
 Takes = Callable[[RequestRecord], bool]
-"""Whether a server carries out a request."""
 
 
 def submit(metadata: MetadataStore, verb: str, path: str, options: Mapping[str, str]) -> int:

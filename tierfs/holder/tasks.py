@@ -29,11 +29,11 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# Returns a TaskOutcome when there is more to do than one run did.
 Step = Callable[[], Awaitable[object]]
-"""Returns a TaskOutcome when there is more to do than one run did."""
 
+# Between two slices of a look that is too long for one: most of the interpreter is left to a mount's readers.
 PAUSE_S = 2 * SLICE_S
-"""Between two slices of a look that is too long for one: most of the interpreter is left to a mount's readers."""
 
 # Pauses in a row while the process is busy otherwise: a long look, as a new mount's, then takes at most a ninth of a
 # core from its readers, and else a third.

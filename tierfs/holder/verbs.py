@@ -38,26 +38,26 @@ from tierfs.tiering.offload_command import OffloadReport
 
 R = TypeVar("R")
 
+# A flag is an option with any value.
 Options = Mapping[str, str]
-"""A flag is an option with any value."""
 
+# Flag of load.
 ACCEPT_LOSS = "accept_loss"
-"""Flag of load."""
 
+# Option of a ledger's offload: a position; without it every closed ledger.
 BEFORE = "before"
-"""Option of a ledger's offload: a position; without it every closed ledger."""
 
+# Flag of consolidate and evict. It changes nothing and needs no lock, so no request has it.
 DRY_RUN = "dry_run"
-"""Flag of consolidate and evict. It changes nothing and needs no lock, so no request has it."""
 
+# Flag of evict.
 FORCE = "force"
-"""Flag of evict."""
 
+# Option of switch, required: the record of the place, encoded, in hexadecimal digits.
 PLACE = "place"
-"""Option of switch, required: the record of the place, encoded, in hexadecimal digits."""
 
+# Option of gc, required: the age of an orphan in seconds.
 GRACE_S = "grace_s"
-"""Option of gc, required: the age of an orphan in seconds."""
 
 
 @dataclass(frozen=True, slots=True)

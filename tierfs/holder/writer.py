@@ -51,8 +51,8 @@ _STILL_TICKS = 5
 # Largest error of the time that `status` shows for the oldest byte: a commit in so much time at most.
 _OLDEST_OFF_MS = 30_000
 
+# Objects of one worker: a large one, or small ones that go together.
 Group = tuple[PendingObject, ...]
-"""Objects of one worker: a large one, or small ones that go together."""
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ from tierfs.metadata.journal_state import MAX_EPOCH, first_of
 
 JOURNAL_PREFIX = "journal/"
 
+# The last slot of the last owner there can be.
 MAX_SLOT = first_of(MAX_EPOCH + 1) - 1
-"""The last slot of the last owner there can be."""
 
 _SLOT = re.compile(r"journal/([0-9]{20})")
 _CHECKPOINT = re.compile(r"journal/checkpoint-([0-9]{20})")

@@ -29,8 +29,8 @@ if TYPE_CHECKING:  # the journal takes 14 ms to import, which most commands that
 
 log = logging.getLogger(__name__)
 
+# Longest wait of a change, or of `status`, for an answer. A guess: a cold start with a far server takes 2 s.
 WAIT_S = 5.0
-"""Longest wait of a change, or of `status`, for an answer. A guess: a cold start with a far server takes 2 s."""
 
 # Share of the period by which a process that asked before asks ahead of time: 10 s of a minute. A guess.
 _AHEAD = 1 / 6

@@ -32,11 +32,9 @@ __all__ = ["PROOF_S", "OtherOwner", "Publisher", "fenced_by", "look_for_other", 
 
 log = logging.getLogger(__name__)
 
+# Validity of a listing that proved the place ours, for the next upload, slot or eviction; counts suspended time.
+# Shorter than an exchange of a disk or bucket takes, and one LIST per 10 s costs nothing. A guess.
 PROOF_S = 10.0
-"""Validity of a listing that proved the place ours, for the next upload, slot or eviction; counts suspended time.
-
-Shorter than an exchange of a disk or bucket takes, and one LIST per 10 s costs nothing. A guess.
-"""
 
 # Validity of a check of the mark: a connection's target changes less often than its contents.
 _MARK_S = 60.0

@@ -27,8 +27,8 @@ from tierfs.metadata import records_pb2 as pb
 from tierfs.names import printable
 from tierfs.parallel import Pool
 
+# Journal objects read at once: at most 8 MiB each, some 30 MiB decoded, and the round trips are hidden.
 READ_AHEAD = 4
-"""Journal objects read at once: at most 8 MiB each, some 30 MiB decoded, and the round trips are hidden."""
 
 
 @dataclass(slots=True)

@@ -20,20 +20,20 @@ from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.names import printable
 from tierfs.types import MAX_LEDGER_BLOCK_BYTES
 
+# Magic of format 1; negative as the length of an entry, so that a reader of entries stops at it.
 MAGIC = 0xFBDBABCB
-"""Magic of format 1; negative as the length of an entry, so that a reader of entries stops at it."""
 
+# Magic of the streaming form: positive, so only offsets and block lengths show its block edges.
 STREAMING_MAGIC = 0x26A66D32
-"""Magic of the streaming form: positive, so only offsets and block lengths show its block edges."""
 
+# Size of every header that Pulsar writes; most of it is zeros.
 HEADER_BYTES = 128
-"""Size of every header that Pulsar writes; most of it is zeros."""
 
+# Repeated from the end of the last entry to the end of the block, where it is cut.
 PADDING = bytes.fromhex("fedcdead")
-"""Repeated from the end of the last entry to the end of the block, where it is cut."""
 
+# Frame before each payload: its length, the entry's id.
 FRAME = struct.Struct(">iq")
-"""Frame before each payload: its length, the entry's id."""
 
 # Magic, header length, block length, first entry id.
 _FIXED = struct.Struct(">Iqqq")
@@ -126,8 +126,8 @@ def _header(plan: BlockPlan) -> bytes:
     return BlockHeader(plan.length_bytes, plan.first_entry_id).encode()
 
 
+# The form that Pulsar writes today.
 FORMAT_1 = BlockForm(HEADER_BYTES, FRAME.size, PADDING, _header, FRAME.pack)
-"""The form that Pulsar writes today."""
 
 
 def plan_blocks(
@@ -220,8 +220,8 @@ def _pad(block: bytearray, start: int, pattern: bytes) -> None:
         block[at : at + len(stretch)] = stretch[: len(block) - at]
 
 
+# Messages kept per object, a guess: an object can deviate in each of its millions of entries.
 MAX_MESSAGES = 100
-"""Messages kept per object, a guess: an object can deviate in each of its millions of entries."""
 
 
 @dataclass(slots=True)

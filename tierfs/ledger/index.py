@@ -21,8 +21,8 @@ from tierfs.ledger.metadata import LedgerInfo, LedgerMetadata, LedgerState, Prot
 from tierfs.names import printable
 from tierfs.units import numbered
 
+# The multipart number of a data object's first block.
 FIRST_PART_ID = 1
-"""The multipart number of a data object's first block."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +176,8 @@ def _block(
 MAGIC = 0xDE47DE47
 STREAMING_MAGIC = 0x3D1FB0BC
 
+# 200,000 blocks, a guess: S3 takes 10,000 parts per object. A larger index is refused, at best before it is read.
 MAX_INDEX_BYTES = 4 * 1024 * 1024
-"""200,000 blocks, a guess: S3 takes 10,000 parts per object. A larger index is refused, at best before it is read."""
 
 # Magic, length of the index, length of the data object, length of a block header.
 _START = struct.Struct(">IIqq")
@@ -188,8 +188,8 @@ _COUNTS = struct.Struct(">ii")
 # Before the counts in the streaming form: the section's ledger id.
 _LEDGER = struct.Struct(">q")
 
+# First entry id, part id, offset.
 ENTRY = struct.Struct(">qiq")
-"""First entry id, part id, offset."""
 
 R = TypeVar("R", bound=ProtobufRecord)
 

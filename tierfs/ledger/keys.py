@@ -19,8 +19,8 @@ from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.names import cut, printable
 from tierfs.types import MAX_METADATA_BYTES
 
+# Version of both forms of data and index objects; their magic words tell them apart.
 FORMAT_VERSION = "1"
-"""Version of both forms of data and index objects; their magic words tell them apart."""
 
 VERSION_KEY = "s3managedledgeroffloaderformatversion"
 SOFTWARE_VERSION_KEY = "s3managedledgeroffloadersoftwareversion"
@@ -28,8 +28,8 @@ SOFTWARE_COMMIT_KEY = "s3managedledgeroffloadersoftwaregitsha"
 ROLE_KEY = "role"
 MANAGED_LEDGER_KEY = "managedledgername"
 CLUSTER_KEY = "pulsarclustername"
+# Of tierfs alone: the ledger's path, base64url.
 NAME_KEY = "name"
-"""Of tierfs alone: the ledger's path, base64url."""
 
 # Begins the software version of objects that tierfs wrote.
 _SOFTWARE = "tierfs "

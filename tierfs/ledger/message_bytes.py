@@ -19,8 +19,8 @@ from tierfs.types import MIB
 
 M = TypeVar("M", bound=Message)
 
+# Limit for all metadata of an entry and its batch together; more than Pulsar's largest entry by default.
 MAX_METADATA_BYTES = 8 * MIB
-"""Limit for all metadata of an entry and its batch together; more than Pulsar's largest entry by default."""
 
 
 class MessageReader:

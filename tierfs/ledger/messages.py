@@ -141,11 +141,11 @@ def _base64(data: bytes) -> str:
     return b64encode(data).decode("ascii")
 
 
+# Default limit of an unpacked payload. Pulsar's messages are at most 5 MiB by default.
 MAX_PAYLOAD_BYTES = 64 * MIB
-"""Default limit of an unpacked payload. Pulsar's messages are at most 5 MiB by default."""
 
+# Limit of messages per batch. Producers stop at 1,000 by default.
 MAX_MESSAGES = 100_000
-"""Limit of messages per batch. Producers stop at 1,000 by default."""
 
 BROKER_MAGIC = b"\x0e\x02"
 CHECKSUM_MAGIC = b"\x0e\x01"

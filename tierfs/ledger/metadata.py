@@ -19,11 +19,11 @@ from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.ledger import ledger_pb2 as pb
 from tierfs.names import printable
 
+# The fields of a record: our names and Pulsar's.
 Names: TypeAlias = Mapping[str, str]
-"""The fields of a record: our names and Pulsar's."""
 
+# Conversions from Pulsar's values to ours, for fields that are enums or records.
 Readers: TypeAlias = Mapping[str, Callable[[Any], Any]]
-"""Conversions from Pulsar's values to ours, for fields that are enums or records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

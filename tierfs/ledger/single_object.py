@@ -29,8 +29,8 @@ from tierfs.types import ByteRange
 
 PADDING = bytes.fromhex("dead1234")
 
+# Part number of the first block: the index is part 1.
 FIRST_PART_ID = 2
-"""Part number of the first block: the index is part 1."""
 
 # Magic, length of the index, number of blocks, length of the metadata that follows.
 _START = struct.Struct(">4sIII")

@@ -14,8 +14,8 @@ from tierfs.ledger import pulsar_api_pb2 as pb
 from tierfs.ledger.message_bytes import Compression, MessageReader, decompress
 from tierfs.ledger.messages import BROKER_MAGIC, CHECKSUM_MAGIC, MAX_PAYLOAD_BYTES, decode
 
+# Name of this transformation in the metadata of an object.
 NAME = "unbatch"
-"""Name of this transformation in the metadata of an object."""
 
 # Fields that are taken from a message's own metadata only.
 _FROM_BATCH = ("partition_key", "partition_key_b64_encoded", "ordering_key")

@@ -30,17 +30,17 @@ log = logging.getLogger(__name__)
 
 _MS_PER_S = 1000
 
+# Clocks that are kept by NTP differ by far less, and no lag or retention is that short. A guess.
 TOLERANCE_S = 300
-"""Clocks that are kept by NTP differ by far less, and no lag or retention is that short. A guess."""
 
 # Lifetime of a server's answer, carried on by the time since boot; one small request each.
 _ASK_EVERY_S = 600
 
+# A store without a write for so long may as well have been opened with a wrong clock...
 LONGEST_REST_S = 30 * 86_400
-"""A store without a write for so long may as well have been opened with a wrong clock..."""
 
+# ...so that without a server to confirm it, deletions wait a day for an operator to notice the warning.
 REST_DOUBT_S = 86_400
-"""...so that without a server to confirm it, deletions wait a day for an operator to notice the warning."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,8 @@ def _off(ahead_ms: int, reference: str) -> str | None:
     return f"it is {abs(ahead_ms) / _MS_PER_S:,.0f} s {side} {reference}"
 
 
+# The command of an operator who knows that the present time is right.
 ACCEPT = "tierfs gc --accept-clock"
-"""The command of an operator who knows that the present time is right."""
 
 
 class ClockDisagrees(Unavailable):

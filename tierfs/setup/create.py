@@ -46,8 +46,8 @@ from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME, connect_bare, create_bu
 from tierfs.store_paths import StorePaths, require_own
 from tierfs.types import ROOT_DIRECTORY, LocationId, ReadPriority
 
+# The ballast, the floor for appends, and a little to work with.
 MIN_FREE_BYTES = 128 * 1024 * 1024
-"""The ballast, the floor for appends, and a little to work with."""
 
 
 def create_files(paths: StorePaths) -> None:
@@ -196,8 +196,8 @@ def _store_below(storage: ChunkStorage) -> str | None:
     return None
 
 
+# With it, the longest name and the chunk's own part fill S3's 1024 bytes of a key.
 MAX_PREFIX_BYTES = 80
-"""With it, the longest name and the chunk's own part fill S3's 1024 bytes of a key."""
 
 FIRST_LOCATION = LocationId(1)
 _DEFAULT_COLD = "cold"

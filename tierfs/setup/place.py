@@ -28,8 +28,8 @@ from tierfs.setup.create import FIRST_LOCATION, ColdChoice, claim, claimable, co
 from tierfs.store_paths import StorePaths
 from tierfs.tiering.relocate import record_place
 
+# Parts of a place, by the names of the fields of its record. Empty text stands for the default.
 KEYS = ("url", "endpoint_url", "region", "profile")
-"""Parts of a place, by the names of the fields of its record. Empty text stands for the default."""
 
 _S3_PREFIX = "s3://"
 

@@ -18,6 +18,7 @@ from tierfs.names import printable
 from tierfs.spark.row_types import ROW_COLUMNS, RowType
 from tierfs.types import Tier
 
+# By column of rows of type `segments`; times in microseconds, as Arrow has them.
 RECORD_VALUES: dict[str, Callable[[SegmentRecord], object]] = {
     "kind": lambda record: record.kind.name.lower(),
     "start_offset": lambda record: record.start_offset,
@@ -32,7 +33,6 @@ RECORD_VALUES: dict[str, Callable[[SegmentRecord], object]] = {
     "generation": lambda record: record.generation,
     "segment_id": lambda record: record.id,
 }
-"""By column of rows of type `segments`; times in microseconds, as Arrow has them."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _RECORD_COLUMNS = {f"segment_{name.removeprefix('segment_')}": name for name in RECORD_VALUES}

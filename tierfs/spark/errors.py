@@ -14,8 +14,8 @@ from tierfs import units
 from tierfs.errors import InvalidRequest, TierfsError
 from tierfs.names import printable
 
+# The version of PySpark: major, minor.
 SPARK = tuple(units.decimal(part) or 0 for part in pyspark.__version__.split(".")[:2])
-"""The version of PySpark: major, minor."""
 
 
 class TierfsException(Exception):

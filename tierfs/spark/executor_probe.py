@@ -17,11 +17,11 @@ from typing import Any
 
 View = dict[str, Any]
 
+# Executor id of a session that runs its tasks itself, as Spark calls it.
 DRIVER = "driver"
-"""Executor id of a session that runs its tasks itself, as Spark calls it."""
 
+# States of a path besides those of tierfs.system.mounts.MountState.
 NO_MOUNT, MISSING, FORBIDDEN, UNTOLD = "no mount", "missing", "forbidden", "untold"
-"""States of a path besides those of tierfs.system.mounts.MountState."""
 
 # Processes from a task's own up to its JVM: the worker, the daemon that forked it, the JVM, and one to spare.
 _GENERATIONS = 4

@@ -22,8 +22,8 @@ from tierfs.spark import executor_probe
 from tierfs.spark.executor_probe import DRIVER, View
 from tierfs.spark.jobs.session import cause_of, job_session
 
+# With no further executor in this time, all are present (a guess; they registered within 1 s of each other).
 SETTLED_S = 5.0
-"""With no further executor in this time, all are present (a guess; they registered within 1 s of each other)."""
 
 # For the first executor to register.
 _EXECUTORS_S = 60.0

@@ -43,8 +43,8 @@ _MOST_DIGITS = 38
 # Digits of decimals that hold all whole numbers of a type, by Spark's rule.
 _DIGITS: dict[type[DataType], int] = {IntegerType: 10, LongType: 20}
 
+# The different values of each column, as directories are written.
 PartitionTexts = Mapping[str, frozenset[str | None]]
-"""The different values of each column, as directories are written."""
 
 
 def texts_of(directories: Iterable[str]) -> PartitionTexts:

@@ -39,11 +39,11 @@ _JOINED_ROWS = 8192
 _JOINED_BYTES = MIB
 
 Column = Callable[[], Any]
+# The rows of a batch by the segment that they are of.
 Runs = Sequence[tuple[ScanSource, int]]
-"""The rows of a batch by the segment that they are of."""
 OfSource = Callable[[ScanSource], object]
+# By column of directories, in lower case: makes its value of a segment's full name.
 ByName = Mapping[str, Callable[[str], object]]
-"""By column of directories, in lower case: makes its value of a segment's full name."""
 
 
 @dataclass(frozen=True, slots=True)

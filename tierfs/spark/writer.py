@@ -31,8 +31,8 @@ from tierfs.spark.write_options import WriteOptions
 from tierfs.tiering.batch_upload import SegmentUpload
 from tierfs.types import MIB
 
+# The column that names the segment of a row itself.
 SEGMENT = "segment"
-"""The column that names the segment of a row itself."""
 
 _DATA = {RowType.LINES: "value", RowType.BYTES: "content"}
 

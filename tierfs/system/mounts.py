@@ -17,15 +17,15 @@ from tierfs.errors import InvalidRequest, NotFound
 
 _Answer = TypeVar("_Answer")
 
+# A mount's source is this and the store's directory.
 FSNAME_PREFIX = "tierfs:"
-"""A mount's source is this and the store's directory."""
 
+# Longest wait for the answer of a mount (a guess).
 ANSWER_S = 2.0
-"""Longest wait for the answer of a mount (a guess)."""
 
 SILENT = f"does not answer within {ANSWER_S:g} s: it is stopped or stuck"
+# Followed by the mount point.
 SILENT_REMEDY = "let that process continue or kill it, then run: tierfs umount"
-"""Followed by the mount point."""
 
 _MOUNT_TABLE = Path("/proc/self/mountinfo")
 # proc_pid_mountinfo(5): a blank, tab, line feed and backslash are three octal digits.

@@ -53,8 +53,8 @@ Process: TypeAlias = subprocess.Popen[str] | subprocess.Popen[bytes]
 Done: TypeAlias = subprocess.CompletedProcess[str]
 TimeoutExpired = subprocess.TimeoutExpired
 
+# A path is made absolute: a child's directory is not the caller's.
 Argument: TypeAlias = str | Path
-"""A path is made absolute: a child's directory is not the caller's."""
 
 _DIRECTORY = os.sep
 # States of proc_pid_stat(5).

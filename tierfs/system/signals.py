@@ -19,8 +19,8 @@ from tierfs.system import processes
 
 log = logging.getLogger(__name__)
 
+# For trio.open_signal_receiver.
 HEARD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1)
-"""For trio.open_signal_receiver."""
 
 Reload = Callable[[], Awaitable[None]]
 

@@ -110,8 +110,8 @@ def _describe(segment_id: int, uploaded: UploadedSegment) -> pb.UploadedSegment:
     return pb.UploadedSegment(segment_id=segment_id, name=uploaded.segment, length=uploaded.length, objects=objects)
 
 
+# Most segments of a batch: its transaction takes half a minute (measured: 10,000 take 3 s) and blocks all commits.
 MAX_SEGMENTS = 100_000
-"""Most segments of a batch: its transaction takes half a minute (measured: 10,000 take 3 s) and blocks all commits."""
 
 _GARBAGE_PER_COMMIT = 1000
 

@@ -28,8 +28,8 @@ from tierfs.types import MIB, AttemptId
 
 log = logging.getLogger(__name__)
 
+# Largest object of a batch, as it is gathered in memory; consolidation makes larger ones if the policy allows.
 MAX_OBJECT_BYTES = 64 * MIB
-"""Largest object of a batch, as it is gathered in memory; consolidation makes larger ones if the policy allows."""
 
 _CRC_BYTES = 4
 

@@ -19,8 +19,8 @@ from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, PayloadEncoding, SegmentId
 
+# Chunks joined in one object: half of the parts an upload may have, and one commit of some 50 ms.
 MAX_PIECES = 5000
-"""Chunks joined in one object: half of the parts an upload may have, and one commit of some 50 ms."""
 
 
 @dataclass(frozen=True, slots=True)

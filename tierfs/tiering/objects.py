@@ -38,8 +38,8 @@ log = logging.getLogger(__name__)
 
 JOBS_PREFIX = "uploads/"
 
+# Time without a new object after which a job counts as dead. A guess: tasks compute for less.
 JOB_REST_MS = 24 * 3600 * 1000
-"""Time without a new object after which a job counts as dead. A guess: tasks compute for less."""
 
 _NO_SEGMENT = SegmentId(0)
 

@@ -35,8 +35,8 @@ _REPLANS = 3
 # Segments planned in one transaction: some 20 ms.
 _PLANNED_TOGETHER = 200
 
+# Segments with their full names.
 Named = list[tuple[str, SegmentId]]
-"""Segments with their full names."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from tierfs.types import MAX_PACK_ENTRIES, DirectoryId, SegmentId
 
 K = TypeVar("K")
 
+# Sort key of a queue; the smallest is first.
 Rank = tuple[int, ...]
-"""Sort key of a queue; the smallest is first."""
 
 # A heap is rebuilt when its stale entries outnumber the valid ones by this many.
 _SLACK = 64
@@ -86,8 +86,8 @@ class Ordered(Generic[K]):
                 heappush(self._heap, entry)
 
 
+# Segment and start offset of an object to make.
 ObjectKey = tuple[SegmentId, int]
-"""Segment and start offset of an object to make."""
 
 
 def key_of(pending: PendingObject) -> ObjectKey:

@@ -39,8 +39,8 @@ _CHECKED = _TRAILER.size - 4
 
 TRAILER_BYTES = _TRAILER.size
 
+# 20,000 entries with names of 800 bytes; more is refused before it is read.
 MAX_INDEX_BYTES = 16 * MIB
-"""20,000 entries with names of 800 bytes; more is refused before it is read."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,8 @@ from tierfs.tiering.planner import Planner
 from tierfs.tiering.policy import ColdCopy, PendingObject, SegmentSummary, StreamPlace
 from tierfs.types import SegmentId, SegmentKind, Tier
 
+# Length of one slice of a refresh, apart from its last segment: half of a tick's budget.
 SLICE_S = 0.01
-"""Length of one slice of a refresh, apart from its last segment: half of a tick's budget."""
 
 # Segments read between two checks of the time: some 5 ms.
 _STEP = 20

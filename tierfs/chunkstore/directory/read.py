@@ -27,8 +27,8 @@ from tierfs.errors import DataLoss, NotFound
 from tierfs.names import printable
 from tierfs.types import MAX_METADATA_BYTES
 
+# Makes the description of an object from its file's status; decides the etag.
 Describe = Callable[[str, os.stat_result], StoredObject]
-"""Makes the description of an object from its file's status; decides the etag."""
 
 
 class FileReader:
@@ -73,8 +73,8 @@ class FileReader:
             os.close(fd)
 
 
+# Name below the root, and status.
 Listed = tuple[str, os.stat_result]
-"""Name below the root, and status."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,8 +47,8 @@ _MEANINGS = osio.meanings(
     (Meaning(InvalidRequest), (errno.ENAMETOOLONG, errno.EISDIR, errno.EINVAL, errno.E2BIG, errno.ERANGE)),
 )
 
+# Turn errors of a cold directory's filesystem into ours, naming an object.
 map_os_errors = partial(osio.map_os_errors, table=_MEANINGS)
-"""Turn errors of a cold directory's filesystem into ours, naming an object."""
 
 
 class RootDirectory:

@@ -27,8 +27,8 @@ TEMPORARY_DIRECTORY = ".tmp"
 _PREFIX = "tierfs-"
 _NAME = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}")
 
+# A temporary file not written to for a day is orphaned (a guess: no upload pauses that long).
 STALE_AFTER_MS = 24 * 3600 * 1000
-"""A temporary file not written to for a day is orphaned (a guess: no upload pauses that long)."""
 
 _CREATE_FLAGS = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
 _NS_PER_MS = 1_000_000

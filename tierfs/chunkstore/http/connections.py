@@ -17,11 +17,11 @@ from tierfs.chunkstore.http.ranged_get import HttpOrigin
 from tierfs.chunkstore.http.tls import TlsClient, TlsSocket
 from tierfs.types import MIB
 
+# As botocore sets them with tcp_keepalive: a vanished peer is noticed while a connection is idle.
 SOCKET_OPTIONS = [
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
 ]
-"""As botocore sets them with tcp_keepalive: a vanished peer is noticed while a connection is idle."""
 
 _TIMEVAL = struct.Struct("ll")
 _MICROSECONDS = 1_000_000

@@ -14,8 +14,8 @@ import httptools
 
 HEAD_END = b"\r\n\r\n"
 
+# The longest head of an answer, including informational answers before it.
 MAX_HEAD_BYTES = 16 * 1024
-"""The longest head of an answer, including informational answers before it."""
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HTTP_1 = b"HTTP/1."

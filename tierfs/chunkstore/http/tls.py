@@ -14,13 +14,13 @@ from tierfs.chunkstore.http.ranged_get import HttpOrigin
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 
+# Errors of sockets, encrypted or not, that have nothing to say or no room now.
 WOULD_WAIT = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
-"""Errors of sockets, encrypted or not, that have nothing to say or no room now."""
 
 _PROTOCOL = "http/1.1"
 
+# The longest piece that TLS decrypts at once (RFC 8446, 5.1).
 TLS_RECORD_BYTES = 16 * 1024
-"""The longest piece that TLS decrypts at once (RFC 8446, 5.1)."""
 
 
 class TlsSocket(ssl.SSLSocket):

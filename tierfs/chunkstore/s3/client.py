@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+# Accepted by servers other than AWS when no region is configured.
 DEFAULT_REGION = "us-east-1"
-"""Accepted by servers other than AWS when no region is configured."""
 
 # Their debug lines hold signed URLs and signatures.
 _SIGNING_LOGGERS = ("urllib3.connectionpool", "botocore.auth", "botocore.endpoint")

@@ -196,8 +196,8 @@ def _even(length_bytes: int, count: int) -> Iterator[tuple[int, int]]:
         yield start, length_bytes * (index + 1) // count - start
 
 
+# Small reads and checks of sources at once: they wait for the server, not for bytes (a guess).
 SMALL_REQUESTS = 16
-"""Small reads and checks of sources at once: they wait for the server, not for bytes (a guess)."""
 
 # Server-copied parts carry no CRC32C of ours, and an upload is of one kind: the others take Content-MD5.
 _MIXED = Abilities(verifies_crc32c=False)

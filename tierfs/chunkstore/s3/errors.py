@@ -30,8 +30,8 @@ from tierfs.errors import (
 )
 from tierfs.names import printable
 
+# The action of reading an object's bytes.
 READ = "read"
-"""The action of reading an object's bytes."""
 
 _NO_BUCKET = frozenset({"NoSuchBucket"})
 _MISSING = frozenset({"NoSuchKey", "404", "NotFound"})

@@ -45,8 +45,8 @@ from tierfs.units import MAX_BYTES
 if TYPE_CHECKING:
     from datetime import datetime
 
+# Assumed of a server until it is probed: safe everywhere, at the price of a HEAD and of MD5.
 UNPROBED = Abilities(create_only_put=True, create_only_multipart=False, verifies_crc32c=False)
-"""Assumed of a server until it is probed: safe everywhere, at the price of a HEAD and of MD5."""
 
 _MS_PER_S = 1000
 _NO_SUCH_UPLOAD = "NoSuchUpload"

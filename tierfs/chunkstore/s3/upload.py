@@ -26,15 +26,15 @@ from tierfs.types import MIB
 
 _log = logging.getLogger(__name__)
 
+# Up to this an object is one PUT: create-only is enforced for it everywhere.
 SINGLE_PUT_BYTES = 16 * MIB
-"""Up to this an object is one PUT: create-only is enforced for it everywhere."""
 
 PART_BYTES = 8 * MIB
 # S3's limit for every part but the last.
 _SMALLEST_PART_BYTES = 5 * MIB
 
+# S3's limit; larger objects get larger parts.
 MAX_PARTS = 10_000
-"""S3's limit; larger objects get larger parts."""
 
 # As Pulsar sets it; without one, servers choose types of their own.
 _CONTENT_TYPE = "application/octet-stream"
@@ -73,8 +73,8 @@ class UploadPart:
     md5: bytes | None
 
 
+# Makes one part of an upload, given the upload id and the part number.
 PartJob = Callable[[str, int], UploadPart]
-"""Makes one part of an upload, given the upload id and the part number."""
 
 
 class Uploader:

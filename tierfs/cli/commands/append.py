@@ -31,11 +31,11 @@ from tierfs.types import MIB
 
 STDIN = "-"
 
+# Bytes of one append: large enough to make its fdatasync and commit a small part of it (guess).
 BLOCK_BYTES = 4 * MIB
-"""Bytes of one append: large enough to make its fdatasync and commit a small part of it (guess)."""
 
+# Wait of an incomplete block for more bytes; too short to be noticed in `tail -f | tierfs append`.
 LINGER_S = 0.05
-"""Wait of an incomplete block for more bytes; too short to be noticed in `tail -f | tierfs append`."""
 
 _STDIN_FD = 0
 

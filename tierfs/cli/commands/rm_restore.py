@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from tierfs.segments.delete import Deletion
     from tierfs.segments.trash import Removed
 
+# Of the commands by which a person removes.
 now_option = click.option("--now", is_flag=True, help="Delete for good, without the trash.")
-"""Of the commands by which a person removes."""
 
 
 @command("rm")

@@ -13,8 +13,8 @@ from tierfs.names import printable
 from tierfs.parallel import Progress
 from tierfs.types import MIB
 
+# Time over which a rate is taken: a shorter one jumps, a longer one hides that a server became slow.
 WINDOW_S = 15.0
-"""Time over which a rate is taken: a shorter one jumps, a longer one hides that a server became slow."""
 
 # Work of an item in bytes, beside its own ones: a commit, a file or a request, some 0.5 ms at 500 MB/s. By bytes alone
 # the share of ten thousand small segments after a large one would stand at 99 % for most of the time.

@@ -9,8 +9,8 @@ from typing import Any
 from tierfs.cli import output
 from tierfs.names import printable
 
+# One document of `.tierfs/stats`; its keys are in docs/monitoring.md.
 Stats = Mapping[str, Any]
-"""One document of `.tierfs/stats`; its keys are in docs/monitoring.md."""
 
 # Resolution of the document's times; avoids a division by zero for two snapshots within it.
 _SHORTEST_S = 0.001

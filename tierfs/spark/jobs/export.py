@@ -23,6 +23,7 @@ from tierfs.spark.options import ReadOptions
 from tierfs.spark.planning import schema_of
 from tierfs.spark.row_types import RowType
 
+# `bytes` are those of values and payloads; `checksum` depends on all columns but properties, and on no order.
 COLUMNS = {
     "target": "string",
     "type": "string",
@@ -32,7 +33,6 @@ COLUMNS = {
     "files": "long",
     "file_bytes": "long",
 }
-"""`bytes` are those of values and payloads; `checksum` depends on all columns but properties, and on no order."""
 
 _CONTENT = {RowType.LINES: "value", RowType.BYTES: "content", RowType.ENTRIES: "payload", RowType.MESSAGES: "payload"}
 # A map has no order, so Spark has no hash of it.

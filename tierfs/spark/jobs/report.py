@@ -16,6 +16,7 @@ from tierfs.names import printable
 from tierfs.spark.jobs.tasks import Result
 from tierfs.units import count, size
 
+# Each section (`total`, `age`, `policy`, `directory`) has all bytes once; `cost` has dollars, and bytes it is for.
 COLUMNS = {
     "section": "string",
     "name": "string",
@@ -25,7 +26,6 @@ COLUMNS = {
     "cold_bytes": "long",
     "dollars": "double",
 }
-"""Each section (`total`, `age`, `policy`, `directory`) has all bytes once; `cost` has dollars, and bytes it is for."""
 
 Row = tuple[str, str, int | None, int | None, int | None, int | None, float | None]
 

@@ -23,8 +23,8 @@ from tierfs import units
 from tierfs.errors import InvalidRequest, NotFound, Unavailable
 from tierfs.system import processes
 
+# For modules that import nothing of Spark.
 JobSession: TypeAlias = SparkSession
-"""For modules that import nothing of Spark."""
 
 DEFAULT_MASTER = "local[*]"
 

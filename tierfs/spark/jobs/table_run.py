@@ -21,8 +21,8 @@ from tierfs.errors import AlreadyExists, InvalidRequest, Unavailable
 from tierfs.names import printable
 from tierfs.spark.jobs.tasks import explained, is_classic
 
+# The run of an export that names none: the only one into its target.
 UNNAMED = "export"
-"""The run of an export that names none: the only one into its target."""
 
 _ASIDE = "_tierfs-"
 # What a killed job of Spark leaves, which is no part of a table.

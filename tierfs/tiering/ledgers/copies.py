@@ -219,8 +219,8 @@ _RUNS_TOGETHER = 64
 # Ledgers per snapshot.
 _LEDGERS_TOGETHER = 1000
 
+# Opens a transaction that may write rows; a replica has its own kind.
 Write = Callable[[], AbstractContextManager[WriteTransaction]]
-"""Opens a transaction that may write rows; a replica has its own kind."""
 
 
 class EntryRows:

@@ -40,8 +40,8 @@ from tierfs.tiering.offload import source_chunk
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk
 from tierfs.types import MIB, AttemptId, ChunkState, ObjectId, PayloadEncoding, SegmentId, SegmentKind, Tier
 
+# Size of a block: Pulsar's default.
 BLOCK_BYTES = 64 * MIB
-"""Size of a block: Pulsar's default."""
 
 # Rows of entries that one commit rewrites: some 10 ms. A block of tiny entries has hundreds of rows.
 _PLACED_AT_ONCE = 64
