@@ -6,12 +6,12 @@ import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
+from tierfs.frozen import dataclass
 from tierfs.names import printable
 
 OWNER_DIRECTORY = 0o700

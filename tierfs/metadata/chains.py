@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 
 from tierfs import ranges
+from tierfs.frozen import dataclass
 from tierfs.metadata import checksums, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, require

@@ -29,7 +29,7 @@ from tierfs.errors import Closed, DataLoss, NotFound, PermissionDenied, StorageF
 from tierfs.metadata import host
 from tierfs.metadata.host import WriteWatch
 from tierfs.metadata.tables import ALL_NAMES
-from tierfs.system import processes
+from tierfs.system import guards
 from tierfs.system.locks import LockFile
 
 _FILES = ("data.mdb", "lock.mdb")
@@ -40,7 +40,7 @@ _paths: set[Path] = set()
 
 def abandon(path: Path, environment: object) -> None:
     """Keep the parent's environment, in a child, as it is until this process ends."""
-    processes.leak(environment)
+    guards.leak(environment)
     _paths.add(path)
 
 
@@ -109,7 +109,7 @@ class Environment:
 
     def require_process(self) -> None:
         """Raise Closed in a child of the process that opened it."""
-        processes.require_process(self.pid, f"the open metadata in {self.path}")
+        guards.require_process(self.pid, f"the open metadata in {self.path}")
 
     def add_databases(self, names: Iterable[bytes]) -> None:
         """Make missing databases, such as those of a newer version whose dump is loaded."""

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from tierfs.errors import DataLoss
+from tierfs.frozen import dataclass, field
 from tierfs.joins import NO_JOINS, Joins
 from tierfs.metadata.journal_state import NOT_REMOVED, NOTHING_HELD_BACK, JournalState, OwnerView, Removal
 from tierfs.names import printable

@@ -9,12 +9,13 @@ it; one that the newest transaction did not write is void, because a tierfs that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from tierfs.errors import DataLoss
+from tierfs.frozen import dataclass
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import tables
 from tierfs.metadata.records import RECORD_VERSION

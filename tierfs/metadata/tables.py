@@ -11,14 +11,15 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, Generic, NoReturn, TypeVar, get_type_hints
 
 from google.protobuf.message import DecodeError, Message
 
 from tierfs.errors import DataLoss
+from tierfs.frozen import dataclass
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.ledger_and_batch_records import BatchRecord, EntryRun, LedgerRecord
 from tierfs.metadata.records import (
@@ -55,8 +56,11 @@ class Codec(Generic[R]):
     def __init__(self, record_type: type[R], message_type: type[Message]) -> None:
         self._record_type = record_type
         self._message_type = message_type
-        self._fields = _Fields(record_type)
         self._set_stored: _Setter = _setter(record_type, "stored")
+
+    @cached_property
+    def _fields(self) -> _Fields:
+        return _Fields(self._record_type)  # at need: a command uses a third of the tables
 
     def message(self, data: bytes) -> Any:
         """Return the message in `data`; raises as `decode`."""

@@ -26,7 +26,7 @@ from tierfs.metadata.records import Record, StoreRecord, TouchRecord
 from tierfs.metadata.sums import COUNTED, SUMS_KEY, Sums, Tally
 from tierfs.metadata.tables import OUTBOX_NAME, STORE, TOUCHES, Table
 from tierfs.precedence import NO_HOST, Host
-from tierfs.system import processes
+from tierfs.system import guards
 
 R = TypeVar("R", bound=Record)
 Txn = TypeVar("Txn", bound="ReadTransaction")
@@ -413,7 +413,7 @@ def _begin(environment: Environment) -> Any:
 def _end(environment: Environment, txn: Any) -> None:
     """End a transaction without changes. In a child of fork it is left to the parent, which continues with it."""
     if environment.pid != os.getpid():
-        processes.leak(txn)
+        guards.leak(txn)
         return
     txn.abort()
 

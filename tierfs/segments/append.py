@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs.checksum import Buffer
+from tierfs.frozen import dataclass
 from tierfs.metadata import chains, checksums, entries, tables
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.chains import Growth

@@ -7,11 +7,11 @@ once; and a version of an application commits once, whichever of its jobs is fir
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from tierfs import names
 from tierfs.errors import AlreadyExists, Conflict, InvalidRequest
+from tierfs.frozen import dataclass
 from tierfs.metadata import batches, checksums, directories
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.ledger_and_batch_records import BatchRecord, UploadedObject, UploadedSegment

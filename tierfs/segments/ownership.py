@@ -7,7 +7,6 @@ process, so liveness never depends on a pid, and a thousand open segments cost o
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -160,4 +159,4 @@ def live_writer_conflict(segment: SegmentRecord) -> Conflict:
 
 def _this_process(now_ms: int) -> WriterInfo:
     command = " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]])[:_COMMAND_CHARACTERS]
-    return WriterInfo(pid=os.getpid(), host=socket.gethostname(), command=command, since_ms=now_ms)
+    return WriterInfo(pid=os.getpid(), host=os.uname().nodename, command=command, since_ms=now_ms)
