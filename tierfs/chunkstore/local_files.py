@@ -265,7 +265,8 @@ class ChunkFiles:
 
     def free_bytes(self) -> int:
         """Return free space of the filesystem for unprivileged users."""
-        return self.disk_bytes().free
+        status = os.fstatvfs(self._root_fd)
+        return status.f_bavail * status.f_frsize
 
     def close(self) -> None:
         """Release the directory; idempotent."""

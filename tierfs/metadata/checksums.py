@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 
 from tierfs.errors import DataLoss, NotFound
@@ -20,7 +21,7 @@ RUN_BYTES = RUN_BLOCKS * CRC_BLOCK_BYTES
 
 def pack(crcs: Sequence[int]) -> bytes:
     """Return CRCs as a run stores them."""
-    return b"".join(crc.to_bytes(4, "big") for crc in crcs)
+    return struct.pack(f">{len(crcs)}I", *crcs)
 
 
 def put_run(txn: WriteTransaction, object_id: ObjectId, run: ChecksumRun) -> None:

@@ -229,7 +229,7 @@ class Tally:
     def _all_is_cold(self) -> bool:
         """Whether `not_offloaded_bytes` is 0."""
         values = self.values
-        return self.complete and values[_UNCOVERED] <= values[_LOST] + values[_TRASH_UNCOVERED]
+        return self._table == len(_TABLES) and values[_UNCOVERED] <= values[_LOST] + values[_TRASH_UNCOVERED]
 
     def changed(self, name: bytes, key: bytes, old: bytes | None, new: bytes | None) -> None:
         """Count a row of a counted table that was written (with `new`) or deleted."""
@@ -284,8 +284,9 @@ class Tally:
             values = self.values
             for index in range(_SEGMENT_FIELDS):
                 values[index] += after[index] - before[index]
-            _count_removal(values, before[-1], -1)
-            _count_removal(values, after[-1], 1)
+            if before[-1] is not after[-1]:  # nearly always neither is in the trash
+                _count_removal(values, before[-1], -1)
+                _count_removal(values, after[-1], 1)
         if before[_ACTIVE] != after[_ACTIVE] and old is not None and new is not None:
             # Appends do not report a chunk that ended, and the planner needs it.
             self.changed_active.add(SegmentId(tables.read_u64(key)))

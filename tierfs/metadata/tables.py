@@ -64,24 +64,31 @@ class Codec(Generic[R]):
 
     def message(self, data: bytes) -> Any:
         """Return the message in `data`; raises as `decode`."""
-        message: Any = self._parse(data)
-        self._require_readable(message.version)
+        try:
+            message: Any = self._message_type.FromString(data)
+        except DecodeError as exc:
+            raise DataLoss(f"a {self._record_type.__name__} cannot be decoded", remedy="run: tierfs fsck") from exc
+        if message.version > RECORD_VERSION:
+            raise DataLoss(
+                f"a {self._record_type.__name__} has format version {message.version}, "
+                f"this tierfs reads up to {RECORD_VERSION}",
+                remedy="upgrade tierfs",
+            )
         return message
 
     def decode(self, data: bytes) -> R:
         """Return the record in `data`. Raises DataLoss for damage and for a version this code cannot read."""
-        return self.from_message(self._parse(data), data)
-
-    def from_message(self, message: Message, stored: bytes | None = None) -> R:
-        """Return the record of a parsed message, as in journal entries."""
-        record: R = self._fields.read(message)
-        self._set_stored(record, message.SerializeToString() if stored is None else stored)
-        self._require_readable(record.version)
+        record: R = self._fields.read(self.message(data))
+        self._set_stored(record, data)
         return record
+
+    def from_message(self, message: Message) -> R:
+        """Return the record of a parsed message, as in journal entries; raises as `decode`."""
+        return self.decode(message.SerializeToString())
 
     def to_message(self, record: R) -> Message:
         """Return the message of `record`, with the unknown fields of its stored form."""
-        message = self._parse(record.stored) if record.stored else self._message_type()
+        message = self.message(record.stored) if record.stored else self._message_type()
         self._fields.write(message, record, is_new=not record.stored)
         return message
 
@@ -96,20 +103,6 @@ class Codec(Generic[R]):
             return self._message_type.FromString(data)
         except DecodeError:
             return None
-
-    def _require_readable(self, version: int) -> None:
-        if version > RECORD_VERSION:
-            raise DataLoss(
-                f"a {self._record_type.__name__} has format version {version}, "
-                f"this tierfs reads up to {RECORD_VERSION}",
-                remedy="upgrade tierfs",
-            )
-
-    def _parse(self, data: bytes) -> Message:
-        try:
-            return self._message_type.FromString(data)
-        except DecodeError as exc:
-            raise DataLoss(f"a {self._record_type.__name__} cannot be decoded", remedy="run: tierfs fsck") from exc
 
 
 class _Fields:

@@ -59,20 +59,22 @@ class PendingAppend(PendingCommit):
         descriptors: ChunkDescriptors,
     ) -> None:
         """Keep the calls, and the bytes of all of them as they were written."""
-        super().__init__(
-            calls, [piece.chunk for piece in pieces], [piece.chunk for piece in pieces if piece.begins_chunk]
-        )
+        chunks: list[ActiveChunk] = []
+        begun: list[ActiveChunk] = []
+        self.filled: list[ActiveChunk] = []
+        for piece in pieces:
+            chunks.append(piece.chunk)
+            if piece.begins_chunk:
+                begun.append(piece.chunk)
+            if piece.fills_chunk:
+                self.filled.append(piece.chunk)
+        super().__init__(calls, chunks, begun)
         self._descriptors = descriptors
         self._writing = writing
         self._pieces = pieces
         self.removals = writing.removals
         self.last = calls[-1].last
         self.seal = calls[-1].seal
-
-    @property
-    def sealed_chunks(self) -> list[ActiveChunk]:
-        """Return the chunks that this append filled."""
-        return [piece.chunk for piece in self._pieces if piece.fills_chunk]
 
     def apply(self, txn: WriteTransaction) -> None:
         """Link new chunks, grow the active one, and move the length; revalidate everything first."""
@@ -125,7 +127,7 @@ class PendingAppend(PendingCommit):
         )
 
     def _has_names(self) -> bool:
-        return all(self._descriptors.has_name(chunk) for chunk in self.chunks)
+        return all(map(self._descriptors.has_name, self.chunks))
 
     def _append_entries(self, txn: WriteTransaction, segment_id: SegmentId) -> None:
         lengths = [length for call in self.calls for length in call.entries]
@@ -157,7 +159,7 @@ class PendingAppend(PendingCommit):
 def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: AppendPiece) -> SegmentRecord:
     chunk = piece.chunk
     chunk.object_id = ObjectId(txn.allocate_id())
-    holder = ObjectRecord(
+    stored = ObjectRecord(
         id=chunk.object_id,
         tier=Tier.LOCAL,
         name=chunk.name,
@@ -167,16 +169,16 @@ def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: AppendPiece) ->
         created_ms=txn.now_ms,
     )
     record = ChunkRecord(start_offset=segment.length, length=piece.length, object_id=chunk.object_id)
-    changed = Editor(txn, segment).insert(Tier.LOCAL, record, holder).segment
+    changed = Editor(txn, segment).insert(Tier.LOCAL, record, stored).segment
     checksums.write_blocks(txn, chunk.object_id, 0, piece.crcs.crcs)
     txn.touch(segment_id=segment.id)  # the holder is notified of new chunks only; it looks up growth itself
     return replace(changed, length=segment.length + piece.length, active=not piece.fills_chunk)
 
 
 def _grow(txn: WriteTransaction, segment: SegmentRecord, last: ChunkRecord, piece: AppendPiece) -> SegmentRecord:
-    holder = chains.object_of(txn, last)
-    grown = replace(holder, length=holder.length + piece.length, crc32c=piece.crcs.whole)
-    txn.put(OBJECTS, tables.u64(holder.id), grown)
+    stored = chains.object_of(txn, last)
+    grown = replace(stored, length=stored.length + piece.length, crc32c=piece.crcs.whole)
+    txn.put(OBJECTS, tables.u64(stored.id), grown)
     checksums.write_blocks(txn, grown.id, piece.crcs.first_block, piece.crcs.crcs)
     changed = Editor(txn, segment).grow_last(last, piece.length).segment
     return replace(changed, length=segment.length + piece.length, active=not piece.fills_chunk)
@@ -185,25 +187,28 @@ def _grow(txn: WriteTransaction, segment: SegmentRecord, last: ChunkRecord, piec
 def split(data: Buffer, room_bytes: int, chunk_bytes: int) -> list[memoryview]:
     """Cut data where chunks end: first at `room_bytes` (0: the chunk is full), then every `chunk_bytes`."""
     view = memoryview(data).cast("B")
-    cuts = [view[:room_bytes]] if room_bytes else []
-    cuts.extend(view[at : at + chunk_bytes] for at in range(room_bytes, len(view), chunk_bytes))
-    return [cut for cut in cuts if len(cut)]
+    cuts = []
+    while view:
+        room_bytes = room_bytes or chunk_bytes
+        cuts.append(view[:room_bytes])
+        view, room_bytes = view[room_bytes:], 0
+    return cuts
 
 
 def joined(parts: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
     """Join neighbours that have no more than `size_bytes` together; larger ones stay as they are."""
-    found: list[Buffer] = []
+    parts_joined: list[Buffer] = []
     waiting: list[Buffer] = []
     room = size_bytes
     for part in parts:
         if len(part) > room and waiting:
-            found.append(b"".join(waiting))
+            parts_joined.append(b"".join(waiting))
             waiting, room = [], size_bytes
         if len(part) > size_bytes:
-            found.append(part)
+            parts_joined.append(part)
         else:
             waiting.append(part)
             room -= len(part)
     if waiting:
-        found.append(waiting[0] if len(waiting) == 1 else b"".join(waiting))
-    return found
+        parts_joined.append(waiting[0] if len(waiting) == 1 else b"".join(waiting))
+    return parts_joined

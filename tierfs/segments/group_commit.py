@@ -44,6 +44,9 @@ MOST_UNSURE = 16
 """Files from which a commit has to succeed before another append is written (a guess)."""
 
 
+_NO_BYTES = ByteRange(0, 0)
+
+
 class AppendCall:
     """One append of one caller. `data` stays the caller's until the call is settled."""
 
@@ -79,7 +82,7 @@ class AppendCall:
         self.expected_offset = expected_offset
         self.last = last
         self.seal = seal
-        self.range = ByteRange(0, 0)
+        self.range = _NO_BYTES
         """Bytes of the segment, set when they are written."""
         self.first_entry_id = 0
         """Id of the first entry, set by the commit."""

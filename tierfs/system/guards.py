@@ -36,13 +36,12 @@ def register(owner: Inherited) -> None:
     _registered.add(owner)
 
 
-def require_process(pid: int, what: str) -> None:
-    """Raise Closed in any process but `pid`, which opened `what`."""
-    if pid != os.getpid():
-        raise Closed(
-            f"{what} belongs to process {pid}; this one, {os.getpid()}, is a child of it",
-            remedy="open the store again in the child",
-        )
+def of_parent(pid: int, what: str) -> Closed:
+    """Return the error of a process that uses what its parent `pid` opened."""
+    return Closed(
+        f"{what} belongs to process {pid}; this one, {os.getpid()}, is a child of it",
+        remedy="open the store again in the child",
+    )
 
 
 def leak(thing: object) -> None:
@@ -73,11 +72,13 @@ def deferred() -> Iterator[None]:
         yield
         return
     waiting: list[tuple[int, FrameType | None]] = []
-    current = {number: signal.getsignal(number) for number in _DEFERRED}
-    handlers = {number: handler for number, handler in current.items() if callable(handler)}
+    handlers = {}
     try:
-        for number in handlers:
-            signal.signal(number, lambda number, frame: waiting.append((number, frame)))
+        for number in _DEFERRED:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                handlers[number] = handler
+                signal.signal(number, lambda number, frame: waiting.append((number, frame)))
         yield
     finally:
         for number, handler in handlers.items():

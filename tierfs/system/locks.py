@@ -50,7 +50,8 @@ class LockFile:
 
     def require_process(self) -> None:
         """Raise Closed in a child of the process that opened the file."""
-        guards.require_process(self._pid, f"the lock of {self._path}")
+        if self._pid != os.getpid():
+            raise guards.of_parent(self._pid, f"the lock of {self._path}")
 
     def try_lock(self, *, start: int = 0, length: int = WHOLE_FILE, shared: bool = False) -> bool:
         """Take the lock without waiting; False when another open file holds a conflicting one."""
