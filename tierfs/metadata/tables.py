@@ -264,24 +264,20 @@ U64_BYTES = _U64.size
 MAX_U64 = 2**64 - 1
 
 
-def u32(value: int) -> bytes:
-    """Return a key of `locations`."""
-    return _U32.pack(value)
-
-
-def u64(value: int) -> bytes:
-    """Return a key of any database ordered by one number."""
-    return _U64.pack(value)
+# The keys are made by the structs themselves: a commit makes dozens.
+u32: Callable[[int], bytes] = _U32.pack
+"""Return a key of `locations`."""
+u64: Callable[[int], bytes] = _U64.pack
+"""Return a key of any database ordered by one number."""
+chunk: Callable[[int, Tier, int], bytes] = _CHUNK.pack
+"""Return a key of `chunks`: of a segment's id, a tier and a start offset."""
+pair: Callable[[int, int], bytes] = _PAIR.pack
+"""Return a key of `checksums`, `garbage`, `entries` and `ledgers`."""
 
 
 def read_u64(key: bytes) -> int:
     """Return the first number of a key."""
     return int(_U64.unpack_from(key)[0])
-
-
-def chunk(segment_id: int, tier: Tier, start_offset: int) -> bytes:
-    """Return a key of `chunks`."""
-    return _CHUNK.pack(segment_id, tier, start_offset)
 
 
 def read_chunk(key: bytes) -> tuple[SegmentId, Tier, int]:
@@ -293,11 +289,6 @@ def read_chunk(key: bytes) -> tuple[SegmentId, Tier, int]:
 def chunk_prefix(segment_id: int, tier: Tier) -> bytes:
     """Return the prefix of all keys of one chain."""
     return chunk(segment_id, tier, 0)[: U64_BYTES + 1]
-
-
-def pair(first: int, second: int) -> bytes:
-    """Return a key of `checksums`, `garbage`, `entries` and `ledgers`."""
-    return _PAIR.pack(first, second)
 
 
 def dirent(parent_id: int, name: str) -> bytes:

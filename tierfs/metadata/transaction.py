@@ -295,8 +295,9 @@ class WriteTransaction(ReadTransaction):
         """Queue the late changes, and write the superblock and the sums if they changed; called before the commit."""
         for data in self._late_changes:
             self.add_to_outbox(data)
-        for segment_id in sorted(self._tally.changed_active - self._touched) if self._dirty else ():
-            self.touch(segment_id=segment_id)
+        if self._dirty and self._kept_tally is not None:
+            for segment_id in sorted(self._kept_tally.changed_active - self._touched):
+                self.touch(segment_id=segment_id)
         if self._store_changed or self._counters:
             store = self.store
             wall_ms = max(store.last_wall_ms, self.now_ms)

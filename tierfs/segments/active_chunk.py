@@ -36,30 +36,13 @@ class ActiveChunk:
     attempt: AttemptId
     start_offset: int
     grid: GridBuilder = field(default_factory=GridBuilder)
+    """The bytes written: their number and CRCs."""
     object_id: ObjectId = ObjectId(0)
     """0 until the chunk's first bytes are committed."""
     directory_synced: bool = False
     fd: int = -1
     users: int = 0
     """Threads that write to or sync the file; it stays open until they finish."""
-
-    @property
-    def length(self) -> int:
-        """Bytes written."""
-        return self.grid.length_bytes
-
-    def take_crcs(self) -> BlockCrcs:
-        """Return the CRCs of the blocks that changed since the last call."""
-        return BlockCrcs(*self.grid.take(), self.grid.crc32c)
-
-
-@dataclass(frozen=True, slots=True)
-class BlockCrcs:
-    """CRC32C of consecutive blocks of a chunk file, the last one possibly partial."""
-
-    first_block: int
-    crcs: tuple[int, ...]
-    whole: int
 
 
 @dataclass(slots=True)

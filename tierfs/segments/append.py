@@ -14,7 +14,7 @@ from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments import create, ownership
-from tierfs.segments.active_chunk import ActiveChunk, BlockCrcs, ChunkDescriptors
+from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors
 from tierfs.segments.group_commit import AppendCall, PendingCommit
 from tierfs.segments.ownership import StaleBase
 from tierfs.types import ObjectId, SegmentId, Tier
@@ -26,7 +26,11 @@ class AppendPiece:
 
     chunk: ActiveChunk
     length: int
-    crcs: BlockCrcs
+    first_block: int
+    """The first of its blocks; the last one may be partial."""
+    block_crcs: tuple[int, ...]
+    crc32c: int
+    """Of the whole chunk file."""
     begins_chunk: bool
     fills_chunk: bool
 
@@ -120,9 +124,9 @@ class PendingAppend(PendingCommit):
             segment_length=writing.base_length,
             object_id=piece.chunk.object_id,
             length=piece.length,
-            crc32c=piece.crcs.whole,
-            first_block=piece.crcs.first_block,
-            block_crcs=piece.crcs.crcs,
+            crc32c=piece.crc32c,
+            first_block=piece.first_block,
+            block_crcs=piece.block_crcs,
             resumable=self.last,
         )
 
@@ -130,7 +134,9 @@ class PendingAppend(PendingCommit):
         return all(map(self._descriptors.has_name, self.chunks))
 
     def _append_entries(self, txn: WriteTransaction, segment_id: SegmentId) -> None:
-        lengths = [length for call in self.calls for length in call.entries]
+        lengths: list[int] = []
+        for call in self.calls:
+            lengths.extend(call.entries)
         if not lengths:
             return
         entry_id = entries.append(txn, segment_id, self._writing.base_length, lengths)
@@ -164,22 +170,22 @@ def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: AppendPiece) ->
         tier=Tier.LOCAL,
         name=chunk.name,
         length=piece.length,
-        crc32c=piece.crcs.whole,
+        crc32c=piece.crc32c,
         store_epoch=txn.store.store_epoch,
         created_ms=txn.now_ms,
     )
     record = ChunkRecord(start_offset=segment.length, length=piece.length, object_id=chunk.object_id)
     changed = Editor(txn, segment).insert(Tier.LOCAL, record, stored).segment
-    checksums.write_blocks(txn, chunk.object_id, 0, piece.crcs.crcs)
+    checksums.write_blocks(txn, chunk.object_id, 0, piece.block_crcs)
     txn.touch(segment_id=segment.id)  # the holder is notified of new chunks only; it looks up growth itself
     return replace(changed, length=segment.length + piece.length, active=not piece.fills_chunk)
 
 
 def _grow(txn: WriteTransaction, segment: SegmentRecord, last: ChunkRecord, piece: AppendPiece) -> SegmentRecord:
     stored = chains.object_of(txn, last)
-    grown = replace(stored, length=stored.length + piece.length, crc32c=piece.crcs.whole)
+    grown = replace(stored, length=stored.length + piece.length, crc32c=piece.crc32c)
     txn.put(OBJECTS, tables.u64(stored.id), grown)
-    checksums.write_blocks(txn, grown.id, piece.crcs.first_block, piece.crcs.crcs)
+    checksums.write_blocks(txn, grown.id, piece.first_block, piece.block_crcs)
     changed = Editor(txn, segment).grow_last(last, piece.length).segment
     return replace(changed, length=segment.length + piece.length, active=not piece.fills_chunk)
 

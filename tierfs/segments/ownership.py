@@ -36,15 +36,12 @@ class WriterLocks:
 
     def __init__(self, path: Path) -> None:
         self._file = LockFile(path)
+        self.require_process = self._file.require_process
 
     @property
     def is_inherited(self) -> bool:
         """Return whether this process is a child of the one that made this."""
         return self._file.is_inherited
-
-    def require_process(self) -> None:
-        """Raise Closed in a child of the process that made this object."""
-        self._file.require_process()
 
     def try_lock(self, segment_id: SegmentId, epoch: int) -> bool:
         """Lock this epoch; False when another process holds it. Not exclusive within a process."""

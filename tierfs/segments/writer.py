@@ -218,7 +218,7 @@ class SegmentWriter:
         written: list[_Written] = []
         try:
             for data in joined([call.data for call in calls], _JOINED_BYTES):
-                room = self._chunk_bytes - self._chunk.length if self._chunk is not None else 0
+                room = self._chunk_bytes - self._chunk.grid.length_bytes if self._chunk is not None else 0
                 for part in split(data, max(0, room), self._chunk_bytes):
                     self._write_part(part, written)
         except BaseException:
@@ -232,7 +232,7 @@ class SegmentWriter:
 
     def _write_part(self, part: memoryview, written: list[_Written]) -> None:
         """Write bytes that fit into one chunk."""
-        begins = self._chunk is None or self._chunk.length >= self._chunk_bytes
+        begins = self._chunk is None or self._chunk.grid.length_bytes >= self._chunk_bytes
         if begins:
             if self._chunk is not None:
                 self._tools.descriptors.close(self._chunk)
@@ -243,7 +243,7 @@ class SegmentWriter:
             written.append(_Written(chunk, begins))
         with self._tools.descriptors.use(chunk) as fd:
             try:
-                write_all(fd, part, chunk.length)
+                write_all(fd, part, chunk.grid.length_bytes)
             except OSError as exc:
                 raise ours(exc, chunk.name) from exc
         chunk.grid.feed(part)
@@ -346,8 +346,9 @@ class _Written:
 
     def ended(self, chunk_bytes: int) -> AppendPiece:
         """Return the piece, with the CRCs of its blocks."""
-        fills = self.chunk.length >= chunk_bytes
-        return AppendPiece(self.chunk, self.length, self.chunk.take_crcs(), self.begins_chunk, fills)
+        grid = self.chunk.grid
+        fills = grid.length_bytes >= chunk_bytes
+        return AppendPiece(self.chunk, self.length, *grid.take(), grid.crc32c, self.begins_chunk, fills)
 
 
 @dataclass(frozen=True, slots=True)
