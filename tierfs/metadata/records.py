@@ -288,7 +288,7 @@ class ChecksumRun(Record):
 
     def covers(self, start: int, end: int) -> bool:
         """Return whether the run's blocks cover object bytes [start, end)."""
-        return self.start <= start and end <= self.start + self.count * CRC_BLOCK_BYTES
+        return self.start <= start and end <= self.start + len(self.crcs) // _CRC_BYTES * CRC_BLOCK_BYTES
 
     def crc(self, index: int) -> int:
         """Return the CRC32C of the run's block `index`."""
