@@ -265,8 +265,7 @@ class ChunkFiles:
 
     def free_bytes(self) -> int:
         """Return free space of the filesystem for unprivileged users."""
-        status = os.fstatvfs(self._root_fd)
-        return status.f_bavail * status.f_frsize
+        return self.disk_bytes().free
 
     def close(self) -> None:
         """Release the directory; idempotent."""

@@ -117,9 +117,9 @@ def grow(txn: WriteTransaction, growth: Growth) -> bool:
     segment.modified_ms = txn.now_ms
     segment.first_byte_ms = segment.first_byte_ms or segment.created_ms
     segment.resumable = growth.resumable
-    txn.put_message(CHUNKS, place, last)
-    txn.put_message(OBJECTS, object_key, stored)
-    txn.put_message(SEGMENTS, segment_key, segment)
+    txn.put_raw(CHUNKS.name, place, last.SerializeToString(deterministic=True))
+    txn.put_raw(OBJECTS.name, object_key, stored.SerializeToString(deterministic=True))
+    txn.put_raw(SEGMENTS.name, segment_key, segment.SerializeToString(deterministic=True))
     checksums.write_blocks(txn, growth.object_id, growth.first_block, growth.block_crcs)
     return True
 

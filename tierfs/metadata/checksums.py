@@ -116,7 +116,7 @@ def write_blocks(txn: WriteTransaction, object_id: ObjectId, first_block: int, c
         if run is None:
             run = pb.ChecksumRun(version=RECORD_VERSION, start=run_start)
         run.crcs = run.crcs[: index * 4] + pack(crcs[at : at + count])
-        txn.put_message(CHECKSUMS, key, run)
+        txn.put_raw(CHECKSUMS.name, key, run.SerializeToString(deterministic=True))
         at += count
 
 

@@ -200,7 +200,10 @@ class Tally:
 
     def __init__(self, data: bytes | None, transaction_id: int) -> None:
         """Start from `data`, the stored row, which counts only if the transaction with that number wrote it."""
-        row = _parse(data)
+        try:
+            row = None if data is None else pb.SumsRecord.FromString(data)
+        except DecodeError:
+            row = None
         values: Values = [] if row is None or row.transaction_id != transaction_id else list(row.values)
         self.values = values if len(values) == _FIELDS else [0] * _FIELDS
         self._table, self._key = 0, b""
@@ -301,10 +304,3 @@ def _add(count: _Count, values: Values, key: bytes, data: bytes, sign: int) -> N
         count(values, key, data, sign)
     except DecodeError:
         return
-
-
-def _parse(data: bytes | None) -> pb.SumsRecord | None:
-    try:
-        return None if data is None else pb.SumsRecord.FromString(data)
-    except DecodeError:
-        return None

@@ -157,8 +157,7 @@ class WriteTransaction(ReadTransaction):
         self.now_ms = now_ms
         self._store_changed = False
         self._counters: dict[str, int] = {}
-        """Counters of the superblock that advanced since it was last put together: a `replace` for each is expensive.
-        """
+        """Counters of the superblock that advanced since it was last put together: a `replace` for each is dear."""
         self._late_changes: list[bytes] = []
         self._kept_tally: Tally | None = None
         self._dirty = False
@@ -198,15 +197,12 @@ class WriteTransaction(ReadTransaction):
         """Write a record after its check()."""
         self.put_raw(table.name, key, table.codec.encode(record))
 
-    def put_message(self, table: Table[R], key: bytes, message: Any) -> None:
-        """Write a changed message; the caller keeps the invariants of its record."""
-        self.put_raw(table.name, key, message.SerializeToString(deterministic=True))
-
     def put_raw(self, name: bytes, key: bytes, data: bytes) -> None:
-        """Write encoded bytes."""
+        """Write encoded bytes; the caller keeps the invariants of their record."""
         self._dirty = True
         if name in COUNTED:
-            self._tally.changed(name, key, self._txn.replace(key, data, db=self._databases[name]), data)
+            tally = self._kept_tally or self._tally
+            tally.changed(name, key, self._txn.replace(key, data, db=self._databases[name]), data)
         else:
             self._txn.put(key, data, db=self._databases[name])
 
@@ -276,7 +272,10 @@ class WriteTransaction(ReadTransaction):
         )
         self.put(TOUCHES, tables.u64(sequence), record)
         if sequence > MAX_TOUCHES and sequence % _TRIM_BATCH == 0:
-            self._trim_touches(sequence - MAX_TOUCHES)
+            with self._txn.cursor(db=self._databases[TOUCHES.name]) as cursor:
+                has_row = cursor.first()
+                while has_row and tables.read_u64(cursor.key()) < sequence - MAX_TOUCHES:
+                    has_row = cursor.delete()
 
     def add_to_outbox(self, data: bytes) -> int:
         """Queue a serialized Change for the journal; return its sequence. `data` lacks the sequence."""
@@ -295,24 +294,21 @@ class WriteTransaction(ReadTransaction):
         """Queue the late changes, and write the superblock and the sums if they changed; called before the commit."""
         for data in self._late_changes:
             self.add_to_outbox(data)
-        if self._dirty and self._kept_tally is not None:
-            for segment_id in sorted(self._kept_tally.changed_active - self._touched):
-                self.touch(segment_id=segment_id)
+        for segment_id in sorted(self._kept_tally.changed_active - self._touched) if self._kept_tally else ():
+            self.touch(segment_id=segment_id)
         if self._store_changed or self._counters:
             store = self.store
             wall_ms = max(store.last_wall_ms, self.now_ms)
             self.put(STORE, SUPERBLOCK_KEY, dataclasses.replace(store, last_wall_ms=wall_ms))
         if self._dirty:
-            tally = self._tally
+            tally = self._kept_tally or self._tally
             if not tally.complete:
                 tally.count(self.scan_raw, _COUNTED_PER_COMMIT)
             self._txn.put(SUMS_KEY, tally.encode(self._txn.id(), self.now_ms), db=self._databases[STORE.name])
 
     def _take(self, counter: str) -> int:
         """Return the next number of one of the superblock's counters."""
-        number: int | None = self._counters.get(counter)
-        if number is None:
-            number = int(getattr(self._store or self._read_store(), counter))
+        number = int(self._counters.get(counter) or getattr(self._store or self._read_store(), counter))
         self._counters[counter] = number + 1
         return number
 
@@ -322,12 +318,6 @@ class WriteTransaction(ReadTransaction):
         if self._kept_tally is None:
             self._kept_tally = Tally(self.get_raw(STORE.name, SUMS_KEY), self._txn.id() - 1)
         return self._kept_tally
-
-    def _trim_touches(self, below: int) -> None:
-        with self._txn.cursor(db=self._databases[TOUCHES.name]) as cursor:
-            has_row = cursor.first()
-            while has_row and tables.read_u64(cursor.key()) < below:
-                has_row = cursor.delete()
 
 
 class read_transaction:  # a class, as a generator costs three times as much
@@ -411,8 +401,7 @@ class write_transaction:
             if self._may_write is not None:
                 self._may_write(self._writer.store)
         except BaseException as exc:
-            self._undo()
-            raise_as_ours(environment.path, exc)
+            self._undo(exc)
             raise
         return self._writer
 
@@ -420,31 +409,30 @@ class write_transaction:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         environment = self._environment
-        if exc is None:
-            try:
-                environment.require_process()
-                self._writer.finish()
-                environment.watch.released()
-                _commit(environment, self._txn)
-            except BaseException as failure:
-                self._undo()
-                raise_as_ours(environment.path, failure)
-                raise
-        else:
-            self._undo()
-            raise_as_ours(environment.path, exc)
+        if exc is not None:
+            self._undo(exc)
+            return
+        try:
+            environment.require_process()
+            self._writer.finish()
+            environment.watch.released()
+            _commit(environment, self._txn)
+        except BaseException as failure:
+            self._undo(failure)
+            raise
 
-    def _undo(self) -> None:
+    def _undo(self, error: BaseException) -> None:
         self._environment.watch.released()
         _end(self._environment, self._txn)
+        raise_as_ours(self._environment.path, error)
 
 
 def _end(environment: Environment, txn: Any) -> None:
     """End a transaction without changes. In a child of fork it is left to the parent, which continues with it."""
     if environment.pid != os.getpid():
         guards.leak(txn)
-        return
-    txn.abort()
+    else:
+        txn.abort()
 
 
 def _commit(environment: Environment, txn: Any) -> None:

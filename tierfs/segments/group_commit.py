@@ -297,7 +297,12 @@ class GroupCommit:
         later: list[AppendCall] = []
 
         def gather(part: Sequence[AppendCall]) -> PendingCommit | None:
-            pending, rest = _gather(part)
+            try:
+                pending, rest = part[0].appender.gather(part)
+            except Exception as exc:
+                for call in part:
+                    call.error = call.error or exc
+                return None
             later.extend(rest)
             if pending is not None:
                 group.append(pending)
@@ -368,16 +373,6 @@ class GroupCommit:
             raise
         if applied:  # else nothing was written, and nothing is decided
             self._unsure.decided(unnamed)
-
-
-def _gather(calls: Sequence[AppendCall]) -> tuple[PendingCommit | None, Sequence[AppendCall]]:
-    """Have the appender of these calls write them."""
-    try:
-        return calls[0].appender.gather(calls)
-    except Exception as exc:
-        for call in calls:
-            call.error = call.error or exc
-        return None, ()
 
 
 def _fail(group: Sequence[PendingCommit], calls: Sequence[AppendCall], error: Exception) -> None:
