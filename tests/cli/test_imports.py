@@ -59,3 +59,11 @@ def test_default_settings_need_no_pydantic(store: Path) -> None:
         "import pathlib\nfrom tierfs import contradictions, settings\nsettings.load(pathlib.Path(sys.argv[1]), {})"
     )
     assert "pydantic" not in imported(program, store / "store.toml")
+
+
+@pytest.mark.parametrize("word", ["--version", "-V", "version"])
+def test_the_version_is_told_without_the_command_line(word: str) -> None:
+    assert "click" not in imported("from tierfs.__main__ import main\nmain()", word)
+    command = [sys.executable, "-m", "tierfs", word]
+    told = [subprocess.run([*command, *more], capture_output=True, check=True).stdout for more in ([], ["--json"])]
+    assert told[0] == told[1]  # with another word the command line tells it
