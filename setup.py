@@ -89,7 +89,7 @@ setup(
     install_requires=INSTALL_REQUIRES,
     extras_require=EXTRAS_REQUIRE,
     entry_points={
-        "console_scripts": ["tierfs=tierfs.cli.main:main"],
+        "console_scripts": ["tierfs=tierfs.__main__:main"],
         "fsspec.specs": ["tierfs=tierfs.fsspec:TierfsFileSystem"],
     },
     classifiers=[

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cache, reduce
 from typing import Any, TypeAlias, TypeVar
 
 from tierfs.errors import DataLoss
+from tierfs.frozen import dataclass
 from tierfs.types import CRC_BLOCK_BYTES
 
 Buffer: TypeAlias = bytes | bytearray | memoryview

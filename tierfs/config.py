@@ -7,10 +7,10 @@ botocore's chain finds them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Annotated, Literal
 
+from tierfs.frozen import dataclass, field
 from tierfs.types import MAX_LEDGER_BLOCK_BYTES, MIB, ReadPriority
 from tierfs.units import MAX_BYTES, MAX_S
 

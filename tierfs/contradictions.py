@@ -8,13 +8,13 @@ told, by `config` and `doctor`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from operator import attrgetter
 from typing import Generic, TypeVar
 
 from tierfs import policy, units
 from tierfs.config import ReadSettings, Settings
 from tierfs.errors import InvalidRequest
+from tierfs.frozen import dataclass
 from tierfs.names import printable
 from tierfs.precedence import Policies, SetBy
 from tierfs.types import ReadPriority

@@ -7,9 +7,10 @@ which only the births are known.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
+from tierfs.frozen import dataclass
 from tierfs.types import ByteRange, SegmentId
 
 MAX_JOINS = 32

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass
-from hashlib import sha256
 from uuid import UUID
 
 from tierfs import errors, units
 from tierfs.errors import InvalidRequest
+from tierfs.frozen import dataclass
 
 printable = errors.printable
 """Return a name as terminals and logs may show it. Errors apply it to their texts by themselves."""
@@ -144,6 +143,8 @@ def hadoop_warning(name: str) -> str | None:
 
 def cut(text: str, limit_bytes: int) -> str:
     """Return a text that is too long in so many bytes: its beginning, `~` and 16 digits of the SHA-256 of all of it."""
+    from hashlib import sha256  # here: names are short, and OpenSSL takes 4 ms to load
+
     kept = text.encode()[: limit_bytes - 1 - _DIGEST_DIGITS].decode(errors="ignore")
     return f"{kept}~{sha256(text.encode()).hexdigest()[:_DIGEST_DIGITS]}"
 

@@ -6,12 +6,12 @@ import errno
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO
 
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, StorageFull, TierfsError, Unavailable
+from tierfs.frozen import dataclass
 from tierfs.names import printable
 
 OWNER_DIRECTORY = 0o700
@@ -163,6 +163,13 @@ LOCAL_DISK = meanings(
 _UNKNOWN = Meaning(Unavailable)
 
 
+def ours(exc: OSError, subject: str, table: Meanings = LOCAL_DISK) -> TierfsError:
+    """Return an error of the operating system as ours, naming `subject`; Unavailable where `table` has no meaning."""
+    meaning = table.get(exc.errno or 0, _UNKNOWN)
+    reason = meaning.message or (os.strerror(exc.errno) if exc.errno else str(exc))
+    return meaning.error(f"{printable(subject)}: {reason}", remedy=meaning.remedy)
+
+
 class map_os_errors:  # a class, as a generator costs three times as much
     """Turn errors of the operating system into ours, naming `subject`; Unavailable where `table` has no meaning."""
 
@@ -179,6 +186,4 @@ class map_os_errors:  # a class, as a generator costs three times as much
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         if isinstance(exc, OSError):
-            meaning = self._table.get(exc.errno or 0, _UNKNOWN)
-            reason = meaning.message or (os.strerror(exc.errno) if exc.errno else str(exc))
-            raise meaning.error(f"{printable(self._subject)}: {reason}", remedy=meaning.remedy) from exc
+            raise ours(exc, self._subject, self._table) from exc

@@ -13,13 +13,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import islice
 from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TypeVar
 
 from tierfs.errors import Closed, TierfsError
+from tierfs.frozen import dataclass
 
 T = TypeVar("T")
 R = TypeVar("R")

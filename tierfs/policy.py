@@ -6,13 +6,12 @@ bytes, whole seconds, a read priority's name, or the word `off`.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from tierfs import units
 from tierfs.errors import InvalidRequest
+from tierfs.frozen import dataclass
 from tierfs.types import MIB, ReadPriority
 
 MAX_OBJECT_BYTES = 64 << 30
@@ -153,6 +152,8 @@ def check_stored(settings: Mapping[str, str]) -> None:
 def check_key(key: str) -> None:
     """Raise InvalidRequest for a key that does not exist."""
     if key not in KEYS:
+        import difflib
+
         close = difflib.get_close_matches(key, KEYS, 1)
         remedy = f"did you mean {close[0]}?" if close else f"known are: {', '.join(KEYS)}"
         raise InvalidRequest(f"policy {key!r} is unknown", remedy=remedy)

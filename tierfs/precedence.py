@@ -8,12 +8,12 @@ Every face asks here: reads, mounts, commands, scans, the planner of the backgro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Generic, TypeVar
 
 from tierfs import policy
 from tierfs.config import Settings
+from tierfs.frozen import dataclass, field
 from tierfs.names import printable
 from tierfs.policy import KEYS, Policy, Value
 from tierfs.types import ReadPriority

@@ -10,7 +10,7 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from enum import StrEnum
 from functools import cache, partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 from tierfs import contradictions, units
 from tierfs.config import Settings, Unit, ValueKind
 from tierfs.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
+from tierfs.frozen import dataclass
 from tierfs.names import printable
 from tierfs.types import ReadPriority
 

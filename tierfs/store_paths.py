@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs.errors import PermissionDenied
+from tierfs.frozen import dataclass
 from tierfs.names import printable
 
 ALLOW_OTHER_OWNER = "TIERFS_ALLOW_OTHER_OWNER"

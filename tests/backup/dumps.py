@@ -95,7 +95,7 @@ def of_others(store: TestStore, segment_id: int, its_objects: set[int]) -> State
                     continue
                 if table in (OBJECTS, CHECKSUMS) and number in its_objects:
                     continue
-                message = table.codec._parse(value)
+                message = table.codec.message(value)
                 for name in ("references", "modified_ms") if table in (OBJECTS, DIRECTORIES) else ():
                     if name in message.DESCRIPTOR.fields_by_name:
                         message.ClearField(name)

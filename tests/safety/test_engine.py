@@ -230,7 +230,7 @@ def test_a_chunk_grows_quickly_only_as_its_writer_left_it(store: TestStore, wron
             message = txn.message(SEGMENTS, tables.u64(segment.id))
             assert message is not None
             message.status = SegmentStatus.SEALED
-            txn.put_message(SEGMENTS, tables.u64(segment.id), message)
+            txn.put_raw(SEGMENTS.name, tables.u64(segment.id), message.SerializeToString(deterministic=True))
         assert chains.grow(txn, growth) is (wrong == "nothing")
 
 

@@ -21,7 +21,6 @@ from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import Settings
 from tierfs.errors import InvalidRequest, NotFound, no_cold_tier
-from tierfs.journal.owner_watch import OwnerWatch
 from tierfs.metadata import directories, tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
@@ -29,7 +28,7 @@ from tierfs.metadata.tables import LOCATIONS
 from tierfs.names import is_pattern, printable
 from tierfs.precedence import Host
 from tierfs.store_paths import StorePaths, require_trusted
-from tierfs.system import processes
+from tierfs.system import guards
 from tierfs.system.mounts import is_path, mount_of_typed, name_under_mount
 from tierfs.types import LocationId
 
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from tierfs.chunkstore.protocol import ChunkStorage
     from tierfs.holder.local_work import LocalWork
     from tierfs.holder.work import ColdWork
+    from tierfs.journal.owner_watch import OwnerWatch
     from tierfs.journal.publish import Publisher
     from tierfs.metrics import Metrics
     from tierfs.reading.reader import Reader
@@ -62,9 +62,11 @@ class Store:
             self.settings, self.settings_error = Settings(), exc
             log.warning("the default settings are used: %s", exc)
         self.metadata = MetadataStore(self.paths.metadata, clock, Host.of(self.settings))
-        self.owner_watch = OwnerWatch(self.metadata, self.settings.background.owner_check_s, self._connector)
+        self.metadata.owner_due_s = 0.0
+        self.metadata.ask_owner = lambda: self.owner_watch.before_write()  # noqa: PLW0108  # made by the first change
         self.files = ChunkFiles(self.paths.chunks)
         self._engine: Engine | None = None
+        self._owner_watch: OwnerWatch | None = None
         self._metrics: Metrics | None = None
         self._lock = threading.RLock()
         self._storages: dict[LocationId, ChunkStorage] = {}
@@ -72,7 +74,7 @@ class Store:
         """The same without their wrappers."""
         self._places: dict[LocationId, LocationRecord] = {}
         """The records by which they were connected."""
-        processes.register(self)
+        guards.register(self)
 
     def forget(self) -> None:
         """Connect again in a child of fork: two processes on one connection would read each other's answers."""
@@ -89,6 +91,18 @@ class Store:
                 if self._metrics is None:
                     self._metrics = Metrics()
         return self._metrics
+
+    @property
+    def owner_watch(self) -> OwnerWatch:
+        """What asks the bucket for its owner before changes; made by the first of them."""
+        if self._owner_watch is None:
+            from tierfs.journal.owner_watch import OwnerWatch
+
+            with self._lock:
+                if self._owner_watch is None:
+                    period_s = self.settings.background.owner_check_s
+                    self._owner_watch = OwnerWatch(self.metadata, period_s, self._connector)
+        return self._owner_watch
 
     @property
     def engine(self) -> Engine:

@@ -12,12 +12,13 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import TracebackType
 from typing import Protocol, runtime_checkable
 
 from tierfs.chunkstore.protocol import ChunkStorage, OnReceived
 from tierfs.clock import Clock, SystemClock
+from tierfs.frozen import dataclass
 from tierfs.types import MIB, LocationId
 
 # Enough for any near server: 3 to 8 make no difference on two cores, 1 costs a quarter (measured).

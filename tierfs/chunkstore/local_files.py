@@ -14,11 +14,11 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from tierfs import osio
 from tierfs.errors import DataLoss, NotFound, TierfsError, Unavailable
+from tierfs.frozen import dataclass
 from tierfs.names import printable
 from tierfs.osio import map_os_errors
 from tierfs.types import AttemptId, SegmentId

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs.chunkstore.protocol import (
     BufferSource,
@@ -27,6 +27,7 @@ from tierfs.chunkstore.validate import (
 )
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import AlreadyExists, NotFound
+from tierfs.frozen import dataclass
 from tierfs.names import printable
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import uuid
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from tierfs.chunkstore.protocol import Abilities, BufferSource, ChunkStorage
 from tierfs.errors import AlreadyExists, PermissionDenied
+from tierfs.frozen import dataclass
 
 PROBE_DIRECTORY = "probe/"
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from tierfs.checksum import Buffer
 from tierfs.errors import DataLoss
+from tierfs.frozen import dataclass, field
 from tierfs.osio import map_os_errors, read_all
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 import click
@@ -20,6 +20,7 @@ import click
 from tierfs import errors
 from tierfs.cli.session import VERBOSE, Session
 from tierfs.errors import TierfsError
+from tierfs.frozen import dataclass
 from tierfs.names import printable
 
 EXIT_UNCHECKED = 11

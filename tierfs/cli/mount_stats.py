@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tierfs.cli import output
 from tierfs.errors import Conflict, NotFound, PermissionDenied, TierfsError, Unavailable
+from tierfs.frozen import dataclass
 from tierfs.names import printable
 from tierfs.system.mounts import asked
 

@@ -21,7 +21,7 @@ from tierfs.app.sources import open_source
 from tierfs.errors import Closed, DataLoss, Fenced, Sealed, StorageFull, TierfsError, Unavailable
 from tierfs.fsspec.paths import is_url
 from tierfs.fsspec.read_loop import ReadLoop
-from tierfs.system import processes
+from tierfs.system import guards
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ class Connections:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._open: weakref.WeakValueDictionary[StorePlace, Connection] = weakref.WeakValueDictionary()
-        processes.register(self)
+        guards.register(self)
 
     def get(self, place: StorePlace) -> Connection:
         """Return the connection to a store, opened on first use. Raises what open_source raises."""
@@ -103,7 +103,7 @@ class Connections:
         """In a child of fork, begin with none, and never close the parent's."""
         self._lock = threading.Lock()
         for connection in self._open.values():
-            processes.leak(connection)
+            guards.leak(connection)
         self._open = weakref.WeakValueDictionary()
 
 

@@ -10,12 +10,13 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from tierfs import names
 from tierfs.clock import Clock
 from tierfs.errors import Conflict
+from tierfs.frozen import dataclass
 from tierfs.system.locks import LockFile
 
 log = logging.getLogger(__name__)

@@ -6,9 +6,9 @@ The parts are those that the planner moves; the words are those of waits.py.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 
+from tierfs.frozen import dataclass
 from tierfs.holder.failures import CLOCKS, EVICT, PUBLISH, of_object, of_segment
 from tierfs.holder.waits import Cause, Causes, Wait
 from tierfs.metadata import chains, policies

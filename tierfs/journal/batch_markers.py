@@ -12,12 +12,12 @@ is kept when the objects of its jobs are gone: that of the last commit.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 from tierfs import object_names
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import AlreadyExists, DataLoss
+from tierfs.frozen import dataclass
 from tierfs.journal.cold_identity import read_parsed
 from tierfs.metadata import batches, changes
 from tierfs.metadata import records_pb2 as pb

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.errors import AlreadyExists, DataLoss, NotFound, WrongColdTier
+from tierfs.frozen import dataclass
 from tierfs.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slot, entry_slot, slot_name
 from tierfs.metadata import changes
 from tierfs.metadata.records import RECORD_VERSION, StoreRecord

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 from tierfs.errors import TierfsError, Unavailable, WrongColdTier
 from tierfs.metadata.records import StoreRecord
 from tierfs.metadata.store import MetadataStore, owns_bucket
-from tierfs.system import processes
+from tierfs.system import guards
 
 if TYPE_CHECKING:  # the journal takes 14 ms to import, which most commands that append need not
     from tierfs.chunkstore.protocol import ChunkStorage
@@ -79,7 +79,7 @@ class OwnerWatch:
         self._period_s = period_s
         self._connector = connector
         self.forget()
-        processes.register(self)
+        guards.register(self)
         metadata.owner_due_s, metadata.ask_owner = 0.0, self.before_write
 
     def forget(self) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import AlreadyExists, Conflict, Fenced, TierfsError, WrongColdTier
+from tierfs.frozen import dataclass
 from tierfs.journal import batch_markers, cold_identity
 from tierfs.journal.cold_identity import read_parsed
 from tierfs.journal.names import entry_slot, slot_name

@@ -12,11 +12,12 @@ Replay of changes to the tree of names: entries, moves and the shape of the tree
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 from tierfs import names, ranges
 from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.frozen import dataclass
 from tierfs.metadata import chain, chains, checksums, directories, tables, untrusted
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.chain_edits import Editor

@@ -15,10 +15,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, takewhile
 
 from tierfs.errors import Conflict, InvalidRequest
+from tierfs.frozen import dataclass
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import tables, transaction, untrusted
 from tierfs.metadata.ledger_and_batch_records import MAX_APPLICATION_BYTES, MAX_BATCH, BatchRecord, BatchState

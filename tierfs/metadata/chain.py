@@ -8,9 +8,10 @@ may have gaps; it never overlaps (ChunkRecord.check).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
+from tierfs.frozen import dataclass
 from tierfs.metadata.records import ChunkRecord, TierState, require
 from tierfs.types import ByteRange, ChunkState
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 
 from tierfs import ranges
+from tierfs.frozen import dataclass
 from tierfs.metadata import checksums, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, require
@@ -97,27 +98,28 @@ def grow(txn: WriteTransaction, growth: Growth) -> bool:
     For the commit of small appends, of which there are thousands a second: it changes messages, not records. Measured:
     81 microseconds, where the same through records takes 174.
     """
-    segment = txn.message(SEGMENTS, tables.u64(growth.segment_id))
+    segment_key, object_key = tables.u64(growth.segment_id), tables.u64(growth.object_id)
+    segment = txn.message(SEGMENTS, segment_key)
     if segment is None or segment.status != SegmentStatus.OPEN or segment.writer_epoch != growth.writer_epoch:
         return False
     if segment.length != growth.segment_length or not segment.active:
         return False
     place = tables.chunk(growth.segment_id, Tier.LOCAL, segment.local.last_chunk)
     last = txn.message(CHUNKS, place)
-    holder = txn.message(OBJECTS, tables.u64(growth.object_id))
-    if last is None or last.object_id != growth.object_id or last.next or holder is None:
+    stored = txn.message(OBJECTS, object_key)
+    if last is None or last.object_id != growth.object_id or last.next or stored is None:
         return False
     last.length += growth.length
-    holder.length += growth.length
-    holder.crc32c = growth.crc32c
+    stored.length += growth.length
+    stored.crc32c = growth.crc32c
     segment.length += growth.length
     segment.local.bytes += growth.length
     segment.modified_ms = txn.now_ms
     segment.first_byte_ms = segment.first_byte_ms or segment.created_ms
     segment.resumable = growth.resumable
-    txn.put_message(CHUNKS, place, last)
-    txn.put_message(OBJECTS, tables.u64(growth.object_id), holder)
-    txn.put_message(SEGMENTS, tables.u64(growth.segment_id), segment)
+    txn.put_raw(CHUNKS.name, place, last.SerializeToString(deterministic=True))
+    txn.put_raw(OBJECTS.name, object_key, stored.SerializeToString(deterministic=True))
+    txn.put_raw(SEGMENTS.name, segment_key, segment.SerializeToString(deterministic=True))
     checksums.write_blocks(txn, growth.object_id, growth.first_block, growth.block_crcs)
     return True
 

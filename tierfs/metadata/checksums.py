@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator, Sequence
 
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import tables
-from tierfs.metadata.records import ChecksumRun
+from tierfs.metadata.records import RECORD_VERSION, ChecksumRun
 from tierfs.metadata.tables import CHECKSUMS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ObjectId
@@ -20,7 +21,7 @@ RUN_BYTES = RUN_BLOCKS * CRC_BLOCK_BYTES
 
 def pack(crcs: Sequence[int]) -> bytes:
     """Return CRCs as a run stores them."""
-    return b"".join(crc.to_bytes(4, "big") for crc in crcs)
+    return struct.pack(f">{len(crcs)}I", *crcs)
 
 
 def put_run(txn: WriteTransaction, object_id: ObjectId, run: ChecksumRun) -> None:
@@ -109,10 +110,13 @@ def write_blocks(txn: WriteTransaction, object_id: ObjectId, first_block: int, c
         run_start = block // RUN_BLOCKS * RUN_BYTES
         index = block % RUN_BLOCKS
         count = min(RUN_BLOCKS - index, len(crcs) - at)
-        old = txn.get(CHECKSUMS, tables.pair(object_id, run_start)) if index else None
-        kept = old.crcs[: index * 4] if old is not None else b""
-        packed = kept + pack(crcs[at : at + count])
-        put_run(txn, object_id, ChecksumRun(start=run_start, crcs=packed, stored=old.stored if old else b""))
+        key = tables.pair(object_id, run_start)
+        # A message, not a record, as in chains.grow: each append passes here.
+        run = txn.message(CHECKSUMS, key) if index else None
+        if run is None:
+            run = pb.ChecksumRun(version=RECORD_VERSION, start=run_start)
+        run.crcs = run.crcs[: index * 4] + pack(crcs[at : at + count])
+        txn.put_raw(CHECKSUMS.name, key, run.SerializeToString(deterministic=True))
         at += count
 
 

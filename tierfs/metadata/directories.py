@@ -8,11 +8,12 @@ queue without a database of its own. The journal records an ordinary move, so bo
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from tierfs import names
 from tierfs.errors import AlreadyExists, DataLoss, IsDirectory, NotDirectory, NotFound
+from tierfs.frozen import dataclass
 from tierfs.metadata import changes, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import NOT_REMOVED, Removal

@@ -14,10 +14,11 @@ Rows of `ledgers` hold the rest of tiering's state of a ledger. Their changes ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain, pairwise, takewhile
 
 from tierfs.errors import DataLoss
+from tierfs.frozen import dataclass
 from tierfs.metadata import changes, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, EntryRun, LedgerRecord

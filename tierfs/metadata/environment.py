@@ -29,7 +29,7 @@ from tierfs.errors import Closed, DataLoss, NotFound, PermissionDenied, StorageF
 from tierfs.metadata import host
 from tierfs.metadata.host import WriteWatch
 from tierfs.metadata.tables import ALL_NAMES
-from tierfs.system import processes
+from tierfs.system import guards
 from tierfs.system.locks import LockFile
 
 _FILES = ("data.mdb", "lock.mdb")
@@ -40,7 +40,7 @@ _paths: set[Path] = set()
 
 def abandon(path: Path, environment: object) -> None:
     """Keep the parent's environment, in a child, as it is until this process ends."""
-    processes.leak(environment)
+    guards.leak(environment)
     _paths.add(path)
 
 
@@ -109,7 +109,8 @@ class Environment:
 
     def require_process(self) -> None:
         """Raise Closed in a child of the process that opened it."""
-        processes.require_process(self.pid, f"the open metadata in {self.path}")
+        if self.pid != os.getpid():
+            raise guards.of_parent(self.pid, f"the open metadata in {self.path}")
 
     def add_databases(self, names: Iterable[bytes]) -> None:
         """Make missing databases, such as those of a newer version whose dump is loaded."""
@@ -284,11 +285,17 @@ class map_lmdb_errors:  # a class, as a generator costs three times as much
     def __exit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(exc, lmdb.Error):
-            raise _meaning(self._path, exc) from exc
+        raise_as_ours(self._path, exc)
 
 
-def _meaning(path: Path, exc: lmdb.Error) -> TierfsError:
+def raise_as_ours(path: Path, exc: BaseException | None) -> None:
+    """Raise one of LMDB's errors as ours; nothing for any other."""
+    if isinstance(exc, lmdb.Error):
+        raise meaning(path, exc) from exc
+
+
+def meaning(path: Path, exc: lmdb.Error) -> TierfsError:
+    """Return one of LMDB's errors as ours."""
     if isinstance(exc, lmdb.ReadersFullError):
         return Unavailable(f"{path}: more than {MAX_READERS} readers", remedy="close some readers")
     if isinstance(exc, (lmdb.MapFullError, lmdb.DiskError)):

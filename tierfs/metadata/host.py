@@ -132,7 +132,7 @@ class WriteWatch:
     def released(self) -> None:
         """Note that the calling thread is about to release the lock; does nothing in a child of fork, whose parent
         holds it."""
-        if self.holder_pid == os.getpid():
+        if _PID.unpack_from(self._map)[0] == os.getpid():
             _PID.pack_into(self._map, 0, 0)
 
     @property

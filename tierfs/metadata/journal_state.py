@@ -9,8 +9,7 @@ epoch begins beyond all of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from tierfs.frozen import dataclass
 from tierfs.types import SegmentStatus
 
 

@@ -10,12 +10,12 @@ the time of single records, as messages are read as stored, and of an object onl
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
 from tierfs.checksum import Buffer, crc32c
 from tierfs.errors import DataLoss
+from tierfs.frozen import dataclass
 from tierfs.metadata import chains, checksums, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord

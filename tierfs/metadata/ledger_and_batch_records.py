@@ -7,12 +7,12 @@ objects its executors uploaded for it.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Self
 from uuid import UUID
 
 from tierfs import units
+from tierfs.frozen import dataclass, field
 from tierfs.metadata.records import IngestedFile, Record, require
 from tierfs.types import AttemptId
 

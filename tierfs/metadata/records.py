@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from tierfs.errors import DataLoss
+from tierfs.frozen import dataclass, field
 from tierfs.joins import NO_JOINS, Joins
 from tierfs.metadata.journal_state import NOT_REMOVED, NOTHING_HELD_BACK, JournalState, OwnerView, Removal
 from tierfs.names import printable
@@ -288,7 +288,7 @@ class ChecksumRun(Record):
 
     def covers(self, start: int, end: int) -> bool:
         """Return whether the run's blocks cover object bytes [start, end)."""
-        return self.start <= start and end <= self.start + self.count * CRC_BLOCK_BYTES
+        return self.start <= start and end <= self.start + len(self.crcs) // _CRC_BYTES * CRC_BLOCK_BYTES
 
     def crc(self, index: int) -> int:
         """Return the CRC32C of the run's block `index`."""

@@ -6,7 +6,7 @@ Every write transaction of a verb asks `require_owner` whether this store may ch
 from __future__ import annotations
 
 import math
-import secrets
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -82,7 +82,7 @@ COUNTED_AT_ONCE = 3000
 
 def new_id() -> str:
     """Return a random id of 32 hexadecimal digits: of a store, or of an attempt to create an object."""
-    return secrets.token_hex(_ID_BYTES)
+    return os.urandom(_ID_BYTES).hex()
 
 
 class MetadataStore:

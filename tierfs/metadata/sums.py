@@ -9,12 +9,13 @@ it; one that the newest transaction did not write is void, because a tierfs that
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 from google.protobuf.message import DecodeError
 
 from tierfs.errors import DataLoss
+from tierfs.frozen import dataclass
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import tables
 from tierfs.metadata.records import RECORD_VERSION
@@ -84,10 +85,10 @@ _TRASH_UNCOVERED = _FIELDS - 2
 _UNCOVERED, _ACTIVE = 6, 7
 _NOTHING = (*(0,) * _SEGMENT_FIELDS, None)
 
-# Tag of `state` in a ChunkRecord; a chunk without this byte is good, so nearly all need no parsing.
+# Tag of `state` in a ChunkRecord; nearly all are good, and without this byte.
 _STATE_TAG = b"\x48"
 
-# Tag of `removal` in a DirectoryRecord.
+# Tag of `removal` in a DirectoryRecord; nearly none is in the trash. A name may hold this byte too.
 _REMOVAL_TAG = b"\x4a"
 
 # Position of the tier in a key of `chunks`.
@@ -134,9 +135,8 @@ def _count_segment(values: Values, _: bytes, data: bytes, sign: int) -> None:
 
 
 def _count_directory(values: Values, _: bytes, data: bytes, sign: int) -> None:
-    # Nearly all are not in the trash, and need no parsing. A name may hold this byte too.
-    row = pb.DirectoryRecord.FromString(data) if _REMOVAL_TAG in data else None
-    _count_removal(values, row.removal if row is not None and row.removal.due_ms else None, sign)
+    removal = pb.DirectoryRecord.FromString(data).removal
+    _count_removal(values, removal if removal.due_ms else None, sign)
 
 
 def _count_removal(values: Values, removal: pb.Removal | None, sign: int) -> None:
@@ -149,8 +149,6 @@ def _count_removal(values: Values, removal: pb.Removal | None, sign: int) -> Non
 
 
 def _count_chunk(values: Values, key: bytes, data: bytes, sign: int) -> None:
-    if _STATE_TAG not in data:
-        return
     row = pb.ChunkRecord.FromString(data)
     if row.state == ChunkState.LOST:
         if key[_TIER_AT] == Tier.COLD:  # bytes lost in the local tier are lost in the cold one as well
@@ -167,15 +165,15 @@ def _count_garbage(values: Values, _: bytes, data: bytes, sign: int) -> None:
 
 _Count = Callable[[Values, bytes, bytes, int], None]
 
-# In the order in which they are counted.
-_TABLES: tuple[tuple[bytes, _Count], ...] = (
-    (SEGMENTS.name, _count_segment),
-    (CHUNKS.name, _count_chunk),
-    (GARBAGE.name, _count_garbage),
-    (DIRECTORIES.name, _count_directory),
+# In the order in which they are counted; each with a byte without which a row counts for nothing and needs no parsing.
+_TABLES: tuple[tuple[bytes, _Count, bytes], ...] = (
+    (SEGMENTS.name, _count_segment, b""),
+    (CHUNKS.name, _count_chunk, _STATE_TAG),
+    (GARBAGE.name, _count_garbage, b""),
+    (DIRECTORIES.name, _count_directory, _REMOVAL_TAG),
 )
 
-COUNTED = {name: (number, count) for number, (name, count) in enumerate(_TABLES)}
+COUNTED = {name: (number, count, tag) for number, (name, count, tag) in enumerate(_TABLES)}
 
 Scan = Callable[[bytes, bytes], Iterable[tuple[bytes, bytes]]]
 """Rows of a database from a key on."""
@@ -184,9 +182,10 @@ Scan = Callable[[bytes, bytes], Iterable[tuple[bytes, bytes]]]
 def recount(scan: Scan) -> Sums:
     """Return the sums over all rows, with which the kept ones must agree."""
     values = [0] * _FIELDS
-    for name, count in _TABLES:
+    for name, count, tag in _TABLES:
         for key, data in scan(name, b""):
-            _add(count, values, key, data, 1)
+            if tag in data:
+                _add(count, values, key, data, 1)
     return Sums(*values)
 
 
@@ -201,7 +200,10 @@ class Tally:
 
     def __init__(self, data: bytes | None, transaction_id: int) -> None:
         """Start from `data`, the stored row, which counts only if the transaction with that number wrote it."""
-        row = _parse(data)
+        try:
+            row = None if data is None else pb.SumsRecord.FromString(data)
+        except DecodeError:
+            row = None
         values: Values = [] if row is None or row.transaction_id != transaction_id else list(row.values)
         self.values = values if len(values) == _FIELDS else [0] * _FIELDS
         self._table, self._key = 0, b""
@@ -228,18 +230,18 @@ class Tally:
     def _all_is_cold(self) -> bool:
         """Whether `not_offloaded_bytes` is 0."""
         values = self.values
-        return self.complete and values[_UNCOVERED] <= values[_LOST] + values[_TRASH_UNCOVERED]
+        return self._table == len(_TABLES) and values[_UNCOVERED] <= values[_LOST] + values[_TRASH_UNCOVERED]
 
     def changed(self, name: bytes, key: bytes, old: bytes | None, new: bytes | None) -> None:
         """Count a row of a counted table that was written (with `new`) or deleted."""
-        number, count = COUNTED[name]
+        number, count, tag = COUNTED[name]
         counts = number < self._table or (number == self._table and key <= self._key)  # else the scan counts it later
         if number == 0:
             self._segment_changed(key, old, new, counts=counts)
         elif counts:
-            if old is not None:
+            if old is not None and tag in old:
                 _add(count, self.values, key, old, -1)
-            if new is not None:
+            if new is not None and tag in new:
                 _add(count, self.values, key, new, 1)
         if max(self.values) > MAX_SUM:
             raise _too_many()
@@ -251,9 +253,10 @@ class Tally:
     def count(self, scan: Scan, rows: int) -> None:
         """Add at most `rows` further rows to the sums."""
         while not self.complete and rows:
-            name, count = _TABLES[self._table]
+            name, count, tag = _TABLES[self._table]
             for key, data in scan(name, self._key + b"\0" if self._key else b""):
-                _add(count, self.values, key, data, 1)
+                if tag in data:
+                    _add(count, self.values, key, data, 1)
                 self._key, rows = bytes(key), rows - 1
                 if max(self.values) > MAX_SUM:
                     raise _too_many()
@@ -283,8 +286,9 @@ class Tally:
             values = self.values
             for index in range(_SEGMENT_FIELDS):
                 values[index] += after[index] - before[index]
-            _count_removal(values, before[-1], -1)
-            _count_removal(values, after[-1], 1)
+            if before[-1] is not after[-1]:  # nearly always neither is in the trash
+                _count_removal(values, before[-1], -1)
+                _count_removal(values, after[-1], 1)
         if before[_ACTIVE] != after[_ACTIVE] and old is not None and new is not None:
             # Appends do not report a chunk that ended, and the planner needs it.
             self.changed_active.add(SegmentId(tables.read_u64(key)))
@@ -300,10 +304,3 @@ def _add(count: _Count, values: Values, key: bytes, data: bytes, sign: int) -> N
         count(values, key, data, sign)
     except DecodeError:
         return
-
-
-def _parse(data: bytes | None) -> pb.SumsRecord | None:
-    try:
-        return None if data is None else pb.SumsRecord.FromString(data)
-    except DecodeError:
-        return None

@@ -11,14 +11,15 @@ from __future__ import annotations
 import dataclasses
 import struct
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, Generic, NoReturn, TypeVar, get_type_hints
 
 from google.protobuf.message import DecodeError, Message
 
 from tierfs.errors import DataLoss
+from tierfs.frozen import dataclass
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.ledger_and_batch_records import BatchRecord, EntryRun, LedgerRecord
 from tierfs.metadata.records import (
@@ -55,29 +56,39 @@ class Codec(Generic[R]):
     def __init__(self, record_type: type[R], message_type: type[Message]) -> None:
         self._record_type = record_type
         self._message_type = message_type
-        self._fields = _Fields(record_type)
         self._set_stored: _Setter = _setter(record_type, "stored")
+
+    @cached_property
+    def _fields(self) -> _Fields:
+        return _Fields(self._record_type)  # at need: a command uses a third of the tables
 
     def message(self, data: bytes) -> Any:
         """Return the message in `data`; raises as `decode`."""
-        message: Any = self._parse(data)
-        self._require_readable(message.version)
+        try:
+            message: Any = self._message_type.FromString(data)
+        except DecodeError as exc:
+            raise DataLoss(f"a {self._record_type.__name__} cannot be decoded", remedy="run: tierfs check") from exc
+        if message.version > RECORD_VERSION:
+            raise DataLoss(
+                f"a {self._record_type.__name__} has format version {message.version}, "
+                f"this tierfs reads up to {RECORD_VERSION}",
+                remedy="upgrade tierfs",
+            )
         return message
 
     def decode(self, data: bytes) -> R:
         """Return the record in `data`. Raises DataLoss for damage and for a version this code cannot read."""
-        return self.from_message(self._parse(data), data)
-
-    def from_message(self, message: Message, stored: bytes | None = None) -> R:
-        """Return the record of a parsed message, as in journal entries."""
-        record: R = self._fields.read(message)
-        self._set_stored(record, message.SerializeToString() if stored is None else stored)
-        self._require_readable(record.version)
+        record: R = self._fields.read(self.message(data))
+        self._set_stored(record, data)
         return record
+
+    def from_message(self, message: Message) -> R:
+        """Return the record of a parsed message, as in journal entries; raises as `decode`."""
+        return self.decode(message.SerializeToString())
 
     def to_message(self, record: R) -> Message:
         """Return the message of `record`, with the unknown fields of its stored form."""
-        message = self._parse(record.stored) if record.stored else self._message_type()
+        message = self.message(record.stored) if record.stored else self._message_type()
         self._fields.write(message, record, is_new=not record.stored)
         return message
 
@@ -92,20 +103,6 @@ class Codec(Generic[R]):
             return self._message_type.FromString(data)
         except DecodeError:
             return None
-
-    def _require_readable(self, version: int) -> None:
-        if version > RECORD_VERSION:
-            raise DataLoss(
-                f"a {self._record_type.__name__} has format version {version}, "
-                f"this tierfs reads up to {RECORD_VERSION}",
-                remedy="upgrade tierfs",
-            )
-
-    def _parse(self, data: bytes) -> Message:
-        try:
-            return self._message_type.FromString(data)
-        except DecodeError as exc:
-            raise DataLoss(f"a {self._record_type.__name__} cannot be decoded", remedy="run: tierfs check") from exc
 
 
 class _Fields:
@@ -267,24 +264,20 @@ U64_BYTES = _U64.size
 MAX_U64 = 2**64 - 1
 
 
-def u32(value: int) -> bytes:
-    """Return a key of `locations`."""
-    return _U32.pack(value)
-
-
-def u64(value: int) -> bytes:
-    """Return a key of any database ordered by one number."""
-    return _U64.pack(value)
+# The keys are made by the structs themselves: a commit makes dozens.
+u32: Callable[[int], bytes] = _U32.pack
+"""Return a key of `locations`."""
+u64: Callable[[int], bytes] = _U64.pack
+"""Return a key of any database ordered by one number."""
+chunk: Callable[[int, Tier, int], bytes] = _CHUNK.pack
+"""Return a key of `chunks`: of a segment's id, a tier and a start offset."""
+pair: Callable[[int, int], bytes] = _PAIR.pack
+"""Return a key of `checksums`, `garbage`, `entries` and `ledgers`."""
 
 
 def read_u64(key: bytes) -> int:
     """Return the first number of a key."""
     return int(_U64.unpack_from(key)[0])
-
-
-def chunk(segment_id: int, tier: Tier, start_offset: int) -> bytes:
-    """Return a key of `chunks`."""
-    return _CHUNK.pack(segment_id, tier, start_offset)
 
 
 def read_chunk(key: bytes) -> tuple[SegmentId, Tier, int]:
@@ -296,11 +289,6 @@ def read_chunk(key: bytes) -> tuple[SegmentId, Tier, int]:
 def chunk_prefix(segment_id: int, tier: Tier) -> bytes:
     """Return the prefix of all keys of one chain."""
     return chunk(segment_id, tier, 0)[: U64_BYTES + 1]
-
-
-def pair(first: int, second: int) -> bytes:
-    """Return a key of `checksums`, `garbage`, `entries` and `ledgers`."""
-    return _PAIR.pack(first, second)
 
 
 def dirent(parent_id: int, name: str) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from itertools import islice
 from types import TracebackType
 from typing import Any, TypeVar
@@ -18,15 +18,15 @@ from typing import Any, TypeVar
 import lmdb
 
 from tierfs.clock import Clock
-from tierfs.errors import DataLoss, NotFound, StorageFull, TierfsError, Unavailable
+from tierfs.errors import DataLoss, NotFound, StorageFull, Unavailable
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import sums, tables
-from tierfs.metadata.environment import Environment, map_lmdb_errors
+from tierfs.metadata.environment import Environment, map_lmdb_errors, meaning, raise_as_ours
 from tierfs.metadata.records import Record, StoreRecord, TouchRecord
 from tierfs.metadata.sums import COUNTED, SUMS_KEY, Sums, Tally
 from tierfs.metadata.tables import OUTBOX_NAME, STORE, TOUCHES, Table
 from tierfs.precedence import NO_HOST, Host
-from tierfs.system import processes
+from tierfs.system import guards
 
 R = TypeVar("R", bound=Record)
 Txn = TypeVar("Txn", bound="ReadTransaction")
@@ -61,11 +61,12 @@ class ReadTransaction:
     @property
     def store(self) -> StoreRecord:
         """The superblock. Raises DataLoss without one."""
+        return self._store or self._read_store()
+
+    def _read_store(self) -> StoreRecord:
+        self._store = self.get(STORE, SUPERBLOCK_KEY)
         if self._store is None:
-            record = self.get(STORE, SUPERBLOCK_KEY)
-            if record is None:
-                raise DataLoss("the store has no superblock", remedy="run: tierfs recover")
-            self._store = record
+            raise DataLoss("the store has no superblock", remedy="run: tierfs recover")
         return self._store
 
     @property
@@ -156,8 +157,7 @@ class WriteTransaction(ReadTransaction):
         self.now_ms = now_ms
         self._store_changed = False
         self._counters: dict[str, int] = {}
-        """Counters of the superblock that advanced since it was last put together: a `replace` for each is expensive.
-        """
+        """Counters of the superblock that advanced since it was last put together: a `replace` for each is dear."""
         self._late_changes: list[bytes] = []
         self._kept_tally: Tally | None = None
         self._dirty = False
@@ -171,7 +171,7 @@ class WriteTransaction(ReadTransaction):
         if self._counters:
             moved, self._counters = self._counters, {}
             self.update_store(**moved)
-        return super().store
+        return self._store or self._read_store()
 
     @property
     def sums(self) -> Sums | None:
@@ -180,28 +180,28 @@ class WriteTransaction(ReadTransaction):
 
     def count_rows(self, rows: int, *, anew: bool = False) -> bool:
         """Add up to `rows` rows to incomplete sums; return whether they are complete. `anew`: begin at the first."""
+        tally = self._tally
         if anew:
-            self._changing().restart()
-        if not self._tally.complete:
-            self._changing().count(self.scan_raw, rows)
-        return self._tally.complete
+            tally.restart()
+        if not tally.complete:
+            self._dirty = True
+            tally.count(self.scan_raw, rows)
+        return tally.complete
 
     def note_oldest(self, since_ms: int) -> None:
         """Record since when the oldest byte has been on the local disk alone, as the caller found; 0 when none is."""
-        self._changing().oldest_ms = since_ms
+        self._dirty = True
+        self._tally.oldest_ms = since_ms
 
     def put(self, table: Table[R], key: bytes, record: R) -> None:
         """Write a record after its check()."""
         self.put_raw(table.name, key, table.codec.encode(record))
 
-    def put_message(self, table: Table[R], key: bytes, message: Any) -> None:
-        """Write a changed message; the caller keeps the invariants of its record."""
-        self.put_raw(table.name, key, message.SerializeToString(deterministic=True))
-
     def put_raw(self, name: bytes, key: bytes, data: bytes) -> None:
-        """Write encoded bytes."""
-        tally = self._changing()
+        """Write encoded bytes; the caller keeps the invariants of their record."""
+        self._dirty = True
         if name in COUNTED:
+            tally = self._kept_tally or self._tally
             tally.changed(name, key, self._txn.replace(key, data, db=self._databases[name]), data)
         else:
             self._txn.put(key, data, db=self._databases[name])
@@ -211,7 +211,8 @@ class WriteTransaction(ReadTransaction):
         if name in COUNTED:
             old = self._txn.pop(key, db=self._databases[name])
             if old is not None:
-                self._changing().changed(name, key, old, None)
+                self._dirty = True
+                self._tally.changed(name, key, old, None)
             return old is not None
         deleted = bool(self._txn.delete(key, db=self._databases[name]))
         self._dirty |= deleted
@@ -225,22 +226,22 @@ class WriteTransaction(ReadTransaction):
             # Fills whole pages instead of halves, without a search: allowed only where no key is greater.
             at_end = not cursor.last() or cursor.key() < rows[0][0]
             if at_end or name not in COUNTED:
-                tally = self._changing()
+                self._dirty = True
                 cursor.putmulti(rows, append=at_end)
                 for key, data in rows if name in COUNTED else ():
-                    tally.changed(name, key, None, data)
+                    self._tally.changed(name, key, None, data)
                 return
         for key, data in rows:
             self.put_raw(name, key, data)
 
     def delete_prefix(self, name: bytes, prefix: bytes) -> None:
         """Remove every row whose key begins with `prefix`."""
-        tally = self._changing()
+        self._dirty = True
         with self._txn.cursor(db=self._databases[name]) as cursor:
             has_row = cursor.set_range(prefix)
             while has_row and cursor.key().startswith(prefix):
                 if name in COUNTED:
-                    tally.changed(name, bytes(cursor.key()), bytes(cursor.value()), None)
+                    self._tally.changed(name, bytes(cursor.key()), bytes(cursor.value()), None)
                 has_row = cursor.delete()
 
     def create_store(self, record: StoreRecord) -> None:
@@ -271,7 +272,10 @@ class WriteTransaction(ReadTransaction):
         )
         self.put(TOUCHES, tables.u64(sequence), record)
         if sequence > MAX_TOUCHES and sequence % _TRIM_BATCH == 0:
-            self._trim_touches(sequence - MAX_TOUCHES)
+            with self._txn.cursor(db=self._databases[TOUCHES.name]) as cursor:
+                has_row = cursor.first()
+                while has_row and tables.read_u64(cursor.key()) < sequence - MAX_TOUCHES:
+                    has_row = cursor.delete()
 
     def add_to_outbox(self, data: bytes) -> int:
         """Queue a serialized Change for the journal; return its sequence. `data` lacks the sequence."""
@@ -290,39 +294,30 @@ class WriteTransaction(ReadTransaction):
         """Queue the late changes, and write the superblock and the sums if they changed; called before the commit."""
         for data in self._late_changes:
             self.add_to_outbox(data)
-        for segment_id in sorted(self._tally.changed_active - self._touched) if self._dirty else ():
+        for segment_id in sorted(self._kept_tally.changed_active - self._touched) if self._kept_tally else ():
             self.touch(segment_id=segment_id)
         if self._store_changed or self._counters:
             store = self.store
             wall_ms = max(store.last_wall_ms, self.now_ms)
             self.put(STORE, SUPERBLOCK_KEY, dataclasses.replace(store, last_wall_ms=wall_ms))
         if self._dirty:
-            self.count_rows(_COUNTED_PER_COMMIT)
-            self._txn.put(SUMS_KEY, self._tally.encode(self.id, self.now_ms), db=self._databases[STORE.name])
+            tally = self._kept_tally or self._tally
+            if not tally.complete:
+                tally.count(self.scan_raw, _COUNTED_PER_COMMIT)
+            self._txn.put(SUMS_KEY, tally.encode(self._txn.id(), self.now_ms), db=self._databases[STORE.name])
 
     def _take(self, counter: str) -> int:
         """Return the next number of one of the superblock's counters."""
-        number: int = self._counters[counter] if counter in self._counters else getattr(super().store, counter)
+        number = int(self._counters.get(counter) or getattr(self._store or self._read_store(), counter))
         self._counters[counter] = number + 1
         return number
 
-    def _changing(self) -> Tally:
-        """Return the sums, and have them written: only a transaction that changes rows writes them."""
-        self._dirty = True
-        return self._tally
-
     @property
     def _tally(self) -> Tally:
-        """The sums as they are now."""
+        """The sums as they are now. Only a transaction that changes rows, and so is dirty, writes them."""
         if self._kept_tally is None:
-            self._kept_tally = Tally(self.get_raw(STORE.name, SUMS_KEY), self.id - 1)
+            self._kept_tally = Tally(self.get_raw(STORE.name, SUMS_KEY), self._txn.id() - 1)
         return self._kept_tally
-
-    def _trim_touches(self, below: int) -> None:
-        with self._txn.cursor(db=self._databases[TOUCHES.name]) as cursor:
-            has_row = cursor.first()
-            while has_row and tables.read_u64(cursor.key()) < below:
-                has_row = cursor.delete()
 
 
 class read_transaction:  # a class, as a generator costs three times as much
@@ -368,65 +363,86 @@ def batches(
         start = rows[-1][0] + b"\0"
 
 
-@contextmanager
-def write_transaction(
-    environment: Environment,
-    clock: Clock,
-    may_write: Callable[[StoreRecord], None] | None = None,
-    host: Host = NO_HOST,
-) -> Iterator[WriteTransaction]:
-    """Open the write transaction: durable when the block ends, undone when it raises.
+class write_transaction:
+    """Opens the write transaction: durable when the block ends, undone when it raises.
 
     `may_write` sees the superblock first and raises what forbids the change. A commit that fails for anything but a
     full disk leaves the environment unusable for writing.
     """
-    if environment.broken is not None:
-        raise Unavailable(f"an earlier commit failed ({environment.broken})", remedy="restart this process")
-    with map_lmdb_errors(environment.path):
-        txn = _begin(environment)
+
+    __slots__ = ("_clock", "_environment", "_host", "_may_write", "_txn", "_writer")
+
+    def __init__(
+        self,
+        environment: Environment,
+        clock: Clock,
+        may_write: Callable[[StoreRecord], None] | None = None,
+        host: Host = NO_HOST,
+    ) -> None:
+        self._environment = environment
+        self._clock = clock
+        self._may_write = may_write
+        self._host = host
+
+    def __enter__(self) -> WriteTransaction:
+        environment = self._environment
+        if environment.broken is not None:
+            raise Unavailable(f"an earlier commit failed ({environment.broken})", remedy="restart this process")
+        environment.watch.waiting()
         try:
-            writer = WriteTransaction(environment, txn, clock.now_ms(), host)
-            if may_write is not None:
-                may_write(writer.store)
-            yield writer
+            self._txn = environment.lmdb.begin(write=True)
+        except BaseException as exc:
+            environment.watch.gave_up()
+            raise_as_ours(environment.path, exc)
+            raise
+        environment.watch.acquired()
+        try:
+            self._writer = WriteTransaction(environment, self._txn, self._clock.now_ms(), self._host)
+            if self._may_write is not None:
+                self._may_write(self._writer.store)
+        except BaseException as exc:
+            self._undo(exc)
+            raise
+        return self._writer
+
+    def __exit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        environment = self._environment
+        if exc is not None:
+            self._undo(exc)
+            return
+        try:
             environment.require_process()
-            writer.finish()
+            self._writer.finish()
             environment.watch.released()
-            _commit(environment, txn)
-        except BaseException:
-            environment.watch.released()
-            _end(environment, txn)
+            _commit(environment, self._txn)
+        except BaseException as failure:
+            self._undo(failure)
             raise
 
-
-def _begin(environment: Environment) -> Any:
-    environment.watch.waiting()
-    try:
-        txn = environment.lmdb.begin(write=True)
-    except BaseException:
-        environment.watch.gave_up()
-        raise
-    environment.watch.acquired()
-    return txn
+    def _undo(self, error: BaseException) -> None:
+        self._environment.watch.released()
+        _end(self._environment, self._txn)
+        raise_as_ours(self._environment.path, error)
 
 
 def _end(environment: Environment, txn: Any) -> None:
     """End a transaction without changes. In a child of fork it is left to the parent, which continues with it."""
     if environment.pid != os.getpid():
-        processes.leak(txn)
-        return
-    txn.abort()
+        guards.leak(txn)
+    else:
+        txn.abort()
 
 
 def _commit(environment: Environment, txn: Any) -> None:
     try:
-        with map_lmdb_errors(environment.path):
-            txn.commit()
-    except StorageFull:
-        raise
-    except TierfsError as exc:
-        environment.broken = str(exc)
-        raise
+        txn.commit()
+    except lmdb.Error as exc:
+        error = meaning(environment.path, exc)
+        if not isinstance(error, StorageFull):
+            environment.broken = str(error)
+        raise error from exc
 
 
 def add(txn: WriteTransaction, change: pb.Change) -> int:

@@ -140,7 +140,7 @@ class ColdRead:
         chunk in the same pack.
         """
         held, placed = self._held, self._placed
-        first = self._span_at(held.start)
+        first = self._spans.find(placed.object.id, held.start)
         in_memory = first is not None and first.filled > held.start - first.start
         try:
             self._read_ahead()
@@ -183,14 +183,11 @@ class ColdRead:
         holder = self._placed.object
         return self._path.checksums.grid(holder.id, wanted, holder.length).range == span.grid.range
 
-    def _span_at(self, offset: int) -> Span | None:
-        return self._spans.find(self._placed.object.id, offset)
-
     async def _span(self) -> Span:
         """Return the span that holds or fetches the first byte."""
-        while (span := self._span_at(self._held.start)) is None:
+        while (span := self._spans.find(self._placed.object.id, self._held.start)) is None:
             self._request()
-            if self._span_at(self._held.start) is None:
+            if self._spans.find(self._placed.object.id, self._held.start) is None:
                 await self._spans.wait_room()
         return span
 
@@ -198,7 +195,7 @@ class ColdRead:
         """Start fetches for all bytes neither in memory nor on their way; stop when memory runs out."""
         at, end = self._held.start, self._held.end
         while at < end:
-            span = self._span_at(at)
+            span = self._spans.find(self._placed.object.id, at)
             if span is None:
                 span = self._path.ask(self._placed, ByteRange(at, min(end, at + self._spans.largest_bytes)), WANTED_NOW)
             elif not span.has(ByteRange(at, min(end, span.end))):
@@ -267,7 +264,7 @@ class ColdRead:
         """Do as `_ask_ahead`, by offsets of the pack. Spans outlive the segment: reads of the next one use them."""
         at = plan.start
         while at < plan.end:
-            span = self._span_at(at)
+            span = self._spans.find(self._placed.object.id, at)
             if span is None:
                 asked = ByteRange(at, min(self._placed.object.length, at + session.range_bytes))
                 span = self._path.ask(self._placed, asked, _priority(at, self._held))

@@ -139,7 +139,7 @@ class ReadSession:
 
     def continues(self, wanted: ByteRange) -> bool:
         """Return whether a read is this session's next one, or near it; exactly the next one while unproven."""
-        if not self.proven:
+        if not self.window_bytes:
             return self.position - CRC_BLOCK_BYTES <= wanted.start <= self.position
         return self.position - _BEHIND_BYTES <= wanted.start <= self.ahead + _SLACK_BYTES
 

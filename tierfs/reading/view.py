@@ -12,6 +12,7 @@ from __future__ import annotations
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from tierfs import names
 from tierfs.errors import Fenced
@@ -26,6 +27,9 @@ _FIRST_CHUNKS = 1
 
 # Windows kept, 1 KiB each and more: random reads return to the same chunks.
 _MAX_WINDOWS = 256
+
+_start = attrgetter("window.start")
+_piece_start = attrgetter("chunk.start_offset")
 
 
 class SegmentView:
@@ -109,10 +113,6 @@ class SegmentView:
         self._windows.clear()
 
 
-def _start(layout: Layout) -> int:
-    return layout.window.start
-
-
 @dataclass(frozen=True, slots=True)
 class Piece:
     """Bytes that every one of `candidates` holds; without a candidate, or with lost ones only, they are lost."""
@@ -159,10 +159,6 @@ def _ranked(candidates: list[PlacedChunk]) -> tuple[PlacedChunk, ...]:
     if all(placed.chunk.state is ChunkState.GOOD for placed in candidates):
         return tuple(candidates)
     return tuple(sorted(candidates, key=lambda placed: placed.chunk.state))
-
-
-def _piece_start(placed: PlacedChunk) -> int:
-    return placed.chunk.start_offset
 
 
 def in_object(piece: ByteRange, placed: PlacedChunk) -> ByteRange:

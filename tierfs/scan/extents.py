@@ -31,7 +31,7 @@ from tierfs.reading.view import Piece, in_object, resolve
 from tierfs.scan.in_flight import InFlight
 from tierfs.setup.connect import connect
 from tierfs.store_paths import StorePaths, require_trusted
-from tierfs.system import processes
+from tierfs.system import guards
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, ObjectId, PayloadEncoding, ReadPriority, Tier
 
 # Chunks of each tier that are loaded at once.
@@ -233,7 +233,7 @@ class PlaceConnections:
 
     def __init__(self) -> None:
         self.forget()
-        processes.register(self)
+        guards.register(self)
 
     def forget(self) -> None:
         """In a child of fork, forget what is open: it belongs to the parent."""

@@ -20,7 +20,7 @@ from tierfs.metadata import chains, checksums
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.osio import map_os_errors
+from tierfs.osio import ours
 from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ObjectId, Tier
 
 
@@ -36,30 +36,13 @@ class ActiveChunk:
     attempt: AttemptId
     start_offset: int
     grid: GridBuilder = field(default_factory=GridBuilder)
+    """The bytes written: their number and CRCs."""
     object_id: ObjectId = ObjectId(0)
     """0 until the chunk's first bytes are committed."""
     directory_synced: bool = False
     fd: int = -1
     users: int = 0
     """Threads that write to or sync the file; it stays open until they finish."""
-
-    @property
-    def length(self) -> int:
-        """Bytes written."""
-        return self.grid.length_bytes
-
-    def take_crcs(self) -> BlockCrcs:
-        """Return the CRCs of the blocks that changed since the last call."""
-        return BlockCrcs(*self.grid.take(), self.grid.crc32c)
-
-
-@dataclass(frozen=True, slots=True)
-class BlockCrcs:
-    """CRC32C of consecutive blocks of a chunk file, the last one possibly partial."""
-
-    first_block: int
-    crcs: tuple[int, ...]
-    whole: int
 
 
 @dataclass(slots=True)
@@ -85,7 +68,8 @@ class ChunkDescriptors:
         finally:
             with self._lock:
                 chunk.users -= 1
-                self._close_idle()
+                if len(self._open) > self.limit:
+                    self._close_idle()
 
     def create(self, chunk: ActiveChunk) -> None:
         """Create the chunk's file."""
@@ -104,8 +88,11 @@ class ChunkDescriptors:
 
     def sync(self, chunk: ActiveChunk) -> None:
         """Make the file's bytes durable, and its name too if it is new. Raises the disk's error."""
-        with self.use(chunk) as fd, map_os_errors(chunk.name):
-            os.fdatasync(fd)
+        with self.use(chunk) as fd:
+            try:
+                os.fdatasync(fd)
+            except OSError as exc:
+                raise ours(exc, chunk.name) from exc
         if not chunk.directory_synced:
             self.files.sync_directory(chunk.name)
             chunk.directory_synced = True
@@ -145,14 +132,14 @@ def require_whole(txn: ReadTransaction, files: ChunkFiles, segment: SegmentRecor
     if not segment.active:
         return
     last = _last_chunk(txn, segment)
-    holder = chains.object_of(txn, last)
+    stored = chains.object_of(txn, last)
     try:
-        stored = files.length_bytes(holder.name)
+        on_disk = files.length_bytes(stored.name)
     except NotFound:
-        stored = 0
-    if stored < last.object_offset + last.length:
+        on_disk = 0
+    if on_disk < last.object_offset + last.length:
         raise DataLoss(
-            f"segment {names.printable(name)}: {holder.name} has {stored} of {last.object_offset + last.length} bytes",
+            f"segment {names.printable(name)}: {stored.name} has {on_disk} of {last.object_offset + last.length} bytes",
             remedy="run: tierfs check",
         )
 
@@ -165,20 +152,20 @@ def resume(metadata: MetadataStore, files: ChunkFiles, segment: SegmentRecord, n
     with metadata.read() as txn:
         require_whole(txn, files, segment, name)
         last = _last_chunk(txn, segment)
-        holder = chains.object_of(txn, last)
-        run = checksums.run_at(txn, holder.id, last.length - 1)
+        stored = chains.object_of(txn, last)
+        run = checksums.run_at(txn, stored.id, last.length - 1)
     if run is None:
         raise DataLoss(
-            f"segment {names.printable(name)}: {holder.name} has no checksums of its last bytes",
+            f"segment {names.printable(name)}: {stored.name} has no checksums of its last bytes",
             remedy="run: tierfs check",
         )
     partial = last.length % CRC_BLOCK_BYTES
     return ActiveChunk(
-        holder.name,
-        holder.attempt,
+        stored.name,
+        stored.attempt,
         last.start_offset,
-        GridBuilder(last.length, run.crc(run.count - 1) if partial else 0, holder.crc32c or 0),
-        object_id=holder.id,
+        GridBuilder(last.length, run.crc(run.count - 1) if partial else 0, stored.crc32c or 0),
+        object_id=stored.id,
         directory_synced=True,
     )
 

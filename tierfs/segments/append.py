@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs.checksum import Buffer
+from tierfs.frozen import dataclass
 from tierfs.metadata import chains, checksums, entries, tables
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.chains import Growth
@@ -13,7 +14,7 @@ from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments import create, ownership
-from tierfs.segments.active_chunk import ActiveChunk, BlockCrcs, ChunkDescriptors
+from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors
 from tierfs.segments.group_commit import AppendCall, PendingCommit
 from tierfs.segments.ownership import StaleBase
 from tierfs.types import ObjectId, SegmentId, Tier
@@ -25,7 +26,11 @@ class AppendPiece:
 
     chunk: ActiveChunk
     length: int
-    crcs: BlockCrcs
+    first_block: int
+    """The first of its blocks; the last one may be partial."""
+    block_crcs: tuple[int, ...]
+    crc32c: int
+    """Of the whole chunk file."""
     begins_chunk: bool
     fills_chunk: bool
 
@@ -58,20 +63,22 @@ class PendingAppend(PendingCommit):
         descriptors: ChunkDescriptors,
     ) -> None:
         """Keep the calls, and the bytes of all of them as they were written."""
-        super().__init__(
-            calls, [piece.chunk for piece in pieces], [piece.chunk for piece in pieces if piece.begins_chunk]
-        )
+        chunks: list[ActiveChunk] = []
+        begun: list[ActiveChunk] = []
+        self.filled: list[ActiveChunk] = []
+        for piece in pieces:
+            chunks.append(piece.chunk)
+            if piece.begins_chunk:
+                begun.append(piece.chunk)
+            if piece.fills_chunk:
+                self.filled.append(piece.chunk)
+        super().__init__(calls, chunks, begun)
         self._descriptors = descriptors
         self._writing = writing
         self._pieces = pieces
         self.removals = writing.removals
         self.last = calls[-1].last
         self.seal = calls[-1].seal
-
-    @property
-    def sealed_chunks(self) -> list[ActiveChunk]:
-        """Return the chunks that this append filled."""
-        return [piece.chunk for piece in self._pieces if piece.fills_chunk]
 
     def apply(self, txn: WriteTransaction) -> None:
         """Link new chunks, grow the active one, and move the length; revalidate everything first."""
@@ -117,17 +124,19 @@ class PendingAppend(PendingCommit):
             segment_length=writing.base_length,
             object_id=piece.chunk.object_id,
             length=piece.length,
-            crc32c=piece.crcs.whole,
-            first_block=piece.crcs.first_block,
-            block_crcs=piece.crcs.crcs,
+            crc32c=piece.crc32c,
+            first_block=piece.first_block,
+            block_crcs=piece.block_crcs,
             resumable=self.last,
         )
 
     def _has_names(self) -> bool:
-        return all(self._descriptors.has_name(chunk) for chunk in self.chunks)
+        return all(map(self._descriptors.has_name, self.chunks))
 
     def _append_entries(self, txn: WriteTransaction, segment_id: SegmentId) -> None:
-        lengths = [length for call in self.calls for length in call.entries]
+        lengths: list[int] = []
+        for call in self.calls:
+            lengths.extend(call.entries)
         if not lengths:
             return
         entry_id = entries.append(txn, segment_id, self._writing.base_length, lengths)
@@ -156,27 +165,27 @@ class PendingAppend(PendingCommit):
 def _begin(txn: WriteTransaction, segment: SegmentRecord, piece: AppendPiece) -> SegmentRecord:
     chunk = piece.chunk
     chunk.object_id = ObjectId(txn.allocate_id())
-    holder = ObjectRecord(
+    stored = ObjectRecord(
         id=chunk.object_id,
         tier=Tier.LOCAL,
         name=chunk.name,
         length=piece.length,
-        crc32c=piece.crcs.whole,
+        crc32c=piece.crc32c,
         store_epoch=txn.store.store_epoch,
         created_ms=txn.now_ms,
     )
     record = ChunkRecord(start_offset=segment.length, length=piece.length, object_id=chunk.object_id)
-    changed = Editor(txn, segment).insert(Tier.LOCAL, record, holder).segment
-    checksums.write_blocks(txn, chunk.object_id, 0, piece.crcs.crcs)
+    changed = Editor(txn, segment).insert(Tier.LOCAL, record, stored).segment
+    checksums.write_blocks(txn, chunk.object_id, 0, piece.block_crcs)
     txn.touch(segment_id=segment.id)  # the holder is notified of new chunks only; it looks up growth itself
     return replace(changed, length=segment.length + piece.length, active=not piece.fills_chunk)
 
 
 def _grow(txn: WriteTransaction, segment: SegmentRecord, last: ChunkRecord, piece: AppendPiece) -> SegmentRecord:
-    holder = chains.object_of(txn, last)
-    grown = replace(holder, length=holder.length + piece.length, crc32c=piece.crcs.whole)
-    txn.put(OBJECTS, tables.u64(holder.id), grown)
-    checksums.write_blocks(txn, grown.id, piece.crcs.first_block, piece.crcs.crcs)
+    stored = chains.object_of(txn, last)
+    grown = replace(stored, length=stored.length + piece.length, crc32c=piece.crc32c)
+    txn.put(OBJECTS, tables.u64(stored.id), grown)
+    checksums.write_blocks(txn, grown.id, piece.first_block, piece.block_crcs)
     changed = Editor(txn, segment).grow_last(last, piece.length).segment
     return replace(changed, length=segment.length + piece.length, active=not piece.fills_chunk)
 
@@ -184,25 +193,28 @@ def _grow(txn: WriteTransaction, segment: SegmentRecord, last: ChunkRecord, piec
 def split(data: Buffer, room_bytes: int, chunk_bytes: int) -> list[memoryview]:
     """Cut data where chunks end: first at `room_bytes` (0: the chunk is full), then every `chunk_bytes`."""
     view = memoryview(data).cast("B")
-    cuts = [view[:room_bytes]] if room_bytes else []
-    cuts.extend(view[at : at + chunk_bytes] for at in range(room_bytes, len(view), chunk_bytes))
-    return [cut for cut in cuts if len(cut)]
+    cuts = []
+    while view:
+        room_bytes = room_bytes or chunk_bytes
+        cuts.append(view[:room_bytes])
+        view, room_bytes = view[room_bytes:], 0
+    return cuts
 
 
 def joined(parts: Sequence[Buffer], size_bytes: int) -> list[Buffer]:
     """Join neighbours that have no more than `size_bytes` together; larger ones stay as they are."""
-    found: list[Buffer] = []
+    parts_joined: list[Buffer] = []
     waiting: list[Buffer] = []
     room = size_bytes
     for part in parts:
         if len(part) > room and waiting:
-            found.append(b"".join(waiting))
+            parts_joined.append(b"".join(waiting))
             waiting, room = [], size_bytes
         if len(part) > size_bytes:
-            found.append(part)
+            parts_joined.append(part)
         else:
             waiting.append(part)
             room -= len(part)
     if waiting:
-        found.append(waiting[0] if len(waiting) == 1 else b"".join(waiting))
-    return found
+        parts_joined.append(waiting[0] if len(waiting) == 1 else b"".join(waiting))
+    return parts_joined

@@ -5,10 +5,11 @@ One commit. Both chains of the source are appended to the target's, with the ran
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs import names, units
 from tierfs.errors import Conflict, InvalidRequest, Sealed
+from tierfs.frozen import dataclass
 from tierfs.joins import Join, Joins
 from tierfs.metadata import chain_edits, changes, directories
 from tierfs.metadata.chain_edits import Editor

@@ -9,11 +9,12 @@ of bounded size by any process, or several at once: this one, the holder, or the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 
 from tierfs import names
 from tierfs.errors import InvalidRequest, IsDirectory
+from tierfs.frozen import dataclass
 from tierfs.metadata import chains, changes, directories, entries, tables
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.directories import Entry

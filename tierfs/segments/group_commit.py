@@ -14,17 +14,19 @@ from __future__ import annotations
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import Conflict, NotFound, TierfsError
+from tierfs.metadata import tables
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.transaction import WriteTransaction
+from tierfs.metadata.tables import OBJECTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.parallel import Pool
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded
 from tierfs.segments.ownership import StaleBase
-from tierfs.segments.unsure_files import UnsureFiles
-from tierfs.system import processes
+from tierfs.system import guards
 from tierfs.types import ByteRange
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,12 @@ _LARGE_BYTES = 1024 * 1024
 
 # Longest pause between two callers on their way back: some ten times what a thread takes to be woken and to queue.
 _RETURN_S = 0.0002
+
+MOST_UNSURE = 16
+"""Files from which a commit has to succeed before another append is written (a guess)."""
+
+
+_NO_BYTES = ByteRange(0, 0)
 
 
 class AppendCall:
@@ -74,7 +82,7 @@ class AppendCall:
         self.expected_offset = expected_offset
         self.last = last
         self.seal = seal
-        self.range = ByteRange(0, 0)
+        self.range = _NO_BYTES
         """Bytes of the segment, set when they are written."""
         self.first_entry_id = 0
         """Id of the first entry, set by the commit."""
@@ -135,6 +143,54 @@ class Appender(Protocol):
         ...
 
 
+class UnsureFiles:
+    """Chunk files of one engine's appends whose commit failed, so that whether it happened is not known yet.
+
+    A commit that was begun may be on the disk although it failed, or come back with a power loss. The next one that
+    succeeds decides: it has the failed one's number, and so writes to the same page. Files that no record names then
+    go; a process that ends before leaves them to the store's holder (garbage/orphans.py). One thread at a time.
+    """
+
+    def __init__(self, metadata: MetadataStore, files: ChunkFiles) -> None:
+        self._metadata = metadata
+        self._files = files
+        self._waiting: list[ActiveChunk] = []
+
+    def add(self, chunks: Iterable[ActiveChunk]) -> None:
+        """Let the files of a failed commit wait for the next one."""
+        self._waiting.extend(chunks)
+
+    def require_room(self) -> None:
+        """Raise the error of a commit while too many files wait, so that refused appends leave no more of them."""
+        if len(self._waiting) >= MOST_UNSURE:
+            self.settle()
+
+    def settle(self) -> None:
+        """Commit, and delete the files that no record names then. Raises what the commit raises."""
+        if not self._waiting:
+            return
+        with self._metadata.write_notes() as txn:
+            txn.update_store(last_wall_ms=txn.store.last_wall_ms)  # a commit without a change is not written
+            unnamed = self.unnamed(txn)
+        self.decided(unnamed)
+
+    def unnamed(self, txn: ReadTransaction) -> list[ActiveChunk]:
+        """Return the files that no record names; pass them to `decided` once `txn` is committed."""
+        return [chunk for chunk in self._waiting if not _is_named(txn, chunk)]
+
+    def decided(self, unnamed: Iterable[ActiveChunk]) -> None:
+        """Delete these of the waiting files; the others are named, and none waits any more."""
+        for chunk in unnamed:
+            self._files.discard(chunk.name)
+        self._waiting.clear()
+
+
+def _is_named(txn: ReadTransaction, chunk: ActiveChunk) -> bool:
+    """Return whether the object that the failed commit made is there: its number may be another's by now."""
+    record = txn.get(OBJECTS, tables.u64(chunk.object_id))
+    return record is not None and record.name == chunk.name
+
+
 class GroupCommit:
     """One per engine. Thread-safe; close it to end its threads."""
 
@@ -167,7 +223,7 @@ class GroupCommit:
 
     def submit(self, call: AppendCall) -> None:
         """Queue a call, and wait until it is durable. Raises its error, with nothing changed."""
-        with processes.deferred():
+        with guards.deferred():
             call.leads = self._enqueue(call)
             while not call.is_settled:
                 if call.leads:
@@ -241,7 +297,12 @@ class GroupCommit:
         later: list[AppendCall] = []
 
         def gather(part: Sequence[AppendCall]) -> PendingCommit | None:
-            pending, rest = _gather(part)
+            try:
+                pending, rest = part[0].appender.gather(part)
+            except Exception as exc:
+                for call in part:
+                    call.error = call.error or exc
+                return None
             later.extend(rest)
             if pending is not None:
                 group.append(pending)
@@ -312,16 +373,6 @@ class GroupCommit:
             raise
         if applied:  # else nothing was written, and nothing is decided
             self._unsure.decided(unnamed)
-
-
-def _gather(calls: Sequence[AppendCall]) -> tuple[PendingCommit | None, Sequence[AppendCall]]:
-    """Have the appender of these calls write them."""
-    try:
-        return calls[0].appender.gather(calls)
-    except Exception as exc:
-        for call in calls:
-            call.error = call.error or exc
-        return None, ()
 
 
 def _fail(group: Sequence[PendingCommit], calls: Sequence[AppendCall], error: Exception) -> None:

@@ -7,10 +7,11 @@ managed ledger: its ledgers are closed, and it never takes another.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs import names
 from tierfs.errors import InvalidRequest, Sealed
+from tierfs.frozen import dataclass
 from tierfs.ledger import keys
 from tierfs.metadata import chains, changes, directories, entries, policies
 from tierfs.metadata import entries as metadata_ledgers

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Protocol
 
 from tierfs import names
 from tierfs.checksum import Buffer
 from tierfs.errors import Closed, InvalidRequest, NotFound, Sealed, no_cold_tier
+from tierfs.frozen import dataclass
 from tierfs.metadata import directories
 from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import SegmentRecord

@@ -7,7 +7,6 @@ process, so liveness never depends on a pid, and a thousand open segments cost o
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -37,15 +36,12 @@ class WriterLocks:
 
     def __init__(self, path: Path) -> None:
         self._file = LockFile(path)
+        self.require_process = self._file.require_process
 
     @property
     def is_inherited(self) -> bool:
         """Return whether this process is a child of the one that made this."""
         return self._file.is_inherited
-
-    def require_process(self) -> None:
-        """Raise Closed in a child of the process that made this object."""
-        self._file.require_process()
 
     def try_lock(self, segment_id: SegmentId, epoch: int) -> bool:
         """Lock this epoch; False when another process holds it. Not exclusive within a process."""
@@ -160,4 +156,4 @@ def live_writer_conflict(segment: SegmentRecord) -> Conflict:
 
 def _this_process(now_ms: int) -> WriterInfo:
     command = " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]])[:_COMMAND_CHARACTERS]
-    return WriterInfo(pid=os.getpid(), host=socket.gethostname(), command=command, since_ms=now_ms)
+    return WriterInfo(pid=os.getpid(), host=os.uname().nodename, command=command, since_ms=now_ms)

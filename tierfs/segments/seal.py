@@ -7,10 +7,11 @@ the writer that moves.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs import names
 from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, Sealed
+from tierfs.frozen import dataclass
 from tierfs.metadata import chains, changes, directories, policies, tables
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore

@@ -9,11 +9,12 @@ move, and what is below keeps its own policies. A removal that is due joins the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice, takewhile
 
 from tierfs import names
 from tierfs.errors import AlreadyExists, InvalidRequest, NotFound
+from tierfs.frozen import dataclass
 from tierfs.metadata import changes, directories, policies, tables
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.journal_state import Removal

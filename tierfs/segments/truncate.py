@@ -5,10 +5,11 @@ One commit. A chunk that holds the new start stays whole: only the segment's sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tierfs import names
 from tierfs.errors import InvalidRequest
+from tierfs.frozen import dataclass
 from tierfs.metadata import chain, chains, changes, directories
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import ChunkRecord, SegmentRecord

@@ -14,7 +14,7 @@ from tierfs.clock import Clock
 from tierfs.errors import Closed, Conflict, InvalidRequest, NotFound, OffsetMismatch, Sealed, StorageFull, TierfsError
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore, new_id
-from tierfs.osio import map_os_errors, write_all
+from tierfs.osio import ours, write_all
 from tierfs.policy import Policy
 from tierfs.segments import ownership, streams
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors, ChunkEnded, resume
@@ -156,7 +156,8 @@ class SegmentWriter:
         with self._lock:
             if self._closed:
                 raise Closed(f"the writer of {names.printable(self.name)} is closed")
-            self._catch_up()
+            if self._is_stale:
+                self._catch_up()
             taken, later = self._take(calls)
             return (self._write(taken) if taken else None), later
 
@@ -175,7 +176,7 @@ class SegmentWriter:
         self._removals = pending.removals
         self._closed = self._closed or pending.seal
         self._resumable = pending.last or pending.seal
-        for chunk in pending.sealed_chunks:
+        for chunk in pending.filled:
             self._tools.descriptors.close(chunk)  # the sync before the commit opened it again
             self._tools.files.protect(chunk.name)
         if pending.seal and self._chunk is not None:
@@ -196,7 +197,7 @@ class SegmentWriter:
             except TierfsError as exc:
                 call.error = exc
                 continue
-            if size_bytes and self._ends_at(end):
+            if size_bytes and self._is_limited and self._ends_at(end):
                 if taken:
                     return taken, calls[number:]
                 self._move()
@@ -217,7 +218,7 @@ class SegmentWriter:
         written: list[_Written] = []
         try:
             for data in joined([call.data for call in calls], _JOINED_BYTES):
-                room = self._chunk_bytes - self._chunk.length if self._chunk is not None else 0
+                room = self._chunk_bytes - self._chunk.grid.length_bytes if self._chunk is not None else 0
                 for part in split(data, max(0, room), self._chunk_bytes):
                     self._write_part(part, written)
         except BaseException:
@@ -231,7 +232,7 @@ class SegmentWriter:
 
     def _write_part(self, part: memoryview, written: list[_Written]) -> None:
         """Write bytes that fit into one chunk."""
-        begins = self._chunk is None or self._chunk.length >= self._chunk_bytes
+        begins = self._chunk is None or self._chunk.grid.length_bytes >= self._chunk_bytes
         if begins:
             if self._chunk is not None:
                 self._tools.descriptors.close(self._chunk)
@@ -240,8 +241,11 @@ class SegmentWriter:
         assert chunk is not None
         if begins or not written:
             written.append(_Written(chunk, begins))
-        with self._tools.descriptors.use(chunk) as fd, map_os_errors(chunk.name):
-            write_all(fd, part, chunk.length)
+        with self._tools.descriptors.use(chunk) as fd:
+            try:
+                write_all(fd, part, chunk.grid.length_bytes)
+            except OSError as exc:
+                raise ours(exc, chunk.name) from exc
         chunk.grid.feed(part)
         written[-1].length += len(part)
         self._length += len(part)
@@ -274,8 +278,6 @@ class SegmentWriter:
 
     def _catch_up(self) -> None:
         """After a failed commit, take the store's length and drop the active chunk."""
-        if not self._is_stale:
-            return
         try:
             with self._tools.metadata.read() as txn:
                 segment = ownership.require_current(txn, self.segment_id, self.epoch, self.name)
@@ -290,8 +292,6 @@ class SegmentWriter:
 
     def _ends_at(self, length: int) -> bool:
         """Return whether policy seals the segment at this length."""
-        if self._one_segment or not streams.is_limited(self._policy):
-            return False
         segment = replace(self._segment, length=length)
         now_ms = self._tools.clock.now_ms()
         return streams.may_end(segment) and (
@@ -303,6 +303,7 @@ class SegmentWriter:
         moved = self._tools.move(self)
         if moved is None:
             self._policy = replace(self._policy, seal_bytes=None, seal_age_s=None)
+            self._is_limited = False
             return
         self._forget_chunk()
         self._write_to(moved.segment, moved.policy)
@@ -312,6 +313,7 @@ class SegmentWriter:
         self.epoch = segment.writer_epoch
         self._segment = segment
         self._policy = policy
+        self._is_limited = not self._one_segment and streams.is_limited(policy)
         self._chunk_bytes = policy.chunk_bytes
         self._length = segment.length
         self._removals = 0
@@ -344,8 +346,9 @@ class _Written:
 
     def ended(self, chunk_bytes: int) -> AppendPiece:
         """Return the piece, with the CRCs of its blocks."""
-        fills = self.chunk.length >= chunk_bytes
-        return AppendPiece(self.chunk, self.length, self.chunk.take_crcs(), self.begins_chunk, fills)
+        grid = self.chunk.grid
+        fills = grid.length_bytes >= chunk_bytes
+        return AppendPiece(self.chunk, self.length, *grid.take(), grid.crc32c, self.begins_chunk, fills)
 
 
 @dataclass(frozen=True, slots=True)

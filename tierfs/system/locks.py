@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tierfs import osio
 from tierfs.errors import Closed
-from tierfs.system import processes
+from tierfs.system import guards
 
 # struct flock on 64-bit Linux: type, whence, start, length, pid (must be 0 for these locks).
 _FLOCK = struct.Struct("hhqqi4x")
@@ -33,7 +33,7 @@ class LockFile:
         self._path = path
         self._pid = os.getpid()
         self._fd = osio.open_or_create(path)
-        processes.register(self)
+        guards.register(self)
 
     @property
     def fd(self) -> int:
@@ -50,7 +50,8 @@ class LockFile:
 
     def require_process(self) -> None:
         """Raise Closed in a child of the process that opened the file."""
-        processes.require_process(self._pid, f"the lock of {self._path}")
+        if self._pid != os.getpid():
+            raise guards.of_parent(self._pid, f"the lock of {self._path}")
 
     def try_lock(self, *, start: int = 0, length: int = WHOLE_FILE, shared: bool = False) -> bool:
         """Take the lock without waiting; False when another open file holds a conflicting one."""

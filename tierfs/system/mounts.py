@@ -7,13 +7,13 @@ import os
 import re
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from tierfs.errors import InvalidRequest, NotFound
+from tierfs.frozen import dataclass
 
 _Answer = TypeVar("_Answer")
 

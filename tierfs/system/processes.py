@@ -1,14 +1,9 @@
-"""Child processes, daemons, resources that a forked child must not share, and signals that wait.
+"""Child processes and daemons.
 
 Every child is started here, in `/`, with nothing of the caller's directory on its path of imports.
 
 A daemon is this program started again in the foreground, in a session of its own: nothing is forked after threads
 exist, and LMDB is opened only there. A pipe gives its parent `ready`, or the error.
-
-A child of a fork has all descriptors of its parent. A lock that it keeps open outlives the parent; a database or a
-connection would be used by two processes. So the owner of such a thing registers here and is notified in the child.
-
-A block that others depend on defers Ctrl-C, so as not to be left half-way.
 """
 
 from __future__ import annotations
@@ -18,20 +13,17 @@ import json
 import logging
 import logging.handlers
 import os
-import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from types import FrameType, MappingProxyType
-from typing import Protocol, TypeAlias
-from weakref import WeakSet
+from types import MappingProxyType
+from typing import TypeAlias
 
 from tierfs import errors
-from tierfs.errors import Closed, TierfsError, Unavailable
+from tierfs.errors import TierfsError, Unavailable
 
 _IMPORTS = "PYTHONPATH"
 _READY_FD = "TIERFS_READY_FD"
@@ -282,31 +274,6 @@ def log_as(level: str, log_format: str) -> None:
         logging.getLogger(_OWN).setLevel(least)
 
 
-class Inherited(Protocol):
-    """Holds what a child must not use."""
-
-    def forget(self) -> None:
-        """Let go of what belongs to the parent; called in a child, before anything else runs there."""
-        ...
-
-
-_registered: WeakSet[Inherited] = WeakSet()
-
-
-def register(inherited: Inherited) -> None:
-    """Have `inherited.forget` called in children, for as long as it lives."""
-    _registered.add(inherited)
-
-
-def require_process(pid: int, what: str) -> None:
-    """Raise Closed in any process but `pid`, which opened `what`."""
-    if pid != os.getpid():
-        raise Closed(
-            f"{what} belongs to process {pid}; this one, {os.getpid()}, is a child of it",
-            remedy="open the store again in the child",
-        )
-
-
 def share_arenas() -> None:
     """Let all threads of a process that runs for long share few of glibc's arenas; other C libraries have none.
 
@@ -316,42 +283,3 @@ def share_arenas() -> None:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(_M_ARENA_MAX, _ARENAS)
-
-
-def leak(thing: object) -> None:
-    """Never release an object of the parent's in this child: its end would undo what the parent still uses."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
-
-
-def _forget_all() -> None:
-    for inherited in list(_registered):
-        inherited.forget()
-
-
-os.register_at_fork(after_in_child=_forget_all)
-
-
-_DEFERRED = (signal.SIGINT, signal.SIGTERM)
-
-
-@contextmanager
-def deferred() -> Iterator[None]:
-    """Run the block, then the handlers of the signals that arrived meanwhile.
-
-    Python handles signals in the main thread only, so in any other this does nothing.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    waiting: list[tuple[int, FrameType | None]] = []
-    current = {number: signal.getsignal(number) for number in _DEFERRED}
-    handlers = {number: handler for number, handler in current.items() if callable(handler)}
-    try:
-        for number in handlers:
-            signal.signal(number, lambda number, frame: waiting.append((number, frame)))
-        yield
-    finally:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
-        for waiting_number, frame in waiting:
-            handlers[signal.Signals(waiting_number)](waiting_number, frame)

@@ -17,13 +17,13 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from tierfs import osio
 from tierfs.chunkstore.directory.tree import READ_FLAGS, RootDirectory, map_os_errors
 from tierfs.chunkstore.protocol import OnReceived, StoredObject
 from tierfs.chunkstore.validate import STEP_BYTES, check_etag, check_range, is_relative, past_end
 from tierfs.errors import DataLoss, NotFound
+from tierfs.frozen import dataclass
 from tierfs.names import printable
 from tierfs.types import MAX_METADATA_BYTES
 

@@ -5,12 +5,13 @@ Heads are parsed by httptools (llhttp): a parser in Python takes ten times as lo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
 import httptools
+
+from tierfs.frozen import dataclass
 
 HEAD_END = b"\r\n\r\n"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from http import HTTPStatus
 
 import urllib3
@@ -13,6 +12,7 @@ from tierfs.chunkstore.s3.errors import READ, error_of_answer, map_s3_errors
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.validate import check_etag, past_end, step_end
 from tierfs.errors import InvalidRequest, Unavailable
+from tierfs.frozen import dataclass
 
 # Limit for reading an error document.
 _MAX_ERROR_BYTES = 64 * 1024

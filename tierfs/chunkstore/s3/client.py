@@ -9,7 +9,6 @@ import logging
 import math
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import urlsplit
@@ -29,6 +28,7 @@ from tierfs.chunkstore.s3.signature import UrlSigner, learn
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import ColdSettings
 from tierfs.errors import AlreadyExists, TierfsError
+from tierfs.frozen import dataclass
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

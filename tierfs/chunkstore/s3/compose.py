@@ -12,7 +12,6 @@ made: all copies were then made from the requested versions.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
 from operator import call
@@ -25,6 +24,7 @@ from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.upload import SINGLE_PUT_BYTES, PartJob, Uploader, UploadPart
 from tierfs.chunkstore.validate import check_etag, check_range
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest
+from tierfs.frozen import dataclass
 from tierfs.names import printable
 from tierfs.parallel import Pool
 from tierfs.types import MIB

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from tierfs.config import Addressing
 from tierfs.errors import InvalidRequest
+from tierfs.frozen import dataclass
 from tierfs.names import printable
 
 

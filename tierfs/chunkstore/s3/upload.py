@@ -10,7 +10,6 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -21,6 +20,7 @@ from tierfs.chunkstore.s3.client import S3Connection
 from tierfs.chunkstore.s3.errors import map_s3_errors
 from tierfs.chunkstore.validate import read_source
 from tierfs.errors import AlreadyExists, DataLoss, NotFound, TierfsError, Unavailable
+from tierfs.frozen import dataclass
 from tierfs.parallel import Pool
 from tierfs.types import MIB
 

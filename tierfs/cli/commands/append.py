@@ -26,7 +26,7 @@ from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest, IsDirectory, NotFound, OffsetMismatch, PermissionDenied, TierfsError
 from tierfs.parallel import Meter
 from tierfs.segments.writer import SegmentWriter
-from tierfs.system import processes
+from tierfs.system import guards
 from tierfs.types import MIB
 
 STDIN = "-"
@@ -286,7 +286,7 @@ def copy(
     """Append all of a stream; `done` grows with every acknowledged block."""
 
     def add(block: InputBlock) -> None:
-        with processes.deferred():  # Ctrl-C must not arrive between the commit and its note
+        with guards.deferred():  # Ctrl-C must not arrive between the commit and its note
             done.end = writer.append(block.data, last=block.last, seal=seal and block.last).end
 
     ended = False

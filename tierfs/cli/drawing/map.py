@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from itertools import pairwise
 
 from tierfs.cli import output
+from tierfs.frozen import dataclass
 from tierfs.types import ByteRange
 
 # Least width of a bar, as a shorter one is useless; a narrower terminal wraps lines.

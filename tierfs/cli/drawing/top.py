@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tierfs.cli import output
+from tierfs.frozen import dataclass
 from tierfs.names import printable
 
 # One document of `.tierfs/stats`; its keys are in docs/monitoring.md.

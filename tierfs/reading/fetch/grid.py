@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 
 from tierfs.checksum import block_crcs, crc32c
 from tierfs.chunkstore.protocol import ChunkStorage, OnReceived
@@ -68,7 +69,7 @@ def run_matches(run: ChecksumRun, view: memoryview, start: int) -> bool:
 
 def grid_of(runs: Sequence[ChecksumRun], wanted: ByteRange, object_length: int) -> Grid:
     """Return the blocks of an object that touch `wanted`, which is not empty; `runs` cover it, in order."""
-    return cut_grid(runs[0].start, b"".join(run.crcs for run in runs), wanted, object_length)
+    return cut_grid(runs[0].start, b"".join(map(attrgetter("crcs"), runs)), wanted, object_length)
 
 
 def cut_grid(begin: int, packed: bytes, wanted: ByteRange, object_length: int) -> Grid:

@@ -12,6 +12,7 @@ from bisect import bisect_right, insort
 from collections import OrderedDict
 from collections.abc import Iterable
 from itertools import chain
+from operator import attrgetter
 
 import trio
 
@@ -28,6 +29,8 @@ first touch of fresh memory is the most expensive part of a read."""
 
 # A span with a waiting reader takes at most this fraction of the budget, or it might never get it.
 _LARGEST_SHARE = 4
+
+_start = attrgetter("start")  # no frame of Python for each step of a search
 
 # Read-ahead unread while readers passed so many budgets of bytes is stale: its reader went elsewhere (a guess).
 _STALE_BUDGETS = 2
@@ -193,7 +196,3 @@ class SpanCache:
                 self._remove(span)
                 return True
         return False
-
-
-def _start(span: Span) -> int:
-    return span.start

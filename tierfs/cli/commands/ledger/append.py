@@ -25,7 +25,7 @@ from tierfs.errors import TierfsError
 from tierfs.metadata import directories
 from tierfs.names import printable
 from tierfs.segments import ledgers
-from tierfs.system import processes
+from tierfs.system import guards
 from tierfs.types import MIB, EntryKind
 
 _BATCH_BYTES = 4 * MIB
@@ -76,7 +76,7 @@ def _append_to_one(
     done = AcknowledgedEntries(writer.name, count, count)
 
     def add(batch: list[bytes]) -> None:
-        with processes.deferred():  # Ctrl-C must not arrive between the commit and its note
+        with guards.deferred():  # Ctrl-C must not arrive between the commit and its note
             done.end_entry_id = writer.append_entries(batch).stop
 
     with closing_writer(store, writer), _reporting(done, lambda: done.end_entry_id - count):
@@ -92,7 +92,7 @@ def _append_to_managed(
     done = AcknowledgedPositions(managed.path)
 
     def add(rest: list[bytes]) -> int:
-        with processes.deferred():
+        with guards.deferred():
             added = managed.add(rest)
             done.ledgers += not done.entries or added.ids.start == 0
             done.first_position = done.first_position or str(added.first)

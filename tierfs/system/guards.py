@@ -1,0 +1,87 @@
+"""Guards of what a process holds: resources that a child of a fork must not share, and blocks that no signal may end.
+
+A child has all descriptors of its parent. A lock that it keeps open outlives the parent; a database or a connection
+would be used by two processes. So the owner of such a thing registers here and is notified in the child.
+
+A block that others depend on defers Ctrl-C, so as not to be left half-way.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Protocol
+from weakref import WeakSet
+
+from tierfs.errors import Closed
+
+
+class Inherited(Protocol):
+    """Holds what a child must not use."""
+
+    def forget(self) -> None:
+        """Let go of what belongs to the parent; called in a child, before anything else runs there."""
+        ...
+
+
+_registered: WeakSet[Inherited] = WeakSet()
+
+
+def register(owner: Inherited) -> None:
+    """Have `owner.forget` called in children, for as long as the owner lives."""
+    _registered.add(owner)
+
+
+def of_parent(pid: int, what: str) -> Closed:
+    """Return the error of a process that uses what its parent `pid` opened."""
+    return Closed(
+        f"{what} belongs to process {pid}; this one, {os.getpid()}, is a child of it",
+        remedy="open the store again in the child",
+    )
+
+
+def leak(thing: object) -> None:
+    """Never release an object of the parent's in this child: its end would undo what the parent still uses."""
+    import ctypes  # here: few processes fork, and loading it costs 5 ms
+
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(thing))
+
+
+def _forget_all() -> None:
+    for owner in list(_registered):
+        owner.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
+
+_DEFERRED = (signal.SIGINT, signal.SIGTERM)
+
+
+@contextmanager
+def deferred() -> Iterator[None]:
+    """Run the block, then the handlers of the signals that arrived meanwhile.
+
+    Python handles signals in the main thread only, so in any other this does nothing.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[tuple[int, FrameType | None]] = []
+    handlers = {}
+    try:
+        for number in _DEFERRED:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                handlers[number] = handler
+                signal.signal(number, lambda number, frame: waiting.append((number, frame)))
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for waiting_number, frame in waiting:
+            handlers[signal.Signals(waiting_number)](waiting_number, frame)
