@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.copied import copy_tier
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.fsck.looking import cold_findings, deep_findings, flip_cold, holder_at, scrubber
 from tests.reading.readers import reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.protocol import PendingUpload
 from tierfs.errors import DataLoss
 from tierfs.fsck.findings import Kind
+from tierfs.fsck.repair.checksums import ChecksumMender
 from tierfs.fsck.repair.mender import Unrecorded
 from tierfs.fsck.scrub.verify import Verifier
-from tierfs.metadata import tables
+from tierfs.metadata import checksums, tables
 from tierfs.metadata.tables import CHUNKS
 from tierfs.parallel import Meter
 from tierfs.tiering import packs
@@ -102,6 +105,12 @@ def test_verify_names_the_damaged_one_alone(harmed: TestStore) -> None:
     assert suspects(harmed) == {BAD}
 
 
+def test_a_copied_pack_differs_for_the_damaged_one_alone(harmed: TestStore) -> None:
+    copy_tier(harmed.cold)
+    (finding,) = [finding for finding in cold_findings(harmed) if finding.kind is Kind.OBJECT_DIFFERS]
+    assert finding.subject == BAD
+
+
 async def test_the_others_are_read_and_stay_unmarked(harmed: TestStore, expected_warnings: list[str]) -> None:
     expected_warnings.append("does not match its checksum")
     async with reader_of(harmed) as reader:
@@ -115,6 +124,16 @@ async def test_the_others_are_read_and_stay_unmarked(harmed: TestStore, expected
                 assert bytes(await handle.read(1000, 500)) == data[1000:1500]
             handle.close()
     assert suspects(harmed) == {BAD}
+
+
+def test_one_wrong_byte_on_the_wire_keeps_no_checksums_from_being_mended(store: TestStore) -> None:
+    holder, _ = holder_at(store, "d/s1", Tier.COLD, 0)
+    with store.metadata.write() as txn:
+        checksums.delete(txn, holder.id)
+    cold = ScriptedStorage(store.cold)
+    cold.damage(0, of="packs/")
+    assert ChecksumMender(store.metadata, store.files, lambda _: cold).mend(holder.id) is None
+    assert deep_findings(store) == []
 
 
 def test_a_chunk_in_several_pieces_answers_for_none_of_its_neighbours(tmp_path: Path) -> None:

@@ -26,8 +26,6 @@ from tierfs.reading.cache.files import InUse, room_bytes, slots_within
 from tierfs.reading.cache.fill import Warmer
 from tierfs.reading.cache.fill_plan import FillPlan, Target, held_bytes
 from tierfs.reading.cache.health import CacheState
-from tierfs.reading.etags import Etags
-from tierfs.reading.prover import Prover
 from tierfs.reading.stats import CACHE_REPORT_NAME, CacheReport
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, mounts, state_of
 from tierfs.types import ReadPriority, SegmentId
@@ -144,9 +142,8 @@ class CacheFiller:
             meter.total_bytes += sum(one.held.length_bytes for one in missing)
             meter.total_items += len(missing)
             threads = store.settings.read.streams
-            prover = Prover(store.metadata, store.files, store.storage_of, Etags(store.metadata))
             warmer = Warmer(
-                self._cache, store.metadata, store.storage_of, store.metrics, meter, threads, prover, self._check
+                self._cache, store.metadata, store.storage_of, store.metrics, meter, threads, store.files, self._check
             )
             warmer.run(missing)
             self._uncached_bytes += warmer.uncached_bytes

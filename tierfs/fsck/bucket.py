@@ -8,6 +8,7 @@ whole, of a larger one the first block, one in the middle and the last, where a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
@@ -19,7 +20,8 @@ from tierfs.fsck.objects import ObjectTable
 from tierfs.fsck.places import Places
 from tierfs.fsck.repair.checksums import Located, locate
 from tierfs.garbage.orphans import chunk_objects
-from tierfs.metadata import checksums, tables
+from tierfs.metadata import tables
+from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
@@ -27,7 +29,8 @@ from tierfs.metadata.untrusted import message, messages
 from tierfs.names import printable
 from tierfs.parallel import Meter, OnProgress, Pool, unseen
 from tierfs.reading.etags import Etags
-from tierfs.reading.fetch.grid import grid_of
+from tierfs.reading.fetch.grid import BlockDiffers
+from tierfs.reading.verified import VerifiedReader, own_sum
 from tierfs.tiering.batch_job import is_about_job
 from tierfs.tiering.ledgers.copies import companions, has_ledgers, is_of_ledger, ledger_objects, uuid_of
 from tierfs.tiering.objects import JOBS_PREFIX
@@ -61,8 +64,9 @@ class ChangedObjects:
     ) -> None:
         """With `reads` False no blocks are read, because the caller will read all bytes anyway."""
         self._metadata = metadata
-        self._storage_of = storage_of
         self._etags = Etags(metadata)
+        # One right block proves its etag to a reader: these are never adopted, because the next sample may be wrong.
+        self._reader = VerifiedReader(metadata, storage_of)
         self._adopts = adopts
         self._reads = reads
         self.objects = 0
@@ -101,13 +105,15 @@ class ChangedObjects:
         if not self._reads:
             return None
         holder, found = changed.holder, changed.found
-        self._etags.meet(holder, found.etag, found.length_bytes)
+        for etags in (self._reader.etags, self._etags):
+            etags.meet(holder, found.etag, found.length_bytes)
         differs = f"its etag is {printable(found.etag)}, its record says {printable(holder.etag)}"
         try:
             for span in _samples(holder.length):
-                bad = self._bad(holder, span)
-                if bad is not None:
-                    return f"{differs}, and its bytes {bad.start} to {bad.end} do not match their checksums"
+                self._reader.read(holder, span, self._reader.grid(holder, span), None)
+        except BlockDiffers as exc:
+            bad = exc.block
+            return f"{differs}, and its bytes {bad.start} to {bad.end} do not match their checksums"
         except (DataLoss, NotFound) as exc:
             return f"{differs}, and it cannot be read: {exc}"
         except (Unavailable, PermissionDenied):
@@ -117,13 +123,15 @@ class ChangedObjects:
         self._etags.proved(holder, found.etag)
         return None
 
-    def _bad(self, holder: ObjectRecord, span: ByteRange) -> ByteRange | None:
-        """Return the first block of a range that is wrong, or None."""
-        with self._metadata.read() as txn:
-            grid = grid_of(checksums.runs_covering(txn, holder.id, span), span, holder.length)
-        view = memoryview(bytearray(grid.range.length_bytes))
-        self._etags.read_into(self._storage_of(holder.location_id), holder, grid.range.start, view)
-        return grid.first_bad(view, grid.range.start, 0, grid.range.end)[0]
+    def saves(self, located: Located) -> bool:
+        """Return whether a chunk of an object that differs is right by its own checksum, as most of a pack's are."""
+        own = own_sum(PlacedChunk(located.chunk, located.object))
+        if own is None or not located.object.packed:
+            return False
+        with suppress(NotFound, DataLoss):
+            # Twice: a transfer damages bytes once.
+            return any(self._reader.by_itself(located.object, own, ByteRange(0, 0)) is not None for _ in range(2))
+        return False
 
 
 def _samples(length: int) -> list[ByteRange]:
@@ -303,7 +311,8 @@ class BucketCheck:
             lost = {found.object.id for found in locate(txn, Tier.COLD, bad) if found.chunk.lost}
             for found in locate(txn, Tier.COLD, bad):
                 recorded = found.object.id in lost and self._bad[found.object.id].difference is not None
-                if not recorded and not found.chunk.lost:
+                saved = self._bad[found.object.id].difference is not None and self._changed.saves(found)
+                if not recorded and not found.chunk.lost and not saved:
                     yield self._finding(found, has_other_copy=found.has_other_copy(txn))
 
     def _finding(self, found: Located, *, has_other_copy: bool) -> Finding:

@@ -115,7 +115,7 @@ class ColdWork:
         self._metadata = tools.engine.metadata
         self._publishing = threading.Lock()
         self.suspects = Suspects(self._metadata, tools.engine.files, tools.collector.storage_of)
-        self.repacker = Repack(self._metadata, tools.engine.files, tools.cold, tools.settings)
+        self.repacker = Repack(self._metadata, tools.cold, tools.settings)
         self.managed = ManagedOffload(self._metadata, tools.ledgers)
         self.packs = PackOffload(self._metadata, tools.engine.files, tools.cold)
         self._strays = StrayFiles(self._metadata, self._orphan_finder())

@@ -42,7 +42,7 @@ class ColdPath:
         whole_chunk: Callable[[PlacedChunk], memoryview | None],
         metrics: MetricSink,
     ) -> None:
-        """`whole_chunk` is Prover's, to be called in threads."""
+        """`whole_chunk` is VerifiedReader's, to be called in threads."""
         self.packs = packs
         self.checksums = checksums
         self.spans = spans

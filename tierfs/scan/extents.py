@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tierfs.checksum import crc32c
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import SystemClock
@@ -27,6 +28,7 @@ from tierfs.metrics import NullMetrics
 from tierfs.names import printable
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import Grid, cut_grid
+from tierfs.reading.verified import OwnSum, own_sum
 from tierfs.reading.view import Piece, in_object, resolve
 from tierfs.scan.in_flight import InFlight
 from tierfs.setup.connect import connect
@@ -53,8 +55,15 @@ class Copy:
     """The object's bytes that are the extent's."""
     grid: Grid
     """Checksums of the blocks that these bytes intersect."""
-    crc32c: int | None = None
-    """Of exactly these bytes, if known: blocks of a pack are shared with other segments."""
+    own: OwnSum | None = None
+    """Of the chunk that has these bytes, if known: blocks of a pack are shared with other segments."""
+
+    def is_right(self, view: memoryview, origin: int) -> bool:
+        """Return whether bytes of the object, which `view` has from `origin` on, match by block or by their chunk."""
+        if next(self.grid.bad_blocks(view, origin), None) is None:
+            return True
+        own = self.own
+        return own is not None and self.range.contains(own.range) and crc32c(own.range.of(view, origin)) == own.crc32c
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +148,8 @@ def _of_one_tier(txn: ReadTransaction, segment: SegmentRecord, wanted: ByteRange
 
 def _placed_copy(placement: Placement) -> Copy:
     grid = cut_grid(placement.grid_start, placement.crcs, placement.held, placement.object.length)
-    return Copy(placement.object, placement.held, grid, placement.crc32c)
+    own = None if placement.crc32c is None else OwnSum(placement.held, placement.crc32c)
+    return Copy(placement.object, placement.held, grid, own)
 
 
 def clip(extents: Sequence[Extent], wanted: ByteRange) -> tuple[Extent, ...]:
@@ -157,15 +167,22 @@ def _good(piece: Piece) -> Iterator[PlacedChunk]:
 def _copy(txn: ReadTransaction, span: ByteRange, placed: PlacedChunk) -> Copy:
     held = in_object(span, placed)
     begin, packed = checksums.PackedChecksums(txn).covering(placed.object.id, held)
-    own = placed.chunk.bytes_crc32c if span == placed.range else None
-    return Copy(held_object(placed.object), held, cut_grid(begin, packed, held, placed.object.length), own)
+    grid = cut_grid(begin, packed, held, placed.object.length)
+    return Copy(held_object(placed.object), held, grid, own_sum(placed))
 
 
 def _flat(copy: Copy) -> tuple[Any, ...]:
     held, one = copy.range, copy.object
     of_object = (one.id, int(one.tier), *one[2:6])
     encoded = (int(one.encoding), *one[7:]) if one.encoding else ()
-    return (held.start, held.end, copy.grid.range.start, copy.grid.range.end, copy.grid.crcs, copy.crc32c) + (
+    own: tuple[int, ...] = ()
+    if copy.own is not None:
+        own = (
+            (copy.own.crc32c,)
+            if copy.own.range == held
+            else (copy.own.crc32c, copy.own.range.start, copy.own.range.end)
+        )
+    return (held.start, held.end, copy.grid.range.start, copy.grid.range.end, copy.grid.crcs, own) + (
         of_object + encoded
     )
 
@@ -176,7 +193,7 @@ def _copy_from_flat(
     grid_start: int,
     grid_end: int,
     crcs: bytes,
-    crc32c: int | None,
+    own: tuple[int, ...],
     object_id: int,
     tier: int,
     location_id: int,
@@ -188,7 +205,9 @@ def _copy_from_flat(
 ) -> Copy:
     of_object = (ObjectId(object_id), Tier(tier), LocationId(location_id), name, length, etag)
     holder = HeldObject(*of_object, PayloadEncoding(encoding), *ledger)
-    return Copy(holder, ByteRange(start, end), Grid(ByteRange(grid_start, grid_end), crcs), crc32c)
+    held = ByteRange(start, end)
+    known = OwnSum(ByteRange(*own[1:]) if own[1:] else held, own[0]) if own else None
+    return Copy(holder, held, Grid(ByteRange(grid_start, grid_end), crcs), known)
 
 
 def _clipped(copy: Copy, skip_bytes: int, length_bytes: int) -> Copy:
@@ -197,7 +216,7 @@ def _clipped(copy: Copy, skip_bytes: int, length_bytes: int) -> Copy:
     first = (held.start - copy.grid.range.start) // CRC_BLOCK_BYTES
     last = -(-(held.end - copy.grid.range.start) // CRC_BLOCK_BYTES)
     blocks = ByteRange(copy.grid.block_start(first), copy.grid.block_start(last))
-    return Copy(copy.object, held, Grid(blocks, copy.grid.crcs[first * _CRC_BYTES : last * _CRC_BYTES]))
+    return Copy(copy.object, held, Grid(blocks, copy.grid.crcs[first * _CRC_BYTES : last * _CRC_BYTES]), copy.own)
 
 
 def _missing(segment: SegmentRecord, piece: Piece, priority: ReadPriority) -> Unavailable | DataLoss:

@@ -13,17 +13,16 @@ from functools import partial
 from types import TracebackType
 
 from tierfs import ranges
-from tierfs.checksum import crc32c
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, TierfsError, Unavailable, unexpected
 from tierfs.metadata import directories
-from tierfs.metadata.layout import HeldObject
 from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.metadata.records import ObjectRecord
 from tierfs.names import printable
 from tierfs.parallel import Pool
-from tierfs.reading.payloads import Payloads
+from tierfs.reading.fetch.grid import BlockDiffers
 from tierfs.scan.extents import Copy, Extent, Place, PlaceConnections, extents_of
-from tierfs.scan.in_flight import BUFFERS, StepOf, TaskPatience
+from tierfs.scan.in_flight import BUFFERS, StepOf
+from tierfs.scan.task_reader import TaskReader
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, PayloadEncoding, ReadPriority, SegmentId, Tier
 
 # A gap between two extents up to this size is read along with them (a guess).
@@ -87,10 +86,6 @@ def _goes_with(step_of: StepOf, waiting: Sequence[WantedRequest], one: WantedReq
     return near and one.blocks.end - first.blocks.start <= step_of(new.object.tier)
 
 
-# Reads of a copy whose bytes do not match: the transfer may have damaged them once.
-_TRIES = 2
-
-
 @dataclass(frozen=True, slots=True)
 class ScannedLedger:
     """Rows of a ledger's entries that a part of a scan covers, in order."""
@@ -140,16 +135,13 @@ class ScanFetcher:
         self._place = place
         self._connections = connections
         self._sources = sources
-        self._payloads = Payloads(self._run)
         self._sees_store = connections.sees(place)
-        self._in_flight = connections.in_flight(place)
-        self._etags = connections.etags(place)
-        self._patience = TaskPatience()
-        self._pool = Pool(self._in_flight.threads, "tierfs-scan")
+        self._reader = TaskReader(place, connections, self._run)
+        self._pool = Pool(self._reader.in_flight.threads, "tierfs-scan")
 
     def pieces(self, wanted: Iterable[WantedRequest]) -> Iterator[FetchedPiece]:
         """Yield all wanted bytes, in order. Raises Unavailable or DataLoss for bytes that no copy delivers."""
-        in_flight = self._in_flight
+        in_flight = self._reader.in_flight
         requests = requests_of(map(self._reachable, wanted), in_flight.step_bytes)
         with_memory = ((request, BUFFERS.take(request.range.length_bytes)) for request in requests)
         for pieces, buffer in self._pool.in_order(self._fetch, with_memory, ahead=lambda: in_flight.ahead):
@@ -162,7 +154,7 @@ class ScanFetcher:
 
     def close(self) -> None:
         """End the threads; idempotent."""
-        self._patience.end()
+        self._reader.end()
         self._pool.close()
         self._connections.adopt_etags(self._place)
 
@@ -188,10 +180,11 @@ class ScanFetcher:
         span = request.range
         view = memoryview(buffer)[: span.length_bytes]
         try:
-            etag = self._read(request.first.object, span.start, view)
-            bad = [one for one in request.wanted if not _is_right(one.extent.copies[0], view, span.start)]
+            record = request.first.object.record
+            etag = self._reader.fill(record, span.start, view)
+            bad = [one for one in request.wanted if not one.extent.copies[0].is_right(view, span.start)]
             if not bad:
-                self._proved(request.first.object, etag)
+                self._reader.proved(record, etag)
         except Exception as exc:
             unexpected(exc, printable(request.first.object.name))
             bad = list(request.wanted)
@@ -210,7 +203,7 @@ class ScanFetcher:
             try:
                 return self._from_copies(wanted)
             except _NoAnswer as exc:
-                if not self._patience.pause(exc.last):
+                if not self._reader.pause(exc.last):
                     raise exc.first from exc.last
 
     def _from_copies(self, wanted: WantedRequest) -> memoryview:
@@ -219,40 +212,24 @@ class ScanFetcher:
         unanswered: Unavailable | None = None
         source = self._sources[wanted.owner]
         for copy in wanted.extent.copies:
-            for _ in range(_TRIES):
-                try:
-                    return self._whole(copy, source)
-                except Exception as exc:
-                    error = unexpected(exc, f"segment {printable(source.name)}")
-                    first = first or self._explained(error, copy, source)
-                    if isinstance(error, Unavailable) and self._may_answer(copy):
-                        unanswered = unanswered or error
-                    if not isinstance(error, DataLoss):
-                        break
+            try:
+                return self._whole(copy)
+            except Exception as exc:
+                error = unexpected(exc, f"segment {printable(source.name)}")
+                first = first or self._explained(error, copy, source)
+                if isinstance(error, Unavailable) and self._reader.may_answer(copy.object.record):
+                    unanswered = unanswered or error
         moved = self._found_again(wanted)
         if moved is not None:
-            return memoryview(b"".join(self._whole(extent.copies[0], source) for extent in moved))
+            return memoryview(b"".join(self._whole(extent.copies[0]) for extent in moved))
         assert first is not None
         if unanswered is not None:
             raise _NoAnswer(first, unanswered)
         raise first
 
-    def _may_answer(self, copy: Copy) -> bool:
-        return copy.object.tier is Tier.COLD and self._in_flight.answered(copy.object.location_id)
-
-    def _whole(self, copy: Copy, source: ScanSource) -> memoryview:
-        """Return the bytes of one copy, proved right. Raises DataLoss, and what reading raises."""
-        blocks = copy.grid.range
-        view = memoryview(bytearray(blocks.length_bytes))
-        etag = self._read(copy.object, blocks.start, view)
-        if not _is_right(copy, view, blocks.start):
-            raise DataLoss(
-                f"segment {printable(source.name)}: {printable(copy.object.name)} does not match its checksums "
-                f"between bytes {blocks.start} and {blocks.end}",
-                remedy="run: tierfs fsck --deep",
-            )
-        self._proved(copy.object, etag)
-        return copy.range.of(view, blocks.start)
+    def _whole(self, copy: Copy) -> memoryview:
+        """Return the bytes of one copy, proved right. Raises as VerifiedReader.read."""
+        return self._reader.read(copy.object.record, copy.range, copy.grid, copy.own)
 
     def _found_again(self, wanted: WantedRequest) -> list[Extent] | None:
         """Return the present copies of the bytes, or None: chunks may have moved since the scan was planned."""
@@ -277,29 +254,13 @@ class ScanFetcher:
                 f"which this executor cannot read: {error}",
                 remedy="set the option tail to offload or to cold-only, or let executors see the store's directory",
             )
+        if isinstance(error, BlockDiffers):
+            return DataLoss(f"segment {name}: {error}", remedy=error.remedy)
         if isinstance(error, NotFound):
             return DataLoss(
                 f"segment {name}: {error}", remedy="make the data frame again: the segment may have changed since"
             )
         return error
-
-    def _read(self, held: HeldObject, offset: int, view: memoryview) -> str | None:
-        """Fill the view; return the etag of a cold object's bytes, None for any."""
-        if held.tier is Tier.LOCAL:
-            self._read_file(held.name, offset, view)
-            return None
-        holder = held.record
-        storage = self._connections.storage(self._place, holder.location_id)
-        etag = self._etags.read_into(storage, holder, offset, view, self._payloads)
-        self._patience.answered()
-        return etag
-
-    def _proved(self, held: HeldObject, etag: str | None) -> None:
-        if held.tier is Tier.COLD:
-            self._etags.proved(held.record, etag)
-
-    def _read_file(self, name: str, offset: int, view: memoryview) -> None:
-        self._connections.files(self._place).read_into(name, offset, view)
 
     def _run(self, holder: ObjectRecord, offset: int) -> EntryRun | None:
         for source in self._sources:
@@ -313,12 +274,3 @@ class ScanFetcher:
 
 def _part(wanted: WantedRequest, view: memoryview, origin: int) -> memoryview:
     return wanted.extent.copies[0].range.of(view, origin)
-
-
-def _is_right(copy: Copy, view: memoryview, origin: int) -> bool:
-    """Return whether a copy's bytes are right, by their blocks, or by their own checksum if others share blocks."""
-    blocks = copy.grid.range
-    bad, _ = copy.grid.first_bad(view, origin, 0, blocks.end)
-    if bad is None:
-        return True
-    return copy.crc32c is not None and crc32c(copy.range.of(view, origin)) == copy.crc32c

@@ -16,9 +16,8 @@ from itertools import chain
 
 from tierfs import ranges
 from tierfs.chunkstore.link import Slots
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss, TierfsError, Unavailable
-from tierfs.fsck.scrub.copy_reader import Checked, CopyReader, Fault, bad_ranges
+from tierfs.errors import DataLoss, TierfsError
+from tierfs.fsck.scrub.copy_reader import Checked, CopyReader, Fault
 from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
 from tierfs.metadata import entries
 from tierfs.metadata.layout import PlacedChunk
@@ -26,11 +25,11 @@ from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.parallel import Pool
-from tierfs.reading.payloads import Payloads
 from tierfs.scan.extents import Place, PlaceConnections
-from tierfs.scan.in_flight import AROUND_BYTES, BUFFERS, StepOf, TaskPatience
+from tierfs.scan.in_flight import AROUND_BYTES, BUFFERS, StepOf
 from tierfs.scan.selection import Selection, select
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
+from tierfs.scan.task_reader import WaitingReader
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId, Tier
 
 # Requests of a task at once: 32 MiB of memory.
 _LEAST_AT_ONCE = 4
@@ -90,15 +89,11 @@ class CopyChecks:
         self._connections = connections
         self._wanted = sorted(wanted, key=lambda one: one.place)
         self._runs = _runs_by_segment(wanted)
-        self._payloads = Payloads(self._run)
-        self._in_flight = connections.in_flight(place)
-        self._etags = connections.etags(place)
+        self._reader = WaitingReader(place, connections, self._run)
+        self._in_flight = self._reader.in_flight
         self._slots = Slots()
-        self._patience = TaskPatience()
         self._sees_store = connections.sees(place) and connections.metadata(place) is not None
-        self._reader = CopyReader(
-            partial(connections.files, place), self._storage_of, self._read_into, self._away, self._etags.proved
-        )
+        self._copies = CopyReader(partial(connections.files, place), self._reader, self._away)
 
     def run(self) -> Iterator[tuple[CopyPiece, Checked]]:
         """Yield each piece with the result for its copy. Raises errors that the executor cannot handle."""
@@ -107,7 +102,7 @@ class CopyChecks:
             try:
                 yield from chain.from_iterable(pool.in_order(self._check_in_slot, groups))
             finally:
-                self._patience.end()
+                self._reader.end()
                 self._connections.adopt_etags(self._place)
 
     def _check_in_slot(self, group: list[CopyPiece]) -> list[tuple[CopyPiece, Checked]]:
@@ -134,10 +129,10 @@ class CopyChecks:
         start = group[0].blocks.start
         view = memory[: max(piece.blocks.end for piece in group) - start]
         holder = group[0].placed.object
-        etag = self._read_into(self._storage_of(holder.location_id), holder, start, view)
+        etag = self._reader.fill(holder, start, view)
         good = {index for index, piece in enumerate(group) if _is_right(piece, view, start)}
         if len(good) == len(group):
-            self._etags.proved(holder, etag)
+            self._reader.proved(holder, etag)
         return good
 
     def _check_alone(self, copy: CopyPiece) -> Checked:
@@ -145,25 +140,10 @@ class CopyChecks:
         if copy.placed.object.tier is Tier.LOCAL and not self._sees_store:
             why = f"this executor does not see {self._place.path}"
             return Checked(copy.piece, (copy.piece.range,), why, fault=Fault.UNSEEN)
-        checked = self._reader.check(copy.piece, copy.placed)
+        checked = self._copies.check(copy.piece, copy.placed)
         if checked.bad and checked.fault is Fault.DAMAGED:
-            return self._reader.check(copy.piece, copy.placed)
+            return self._copies.check(copy.piece, copy.placed)
         return checked
-
-    def _storage_of(self, location_id: LocationId) -> ChunkStorage:
-        return self._connections.storage(self._place, location_id)
-
-    def _read_into(self, storage: ChunkStorage, holder: ObjectRecord, offset: int, view: memoryview) -> str | None:
-        """Fill the view; return the etag of its bytes, None for any. Waits for a server that answered before."""
-        while True:
-            try:
-                etag = self._etags.read_into(storage, holder, offset, view, self._payloads)
-            except Unavailable as exc:
-                if not self._in_flight.answered(holder.location_id) or not self._patience.pause(exc):
-                    raise
-            else:
-                self._patience.answered()
-                return etag
 
     def _away(self, placed: PlacedChunk) -> str | None:
         """Return "" for an adopted place, which the driver judges; the store's own place has to answer."""
@@ -235,8 +215,7 @@ def _is_right(copy: CopyPiece, view: memoryview, origin: int) -> bool:
     grid = copy.piece.grid
     if grid is None:
         return False
-    blocks = grid.range.of(view, origin)
-    return next(bad_ranges(copy.piece, blocks), None) is None
+    return next(grid.bad_blocks(view, origin), None) is None
 
 
 def _runs_by_segment(wanted: Iterable[CopyPiece]) -> dict[int, list[EntryRun]]:

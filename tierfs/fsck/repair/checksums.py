@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 
 from tierfs import ranges
-from tierfs.checksum import grid_of
+from tierfs.checksum import proved_sums
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss
@@ -22,10 +22,8 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metadata.untrusted import message, messages
-from tierfs.reading.etags import Etags
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
-
-_STEP_BYTES = 32 * CRC_BLOCK_BYTES
+from tierfs.reading.verified import VerifiedReader
+from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
 
 
 class ChecksumMender:
@@ -35,9 +33,7 @@ class ChecksumMender:
         self, metadata: MetadataStore, files: ChunkFiles, storage_of: Callable[[LocationId], ChunkStorage]
     ) -> None:
         self._metadata = metadata
-        self._files = files
-        self._storage_of = storage_of
-        self._etags = Etags(metadata)
+        self._reader = VerifiedReader(metadata, storage_of, lambda: files)
 
     def mend(self, object_id: ObjectId) -> str | None:
         """Rewrite an object's runs; return the reason if not possible. Raises NotFound, Unavailable."""
@@ -47,29 +43,16 @@ class ChecksumMender:
             return None
         if holder.crc32c is None:
             return "the CRC32C of the whole is unknown too"
-        computed = grid_of(self._read(holder))
-        if computed.crc32c != holder.crc32c:
+        try:
+            sums = proved_sums(lambda: self._reader.steps(holder, ByteRange(0, holder.length)), holder.crc32c)
+        except DataLoss:
             return "its bytes do not match the CRC32C of the whole"
         with self._metadata.write() as txn:
             if txn.get(OBJECTS, tables.u64(object_id)) != holder:
                 return "it changed meanwhile; run it again"
             checksums.delete(txn, object_id)
-            checksums.put_grid(txn, object_id, computed.grid())
+            checksums.put_grid(txn, object_id, sums.grid())
         return None
-
-    def _read(self, holder: ObjectRecord) -> Iterator[memoryview]:
-        """Read an object in steps; each view is valid until the next."""
-        buffer = memoryview(bytearray(_STEP_BYTES))
-        for start in range(0, holder.length, _STEP_BYTES):
-            view = buffer[: min(_STEP_BYTES, holder.length - start)]
-            self._fill(holder, start, view)
-            yield view
-
-    def _fill(self, holder: ObjectRecord, start: int, view: memoryview) -> None:
-        if holder.tier is Tier.COLD:
-            self._etags.read_into(self._storage_of(holder.location_id), holder, start, view)
-            return
-        self._files.read_into(holder.name, start, view)
 
 
 @dataclass(frozen=True, slots=True)

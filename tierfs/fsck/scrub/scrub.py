@@ -18,7 +18,7 @@ from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
 from tierfs.parallel import Pool
-from tierfs.reading.etags import Etags
+from tierfs.reading.verified import VerifiedReader
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
 
 _LEAST_AT_ONCE = 8
@@ -34,7 +34,8 @@ class Scrubber:
     ) -> None:
         self._metadata = metadata
         self._files = files
-        self.etags = Etags(metadata)
+        reader = VerifiedReader(metadata, self._linked)
+        self.etags = reader.etags
         """Etags of the objects read: those that differ and whose bytes proved right wait to be adopted."""
         self.places = Places(metadata, storage_of)
         self._storage_of = storage_of
@@ -43,7 +44,7 @@ class Scrubber:
         """Lengths of cold objects that end before their records say, by id."""
         self._links = Links(_MOST_AT_ONCE)
         self._slots = Slots()
-        self._copies = CopyReader(lambda: files, self._linked, self.etags.read_into, self._away, self.etags.proved)
+        self._copies = CopyReader(lambda: files, reader, self._away)
 
     def run(self, wanted: Iterable[ScrubPiece]) -> Iterator[Checked]:
         """Check each piece, in the same order. Raises Unavailable when a tier does not answer."""

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from tierfs.chunkstore.link import Links
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
 from tierfs.metadata import chains, checksums, tables
@@ -27,9 +28,8 @@ from tierfs.names import printable
 from tierfs.parallel import Meter
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cache.fill_plan import WantedBytes
-from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import BlockDiffers, CheckedBlocks, Grid, fetch, grid_of
-from tierfs.reading.prover import Prover
+from tierfs.reading.verified import VerifiedReader
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, SegmentId, Tier
 
 log = logging.getLogger(__name__)
@@ -75,21 +75,19 @@ class Warmer:
         metrics: MetricSink,
         advance: Meter,
         most_threads: int,
-        prover: Prover,
+        files: ChunkFiles,
         check: Callable[[], object] = lambda: None,
     ) -> None:
         """`most_threads` bounds the threads, whose number follows the link; each takes a part's memory.
 
-        `prover` judges the chunks of a block that differs. `check` is called every now and then by the thread that runs
-        it, and raises what shall end the run.
+        `check` is called every now and then by the thread that runs it, and raises what shall end the run.
         """
         self._cache = cache
         self._metadata = metadata
-        self._etags = Etags(metadata)
         self._storage_of = storage_of
         self._metrics = metrics
         self._advance = advance
-        self._prover = prover
+        self._reader = VerifiedReader(metadata, storage_of, lambda: files)
         self._check = check
         self.uncached_bytes = 0
         """In blocks that differ, and so cannot be cached."""
@@ -118,7 +116,7 @@ class Warmer:
             end = time.monotonic() + _END_S
             for worker in self._workers:
                 worker.join(max(0.0, end - time.monotonic()))
-            self._etags.adopt()
+            self._reader.etags.adopt()
         if self._error is not None:
             raise self._error
         self._check()
@@ -189,7 +187,7 @@ class Warmer:
         storage = self._storage_of(holder.location_id)
         self._links.add(holder.location_id, storage)
         blocks = _StoppableBlocks(holder, grid, missing.start, view, self._stop)
-        self._etags.proved(holder, fetch(blocks, storage, self._etags, self._metrics))
+        self._reader.etags.proved(holder, fetch(blocks, storage, self._reader.etags, self._metrics))
 
     def _judge(self, part: _FillPart, block: ByteRange) -> None:
         """Leave out a block that differs; note a DataLoss unless the wanted chunks in it prove right by themselves."""
@@ -203,7 +201,7 @@ class Warmer:
         with self._lock:
             self.uncached_bytes += inside.length_bytes
         name = printable(part.name)
-        if all(map(self._prover.proves, chunks)):
+        if all(map(self._reader.proves, chunks)):
             log.warning("%s: its bytes at %d are right, but cannot be cached: the block is damaged", name, inside.start)
         else:
             where = f"{printable(part.holder.name)} does not match its checksums at {block.start}"
