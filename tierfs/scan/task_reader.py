@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
 from functools import partial
 
 from tierfs.errors import Unavailable
+from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.metadata.records import ObjectRecord
 from tierfs.reading.payloads import FindRun, Payloads
 from tierfs.reading.verified import VerifiedReader
 from tierfs.scan.extents import Place, PlaceConnections
 from tierfs.scan.in_flight import TaskPatience
 from tierfs.types import Tier
+
+
+def run_holding(runs: Sequence[EntryRun], offset: int) -> EntryRun | None:
+    """Return the run, of several in order, that holds a payload byte of a ledger."""
+    index = bisect_right(runs, offset, key=lambda run: run.payload_start) - 1
+    return runs[index] if index >= 0 and offset < runs[index].payload_end else None
 
 
 class TaskReader(VerifiedReader):
