@@ -139,7 +139,7 @@ class CacheFiller:
         """Fill the cache by a plan, and by newer ones while objects of it are replaced; return the last one."""
         store, missing = self._store, plan.wanted
         for _ in range(_MOST_PLANS):
-            meter.total_bytes += sum(one.held.length_bytes for one in missing)
+            meter.total_bytes += sum(part.held.length_bytes for part in missing)
             meter.total_items += len(missing)
             threads = store.settings.read.streams
             warmer = Warmer(
@@ -148,11 +148,11 @@ class CacheFiller:
             warmer.run(missing)
             self._uncached_bytes += warmer.uncached_bytes
             newer = self._plan(targets)
-            named = {one.holder.id for one in newer.wanted}
-            if all(one.holder.id in named for one in plan.wanted):
+            named = {part.record.id for part in newer.wanted}
+            if all(part.record.id in named for part in plan.wanted):
                 return plan
-            filled = {one.holder.id for one in plan.wanted}
-            missing = [one for one in newer.wanted if one.holder.id not in filled]
+            filled = {part.record.id for part in plan.wanted}
+            missing = [part for part in newer.wanted if part.record.id not in filled]
             plan = newer
         raise Conflict("objects are replaced faster than they are warmed up", remedy="run it again")
 
@@ -265,11 +265,11 @@ def _mount_with(store: Store, directory: Path) -> Path:
 
 def _segments(txn: ReadTransaction, paths: Sequence[str]) -> list[tuple[str, SegmentRecord]]:
     """Return names and records of the segments at or below the paths, each once, in order."""
-    found: dict[SegmentId, tuple[str, SegmentRecord]] = {}
+    segments: dict[SegmentId, tuple[str, SegmentRecord]] = {}
     for path in paths:
         for name, record in directories.segments_at(txn, path):
-            found.setdefault(record.id, (name, record))
-    return list(found.values())
+            segments.setdefault(record.id, (name, record))
+    return list(segments.values())
 
 
 def _require_cache(store: Store) -> Path:

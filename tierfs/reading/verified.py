@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 # Bytes per request where a whole chunk or object is read.
 _STEP_BYTES = 4 * MIB
 
-# Reads of bytes that do not match: the transfer may have damaged them once.
-_TRIES = 2
+TRIES = 2
+"""Reads of bytes that do not match: the transfer may have damaged them once."""
 
 # Largest chunk held in memory to be proved by its own CRC32C; packs have larger ones only by a setting.
 _MOST_WHOLE_BYTES = 64 * MIB
@@ -123,7 +123,7 @@ class VerifiedReader:
         """
         whole = own is not None and own.range == wanted  # read without the rest of its blocks, which may be much longer
         view = memoryview(bytearray(0 if whole else grid.range.length_bytes))
-        for _ in range(_TRIES):
+        for _ in range(TRIES):
             bad = [wanted] if whole else self.bad_blocks(record, grid, view)
             if not bad:
                 return wanted.of(view, grid.range.start)

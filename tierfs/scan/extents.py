@@ -34,7 +34,7 @@ from tierfs.scan.in_flight import InFlight
 from tierfs.setup.connect import connect
 from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.system import processes
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, ObjectId, PayloadEncoding, ReadPriority, Tier
+from tierfs.types import ByteRange, LocationId, ObjectId, PayloadEncoding, ReadPriority, Tier
 
 # Chunks of each tier that are loaded at once.
 _WINDOW_CHUNKS = 1024
@@ -213,10 +213,7 @@ def _copy_from_flat(
 def _clipped(copy: Copy, skip_bytes: int, length_bytes: int) -> Copy:
     start = copy.range.start + skip_bytes
     held = ByteRange(start, start + length_bytes)
-    first = (held.start - copy.grid.range.start) // CRC_BLOCK_BYTES
-    last = -(-(held.end - copy.grid.range.start) // CRC_BLOCK_BYTES)
-    blocks = ByteRange(copy.grid.block_start(first), copy.grid.block_start(last))
-    return Copy(copy.object, held, Grid(blocks, copy.grid.crcs[first * _CRC_BYTES : last * _CRC_BYTES]), copy.own)
+    return Copy(copy.object, held, copy.grid.cut(held), copy.own)
 
 
 def _missing(segment: SegmentRecord, piece: Piece, priority: ReadPriority) -> Unavailable | DataLoss:

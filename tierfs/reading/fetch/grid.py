@@ -38,11 +38,14 @@ class Grid:
         """Return the start of block number `index`; the end of the range after the last one."""
         return min(self.range.start + index * CRC_BLOCK_BYTES, self.range.end)
 
+    def cut(self, wanted: ByteRange) -> Grid:
+        """Return the blocks that touch `wanted`, which lies in the range and is not empty."""
+        return cut_grid(self.range.start, self.crcs, wanted, self.range.end)
+
     def blocks(self) -> Iterator[Grid]:
         """Yield each block by itself."""
-        for index in range(len(self.crcs) // _CRC_BYTES):
-            crc = self.crcs[index * _CRC_BYTES : (index + 1) * _CRC_BYTES]
-            yield Grid(ByteRange(self.block_start(index), self.block_start(index + 1)), crc)
+        for start in range(self.range.start, self.range.end, CRC_BLOCK_BYTES):
+            yield self.cut(ByteRange(start, start + 1))
 
     def first_bad(self, view: memoryview, origin: int, index: int, end: int) -> tuple[ByteRange | None, int]:
         """Check whole blocks from number `index` on that end at or before `end`.
