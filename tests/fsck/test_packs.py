@@ -16,12 +16,13 @@ from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.protocol import PendingUpload
 from tierfs.errors import DataLoss
 from tierfs.fsck.findings import Kind
-from tierfs.fsck.repair.checksums import ChecksumMender
+from tierfs.fsck.repair.checksums import mend_checksums
 from tierfs.fsck.repair.mender import Unrecorded
 from tierfs.fsck.scrub.verify import Verifier
 from tierfs.metadata import checksums, tables
 from tierfs.metadata.tables import CHUNKS
 from tierfs.parallel import Meter
+from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import packs
 from tierfs.types import MIB, AttemptId, ByteRange, ChunkState, ObjectId, Tier
 
@@ -132,7 +133,7 @@ def test_one_wrong_byte_on_the_wire_keeps_no_checksums_from_being_mended(store: 
         checksums.delete(txn, holder.id)
     cold = ScriptedStorage(store.cold)
     cold.damage(0, of="packs/")
-    assert ChecksumMender(store.metadata, store.files, lambda _: cold).mend(holder.id) is None
+    assert mend_checksums(store.metadata, VerifiedReader(store.metadata, lambda _: cold), holder.id) is None
     assert deep_findings(store) == []
 
 

@@ -15,7 +15,7 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound, TierfsError
 from tierfs.fsck.findings import RECOVER, Finding, FindingPlace, Kind, Mend
 from tierfs.fsck.repair import rows
-from tierfs.fsck.repair.checksums import ChecksumMender
+from tierfs.fsck.repair.checksums import mend_checksums
 from tierfs.fsck.repair.copies import CopyMender, MayLose, Mended
 from tierfs.fsck.scrub.scrub import Scrubber
 from tierfs.garbage.orphans import SEGMENTS_PREFIX
@@ -142,7 +142,6 @@ class Mender:
         self._metadata = tools.metadata
         self._scrubber = Scrubber(tools.metadata, tools.files, tools.storage_of)
         self._copies = CopyMender(tools.metadata, tools.files, self._scrubber, tools.grace_ms, tools.may_lose)
-        self._checksums = ChecksumMender(tools.metadata, tools.files, tools.storage_of)
         self._unrecorded = Unrecorded(tools.metadata, tools.files)
         self._wants_checkpoint = self._has_checkpointed = False
         self._replaced: set[FindingPlace] = set()
@@ -171,7 +170,7 @@ class Mender:
                 yield found, self._mend(found)
             else:
                 yield found, Mended(f"only by another copy: {RECOVER}" if found.remedy == RECOVER else None)
-        self._scrubber.etags.adopt()
+        self._scrubber.reader.etags.adopt()
         if self._wants_checkpoint:
             self._wants_checkpoint = False
             self._tools.checkpoint()
@@ -242,7 +241,7 @@ class Mender:
         if found.mend is Mend.RESTORE_ENTRIES:
             return self._restore_entries(found)
         assert found.mend is Mend.REBUILD_CHECKSUMS, found.mend
-        return self._checksums.mend(ObjectId(found.object_id))
+        return mend_checksums(self._metadata, self._scrubber.reader, ObjectId(found.object_id))
 
     def _replace(self, found: Finding) -> Mended:
         """Mend a chunk with a bad copy, or a hole. The bucket counts only if it is ours."""

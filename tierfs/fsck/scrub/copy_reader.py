@@ -91,20 +91,22 @@ class CopyReader:
         except DataLoss as exc:
             return Checked(piece, (piece.range,), str(exc))
         bad = tuple(ranges.union(of_segment(piece, span) for span in (*blocks, *unread)))
-        data = piece.in_object.of(view, grid.range.start)
-        if bad and not unread and (placed.proves(piece.range, data) or self._is_right_in_whole(placed, blocks)):
-            return Checked(piece, crc32c=crc32c(data))  # another segment's bytes of the block are bad
-        if bad:
-            name = placed.object.name
-            why = f"{name} cannot be read there" if unread else "the bytes do not match their checksums"
-            return Checked(piece, bad, why)
-        return Checked(piece, crc32c=crc32c(data))
+        sums = crc32c(piece.in_object.of(view, grid.range.start))
+        if not bad or (not unread and self._is_right(piece, placed, sums, blocks)):
+            return Checked(piece, crc32c=sums)
+        why = f"{placed.object.name} cannot be read there" if unread else "the bytes do not match their checksums"
+        return Checked(piece, bad, why)
 
-    def _is_right_in_whole(self, placed: PlacedChunk, bad: Sequence[ByteRange]) -> bool:
-        """Return whether a chunk of a pack that is read in several pieces proves right by its own CRC32C."""
+    def _is_right(self, piece: ScrubPiece, placed: PlacedChunk, sums: int, bad: Sequence[ByteRange]) -> bool:
+        """Return whether a chunk proves right by its own CRC32C: other bytes of the blocks are bad, as in a pack.
+
+        It is read again if the piece, whose CRC32C is `sums`, is a part of it.
+        """
         own = own_sum(placed)
-        if own is None or placed.object.tier is not Tier.COLD or not own.may_save(bad):
+        if own is None or not own.may_save(bad):
             return False
+        if own.range == piece.in_object:
+            return sums == own.crc32c
         try:
             return self._reader.by_itself(placed.object, own, ByteRange(0, 0)) is not None
         except (NotFound, DataLoss):

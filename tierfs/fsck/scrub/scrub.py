@@ -34,9 +34,8 @@ class Scrubber:
     ) -> None:
         self._metadata = metadata
         self._files = files
-        reader = VerifiedReader(metadata, self._linked)
-        self.etags = reader.etags
-        """Etags of the objects read: those that differ and whose bytes proved right wait to be adopted."""
+        self.reader = VerifiedReader(metadata, self._linked, lambda: files)
+        """Etags of objects that differ and whose bytes proved right wait there to be adopted."""
         self.places = Places(metadata, storage_of)
         self._storage_of = storage_of
         self._measured: set[int] = set()
@@ -44,7 +43,7 @@ class Scrubber:
         """Lengths of cold objects that end before their records say, by id."""
         self._links = Links(_MOST_AT_ONCE)
         self._slots = Slots()
-        self._copies = CopyReader(lambda: files, reader, self._away)
+        self._copies = CopyReader(lambda: files, self.reader, self._away)
 
     def run(self, wanted: Iterable[ScrubPiece]) -> Iterator[Checked]:
         """Check each piece, in the same order. Raises Unavailable when a tier does not answer."""
@@ -74,16 +73,16 @@ class Scrubber:
         """Check one piece; read apparently bad bytes once more, unless they moved meanwhile."""
         if piece.placed is None:
             return Checked(piece, (piece.range,), "no tier holds these bytes")
-        holder = piece.placed.object
-        length = self._shorter.get(holder.id)
+        record = piece.placed.object
+        length = self._shorter.get(record.id)
         if length is not None and piece.in_object.start >= length:
-            return Checked(piece, (piece.range,), f"{holder.name} has only {length} bytes")
+            return Checked(piece, (piece.range,), f"{record.name} has only {length} bytes")
         checked = self._copies.check(piece, piece.placed)
         if not checked.bad:
             return checked
-        self._measure(holder)
+        self._measure(record)
         with self._metadata.read() as txn:
-            exists = txn.get(OBJECTS, tables.u64(piece.placed.object.id)) is not None
+            exists = txn.get(OBJECTS, tables.u64(record.id)) is not None
         return self._copies.check(piece, piece.placed) if exists else Checked(piece)
 
     def _measure(self, record: ObjectRecord) -> None:
