@@ -24,7 +24,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.reading.etags import Etags
-from tierfs.reading.fetch.grid import BlockDiffers, Grid, grid_of
+from tierfs.reading.fetch.grid import BlockDiffers, Grid, cut_grid
 from tierfs.reading.payloads import Payloads
 from tierfs.reading.view import in_object
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ChunkState, LocationId, SegmentId, Tier
@@ -60,7 +60,12 @@ def own_sum(placed: PlacedChunk) -> OwnSum | None:
 
 def grid_in(txn: ReadTransaction, record: ObjectRecord, wanted: ByteRange) -> Grid:
     """Return the blocks of an object that touch `wanted`, which is not empty. Raises DataLoss for missing checksums."""
-    return grid_of(checksums.runs_covering(txn, record.id, wanted), wanted, record.length)
+    begin, packed = checksums.PackedChecksums(txn).covering(record.id, wanted)
+    return cut_grid(begin, packed, wanted, record.length)
+
+
+def _no_files() -> ChunkFiles:
+    raise AssertionError("this reader is for cold objects")
 
 
 class VerifiedReader:
@@ -80,7 +85,7 @@ class VerifiedReader:
         """
         self._metadata = metadata
         self._storage_of = storage_of
-        self._files = files
+        self.files = files or _no_files
         self.etags = etags or Etags(metadata)
         self._payloads = payloads
 
@@ -91,8 +96,7 @@ class VerifiedReader:
         """
         if record.tier is Tier.COLD:
             return self.etags.read_into(self._storage_of(record.location_id), record, offset, view, self._payloads)
-        assert self._files is not None
-        self._files().read_into(record.name, offset, view)
+        self.files().read_into(record.name, offset, view)
         return None
 
     def steps(self, record: ObjectRecord, span: ByteRange) -> Iterator[memoryview]:
@@ -180,9 +184,13 @@ class VerifiedReader:
         if self.proves(placed):
             log.warning("%s failed a read, and proved right when it was read again", printable(placed.object.name))
             return False
+        self.suspect(segment_id, placed)
+        return True
+
+    def suspect(self, segment_id: SegmentId, placed: PlacedChunk) -> None:
+        """Mark a chunk that failed two reads. Raises what keeps the mark from being written."""
         assert self._metadata is not None
         chain_edits.set_state(self._metadata, segment_id, placed.object.tier, placed.chunk, ChunkState.SUSPECT)
-        return True
 
     def _blocks_are_right(self, placed: PlacedChunk, stopped: threading.Event | None) -> bool:
         held = in_object(placed.range, placed)

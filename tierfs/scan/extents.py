@@ -19,7 +19,6 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import SystemClock
 from tierfs.config import ColdSettings
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, Unavailable
-from tierfs.metadata import checksums
 from tierfs.metadata.layout import HeldObject, PlacedChunk, Placement, held_object, load, placements
 from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -28,7 +27,7 @@ from tierfs.metrics import NullMetrics
 from tierfs.names import printable
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import Grid, cut_grid
-from tierfs.reading.verified import OwnSum, own_sum
+from tierfs.reading.verified import OwnSum, grid_in, own_sum
 from tierfs.reading.view import Piece, in_object, resolve
 from tierfs.scan.in_flight import InFlight
 from tierfs.setup.connect import connect
@@ -166,9 +165,7 @@ def _good(piece: Piece) -> Iterator[PlacedChunk]:
 
 def _copy(txn: ReadTransaction, span: ByteRange, placed: PlacedChunk) -> Copy:
     held = in_object(span, placed)
-    begin, packed = checksums.PackedChecksums(txn).covering(placed.object.id, held)
-    grid = cut_grid(begin, packed, held, placed.object.length)
-    return Copy(held_object(placed.object), held, grid, own_sum(placed))
+    return Copy(held_object(placed.object), held, grid_in(txn, placed.object, held), own_sum(placed))
 
 
 def _flat(copy: Copy) -> tuple[Any, ...]:

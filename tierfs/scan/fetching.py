@@ -144,7 +144,7 @@ class ScanFetcher:
 
     def close(self) -> None:
         """End the threads; idempotent."""
-        self._reader.end()
+        self._reader.patience.end()
         self._pool.close()
         self._connections.adopt_etags(self._place)
 
@@ -205,7 +205,7 @@ class ScanFetcher:
             if moved is not None:
                 return memoryview(b"".join(self._whole(extent.copies[0]) for extent in moved))
             assert first is not None
-            if unanswered is None or not self._reader.pause(unanswered):
+            if unanswered is None or not self._reader.patience.pause(unanswered):
                 raise first from unanswered
 
     def _whole(self, copy: Copy) -> memoryview:

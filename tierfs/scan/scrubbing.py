@@ -94,7 +94,7 @@ class CopyChecks:
         self._in_flight = self._reader.in_flight
         self._slots = Slots()
         self._sees_store = connections.sees(place) and connections.metadata(place) is not None
-        self._copies = CopyReader(partial(connections.files, place), self._reader, self._away)
+        self._copies = CopyReader(self._reader, self._away)
 
     def run(self) -> Iterator[tuple[CopyPiece, Checked]]:
         """Yield each piece with the result for its copy. Raises errors that the executor cannot handle."""
@@ -103,7 +103,7 @@ class CopyChecks:
             try:
                 yield from chain.from_iterable(pool.in_order(self._check_in_slot, groups))
             finally:
-                self._reader.end()
+                self._reader.patience.end()
                 self._connections.adopt_etags(self._place)
 
     def _check_in_slot(self, group: list[CopyPiece]) -> list[tuple[CopyPiece, Checked]]:

@@ -29,26 +29,18 @@ class TaskReader(VerifiedReader):
         storage_of, files = partial(connections.storage, place), partial(connections.files, place)
         super().__init__(None, storage_of, files, connections.etags(place), Payloads(find_run))
         self.in_flight = connections.in_flight(place)
-        self._patience = TaskPatience()
+        self.patience = TaskPatience()
 
     def fill(self, record: ObjectRecord, offset: int, view: memoryview) -> str | None:
         """See VerifiedReader.fill."""
         etag = super().fill(record, offset, view)
         if record.tier is Tier.COLD:
-            self._patience.answered()
+            self.patience.answered()
         return etag
 
     def may_answer(self, record: ObjectRecord) -> bool:
         """Return whether a server that does not answer did so before."""
         return record.tier is Tier.COLD and self.in_flight.answered(record.location_id)
-
-    def pause(self, error: Unavailable) -> bool:
-        """Wait before the next try; return False, at once, after the deadline and when the task ends."""
-        return self._patience.pause(error)
-
-    def end(self) -> None:
-        """End all pauses; idempotent."""
-        self._patience.end()
 
 
 class WaitingReader(TaskReader):
@@ -60,5 +52,5 @@ class WaitingReader(TaskReader):
             try:
                 return super().fill(record, offset, view)
             except Unavailable as exc:
-                if not self.may_answer(record) or not self.pause(exc):
+                if not self.may_answer(record) or not self.patience.pause(exc):
                     raise

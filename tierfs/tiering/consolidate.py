@@ -22,7 +22,7 @@ from tierfs.checksum import GridBuilder, Stretch, cut_at_lines, joined, twice
 from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, EtagDiffers, ObjectPiece, StoredObject
 from tierfs.chunkstore.validate import read_steps
 from tierfs.errors import DataLoss, Unavailable
-from tierfs.metadata import chain, chain_edits, chains, changes, directories, tables
+from tierfs.metadata import chain, chains, changes, directories, tables
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
@@ -31,11 +31,12 @@ from tierfs.metadata.tables import CHUNKS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.reading.fetch.grid import BlockDiffers, Grid
-from tierfs.reading.verified import OwnSum, VerifiedReader, grid_in, own_sum
+from tierfs.reading.verified import VerifiedReader, grid_in, own_sum
+from tierfs.reading.view import in_object
 from tierfs.tiering import objects
 from tierfs.tiering.consolidate_plan import ConsolidateAction
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
-from tierfs.types import ByteRange, ChunkState, ObjectId, Tier
+from tierfs.types import ByteRange, ObjectId, SegmentId, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,9 @@ class CheckedPiece:
     """A piece of an object with the checksums of its blocks."""
 
     piece: ObjectPiece
-    object: ObjectRecord
+    segment_id: SegmentId
+    placed: PlacedChunk
     grid: Grid
-    own: OwnSum | None
-    """Of the chunk that has the piece."""
 
     @property
     def range(self) -> ByteRange:
@@ -54,8 +54,15 @@ class CheckedPiece:
         return ByteRange(self.piece.offset, self.piece.offset + self.piece.length_bytes)
 
     def read(self, reader: VerifiedReader, block: Grid) -> memoryview:
-        """Return the piece's bytes in one of its blocks. Raises BlockDiffers if damaged, and storage errors."""
-        return reader.read(self.object, block.range.intersect(self.range), block, self.own)
+        """Return the piece's bytes in one of its blocks.
+
+        Raises BlockDiffers if they are damaged, and the chunk is suspect then; and storage errors.
+        """
+        try:
+            return reader.read(self.placed.object, block.range.intersect(self.range), block, own_sum(self.placed))
+        except BlockDiffers:
+            reader.suspect(self.segment_id, self.placed)
+            raise
 
     def stretches(self, reader: VerifiedReader) -> Iterator[Stretch]:
         """Yield length and CRC32C of its stretches. A block that it shares with others is read. Raises as `read`."""
@@ -160,35 +167,23 @@ class Consolidate:
 
     def _copy(self, action: ConsolidateAction, progress: Callable[[int], None]) -> Consolidated:
         pieces = self._pieces(action)
-        expected = self._expected(action, pieces)
+        expected = tuple(stretch for checked in pieces for stretch in checked.stretches(self._reader))
         recipe = ConsolidateRecipe(self._metadata, self._reader, action, pieces, expected, progress, self._grace_ms)
         return objects.make(self._metadata, self._cold, recipe)
 
     def _pieces(self, action: ConsolidateAction) -> tuple[CheckedPiece, ...]:
         with self._metadata.read() as txn:
             _, placed = _revalidated(txn, action)
-            return tuple(_piece(txn, chunk, action.range, self._reader.etags.of(chunk.object)) for chunk in placed)
+            return tuple(_piece(txn, action, chunk, self._reader.etags.of(chunk.object)) for chunk in placed)
 
     def _meet_etags(self, action: ConsolidateAction) -> None:
         """Note the objects' current etags. Reading the copy back will show whether their bytes are right."""
         with self._metadata.read() as txn:
-            holders = [chunk.object for chunk in _revalidated(txn, action)[1]]
-        for holder in holders:
-            stored = self._cold.storage.stat(holder.name)
-            if stored.etag != holder.etag:
-                self._reader.etags.meet(holder, stored.etag, stored.length_bytes)
-
-    def _expected(self, action: ConsolidateAction, pieces: Sequence[CheckedPiece]) -> tuple[Stretch, ...]:
-        stretches: list[Stretch] = []
-        for index, checked in enumerate(pieces):
-            try:
-                stretches += checked.stretches(self._reader)
-            except BlockDiffers:
-                chain_edits.set_state(
-                    self._metadata, action.segment_id, Tier.COLD, action.chunks[index], ChunkState.SUSPECT
-                )
-                raise
-        return tuple(stretches)
+            records = [chunk.object for chunk in _revalidated(txn, action)[1]]
+        for record in records:
+            stored = self._cold.storage.stat(record.name)
+            if stored.etag != record.etag:
+                self._reader.etags.meet(record, stored.etag, stored.length_bytes)
 
     def _merge(self, action: ConsolidateAction) -> None:
         """Replace chunks that follow each other in one object by one chunk; no byte moves."""
@@ -251,7 +246,7 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
         with self._metadata.write() as txn:
             record = made.record(txn, ObjectId(txn.allocate_id()))
             segment, placed = _revalidated(txn, self._action)
-            holder = replace(
+            linked = replace(
                 record,
                 # The deletion lag counts from when the bytes became cold: copying does not make them new.
                 created_ms=max(each.object.created_ms for each in placed),
@@ -259,20 +254,15 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
                 linked_sequence=txn.store.next_outbox,
             )
             span = self._action.range
-            chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=holder.id)
-            _swap(txn, segment, placed, chunk, holder, self._grace_ms)
+            chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=linked.id)
+            _swap(txn, segment, placed, chunk, linked, self._grace_ms)
         return Consolidated(made.stored.length_bytes, self._client_bytes)
 
     def _blame(self, offset: int) -> None:
-        """Mark the source chunk suspect and raise BlockDiffers if it is damaged; return if only the copy is."""
-        for index, checked in enumerate(self._pieces):
+        """Raise BlockDiffers if the source of a byte is damaged, whose chunk is suspect then; else only the copy is."""
+        for checked in self._pieces:
             if offset < checked.piece.length_bytes:
-                try:
-                    checked.check(self._reader, offset)
-                except BlockDiffers:
-                    chunk = self._action.chunks[index]
-                    chain_edits.set_state(self._metadata, self._action.segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
-                    raise
+                checked.check(self._reader, offset)
                 return
             offset -= checked.piece.length_bytes
 
@@ -282,16 +272,16 @@ def _swap(
     segment: SegmentRecord,
     placed: Sequence[PlacedChunk],
     chunk: ChunkRecord,
-    holder: ObjectRecord,
+    record: ObjectRecord,
     grace_ms: int,
 ) -> None:
     """Replace chunks by one, in the chain and the journal.
 
     One change names the new chunk, without an unlink: between two changes the bucket would show a gap.
     """
-    linked = changes.cold_linked(txn, segment.id, (chunk,), (replace(holder, references=1),))
+    linked = changes.cold_linked(txn, segment.id, (chunk,), (replace(record, references=1),))
     editor, replaced = Editor(txn, segment), [each.chunk for each in placed]
-    made, due_ms = replace(holder, linked_sequence=linked), txn.now_ms + grace_ms
+    made, due_ms = replace(record, linked_sequence=linked), txn.now_ms + grace_ms
     editor.swap(Tier.COLD, replaced, (chunk,), made=made, due_ms=due_ms, after_sequence=linked)
     changes.rewrite(txn, editor.segment)
 
@@ -317,9 +307,7 @@ def _bytes_of(chunk: ChunkRecord) -> tuple[object, ...]:
     return chunk.object_id, chunk.object_offset, chunk.length, chunk.state
 
 
-def _piece(txn: ReadTransaction, placed: PlacedChunk, wanted: ByteRange, etag: str) -> CheckedPiece:
-    chunk, holder = placed.chunk, placed.object
-    part = placed.range.intersect(wanted)
-    offset = chunk.object_offset + part.start - chunk.start_offset
-    grid = grid_in(txn, holder, ByteRange(offset, offset + part.length_bytes))
-    return CheckedPiece(ObjectPiece(holder.name, offset, part.length_bytes, etag), holder, grid, own_sum(placed))
+def _piece(txn: ReadTransaction, action: ConsolidateAction, placed: PlacedChunk, etag: str) -> CheckedPiece:
+    held = in_object(placed.range.intersect(action.range), placed)
+    piece = ObjectPiece(placed.object.name, held.start, held.length_bytes, etag)
+    return CheckedPiece(piece, action.segment_id, placed, grid_in(txn, placed.object, held))

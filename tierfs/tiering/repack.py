@@ -18,7 +18,7 @@ from tierfs.checksum import crc32c, grid_of
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.config import OffloadSettings
 from tierfs.errors import TierfsError
-from tierfs.metadata import chain_edits, chains, directories, tables
+from tierfs.metadata import chains, directories, tables
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, StoreRecord
@@ -150,7 +150,7 @@ class Repack:
         try:
             return bytes(self._reader.read(holder, held, self._reader.grid(holder, held), own_sum(placed)))
         except BlockDiffers:
-            chain_edits.set_state(self._metadata, live.segment_id, Tier.COLD, live.chunk, ChunkState.SUSPECT)
+            self._reader.suspect(live.segment_id, placed)
             raise
 
 

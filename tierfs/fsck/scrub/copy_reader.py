@@ -14,7 +14,6 @@ from enum import StrEnum
 
 from tierfs import osio, ranges
 from tierfs.checksum import crc32c
-from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.fsck.scrub.pieces import PIECE_BYTES, ScrubPiece
 from tierfs.metadata.layout import PlacedChunk
@@ -63,8 +62,7 @@ class Checked:
 class CopyReader:
     """Reads pieces and checks them; thread-safe, with a buffer for each thread."""
 
-    def __init__(self, files: Callable[[], ChunkFiles], reader: VerifiedReader, away: Away) -> None:
-        self._files = files
+    def __init__(self, reader: VerifiedReader, away: Away) -> None:
         self._reader = reader
         self._away = away
         self._local = threading.local()
@@ -74,7 +72,7 @@ class CopyReader:
         grid = piece.grid
         if grid is None:
             return Checked(piece, (piece.range,), "the metadata has no checksums for these bytes")
-        view = self.buffer()[: grid.range.length_bytes]
+        view = self._buffer()[: grid.range.length_bytes]
         unread: list[ByteRange] = []
         try:
             if placed.object.tier is Tier.LOCAL:
@@ -116,7 +114,7 @@ class CopyReader:
         """Fill the view block by block, with zeros for unreadable bytes; return those ranges of the file."""
         name = placed.object.name
         unread: list[ByteRange] = []
-        fd = self._files().open_for_read(name)
+        fd = self._reader.files().open_for_read(name)
         try:
             with map_os_errors(name):
                 # The disk is to be checked, not the page cache with the bytes of recent writes.
@@ -131,7 +129,7 @@ class CopyReader:
             os.close(fd)
         return unread
 
-    def buffer(self) -> memoryview:
+    def _buffer(self) -> memoryview:
         """Return this thread's buffer, which holds the whole blocks read last."""
         buffer: memoryview | None = getattr(self._local, "buffer", None)
         if buffer is None:

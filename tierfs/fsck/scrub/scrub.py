@@ -8,7 +8,7 @@ from tierfs import ranges
 from tierfs.chunkstore.link import Links, Slots
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.errors import NotFound, Unavailable
 from tierfs.fsck.places import Places
 from tierfs.fsck.scrub.copy_reader import Checked, CopyReader
 from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
@@ -43,7 +43,7 @@ class Scrubber:
         """Lengths of cold objects that end before their records say, by id."""
         self._links = Links(_MOST_AT_ONCE)
         self._slots = Slots()
-        self._copies = CopyReader(lambda: files, self.reader, self._away)
+        self._copies = CopyReader(self.reader, self._away)
 
     def run(self, wanted: Iterable[ScrubPiece]) -> Iterator[Checked]:
         """Check each piece, in the same order. Raises Unavailable when a tier does not answer."""
@@ -96,15 +96,6 @@ class Scrubber:
             return
         if stored.length_bytes < record.length:
             self._shorter[record.id] = stored.length_bytes
-
-    def read(self, piece: ScrubPiece) -> bytes:
-        """Return the bytes of a piece. Raises DataLoss if one has become bad."""
-        assert piece.placed is not None
-        checked = self._copies.check(piece, piece.placed)
-        if checked.bad or piece.grid is None:
-            raise DataLoss(f"{piece.placed.object.name}: {checked.why}")
-        at = piece.in_object.start - piece.grid.range.start
-        return bytes(self._copies.buffer()[at : at + piece.range.length_bytes])
 
     def _away(self, placed: PlacedChunk) -> str | None:
         """Return the reason the whole place of a copy is unreachable, or None."""
