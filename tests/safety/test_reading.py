@@ -85,7 +85,7 @@ def test_a_block_is_judged_once_all_of_it_has_arrived(arrived: int, block: int, 
 def test_a_block_that_differs_is_fetched_once_more_and_then_accused(damaged: int) -> None:
     cold, blocks = ScriptedStorage(), CheckedBlocks(holder_of(), whole_grid(), 0, memoryview(bytearray(len(DATA))))
     etag = cold.put(NAME, BufferSource(DATA)).etag
-    blocks.holder = holder_of(etag=etag)
+    blocks.record = holder_of(etag=etag)
     if damaged:
         cold.damage(7, on=range(1, damaged + 1))
     with refused(damaged > 1, BlockDiffers) as error:

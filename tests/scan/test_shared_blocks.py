@@ -13,7 +13,7 @@ from tests.scan.scanning import fill, planned, store_of
 from tests.scan.test_scrubbing import flip
 from tierfs.app import store as app
 from tierfs.errors import DataLoss
-from tierfs.scan.extents import PlaceConnections, clip
+from tierfs.scan.extents import PlaceConnections, clip, from_flat
 from tierfs.scan.fetching import ScanFetcher
 from tierfs.scan.planning import Reach, Sizes
 from tierfs.scan.selection import Selection
@@ -43,8 +43,9 @@ def scanned(store: app.Store, name: str, span: ByteRange) -> bytes:
     selection = Selection((name,))
     place, partitions = planned(store, selection, Sizes(max_partition_bytes=64 * MIB), Reach(0, 0))
     (part,) = [part for partition in partitions for part in partition.parts]
+    extents = [from_flat(extent.flat()) for extent in clip(part.extents, span)]  # as a partition of these bytes travels
     with ScanFetcher(place, PlaceConnections(), (part.source,)) as fetcher:
-        return fetcher.read(0, clip(part.extents, span))
+        return fetcher.read(0, extents)
 
 
 @pytest.mark.parametrize("name", [name for name in DATA if name != BAD])

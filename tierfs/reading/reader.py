@@ -194,8 +194,8 @@ async def _read_a_little(reader: Reader) -> None:
     cold = _cold_chunk(reader.metadata)
     if cold is None:
         return
-    segment, chunk, holder = cold
-    await reader.fetcher.connect(holder)
+    segment, chunk, record = cold
+    await reader.fetcher.connect(record)
     handle = reader.open(segment.id, priority=ReadPriority.OFFLOADED_ONLY)
     try:
         # Not at the segment's first byte: read-ahead begins there.

@@ -169,16 +169,13 @@ def _copy(txn: ReadTransaction, span: ByteRange, placed: PlacedChunk) -> Copy:
 
 
 def _flat(copy: Copy) -> tuple[Any, ...]:
-    held, one = copy.range, copy.object
-    of_object = (one.id, int(one.tier), *one[2:6])
-    encoded = (int(one.encoding), *one[7:]) if one.encoding else ()
+    held, stored = copy.range, copy.object
+    of_object = (stored.id, int(stored.tier), *stored[2:6])
+    encoded = (int(stored.encoding), *stored[7:]) if stored.encoding else ()
     own: tuple[int, ...] = ()
     if copy.own is not None:
-        own = (
-            (copy.own.crc32c,)
-            if copy.own.range == held
-            else (copy.own.crc32c, copy.own.range.start, copy.own.range.end)
-        )
+        crc, span = copy.own.crc32c, copy.own.range
+        own = (crc,) if span == held else (crc, span.start, span.end)
     return (held.start, held.end, copy.grid.range.start, copy.grid.range.end, copy.grid.crcs, own) + (
         of_object + encoded
     )
@@ -201,10 +198,10 @@ def _copy_from_flat(
     *ledger: int,
 ) -> Copy:
     of_object = (ObjectId(object_id), Tier(tier), LocationId(location_id), name, length, etag)
-    holder = HeldObject(*of_object, PayloadEncoding(encoding), *ledger)
+    stored = HeldObject(*of_object, PayloadEncoding(encoding), *ledger)
     held = ByteRange(start, end)
     known = OwnSum(ByteRange(*own[1:]) if own[1:] else held, own[0]) if own else None
-    return Copy(holder, held, Grid(ByteRange(grid_start, grid_end), crcs), known)
+    return Copy(stored, held, Grid(ByteRange(grid_start, grid_end), crcs), known)
 
 
 def _clipped(copy: Copy, skip_bytes: int, length_bytes: int) -> Copy:
@@ -318,7 +315,7 @@ class PlaceConnections:
 def _metadata_of(place: Place) -> MetadataStore | None:
     try:
         require_trusted(Path(place.path))
-        found = MetadataStore(StorePaths(Path(place.path)).metadata, SystemClock())
+        metadata = MetadataStore(StorePaths(Path(place.path)).metadata, SystemClock())
     except (NotFound, PermissionDenied):
         return None
-    return found if found.store_id == place.store_id else None
+    return metadata if metadata.store_id == place.store_id else None

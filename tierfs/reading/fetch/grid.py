@@ -158,11 +158,11 @@ class BlockDiffers(DataLoss):
 class CheckedBlocks:
     """Memory for some blocks of one object; the first `filled` bytes are checked."""
 
-    __slots__ = ("_next_block", "filled", "grid", "holder", "start", "view")
+    __slots__ = ("_next_block", "filled", "grid", "record", "start", "view")
 
-    def __init__(self, holder: ObjectRecord, grid: Grid, start: int, view: memoryview) -> None:
+    def __init__(self, record: ObjectRecord, grid: Grid, start: int, view: memoryview) -> None:
         """`view` is for the object's bytes from `start` on, whole blocks of `grid`."""
-        self.holder = holder
+        self.record = record
         self.grid = grid
         self.start = start
         self.view = view
@@ -177,7 +177,7 @@ class CheckedBlocks:
         if checked > self.filled:
             self.show(checked)
         if bad is not None:
-            raise BlockDiffers(f"{self.holder.name}: bytes {bad.start} to {bad.end} do not match their checksum", bad)
+            raise BlockDiffers(f"{self.record.name}: bytes {bad.start} to {bad.end} do not match their checksum", bad)
 
     def show(self, checked: int) -> None:
         """Take note that the first `checked` bytes are right; an override raises to stop the fetch."""
@@ -192,13 +192,13 @@ def fetch(blocks: CheckedBlocks, storage: ChunkStorage, etags: Etags, metrics: M
     """
     for is_last in (False, True):
         try:
-            for attempt in etags.attempts(blocks.holder):
+            for attempt in etags.attempts(blocks.record):
                 with attempt:
                     held = blocks.filled  # delivered bytes stay unchanged: readers have them
                     # Without an etag a repeated try could deliver another version's bytes: check at the end.
                     progress = None if attempt.etag is None else _shifted(blocks, held)
                     start, view = blocks.start + held, blocks.view[held:]
-                    etags.payloads.read_into(storage, blocks.holder, start, view, attempt.etag, progress)
+                    etags.payloads.read_into(storage, blocks.record, start, view, attempt.etag, progress)
             blocks.arrived(len(blocks.view))
             return attempt.etag
         except BlockDiffers:
