@@ -137,7 +137,8 @@ def test_one_wrong_byte_on_the_wire_keeps_no_checksums_from_being_mended(store: 
     assert deep_findings(store) == []
 
 
-def test_a_chunk_in_several_pieces_answers_for_none_of_its_neighbours(tmp_path: Path) -> None:
+@pytest.mark.parametrize("own", [False, True], ids=["a neighbour's bit", "its own"])
+def test_a_chunk_in_several_pieces_answers_for_none_of_its_neighbours(tmp_path: Path, own: bool) -> None:
     policy = {"chunk_bytes": str(8 * MIB), "object_bytes": str(64 * MIB)}
     with open_test_store(tmp_path / "large", policy=policy) as store:
         data = os.urandom(3_700_011)
@@ -149,5 +150,5 @@ def test_a_chunk_in_several_pieces_answers_for_none_of_its_neighbours(tmp_path: 
         places = {name: holder_at(store, name, Tier.COLD, 0) for name in names}
         crossing = next(name for name, (_, at) in places.items() if at < 32 * MIB < at + len(data))
         before = max((at, name) for name, (_, at) in places.items() if at < places[crossing][1])[1]
-        flip_cold(store, before, len(data) - 1)
-        assert {finding.subject for finding in deep_findings(store)} == {before}
+        flip_cold(store, *((crossing, 0) if own else (before, len(data) - 1)))
+        assert {finding.subject for finding in deep_findings(store)} == {crossing if own else before}
