@@ -246,5 +246,7 @@ class ScanFetcher:
     def _run(self, ledger: ObjectRecord, offset: int) -> EntryRun | None:
         for source in self._sources:
             if source.ledger is not None and source.segment_id == ledger.segment_id:
-                return run_holding(source.ledger.runs, offset)
+                run = run_holding(source.ledger.runs, offset)
+                if run is not None:  # else another source, which covers other entries of the ledger, may have it
+                    return run
         return None
