@@ -156,3 +156,18 @@ def grid_of(steps: Iterable[Buffer]) -> GridBuilder:
     for step in steps:
         builder.feed(step)
     return builder
+
+
+def proved_sums(read: Callable[[], Iterable[Buffer]], expected: int) -> GridBuilder:
+    """Sum up an object that was written with the CRC32C `expected`; `read` begins a read of all of it, in steps.
+
+    Raises DataLoss if two reads contradict it, and what reading raises.
+    """
+
+    def sums() -> GridBuilder:
+        builder = grid_of(read())
+        if builder.crc32c != expected:
+            raise DataLoss(f"its CRC32C is {builder.crc32c:08x}, it was written with {expected:08x}")
+        return builder
+
+    return twice(sums)

@@ -11,6 +11,7 @@ import pytest
 from tests.adoption.foreign import write_files
 from tests.adoption.pulsar import attempt, in_files, in_first_form, offloaded, streamed
 from tests.commands import tierfs
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.scan.test_scrubbing import cold_ledger
 from tierfs.adoption.ledger_read import LostRows, lost_rows, rescan
 from tierfs.app import store as app
@@ -78,6 +79,15 @@ def test_rows_come_back_as_they_were(store: app.Store, copies: bool) -> None:
     assert (len(before), found(store)) == (4, {})
     lose(store, copies=copies)
     assert found(store) == before
+
+
+def test_one_wrong_byte_on_the_wire_is_no_change(store: app.Store) -> None:
+    before = rows(store)
+    lose(store)
+    for lost in lost_rows(store.metadata):
+        cold = ScriptedStorage(store.storage_of(lost.holders[0].location_id))
+        cold.damage(-1, of=lost.holders[0].name)
+        assert rescan(lost, lambda _, cold=cold: cold, Meter()) == before[lost.name]  # type: ignore[misc]
 
 
 def test_a_dump_is_loaded_with_a_warning_where_the_rows_of_adopted_entries_are_gone(store: app.Store) -> None:

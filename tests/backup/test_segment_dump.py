@@ -137,6 +137,17 @@ def test_a_dump_is_loaded_where_the_tier_was_copied(store: TestStore, damaged: b
     assert store.read("a/s") == b"abcdefghijklmnop"
 
 
+def test_a_wrong_bit_on_the_way_takes_no_object_of_a_copied_tier_for_gone(
+    tmp_path: Path, storage: ScriptedStorage
+) -> None:
+    with open_test_store(tmp_path / "store", cold=storage) as store:
+        made(store, b"abcdefgh", b"ijklmnop")
+        remove(store, "a/s")
+        copy_tier(store.cold)
+        storage.damage(3, of="segments/")
+        assert load(store).lost_bytes == 0
+
+
 def test_a_wrong_bit_on_the_way_is_no_damage_of_a_dump(tmp_path: Path, storage: ScriptedStorage) -> None:
     with open_test_store(tmp_path / "store", cold=storage) as store:
         made(store, b"abcd")

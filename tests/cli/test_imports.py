@@ -31,14 +31,14 @@ def imported(program: str, *words: object) -> list[str]:
 @pytest.mark.parametrize(
     ("words", "heavy", "most"),
     [
-        ("--help", (*HEAVY, *COMMANDS), 12),
+        ("--help", (*HEAVY, *COMMANDS), 13),
         ("pipeline --help", ("pyspark", "pyarrow"), 60),
         ("pipeline scrub --help", ("pyspark", "pyarrow"), 60),
-        ("info s", TO_LOOK, 66),  # it explains the plan
-        ("ls -l", WITHOUT_BYTES, 58),
-        ("du", WITHOUT_BYTES, 58),
-        ("info --map s", HEAVY, 66),
-        ("status", WITHOUT_BYTES, 90),  # it asks the bucket whose it is
+        ("info s", TO_LOOK, 67),  # it explains the plan
+        ("ls -l", WITHOUT_BYTES, 59),
+        ("du", WITHOUT_BYTES, 59),
+        ("info --map s", HEAVY, 67),
+        ("status", WITHOUT_BYTES, 91),  # it asks the bucket whose it is
         ("append s", HEAVY, 68),
         ("cat s", (), 86),
     ],

@@ -7,6 +7,7 @@ import random
 import pytest
 
 from tests.copied import all_adopted, copy_tier, recorded_etags
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.fsck.looking import cold_findings, deep_findings, flip_cold, scrubber
 from tests.stores import TestStore
 from tierfs.fsck.bucket import ChangedObjects
@@ -75,3 +76,14 @@ def test_a_copy_with_a_bad_bit_is_named_where_a_sample_meets_it(store: TestStore
     assert bad.range.start <= offset < bad.range.end
     assert bad.range.length_bytes <= CRC_BLOCK_BYTES
     assert recorded_etags(store) == before
+
+
+@pytest.mark.parametrize("read", [1, 2, 6])
+def test_one_wrong_byte_on_the_wire_is_no_difference(store: TestStore, read: int) -> None:
+    copy_tier(store.cold)
+    cold = ScriptedStorage(store.cold)
+    store.cold = cold
+    cold.damage(0, on=read, of="chunk-")
+    assert {finding.kind for finding in cold_findings(store)} == {Kind.ETAGS}
+    reads = [each for each in cold.reads if "chunk-" in each.name]
+    assert reads.count(reads[read - 1]) == 2, "it was read again"

@@ -8,17 +8,21 @@ from pathlib import Path
 
 import pytest
 
+from tests.copied import copy_tier
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.fsck.looking import cold_findings, deep_findings, flip_cold, holder_at, scrubber
 from tests.reading.readers import reader_of
 from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.protocol import PendingUpload
 from tierfs.errors import DataLoss
 from tierfs.fsck.findings import Kind
+from tierfs.fsck.repair.checksums import mend_checksums
 from tierfs.fsck.repair.mender import Unrecorded
 from tierfs.fsck.scrub.verify import Verifier
-from tierfs.metadata import tables
+from tierfs.metadata import checksums, tables
 from tierfs.metadata.tables import CHUNKS
 from tierfs.parallel import Meter
+from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import packs
 from tierfs.types import MIB, AttemptId, ByteRange, ChunkState, ObjectId, Tier
 
@@ -102,6 +106,12 @@ def test_verify_names_the_damaged_one_alone(harmed: TestStore) -> None:
     assert suspects(harmed) == {BAD}
 
 
+def test_a_copied_pack_differs_for_the_damaged_one_alone(harmed: TestStore) -> None:
+    copy_tier(harmed.cold)
+    (finding,) = [finding for finding in cold_findings(harmed) if finding.kind is Kind.OBJECT_DIFFERS]
+    assert finding.subject == BAD
+
+
 async def test_the_others_are_read_and_stay_unmarked(harmed: TestStore, expected_warnings: list[str]) -> None:
     expected_warnings.append("does not match its checksum")
     async with reader_of(harmed) as reader:
@@ -117,7 +127,18 @@ async def test_the_others_are_read_and_stay_unmarked(harmed: TestStore, expected
     assert suspects(harmed) == {BAD}
 
 
-def test_a_chunk_in_several_pieces_answers_for_none_of_its_neighbours(tmp_path: Path) -> None:
+def test_one_wrong_byte_on_the_wire_keeps_no_checksums_from_being_mended(store: TestStore) -> None:
+    holder, _ = holder_at(store, "d/s1", Tier.COLD, 0)
+    with store.metadata.write() as txn:
+        checksums.delete(txn, holder.id)
+    cold = ScriptedStorage(store.cold)
+    cold.damage(0, of="packs/")
+    assert mend_checksums(store.metadata, VerifiedReader(store.metadata, lambda _: cold), holder.id) is None
+    assert deep_findings(store) == []
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["a neighbour's bit", "its own"])
+def test_a_chunk_in_several_pieces_answers_for_none_of_its_neighbours(tmp_path: Path, own: bool) -> None:
     policy = {"chunk_bytes": str(8 * MIB), "object_bytes": str(64 * MIB)}
     with open_test_store(tmp_path / "large", policy=policy) as store:
         data = os.urandom(3_700_011)
@@ -129,5 +150,5 @@ def test_a_chunk_in_several_pieces_answers_for_none_of_its_neighbours(tmp_path: 
         places = {name: holder_at(store, name, Tier.COLD, 0) for name in names}
         crossing = next(name for name, (_, at) in places.items() if at < 32 * MIB < at + len(data))
         before = max((at, name) for name, (_, at) in places.items() if at < places[crossing][1])[1]
-        flip_cold(store, before, len(data) - 1)
-        assert {finding.subject for finding in deep_findings(store)} == {before}
+        flip_cold(store, *((crossing, 0) if own else (before, len(data) - 1)))
+        assert {finding.subject for finding in deep_findings(store)} == {crossing if own else before}

@@ -22,9 +22,8 @@ from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord
 from tierfs.metrics import NullMetrics
 from tierfs.reading.copies import CopyMarks
-from tierfs.reading.etags import Etags
-from tierfs.reading.prover import Prover
 from tierfs.reading.reader import Reader
+from tierfs.reading.verified import VerifiedReader
 from tierfs.types import MIB, ByteRange, ChunkState, ReadPriority, SegmentId, Tier
 
 GOOD, SUSPECT = ChunkState.GOOD, ChunkState.SUSPECT
@@ -80,7 +79,7 @@ def failing(store: TestStore, offset: int) -> tuple[SegmentId, PlacedChunk]:
 
 def marks_of(store: TestStore, storage: Any = None) -> CopyMarks:
     cold = storage or store.cold
-    return CopyMarks(store.metadata, Prover(store.metadata, store.files, lambda _: cold, Etags(store.metadata)))
+    return CopyMarks(store.metadata, VerifiedReader(store.metadata, lambda _: cold, lambda: store.files))
 
 
 @pytest.mark.parametrize("error", [StorageFull("the disk is full"), RuntimeError("a bug")])

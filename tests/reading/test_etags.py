@@ -29,7 +29,6 @@ from tierfs.reading.fetch.fetcher import HedgePolicy
 from tierfs.reading.fetch.grid import BlockDiffers
 from tierfs.reading.fetch.span import Span
 from tierfs.reading.handle import ReadHandle
-from tierfs.reading.prover import Prover
 from tierfs.types import CRC_BLOCK_BYTES as BLOCK
 from tierfs.types import ByteRange, Tier
 
@@ -114,7 +113,7 @@ async def test_a_good_block_is_served_though_spans_fail_again_for_another_one_bu
     store: TestStore, monkeypatch: pytest.MonkeyPatch, failures: int
 ) -> None:
     async with reading(store) as (reader, handle):
-        monkeypatch.setattr(reader._prover, "whole_chunk", lambda _: None)
+        monkeypatch.setattr(reader._verified, "whole_chunk", lambda _: None)
         original, left = reader.fetcher.wait_for, [BlockDiffers("bad", ByteRange(3 * BLOCK, 4 * BLOCK))] * failures
 
         async def wait_for(span: Span, wanted: ByteRange) -> None:
@@ -155,8 +154,7 @@ def test_warming_up_reads_copied_objects_and_adopts_their_etags(
     segment_id = store.segment("s").id
     wanted = [WantedBytes("s", segment_id, 0, holder, ByteRange(0, holder.length)) for holder in holders]
     cache = open_cache()
-    prover = Prover(store.metadata, store.files, lambda _: storage, Etags(store.metadata))
-    Warmer(cache, store.metadata, lambda _: storage, metrics, Meter(), 2, prover).run(wanted)
+    Warmer(cache, store.metadata, lambda _: storage, metrics, Meter(), 2, store.files).run(wanted)
     assert all(cache.holds(holder.id, 0) for holder in holders)
     assert all_adopted(store)
 

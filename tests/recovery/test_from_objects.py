@@ -12,6 +12,8 @@ import pytest
 
 from tests.copied import copy_tier
 from tests.doubles.gathering import Gathering
+from tests.doubles.scripted_storage import ScriptedStorage
+from tests.fsck.looking import deep_findings
 from tests.journal.replaying import check_store
 from tests.recovery.recovering import lose_journal, recovered
 from tests.stores import LOCATION, TestStore, open_test_store, quiet
@@ -169,6 +171,19 @@ def test_one_bad_bit_of_a_pack_costs_one_segment(tmp_path: Path) -> None:
             del data[label.split(", ")[1].split()[0]]
             for path, expected in data.items():
                 assert found.store.read(path, Tier.COLD) == expected
+
+
+@pytest.mark.parametrize(("kind", "read"), [("packs/", 1), ("packs/", 2), ("packs/", 3), ("chunk-", 1)])
+def test_one_wrong_byte_on_the_wire_costs_no_object(tmp_path: Path, kind: str, read: int) -> None:
+    with open_test_store(tmp_path / "store", policy=PACKING) as store:
+        data = packed(store)
+        cold = ScriptedStorage(store.cold)
+        cold.damage(-1, on=read, of=kind)
+        with rebuilt(tmp_path / "new", cold) as found:
+            assert found.left == {}
+            for path, expected in data.items():
+                assert found.store.read(path, Tier.COLD) == expected
+            assert deep_findings(found.store) == []
 
 
 def test_a_pack_that_contradicts_itself_is_left_aside(tmp_path: Path) -> None:

@@ -131,6 +131,18 @@ def test_without_a_good_copy_the_object_is_read(store: TestStore, tmp_path: Path
         assert findings(found.store) == []
 
 
+@pytest.mark.parametrize(("of", "at"), [("data", 20), ("index", 20), ("index", -1)])
+def test_one_wrong_byte_on_the_wire_costs_no_ledger(store: TestStore, tmp_path: Path, of: str, at: int) -> None:
+    name = new_ledger(store, PAYLOADS)
+    offload(store, name)
+    data, index = ledger_names(store)
+    cold = ScriptedStorage(store.cold)
+    cold.damage(at, of=index if of == "index" else data, on=2)
+    with rebuilt(tmp_path / "new", cold) as found:
+        assert found.left == {}
+        assert cold_entries(found.store, name) == PAYLOADS
+
+
 def test_a_ledger_of_which_nothing_is_left_costs_no_other(
     store: TestStore, tmp_path: Path, expected_warnings: list[str]
 ) -> None:

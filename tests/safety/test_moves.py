@@ -40,7 +40,7 @@ def store(tmp_path: Path, cold: ScriptedStorage) -> Iterator[TestStore]:
 
 
 def repacker(store: TestStore) -> Repack:
-    return Repack(store.metadata, store.files, store.cold_work().cold, store.settings)
+    return Repack(store.metadata, store.cold_work().cold, store.settings)
 
 
 def walk(repack: Repack) -> None:
@@ -142,7 +142,7 @@ def repack(store: TestStore) -> None:
         store.engine.delete(f"s{number:02d}", recursive=False, cold_due_ms=0)
     work = store.cold_work()
     work.publish()
-    walk(Repack(store.metadata, store.files, work.cold, store.settings))
+    walk(Repack(store.metadata, work.cold, store.settings))
 
 
 def batch(store: TestStore) -> None:

@@ -27,8 +27,8 @@ from tierfs.reading.fetch.buffers import BufferPool
 from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.fetch.span_cache import SpanCache
 from tierfs.reading.local import LocalPath, LocalReader
+from tierfs.reading.verified import OwnSum
 from tierfs.scan.extents import Copy, Extent
-from tierfs.scan.fetching import _is_right
 from tierfs.tiering.candidates import objects_to_make, offload_actions
 from tierfs.tiering.offload import source_chunk
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk
@@ -107,12 +107,12 @@ def test_every_byte_has_one_checksum(runs: list[tuple[int, int]], length: int, g
 @pytest.mark.parametrize("known", [False, True])
 def test_a_part_of_a_shared_block_is_right_by_its_own_checksum_alone(bad: int | None, known: bool) -> None:
     data, held = bytearray(range(20)), ByteRange(10, 20)
-    crc = crc32c(data[10:]) if known else None
+    own = OwnSum(held, crc32c(data[10:])) if known else None
     grid = Grid(ByteRange(0, 20), checksums.pack(block_crcs(bytes(data))))
     if bad is not None:
         data[bad] ^= 1
     holder = HeldObject(ObjectId(1), Tier.COLD, LocationId(1), "o", 20, "e", PayloadEncoding.RAW)
-    right = _is_right(Copy(holder, held, grid, crc), memoryview(data), 0)
+    right = Copy(holder, held, grid, own).is_right(memoryview(data), 0)
     assert right is (bad is None or (known and bad < 10))
 
 

@@ -14,6 +14,7 @@ import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.copied import all_adopted, copy_tier
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
@@ -25,7 +26,7 @@ from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metrics import NullMetrics
-from tierfs.reading import copies, etags, local, payloads, prover, suspects
+from tierfs.reading import copies, etags, local, payloads, suspects, verified
 from tierfs.reading.copies import CopyMarks
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch import buffers, grid
@@ -33,8 +34,8 @@ from tierfs.reading.fetch.buffers import SMALLEST_BYTES, BufferPool
 from tierfs.reading.fetch.grid import BlockDiffers, CheckedBlocks, ChecksumCache, Grid, fetch
 from tierfs.reading.local import LocalReader
 from tierfs.reading.patience import Unanswered
-from tierfs.reading.prover import Prover
 from tierfs.reading.suspects import Suspects
+from tierfs.reading.verified import VerifiedReader
 from tierfs.reading.view import _ranked
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
 
@@ -84,7 +85,7 @@ def test_a_block_is_judged_once_all_of_it_has_arrived(arrived: int, block: int, 
 def test_a_block_that_differs_is_fetched_once_more_and_then_accused(damaged: int) -> None:
     cold, blocks = ScriptedStorage(), CheckedBlocks(holder_of(), whole_grid(), 0, memoryview(bytearray(len(DATA))))
     etag = cold.put(NAME, BufferSource(DATA)).etag
-    blocks.holder = holder_of(etag=etag)
+    blocks.record = holder_of(etag=etag)
     if damaged:
         cold.damage(7, on=range(1, damaged + 1))
     with refused(damaged > 1, BlockDiffers) as error:
@@ -192,7 +193,7 @@ def test_bytes_are_there_at_once_only_if_all_are_in_the_page_cache(store: TestSt
 def test_marks_that_wait_are_bounded(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(copies, "_WAITING", 2)
     monkeypatch.setattr(copies, "_LARGEST_PROVED_BYTES", 3)
-    marks = CopyMarks(store.metadata, cast(Prover, None))
+    marks = CopyMarks(store.metadata, cast(VerifiedReader, None))
     for length, waiting in ((4, 0), (3, 1)):  # a larger one is read whole by verify alone
         lost = PlacedChunk(chunk(length, state=ChunkState.LOST), holder_of())
         marks.served(SegmentId(1), lost)
@@ -210,7 +211,7 @@ def chunk(length: int, start: int = 0, **changes: Any) -> ChunkRecord:
     ("error", "accuses"), [(NotFound("gone"), True), (DataLoss("differs"), True), (Unavailable("away"), False)]
 )
 def test_only_what_is_missing_or_differs_is_accused(store: TestStore, error: Any, accuses: bool) -> None:
-    marks = CopyMarks(store.metadata, cast(Prover, None))
+    marks = CopyMarks(store.metadata, cast(VerifiedReader, None))
     for number, state in enumerate(ChunkState):
         marks.failed(SegmentId(number), PlacedChunk(chunk(4, state=state), holder_of()), error)
     assert [met.state for met in marks._waiting.values()] == [ChunkState.SUSPECT] * accuses
@@ -237,7 +238,7 @@ async def test_a_mark_is_written_only_if_a_second_read_agrees(
             reads.append(1)
             return proves
 
-    marks = CopyMarks(store.metadata, cast(Prover, Judge()))
+    marks = CopyMarks(store.metadata, cast(VerifiedReader, Judge()))
     for _ in range(2):
         marks._note(copies._Met(store.segment("s").id, placed, state))
         await marks.settle()
@@ -311,10 +312,10 @@ def test_etags_that_keep_changing_do_not_fill_the_journal(store: TestStore) -> N
 def test_a_chunk_is_proved_by_its_own_checksum_and_in_bounded_memory(
     store: TestStore, monkeypatch: pytest.MonkeyPatch, more: int
 ) -> None:
-    monkeypatch.setattr(prover, "_MOST_WHOLE_BYTES", len(DATA) - more)
+    monkeypatch.setattr(verified, "_MOST_WHOLE_BYTES", len(DATA) - more)
     (placed,) = store.layout("s").cold
     own = {"crc32c": crc32c(DATA), "crc_offset": 0, "crc_length": len(DATA)}
-    judge = Prover(store.metadata, store.files, lambda _: store.cold, Etags(store.metadata))
+    judge = VerifiedReader(store.metadata, lambda _: store.cold, lambda: store.files)
     right = replace(placed, chunk=replace(placed.chunk, **own))
     wrong = replace(placed, chunk=replace(placed.chunk, **own | {"crc32c": crc32c(DATA) ^ 1}))
     assert (judge.whole_chunk(right) is None) == more
@@ -330,7 +331,7 @@ def test_a_copy_is_accused_only_if_it_fails_again(
     (placed,) = store.layout("s").cold
     if damages:
         cold.damage(BLOCK + 1, on=range(1, 10) if damages > 1 else 10)
-    judge = Prover(store.metadata, store.files, lambda _: store.cold, Etags(store.metadata))
+    judge = VerifiedReader(store.metadata, lambda _: store.cold, lambda: store.files)
     assert judge.accuse(store.segment("s").id, placed) is (damages > 1)
     assert store.layout("s").cold[0].chunk.state is (ChunkState.SUSPECT if damages > 1 else ChunkState.GOOD)
 
@@ -362,6 +363,13 @@ def test_a_suspect_chunk_is_read_again_less_and_less_often_until_it_proves_right
     cold.behave()
     assert looks.look() == 1
     assert store.layout("s").cold[0].chunk.state is ChunkState.GOOD
+
+
+def test_the_etag_of_a_suspect_chunk_that_proves_right_is_adopted(store: TestStore) -> None:
+    suspect(store)
+    copy_tier(store.cold)
+    assert Suspects(store.metadata, store.files, lambda _: store.cold).look() == 1
+    assert all_adopted(store)
 
 
 def test_suspects_are_searched_for_only_after_a_change(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,9 +22,12 @@ from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.clock import ManualClock
 from tierfs.errors import DataLoss, Unavailable
+from tierfs.metadata.ledger_and_batch_records import EntryRun
+from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.tables import OBJECTS as OBJECTS_TABLE
 from tierfs.metrics import NullMetrics
 from tierfs.scan import extents, in_flight
+from tierfs.scan.fetching import ScanFetcher, ScannedLedger, ScanSource
 from tierfs.scan.in_flight import (
     AROUND_BYTES,
     DEADLINE_S,
@@ -39,7 +42,7 @@ from tierfs.scan.in_flight import (
     TaskPatience,
 )
 from tierfs.scan.line_format import LineFormat
-from tierfs.types import MIB, LocationId, Tier
+from tierfs.types import MIB, LocationId, ObjectId, ReadPriority, SegmentId, Tier
 
 DATA = random.Random(6).randbytes((MOST_AHEAD + 6) * RANGE_BYTES)
 NEAR_S = 0.002
@@ -259,3 +262,14 @@ def test_a_wrong_copy_adopts_nothing(spread: app.Store) -> None:
     with spread.metadata.read() as txn:
         etags = {record.name: record.etag for _, record in txn.scan(OBJECTS_TABLE) if record.tier is Tier.COLD}
     assert etags[name] == before
+
+
+def test_a_payload_is_found_in_each_part_of_a_ledger_that_a_task_has() -> None:
+    """A ledger that is planned in two parts is two sources, each with the rows of its own entries."""
+    runs = [EntryRun(first_entry_id=at, payload_start=100 * at, lengths=(100,), stored_offset=1) for at in range(2)]
+    fetcher = object.__new__(ScanFetcher)
+    fetcher._sources = [
+        ScanSource(SegmentId(7), "s", ReadPriority.LOCAL_FIRST, ScannedLedger(SegmentId(7), (run,))) for run in runs
+    ]
+    record = ObjectRecord(id=ObjectId(1), tier=Tier.COLD, name="o", length=200, segment_id=SegmentId(7))
+    assert [fetcher._run(record, offset) for offset in (99, 100, 200)] == [*runs, None]

@@ -55,6 +55,8 @@ _STATELESS = {
     "ManagedOffload",
     "Offload",
     "PackOffload",
+    "TaskReader",
+    "VerifiedReader",
 }
 """Classes that change nothing of their own after construction."""
 

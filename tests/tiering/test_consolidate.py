@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -228,6 +229,29 @@ def test_a_damaged_piece_becomes_suspect(store: TestStore, cut: int) -> None:
     assert states.count(ChunkState.SUSPECT) == 1
     store.settle()
     assert len(objects(store)) == 3
+
+
+@pytest.mark.parametrize("bad", ["other", "s"])
+def test_a_neighbours_bit_in_a_block_of_a_pack_accuses_only_the_neighbour(store: TestStore, bad: str) -> None:
+    data = b""
+    for _ in range(2):
+        for name in ("other", "s"):
+            part = os.urandom(3000)
+            store.append(name, part)
+            data += part if name == "s" else b""
+        store.offload()
+        store.evict()
+    assert len(list(store.cold.list("packs/"))) == 2
+    flip_cold(store, bad, 100)
+    if bad == "s":
+        with pytest.raises(DataLoss, match="does not match its checksum"):
+            store.consolidate("s")
+        assert [placed.chunk.state for placed in store.layout("s").cold] == [ChunkState.SUSPECT, ChunkState.GOOD]
+    else:
+        store.consolidate("s")
+        assert_layout(store, "s", local=[], cold=[6000])
+        assert store.read("s", Tier.COLD) == data
+        assert_grids(store, "s", data)
 
 
 DUE_S = 2 * 3600

@@ -26,16 +26,7 @@ from tierfs.segments import create
 from tierfs.tiering import objects
 from tierfs.tiering.ledgers import copies
 from tierfs.tiering.objects import ColdTier
-from tierfs.types import (
-    AttemptId,
-    ByteRange,
-    ChunkState,
-    LocationId,
-    ObjectId,
-    SegmentId,
-    SegmentKind,
-    Tier,
-)
+from tierfs.types import AttemptId, ByteRange, ChunkState, LocationId, ObjectId, SegmentId, SegmentKind, Tier
 
 DRIVER = "pulsar"
 """Name of the offload driver, if the objects do not name it."""

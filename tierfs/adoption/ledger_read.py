@@ -17,7 +17,7 @@ from uuid import UUID
 
 from tierfs import names
 from tierfs.adoption.plan import LedgerPart, LedgerPlan
-from tierfs.checksum import Buffer, GridBuilder
+from tierfs.checksum import Buffer, GridBuilder, twice
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import ObjectFile
 from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError
@@ -303,14 +303,19 @@ def rescan(
     """Return all rows of a ledger. Raises DataLoss if its objects changed since the link, and storage errors."""
     with suppress(NotFound, DataLoss):
         return _checked(lost, tuple(_copied(lost, storage_of(lost.own_location))))
-    found: list[EntryRun] = []
-    read = _read(lost, storage_of(lost.holders[0].location_id), found.append, advance)
+    return twice(lambda: _scanned(lost, storage_of(lost.holders[0].location_id), advance))
+
+
+def _scanned(lost: LostRows, storage: ChunkStorage, advance: Callable[[int, str], None]) -> tuple[EntryRun, ...]:
+    """Return the rows by reading the ledger's objects. Raises as `rescan`."""
+    rows: list[EntryRun] = []
+    read = _read(lost, storage, rows.append, advance)
     for holder, part in zip(lost.holders, read.parts, strict=True):
         if (part.payload_start, part.length, part.crc32c) != (holder.payload_start, holder.length, holder.crc32c):
             raise DataLoss(
                 f"{names.printable(holder.name)}: its entries are not those that were adopted", remedy="adopt it again"
             )
-    return _checked(lost, tuple(found))
+    return _checked(lost, tuple(rows))
 
 
 def _copied(lost: LostRows, storage: ChunkStorage) -> Iterator[EntryRun]:

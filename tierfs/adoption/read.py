@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from tierfs.adoption.plan import AdoptionPlan, LeftOut, SegmentPlan
-from tierfs.checksum import GridBuilder, combine
+from tierfs.checksum import combine, grid_of
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.chunkstore.validate import MARK_NAME
+from tierfs.chunkstore.validate import MARK_NAME, read_steps
 from tierfs.errors import Conflict, DataLoss
 from tierfs.metadata import checksums, policies
 from tierfs.metadata.records import LocationRecord
@@ -22,14 +22,10 @@ from tierfs.names import printable
 from tierfs.tiering.ledgers.copies import companions
 from tierfs.types import CRC_BLOCK_BYTES, MIB
 
-# Bytes per request, and memory per job: the size of a part of our own uploads.
-_STEP_BYTES = 8 * MIB
-
 # Bytes that one job reads in sequence; a multiple of the grid, so that parts' grids join.
 _PART_BYTES = 64 * MIB
 
-assert _PART_BYTES % _STEP_BYTES == 0
-assert _STEP_BYTES % CRC_BLOCK_BYTES == 0
+assert _PART_BYTES % CRC_BLOCK_BYTES == 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +66,12 @@ def read_part(storage: ChunkStorage, part: ReadPart) -> PartSums:
     on servers that ignore If-Match.
     """
     try:
-        sums = _read(storage, part)
+        sums = grid_of(read_steps(storage, part.object, part.start, part.end))
     except DataLoss:
         _require_unchanged(storage, part.object)
         raise
     _require_unchanged(storage, part.object)
-    return sums
+    return PartSums(checksums.pack(sums.grid()), sums.crc32c)
 
 
 def join(parts: list[tuple[ReadPart, PartSums]], extents: int) -> list[PartSums]:
@@ -84,16 +80,6 @@ def join(parts: list[tuple[ReadPart, PartSums]], extents: int) -> list[PartSums]
     for part, sums in sorted(parts, key=lambda one: (one[0].extent, one[0].start)):
         found[part.extent] = found[part.extent].plus(sums, part.end - part.start)
     return found
-
-
-def _read(storage: ChunkStorage, part: ReadPart) -> PartSums:
-    buffer = memoryview(bytearray(min(_STEP_BYTES, part.end - part.start)))
-    grid = GridBuilder()
-    for start in range(part.start, part.end, _STEP_BYTES):
-        view = buffer[: min(_STEP_BYTES, part.end - start)]
-        storage.read_into(part.object.name, start, view, if_match=part.object.etag)
-        grid.feed(view)
-    return PartSums(checksums.pack(grid.grid()), grid.crc32c)
 
 
 def _require_unchanged(storage: ChunkStorage, listed: StoredObject) -> None:

@@ -26,8 +26,6 @@ from tierfs.reading.cache.files import InUse, room_bytes, slots_within
 from tierfs.reading.cache.fill import Warmer
 from tierfs.reading.cache.fill_plan import FillPlan, Target, held_bytes
 from tierfs.reading.cache.health import CacheState
-from tierfs.reading.etags import Etags
-from tierfs.reading.prover import Prover
 from tierfs.reading.stats import CACHE_REPORT_NAME, CacheReport
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, mounts, state_of
 from tierfs.types import ReadPriority, SegmentId
@@ -144,18 +142,17 @@ class CacheFiller:
             meter.total_bytes += sum(part.held.length_bytes for part in missing)
             meter.total_items += len(missing)
             threads = store.settings.read.streams
-            prover = Prover(store.metadata, store.files, store.storage_of, Etags(store.metadata))
             warmer = Warmer(
-                self._cache, store.metadata, store.storage_of, store.metrics, meter, threads, prover, self._check
+                self._cache, store.metadata, store.storage_of, store.metrics, meter, threads, store.files, self._check
             )
             warmer.run(missing)
             self._uncached_bytes += warmer.uncached_bytes
             newer = self._plan(targets)
-            named = {part.holder.id for part in newer.wanted}
-            if all(part.holder.id in named for part in plan.wanted):
+            named = {part.record.id for part in newer.wanted}
+            if all(part.record.id in named for part in plan.wanted):
                 return plan
-            filled = {part.holder.id for part in plan.wanted}
-            missing = [part for part in newer.wanted if part.holder.id not in filled]
+            filled = {part.record.id for part in plan.wanted}
+            missing = [part for part in newer.wanted if part.record.id not in filled]
             plan = newer
         raise Conflict("objects are replaced faster than they are warmed up", remedy="run it again")
 
@@ -258,11 +255,11 @@ def _mount_with(store: Store, directory: Path) -> Path:
 
 def _segments(txn: ReadTransaction, paths: Sequence[str]) -> list[tuple[str, SegmentRecord]]:
     """Return names and records of the segments at or below the paths, each once, in order."""
-    by_id: dict[SegmentId, tuple[str, SegmentRecord]] = {}
+    segments: dict[SegmentId, tuple[str, SegmentRecord]] = {}
     for path in paths:
         for name, record in directories.segments_at(txn, path):
-            by_id.setdefault(record.id, (name, record))
-    return list(by_id.values())
+            segments.setdefault(record.id, (name, record))
+    return list(segments.values())
 
 
 def _require_cache(store: Store) -> Path:

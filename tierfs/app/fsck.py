@@ -272,12 +272,12 @@ class Checking:
         def report(progress: Progress) -> None:
             self._show(progress)
             if self._options.repair:
-                scrubber.etags.adopt(ADOPTED_AT_ONCE)
+                scrubber.reader.etags.adopt(ADOPTED_AT_ONCE)
 
         check = DeepCheck(store.metadata, scrubber, Meter(report, totals.bytes, totals.segments))
         yield from check.run()
         if self._options.repair:
-            scrubber.etags.adopt()
+            scrubber.reader.etags.adopt()
         self.summary.read_bytes = check.bytes
 
     def _stage(self, store: Store, name: str, findings: Iterator[Finding], mender: Mender | None) -> None:

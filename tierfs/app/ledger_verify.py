@@ -148,15 +148,21 @@ class LedgerVerifier:
     def run(self, ledgers: Iterable[tuple[str, SegmentRecord]]) -> Iterator[VerifiedLedger]:
         """Verify each. Raises Unavailable when its place does not answer."""
         for name, segment in ledgers:
-            result = VerifiedLedger(name, 0, segment.length)
-            try:
-                with self._store.metadata.read() as txn:
-                    result.entries = entries.count(txn, segment.id)
-                    records = tuple(chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD))
-                self._verify(segment, records, result)
-            except (DataLoss, NotFound, Conflict) as exc:
-                result.error = exc
+            result = self._result(name, segment)
+            if isinstance(result.error, DataLoss):
+                result = self._result(name, segment)  # a transfer damages bytes once, an object each time
             yield result
+
+    def _result(self, name: str, segment: SegmentRecord) -> VerifiedLedger:
+        result = VerifiedLedger(name, 0, segment.length)
+        try:
+            with self._store.metadata.read() as txn:
+                result.entries = entries.count(txn, segment.id)
+                records = tuple(chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD))
+            self._verify(segment, records, result)
+        except (DataLoss, NotFound, Conflict) as exc:
+            result.error = exc
+        return result
 
     def _verify(self, segment: SegmentRecord, records: tuple[ObjectRecord, ...], result: VerifiedLedger) -> None:
         """Verify one. Raises DataLoss for damage, NotFound for a missing object, Conflict for one that changes."""

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from tierfs import contradictions, names, ranges
 from tierfs.backup import segment_grammar
 from tierfs.backup.segment_grammar import Contents
-from tierfs.checksum import grid_of
+from tierfs.checksum import proved_sums
 from tierfs.chunkstore.protocol import ChunkStorage, FileSource, StoredObject
 from tierfs.chunkstore.validate import ATTEMPT_KEY, ObjectFile, read_steps
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
@@ -284,9 +284,10 @@ class SegmentRestore:
             return False
         storage = self._storage_of(record.location_id)
         try:
-            return grid_of(read_steps(storage, stored)).crc32c == record.crc32c
+            proved_sums(lambda: read_steps(storage, stored), record.crc32c)
         except (NotFound, DataLoss):
             return False
+        return True
 
     def _link(
         self, txn: WriteTransaction, stored: StoredObject, dump: Contents, gone: frozenset[int]

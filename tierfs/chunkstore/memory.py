@@ -7,14 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from tierfs.chunkstore.protocol import (
-    BufferSource,
-    ComposedObject,
-    ObjectPiece,
-    OnReceived,
-    Source,
-    StoredObject,
-)
+from tierfs.chunkstore.protocol import BufferSource, ComposedObject, ObjectPiece, OnReceived, Source, StoredObject
 from tierfs.chunkstore.validate import (
     STEP_BYTES,
     check_etag,

@@ -135,12 +135,18 @@ def composed_bytes(pieces: Sequence[ObjectPiece]) -> int:
 READ_STEP_BYTES = 8 * MIB
 
 
-def read_steps(storage: ChunkStorage, stored: StoredObject) -> Iterator[memoryview]:
-    """Yield the bytes of one version of an object, in order; a step is valid until the next. Raises EtagDiffers."""
-    buffer = memoryview(bytearray(min(READ_STEP_BYTES, stored.length_bytes)))
-    for start in range(0, stored.length_bytes, READ_STEP_BYTES):
-        view = buffer[: min(READ_STEP_BYTES, stored.length_bytes - start)]
-        storage.read_into(stored.name, start, view, if_match=stored.etag)
+def read_steps(
+    storage: ChunkStorage, stored: StoredObject, start: int = 0, end: int | None = None
+) -> Iterator[memoryview]:
+    """Yield the bytes [start, end) of one version of an object, in order; a step is valid until the next.
+
+    Raises EtagDiffers.
+    """
+    end = stored.length_bytes if end is None else end
+    buffer = memoryview(bytearray(min(READ_STEP_BYTES, end - start)))
+    for at in range(start, end, READ_STEP_BYTES):
+        view = buffer[: min(READ_STEP_BYTES, end - at)]
+        storage.read_into(stored.name, at, view, if_match=stored.etag)
         yield view
 
 

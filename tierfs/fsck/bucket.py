@@ -8,6 +8,7 @@ whole, of a larger one the first block, one in the middle and the last, where a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, TypeVar
@@ -19,7 +20,8 @@ from tierfs.fsck.objects import ObjectTable
 from tierfs.fsck.places import Places
 from tierfs.fsck.repair.checksums import Located, locate
 from tierfs.garbage.orphans import chunk_objects
-from tierfs.metadata import checksums, tables
+from tierfs.metadata import tables
+from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
@@ -27,7 +29,8 @@ from tierfs.metadata.untrusted import message, messages
 from tierfs.names import printable
 from tierfs.parallel import Meter, OnProgress, Pool, unseen
 from tierfs.reading.etags import Etags
-from tierfs.reading.fetch.grid import grid_of
+from tierfs.reading.fetch.grid import BlockDiffers
+from tierfs.reading.verified import VerifiedReader, own_sum
 from tierfs.tiering.batch_job import is_about_job
 from tierfs.tiering.ledgers.copies import companions, has_ledgers, is_of_ledger, ledger_objects, uuid_of
 from tierfs.tiering.objects import JOBS_PREFIX
@@ -44,8 +47,8 @@ _IN_PARALLEL = 8
 class Changed:
     """An object whose etag differs, as it was listed."""
 
-    holder: ObjectRecord
-    found: StoredObject
+    record: ObjectRecord
+    stored: StoredObject
 
 
 class ChangedObjects:
@@ -61,8 +64,9 @@ class ChangedObjects:
     ) -> None:
         """With `reads` False no blocks are read, because the caller will read all bytes anyway."""
         self._metadata = metadata
-        self._storage_of = storage_of
         self._etags = Etags(metadata)
+        # One right block proves its etag to a reader: these are never adopted, because the next sample may be wrong.
+        self._reader = VerifiedReader(metadata, storage_of)
         self._adopts = adopts
         self._reads = reads
         self.objects = 0
@@ -77,10 +81,10 @@ class ChangedObjects:
         with Pool(_IN_PARALLEL, "tierfs-fsck") as pool:
             for each, why in zip(changed, pool.in_order(self._prove, changed), strict=True):
                 if why is not None:
-                    yield each.holder, why
+                    yield each.record, why
                     continue
                 self.objects += 1
-                self.bytes += each.holder.length
+                self.bytes += each.record.length
         if self._adopts:
             self.adopted += self._etags.adopt()
 
@@ -100,30 +104,34 @@ class ChangedObjects:
         """Return the reason an object is wrong, or None if the blocks read are right."""
         if not self._reads:
             return None
-        holder, found = changed.holder, changed.found
-        self._etags.meet(holder, found.etag, found.length_bytes)
-        differs = f"its etag is {printable(found.etag)}, its record says {printable(holder.etag)}"
+        record, stored = changed.record, changed.stored
+        for etags in (self._reader.etags, self._etags):
+            etags.meet(record, stored.etag, stored.length_bytes)
+        differs = f"its etag is {printable(stored.etag)}, its record says {printable(record.etag)}"
         try:
-            for span in _samples(holder.length):
-                bad = self._bad(holder, span)
-                if bad is not None:
-                    return f"{differs}, and its bytes {bad.start} to {bad.end} do not match their checksums"
+            for span in _samples(record.length):
+                self._reader.read(record, span, self._reader.grid(record, span), None)
+        except BlockDiffers as exc:
+            bad = exc.block
+            return f"{differs}, and its bytes {bad.start} to {bad.end} do not match their checksums"
         except (DataLoss, NotFound) as exc:
             return f"{differs}, and it cannot be read: {exc}"
         except (Unavailable, PermissionDenied):
-            if not holder.foreign:
+            if not record.foreign:
                 raise
             return None  # its place does not answer, which proves nothing
-        self._etags.proved(holder, found.etag)
+        self._etags.proved(record, stored.etag)
         return None
 
-    def _bad(self, holder: ObjectRecord, span: ByteRange) -> ByteRange | None:
-        """Return the first block of a range that is wrong, or None."""
-        with self._metadata.read() as txn:
-            grid = grid_of(checksums.runs_covering(txn, holder.id, span), span, holder.length)
-        view = memoryview(bytearray(grid.range.length_bytes))
-        self._etags.read_into(self._storage_of(holder.location_id), holder, grid.range.start, view)
-        return grid.first_bad(view, grid.range.start, 0, grid.range.end)[0]
+    def saves(self, located: Located) -> bool:
+        """Return whether a chunk of an object that differs is right by its own checksum, as most of a pack's are."""
+        own = own_sum(PlacedChunk(located.chunk, located.object))
+        if own is None or not located.object.packed:
+            return False
+        with suppress(NotFound, DataLoss):
+            # Twice: a transfer damages bytes once.
+            return any(self._reader.by_itself(located.object, own, ByteRange(0, 0)) is not None for _ in range(2))
+        return False
 
 
 def _samples(length: int) -> list[ByteRange]:
@@ -212,7 +220,7 @@ class BucketCheck:
         yield from (unreachable(place, why) for place, why in away.items())
         yield from self._located({number for number, bad in self._bad.items() if bad.location_id not in away})
         if self._location_id not in away:
-            yield from (_companion(name, holder) for name, holder in sorted(beside.items()))
+            yield from (_companion(name, record) for name, record in sorted(beside.items()))
         for location_id, error in self._silent.items():
             yield Finding(Kind.UNCHECKED, Severity.NOTE, f"location {location_id}", f"it does not answer: {error}")
         if self._changed.objects:
@@ -246,25 +254,25 @@ class BucketCheck:
                     self.totals.unnamed += 1
                     self.totals.unnamed_bytes += listed.length_bytes
 
-    def _judge(self, record: Any, found: StoredObject | None) -> None:
+    def _judge(self, record: Any, stored: StoredObject | None) -> None:
         """Record an object that differs from its record."""
         location_id = LocationId(record.location_id)
-        if found is None:
+        if stored is None:
             self._bad[record.id] = _Bad(location_id)
-        elif found.length_bytes != (stored_bytes := record.stored_length or record.length):
-            text = f"it has {found.length_bytes} bytes, its record says {stored_bytes}"
+        elif stored.length_bytes != (stored_bytes := record.stored_length or record.length):
+            text = f"it has {stored.length_bytes} bytes, its record says {stored_bytes}"
             self._bad[record.id] = _Bad(location_id, text)
-        elif found.etag != record.etag:
-            self._waiting.append((record.id, found))
+        elif stored.etag != record.etag:
+            self._waiting.append((record.id, stored))
 
     def _judge_changed(self) -> None:
         """Judge objects with another etag by their bytes: the etag alone proves nothing."""
         waiting, self._waiting = self._waiting, []
         with self._metadata.read() as txn:
-            rows = [(txn.get(OBJECTS, tables.u64(number)), found) for number, found in waiting]
-        changed = [Changed(holder, found) for holder, found in rows if holder is not None]
-        for holder, why in self._changed.prove(changed):
-            self._bad[holder.id] = _Bad(holder.location_id, why)
+            rows = [(txn.get(OBJECTS, tables.u64(number)), stored) for number, stored in waiting]
+        changed = [Changed(record, stored) for record, stored in rows if record is not None]
+        for record, why in self._changed.prove(changed):
+            self._bad[record.id] = _Bad(record.location_id, why)
 
     def _look_at_the_rest(self) -> None:
         """Stat foreign objects and those the listing did not show: under other names, or gone."""
@@ -274,24 +282,24 @@ class BucketCheck:
             for batch in _batches(iter(left)):
                 with self._metadata.read() as txn:
                     ids = (self._table.ids[number] for number in batch)
-                    holders = [holder for one in ids if (holder := txn.get(OBJECTS, tables.u64(one))) is not None]
-                for holder, found in zip(holders, pool.in_order(self._look, holders), strict=True):
+                    records = [record for number in ids if (record := txn.get(OBJECTS, tables.u64(number))) is not None]
+                for record, stored in zip(records, pool.in_order(self._look, records), strict=True):
                     self.totals.looked_at += 1
-                    looked_at(0, holder.name, 1)
-                    if isinstance(found, TierfsError):
-                        self._silent[holder.location_id] = str(found)
+                    looked_at(0, record.name, 1)
+                    if isinstance(stored, TierfsError):
+                        self._silent[record.location_id] = str(stored)
                     else:
-                        self._judge(holder, found)
+                        self._judge(record, stored)
                 self._judge_changed()
 
-    def _look(self, holder: ObjectRecord) -> StoredObject | TierfsError | None:
+    def _look(self, record: ObjectRecord) -> StoredObject | TierfsError | None:
         """Return the object, None if it does not exist, or the error of an adopted place that does not answer."""
         try:
-            return self._storage_of(holder.location_id).stat(holder.name)
+            return self._storage_of(record.location_id).stat(record.name)
         except NotFound:
             return None
         except (Unavailable, PermissionDenied) as exc:
-            if holder.location_id == self._location_id:
+            if record.location_id == self._location_id:
                 raise
             return exc
 
@@ -300,24 +308,25 @@ class BucketCheck:
         if not bad:
             return
         with self._metadata.read() as txn:
-            lost = {found.object.id for found in locate(txn, Tier.COLD, bad) if found.chunk.lost}
-            for found in locate(txn, Tier.COLD, bad):
-                recorded = found.object.id in lost and self._bad[found.object.id].difference is not None
-                if not recorded and not found.chunk.lost:
-                    yield self._finding(found, has_other_copy=found.has_other_copy(txn))
+            lost = {located.object.id for located in locate(txn, Tier.COLD, bad) if located.chunk.lost}
+            for located in locate(txn, Tier.COLD, bad):
+                recorded = located.object.id in lost and self._bad[located.object.id].difference is not None
+                saved = self._bad[located.object.id].difference is not None and self._changed.saves(located)
+                if not recorded and not located.chunk.lost and not saved:
+                    yield self._finding(located, has_other_copy=located.has_other_copy(txn))
 
-    def _finding(self, found: Located, *, has_other_copy: bool) -> Finding:
-        bad = self._bad[found.object.id]
-        text = f"object {printable(found.object.name)}: {bad.difference or 'it is missing'}"
+    def _finding(self, located: Located, *, has_other_copy: bool) -> Finding:
+        bad = self._bad[located.object.id]
+        text = f"object {printable(located.object.name)}: {bad.difference or 'it is missing'}"
         return Finding(
             Kind.OBJECT_DIFFERS if bad.difference else Kind.OBJECT_MISSING,
             Severity.DAMAGE if has_other_copy else Severity.LOSS,
-            found.segment,
+            located.segment,
             text if has_other_copy else f"{text}; no good local copy",
-            range=found.range,
+            range=located.range,
             mend=Mend.REPLACE_CHUNK,
-            place=found.place,
-            object_id=found.object.id,
+            place=located.place,
+            object_id=located.object.id,
         )
 
 
@@ -331,12 +340,12 @@ def unreachable(location_id: LocationId, why: str) -> Finding:
     return Finding(Kind.UNREACHABLE, Severity.DAMAGE, f"location {location_id}", why, remedy=UNREACHABLE)
 
 
-def _companion(name: str, holder: ObjectRecord) -> Finding:
+def _companion(name: str, record: ObjectRecord) -> Finding:
     text = "Pulsar does not find the ledger without it" if uuid_of(name) else "a recovery needs it to read the ledger"
     subject = f"object {printable(name)}"
     mend = Mend.WRITE_AGAIN
     message = f"it is missing: {text}"
-    return Finding(Kind.COMPANION, Severity.DAMAGE, subject, message, mend=mend, object_id=holder.id)
+    return Finding(Kind.COMPANION, Severity.DAMAGE, subject, message, mend=mend, object_id=record.id)
 
 
 def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:

@@ -98,7 +98,7 @@ class ColdWork(LocalWork):
         self.checkpointer = Checkpointer(self.metadata, cold.storage, self.publisher, settings.checkpoint_entries)
         self.offloader = Offload(self.metadata, files, cold)
         self.ledgers = LedgerOffloader(self.metadata, files, cold, settings.ledger_block_bytes)
-        self.repacker = Repack(self.metadata, files, cold, settings)
+        self.repacker = Repack(self.metadata, cold, settings)
         self.managed = ManagedOffload(self.metadata, self.ledgers)
         self.packs = PackOffload(self.metadata, files, cold)
         self.consolidator = Consolidate(self.metadata, cold, grace_ms=settings.grace_s * _MS_PER_S)

@@ -14,16 +14,7 @@ import trio
 from tierfs.config import BackgroundSettings
 from tierfs.errors import Fenced, StorageFull, TierfsError, Unavailable
 from tierfs.holder import verbs
-from tierfs.holder.failures import (
-    EVICT,
-    OFFLOAD,
-    OWNER,
-    PACK,
-    PUBLISH,
-    look,
-    of_object,
-    of_segment,
-)
+from tierfs.holder.failures import EVICT, OFFLOAD, OWNER, PACK, PUBLISH, look, of_object, of_segment
 from tierfs.holder.status import BacklogStatus
 from tierfs.holder.tasks import Task, TaskLoop, TaskOutcome
 from tierfs.holder.work import ColdWork

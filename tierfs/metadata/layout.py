@@ -13,7 +13,6 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from tierfs.checksum import Buffer, crc32c
 from tierfs.errors import DataLoss
 from tierfs.frozen import dataclass
 from tierfs.metadata import chains, checksums, tables
@@ -38,15 +37,6 @@ class PlacedChunk:
     def range(self) -> ByteRange:
         """Bytes of the segment that it holds."""
         return self.chunk.range
-
-    def proves(self, span: ByteRange, data: Buffer) -> bool:
-        """Return whether `data`, the segment's bytes `span`, are the whole chunk and match its own CRC32C.
-
-        This saves a chunk whose pack block fails: chunks of many segments share a block, and one bad bit fails it for
-        all.
-        """
-        own = self.chunk.bytes_crc32c
-        return own is not None and span == self.range and crc32c(data) == own
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ class ColdPath:
         whole_chunk: Callable[[PlacedChunk], memoryview | None],
         metrics: MetricSink,
     ) -> None:
-        """`whole_chunk` is Prover's, to be called in threads."""
+        """`whole_chunk` is VerifiedReader's, to be called in threads."""
         self.packs = packs
         self.checksums = checksums
         self.spans = spans
@@ -80,7 +80,7 @@ class ColdPath:
 
     def served(self, span: Span, held: ByteRange) -> memoryview:
         """Return arrived bytes of a span, and note how far the span was read."""
-        if span.holder.packed:
+        if span.record.packed:
             self.packs.served(span)
             return span.slice(held)
         # Read ahead or read whole at once: nothing in it is left to read, and the kernel keeps its pages, except for
@@ -180,8 +180,8 @@ class ColdRead:
         """Return whether the error of a fetch is about the wanted bytes, as far as it is known."""
         if isinstance(error, BlockDiffers):
             return bool(error.block.intersect(wanted))
-        holder = self._placed.object
-        return self._path.checksums.grid(holder.id, wanted, holder.length).range == span.grid.range
+        record = self._placed.object
+        return self._path.checksums.grid(record.id, wanted, record.length).range == span.grid.range
 
     async def _span(self) -> Span:
         """Return the span that holds or fetches the first byte."""

@@ -1,9 +1,9 @@
 """Mark copies by the results of reads: a failed one becomes suspect, a lost one that served a read is good again.
 
-So `status` shows failures that were visible only as EIO before. `Prover` decides both, by reading all of a chunk once
-more: a chunk is suspect only after two reads failed, and good again only once every byte of it matched its checksums,
-not only those its reader wanted. Shared state: marks not written yet, and chunks read whole in vain; both on the trio
-loop only. Marks are written in a thread, each decided again in its own transaction (chain_edits.set_state).
+So `status` shows failures that were visible only as EIO before. `VerifiedReader` decides both, by reading all of a
+chunk once more: a chunk is suspect only after two reads failed, and good again only once every byte of it matched its
+checksums, not only those its reader wanted. Shared state: marks not written yet, and chunks read whole in vain; both on
+the trio loop only. Marks are written in a thread, each decided again in its own transaction (chain_edits.set_state).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tierfs.metadata import chain_edits
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
-from tierfs.reading.prover import Prover
+from tierfs.reading.verified import VerifiedReader
 from tierfs.types import MIB, ChunkState, SegmentId, Tier
 
 log = logging.getLogger(__name__)
@@ -61,9 +61,9 @@ class _Met:
 class CopyMarks:
     """The marks of one process, gathered and written."""
 
-    def __init__(self, metadata: MetadataStore, prover: Prover) -> None:
+    def __init__(self, metadata: MetadataStore, reader: VerifiedReader) -> None:
         self._metadata = metadata
-        self._prover = prover
+        self._reader = reader
         self._waiting: dict[_Key, _Met] = {}
         """Includes the one being proved now; after a try, the next reader may add a mark again."""
         self._unproved: OrderedDict[_Key, None] = OrderedDict()
@@ -142,7 +142,7 @@ class CopyMarks:
                 self._metadata, mark.segment_id, placed.object.tier, placed.chunk, mark.state
             ):
                 return None
-            return self._prover.proves(placed, stopped)
+            return self._reader.proves(placed, stopped)
         except TierfsError as exc:
             log.info("%s is not proved: %s", printable(placed.object.name), exc)
         except Exception:

@@ -116,17 +116,17 @@ class EntryRuns:
         self._next_offset = -1
 
 
-def scan(storage: ChunkStorage, holder: ObjectRecord) -> Iterator[EntryRun]:
+def scan(storage: ChunkStorage, record: ObjectRecord) -> Iterator[EntryRun]:
     """Yield the rows of a ledger in Pulsar's blocks, the first entry first; reads all of the object.
 
     Its index locates the blocks; without one their headers do. Raises DataLoss for a missing entry, and the errors of
     the storage.
     """
     complete: list[EntryRun] = []
-    runs = EntryRuns(complete.append, holder.payload_start)
-    data = storage.stat(holder.name)
+    runs = EntryRuns(complete.append, record.payload_start)
+    data = storage.stat(record.name)
     with closing(Pieces(storage, _JOBS)) as pieces:
-        for batch in _batches(storage, holder, data, pieces):
+        for batch in _batches(storage, record, data, pieces):
             if batch.first_entry_id != runs.entries:
                 raise DataLoss(f"{printable(data.name)}: entry {runs.entries} is missing")
             runs.add(batch, PayloadEncoding.PULSAR_BLOCK.frame_bytes)
@@ -136,10 +136,10 @@ def scan(storage: ChunkStorage, holder: ObjectRecord) -> Iterator[EntryRun]:
         yield from complete
 
 
-def _batches(storage: ChunkStorage, holder: ObjectRecord, data: StoredObject, pieces: Pieces) -> Iterator[EntryBatch]:
+def _batches(storage: ChunkStorage, record: ObjectRecord, data: StoredObject, pieces: Pieces) -> Iterator[EntryBatch]:
     deviations = Deviations()
     try:
-        index = read_index(storage, storage.stat(holder.index_name), deviations)
+        index = read_index(storage, storage.stat(record.index_name), deviations)
     except NotFound:
         source = DecoderSource(pieces.of(data, ByteRange(0, data.length_bytes)), 0, data.name)
         return (batch for _, batch in scan_batches(source, data.length_bytes, deviations))

@@ -47,7 +47,7 @@ _MOST_ADOPTIONS = 3
 class NewEtag:
     """The current etag of an object whose record names another."""
 
-    holder: ObjectRecord
+    record: ObjectRecord
     etag: str
 
 
@@ -66,7 +66,7 @@ class Attempt:
     """One read under one etag. A context: an EtagDiffers is noted for the next attempt."""
 
     _etags: Etags
-    _holder: ObjectRecord
+    _record: ObjectRecord
     etag: str | None
     differed: bool = False
 
@@ -76,7 +76,7 @@ class Attempt:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
         if self.etag is None or not isinstance(error, EtagDiffers):
             return False
-        self._etags.meet(self._holder, error.etag, error.length_bytes)
+        self._etags.meet(self._record, error.etag, error.length_bytes)
         self.differed = True
         return True
 
@@ -99,20 +99,20 @@ class Etags:
         """Whether there are proved etags that are not written yet."""
         return bool(self._proved)
 
-    def of(self, holder: ObjectRecord) -> str:
+    def of(self, record: ObjectRecord) -> str:
         """Return the etag to request. Costs nothing while records and places agree."""
         if not self._met:
-            return holder.etag
-        met = self._met.get(holder.id)
-        return holder.etag if met is None else met.etag
+            return record.etag
+        met = self._met.get(record.id)
+        return record.etag if met is None else met.etag
 
-    def attempts(self, holder: ObjectRecord) -> Iterator[Attempt]:
+    def attempts(self, record: ObjectRecord) -> Iterator[Attempt]:
         """Yield contexts in which to read an object under their etag, until one ends without EtagDiffers.
 
         The last one has no etag, for any version. The caller checks the bytes.
         """
         for number in range(_TRIES + 1):
-            attempt = Attempt(self, holder, self.of(holder) if number < _TRIES else None)
+            attempt = Attempt(self, record, self.of(record) if number < _TRIES else None)
             yield attempt
             if not attempt.differed:
                 return
@@ -120,7 +120,7 @@ class Etags:
     def read_into(
         self,
         storage: ChunkStorage,
-        holder: ObjectRecord,
+        record: ObjectRecord,
         offset: int,
         view: memoryview,
         payloads: Payloads | None = None,
@@ -129,43 +129,43 @@ class Etags:
 
         `payloads` are those of a task that has its own. Returns the etag under which the bytes arrived, None for any.
         """
-        for attempt in self.attempts(holder):
+        for attempt in self.attempts(record):
             with attempt:
-                (payloads or self.payloads).read_into(storage, holder, offset, view, attempt.etag, None)
+                (payloads or self.payloads).read_into(storage, record, offset, view, attempt.etag, None)
         return attempt.etag
 
-    def meet(self, holder: ObjectRecord, etag: str, length_bytes: int | None) -> None:
+    def meet(self, record: ObjectRecord, etag: str, length_bytes: int | None) -> None:
         """Note the etag and length that the object's place reports.
 
         Reads in flight together meet the same etag one after another; what one of them has proved stays proved.
         """
         with self._lock:
-            met = self._met.pop(holder.id, None)
+            met = self._met.pop(record.id, None)
             if met is not None and (met.etag, met.length_bytes) == (etag, length_bytes):
-                self._met[holder.id] = met
+                self._met[record.id] = met
                 return
             adoptions = 0 if met is None else met.adoptions
-            self._met[holder.id] = _MetEtag(etag, length_bytes, adoptions)
-            self._proved.pop(holder.id, None)
+            self._met[record.id] = _MetEtag(etag, length_bytes, adoptions)
+            self._proved.pop(record.id, None)
             if len(self._met) > _REMEMBERED:
                 self._proved.pop(self._met.popitem(last=False)[0], None)
         if met is None:
-            log.info("%s has another etag than its record, a copy perhaps", printable(holder.name))
+            log.info("%s has another etag than its record, a copy perhaps", printable(record.name))
 
-    def proved(self, holder: ObjectRecord, etag: str | None) -> bool:
+    def proved(self, record: ObjectRecord, etag: str | None) -> bool:
         """Note that bytes under this etag, None for any, match; return whether an etag waits to be adopted.
 
         They do not prove an etag met meanwhile: the object may have been replaced since.
         """
-        if not self._met or holder.id not in self._met:
+        if not self._met or record.id not in self._met:
             return False
         with self._lock:
-            met = self._met.get(holder.id)
-            if met is None or met.etag != etag or met.proved or self._refused or not _may_be_adopted(met, holder):
+            met = self._met.get(record.id)
+            if met is None or met.etag != etag or met.proved or self._refused or not _may_be_adopted(met, record):
                 return bool(self._proved)
             met.proved = True
             met.adoptions += 1
-            self._proved[holder.id] = NewEtag(holder, met.etag)
+            self._proved[record.id] = NewEtag(record, met.etag)
             return True
 
     def adopt(self, at_least: int = 1, metadata: MetadataStore | None = None) -> int:
@@ -190,29 +190,29 @@ class Etags:
         return 0
 
 
-def adopt(metadata: MetadataStore, found: Iterable[NewEtag]) -> int:
+def adopt(metadata: MetadataStore, new_etags: Iterable[NewEtag]) -> int:
     """Write etags into the records of objects that still exist, and into the journal; return how many.
 
     Raises Fenced in a store that must not change anything.
     """
-    waiting = list(found)
+    waiting = list(new_etags)
     adopted = 0
     for first in range(0, len(waiting), ADOPTED_AT_ONCE):
         with metadata.write() as txn:
             for new in waiting[first : first + ADOPTED_AT_ONCE]:
-                record = txn.get(OBJECTS, tables.u64(new.holder.id))
-                if record is None or _place(record) != _place(new.holder) or record.etag == new.etag:
+                record = txn.get(OBJECTS, tables.u64(new.record.id))
+                if record is None or _place(record) != _place(new.record) or record.etag == new.etag:
                     continue
                 changes.put(txn, OBJECTS, replace(record, etag=new.etag))
                 adopted += 1
     return adopted
 
 
-def _may_be_adopted(met: _MetEtag, holder: ObjectRecord) -> bool:
+def _may_be_adopted(met: _MetEtag, record: ObjectRecord) -> bool:
     """Return whether the etag is of the whole object as written, and not one of very many."""
-    return bool(met.etag) and met.length_bytes == holder.stored_bytes and met.adoptions < _MOST_ADOPTIONS
+    return bool(met.etag) and met.length_bytes == record.stored_bytes and met.adoptions < _MOST_ADOPTIONS
 
 
-def _place(holder: ObjectRecord) -> tuple[int, str, int]:
+def _place(record: ObjectRecord) -> tuple[int, str, int]:
     """Return the identity of an object apart from its etag."""
-    return holder.location_id, holder.name, holder.length
+    return record.location_id, record.name, record.length

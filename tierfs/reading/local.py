@@ -233,8 +233,8 @@ class LocalPath:
         if self._local.is_checked(placed.object.id, held):
             return None
         with self._metadata.read() as txn:
-            holder = txn.get(OBJECTS, tables.u64(placed.object.id))
-            if holder is None:
+            record = txn.get(OBJECTS, tables.u64(placed.object.id))
+            if record is None:
                 raise NotFound(f"chunk file {placed.object.name} was evicted")
             runs = checksums.runs_covering(txn, placed.object.id, held)
-            return grid_of(runs, held, holder.length)
+            return grid_of(runs, held, record.length)

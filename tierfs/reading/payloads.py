@@ -124,9 +124,9 @@ FindRun: TypeAlias = Callable[[ObjectRecord, int], EntryRun | None]
 def rows_of(metadata: MetadataStore) -> FindRun:
     """Return a function that finds rows in a store."""
 
-    def find(holder: ObjectRecord, offset: int) -> EntryRun | None:
+    def find(record: ObjectRecord, offset: int) -> EntryRun | None:
         with metadata.read() as txn:
-            return entries.run_holding(txn, SegmentId(holder.segment_id), offset)
+            return entries.run_holding(txn, SegmentId(record.segment_id), offset)
 
     return find
 
@@ -144,7 +144,7 @@ class Payloads:
     def read_into(
         self,
         storage: ChunkStorage,
-        holder: ObjectRecord,
+        record: ObjectRecord,
         offset: int,
         view: memoryview,
         if_match: str | None,
@@ -154,17 +154,17 @@ class Payloads:
 
         Raises DataLoss if the positions of the wanted entries are unknown.
         """
-        if holder.encoding is PayloadEncoding.RAW:
-            storage.read_into(holder.name, offset, view, if_match=if_match, progress=progress)
+        if record.encoding is PayloadEncoding.RAW:
+            storage.read_into(record.name, offset, view, if_match=if_match, progress=progress)
             return
         done = 0
-        for request in _requests(self._shares(holder, offset, len(view))):
-            done = self._get(storage, holder, request, view, done, if_match, progress)
+        for request in _requests(self._shares(record, offset, len(view))):
+            done = self._get(storage, record, request, view, done, if_match, progress)
 
     def _get(
         self,
         storage: ChunkStorage,
-        holder: ObjectRecord,
+        record: ObjectRecord,
         request: list[_Share],
         view: memoryview,
         done: int,
@@ -188,7 +188,7 @@ class Payloads:
 
         # Without an etag a retry may read another version: take the bytes only when all have arrived.
         taken = None if if_match is None else arrived
-        storage.read_into(holder.name, origin, scratch, if_match=if_match, progress=taken)
+        storage.read_into(record.name, origin, scratch, if_match=if_match, progress=taken)
         arrived(len(scratch))
         return done
 
@@ -199,29 +199,29 @@ class Payloads:
             held = self._scratch.memory = bytearray(size_bytes)
         return memoryview(held)[:size_bytes]
 
-    def _shares(self, holder: ObjectRecord, offset: int, size_bytes: int) -> Iterator[_Share]:
+    def _shares(self, record: ObjectRecord, offset: int, size_bytes: int) -> Iterator[_Share]:
         """Yield the shares of the runs in payload bytes [offset, offset + size) of an object, in order."""
-        at = holder.payload_start + offset
+        at = record.payload_start + offset
         end = at + size_bytes
         while at < end:
-            run = self._run(holder, at)
+            run = self._run(record, at)
             if run is None:
                 raise DataLoss(
-                    f"{printable(holder.name)}: the position of the payload at {at} is unknown",
+                    f"{printable(record.name)}: the position of the payload at {at} is unknown",
                     remedy="run: tierfs check --repair",
                 )
-            yield _Share(run, ByteRange(at, min(end, run.payload_end)), holder.encoding.frame_bytes)
+            yield _Share(run, ByteRange(at, min(end, run.payload_end)), record.encoding.frame_bytes)
             at = run.payload_end
 
-    def _run(self, holder: ObjectRecord, offset: int) -> _Run | None:
+    def _run(self, record: ObjectRecord, offset: int) -> _Run | None:
         """Return the run that holds a payload byte of the ledger; None if its place in the object is unknown."""
         with self._lock:
-            kept = self._runs.get(holder.id)
+            kept = self._runs.get(record.id)
             for run in reversed(kept.values()) if kept else ():
                 if run.payload_start <= offset < run.payload_end:
                     return run
-        row = self._find_run(holder, offset)
-        return self._keep(holder.id, _Run.of(row)) if row is not None and row.stored_offset else None
+        row = self._find_run(record, offset)
+        return self._keep(record.id, _Run.of(row)) if row is not None and row.stored_offset else None
 
     def _keep(self, object_id: ObjectId, run: _Run) -> _Run:
         # By object: a ledger offloaded again has another one, whose entries may be placed differently.

@@ -292,7 +292,7 @@ class PackAhead:
 
     def served(self, span: Span) -> None:
         """Note a read of a pack: a read in another span than before has passed the previous one."""
-        pack = self._of(span.holder.id)
+        pack = self._of(span.record.id)
         if pack.last is not span:
             if pack.last is not None:
                 self.spans.passed(pack.last)

@@ -42,8 +42,8 @@ from tierfs.reading.handle import ReadHandle
 from tierfs.reading.local import LocalPath, LocalReader
 from tierfs.reading.open_handles import OpenHandles
 from tierfs.reading.patience import Waits
-from tierfs.reading.prover import Prover
 from tierfs.reading.readahead import FairShare, PackAhead
+from tierfs.reading.verified import VerifiedReader
 from tierfs.reading.view import SegmentView
 from tierfs.types import LocationId, ReadPriority, SegmentId, Tier
 
@@ -84,8 +84,8 @@ class Reader:
         self._packs = PackAhead(self.shares, self.spans)
         self._checksums = ChecksumCache(metadata)
         self.waits = Waits()
-        self._prover = Prover(metadata, files, storage_of, self._etags)
-        self._marks = CopyMarks(metadata, self._prover)
+        self._verified = VerifiedReader(metadata, storage_of, lambda: files, self._etags)
+        self._marks = CopyMarks(metadata, self._verified)
         self.mount_option: ReadPriority | None = None
         """Of the mount that reads with it."""
         self._policies = PolicyCache()
@@ -156,7 +156,9 @@ class Reader:
             await trio.to_thread.run_sync(self._etags.adopt)
 
     def _new_cold_path(self) -> ColdPath:
-        return ColdPath(self._checksums, self.spans, self.fetcher, self._packs, self._prover.whole_chunk, self.metrics)
+        return ColdPath(
+            self._checksums, self.spans, self.fetcher, self._packs, self._verified.whole_chunk, self.metrics
+        )
 
     def _closed(self, handle: ReadHandle) -> None:
         """Stop reading ahead for a segment whose last handle was closed."""
@@ -192,8 +194,8 @@ async def _read_a_little(reader: Reader) -> None:
     cold = _cold_chunk(reader.metadata)
     if cold is None:
         return
-    segment, chunk, holder = cold
-    await reader.fetcher.connect(holder)
+    segment, chunk, record = cold
+    await reader.fetcher.connect(record)
     handle = reader.open(segment.id, priority=ReadPriority.OFFLOADED_ONLY)
     try:
         # Not at the segment's first byte: read-ahead begins there.

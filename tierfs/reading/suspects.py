@@ -22,8 +22,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS
 from tierfs.metadata.untrusted import messages
 from tierfs.names import printable
-from tierfs.reading.etags import Etags
-from tierfs.reading.prover import Prover
+from tierfs.reading.verified import VerifiedReader
 from tierfs.types import ChunkState, LocationId
 
 log = logging.getLogger(__name__)
@@ -54,7 +53,7 @@ class Suspects:
         self, metadata: MetadataStore, files: ChunkFiles, storage_of: Callable[[LocationId], ChunkStorage]
     ) -> None:
         self._metadata = metadata
-        self._prover = Prover(metadata, files, storage_of, Etags(metadata))
+        self._reader = VerifiedReader(metadata, storage_of, lambda: files)
         self._known: dict[bytes, _Suspect] = {}
         """By the key of the chunk's row."""
         self._suspect_bytes = 0
@@ -77,6 +76,7 @@ class Suspects:
             suspect = self._known[key]
             suspect.pause_s = min(_LONGEST_PAUSE_S, 2 * suspect.pause_s or _FIRST_PAUSE_S)
             suspect.next_try_s = self._metadata.clock.monotonic_s() + suspect.pause_s
+        self._reader.etags.adopt()
         if cleared:
             self._suspect_bytes = _UNKNOWN  # another chunk of that length may become suspect before the next look
         if error is not None:
@@ -108,7 +108,7 @@ class Suspects:
             if chunk is None or chunk.state is not ChunkState.SUSPECT:
                 return False
             placed = PlacedChunk(chunk, chains.object_of(txn, chunk))
-        if not self._prover.proves(placed):
+        if not self._reader.proves(placed):
             return False
         cleared = chain_edits.set_state(self._metadata, segment_id, tier, chunk, ChunkState.GOOD)
         if cleared:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from uuid import UUID
 
 from tierfs import names, units
@@ -16,6 +17,7 @@ from tierfs.adoption.ledger_link import LedgerLinker
 from tierfs.adoption.ledger_read import LedgerReader
 from tierfs.adoption.link import Standing
 from tierfs.adoption.plan import LedgerPart, LedgerPlan
+from tierfs.checksum import twice
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import ObjectFile
 from tierfs.errors import AlreadyExists, DataLoss, NotDirectory, NotFound
@@ -116,7 +118,7 @@ def _parsed(data: StoredObject, listed: Mapping[str, StoredObject]) -> Offloaded
 
 
 class LedgerRebuilding:
-    """Maker of ledgers from their objects. Every byte is read once."""
+    """Maker of ledgers from their objects. Every byte is read once, twice if it seems damaged."""
 
     def __init__(
         self,
@@ -136,8 +138,7 @@ class LedgerRebuilding:
             reader = LedgerReader(self._storage, pieces, self._advance)
             for ledger in offloaded:
                 try:
-                    plan = self._plan(ledger)
-                    self._make(plan, reader)
+                    plan = twice(partial(self._make, ledger, reader))
                 except (DataLoss, AlreadyExists, NotDirectory, NotFound) as exc:
                     left.append(LeftOver(ledger.data.name, str(exc)))
                 else:
@@ -153,8 +154,11 @@ class LedgerRebuilding:
         entries = index.metadata.readable_last_entry_id + 1
         return LedgerPlan(ledger.path, ledger.ledger_id, (part,), entries, max(0, index.metadata.length))
 
-    def _make(self, plan: LedgerPlan, reader: LedgerReader) -> None:
+    def _make(self, ledger: OffloadedLedger, reader: LedgerReader) -> LedgerPlan:
+        """Read a ledger, then link it. Raises DataLoss before anything is linked."""
+        plan = self._plan(ledger)
         if self._linker.standing(plan) is not Standing.NEW:
             raise AlreadyExists(f"{names.printable(plan.name)} exists already")
         with self._linker.rows(plan) as rows:
             self._linker.link(plan, reader.read(plan, rows.take), rows)
+        return plan

@@ -13,14 +13,15 @@ from __future__ import annotations
 import struct
 import threading
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from tierfs import names, ranges
-from tierfs.checksum import GridBuilder, crc32c, grid_of
+from tierfs.checksum import grid_of, proved_sums
 from tierfs.chunkstore.link import streams_to
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.chunkstore.validate import READ_STEP_BYTES, read_steps
+from tierfs.chunkstore.validate import read_steps
 from tierfs.errors import DataLoss, NotFound, TierfsError
 from tierfs.metadata import changes, checksums, directories, tables
 from tierfs.metadata.chain_edits import Editor
@@ -147,14 +148,25 @@ class Packs:
         """
         with self._lock:
             if found.name not in self._grids:
-                sums = _sum_up(storage, found)
-                named = packs.parse_name(found.name)
+                named, read = packs.parse_name(found.name), _reading(storage, found, 0, found.object_bytes)
+                sums = grid_of(read())
+                if named is not None and sums.crc32c != named.crc32c:
+                    sums = grid_of(read())  # a transfer damages bytes once
                 sound = named is not None and sums.crc32c == named.crc32c
                 self._grids[found.name] = (checksums.pack(sums.grid()), sound)
             packed, sound = self._grids[found.name]
         if not sound:
-            _check_entry(storage, found)
+            assert found.crc32c is not None, "the index of a pack names that of each entry"
+            proved_sums(_reading(storage, found, found.object_offset, found.length_bytes), found.crc32c)
         return struct.unpack(f">{len(packed) // 4}I", packed)
+
+
+def _reading(
+    storage: ChunkStorage, found: FoundObject, offset: int, length_bytes: int
+) -> Callable[[], Iterator[memoryview]]:
+    """Return a function that begins to read a part of an object, as it is now."""
+    stored = StoredObject(found.name, found.object_bytes, found.etag)
+    return partial(read_steps, storage, stored, offset, offset + length_bytes)
 
 
 def verified_cover(
@@ -204,29 +216,9 @@ def _read_all(
 
 def read_grid(storage: ChunkStorage, found: FoundObject) -> tuple[int, ...]:
     """Return the grid of an object. Raises DataLoss when its bytes contradict its CRC32C, if that is known."""
-    sums = _sum_up(storage, found)
-    if found.crc32c is not None and sums.crc32c != found.crc32c:
-        raise _differs(sums.crc32c, found)
+    read = _reading(storage, found, 0, found.object_bytes)
+    sums = grid_of(read()) if found.crc32c is None else proved_sums(read, found.crc32c)
     return tuple(sums.grid())
-
-
-def _sum_up(storage: ChunkStorage, found: FoundObject) -> GridBuilder:
-    """Read the whole object, as it is now."""
-    return grid_of(read_steps(storage, StoredObject(found.name, found.object_bytes, found.etag)))
-
-
-def _check_entry(storage: ChunkStorage, found: FoundObject) -> None:
-    crc, buffer = 0, memoryview(bytearray(min(READ_STEP_BYTES, found.length_bytes)))
-    for start in range(0, found.length_bytes, READ_STEP_BYTES):
-        view = buffer[: min(READ_STEP_BYTES, found.length_bytes - start)]
-        storage.read_into(found.name, found.object_offset + start, view, if_match=found.etag)
-        crc = crc32c(view, crc)
-    if crc != found.crc32c:
-        raise _differs(crc, found)
-
-
-def _differs(crc: int, found: FoundObject) -> DataLoss:
-    return DataLoss(f"its CRC32C is {crc:08x}, it was written with {found.crc32c or 0:08x}")
 
 
 PackIds = dict[str, ObjectId]

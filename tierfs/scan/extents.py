@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from tierfs.checksum import crc32c
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import SystemClock
 from tierfs.config import ColdSettings
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, Unavailable
-from tierfs.metadata import checksums
 from tierfs.metadata.layout import HeldObject, PlacedChunk, Placement, held_object, load, placements
 from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -27,12 +27,13 @@ from tierfs.metrics import NullMetrics
 from tierfs.names import printable
 from tierfs.reading.etags import Etags
 from tierfs.reading.fetch.grid import Grid, cut_grid
+from tierfs.reading.verified import OwnSum, grid_in, own_sum
 from tierfs.reading.view import Piece, in_object, resolve
 from tierfs.scan.in_flight import InFlight
 from tierfs.setup.connect import connect
 from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.system import guards
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, ObjectId, PayloadEncoding, ReadPriority, Tier
+from tierfs.types import ByteRange, LocationId, ObjectId, PayloadEncoding, ReadPriority, Tier
 
 # Chunks of each tier that are loaded at once.
 _WINDOW_CHUNKS = 1024
@@ -53,8 +54,15 @@ class Copy:
     """The object's bytes that are the extent's."""
     grid: Grid
     """Checksums of the blocks that these bytes intersect."""
-    crc32c: int | None = None
-    """Of exactly these bytes, if known: blocks of a pack are shared with other segments."""
+    own: OwnSum | None = None
+    """Of the chunk that has these bytes, if known: blocks of a pack are shared with other segments."""
+
+    def is_right(self, view: memoryview, origin: int) -> bool:
+        """Return whether bytes of the object, which `view` has from `origin` on, match by block or by their chunk."""
+        if next(self.grid.bad_blocks(view, origin), None) is None:
+            return True
+        own = self.own
+        return own is not None and self.range.contains(own.range) and crc32c(own.range.of(view, origin)) == own.crc32c
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +147,8 @@ def _of_one_tier(txn: ReadTransaction, segment: SegmentRecord, wanted: ByteRange
 
 def _placed_copy(placement: Placement) -> Copy:
     grid = cut_grid(placement.grid_start, placement.crcs, placement.held, placement.object.length)
-    return Copy(placement.object, placement.held, grid, placement.crc32c)
+    own = None if placement.crc32c is None else OwnSum(placement.held, placement.crc32c)
+    return Copy(placement.object, placement.held, grid, own)
 
 
 def clip(extents: Sequence[Extent], wanted: ByteRange) -> tuple[Extent, ...]:
@@ -156,16 +165,18 @@ def _good(piece: Piece) -> Iterator[PlacedChunk]:
 
 def _copy(txn: ReadTransaction, span: ByteRange, placed: PlacedChunk) -> Copy:
     held = in_object(span, placed)
-    begin, packed = checksums.PackedChecksums(txn).covering(placed.object.id, held)
-    own = placed.chunk.bytes_crc32c if span == placed.range else None
-    return Copy(held_object(placed.object), held, cut_grid(begin, packed, held, placed.object.length), own)
+    return Copy(held_object(placed.object), held, grid_in(txn, placed.object, held), own_sum(placed))
 
 
 def _flat(copy: Copy) -> tuple[Any, ...]:
-    held, one = copy.range, copy.object
-    of_object = (one.id, int(one.tier), *one[2:6])
-    encoded = (int(one.encoding), *one[7:]) if one.encoding else ()
-    return (held.start, held.end, copy.grid.range.start, copy.grid.range.end, copy.grid.crcs, copy.crc32c) + (
+    held, stored = copy.range, copy.object
+    of_object = (stored.id, int(stored.tier), *stored[2:6])
+    encoded = (int(stored.encoding), *stored[7:]) if stored.encoding else ()
+    own: tuple[int, ...] = ()
+    if copy.own is not None:
+        crc, span = copy.own.crc32c, copy.own.range
+        own = (crc,) if span == held else (crc, span.start, span.end)
+    return (held.start, held.end, copy.grid.range.start, copy.grid.range.end, copy.grid.crcs, own) + (
         of_object + encoded
     )
 
@@ -176,7 +187,7 @@ def _copy_from_flat(
     grid_start: int,
     grid_end: int,
     crcs: bytes,
-    crc32c: int | None,
+    own: tuple[int, ...],
     object_id: int,
     tier: int,
     location_id: int,
@@ -187,17 +198,16 @@ def _copy_from_flat(
     *ledger: int,
 ) -> Copy:
     of_object = (ObjectId(object_id), Tier(tier), LocationId(location_id), name, length, etag)
-    holder = HeldObject(*of_object, PayloadEncoding(encoding), *ledger)
-    return Copy(holder, ByteRange(start, end), Grid(ByteRange(grid_start, grid_end), crcs), crc32c)
+    stored = HeldObject(*of_object, PayloadEncoding(encoding), *ledger)
+    held = ByteRange(start, end)
+    known = OwnSum(ByteRange(*own[1:]) if own[1:] else held, own[0]) if own else None
+    return Copy(stored, held, Grid(ByteRange(grid_start, grid_end), crcs), known)
 
 
 def _clipped(copy: Copy, skip_bytes: int, length_bytes: int) -> Copy:
     start = copy.range.start + skip_bytes
     held = ByteRange(start, start + length_bytes)
-    first = (held.start - copy.grid.range.start) // CRC_BLOCK_BYTES
-    last = -(-(held.end - copy.grid.range.start) // CRC_BLOCK_BYTES)
-    blocks = ByteRange(copy.grid.block_start(first), copy.grid.block_start(last))
-    return Copy(copy.object, held, Grid(blocks, copy.grid.crcs[first * _CRC_BYTES : last * _CRC_BYTES]))
+    return Copy(copy.object, held, copy.grid.cut(held), copy.own)
 
 
 def _missing(segment: SegmentRecord, piece: Piece, priority: ReadPriority) -> Unavailable | DataLoss:
@@ -305,7 +315,7 @@ class PlaceConnections:
 def _metadata_of(place: Place) -> MetadataStore | None:
     try:
         require_trusted(Path(place.path))
-        found = MetadataStore(StorePaths(Path(place.path)).metadata, SystemClock())
+        metadata = MetadataStore(StorePaths(Path(place.path)).metadata, SystemClock())
     except (NotFound, PermissionDenied):
         return None
-    return found if found.store_id == place.store_id else None
+    return metadata if metadata.store_id == place.store_id else None

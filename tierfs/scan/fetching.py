@@ -6,24 +6,22 @@ per Fetcher, which belongs to one task. A buffer is reused once the next bytes a
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
 
 from tierfs import ranges
-from tierfs.checksum import crc32c
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, TierfsError, Unavailable, unexpected
 from tierfs.metadata import directories
-from tierfs.metadata.layout import HeldObject
 from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.metadata.records import ObjectRecord
 from tierfs.names import printable
 from tierfs.parallel import Pool
-from tierfs.reading.payloads import Payloads
+from tierfs.reading.fetch.grid import BlockDiffers
 from tierfs.scan.extents import Copy, Extent, Place, PlaceConnections, extents_of
-from tierfs.scan.in_flight import BUFFERS, StepOf, TaskPatience
+from tierfs.scan.in_flight import BUFFERS, StepOf
+from tierfs.scan.task_reader import TaskReader, run_holding
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, PayloadEncoding, ReadPriority, SegmentId, Tier
 
 # A gap between two extents up to this size is read along with them (a guess).
@@ -58,7 +56,7 @@ class Request:
     @property
     def range(self) -> ByteRange:
         """The object's bytes to read."""
-        return ByteRange(self.wanted[0].blocks.start, max(one.blocks.end for one in self.wanted))
+        return ByteRange(self.wanted[0].blocks.start, max(piece.blocks.end for piece in self.wanted))
 
 
 def requests_of(wanted: Iterable[WantedRequest], step_of: StepOf) -> Iterator[Request]:
@@ -68,27 +66,23 @@ def requests_of(wanted: Iterable[WantedRequest], step_of: StepOf) -> Iterator[Re
 
 def _cut(wanted: Iterable[WantedRequest], step_of: StepOf) -> Iterator[WantedRequest]:
     """Yield extents in steps that end on a line of the object's grid, so that no block is read twice."""
-    for one in wanted:
-        copy, span = one.extent.copies[0], one.extent.range
+    for piece in wanted:
+        copy, span = piece.extent.copies[0], piece.extent.range
         at = span.start
         while at < span.end:
             step = step_of(copy.object.tier)
             held = copy.range.start + at - span.start
             end = min(span.end, at + step - held % step)
-            yield WantedRequest(one.owner, one.extent.clipped(ByteRange(at, end)))
+            yield WantedRequest(piece.owner, piece.extent.clipped(ByteRange(at, end)))
             at = end
 
 
-def _goes_with(step_of: StepOf, waiting: Sequence[WantedRequest], one: WantedRequest) -> bool:
-    first, last, new = waiting[0], waiting[-1].extent.copies[0], one.extent.copies[0]
+def _goes_with(step_of: StepOf, waiting: Sequence[WantedRequest], piece: WantedRequest) -> bool:
+    first, last, new = waiting[0], waiting[-1].extent.copies[0], piece.extent.copies[0]
     if new.object.id != last.object.id or new.object.encoding is not PayloadEncoding.RAW:
         return False
     near = last.range.end <= new.range.start <= last.range.end + _GAP_BYTES
-    return near and one.blocks.end - first.blocks.start <= step_of(new.object.tier)
-
-
-# Reads of a copy whose bytes do not match: the transfer may have damaged them once.
-_TRIES = 2
+    return near and piece.blocks.end - first.blocks.start <= step_of(new.object.tier)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +117,6 @@ class FetchedPiece:
     view: memoryview
 
 
-class _NoAnswer(Exception):
-    """No copy delivered, and the server of one may answer later."""
-
-    def __init__(self, first: TierfsError, last: Unavailable) -> None:
-        super().__init__(str(last))
-        self.first = first
-        self.last = last
-
-
 class ScanFetcher:
     """Reads for one task. Close it, or use it as a context manager."""
 
@@ -140,16 +125,13 @@ class ScanFetcher:
         self._place = place
         self._connections = connections
         self._sources = sources
-        self._payloads = Payloads(self._run)
         self._sees_store = connections.sees(place)
-        self._in_flight = connections.in_flight(place)
-        self._etags = connections.etags(place)
-        self._patience = TaskPatience()
-        self._pool = Pool(self._in_flight.threads, "tierfs-scan")
+        self._reader = TaskReader(place, connections, self._run)
+        self._pool = Pool(self._reader.in_flight.threads, "tierfs-scan")
 
     def pieces(self, wanted: Iterable[WantedRequest]) -> Iterator[FetchedPiece]:
         """Yield all wanted bytes, in order. Raises Unavailable or DataLoss for bytes that no copy delivers."""
-        in_flight = self._in_flight
+        in_flight = self._reader.in_flight
         requests = requests_of(map(self._reachable, wanted), in_flight.step_bytes)
         with_memory = ((request, BUFFERS.take(request.range.length_bytes)) for request in requests)
         for pieces, buffer in self._pool.in_order(self._fetch, with_memory, ahead=lambda: in_flight.ahead):
@@ -162,7 +144,7 @@ class ScanFetcher:
 
     def close(self) -> None:
         """End the threads; idempotent."""
-        self._patience.end()
+        self._reader.patience.end()
         self._pool.close()
         self._connections.adopt_etags(self._place)
 
@@ -188,73 +170,49 @@ class ScanFetcher:
         span = request.range
         view = memoryview(buffer)[: span.length_bytes]
         try:
-            etag = self._read(request.first.object, span.start, view)
-            bad = [one for one in request.wanted if not _is_right(one.extent.copies[0], view, span.start)]
+            record = request.first.object.record
+            etag = self._reader.fill(record, span.start, view)
+            bad = [piece for piece in request.wanted if not piece.extent.copies[0].is_right(view, span.start)]
             if not bad:
-                self._proved(request.first.object, etag)
+                self._reader.proved(record, etag)
         except Exception as exc:
             unexpected(exc, printable(request.first.object.name))
             bad = list(request.wanted)
-        pieces = [
-            FetchedPiece(one.owner, one.extent.range, self._other(one) if one in bad else _part(one, view, span.start))
-            for one in request.wanted
-        ]
+        pieces = []
+        for piece in request.wanted:
+            right = self._other(piece) if piece in bad else piece.extent.copies[0].range.of(view, span.start)
+            pieces.append(FetchedPiece(piece.owner, piece.extent.range, right))
         return pieces, buffer
 
     def _other(self, wanted: WantedRequest) -> memoryview:
         """Return one extent from the first good copy, or from its present place if all copies are gone.
 
-        Waits for a server that answered before.
+        Waits for a server that answered before. Raises the first copy's error if none delivers.
         """
-        while True:
-            try:
-                return self._from_copies(wanted)
-            except _NoAnswer as exc:
-                if not self._patience.pause(exc.last):
-                    raise exc.first from exc.last
-
-    def _from_copies(self, wanted: WantedRequest) -> memoryview:
-        """Return one extent now. Raises _NoAnswer if a copy's server may answer later, else the first copy's error."""
-        first: TierfsError | None = None
-        unanswered: Unavailable | None = None
         source = self._sources[wanted.owner]
-        for copy in wanted.extent.copies:
-            for _ in range(_TRIES):
+        while True:
+            first: TierfsError | None = None
+            unanswered: Unavailable | None = None
+            for copy in wanted.extent.copies:
                 try:
-                    return self._whole(copy, source)
+                    return self._whole(copy)
                 except Exception as exc:
                     error = unexpected(exc, f"segment {printable(source.name)}")
                     first = first or self._explained(error, copy, source)
-                    if isinstance(error, Unavailable) and self._may_answer(copy):
+                    if isinstance(error, Unavailable) and self._reader.may_answer(copy.object.record):
                         unanswered = unanswered or error
-                    if not isinstance(error, DataLoss):
-                        break
-        moved = self._found_again(wanted)
-        if moved is not None:
-            return memoryview(b"".join(self._whole(extent.copies[0], source) for extent in moved))
-        assert first is not None
-        if unanswered is not None:
-            raise _NoAnswer(first, unanswered)
-        raise first
+            moved = self._moved(wanted)
+            if moved is not None:
+                return memoryview(b"".join(self._whole(extent.copies[0]) for extent in moved))
+            assert first is not None
+            if unanswered is None or not self._reader.patience.pause(unanswered):
+                raise first from unanswered
 
-    def _may_answer(self, copy: Copy) -> bool:
-        return copy.object.tier is Tier.COLD and self._in_flight.answered(copy.object.location_id)
+    def _whole(self, copy: Copy) -> memoryview:
+        """Return the bytes of one copy, proved right. Raises as VerifiedReader.read."""
+        return self._reader.read(copy.object.record, copy.range, copy.grid, copy.own)
 
-    def _whole(self, copy: Copy, source: ScanSource) -> memoryview:
-        """Return the bytes of one copy, proved right. Raises DataLoss, and what reading raises."""
-        blocks = copy.grid.range
-        view = memoryview(bytearray(blocks.length_bytes))
-        etag = self._read(copy.object, blocks.start, view)
-        if not _is_right(copy, view, blocks.start):
-            raise DataLoss(
-                f"segment {printable(source.name)}: {printable(copy.object.name)} does not match its checksums "
-                f"between bytes {blocks.start} and {blocks.end}",
-                remedy="run: tierfs check --read",
-            )
-        self._proved(copy.object, etag)
-        return copy.range.of(view, blocks.start)
-
-    def _found_again(self, wanted: WantedRequest) -> list[Extent] | None:
+    def _moved(self, wanted: WantedRequest) -> list[Extent] | None:
         """Return the present copies of the bytes, or None: chunks may have moved since the scan was planned."""
         source = self._sources[wanted.owner]
         metadata = self._connections.metadata(self._place)
@@ -264,9 +222,9 @@ class ScanFetcher:
             segment = directories.segment(txn, source.segment_id)
             if segment is None or segment.start_offset > wanted.extent.range.start:
                 return None
-            found = list(extents_of(txn, segment, wanted.extent.range, source.priority))
+            present = list(extents_of(txn, segment, wanted.extent.range, source.priority))
         before = {copy.object.id for copy in wanted.extent.copies}
-        return found if any(extent.copies[0].object.id not in before for extent in found) else None
+        return present if any(extent.copies[0].object.id not in before for extent in present) else None
 
     def _explained(self, error: TierfsError, copy: Copy, source: ScanSource) -> TierfsError:
         """Return the same error with the segment's name, and the remedy if bytes are on another machine."""
@@ -277,48 +235,18 @@ class ScanFetcher:
                 f"which this executor cannot read: {error}",
                 remedy="set the option tail to offload or to cold-only, or let executors see the store's directory",
             )
+        if isinstance(error, BlockDiffers):
+            return DataLoss(f"segment {name}: {error}", remedy=error.remedy)
         if isinstance(error, NotFound):
             return DataLoss(
                 f"segment {name}: {error}", remedy="make the data frame again: the segment may have changed since"
             )
         return error
 
-    def _read(self, held: HeldObject, offset: int, view: memoryview) -> str | None:
-        """Fill the view; return the etag of a cold object's bytes, None for any."""
-        if held.tier is Tier.LOCAL:
-            self._read_file(held.name, offset, view)
-            return None
-        holder = held.record
-        storage = self._connections.storage(self._place, holder.location_id)
-        etag = self._etags.read_into(storage, holder, offset, view, self._payloads)
-        self._patience.answered()
-        return etag
-
-    def _proved(self, held: HeldObject, etag: str | None) -> None:
-        if held.tier is Tier.COLD:
-            self._etags.proved(held.record, etag)
-
-    def _read_file(self, name: str, offset: int, view: memoryview) -> None:
-        self._connections.files(self._place).read_into(name, offset, view)
-
-    def _run(self, holder: ObjectRecord, offset: int) -> EntryRun | None:
+    def _run(self, ledger: ObjectRecord, offset: int) -> EntryRun | None:
         for source in self._sources:
-            if source.ledger is not None and source.segment_id == holder.segment_id:
-                runs = source.ledger.runs
-                index = bisect_right(runs, offset, key=lambda run: run.payload_start) - 1
-                if index >= 0 and offset < runs[index].payload_end:
-                    return runs[index]
+            if source.ledger is not None and source.segment_id == ledger.segment_id:
+                run = run_holding(source.ledger.runs, offset)
+                if run is not None:  # else another source, which covers other entries of the ledger, may have it
+                    return run
         return None
-
-
-def _part(wanted: WantedRequest, view: memoryview, origin: int) -> memoryview:
-    return wanted.extent.copies[0].range.of(view, origin)
-
-
-def _is_right(copy: Copy, view: memoryview, origin: int) -> bool:
-    """Return whether a copy's bytes are right, by their blocks, or by their own checksum if others share blocks."""
-    blocks = copy.grid.range
-    bad, _ = copy.grid.first_bad(view, origin, 0, blocks.end)
-    if bad is None:
-        return True
-    return copy.crc32c is not None and crc32c(copy.range.of(view, origin)) == copy.crc32c

@@ -7,7 +7,6 @@ terabyte), so a wave is planned when the previous one is done.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -16,9 +15,8 @@ from itertools import chain
 
 from tierfs import ranges
 from tierfs.chunkstore.link import Slots
-from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss, TierfsError, Unavailable
-from tierfs.fsck.scrub.copy_reader import Checked, CopyReader, Fault, bad_ranges
+from tierfs.errors import DataLoss, TierfsError
+from tierfs.fsck.scrub.copy_reader import Checked, CopyReader, Fault
 from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
 from tierfs.metadata import entries
 from tierfs.metadata.layout import PlacedChunk
@@ -26,11 +24,11 @@ from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.parallel import Pool
-from tierfs.reading.payloads import Payloads
 from tierfs.scan.extents import Place, PlaceConnections
-from tierfs.scan.in_flight import AROUND_BYTES, BUFFERS, StepOf, TaskPatience
+from tierfs.scan.in_flight import AROUND_BYTES, BUFFERS, StepOf
 from tierfs.scan.selection import Selection, select
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
+from tierfs.scan.task_reader import WaitingReader, run_holding
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ObjectId, PayloadEncoding, SegmentId, Tier
 
 # Requests of a task at once: 32 MiB of memory.
 _LEAST_AT_ONCE = 4
@@ -88,17 +86,15 @@ class CopyChecks:
     def __init__(self, place: Place, connections: PlaceConnections, wanted: Sequence[CopyPiece]) -> None:
         self._place = place
         self._connections = connections
-        self._wanted = sorted(wanted, key=lambda one: one.place)
-        self._runs = _runs_by_segment(wanted)
-        self._payloads = Payloads(self._run)
-        self._in_flight = connections.in_flight(place)
-        self._etags = connections.etags(place)
-        self._slots = Slots()
-        self._patience = TaskPatience()
-        self._sees_store = connections.sees(place) and connections.metadata(place) is not None
-        self._reader = CopyReader(
-            partial(connections.files, place), self._storage_of, self._read_into, self._away, self._etags.proved
+        self._wanted = sorted(wanted, key=lambda copy: copy.place)
+        runs = _runs_by_segment(wanted)
+        self._reader = WaitingReader(
+            place, connections, lambda ledger, offset: run_holding(runs.get(ledger.segment_id, []), offset)
         )
+        self._in_flight = self._reader.in_flight
+        self._slots = Slots()
+        self._sees_store = connections.sees(place) and connections.metadata(place) is not None
+        self._copies = CopyReader(self._reader, self._away)
 
     def run(self) -> Iterator[tuple[CopyPiece, Checked]]:
         """Yield each piece with the result for its copy. Raises errors that the executor cannot handle."""
@@ -107,7 +103,7 @@ class CopyChecks:
             try:
                 yield from chain.from_iterable(pool.in_order(self._check_in_slot, groups))
             finally:
-                self._patience.end()
+                self._reader.patience.end()
                 self._connections.adopt_etags(self._place)
 
     def _check_in_slot(self, group: list[CopyPiece]) -> list[tuple[CopyPiece, Checked]]:
@@ -126,18 +122,19 @@ class CopyChecks:
             finally:
                 BUFFERS.give(buffer)
         return [
-            (one, Checked(one.piece) if index in good else self._check_alone(one)) for index, one in enumerate(group)
+            (copy, Checked(copy.piece) if index in good else self._check_alone(copy))
+            for index, copy in enumerate(group)
         ]
 
     def _good(self, group: list[CopyPiece], memory: memoryview) -> set[int]:
         """Return the pieces that are right, by one request for all."""
         start = group[0].blocks.start
         view = memory[: max(piece.blocks.end for piece in group) - start]
-        holder = group[0].placed.object
-        etag = self._read_into(self._storage_of(holder.location_id), holder, start, view)
+        record = group[0].placed.object
+        etag = self._reader.fill(record, start, view)
         good = {index for index, piece in enumerate(group) if _is_right(piece, view, start)}
         if len(good) == len(group):
-            self._etags.proved(holder, etag)
+            self._reader.proved(record, etag)
         return good
 
     def _check_alone(self, copy: CopyPiece) -> Checked:
@@ -145,25 +142,10 @@ class CopyChecks:
         if copy.placed.object.tier is Tier.LOCAL and not self._sees_store:
             why = f"this executor does not see {self._place.path}"
             return Checked(copy.piece, (copy.piece.range,), why, fault=Fault.UNSEEN)
-        checked = self._reader.check(copy.piece, copy.placed)
+        checked = self._copies.check(copy.piece, copy.placed)
         if checked.bad and checked.fault is Fault.DAMAGED:
-            return self._reader.check(copy.piece, copy.placed)
+            return self._copies.check(copy.piece, copy.placed)
         return checked
-
-    def _storage_of(self, location_id: LocationId) -> ChunkStorage:
-        return self._connections.storage(self._place, location_id)
-
-    def _read_into(self, storage: ChunkStorage, holder: ObjectRecord, offset: int, view: memoryview) -> str | None:
-        """Fill the view; return the etag of its bytes, None for any. Waits for a server that answered before."""
-        while True:
-            try:
-                etag = self._etags.read_into(storage, holder, offset, view, self._payloads)
-            except Unavailable as exc:
-                if not self._in_flight.answered(holder.location_id) or not self._patience.pause(exc):
-                    raise
-            else:
-                self._patience.answered()
-                return etag
 
     def _away(self, placed: PlacedChunk) -> str | None:
         """Return "" for an adopted place, which the driver judges; the store's own place has to answer."""
@@ -172,48 +154,35 @@ class CopyChecks:
         files = self._connections.files(self._place)
         return None if files.is_mounted else f"{files.root} is not reachable: it is not a chunk directory"
 
-    def _run(self, holder: ObjectRecord, offset: int) -> EntryRun | None:
-        runs = self._runs.get(holder.segment_id, [])
-        index = bisect_right(runs, offset, key=lambda run: run.payload_start) - 1
-        return runs[index] if index >= 0 and offset < runs[index].payload_end else None
 
-
-def report_of(found: Iterable[tuple[CopyPiece, Checked]]) -> CopyReport:
+def report_of(results: Iterable[tuple[CopyPiece, Checked]]) -> CopyReport:
     """Return the sums of a task, and its faults with neighbours joined."""
     report = CopyReport()
     faults: list[CopyFault] = []
-    for one, checked in found:
-        size_bytes = one.piece.range.length_bytes
+    for copy, checked in results:
+        size_bytes = copy.piece.range.length_bytes
         if checked.fault is Fault.UNSEEN:
             report.unseen_bytes += size_bytes
-        elif one.placed.object.tier is Tier.LOCAL:
+        elif copy.placed.object.tier is Tier.LOCAL:
             report.local_bytes += size_bytes
         else:
             report.cold_bytes += size_bytes
-        holder = one.placed.object
+        record = copy.placed.object
         for bad in checked.bad:
-            faults.append(CopyFault(one.segment, holder.tier, holder, bad, checked.fault, checked.why))
+            faults.append(CopyFault(copy.segment, record.tier, record, bad, checked.fault, checked.why))
     report.faults = tuple(joined(faults))
     return report
 
 
 def joined(faults: Iterable[CopyFault]) -> Iterator[CopyFault]:
     """Return faults in order, with adjacent ones of the same kind in one object joined."""
-    last: CopyFault | None = None
-    for one in sorted(faults, key=lambda fault: (fault.segment, fault.tier, fault.object.id, fault.range)):
-        if last is not None and _continues(last, one):
-            last = CopyFault(
-                last.segment, last.tier, last.object, ByteRange(last.range.start, one.range.end), last.fault, last.why
-            )
-            continue
-        if last is not None:
-            yield last
-        last = one
-    if last is not None:
-        yield last
+    ordered = sorted(faults, key=lambda fault: (fault.segment, fault.tier, fault.object.id, fault.range))
+    for run in ranges.runs(ordered, _continues):
+        yield replace(run[0], range=ByteRange(run[0].range.start, run[-1].range.end))
 
 
-def _continues(last: CopyFault, fault: CopyFault) -> bool:
+def _continues(run: Sequence[CopyFault], fault: CopyFault) -> bool:
+    last = run[-1]
     same = (last.segment, last.object.id, last.fault) == (fault.segment, fault.object.id, fault.fault)
     return same and last.range.end == fault.range.start
 
@@ -224,27 +193,26 @@ def _groups(wanted: Iterable[CopyPiece], step_of: StepOf) -> Iterator[list[CopyP
 
 
 def _goes_with(step_of: StepOf, group: Sequence[CopyPiece], piece: CopyPiece) -> bool:
-    first, last, holder = group[0], group[-1], piece.placed.object
-    if holder.id != last.placed.object.id or holder.tier is Tier.LOCAL or holder.encoding is not PayloadEncoding.RAW:
+    first, last, record = group[0], group[-1], piece.placed.object
+    if record.id != last.placed.object.id or record.tier is Tier.LOCAL or record.encoding is not PayloadEncoding.RAW:
         return False
     near = piece.blocks.start <= last.blocks.end + CRC_BLOCK_BYTES
-    return near and piece.blocks.end - first.blocks.start <= step_of(holder.tier) + AROUND_BYTES
+    return near and piece.blocks.end - first.blocks.start <= step_of(record.tier) + AROUND_BYTES
 
 
 def _is_right(copy: CopyPiece, view: memoryview, origin: int) -> bool:
     grid = copy.piece.grid
     if grid is None:
         return False
-    blocks = grid.range.of(view, origin)
-    return next(bad_ranges(copy.piece, blocks), None) is None
+    return next(grid.bad_blocks(view, origin), None) is None
 
 
 def _runs_by_segment(wanted: Iterable[CopyPiece]) -> dict[int, list[EntryRun]]:
     """Return each row once, in order."""
     by_start: dict[int, dict[int, EntryRun]] = defaultdict(dict)
-    for one in wanted:
-        for run in one.runs:
-            by_start[one.placed.object.segment_id][run.payload_start] = run
+    for copy in wanted:
+        for run in copy.runs:
+            by_start[copy.placed.object.segment_id][run.payload_start] = run
     return {segment: [runs[start] for start in sorted(runs)] for segment, runs in by_start.items()}
 
 
@@ -278,12 +246,12 @@ class Wave:
 def wanted_segments(metadata: MetadataStore, paths: Sequence[str]) -> tuple[list[Wanted], int]:
     """Return the segments at and below paths, and the bytes of all their copies. Raises NotFound for a path."""
     with metadata.read() as txn:
-        found: list[Wanted] = []
+        segments: list[Wanted] = []
         size_bytes = 0
         for name, segment in select(txn, Selection(tuple(paths) or ("",), recursive=True)):
-            found.append(Wanted(segment.id, name))
+            segments.append(Wanted(segment.id, name))
             size_bytes += segment.readable_bytes(Tier.LOCAL) + segment.readable_bytes(Tier.COLD)
-    return found, size_bytes
+    return segments, size_bytes
 
 
 def waves(
@@ -296,12 +264,12 @@ def waves(
     waiting: list[CopyPiece] = []
     faults: list[CopyFault] = []
     size_bytes = 0
-    for found in _found(metadata, segments):
-        if isinstance(found, CopyFault):
-            faults.append(found)
+    for item in _copies(metadata, segments):
+        if isinstance(item, CopyFault):
+            faults.append(item)
             continue
-        waiting.append(found)
-        size_bytes += _cost(found)
+        waiting.append(item)
+        size_bytes += _cost(item)
         if size_bytes >= partition_bytes * partitions:
             yield Wave(_packed(waiting, partition_bytes), tuple(faults))
             waiting, faults, size_bytes = [], [], 0
@@ -309,7 +277,7 @@ def waves(
         yield Wave(_packed(waiting, partition_bytes), tuple(faults))
 
 
-def _found(metadata: MetadataStore, segments: Iterable[Wanted]) -> Iterator[CopyPiece | CopyFault]:
+def _copies(metadata: MetadataStore, segments: Iterable[Wanted]) -> Iterator[CopyPiece | CopyFault]:
     for segment in segments:
         lean = _Lean()
         try:
@@ -328,13 +296,13 @@ def _copy(metadata: MetadataStore, segment: Wanted, piece: ScrubPiece, placed: P
     return CopyPiece(segment.name, replace(piece, placed=placed), placed, runs)
 
 
-def _runs(metadata: MetadataStore, holder: ObjectRecord, piece: ScrubPiece) -> Iterator[EntryRun]:
+def _runs(metadata: MetadataStore, record: ObjectRecord, piece: ScrubPiece) -> Iterator[EntryRun]:
     """Return the rows of entries that intersect the blocks of a piece in a ledger's object."""
     blocks = piece.in_object if piece.grid is None else piece.grid.range
-    at, end = holder.payload_start + blocks.start, holder.payload_start + blocks.end
+    at, end = record.payload_start + blocks.start, record.payload_start + blocks.end
     with metadata.read() as txn:
         while at < end:
-            run = entries.run_holding(txn, SegmentId(holder.segment_id), at)
+            run = entries.run_holding(txn, SegmentId(record.segment_id), at)
             if run is None:
                 return  # reading reports that the place of the payload is unknown
             yield replace(run, stored=b"")

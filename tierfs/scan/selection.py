@@ -28,13 +28,7 @@ from tierfs.precedence import Effective
 from tierfs.scan import globs
 from tierfs.scan.extents import Extent, Place, extents_of, with_blocks
 from tierfs.scan.fetching import ScannedLedger
-from tierfs.scan.partition_directories import (
-    PartitionCondition,
-    admits,
-    partition_value,
-    partition_values,
-    value_of,
-)
+from tierfs.scan.partition_directories import PartitionCondition, admits, partition_value, partition_values, value_of
 from tierfs.setup.connect import require_allowed
 from tierfs.types import ROOT_DIRECTORY, ByteRange, DirectoryId, EntryKind, ReadPriority, SegmentKind
 

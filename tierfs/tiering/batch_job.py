@@ -36,15 +36,7 @@ from tierfs.segments import batch_commit
 from tierfs.segments.batch_commit import GivenUp, require_job
 from tierfs.tiering import objects
 from tierfs.tiering.batch_upload import MAX_OBJECT_BYTES, UploadPlan, job_prefix
-from tierfs.types import (
-    CRC_BLOCK_BYTES,
-    ROOT_DIRECTORY,
-    AttemptId,
-    DirectoryId,
-    EntryKind,
-    LocationId,
-    ReadPriority,
-)
+from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, AttemptId, DirectoryId, EntryKind, LocationId, ReadPriority
 
 # Size at which a part is full: with one more segment of the longest kind it stays below the readers' limit.
 _PART_BYTES = 4 * 1024 * 1024

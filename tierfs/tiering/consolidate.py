@@ -18,39 +18,65 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tierfs.checksum import GridBuilder, Stretch, crc32c, cut_at_lines, joined, twice
+from tierfs.checksum import GridBuilder, Stretch, cut_at_lines, joined, twice
 from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, EtagDiffers, ObjectPiece, StoredObject
+from tierfs.chunkstore.validate import read_steps
 from tierfs.errors import DataLoss, Unavailable
-from tierfs.metadata import chain, chain_edits, chains, changes, checksums, directories, tables
+from tierfs.metadata import chain, chains, changes, directories, tables
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ChecksumRun, ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
-from tierfs.reading.etags import Etags
+from tierfs.reading.fetch.grid import BlockDiffers, Grid
+from tierfs.reading.verified import VerifiedReader, grid_in, own_sum
+from tierfs.reading.view import in_object
 from tierfs.tiering import objects
 from tierfs.tiering.consolidate_plan import ConsolidateAction
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ChunkState, ObjectId, Tier
-
-# Bytes per read: large enough for the full rate of one stream.
-_READ_BYTES = 8 * MIB
+from tierfs.types import ByteRange, ObjectId, SegmentId, Tier
 
 
 @dataclass(frozen=True, slots=True)
 class CheckedPiece:
-    """A piece of an object together with the runs that cover it."""
+    """A piece of an object with the checksums of its blocks."""
 
     piece: ObjectPiece
-    object_bytes: int
-    runs: tuple[ChecksumRun, ...]
+    segment_id: SegmentId
+    placed: PlacedChunk
+    grid: Grid
 
     @property
     def range(self) -> ByteRange:
         """Range of the object that the piece is."""
         return ByteRange(self.piece.offset, self.piece.offset + self.piece.length_bytes)
+
+    def read(self, reader: VerifiedReader, block: Grid) -> memoryview:
+        """Return the piece's bytes in one of its blocks.
+
+        Raises BlockDiffers if they are damaged, and the chunk is suspect then; and storage errors.
+        """
+        try:
+            return reader.read(self.placed.object, block.range.intersect(self.range), block, own_sum(self.placed))
+        except BlockDiffers:
+            reader.suspect(self.segment_id, self.placed)
+            raise
+
+    def stretches(self, reader: VerifiedReader) -> Iterator[Stretch]:
+        """Yield length and CRC32C of its stretches. A block that it shares with others is read. Raises as `read`."""
+        for block in self.grid.blocks():
+            if self.range.contains(block.range):
+                yield Stretch(block.range.length_bytes, int.from_bytes(block.crcs, "big"))
+            else:
+                yield Stretch.of(self.read(reader, block))
+
+    def check(self, reader: VerifiedReader, near: int) -> None:
+        """Check the block of the old object that holds byte `near` of the piece. Raises as `read`."""
+        for block in self.grid.blocks():
+            if block.range.start <= self.piece.offset + near < block.range.end:
+                self.read(reader, block)
 
 
 class Mismatch(DataLoss):
@@ -61,27 +87,6 @@ class Mismatch(DataLoss):
         self.offset = offset
 
 
-def stretches_of(storage: ChunkStorage, checked: CheckedPiece) -> Iterator[Stretch]:
-    """Yield length and CRC32C of a piece's stretches. A block that the piece shares with others is read.
-
-    Raises Mismatch when such a block is damaged, and storage errors.
-    """
-    for block, crc in _blocks(checked):
-        inside = block.intersect(checked.range)
-        if inside == block:
-            yield Stretch(block.length_bytes, crc)
-            continue
-        buffer = _checked_block(storage, checked.piece, block, crc)
-        yield Stretch.of(inside.of(buffer, block.start))
-
-
-def check_piece(storage: ChunkStorage, checked: CheckedPiece, near: int) -> None:
-    """Check the block of the old object that holds byte `near` of a piece. Raises Mismatch when it is damaged."""
-    for block, crc in _blocks(checked):
-        if block.start <= checked.piece.offset + near < block.end:
-            _checked_block(storage, checked.piece, block, crc)
-
-
 def read_back(
     storage: ChunkStorage, stored: StoredObject, expected: Sequence[Stretch], progress: Callable[[int], None]
 ) -> GridBuilder:
@@ -90,36 +95,10 @@ def read_back(
     Raises Mismatch with the offset in the object, and storage errors.
     """
     check = _Check(stored.name, expected)
-    buffer = memoryview(bytearray(min(_READ_BYTES, stored.length_bytes)))
-    for offset in range(0, stored.length_bytes, _READ_BYTES):
-        view = buffer[: min(_READ_BYTES, stored.length_bytes - offset)]
-        storage.read_into(stored.name, offset, view, if_match=stored.etag)
+    for view in read_steps(storage, stored):
         check.feed(view)
         progress(len(view))
     return check.grid
-
-
-def _blocks(checked: CheckedPiece) -> Iterator[tuple[ByteRange, int]]:
-    """Yield the blocks that a piece touches, with their CRCs."""
-    for run in checked.runs:
-        for index in range(run.count):
-            start = run.start + index * CRC_BLOCK_BYTES
-            block = ByteRange(start, max(start, min(start + CRC_BLOCK_BYTES, checked.object_bytes)))
-            if block.intersect(checked.range):
-                yield block, run.crc(index)
-
-
-def _checked_block(storage: ChunkStorage, piece: ObjectPiece, block: ByteRange, crc: int) -> memoryview:
-    buffer = memoryview(bytearray(block.length_bytes))
-
-    def read() -> memoryview:
-        storage.read_into(piece.name, block.start, buffer, if_match=piece.etag or None)  # "": whatever version is there
-        if crc32c(buffer) != crc:
-            message = f"{printable(piece.name)} does not match its checksum at {block.start}"
-            raise Mismatch(message, block.start)
-        return buffer
-
-    return twice(read)
 
 
 class _Check:
@@ -165,7 +144,7 @@ class Consolidate:
     def __init__(self, metadata: MetadataStore, cold: ColdTier, *, grace_ms: int) -> None:
         """Prepare for actions. `grace_ms`: how long replaced objects stay, for readers that hold the old layout."""
         self._metadata = metadata
-        self._etags = Etags(metadata)
+        self._reader = VerifiedReader(metadata, lambda _: cold.storage)
         self._cold = cold
         self._grace_ms = grace_ms
 
@@ -188,14 +167,14 @@ class Consolidate:
 
     def _copy(self, action: ConsolidateAction, progress: Callable[[int], None]) -> Consolidated:
         pieces = self._pieces(action)
-        expected = self._expected(action, pieces)
-        recipe = ConsolidateRecipe(self._metadata, action, pieces, expected, progress, self._grace_ms)
+        expected = tuple(stretch for checked in pieces for stretch in checked.stretches(self._reader))
+        recipe = ConsolidateRecipe(self._metadata, self._reader, action, pieces, expected, progress, self._grace_ms)
         return objects.make(self._metadata, self._cold, recipe)
 
     def _pieces(self, action: ConsolidateAction) -> tuple[CheckedPiece, ...]:
         with self._metadata.read() as txn:
             _, placed = _revalidated(txn, action)
-            return tuple(_piece(txn, chunk, action.range, self._etags.of(chunk.object)) for chunk in placed)
+            return tuple(_piece(txn, action, chunk, self._reader.etags.of(chunk.object)) for chunk in placed)
 
     def _meet_etags(self, action: ConsolidateAction) -> None:
         """Note the objects' current etags. Reading the copy back will show whether their bytes are right."""
@@ -204,19 +183,7 @@ class Consolidate:
         for record in records:
             stored = self._cold.storage.stat(record.name)
             if stored.etag != record.etag:
-                self._etags.meet(record, stored.etag, stored.length_bytes)
-
-    def _expected(self, action: ConsolidateAction, pieces: Sequence[CheckedPiece]) -> tuple[Stretch, ...]:
-        stretches: list[Stretch] = []
-        for index, checked in enumerate(pieces):
-            try:
-                stretches += stretches_of(self._cold.storage, checked)
-            except Mismatch:
-                chain_edits.set_state(
-                    self._metadata, action.segment_id, Tier.COLD, action.chunks[index], ChunkState.SUSPECT
-                )
-                raise
-        return tuple(stretches)
+                self._reader.etags.meet(record, stored.etag, stored.length_bytes)
 
     def _merge(self, action: ConsolidateAction) -> None:
         """Replace chunks that follow each other in one object by one chunk; no byte moves."""
@@ -232,6 +199,7 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
     def __init__(
         self,
         metadata: MetadataStore,
+        reader: VerifiedReader,
         action: ConsolidateAction,
         pieces: Sequence[CheckedPiece],
         expected: Sequence[Stretch],
@@ -241,6 +209,7 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
         """Begin an attempt. `expected`: the checksums of the pieces."""
         super().__init__(joined(expected).crc32c)
         self._metadata = metadata
+        self._reader = reader
         self._action = action
         self._pieces = pieces
         self._expected = expected
@@ -264,12 +233,12 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
     def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
         """Read the object back and compare it with the checksums of its sources.
 
-        Raises Mismatch if a source is damaged, Unavailable if the copy alone is.
+        Raises BlockDiffers if a source is damaged, Unavailable if the copy alone is.
         """
         try:
             return twice(lambda: read_back(storage, stored, self._expected, self._progress)).grid()
         except Mismatch as exc:
-            self._blame(storage, exc.offset)
+            self._blame(exc.offset)
             raise Unavailable(f"{exc}, which is right: no byte is lost", remedy="try again") from exc
 
     def link(self, made: Made) -> Consolidated:
@@ -277,7 +246,7 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
         with self._metadata.write() as txn:
             record = made.record(txn, ObjectId(txn.allocate_id()))
             segment, placed = _revalidated(txn, self._action)
-            record = replace(
+            linked = replace(
                 record,
                 # The deletion lag counts from when the bytes became cold: copying does not make them new.
                 created_ms=max(each.object.created_ms for each in placed),
@@ -285,20 +254,15 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
                 linked_sequence=txn.store.next_outbox,
             )
             span = self._action.range
-            chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=record.id)
-            _swap(txn, segment, placed, chunk, record, self._grace_ms)
+            chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=linked.id)
+            _swap(txn, segment, placed, chunk, linked, self._grace_ms)
         return Consolidated(made.stored.length_bytes, self._client_bytes)
 
-    def _blame(self, storage: ChunkStorage, offset: int) -> None:
-        """Mark the source chunk suspect and raise Mismatch if the damage is in it; return if only the copy is bad."""
-        for index, checked in enumerate(self._pieces):
+    def _blame(self, offset: int) -> None:
+        """Raise BlockDiffers if the source of a byte is damaged, whose chunk is suspect then; else only the copy is."""
+        for checked in self._pieces:
             if offset < checked.piece.length_bytes:
-                try:
-                    check_piece(storage, checked, offset)
-                except Mismatch:
-                    chunk = self._action.chunks[index]
-                    chain_edits.set_state(self._metadata, self._action.segment_id, Tier.COLD, chunk, ChunkState.SUSPECT)
-                    raise
+                checked.check(self._reader, offset)
                 return
             offset -= checked.piece.length_bytes
 
@@ -343,10 +307,7 @@ def _bytes_of(chunk: ChunkRecord) -> tuple[object, ...]:
     return chunk.object_id, chunk.object_offset, chunk.length, chunk.state
 
 
-def _piece(txn: ReadTransaction, placed: PlacedChunk, wanted: ByteRange, etag: str) -> CheckedPiece:
-    chunk, record = placed.chunk, placed.object
-    part = placed.range.intersect(wanted)
-    offset = chunk.object_offset + part.start - chunk.start_offset
-    covered = ByteRange(offset, offset + part.length_bytes)
-    runs = checksums.runs_covering(txn, record.id, covered)
-    return CheckedPiece(ObjectPiece(record.name, offset, part.length_bytes, etag), record.length, runs)
+def _piece(txn: ReadTransaction, action: ConsolidateAction, placed: PlacedChunk, etag: str) -> CheckedPiece:
+    held = in_object(placed.range.intersect(action.range), placed)
+    piece = ObjectPiece(placed.object.name, held.start, held.length_bytes, etag)
+    return CheckedPiece(piece, action.segment_id, placed, grid_in(txn, placed.object, held))

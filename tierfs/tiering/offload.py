@@ -16,8 +16,7 @@ from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.reading.etags import Etags
-from tierfs.reading.prover import Prover
+from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import objects
 from tierfs.tiering.candidates import OffloadAction, ended_ms
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
@@ -32,7 +31,7 @@ class Offload:
         self._metadata = metadata
         self._files = files
         self._cold = cold
-        self._accuser = Accuser(Prover(metadata, files, lambda _: cold.storage, Etags(metadata)))
+        self._accuser = Accuser(VerifiedReader(metadata, lambda _: cold.storage, lambda: files))
 
     def run(self, action: OffloadAction) -> int:
         """Make the action's bytes cold and return their number. Idempotent: a second upload does not stay.
@@ -67,8 +66,8 @@ class Offload:
 class Accuser:
     """Judge of the chunks of a source that failed. Thread-safe."""
 
-    def __init__(self, prover: Prover) -> None:
-        self._prover = prover
+    def __init__(self, reader: VerifiedReader) -> None:
+        self._reader = reader
 
     def damages(
         self, source: ChunkSource, places: Sequence[tuple[SegmentId, PlacedChunk]], first: DamagedChunk
@@ -81,7 +80,7 @@ class Accuser:
         damages: dict[int, TierfsError] = {}
         for damage in source.damaged():
             # A missing file is not marked: it may appear again, as when its disk is mounted.
-            if not isinstance(damage.cause, DataLoss) or self._prover.accuse(*places[damage.index]):
+            if not isinstance(damage.cause, DataLoss) or self._reader.accuse(*places[damage.index]):
                 damages[damage.index] = damage.cause
         if not damages:
             raise Unavailable(f"{first}: read again, it does; nothing was stored", remedy="try again") from first

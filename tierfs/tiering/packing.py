@@ -25,8 +25,7 @@ from tierfs.metadata.records import ObjectRecord, SegmentRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.reading.etags import Etags
-from tierfs.reading.prover import Prover
+from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import objects
 from tierfs.tiering.candidates import OffloadAction, PackAction, ended_ms
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
@@ -100,7 +99,7 @@ class PackOffload:
         self._metadata = metadata
         self._files = files
         self._cold = cold
-        self._accuser = Accuser(Prover(metadata, files, lambda _: cold.storage, Etags(metadata)))
+        self._accuser = Accuser(VerifiedReader(metadata, lambda _: cold.storage, lambda: files))
 
     def run(self, action: PackAction, linked: Callable[[Packed], object] = lambda _: None) -> Packed:
         """Make the action's bytes cold, except moved and damaged ones. Idempotent, as Offload.run.

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from google.protobuf.message import DecodeError
 
 from tierfs import object_names
-from tierfs.checksum import Buffer, crc32c
+from tierfs.checksum import Buffer, crc32c, twice
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss
 from tierfs.metadata import changes, tables
@@ -240,10 +240,7 @@ def read_index(storage: ChunkStorage, name: str, length_bytes: int) -> PackIndex
 
     Raises DataLoss when it is damaged or contradicts its name, twice, and storage errors.
     """
-    try:
-        return _read_index(storage, name, length_bytes)
-    except DataLoss:  # a transfer damages bytes once
-        return _read_index(storage, name, length_bytes)
+    return twice(lambda: _read_index(storage, name, length_bytes))
 
 
 def _read_index(storage: ChunkStorage, name: str, length_bytes: int) -> PackIndex:

@@ -14,26 +14,24 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from tierfs import names
-from tierfs.checksum import crc32c, grid_of, joined
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, ObjectPiece, StoredObject
+from tierfs.checksum import crc32c, grid_of
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
 from tierfs.config import OffloadSettings
-from tierfs.errors import TierfsError, Unavailable
-from tierfs.metadata import chains, checksums, directories, tables
+from tierfs.errors import TierfsError
+from tierfs.metadata import chains, directories, tables
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.names import printable
-from tierfs.reading.etags import Etags
-from tierfs.reading.prover import Prover
+from tierfs.reading.fetch.grid import BlockDiffers
+from tierfs.reading.verified import VerifiedReader, own_sum
+from tierfs.reading.view import in_object
 from tierfs.tiering import objects
-from tierfs.tiering.consolidate import CheckedPiece, Mismatch, stretches_of
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.packs import PACKS_PREFIX, PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name, read_index
-from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
+from tierfs.types import ChunkState, ObjectId, SegmentId, Tier
 
 # Objects looked at per step: packs are recognized by their names in the raw rows, in under a millisecond.
 _ROWS = 2000
@@ -54,10 +52,9 @@ class _Live:
 class Repack:
     """Finder and executor of repacks in one store. Thread-safe: a command and the holder's own walk take turns."""
 
-    def __init__(self, metadata: MetadataStore, files: ChunkFiles, cold: ColdTier, settings: OffloadSettings) -> None:
+    def __init__(self, metadata: MetadataStore, cold: ColdTier, settings: OffloadSettings) -> None:
         self._metadata = metadata
-        self._etags = Etags(metadata)
-        self._prover = Prover(metadata, files, lambda _: cold.storage, self._etags)
+        self._reader = VerifiedReader(metadata, lambda _: cold.storage)
         self._cold = cold
         self._settings = settings
         self._one_at_a_time = threading.Lock()
@@ -147,36 +144,14 @@ class Repack:
         return sorted(live.values(), key=lambda each: (each.path.split("/"), each.chunk.start_offset))
 
     def _read(self, pack: ObjectRecord, live: _Live) -> bytes:
-        """Return the bytes of a chunk, checked.
-
-        Raises Mismatch if the chunk is damaged, which is suspect then; Unavailable if only its first read was wrong.
-        """
+        """Return the bytes of a chunk, proved right. Raises BlockDiffers if it is damaged, which is suspect then."""
+        placed = PlacedChunk(live.chunk, pack)
+        held = in_object(placed.range, placed)
         try:
-            return self._checked(pack, live.chunk)
-        except Mismatch as exc:
-            if self._prover.accuse(live.segment_id, PlacedChunk(live.chunk, pack)):
-                raise
-            raise Unavailable(f"{exc}: read again, it does", remedy="try again") from exc
-
-    def _checked(self, pack: ObjectRecord, chunk: ChunkRecord) -> bytes:
-        expected = chunk.bytes_crc32c
-        if expected is None:
-            expected = self._expected(pack, chunk)
-        view = memoryview(bytearray(chunk.length))
-        self._etags.read_into(self._cold.storage, pack, chunk.object_offset, view)
-        if crc32c(view) != expected:
-            raise Mismatch(f"{printable(pack.name)} does not match its checksum", chunk.object_offset)
-        return bytes(view)
-
-    def _expected(self, pack: ObjectRecord, chunk: ChunkRecord) -> int:
-        held = ByteRange(chunk.object_offset, chunk.object_offset + chunk.length)
-        with self._metadata.read() as txn:
-            runs = checksums.runs_covering(txn, pack.id, held)
-        for attempt in self._etags.attempts(pack):
-            with attempt:
-                piece = ObjectPiece(pack.name, held.start, held.length_bytes, attempt.etag or "")
-                stretches = list(stretches_of(self._cold.storage, CheckedPiece(piece, pack.length, runs)))
-        return joined(stretches).crc32c
+            return bytes(self._reader.read(pack, held, self._reader.grid(pack, held), own_sum(placed)))
+        except BlockDiffers:
+            self._reader.suspect(live.segment_id, placed)
+            raise
 
 
 class RepackRecipe(objects.Recipe[None]):

@@ -15,14 +15,7 @@ from tierfs import osio
 from tierfs.chunkstore.directory.read import METADATA_DIRECTORY, FileMetadata, FileReader, list_files
 from tierfs.chunkstore.directory.tree import RootDirectory, map_os_errors
 from tierfs.chunkstore.directory.write import TEMPORARY_DIRECTORY, FileWriter, copy_range, write_source
-from tierfs.chunkstore.protocol import (
-    ComposedObject,
-    ObjectPiece,
-    OnReceived,
-    PendingUpload,
-    Source,
-    StoredObject,
-)
+from tierfs.chunkstore.protocol import ComposedObject, ObjectPiece, OnReceived, PendingUpload, Source, StoredObject
 from tierfs.chunkstore.validate import check_etag, check_metadata, check_name, check_pieces, check_range, past_end
 from tierfs.clock import Clock
 from tierfs.errors import InvalidRequest

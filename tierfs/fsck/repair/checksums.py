@@ -6,13 +6,11 @@ from an object to the segments whose bytes it holds, so locating takes one pass 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from tierfs import ranges
-from tierfs.checksum import grid_of
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.checksum import proved_sums
 from tierfs.errors import DataLoss
 from tierfs.fsck.findings import FindingPlace
 from tierfs.fsck.metadata import segment_name
@@ -22,54 +20,28 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metadata.untrusted import message, messages
-from tierfs.reading.etags import Etags
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
-
-_STEP_BYTES = 32 * CRC_BLOCK_BYTES
+from tierfs.reading.verified import VerifiedReader
+from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
 
-class ChecksumMender:
-    """Reads objects and writes their runs."""
-
-    def __init__(
-        self, metadata: MetadataStore, files: ChunkFiles, storage_of: Callable[[LocationId], ChunkStorage]
-    ) -> None:
-        self._metadata = metadata
-        self._files = files
-        self._storage_of = storage_of
-        self._etags = Etags(metadata)
-
-    def mend(self, object_id: ObjectId) -> str | None:
-        """Rewrite an object's runs; return the reason if not possible. Raises NotFound, Unavailable."""
-        with self._metadata.read() as txn:
-            holder = txn.get(OBJECTS, tables.u64(object_id))
-        if holder is None:
-            return None
-        if holder.crc32c is None:
-            return "the CRC32C of the whole is unknown too"
-        computed = grid_of(self._read(holder))
-        if computed.crc32c != holder.crc32c:
-            return "its bytes do not match the CRC32C of the whole"
-        with self._metadata.write() as txn:
-            if txn.get(OBJECTS, tables.u64(object_id)) != holder:
-                return "it changed meanwhile; run it again"
-            checksums.delete(txn, object_id)
-            checksums.put_grid(txn, object_id, computed.grid())
+def mend_checksums(metadata: MetadataStore, reader: VerifiedReader, object_id: ObjectId) -> str | None:
+    """Rewrite an object's runs; return the reason if not possible. Raises NotFound, Unavailable."""
+    with metadata.read() as txn:
+        record = txn.get(OBJECTS, tables.u64(object_id))
+    if record is None:
         return None
-
-    def _read(self, holder: ObjectRecord) -> Iterator[memoryview]:
-        """Read an object in steps; each view is valid until the next."""
-        buffer = memoryview(bytearray(_STEP_BYTES))
-        for start in range(0, holder.length, _STEP_BYTES):
-            view = buffer[: min(_STEP_BYTES, holder.length - start)]
-            self._fill(holder, start, view)
-            yield view
-
-    def _fill(self, holder: ObjectRecord, start: int, view: memoryview) -> None:
-        if holder.tier is Tier.COLD:
-            self._etags.read_into(self._storage_of(holder.location_id), holder, start, view)
-            return
-        self._files.read_into(holder.name, start, view)
+    if record.crc32c is None:
+        return "the CRC32C of the whole is unknown too"
+    try:
+        sums = proved_sums(lambda: reader.steps(record, ByteRange(0, record.length)), record.crc32c)
+    except DataLoss:
+        return "its bytes do not match the CRC32C of the whole"
+    with metadata.write() as txn:
+        if txn.get(OBJECTS, tables.u64(object_id)) != record:
+            return "it changed meanwhile; run it again"
+        checksums.delete(txn, object_id)
+        checksums.put_grid(txn, object_id, sums.grid())
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +89,7 @@ def locate(txn: ReadTransaction, tier: Tier, object_ids: Collection[int]) -> Ite
         if chunk is None or chunk.object_id not in object_ids or key[tables.U64_BYTES] != tier:
             continue
         segment_id = tables.read_u64(key)
-        record, holder = message(txn, SEGMENTS, tables.u64(segment_id)), txn.get(OBJECTS, tables.u64(chunk.object_id))
-        if record is not None and holder is not None:
+        segment, record = message(txn, SEGMENTS, tables.u64(segment_id)), txn.get(OBJECTS, tables.u64(chunk.object_id))
+        if segment is not None and record is not None:
             place = FindingPlace(segment_id, tier, chunk.start_offset)
-            yield Located(segment_name(txn, record), place, CHUNKS.codec.from_message(chunk), holder)
+            yield Located(segment_name(txn, segment), place, CHUNKS.codec.from_message(chunk), record)

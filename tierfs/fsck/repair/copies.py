@@ -225,10 +225,10 @@ class CopyMender:
     def _seal(self, copies: Copies) -> None:
         """Make the file of a former active chunk read-only; a missing file has no mode."""
         with self._metadata.read() as txn:
-            holder = txn.get(OBJECTS, tables.u64(copies.chunk.object_id))
-        if holder is not None:
+            record = txn.get(OBJECTS, tables.u64(copies.chunk.object_id))
+        if record is not None:
             with suppress(NotFound):
-                self._files.seal(holder.name)
+                self._files.seal(record.name)
 
     def _declined(self, lost_bytes: int) -> Mended:
         return Mended(f"{lost_bytes} bytes would be recorded as lost, which --repair does only with --yes")

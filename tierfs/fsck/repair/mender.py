@@ -15,7 +15,7 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound, TierfsError
 from tierfs.fsck.findings import RECOVER, Finding, FindingPlace, Kind, Mend
 from tierfs.fsck.repair import rows
-from tierfs.fsck.repair.checksums import ChecksumMender
+from tierfs.fsck.repair.checksums import mend_checksums
 from tierfs.fsck.repair.copies import CopyMender, MayLose, Mended
 from tierfs.fsck.scrub.scrub import Scrubber
 from tierfs.garbage.orphans import SEGMENTS_PREFIX
@@ -142,36 +142,35 @@ class Mender:
         self._metadata = tools.metadata
         self._scrubber = Scrubber(tools.metadata, tools.files, tools.storage_of)
         self._copies = CopyMender(tools.metadata, tools.files, self._scrubber, tools.grace_ms, tools.may_lose)
-        self._checksums = ChecksumMender(tools.metadata, tools.files, tools.storage_of)
         self._unrecorded = Unrecorded(tools.metadata, tools.files)
         self._wants_checkpoint = self._has_checkpointed = False
         self._replaced: set[FindingPlace] = set()
         """Chunks mended by this run."""
         self._row_mends: dict[Mend, Callable[[WriteTransaction, Finding], str | None]] = {
             Mend.RAISE_COUNTERS: lambda txn, _: rows.raise_counters(txn),
-            Mend.DROP_ROW: lambda txn, found: rows.drop_row(txn, *_row(found)),
-            Mend.ADD_DIRENT: lambda txn, found: rows.add_dirent(txn, *_row(found)),
-            Mend.RELINK_CHAIN: lambda txn, found: rows.relink_chain(txn, _place(found)),
-            Mend.CLEAR_ACTIVE: lambda txn, found: rows.clear_active(txn, _place(found)),
-            Mend.DROP_CHUNKS: lambda txn, found: rows.drop_chunks(txn, _place(found)),
+            Mend.DROP_ROW: lambda txn, finding: rows.drop_row(txn, *_row(finding)),
+            Mend.ADD_DIRENT: lambda txn, finding: rows.add_dirent(txn, *_row(finding)),
+            Mend.RELINK_CHAIN: lambda txn, finding: rows.relink_chain(txn, _place(finding)),
+            Mend.CLEAR_ACTIVE: lambda txn, finding: rows.clear_active(txn, _place(finding)),
+            Mend.DROP_CHUNKS: lambda txn, finding: rows.drop_chunks(txn, _place(finding)),
         }
 
     def run(self, findings: list[Finding]) -> Iterator[tuple[Finding, Mended]]:
         """Yield each finding with the result of its mend. Raises what the checkpoint at the end raises."""
-        recount = {found.object_id for found in findings if found.mend is Mend.RECOUNT_REFERENCES}
-        unused = {found.object_id for found in findings if found.mend is Mend.COLLECT_OBJECT}
+        recount = {finding.object_id for finding in findings if finding.mend is Mend.RECOUNT_REFERENCES}
+        unused = {finding.object_id for finding in findings if finding.mend is Mend.COLLECT_OBJECT}
         results = self._count(recount, unused)
         self._has_checkpointed = False
         self._replaced.clear()
-        self._unrecorded.expect(_place(found).segment_id for found in findings if found.kind is Kind.HOLE)
-        for found in findings:
-            if found.object_id in results and found.mend in (Mend.RECOUNT_REFERENCES, Mend.COLLECT_OBJECT):
-                yield found, Mended(results[found.object_id])
-            elif found.mend is not None:
-                yield found, self._mend(found)
+        self._unrecorded.expect(_place(finding).segment_id for finding in findings if finding.kind is Kind.HOLE)
+        for finding in findings:
+            if finding.object_id in results and finding.mend in (Mend.RECOUNT_REFERENCES, Mend.COLLECT_OBJECT):
+                yield finding, Mended(results[finding.object_id])
+            elif finding.mend is not None:
+                yield finding, self._mend(finding)
             else:
-                yield found, Mended(f"only by another copy: {RECOVER}" if found.remedy == RECOVER else None)
-        self._scrubber.etags.adopt()
+                yield finding, Mended(f"only by another copy: {RECOVER}" if finding.remedy == RECOVER else None)
+        self._scrubber.reader.etags.adopt()
         if self._wants_checkpoint:
             self._wants_checkpoint = False
             self._tools.checkpoint()
@@ -208,11 +207,11 @@ class Mender:
         segment_id, span = origin
         return self._scrubber.has_all(segment_id, span, *Tier)
 
-    def _mend(self, found: Finding) -> Mended:
+    def _mend(self, finding: Finding) -> Mended:
         try:
-            if found.mend in _OF_BYTES:
-                return self._replace(found)
-            return Mended(self._apply(found))
+            if finding.mend in _OF_BYTES:
+                return self._replace(finding)
+            return Mended(self._apply(finding))
         except TierfsError as exc:
             return Mended(_with_remedy(exc))
 
@@ -223,78 +222,78 @@ class Mender:
             self._tools.checkpoint()
             self._has_checkpointed = True
 
-    def _apply(self, found: Finding) -> str | None:
-        assert found.mend is not None
-        row_mend = self._row_mends.get(found.mend)
+    def _apply(self, finding: Finding) -> str | None:
+        assert finding.mend is not None
+        row_mend = self._row_mends.get(finding.mend)
         if row_mend is not None:
             with self._metadata.write() as txn:
-                return row_mend(txn, found)
-        if found.mend is Mend.RECOUNT_SUMS:
+                return row_mend(txn, finding)
+        if finding.mend is Mend.RECOUNT_SUMS:
             self._metadata.count_sums(anew=True)
             return None
-        if found.mend is Mend.WRITE_CHECKPOINT:
+        if finding.mend is Mend.WRITE_CHECKPOINT:
             self._checkpoint_once()
             return None
-        if found.mend is Mend.SET_MODE:
-            return self._set_mode(found)
-        if found.mend is Mend.WRITE_AGAIN:
-            return self._write_again(found)
-        if found.mend is Mend.RESTORE_ENTRIES:
-            return self._restore_entries(found)
-        assert found.mend is Mend.REBUILD_CHECKSUMS, found.mend
-        return self._checksums.mend(ObjectId(found.object_id))
+        if finding.mend is Mend.SET_MODE:
+            return self._set_mode(finding)
+        if finding.mend is Mend.WRITE_AGAIN:
+            return self._write_again(finding)
+        if finding.mend is Mend.RESTORE_ENTRIES:
+            return self._restore_entries(finding)
+        assert finding.mend is Mend.REBUILD_CHECKSUMS, finding.mend
+        return mend_checksums(self._metadata, self._scrubber.reader, ObjectId(finding.object_id))
 
-    def _replace(self, found: Finding) -> Mended:
+    def _replace(self, finding: Finding) -> Mended:
         """Mend a chunk with a bad copy, or a hole. The bucket counts only if it is ours."""
-        place = _place(found)
+        place = _place(finding)
         storage = self._tools.cold()
-        if found.kind is Kind.HOLE:
-            assert found.range is not None
-            candidate = self._unrecorded.copy_of(SegmentId(place.segment_id), found.range, storage)
+        if finding.kind is Kind.HOLE:
+            assert finding.range is not None
+            candidate = self._unrecorded.copy_of(SegmentId(place.segment_id), finding.range, storage)
             if candidate:
                 return Mended(candidate)
-            return self._copies.lose(SegmentId(place.segment_id), found.subject, found.range)
-        if found.kind in (Kind.CHUNK_OBJECT, Kind.CHUNK_RANGE):
-            return Mended(self._unlink(found))
-        if found.kind is Kind.BYTES and place in self._replaced:
+            return self._copies.lose(SegmentId(place.segment_id), finding.subject, finding.range)
+        if finding.kind in (Kind.CHUNK_OBJECT, Kind.CHUNK_RANGE):
+            return Mended(self._unlink(finding))
+        if finding.kind is Kind.BYTES and place in self._replaced:
             return Mended()  # the whole chunk was mended by the finding of another piece
-        done = self._copies.mend(place, found.subject)
+        done = self._copies.mend(place, finding.subject)
         if done.left is None:
             self._replaced.add(place)
         return done
 
-    def _unlink(self, found: Finding) -> str | None:
+    def _unlink(self, finding: Finding) -> str | None:
         """Remove a chunk that does not match its object, if the other tier has all of its bytes."""
-        place = _place(found)
+        place = _place(finding)
         assert place.tier is not None
-        assert found.range is not None
+        assert finding.range is not None
         other = Tier.COLD if place.tier is Tier.LOCAL else Tier.LOCAL
-        if not self._scrubber.has_all(SegmentId(place.segment_id), found.range, other):
+        if not self._scrubber.has_all(SegmentId(place.segment_id), finding.range, other):
             return f"the {other.name.lower()} tier has no good copy: tierfs recover, tierfs restore"
         with self._metadata.write() as txn:
             return rows.unlink(txn, place)
 
-    def _write_again(self, found: Finding) -> str | None:
+    def _write_again(self, finding: Finding) -> str | None:
         """Write an object that is missing beside a ledger's data object."""
         storage = self._tools.cold()
         with self._metadata.read() as txn:
-            holder = txn.get(OBJECTS, tables.u64(found.object_id))
-        if holder is not None and storage is not None:
-            copies.write_missing(self._metadata, storage, holder)
+            record = txn.get(OBJECTS, tables.u64(finding.object_id))
+        if record is not None and storage is not None:
+            copies.write_missing(self._metadata, storage, record)
         return None
 
-    def _restore_entries(self, found: Finding) -> str | None:
+    def _restore_entries(self, finding: Finding) -> str | None:
         storage = self._tools.cold()
         if storage is None:
             return RECOVER
         rows = EntryRows(self._metadata, storage, self._metadata.write)
-        return next(iter(rows.restore([SegmentId(_place(found).segment_id)])), None)
+        return next(iter(rows.restore([SegmentId(_place(finding).segment_id)])), None)
 
-    def _set_mode(self, found: Finding) -> str | None:
+    def _set_mode(self, finding: Finding) -> str | None:
         with self._metadata.read() as txn:
-            holder = txn.get(OBJECTS, tables.u64(found.object_id))
-        if holder is not None:
-            self._tools.files.seal(holder.name)
+            record = txn.get(OBJECTS, tables.u64(finding.object_id))
+        if record is not None:
+            self._tools.files.seal(record.name)
         return None
 
 
@@ -302,11 +301,11 @@ def _with_remedy(error: TierfsError) -> str:
     return f"{error}; {error.remedy}" if error.remedy else str(error)
 
 
-def _row(found: Finding) -> tuple[bytes, bytes]:
-    assert found.row is not None
-    return found.row
+def _row(finding: Finding) -> tuple[bytes, bytes]:
+    assert finding.row is not None
+    return finding.row
 
 
-def _place(found: Finding) -> FindingPlace:
-    assert found.place is not None
-    return found.place
+def _place(finding: Finding) -> FindingPlace:
+    assert finding.place is not None
+    return finding.place

@@ -8,26 +8,21 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
 from tierfs import osio, ranges
 from tierfs.checksum import crc32c
-from tierfs.chunkstore.local_files import ChunkFiles
-from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound, Unavailable
 from tierfs.fsck.scrub.pieces import PIECE_BYTES, ScrubPiece
 from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ObjectRecord
 from tierfs.osio import map_os_errors
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, LocationId, Tier
+from tierfs.reading.verified import VerifiedReader, own_sum
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, Tier
 
 BUFFER_BYTES = PIECE_BYTES + 2 * CRC_BLOCK_BYTES
 """A piece may begin and end inside a block."""
-
-ReadInto = Callable[[ChunkStorage, ObjectRecord, int, memoryview], str | None]
-"""Fills a view with an object's payload from an offset, whatever its etag is; returns the etag, None for any."""
 
 Away = Callable[[PlacedChunk], str | None]
 """Returns the reason the whole place of a copy is unreachable, or None. Asked when something is missing there."""
@@ -67,20 +62,9 @@ class Checked:
 class CopyReader:
     """Reads pieces and checks them; thread-safe, with a buffer for each thread."""
 
-    def __init__(
-        self,
-        files: Callable[[], ChunkFiles],
-        storage_of: Callable[[LocationId], ChunkStorage],
-        read_into: ReadInto,
-        away: Away,
-        proved: Callable[[ObjectRecord, str | None], object],
-    ) -> None:
-        """`proved` is called with each cold object whose bytes proved right, and with the etag they had."""
-        self._files = files
-        self._storage_of = storage_of
-        self._read_into = read_into
+    def __init__(self, reader: VerifiedReader, away: Away) -> None:
+        self._reader = reader
         self._away = away
-        self._proved = proved
         self._local = threading.local()
 
     def check(self, piece: ScrubPiece, placed: PlacedChunk) -> Checked:
@@ -88,15 +72,14 @@ class CopyReader:
         grid = piece.grid
         if grid is None:
             return Checked(piece, (piece.range,), "the metadata has no checksums for these bytes")
-        view = self.buffer()[: grid.range.length_bytes]
+        view = self._buffer()[: grid.range.length_bytes]
         unread: list[ByteRange] = []
-        etag: str | None = None
         try:
             if placed.object.tier is Tier.LOCAL:
                 unread = self._read_file(placed, grid.range.start, view)
+                blocks = list(grid.bad_blocks(view, grid.range.start))
             else:
-                storage = self._storage_of(placed.object.location_id)
-                etag = self._read_into(storage, placed.object, grid.range.start, view)
+                blocks = self._reader.bad_blocks(placed.object, grid, view)
         except (NotFound, Unavailable) as exc:
             why = self._away(placed)
             if why is None and isinstance(exc, Unavailable):
@@ -105,38 +88,33 @@ class CopyReader:
             return Checked(piece, (piece.range,), why or str(exc), fault=fault)
         except DataLoss as exc:
             return Checked(piece, (piece.range,), str(exc))
-        bad = tuple(ranges.union([*bad_ranges(piece, view), *(of_segment(piece, span) for span in unread)]))
-        data = piece.in_object.of(view, grid.range.start)
-        if bad and not unread and (placed.proves(piece.range, data) or self._is_right_in_whole(placed)):
-            return Checked(piece, crc32c=crc32c(data))  # another segment's bytes of the block are bad
-        if bad:
-            name = placed.object.name
-            why = f"{name} cannot be read there" if unread else "the bytes do not match their checksums"
-            return Checked(piece, bad, why)
-        if placed.object.tier is Tier.COLD:
-            self._proved(placed.object, etag)
-        return Checked(piece, crc32c=crc32c(data))
+        bad = tuple(ranges.union(of_segment(piece, span) for span in (*blocks, *unread)))
+        sums = crc32c(piece.in_object.of(view, grid.range.start))
+        if not bad or (not unread and self._is_right(piece, placed, sums, blocks)):
+            return Checked(piece, crc32c=sums)
+        why = f"{placed.object.name} cannot be read there" if unread else "the bytes do not match their checksums"
+        return Checked(piece, bad, why)
 
-    def _is_right_in_whole(self, placed: PlacedChunk) -> bool:
-        """Return whether a chunk of a pack that is read in several pieces proves right by its own CRC32C."""
-        chunk, holder, whole = placed.chunk, placed.object, 0
-        if chunk.bytes_crc32c is None or holder.tier is not Tier.COLD:
+    def _is_right(self, piece: ScrubPiece, placed: PlacedChunk, sums: int, bad: Sequence[ByteRange]) -> bool:
+        """Return whether a chunk proves right by its own CRC32C: other bytes of the blocks are bad, as in a pack.
+
+        It is read again if the piece, whose CRC32C is `sums`, is a part of it.
+        """
+        own = own_sum(placed)
+        if own is None or not own.may_save(bad):
             return False
-        storage, end = self._storage_of(holder.location_id), chunk.object_offset + chunk.length
-        for start in range(chunk.object_offset, end, BUFFER_BYTES):
-            view = memoryview(bytearray(min(BUFFER_BYTES, end - start)))
-            try:
-                self._read_into(storage, holder, start, view)
-            except (NotFound, DataLoss):
-                return False
-            whole = crc32c(view, whole)
-        return whole == chunk.bytes_crc32c
+        if own.range == piece.in_object:
+            return sums == own.crc32c
+        try:
+            return self._reader.by_itself(placed.object, own, ByteRange(0, 0)) is not None
+        except (NotFound, DataLoss):
+            return False
 
     def _read_file(self, placed: PlacedChunk, offset: int, view: memoryview) -> list[ByteRange]:
         """Fill the view block by block, with zeros for unreadable bytes; return those ranges of the file."""
         name = placed.object.name
         unread: list[ByteRange] = []
-        fd = self._files().open_for_read(name)
+        fd = self._reader.files().open_for_read(name)
         try:
             with map_os_errors(name):
                 # The disk is to be checked, not the page cache with the bytes of recent writes.
@@ -151,7 +129,7 @@ class CopyReader:
             os.close(fd)
         return unread
 
-    def buffer(self) -> memoryview:
+    def _buffer(self) -> memoryview:
         """Return this thread's buffer, which holds the whole blocks read last."""
         buffer: memoryview | None = getattr(self._local, "buffer", None)
         if buffer is None:
@@ -163,16 +141,3 @@ def of_segment(piece: ScrubPiece, in_object: ByteRange) -> ByteRange:
     """Return bytes of the piece's object as bytes of the segment, clipped to the piece."""
     shift = piece.range.start - piece.in_object.start
     return ByteRange(max(0, in_object.start + shift), max(0, in_object.end + shift)).intersect(piece.range)
-
-
-def bad_ranges(piece: ScrubPiece, view: memoryview) -> Iterator[ByteRange]:
-    """Yield the piece's bytes whose blocks do not match."""
-    grid = piece.grid
-    assert grid is not None
-    index = 0
-    while True:
-        bad, index = grid.first_bad(view, grid.range.start, index, grid.range.end)
-        if bad is None:
-            return
-        index += 1
-        yield of_segment(piece, bad)

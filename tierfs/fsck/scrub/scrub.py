@@ -8,7 +8,7 @@ from tierfs import ranges
 from tierfs.chunkstore.link import Links, Slots
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.errors import NotFound, Unavailable
 from tierfs.fsck.places import Places
 from tierfs.fsck.scrub.copy_reader import Checked, CopyReader
 from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
@@ -18,7 +18,7 @@ from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
 from tierfs.parallel import Pool
-from tierfs.reading.etags import Etags
+from tierfs.reading.verified import VerifiedReader
 from tierfs.types import ByteRange, LocationId, SegmentId, Tier
 
 _LEAST_AT_ONCE = 8
@@ -34,8 +34,8 @@ class Scrubber:
     ) -> None:
         self._metadata = metadata
         self._files = files
-        self.etags = Etags(metadata)
-        """Etags of the objects read: those that differ and whose bytes proved right wait to be adopted."""
+        self.reader = VerifiedReader(metadata, self._linked, lambda: files)
+        """Etags of objects that differ and whose bytes proved right wait there to be adopted."""
         self.places = Places(metadata, storage_of)
         self._storage_of = storage_of
         self._measured: set[int] = set()
@@ -43,7 +43,7 @@ class Scrubber:
         """Lengths of cold objects that end before their records say, by id."""
         self._links = Links(_MOST_AT_ONCE)
         self._slots = Slots()
-        self._copies = CopyReader(lambda: files, self._linked, self.etags.read_into, self._away, self.etags.proved)
+        self._copies = CopyReader(self.reader, self._away)
 
     def run(self, wanted: Iterable[ScrubPiece]) -> Iterator[Checked]:
         """Check each piece, in the same order. Raises Unavailable when a tier does not answer."""
@@ -73,16 +73,16 @@ class Scrubber:
         """Check one piece; read apparently bad bytes once more, unless they moved meanwhile."""
         if piece.placed is None:
             return Checked(piece, (piece.range,), "no tier holds these bytes")
-        holder = piece.placed.object
-        length = self._shorter.get(holder.id)
+        record = piece.placed.object
+        length = self._shorter.get(record.id)
         if length is not None and piece.in_object.start >= length:
-            return Checked(piece, (piece.range,), f"{holder.name} has only {length} bytes")
+            return Checked(piece, (piece.range,), f"{record.name} has only {length} bytes")
         checked = self._copies.check(piece, piece.placed)
         if not checked.bad:
             return checked
-        self._measure(holder)
+        self._measure(record)
         with self._metadata.read() as txn:
-            exists = txn.get(OBJECTS, tables.u64(piece.placed.object.id)) is not None
+            exists = txn.get(OBJECTS, tables.u64(record.id)) is not None
         return self._copies.check(piece, piece.placed) if exists else Checked(piece)
 
     def _measure(self, record: ObjectRecord) -> None:
@@ -96,15 +96,6 @@ class Scrubber:
             return
         if stored.length_bytes < record.length:
             self._shorter[record.id] = stored.length_bytes
-
-    def read(self, piece: ScrubPiece) -> bytes:
-        """Return the bytes of a piece. Raises DataLoss if one has become bad."""
-        assert piece.placed is not None
-        checked = self._copies.check(piece, piece.placed)
-        if checked.bad or piece.grid is None:
-            raise DataLoss(f"{piece.placed.object.name}: {checked.why}")
-        at = piece.in_object.start - piece.grid.range.start
-        return bytes(self._copies.buffer()[at : at + piece.range.length_bytes])
 
     def _away(self, placed: PlacedChunk) -> str | None:
         """Return the reason the whole place of a copy is unreachable, or None."""

@@ -83,11 +83,11 @@ class Verifier:
                 result.marked = sum(
                     chain_edits.set_state(self._metadata, segment_id, *mark) for mark in judged.to_mark()
                 )
-                self._scrubber.etags.adopt(ADOPTED_AT_ONCE)
+                self._scrubber.reader.etags.adopt(ADOPTED_AT_ONCE)
             self._meter(0, name, 1)
             yield result
         if self._marks:
-            self._scrubber.etags.adopt()
+            self._scrubber.reader.etags.adopt()
 
     def _take(self, result: Verified, checked: Checked) -> None:
         piece = checked.piece

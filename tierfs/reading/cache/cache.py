@@ -320,7 +320,7 @@ class CacheWriter:
                     return
                 transfer, start, stored = self._pending.popleft()
             view = transfer.view[start:]
-            self._cache.store(transfer.span.holder.id, transfer.span.start + start, view)
+            self._cache.store(transfer.span.record.id, transfer.span.start + start, view)
             with self._changed:
                 self._pending_bytes -= len(view)
             stored()

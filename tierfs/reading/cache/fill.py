@@ -11,26 +11,27 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 
+from tierfs import ranges
 from tierfs.chunkstore.link import Links
+from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound
-from tierfs.metadata import chains, checksums, tables
+from tierfs.metadata import chains, tables
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.metrics import MetricSink
+from tierfs.metrics import MetricName, MetricSink
 from tierfs.names import printable
 from tierfs.parallel import Meter
 from tierfs.reading.cache.cache import DiskCache
 from tierfs.reading.cache.fill_plan import WantedBytes
-from tierfs.reading.etags import Etags
-from tierfs.reading.fetch.grid import BlockDiffers, CheckedBlocks, Grid, fetch, grid_of
-from tierfs.reading.prover import Prover
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, SegmentId, Tier
+from tierfs.reading.fetch.grid import Grid
+from tierfs.reading.verified import TRIES, VerifiedReader, grid_in
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, Tier
 
 log = logging.getLogger(__name__)
 
@@ -44,24 +45,8 @@ _POLL_S = 0.2
 _END_S = 2.0
 
 
-@dataclass(frozen=True, slots=True)
-class _FillPart:
-    name: str
-    segment_id: SegmentId
-    start: int
-    """The segment's offset of the first byte."""
-    holder: ObjectRecord
-    range: ByteRange
-    ends: bool
-    """Whether it is the last one of the wanted range."""
-
-
 class _Replaced(Exception):
     """The object of a part is named by no record any more."""
-
-
-class _Stopped(Exception):
-    """Another thread failed, or the user had enough."""
 
 
 class Warmer:
@@ -75,27 +60,25 @@ class Warmer:
         metrics: MetricSink,
         advance: Meter,
         most_threads: int,
-        prover: Prover,
+        files: ChunkFiles,
         check: Callable[[], object] = lambda: None,
     ) -> None:
         """`most_threads` bounds the threads, whose number follows the link; each takes a part's memory.
 
-        `prover` judges the chunks of a block that differs. `check` is called every now and then by the thread that runs
-        it, and raises what shall end the run.
+        `check` is called every now and then by the thread that runs it, and raises what shall end the run.
         """
         self._cache = cache
         self._metadata = metadata
-        self._etags = Etags(metadata)
         self._storage_of = storage_of
         self._metrics = metrics
         self._advance = advance
-        self._prover = prover
+        self._reader = VerifiedReader(metadata, storage_of, lambda: files)
         self._check = check
         self.uncached_bytes = 0
         """In blocks that differ, and so cannot be cached."""
         self._links = Links(most_threads)
         self._workers: list[threading.Thread] = []
-        self._parts: Iterator[_FillPart] = iter(())
+        self._parts: Iterator[tuple[WantedBytes, bool]] = iter(())
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._error: BaseException | None = None
@@ -118,7 +101,7 @@ class Warmer:
             end = time.monotonic() + _END_S
             for worker in self._workers:
                 worker.join(max(0.0, end - time.monotonic()))
-            self._etags.adopt()
+            self._reader.etags.adopt()
         if self._error is not None:
             raise self._error
         self._check()
@@ -135,78 +118,81 @@ class Warmer:
     def _work(self) -> None:
         memory = memoryview(bytearray(PART_BYTES + CRC_BLOCK_BYTES))
         try:
-            while (part := self._next()) is not None:
+            while (item := self._next()) is not None:
+                part, ends = item
                 with suppress(_Replaced):
                     self._fill(part, memory)
-                self._advance(part.range.length_bytes, part.name, part.ends)
+                self._advance(part.held.length_bytes, part.name, ends)
                 self._start_workers()
-        except _Stopped:
-            return
         except BaseException as exc:  # raised again by `run`
             self._error = self._error or exc
             self._stop.set()
 
-    def _next(self) -> _FillPart | None:
+    def _next(self) -> tuple[WantedBytes, bool] | None:
         with self._lock:
             return None if self._stop.is_set() else next(self._parts, None)
 
-    def _fill(self, part: _FillPart, memory: memoryview) -> None:
+    def _fill(self, part: WantedBytes, memory: memoryview) -> None:
         """Let the cache hold all of a part."""
-        object_id = part.holder.id
+        record = part.record
         with self._metadata.read() as txn:
-            _require_named(txn, object_id)
-            grid = grid_of(checksums.runs_covering(txn, object_id, part.range), part.range, part.holder.length)
+            _require_named(txn, record.id)
+            grid = grid_in(txn, record, part.held)
         start, end = grid.range.start, grid.range.end
         view = memory[: end - start]
         at = start
         while at < end:
-            at += self._cache.read(object_id, at, view[at - start :], grid)
+            at += self._cache.read(record.id, at, view[at - start :], grid)
             if at == end:
                 break
-            missing = ByteRange(at, self._next_held(part.holder, at, end))
+            missing = ByteRange(at, self._next_held(record, at, end))
             try:
-                self._fetch(part, missing, missing.of(view, start), grid)
-                right, at = missing, missing.end
-            except BlockDiffers as exc:  # the blocks before it were delivered, and proved right
-                self._judge(part, exc.block)
-                right, at = ByteRange(missing.start, exc.block.start), exc.block.end
+                bad = self._fetch(record, grid.cut(missing), missing.of(view, start))
             except NotFound as exc:
                 with self._metadata.read() as txn:
-                    _require_named(txn, object_id)
+                    _require_named(txn, record.id)
                 self._damaged(DataLoss(f"{printable(part.name)}: {exc}", remedy="run: tierfs check"))
                 return
-            if right:
-                self._cache.store(object_id, right.start, right.of(view, start))
+            if self._stop.is_set():
+                return
+            for block in bad:
+                self._judge(part, block)
+            for right in ranges.gaps(missing, bad):
+                self._cache.store(record.id, right.start, right.of(view, start))
+            at = missing.end
 
-    def _next_held(self, holder: ObjectRecord, at: int, end: int) -> int:
+    def _next_held(self, record: ObjectRecord, at: int, end: int) -> int:
         """Where the next block that is held begins, behind the one at `at`."""
         following = range(at + CRC_BLOCK_BYTES, end, CRC_BLOCK_BYTES)
-        return next((start for start in following if self._cache.holds(holder.id, start)), end)
+        return next((start for start in following if self._cache.holds(record.id, start)), end)
 
-    def _fetch(self, part: _FillPart, missing: ByteRange, view: memoryview, grid: Grid) -> None:
-        """Fill `view` with bytes of the object that match their checksums."""
-        holder = part.holder
-        storage = self._storage_of(holder.location_id)
-        self._links.add(holder.location_id, storage)
-        blocks = _StoppableBlocks(holder, grid, missing.start, view, self._stop)
-        self._etags.proved(holder, fetch(blocks, storage, self._etags, self._metrics))
+    def _fetch(self, record: ObjectRecord, grid: Grid, view: memoryview) -> list[ByteRange]:
+        """Fill `view` with blocks of an object; return those that differ in two reads."""
+        self._links.add(record.location_id, self._storage_of(record.location_id))
+        bad: list[ByteRange] = []
+        for _ in range(TRIES):
+            bad = self._reader.bad_blocks(record, grid, view)
+            if not bad:
+                break
+            self._metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
+        return bad
 
-    def _judge(self, part: _FillPart, block: ByteRange) -> None:
+    def _judge(self, part: WantedBytes, block: ByteRange) -> None:
         """Leave out a block that differs; note a DataLoss unless the wanted chunks in it prove right by themselves."""
-        inside = block.intersect(part.range)
-        shift = part.start - part.range.start
+        inside = block.intersect(part.held)
+        shift = part.start - part.held.start
         with self._metadata.read() as txn:
             overlapping = chains.overlapping(
                 txn, part.segment_id, Tier.COLD, ByteRange(inside.start + shift, inside.end + shift)
             )
-            chunks = [PlacedChunk(chunk, part.holder) for chunk in overlapping if chunk.object_id == part.holder.id]
+            chunks = [PlacedChunk(chunk, part.record) for chunk in overlapping if chunk.object_id == part.record.id]
         with self._lock:
             self.uncached_bytes += inside.length_bytes
         name = printable(part.name)
-        if all(map(self._prover.proves, chunks)):
+        if all(map(self._reader.proves, chunks)):
             log.warning("%s: its bytes at %d are right, but cannot be cached: the block is damaged", name, inside.start)
         else:
-            where = f"{printable(part.holder.name)} does not match its checksums at {block.start}"
+            where = f"{printable(part.record.name)} does not match its checksums at {block.start}"
             self._damaged(DataLoss(f"{name}: {where}", remedy="run: tierfs check"))
 
     def _damaged(self, error: DataLoss) -> None:
@@ -215,30 +201,19 @@ class Warmer:
             self._error = self._error or error
 
 
-class _StoppableBlocks(CheckedBlocks):
-    """Raises _Stopped as soon as more of them arrive once `stop` is set."""
-
-    def __init__(self, holder: ObjectRecord, grid: Grid, start: int, view: memoryview, stop: threading.Event) -> None:
-        super().__init__(holder, grid, start, view)
-        self._stop = stop
-
-    def arrived(self, received: int) -> None:
-        if self._stop.is_set():
-            raise _Stopped
-        super().arrived(received)
-
-
 def _require_named(txn: ReadTransaction, object_id: ObjectId) -> None:
     if txn.get(OBJECTS, tables.u64(object_id)) is None:
         raise _Replaced
 
 
-def _parts(wanted: Iterable[WantedBytes]) -> Iterator[_FillPart]:
-    """Cut at multiples of PART_BYTES of the objects, so that no block is in two parts."""
-    for one in wanted:
-        at = one.held.start
-        while at < one.held.end:
-            end = min(one.held.end, at - at % PART_BYTES + PART_BYTES)
-            start, span = one.start + at - one.held.start, ByteRange(at, end)
-            yield _FillPart(one.name, one.segment_id, start, one.holder, span, ends=end == one.held.end)
+def _parts(wanted: Iterable[WantedBytes]) -> Iterator[tuple[WantedBytes, bool]]:
+    """Cut at multiples of PART_BYTES of the objects, so that no block is in two parts; tell the last of each range."""
+    for whole in wanted:
+        at = whole.held.start
+        while at < whole.held.end:
+            end = min(whole.held.end, at - at % PART_BYTES + PART_BYTES)
+            yield (
+                replace(whole, start=whole.start + at - whole.held.start, held=ByteRange(at, end)),
+                end == whole.held.end,
+            )
             at = end

@@ -33,18 +33,18 @@ class WantedBytes:
     name: str
     segment_id: SegmentId
     start: int
-    holder: ObjectRecord
+    record: ObjectRecord
     held: ByteRange
 
     @property
     def end(self) -> int:
-        """The segment's offset behind the last one."""
+        """The segment's offset after the last one."""
         return self.start + self.held.length_bytes
 
 
 @dataclass(slots=True)
 class FillPlan:
-    """What to fetch in order, and what not."""
+    """Bytes to fetch, in order, and bytes that are left out."""
 
     wanted: list[WantedBytes] = field(default_factory=list)
     local_bytes: int = 0
@@ -56,8 +56,8 @@ class FillPlan:
 
     @property
     def wanted_bytes(self) -> int:
-        """What is to be in the cache in the end."""
-        return sum(one.held.length_bytes for one in self.wanted)
+        """Bytes that are to be in the cache in the end."""
+        return sum(wanted.held.length_bytes for wanted in self.wanted)
 
     @property
     def cold_bytes(self) -> int:
@@ -66,7 +66,7 @@ class FillPlan:
 
 
 def plan(metadata: MetadataStore, targets: Iterable[Target], room_bytes: int) -> FillPlan:
-    """What to fetch for a cache with room for so many bytes of blocks: the targets' beginning if that is less.
+    """Return what to fetch for a cache with room for so many bytes of blocks: the targets' beginning if that is less.
 
     A target that was deleted meanwhile is left out.
     """
@@ -84,12 +84,12 @@ def plan(metadata: MetadataStore, targets: Iterable[Target], room_bytes: int) ->
 
 
 def held_bytes(wanted: Iterable[WantedBytes], holds: Holds) -> int:
-    """How many of the bytes lie in blocks that a cache holds."""
+    """Return how many of the bytes lie in blocks that a cache holds."""
     return sum(
-        block.intersect(one.held).length_bytes
-        for one in wanted
-        for block in _blocks(one.held)
-        if holds(one.holder.id, block.start)
+        block.intersect(part.held).length_bytes
+        for part in wanted
+        for block in _blocks(part.held)
+        if holds(part.record.id, block.start)
     )
 
 
@@ -107,33 +107,33 @@ class _Planning:
         if piece.lost:
             self.plan.lost_bytes += length
             return
-        holder = piece.candidates[0].object
-        if holder.tier is Tier.LOCAL:
+        record = piece.candidates[0].object
+        if record.tier is Tier.LOCAL:
             self.plan.local_bytes += length
             return
-        held = self._fitting(holder.id, in_object(piece.range, piece.candidates[0]))
+        held = self._fitting(record.id, in_object(piece.range, piece.candidates[0]))
         self.plan.left_out_bytes += length - held.length_bytes
         if held:
-            self._append(WantedBytes(target.name, target.segment_id, piece.range.start, holder, held))
+            self._append(WantedBytes(target.name, target.segment_id, piece.range.start, record, held))
 
     def _fitting(self, object_id: ObjectId, held: ByteRange) -> ByteRange:
-        first, behind = held.start // CRC_BLOCK_BYTES, -(-held.end // CRC_BLOCK_BYTES)
+        first, end = held.start // CRC_BLOCK_BYTES, -(-held.end // CRC_BLOCK_BYTES)
         if self._last_block == (object_id, first):
             first += 1
-        taken = min(behind - first, self._room_blocks)
+        taken = min(end - first, self._room_blocks)
         self._room_blocks -= taken
-        if taken < behind - first:
+        if taken < end - first:
             self._room_blocks = 0
         self._last_block = (object_id, first + taken - 1)
         return ByteRange(held.start, max(held.start, min(held.end, (first + taken) * CRC_BLOCK_BYTES)))
 
     def _append(self, new: WantedBytes) -> None:
-        """Neighbours in segment and object become one."""
+        """Add bytes, joined with the last ones if they are neighbours in segment and object."""
         last = self.plan.wanted[-1] if self.plan.wanted else None
-        if last is not None and (last.name, last.end, last.holder.id, last.held.end) == (
+        if last is not None and (last.name, last.end, last.record.id, last.held.end) == (
             new.name,
             new.start,
-            new.holder.id,
+            new.record.id,
             new.held.start,
         ):
             self.plan.wanted[-1] = replace(last, held=ByteRange(last.held.start, new.held.end))
@@ -142,7 +142,7 @@ class _Planning:
 
 
 def _layouts(metadata: MetadataStore, segment_id: SegmentId) -> Iterator[Layout]:
-    """The windows of a segment in order, each by a snapshot of its own: one over all would hold up the writers."""
+    """Yield the windows of a segment in order, each by its own snapshot: one over all would hold up the writers."""
     offset = 0
     while True:
         with metadata.read() as txn:

@@ -158,12 +158,12 @@ class Fetcher:
         if self._writer is not None:
             self._writer.close()
 
-    async def connect(self, holder: ObjectRecord) -> None:
+    async def connect(self, record: ObjectRecord) -> None:
         """Make the storage of an object, and its signed URL, in a thread, so that small reads there need none.
 
         Raises what making them raises.
         """
-        await trio.to_thread.run_sync(self._connect, holder, abandon_on_cancel=True)
+        await trio.to_thread.run_sync(self._connect, record, abandon_on_cancel=True)
 
     def submit(self, span: Span, priority: int) -> None:
         """Queue a new span; one wanted now and held by the disk cache is filled on return."""
@@ -201,7 +201,7 @@ class Fetcher:
         transfer = span.transfers[0]
         if self._cache is None or len(transfer.view) > _CACHED_NOW_BYTES:
             return False
-        held = self._cache.read_now(span.holder.id, span.start, transfer.view, span.grid)
+        held = self._cache.read_now(span.record.id, span.start, transfer.view, span.grid)
         if held < len(transfer.view) or not transfer.own():
             return False
         transfer.resume(held)
@@ -210,18 +210,18 @@ class Fetcher:
 
     def _got_on_loop(self, span: Span) -> bool:
         """Start to fetch a small span on the loop, if its location was read before and so has URLs."""
-        transfer, storage = span.transfers[0], self._range_urls.get(span.holder.location_id)
+        transfer, storage = span.transfers[0], self._range_urls.get(span.record.location_id)
         if storage is None or self._nursery is None or len(transfer.view) > SMALL_BYTES or not self._gets.free:
             return False
-        if span.holder.encoding is not PayloadEncoding.RAW:
+        if span.record.encoding is not PayloadEncoding.RAW:
             return False  # its payloads lie between frames
-        if self._cache is not None and self._cache.holds(span.holder.id, span.start):
+        if self._cache is not None and self._cache.holds(span.record.id, span.start):
             return False  # not in the kernel's memory: a thread has to wait for the disk
-        url = storage.range_url(span.holder.name)
+        url = storage.range_url(span.record.name)
         if url is None or not transfer.own():
             return False
         transfer.clock_started()
-        transfer.etag = etag = self._etags.of(span.holder)
+        transfer.etag = etag = self._etags.of(span.record)
         began_s = trio.current_time()
         started = self._gets.begin(url, span.start, transfer.view, etag)
         self._nursery.start_soon(self._get_on_loop, transfer, started, began_s)
@@ -237,7 +237,7 @@ class Fetcher:
             raise
         if done:
             seconds = trio.current_time() - began_s
-            link = self._links.get(transfer.span.holder.location_id)
+            link = self._links.get(transfer.span.record.location_id)
             if link is not None:
                 link.answered(seconds)
             self._take_in(transfer, seconds)
@@ -296,18 +296,18 @@ class Fetcher:
                 _fill_from(self._cache, transfer)
                 if transfer.cached_bytes == len(transfer.view):
                     return None  # works even without access to the cold tier
-            storage = self._storage_at(span.holder.location_id)
+            storage = self._storage_at(span.record.location_id)
             transfer.run(storage, self._etags, self._metrics)
         except BrokenOff as exc:
             return Unavailable(str(exc))
         except Exception as exc:
-            return unexpected(exc, printable(span.holder.name))
+            return unexpected(exc, printable(span.record.name))
         return None
 
-    def _connect(self, holder: ObjectRecord) -> None:
-        storage = self._storage_at(holder.location_id)
+    def _connect(self, record: ObjectRecord) -> None:
+        storage = self._storage_at(record.location_id)
         if isinstance(storage, RangeUrls):
-            storage.range_url(holder.name)
+            storage.range_url(record.name)
 
     def _storage_at(self, location_id: LocationId) -> ChunkStorage:
         """In a thread: return a location's storage, whose URLs the loop may use from now on."""
@@ -322,7 +322,7 @@ class Fetcher:
         if transfer.first_byte_s is not None:
             self._hedges.note(transfer.first_byte_s)
         fetched = error is None and transfer.cached_bytes < len(transfer.view)
-        if fetched and self._etags.proved(transfer.span.holder, transfer.etag):
+        if fetched and self._etags.proved(transfer.span.record, transfer.etag):
             self.proved.set()
         self._spans.ended(transfer, error)
 
@@ -333,7 +333,7 @@ def _fill_from(cache: DiskCache, transfer: Transfer) -> None:
     held = filled = 0
     while held < len(view):
         step = view[held : held + _CACHE_STEP_BYTES]
-        filled = cache.read(span.holder.id, span.start + held, step, span.grid)
+        filled = cache.read(span.record.id, span.start + held, step, span.grid)
         held += filled
         transfer.resume(held)
         if filled < len(step):

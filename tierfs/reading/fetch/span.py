@@ -49,19 +49,19 @@ class Span:
         "end",
         "error",
         "grid",
-        "holder",
         "leader",
         "left",
         "passed_before_bytes",
+        "record",
         "start",
         "transfers",
         "urgent",
         "waiters",
     )
 
-    def __init__(self, holder: ObjectRecord, grid: Grid, left: Callable[[], None]) -> None:
+    def __init__(self, record: ObjectRecord, grid: Grid, left: Callable[[], None]) -> None:
         """`left` is called when no reader waits for the span any more."""
-        self.holder = holder
+        self.record = record
         self.grid = grid
         self.left = left
         self.start, self.end = grid.range.start, grid.range.end
@@ -141,7 +141,7 @@ class Transfer(CheckedBlocks):
     )
 
     def __init__(self, span: Span, buffer: PooledBuffer) -> None:
-        super().__init__(span.holder, span.grid, span.start, buffer.view[: span.grid.range.length_bytes])
+        super().__init__(span.record, span.grid, span.start, buffer.view[: span.grid.range.length_bytes])
         self.span = span
         self.buffer = buffer
         self.cached_bytes = 0
@@ -186,8 +186,8 @@ class Transfer(CheckedBlocks):
         if self.filled == span.end - span.start:
             return
         self.clock_started()
-        if span.holder.length < span.end:
-            raise DataLoss(f"{span.holder.name} has {span.holder.length} bytes, its chunks need {span.end}")
+        if span.record.length < span.end:
+            raise DataLoss(f"{span.record.name} has {span.record.length} bytes, its chunks need {span.end}")
         self.etag = fetch(self, storage, etags, metrics)
 
     def clock_started(self) -> None:
@@ -221,9 +221,9 @@ class Transfer(CheckedBlocks):
 
     def _stop_if_slower(self) -> None:
         if self.span.leader is not None and self.span.leader is not self:
-            raise BrokenOff(f"{self.span.holder.name}: another transfer was faster")
+            raise BrokenOff(f"{self.span.record.name}: another transfer was faster")
 
     def _stop_if_unwanted(self) -> None:
         span = self.span
         if span.abandoned and span.end - span.start - self.filled > _WORTH_BREAKING_OFF_BYTES:
-            raise BrokenOff(f"{span.holder.name}: nobody reads it any more")
+            raise BrokenOff(f"{span.record.name}: nobody reads it any more")

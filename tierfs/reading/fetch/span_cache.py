@@ -69,19 +69,19 @@ class SpanCache:
         index = bisect_right(spans, offset, key=_start)
         return spans[index].start if index < len(spans) else None
 
-    def add(self, holder: ObjectRecord, grid: Grid, *, waited_for: bool) -> Span | None:
+    def add(self, record: ObjectRecord, grid: Grid, *, waited_for: bool) -> Span | None:
         """Return a new span over free memory, or None if there is none even after evictions.
 
         For a span with a waiting reader, read-ahead may be evicted too, the part not yet started first.
         """
         while self._passed_bytes > KEEP_PASSED_BYTES and self._drop_first(self._passed.values()):
             continue
-        span = Span(holder, grid, self._may_have_room)
+        span = Span(record, grid, self._may_have_room)
         while not self.give_transfer(span):
             if not self._make_room(waited_for=waited_for):
                 return None
         span.passed_before_bytes = self._ever_passed_bytes
-        insort(self._by_object.setdefault(holder.id, []), span, key=_start)
+        insort(self._by_object.setdefault(record.id, []), span, key=_start)
         self._order[id(span)] = span
         return span
 
@@ -128,10 +128,10 @@ class SpanCache:
             return
         if self._passed.pop(id(span), None) is not None:
             self._passed_bytes -= span.end - span.start
-        spans = self._by_object[span.holder.id]
+        spans = self._by_object[span.record.id]
         spans.remove(span)
         if not spans:
-            del self._by_object[span.holder.id]
+            del self._by_object[span.record.id]
         if span.complete:
             self._give_back_leader(span)
         elif span.transfers[0].own():

@@ -16,13 +16,16 @@ import pytest
 from tests.adoption.foreign import write_files
 from tests.adoption.pulsar import MAGIC, in_files, in_first_form, streamed
 from tests.commands import Done, tierfs
+from tests.doubles.scripted_storage import ScriptedStorage
 from tests.ledger.pulsar_goldens import PULSAR
 from tests.stores import LOCATION
+from tierfs.app.ledger_verify import LedgerVerifier
 from tierfs.app.store import open_store
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import directories, entries
 from tierfs.metadata.ledger_and_batch_records import EntryRun
 from tierfs.metadata.tables import ENTRIES
+from tierfs.parallel import Meter
 from tierfs.tiering.ledgers.offload import LedgerOffloader
 from tierfs.tiering.objects import ColdTier
 
@@ -211,3 +214,15 @@ def test_the_other_forms(store: Path, tmp_path: Path) -> None:
 def test_a_ledger_that_is_not_offloaded_has_nothing_to_look_at(store: Path) -> None:
     tierfs("ledger", "create", "topic", "--id", 8, store=store)
     assert [one["state"] for one in verify(store)[1]] == ["ok", "local"]
+
+
+@pytest.mark.parametrize("read", [1, 2])
+def test_one_wrong_byte_on_the_wire_is_no_damage(store: Path, read: int) -> None:
+    """In the index or in the entries."""
+    with open_store(store) as opened:
+        cold = ScriptedStorage(opened.storage_of(LOCATION))
+        opened.storage_of = lambda _: cold  # type: ignore[method-assign]
+        cold.damage(30, of="-ledger-7", on=read)
+        verifier = LedgerVerifier(opened, Meter())
+        (result,) = verifier.run(verifier.find(""))
+        assert (result.error, result.warnings.count) == (None, 0)
