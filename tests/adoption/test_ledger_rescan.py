@@ -63,7 +63,7 @@ def lose(store: app.Store, *, copies: bool = True) -> None:
             entries.remove(txn, segment.id)
     if copies:
         for lost in lost_rows(store.metadata):
-            for holder in lost.holders:
+            for holder in lost.records:
                 (store.path / "cold" / holder.entries_name).unlink(missing_ok=True)
 
 
@@ -85,8 +85,8 @@ def test_one_wrong_byte_on_the_wire_is_no_change(store: app.Store) -> None:
     before = rows(store)
     lose(store)
     for lost in lost_rows(store.metadata):
-        cold = ScriptedStorage(store.storage_of(lost.holders[0].location_id))
-        cold.damage(-1, of=lost.holders[0].name)
+        cold = ScriptedStorage(store.storage_of(lost.records[0].location_id))
+        cold.damage(-1, of=lost.records[0].name)
         assert rescan(lost, lambda _, cold=cold: cold, Meter()) == before[lost.name]  # type: ignore[misc]
 
 

@@ -217,14 +217,14 @@ class LedgerAdoption:
                 reader.skip(plan)
                 return AdoptionOutcome(plan, State.ALREADY)
             with self._linker.rows(plan) as rows:
-                found = reader.read(plan, rows.take)
-                before = self._linker.link(plan, found, rows)
+                ledger = reader.read(plan, rows.take)
+                before = self._linker.link(plan, ledger, rows)
         except TierfsError as exc:
             log.info("%s is not adopted: %s", printable(plan.name), exc)
             return AdoptionOutcome(plan, State.FAILED, exc)
-        return AdoptionOutcome(plan, STATES[before], ledger=_described(found))
+        return AdoptionOutcome(plan, STATES[before], ledger=_described(ledger))
 
 
-def _described(found: FoundLedger) -> FoundLedger:
+def _described(ledger: FoundLedger) -> FoundLedger:
     """Return a ledger's summary without its parts: checksums of large objects are megabytes."""
-    return FoundLedger([], found.entries, found.payload_bytes, found.lost_entries, found.deviations)
+    return FoundLedger([], ledger.entries, ledger.payload_bytes, ledger.lost_entries, ledger.deviations)

@@ -51,8 +51,8 @@ def _same(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan, place:
         return False
     named = {part.data.name for part in plan.parts}
     return all(
-        holder.foreign and holder.name in named and policies.same_place(_place(txn, holder), place)
-        for holder in _holders(txn, segment)
+        record.foreign and record.name in named and policies.same_place(_place(txn, record), place)
+        for record in _records(txn, segment)
     )
 
 
@@ -61,8 +61,8 @@ def _in_doubt(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan) ->
     if _lacks_rows(txn, segment):
         return True
     etags = {part.data.name: part.data.etag for part in plan.parts}
-    changed = any(holder.etag != etags[holder.name] for holder in _holders(txn, segment))
-    return changed or any(one.state is not ChunkState.GOOD for one in chains.chunks(txn, segment.id, Tier.COLD))
+    changed = any(record.etag != etags[record.name] for record in _records(txn, segment))
+    return changed or any(chunk.state is not ChunkState.GOOD for chunk in chains.chunks(txn, segment.id, Tier.COLD))
 
 
 def _lacks_rows(txn: ReadTransaction, segment: SegmentRecord) -> bool:
@@ -70,15 +70,15 @@ def _lacks_rows(txn: ReadTransaction, segment: SegmentRecord) -> bool:
     return entries.count(txn, segment.id) != known.entries or entries.end(txn, segment.id) != segment.length
 
 
-def _holders(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ObjectRecord]:
-    for one in chains.chunks(txn, segment.id, Tier.COLD):
-        holder = txn.get(OBJECTS, tables.u64(one.object_id))
-        if holder is not None:
-            yield holder
+def _records(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ObjectRecord]:
+    for chunk in chains.chunks(txn, segment.id, Tier.COLD):
+        record = txn.get(OBJECTS, tables.u64(chunk.object_id))
+        if record is not None:
+            yield record
 
 
-def _place(txn: ReadTransaction, holder: ObjectRecord) -> LocationRecord:
-    return policies.location(txn, holder.location_id)
+def _place(txn: ReadTransaction, record: ObjectRecord) -> LocationRecord:
+    return policies.location(txn, record.location_id)
 
 
 @dataclass(slots=True)
@@ -164,12 +164,12 @@ class LedgerLinker:
             rows.take_back()
             raise
 
-    def link(self, plan: LedgerPlan, found: FoundLedger, rows: Rows) -> Standing:
+    def link(self, plan: LedgerPlan, ledger: FoundLedger, rows: Rows) -> Standing:
         """Make the closed ledger, or take back its lost bytes; return its standing before.
 
         Raises as `standing`, Conflict if another process interfered, and errors of our cold tier.
         """
-        with self._copied(plan, found, rows) as copy, self._metadata.write() as txn:
+        with self._copied(plan, ledger, rows) as copy, self._metadata.write() as txn:
             before = standing(txn, plan, self._place)
             if before is Standing.ADOPTED:
                 raise Conflict(f"{printable(plan.name)} was adopted meanwhile", remedy="adopt it again")
@@ -177,15 +177,15 @@ class LedgerLinker:
             if copy is not None and not txn.delete(INTENTS.name, copy.attempt.encode()):
                 raise Conflict(f"{printable(plan.name)}: another process discarded its upload as a dead process's")
             if before is Standing.NEW:
-                self._make(txn, plan, found, segment_id, "" if copy is None else copy.name)
+                self._make(txn, plan, ledger, segment_id, "" if copy is None else copy.name)
             else:
-                _take_back(txn, plan, found)
+                _take_back(txn, plan, ledger)
             return before
 
     @contextmanager
-    def _copied(self, plan: LedgerPlan, found: FoundLedger, rows: Rows) -> Iterator[IntentRecord | None]:
+    def _copied(self, plan: LedgerPlan, ledger: FoundLedger, rows: Rows) -> Iterator[IntentRecord | None]:
         """Put a copy of the rows into our cold tier, if there is one; an error in the block makes the copy garbage."""
-        if self._cold is None or not found.payload_bytes or not rows.new:
+        if self._cold is None or not ledger.payload_bytes or not rows.new:
             yield None
             return
         self._cold.require_ours()
@@ -203,17 +203,17 @@ class LedgerLinker:
             raise
 
     def _make(
-        self, txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger, segment_id: SegmentId, copy_name: str
+        self, txn: WriteTransaction, plan: LedgerPlan, ledger: FoundLedger, segment_id: SegmentId, copy_name: str
     ) -> None:
         location = self._place if self._owned else policies.register_foreign(txn, self._place)
         # The id was reserved for the first rows of entries.
         new = create.create(txn, plan.name, SegmentKind.LEDGER, segment_id)
-        segment = replace(new, length=found.payload_bytes, modified_ms=plan.modified_ms or txn.now_ms)
+        segment = replace(new, length=ledger.payload_bytes, modified_ms=plan.modified_ms or txn.now_ms)
         editor = Editor(txn, segment)
-        for part in found.parts:
+        for part in ledger.parts:
             if part.length:
-                holder = _new_object(txn, segment.id, location.id, part, copy_name, foreign=not self._owned)
-                editor.link_objects([(ByteRange(part.payload_start, part.payload_start + part.length), holder)])
+                record = _new_object(txn, segment.id, location.id, part, copy_name, foreign=not self._owned)
+                editor.link_objects([(ByteRange(part.payload_start, part.payload_start + part.length), record)])
         segment = create.write(txn, editor.segment)
         known = entries.find(txn, segment.id)
         entries.put_ledger(
@@ -221,19 +221,19 @@ class LedgerLinker:
         )
 
 
-def _take_back(txn: WriteTransaction, plan: LedgerPlan, found: FoundLedger) -> None:
+def _take_back(txn: WriteTransaction, plan: LedgerPlan, ledger: FoundLedger) -> None:
     """Mark all bytes good again after all were read. Raises AlreadyExists if any differ from the adopted ones."""
     segment = directories.segment_by_name(txn, plan.name)
     known = entries.find(txn, segment.id)
-    holders = {holder.name: holder for holder in _holders(txn, segment)}
-    parts = {part.part.data.name: part for part in found.parts if part.length}
-    if (found.entries, found.payload_bytes) != (known.entries, segment.length) or holders.keys() != parts.keys():
+    records = {record.name: record for record in _records(txn, segment)}
+    parts = {part.part.data.name: part for part in ledger.parts if part.length}
+    if (ledger.entries, ledger.payload_bytes) != (known.entries, segment.length) or records.keys() != parts.keys():
         raise other_segment(plan.name, "a ledger of other entries")
-    for name, holder in holders.items():
-        if holder.crc32c != parts[name].crc32c:
+    for name, record in records.items():
+        if record.crc32c != parts[name].crc32c:
             raise other_segment(plan.name, f"a ledger of other bytes: {printable(name)} is not what it was")
-        if holder.etag != parts[name].part.data.etag:
-            changes.put(txn, OBJECTS, replace(holder, etag=parts[name].part.data.etag))
+        if record.etag != parts[name].part.data.etag:
+            changes.put(txn, OBJECTS, replace(record, etag=parts[name].part.data.etag))
     Editor(txn, segment).restore_cold(ByteRange(0, segment.length)).put(journaled=True)
 
 
@@ -247,7 +247,7 @@ def _new_object(
     foreign: bool,
 ) -> ObjectRecord:
     data, index = part.part.data, part.part.index
-    holder = ObjectRecord(
+    record = ObjectRecord(
         id=ObjectId(txn.allocate_id()),
         tier=Tier.COLD,
         location_id=location_id,
@@ -265,8 +265,8 @@ def _new_object(
         index_name="" if index is None else index.name,
         entries_name=copy_name,
     )
-    checksums.put_grid(txn, holder.id, part.grid)
-    return holder
+    checksums.put_grid(txn, record.id, part.grid)
+    return record
 
 
 def _offload(plan: LedgerPlan, place: LocationRecord, now_ms: int) -> OffloadProgress:

@@ -123,24 +123,24 @@ class LedgerReader:
         Raises DataLoss for damage, and for entries that are missing at the end unless that was accepted; Conflict
         for an object that changed; storage errors.
         """
-        found = FoundLedger()
+        ledger = FoundLedger()
         runs = EntryRuns(take)
         for part, following in zip_longest(plan.parts, plan.parts[1:]):
             end = plan.entries if following is None else following.first_entry_id
-            layout = self._layout(plan, part, end, found.deviations)
+            layout = self._layout(plan, part, end, ledger.deviations)
             if part.first_entry_id > runs.entries and self._bridge and self._bridge(runs.entries, part.first_entry_id):
                 runs.skip_empty(part.first_entry_id)
             if part.first_entry_id != runs.entries:
                 missing = numbered("entry", runs.entries, part.first_entry_id, "are")
                 raise DataLoss(f"{printable(plan.name)}: {missing} in none of its objects")
-            found.parts.append(self._read_part(plan, part, layout, runs, found.deviations, last=following is None))
-        found.entries, found.payload_bytes = runs.entries, runs.payload_bytes
-        found.lost_entries = max(0, (plan.entries or 0) - runs.entries)
+            ledger.parts.append(self._read_part(plan, part, layout, runs, ledger.deviations, last=following is None))
+        ledger.entries, ledger.payload_bytes = runs.entries, runs.payload_bytes
+        ledger.lost_entries = max(0, (plan.entries or 0) - runs.entries)
         if plan.entries is None:
-            found.deviations.add(f"{printable(plan.name)}: no index says how many entries it has")
-        elif found.lost_entries and not self._accept_loss:
-            raise _lost(plan, found)
-        return found
+            ledger.deviations.add(f"{printable(plan.name)}: no index says how many entries it has")
+        elif ledger.lost_entries and not self._accept_loss:
+            raise _lost(plan, ledger)
+        return ledger
 
     def skip(self, plan: LedgerPlan) -> None:
         """Report a ledger as read that need not be read."""
@@ -231,11 +231,11 @@ class LedgerReader:
                 raise _changed(listed)
 
 
-def _lost(plan: LedgerPlan, found: FoundLedger) -> DataLoss:
-    every = found.entries + found.lost_entries
+def _lost(plan: LedgerPlan, ledger: FoundLedger) -> DataLoss:
+    every = ledger.entries + ledger.lost_entries
     return DataLoss(
-        f"{printable(plan.name)}: {found.lost_entries} of {every} entries are not in its object, from entry "
-        f"{found.entries} on",
+        f"{printable(plan.name)}: {ledger.lost_entries} of {every} entries are not in its object, from entry "
+        f"{ledger.entries} on",
         remedy="to adopt the other entries: --accept-loss",
     )
 
@@ -268,31 +268,31 @@ class LostRows:
     name: str
     entries: int
     length_bytes: int
-    holders: tuple[ObjectRecord, ...]
+    records: tuple[ObjectRecord, ...]
     own_location: LocationId
     """Location of the copies of rows."""
 
     @property
     def object_bytes(self) -> int:
         """Bytes to read, at most."""
-        return sum(holder.stored_bytes for holder in self.holders)
+        return sum(record.stored_bytes for record in self.records)
 
 
 def lost_rows(metadata: MetadataStore) -> Iterator[LostRows]:
     """Yield the ledgers that cannot be read, as of one snapshot, without those that have no bytes."""
     with metadata.read() as txn:
         own = LocationId(txn.store.cold_location_id)
-        for _, record in txn.scan(LEDGERS):
-            segment = txn.get(SEGMENTS, tables.u64(SegmentId(record.segment_id)))
+        for _, row in txn.scan(LEDGERS):
+            segment = txn.get(SEGMENTS, tables.u64(SegmentId(row.segment_id)))
             if segment is None or first_missing(txn, segment) is None:
                 continue
             chunks = chains.chunks(txn, segment.id, Tier.COLD)
             whole = {chunk.object_id: chains.object_of(txn, chunk) for chunk in chunks if chunk.object_id}
-            holders = tuple(replace(holder, stored=b"") for holder in whole.values())
-            if holders:
+            records = tuple(replace(record, stored=b"") for record in whole.values())
+            if records:
                 name = directories.path_of(txn, segment.parent_id, segment.name)
                 count = entries.find(txn, segment.id).entries
-                yield LostRows(segment.id, name, count, segment.length, holders, own)
+                yield LostRows(segment.id, name, count, segment.length, records, own)
 
 
 def rescan(
@@ -303,24 +303,24 @@ def rescan(
     """Return all rows of a ledger. Raises DataLoss if its objects changed since the link, and storage errors."""
     with suppress(NotFound, DataLoss):
         return _checked(lost, tuple(_copied(lost, storage_of(lost.own_location))))
-    return twice(lambda: _scanned(lost, storage_of(lost.holders[0].location_id), advance))
+    return twice(lambda: _scanned(lost, storage_of(lost.records[0].location_id), advance))
 
 
 def _scanned(lost: LostRows, storage: ChunkStorage, advance: Callable[[int, str], None]) -> tuple[EntryRun, ...]:
     """Return the rows by reading the ledger's objects. Raises as `rescan`."""
     rows: list[EntryRun] = []
     read = _read(lost, storage, rows.append, advance)
-    for holder, part in zip(lost.holders, read.parts, strict=True):
-        if (part.payload_start, part.length, part.crc32c) != (holder.payload_start, holder.length, holder.crc32c):
+    for record, part in zip(lost.records, read.parts, strict=True):
+        if (part.payload_start, part.length, part.crc32c) != (record.payload_start, record.length, record.crc32c):
             raise DataLoss(
-                f"{names.printable(holder.name)}: its entries are not those that were adopted", remedy="adopt it again"
+                f"{names.printable(record.name)}: its entries are not those that were adopted", remedy="adopt it again"
             )
     return _checked(lost, tuple(rows))
 
 
 def _copied(lost: LostRows, storage: ChunkStorage) -> Iterator[EntryRun]:
     """Yield the rows in copies; one copy may cover several objects."""
-    for name in dict.fromkeys(holder.entries_name for holder in lost.holders):
+    for name in dict.fromkeys(record.entries_name for record in lost.records):
         if not name:
             raise NotFound(f"there is no copy of the entries of {names.printable(lost.name)}")
         file = ObjectFile(storage, storage.stat(name))
@@ -336,9 +336,9 @@ def _read(
     ledger_id = names.ledger_id(lost.name.rpartition("/")[2])
     if ledger_id is None:
         raise DataLoss(f"{names.printable(lost.name)} has no number in its name", remedy="rename it back")
-    parts = tuple(_part(storage, holder, ledger_id) for holder in lost.holders)
+    parts = tuple(_part(storage, record, ledger_id) for record in lost.records)
     plan = LedgerPlan(lost.name, ledger_id, parts, lost.entries, lost.length_bytes)
-    first = lost.holders[0]
+    first = lost.records[0]
     magic = magic_words_of(storage, parts[0].data) if first.encoding is PayloadEncoding.FIRST_BLOCK else None
     with closing(Pieces(storage, _JOBS)) as pieces:
         # Entries in no object have no bytes: with one they would be missed in the sums.
@@ -346,10 +346,10 @@ def _read(
         return reader.read(plan, take)
 
 
-def _part(storage: ChunkStorage, holder: ObjectRecord, ledger_id: int) -> LedgerPart:
-    data, index, first = storage.stat(holder.name), None, 0
-    if holder.index_name:
-        index = storage.stat(holder.index_name)
+def _part(storage: ChunkStorage, record: ObjectRecord, ledger_id: int) -> LedgerPart:
+    data, index, first = storage.stat(record.name), None, 0
+    if record.index_name:
+        index = storage.stat(record.index_name)
         decoded = read_index(storage, index, Deviations())
         if isinstance(decoded, StreamingIndex):
             first = decoded.section(ledger_id).entries[0].first_entry_id

@@ -88,7 +88,7 @@ def _make(txn: WriteTransaction, plan: SegmentPlan, place: LocationRecord, sums:
     editor = Editor(txn, segment)
     pairs = zip(plan.extents, sums, strict=True)
     for batch in ranges.groups(pairs, lambda pair: pair[0].object.length_bytes, _LINK_BYTES, _LINK_CHUNKS):
-        editor.link_objects((extent.range, _holder(txn, location.id, extent, found)) for extent, found in batch)
+        editor.link_objects((extent.range, _new_object(txn, location.id, extent, part)) for extent, part in batch)
     create.write(txn, editor.segment)
 
 
@@ -96,11 +96,11 @@ def _take_back(txn: WriteTransaction, plan: SegmentPlan, sums: Sequence[PartSums
     """Mark all chunks good again after all objects were read. Raises AlreadyExists if any bytes differ."""
     segment = directories.segment_by_name(txn, plan.name)
     editor = Editor(txn, segment)
-    for (chunks, holder), extent, found in zip(_objects(txn, segment), plan.extents, sums, strict=True):
-        if holder.crc32c != found.crc32c:
-            raise other_segment(plan.name, f"a segment of other bytes: {printable(holder.name)} is not what it was")
-        if holder.etag != extent.object.etag:
-            changes.put(txn, OBJECTS, replace(holder, etag=extent.object.etag))
+    for (chunks, record), extent, part in zip(_objects(txn, segment), plan.extents, sums, strict=True):
+        if record.crc32c != part.crc32c:
+            raise other_segment(plan.name, f"a segment of other bytes: {printable(record.name)} is not what it was")
+        if record.etag != extent.object.etag:
+            changes.put(txn, OBJECTS, replace(record, etag=extent.object.etag))
         editor.restore_cold(ByteRange(chunks[0].start_offset, chunks[-1].end_offset))
     editor.put(journaled=True)
 
@@ -112,7 +112,7 @@ def other_segment(name: str, what: str) -> AlreadyExists:
     )
 
 
-def _holder(txn: WriteTransaction, location_id: LocationId, extent: ForeignExtent, sums: PartSums) -> ObjectRecord:
+def _new_object(txn: WriteTransaction, location_id: LocationId, extent: ForeignExtent, sums: PartSums) -> ObjectRecord:
     object_id = ObjectId(txn.allocate_id())
     checksums.put_packed(txn, object_id, sums.packed)
     return ObjectRecord(
@@ -135,31 +135,31 @@ def _same(txn: ReadTransaction, segment: SegmentRecord, plan: SegmentPlan, place
     if segment.local.count:
         return False
     return all(
-        found is not None and extent is not None and _is_extent(txn, found[0], found[1], extent, place)
-        for found, extent in zip_longest(_objects(txn, segment), plan.extents)
+        linked is not None and extent is not None and _is_extent(txn, linked[0], linked[1], extent, place)
+        for linked, extent in zip_longest(_objects(txn, segment), plan.extents)
     )
 
 
 def _in_doubt(txn: ReadTransaction, segment: SegmentRecord, plan: SegmentPlan) -> Iterator[bool]:
-    for (chunks, holder), extent in zip(_objects(txn, segment), plan.extents, strict=True):
-        yield holder.etag != extent.object.etag or any(chunk.state is not ChunkState.GOOD for chunk in chunks)
+    for (chunks, record), extent in zip(_objects(txn, segment), plan.extents, strict=True):
+        yield record.etag != extent.object.etag or any(chunk.state is not ChunkState.GOOD for chunk in chunks)
 
 
 def _objects(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[tuple[list[ChunkRecord], ObjectRecord]]:
     """Yield the cold chain by objects; an object has several chunks if a part of it was recorded as lost."""
     chunks = chains.chunks(txn, segment.id, Tier.COLD)
-    for object_id, found in groupby(chunks, key=lambda chunk: chunk.object_id):
-        holder = txn.get(OBJECTS, tables.u64(object_id))
-        if holder is not None:  # an extent that is lost for good has none
-            yield list(found), holder
+    for object_id, pieces in groupby(chunks, key=lambda chunk: chunk.object_id):
+        record = txn.get(OBJECTS, tables.u64(object_id))
+        if record is not None:  # an extent that is lost for good has none
+            yield list(pieces), record
 
 
 def _is_extent(
-    txn: ReadTransaction, chunks: list[ChunkRecord], holder: ObjectRecord, extent: ForeignExtent, place: LocationRecord
+    txn: ReadTransaction, chunks: list[ChunkRecord], record: ObjectRecord, extent: ForeignExtent, place: LocationRecord
 ) -> bool:
     length = sum(chunk.length for chunk in chunks)
     if (chunks[0].start_offset, length) != (extent.start_offset, extent.length):
         return False
-    if (holder.foreign, holder.name, holder.length) != (True, extent.object.name, extent.object.length_bytes):
+    if (record.foreign, record.name, record.length) != (True, extent.object.name, extent.object.length_bytes):
         return False
-    return policies.same_place(policies.location(txn, holder.location_id), place)
+    return policies.same_place(policies.location(txn, record.location_id), place)

@@ -185,7 +185,7 @@ class AdoptionPlan:
     def check_names(self) -> None:
         """Refuse segments whose names are taken by others of this plan, or run through one; sort by name."""
         taken: dict[str, AnyPlan] = {}
-        for segment in sorted(self.segments, key=lambda one: one.name.split("/")):
+        for segment in sorted(self.segments, key=lambda planned: planned.name.split("/")):
             parts = segment.name.split("/")
             above = next((path for path in _parents(parts) if path in taken), None)
             shown = names.printable(segment.name)
@@ -205,25 +205,25 @@ def _parents(parts: Sequence[str]) -> Iterator[str]:
         yield "/".join(parts[:depth])
 
 
-def bounded(found: Iterable[T], what: str) -> Iterator[T]:
+def bounded(items: Iterable[T], what: str) -> Iterator[T]:
     """Yield all items; raise InvalidRequest beyond MAX_OBJECTS."""
-    rest = iter(found)
+    rest = iter(items)
     yield from islice(rest, MAX_OBJECTS)
     if next(rest, None) is not None:
         raise InvalidRequest(f"{what} holds more than {MAX_OBJECTS:,} objects", remedy="adopt its parts one by one")
 
 
-def readable(plan: AdoptionPlan, found: Iterable[StoredObject]) -> Iterator[StoredObject]:
+def readable(plan: AdoptionPlan, listed: Iterable[StoredObject]) -> Iterator[StoredObject]:
     """Yield the objects that can be read by name; skip directory markers and refuse the others."""
-    for one in found:
-        if one.name.endswith("/") or not one.name:
+    for stored in listed:
+        if stored.name.endswith("/") or not stored.name:
             continue
         try:
-            check_name(one.name)
+            check_name(stored.name)
         except InvalidRequest as exc:
-            plan.refused.append((one.name, exc))
+            plan.refused.append((stored.name, exc))
             continue
-        yield one
+        yield stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,13 +245,13 @@ def add_runs(plan: AdoptionPlan, name: str, extents: Iterable[ForeignExtent], in
     Refuses all of it when two objects hold the same byte.
     """
     try:
-        found = runs(extents)
+        joined = runs(extents)
     except InvalidRequest as exc:
         plan.refused.append((f"{into}/{name}", exc))
         return
-    for index, run in enumerate(found):
+    for index, run in enumerate(joined):
         if index:
-            hole = f"bytes {found[index - 1].end_offset} to {run.start_offset} are nowhere"
+            hole = f"bytes {joined[index - 1].end_offset} to {run.start_offset} are nowhere"
             plan.warnings.append(f"{name}: {hole}; what follows becomes a segment of its own")
         segment = f"{into}/{name}.{run.start_offset}" if index else f"{into}/{name}"
         plan.add(SegmentPlan(segment, run.start_offset, run.extents), segment)
@@ -262,9 +262,11 @@ def runs(extents: Iterable[ForeignExtent]) -> list[Run]:
 
     Raises InvalidRequest, naming two objects that hold the same byte.
     """
-    placed = sorted(extents, key=lambda one: (one.start_offset, one.length))
-    found = ranges.runs(filter(_has_bytes, placed), _touches)
-    return [Run(run[0].start_offset, tuple(run)) for run in found] or [Run(one.start_offset, ()) for one in placed[:1]]
+    placed = sorted(extents, key=lambda extent: (extent.start_offset, extent.length))
+    joined = ranges.runs(filter(_has_bytes, placed), _touches)
+    return [Run(run[0].start_offset, tuple(run)) for run in joined] or [
+        Run(extent.start_offset, ()) for extent in placed[:1]
+    ]
 
 
 def _has_bytes(extent: ForeignExtent) -> bool:
@@ -274,8 +276,8 @@ def _has_bytes(extent: ForeignExtent) -> bool:
 def _touches(run: Sequence[ForeignExtent], extent: ForeignExtent) -> bool:
     last = run[-1]
     if extent.start_offset < last.end_offset:
-        one, other = printable(last.object.name), printable(extent.object.name)
-        raise InvalidRequest(f"{one} and {other} both hold byte {extent.start_offset}")
+        first, second = printable(last.object.name), printable(extent.object.name)
+        raise InvalidRequest(f"{first} and {second} both hold byte {extent.start_offset}")
     return extent.start_offset == last.end_offset
 
 
@@ -284,8 +286,8 @@ def offset(text: str) -> int | None:
     return units.decimal(text, MAX_OFFSET)
 
 
-def plan_objects(plan: AdoptionPlan, found: Iterable[StoredObject], into: str) -> None:
+def plan_objects(plan: AdoptionPlan, listed: Iterable[StoredObject], into: str) -> None:
     """Plan the segment INTO/a/b for each object `a/b`; an empty one becomes an empty segment."""
-    for one in readable(plan, found):
-        extents = (ForeignExtent(0, one.length_bytes, one),) if one.length_bytes else ()
-        plan.add(SegmentPlan(f"{into}/{one.name}", 0, extents, one.modified_ms), one.name)
+    for stored in readable(plan, listed):
+        extents = (ForeignExtent(0, stored.length_bytes, stored),) if stored.length_bytes else ()
+        plan.add(SegmentPlan(f"{into}/{stored.name}", 0, extents, stored.modified_ms), stored.name)

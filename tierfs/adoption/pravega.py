@@ -66,11 +66,11 @@ class HeaderChunk:
 
 def parse_chunk_name(name: str) -> ChunkName | None:
     """Parse a chunk's name; None for any other name."""
-    found = _CHUNK.fullmatch(name)
-    if found is None:
+    match = _CHUNK.fullmatch(name)
+    if match is None:
         return None
-    epoch, start = offset(found["epoch"]), offset(found["offset"])
-    return None if epoch is None or start is None else ChunkName(found["segment"], epoch, start)
+    epoch, start = offset(match["epoch"]), offset(match["offset"])
+    return None if epoch is None or start is None else ChunkName(match["segment"], epoch, start)
 
 
 def is_rolling_chunk(name: str) -> bool:
@@ -85,7 +85,7 @@ def parse_header(data: bytes, name: str) -> list[HeaderChunk]:
     OFFSET after their own offsets, of which the first is 0. If it is not, that concat was never completed, and the
     entry is ignored.
     """
-    found: list[HeaderChunk] = []
+    chunks: list[HeaderChunk] = []
     shift = _Shift()
     for entry in _entries(data, name):
         key, equals, value = entry.partition(_EQUALS)
@@ -101,10 +101,10 @@ def parse_header(data: bytes, name: str) -> list[HeaderChunk]:
             if said is None:
                 raise _bad(name, entry)
             start = shift.apply(said)
-            if start > MAX_OFFSET or (found and start < found[-1].start_offset):
+            if start > MAX_OFFSET or (chunks and start < chunks[-1].start_offset):
                 raise InvalidRequest(f"{printable(name)}: {printable(entry)!r} is out of order or out of range")
-            found.append(HeaderChunk(value, start))
-    return found
+            chunks.append(HeaderChunk(value, start))
+    return chunks
 
 
 class _Shift:
@@ -166,7 +166,7 @@ def cover(chunks: Sequence[Chunk]) -> tuple[list[ForeignExtent], list[StoredObje
     taken: list[Chunk] = []
     rest: list[StoredObject] = []
     highest = -1
-    for chunk in sorted(chunks, key=lambda one: (one.name.offset, -one.name.epoch, -one.object.length_bytes)):
+    for chunk in sorted(chunks, key=lambda piece: (piece.name.offset, -piece.name.epoch, -piece.object.length_bytes)):
         same_start = bool(taken) and taken[-1].name.offset == chunk.name.offset
         if chunk.name.epoch < highest or same_start:
             rest.append(chunk.object)
@@ -184,19 +184,19 @@ def rolling(header: Sequence[HeaderChunk], objects: Mapping[str, StoredObject]) 
     A chunk ends where the next one begins, the last one with its object. Chunks missing at the head were truncated.
     Raises NotFound for any other missing chunk, DataLoss for one that is too short.
     """
-    found: list[ForeignExtent] = []
+    extents: list[ForeignExtent] = []
     ends = [*(chunk.start_offset for chunk in header[1:]), None]
     for chunk, end in zip(header, ends, strict=False):  # a header without chunks has one end more
         held = objects.get(chunk.name)
-        if end == chunk.start_offset or (held is None and not found and end is not None):
+        if end == chunk.start_offset or (held is None and not extents and end is not None):
             continue
         if held is None:
             raise NotFound(f"{printable(chunk.name)}: its segment's header names it, and it is not there")
         if end is not None and held.length_bytes < end - chunk.start_offset:
             length = end - chunk.start_offset
             raise DataLoss(f"{printable(chunk.name)} has {held.length_bytes} of the {length} bytes its header says")
-        found.append(_extent(chunk.start_offset, end, held))
-    return found
+        extents.append(_extent(chunk.start_offset, end, held))
+    return extents
 
 
 def _extent(start: int, end: int | None, held: StoredObject) -> ForeignExtent:
@@ -204,39 +204,39 @@ def _extent(start: int, end: int | None, held: StoredObject) -> ForeignExtent:
     return ForeignExtent(start, length, held)
 
 
-def plan_pravega(plan: AdoptionPlan, storage: ChunkStorage, found: Iterable[StoredObject], into: str) -> None:
+def plan_pravega(plan: AdoptionPlan, storage: ChunkStorage, listed: Iterable[StoredObject], into: str) -> None:
     """Plan each segment as INTO/<its name>; after a hole a further one begins, whose name ends in its offset.
 
     Reads the headers, which are small. Pravega's own segments and tables of attributes are left out.
     """
-    objects = {one.name: one for one in readable(plan, found)}
+    objects = {stored.name: stored for stored in readable(plan, listed)}
     segments: dict[str, list[Chunk]] = defaultdict(list)
     headers: list[StoredObject] = []
     others: list[StoredObject] = []
-    for one in objects.values():
-        chunk = parse_chunk_name(one.name)
-        if one.name.startswith(SYSTEM_PREFIX) or ATTRIBUTES in one.name:
-            plan.left_out.append(LeftOut(one.name, "Pravega's own: a system segment or a table of attributes"))
+    for stored in objects.values():
+        chunk = parse_chunk_name(stored.name)
+        if stored.name.startswith(SYSTEM_PREFIX) or ATTRIBUTES in stored.name:
+            plan.left_out.append(LeftOut(stored.name, "Pravega's own: a system segment or a table of attributes"))
         elif chunk is not None:
-            segments[chunk.segment].append(Chunk(chunk, one))
-        elif one.name.endswith(HEADER_SUFFIX):
-            headers.append(one)
+            segments[chunk.segment].append(Chunk(chunk, stored))
+        elif stored.name.endswith(HEADER_SUFFIX):
+            headers.append(stored)
         else:
-            others.append(one)
+            others.append(stored)
     for name, chunks in sorted(segments.items()):
         _plan_chunks(plan, name, chunks, into)
     used = {used for header in headers for used in _plan_header(plan, storage, header, objects, into)}
-    for one in others:
-        if one.name not in used:
-            rolled = is_rolling_chunk(one.name)
+    for stored in others:
+        if stored.name not in used:
+            rolled = is_rolling_chunk(stored.name)
             why = "a chunk that no header names" if rolled else "not a name of Pravega's"
-            plan.left_out.append(LeftOut(one.name, why))
+            plan.left_out.append(LeftOut(stored.name, why))
 
 
 def _plan_chunks(plan: AdoptionPlan, name: str, chunks: list[Chunk], into: str) -> None:
     extents, rest = cover(chunks)
     why = "a chunk that a later owner or a later try replaced"
-    plan.left_out.extend(LeftOut(one.name, why) for one in rest)
+    plan.left_out.extend(LeftOut(stored.name, why) for stored in rest)
     add_runs(plan, name, extents, into)
 
 

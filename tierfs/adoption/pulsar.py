@@ -122,30 +122,30 @@ class _Pair:
 class _Look:
     """Result of reading a pair."""
 
-    found: list[_FoundObjects] = field(default_factory=list)
+    ledgers: list[_FoundObjects] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
     unversioned: list[str] = field(default_factory=list)
     """Objects in a directory without the file that would contain their format version."""
 
 
 def plan_pulsar(
-    plan: AdoptionPlan, storage: ChunkStorage, found: Iterable[StoredObject], into: str, reading: Reading
+    plan: AdoptionPlan, storage: ChunkStorage, listed: Iterable[StoredObject], into: str, reading: Reading
 ) -> None:
     """Read the indexes and plan each ledger as INTO/<managed ledger>/<ledger id, 20 digits>; see ledger_name."""
-    pairs = _pairs(plan, {one.name: one for one in readable(plan, found)}, reading)
+    pairs = _pairs(plan, {stored.name: stored for stored in readable(plan, listed)}, reading)
     ledgers: dict[tuple[str, int], list[_FoundObjects]] = defaultdict(list)
     unversioned: list[str] = []
-    found_count = 0
+    ledger_count = 0
     for pair, look in _looked(storage, pairs, reading):
         if isinstance(look, TierfsError):
             plan.refused.append(((pair.index or pair.data).name, look))
             continue
         plan.left_out.extend(look.left_out)
         unversioned.extend(look.unversioned)
-        for one in look.found:
-            ledgers[one.managed_ledger, one.ledger_id].append(one)
-        found_count += len(look.found)
-        if found_count > MAX_OBJECTS:
+        for ledger in look.ledgers:
+            ledgers[ledger.managed_ledger, ledger.ledger_id].append(ledger)
+        ledger_count += len(look.ledgers)
+        if ledger_count > MAX_OBJECTS:
             raise InvalidRequest(f"more than {MAX_OBJECTS:,} ledgers are there", remedy="adopt its parts one by one")
     for (managed_ledger, ledger_id), candidates in ledgers.items():
         _add(plan, ledger_name(into, managed_ledger, ledger_id), candidates)
@@ -169,7 +169,7 @@ def _warn(plan: AdoptionPlan, unversioned: list[str], nameless: list[_FoundObjec
 
 def _pairs(plan: AdoptionPlan, objects: Mapping[str, StoredObject], reading: Reading) -> Iterator[_Pair]:
     """Yield the pairs by name; other objects are left out, and an index without its data object is refused."""
-    for name, one in objects.items():
+    for name, stored in objects.items():
         key = parse_key(name)
         if key is None:
             beside = reading.in_files and name.endswith(METADATA_SUFFIX)
@@ -181,10 +181,10 @@ def _pairs(plan: AdoptionPlan, objects: Mapping[str, StoredObject], reading: Rea
                 error = DataLoss(f"{printable(name)} is an index whose data object is gone")
                 plan.refused.append((name, error))
             else:
-                yield _Pair(key, data, one)
+                yield _Pair(key, data, stored)
         elif name + INDEX_SUFFIX not in objects:
             if reading.magic is not None and key.ledger_id is not None:
-                yield _Pair(key, one, None)
+                yield _Pair(key, stored, None)
             else:
                 why = "a data object without its index: not offloaded, or of the first PIP's form (--magic)"
                 plan.left_out.append(LeftOut(name, why))
@@ -210,30 +210,30 @@ def _looked(
 def _look(storage: ChunkStorage, pair: _Pair, reading: Reading) -> _Look:
     """Read the metadata and the index of a pair. Raises DataLoss for a pair that is not a ledger."""
     look = _Look()
-    named = [_metadata(storage, one, look, reading) for one in (pair.index, pair.data) if one is not None]
+    named = [_metadata(storage, stored, look, reading) for stored in (pair.index, pair.data) if stored is not None]
     managed_ledger = next(filter(None, map(object_keys.managed_ledger, named)), "")
     if pair.index is None:
         return _look_at_single(storage, pair, reading, look, managed_ledger)
     deviations = Deviations()
     index = ledger_objects.read_index(storage, pair.index, deviations)
     if isinstance(index, StreamingIndex):
-        look.found.extend(_streaming(index, pair, managed_ledger))
+        look.ledgers.extend(_streaming(index, pair, managed_ledger))
     else:
-        look.found.append(_format_1(index, pair, managed_ledger))
+        look.ledgers.append(_format_1(index, pair, managed_ledger))
     return look
 
 
-def _metadata(storage: ChunkStorage, one: StoredObject, look: _Look, reading: Reading) -> Mapping[str, str]:
+def _metadata(storage: ChunkStorage, stored: StoredObject, look: _Look, reading: Reading) -> Mapping[str, str]:
     """Return an object's user metadata after a check of its format version, which may be missing in a directory."""
     if reading.in_files:
-        beside = ledger_objects.metadata_beside(storage, one.name)
+        beside = ledger_objects.metadata_beside(storage, stored.name)
         if beside is None:
-            look.unversioned.append(one.name)
+            look.unversioned.append(stored.name)
             return {}
-        object_keys.check_version(beside, one.name)
+        object_keys.check_version(beside, stored.name)
         return beside
-    metadata = {key.lower(): value for key, value in storage.stat(one.name).metadata.items()}
-    object_keys.check_version(metadata, one.name)
+    metadata = {key.lower(): value for key, value in storage.stat(stored.name).metadata.items()}
+    object_keys.check_version(metadata, stored.name)
     return metadata
 
 
@@ -282,26 +282,28 @@ def _look_at_single(storage: ChunkStorage, pair: _Pair, reading: Reading, look: 
     part = LedgerPart(pair.data, None, pair.key.uuid, 0, pair.data.length_bytes)
     named = managed_ledger or laid.managed_ledger
     size = max(0, laid.payload_bytes or 0)
-    one = _FoundObjects(
+    attempt = _FoundObjects(
         named, pair.key.ledger_id, part, streaming=False, complete=True, entries=laid.entries, payload_bytes=size
     )
-    look.found.append(one)
+    look.ledgers.append(attempt)
     return look
 
 
 def _add(plan: AdoptionPlan, name: str, candidates: list[_FoundObjects]) -> None:
     """Plan one ledger from all its candidates: the newest complete attempt is chosen."""
-    ordered = sorted(candidates, key=lambda one: one.age, reverse=True)
-    whole = [one for one in ordered if not one.streaming]
+    ordered = sorted(candidates, key=lambda attempt: attempt.age, reverse=True)
+    whole = [attempt for attempt in ordered if not attempt.streaming]
     chosen = whole[:1]
     if not whole:
         parts: dict[int, _FoundObjects] = {}
-        for one in ordered:
-            parts.setdefault(one.part.first_entry_id, one)
+        for attempt in ordered:
+            parts.setdefault(attempt.part.first_entry_id, attempt)
         chosen = [parts[first] for first in sorted(parts)]
-    taken = {one.part.data.name for one in chosen}
+    taken = {attempt.part.data.name for attempt in chosen}
     why = "another attempt at a ledger whose newest complete one is adopted"
-    plan.left_out.extend(LeftOut(one.part.data.name, why) for one in ordered if one.part.data.name not in taken)
-    entries = max((one.entries for one in chosen if one.entries is not None), default=None)
-    size = max(one.payload_bytes for one in chosen)
-    plan.add(LedgerPlan(name, chosen[0].ledger_id, tuple(one.part for one in chosen), entries, size), name)
+    plan.left_out.extend(
+        LeftOut(attempt.part.data.name, why) for attempt in ordered if attempt.part.data.name not in taken
+    )
+    entries = max((attempt.entries for attempt in chosen if attempt.entries is not None), default=None)
+    size = max(attempt.payload_bytes for attempt in chosen)
+    plan.add(LedgerPlan(name, chosen[0].ledger_id, tuple(attempt.part for attempt in chosen), entries, size), name)

@@ -76,15 +76,15 @@ def read_part(storage: ChunkStorage, part: ReadPart) -> PartSums:
 
 def join(parts: list[tuple[ReadPart, PartSums]], extents: int) -> list[PartSums]:
     """Return the sums of each extent's object, from those of all parts in any order."""
-    found = [PartSums()] * extents
-    for part, sums in sorted(parts, key=lambda one: (one[0].extent, one[0].start)):
-        found[part.extent] = found[part.extent].plus(sums, part.end - part.start)
-    return found
+    joined = [PartSums()] * extents
+    for part, sums in sorted(parts, key=lambda pair: (pair[0].extent, pair[0].start)):
+        joined[part.extent] = joined[part.extent].plus(sums, part.end - part.start)
+    return joined
 
 
 def _require_unchanged(storage: ChunkStorage, listed: StoredObject) -> None:
-    found = storage.stat(listed.name)
-    if (found.etag, found.length_bytes) != (listed.etag, listed.length_bytes):
+    present = storage.stat(listed.name)
+    if (present.etag, present.length_bytes) != (listed.etag, listed.length_bytes):
         raise Conflict(
             f"{printable(listed.name)}: it changed while it was read", remedy="adopt it when it is no longer written to"
         )
@@ -113,7 +113,7 @@ def own_names(txn: ReadTransaction, place: LocationRecord) -> OwnNames:
     ours = policies.location(txn, txn.store.cold_location_id)
     if not (f"{ours.url}/".startswith(f"{place.url}/") or f"{place.url}/".startswith(f"{ours.url}/")):
         return OwnNames()
-    named = {holder.name for _, holder in txn.scan(OBJECTS) if holder.location_id == ours.id}
+    named = {record.name for _, record in txn.scan(OBJECTS) if record.location_id == ours.id}
     named.update(companions(txn))
     named.update(intent.name for _, intent in txn.scan(INTENTS))
     named.add(MARK_NAME)
@@ -123,11 +123,11 @@ def own_names(txn: ReadTransaction, place: LocationRecord) -> OwnNames:
 
 
 def without_own(
-    plan: AdoptionPlan, found: Iterable[StoredObject], place: LocationRecord, own: OwnNames
+    plan: AdoptionPlan, listed: Iterable[StoredObject], place: LocationRecord, own: OwnNames
 ) -> Iterator[StoredObject]:
     """Yield the objects that are not ours; record the others as left out of `plan`."""
-    for one in found:
-        if own.holds(f"{place.url}/{one.name}"):
-            plan.left_out.append(LeftOut(one.name, "this store's own"))
+    for stored in listed:
+        if own.holds(f"{place.url}/{stored.name}"):
+            plan.left_out.append(LeftOut(stored.name, "this store's own"))
         else:
-            yield one
+            yield stored

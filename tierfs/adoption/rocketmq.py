@@ -68,16 +68,16 @@ class Named:
 def parse(name: str) -> Named | None:
     """Parse an object's name; None when it is not one of RocketMQ's."""
     for layout in _LAYOUTS:
-        found = layout.fullmatch(name)
-        if found is not None:
-            position = offset(found["position"]) if found["position"] is not None else None
-            if found["position"] is not None and position is None:
+        match = layout.fullmatch(name)
+        if match is not None:
+            position = offset(match["position"]) if match["position"] is not None else None
+            if match["position"] is not None and position is None:
                 return None
-            return _named(found, position, _wrong_java_hash(found["path"] or ""))
-    found = _POSIX.fullmatch(name)
-    if found is None:
+            return _named(match, position, _wrong_java_hash(match["path"] or ""))
+    match = _POSIX.fullmatch(name)
+    if match is None:
         return None
-    return _named(found, None, _wrong_md5(found))
+    return _named(match, None, _wrong_md5(match))
 
 
 def java_hash(text: str) -> int:
@@ -94,13 +94,13 @@ def md5_prefix(text: str) -> str:
     return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()[:_HASH_DIGITS]
 
 
-def _named(found: re.Match[str], position: int | None, doubt: str) -> Named | None:
-    base = offset(found["base"])
+def _named(match: re.Match[str], position: int | None, doubt: str) -> Named | None:
+    base = offset(match["base"])
     if base is None:
         return None
-    parts = (found["path"] or "").split("/")
+    parts = (match["path"] or "").split("/")
     above, path = "/".join(parts[:-_QUEUE_COMPONENTS]), "/".join(parts[-_QUEUE_COMPONENTS:])
-    return Named(Queue(above, path, found["type"]), base, position, doubt)
+    return Named(Queue(above, path, match["type"]), base, position, doubt)
 
 
 def _wrong_java_hash(path: str) -> str:
@@ -112,11 +112,11 @@ def _wrong_java_hash(path: str) -> str:
     return "" if said == java_hash(cluster) else f"{said} is not the hash of cluster {cluster}"
 
 
-def _wrong_md5(found: re.Match[str]) -> str:
-    base = found["base"].lstrip("0") or "0"
-    if found["hash"] != md5_prefix(base):
-        return f"{found['hash']} is not the hash of offset {base}"
-    above = (found["path"] or "").split("/")[:-_QUEUE_COMPONENTS]
+def _wrong_md5(match: re.Match[str]) -> str:
+    base = match["base"].lstrip("0") or "0"
+    if match["hash"] != md5_prefix(base):
+        return f"{match['hash']} is not the hash of offset {base}"
+    above = (match["path"] or "").split("/")[:-_QUEUE_COMPONENTS]
     said, _, cluster = above[-1].partition("_") if above else ("", "", "")
     if re.fullmatch(r"[0-9a-f]{8}", said) and cluster and said != md5_prefix(cluster):
         return f"{said} is not the hash of cluster {cluster}"
@@ -132,25 +132,25 @@ class _FileSegment:
     chunks: list[tuple[int, StoredObject]] = field(default_factory=list)
 
 
-def plan_rocketmq(plan: AdoptionPlan, found: Iterable[StoredObject], into: str) -> None:
+def plan_rocketmq(plan: AdoptionPlan, listed: Iterable[StoredObject], into: str) -> None:
     """Plan each queue's file of one type as INTO/broker/topic/queue/type.
 
     It begins at the lowest base offset; after a hole a further segment begins, whose name ends in its offset. Other
     objects are left out.
     """
     queues: dict[Queue, dict[int, _FileSegment]] = defaultdict(dict)
-    for one in readable(plan, found):
-        named = parse(one.name)
+    for stored in readable(plan, listed):
+        named = parse(stored.name)
         if named is None:
-            plan.left_out.append(LeftOut(one.name, "not a name of RocketMQ's"))
+            plan.left_out.append(LeftOut(stored.name, "not a name of RocketMQ's"))
             continue
         if named.doubt:
-            plan.warnings.append(f"{one.name}: {named.doubt}")
+            plan.warnings.append(f"{stored.name}: {named.doubt}")
         segment = queues[named.queue].setdefault(named.base, _FileSegment(named.base))
         if named.position is None:
-            segment.sealed.append(one)
+            segment.sealed.append(stored)
         else:
-            segment.chunks.append((named.position, one))
+            segment.chunks.append((named.position, stored))
     for queue, segments in sorted(queues.items(), key=lambda item: (item[0].name, item[0].above)):
         _plan_queue(plan, queue, segments.values(), into)
 
@@ -171,17 +171,17 @@ def _extents(plan: AdoptionPlan, segment: _FileSegment) -> list[ForeignExtent]:
     chunks are those it did not delete in time. Raises InvalidRequest for two sealed objects.
     """
     if not segment.sealed:
-        return [_extent(segment.base + position, one) for position, one in segment.chunks]
+        return [_extent(segment.base + position, chunk) for position, chunk in segment.chunks]
     if len(segment.sealed) > 1:
         both = " and ".join(printable(sealed.name) for sealed in segment.sealed[:2])
         raise InvalidRequest(f"{both} are both all of one file segment")
     sealed = segment.sealed[0]
-    for position, one in segment.chunks:
-        replaced = position + one.length_bytes <= sealed.length_bytes
+    for position, chunk in segment.chunks:
+        replaced = position + chunk.length_bytes <= sealed.length_bytes
         why = "a chunk that its sealed file segment replaced" if replaced else "a chunk beyond its sealed file segment"
-        plan.left_out.append(LeftOut(one.name, why))
+        plan.left_out.append(LeftOut(chunk.name, why))
     return [_extent(segment.base, sealed)]
 
 
-def _extent(start_offset: int, one: StoredObject) -> ForeignExtent:
-    return ForeignExtent(start_offset, one.length_bytes, one)
+def _extent(start_offset: int, stored: StoredObject) -> ForeignExtent:
+    return ForeignExtent(start_offset, stored.length_bytes, stored)

@@ -62,7 +62,7 @@ def rebuild(spark: SparkSession, store: Store, *, show: OnProgress = unseen) -> 
         for ledger, rescanned in zip(wave, tasks.run(partial(rescan_ledger, place), wave), strict=True):
             rebuilt = not rescanned.why_not and _put(store, ledger, rescanned.runs)
             why = rescanned.why_not or ("" if rebuilt else "the ledger was deleted meanwhile")
-            rows.append((ledger.name, ledger.entries, ledger.length_bytes, len(ledger.holders), rebuilt, why))
+            rows.append((ledger.name, ledger.entries, ledger.length_bytes, len(ledger.records), rebuilt, why))
     failed = sum(not row[4] for row in rows)
     return Result(COLUMNS, sorted(rows), {"rebuilt": len(rows) - failed, "failed": failed})
 
