@@ -109,8 +109,8 @@ class ChangedObjects:
             etags.meet(record, stored.etag, stored.length_bytes)
         differs = f"its etag is {printable(stored.etag)}, its record says {printable(record.etag)}"
         try:
-            for span in _samples(record.length):
-                self._reader.read(record, span, self._reader.grid(record, span), None)
+            for sample in _samples(record.length):
+                self._reader.read(record, sample, self._reader.grid(record, sample), None)
         except BlockDiffers as exc:
             bad = exc.block
             return f"{differs}, and its bytes {bad.start} to {bad.end} do not match their checksums"

@@ -69,8 +69,8 @@ class FileCheck:
         writable: list[int] = []
         names = self._table.names[Tier.LOCAL]
         meter = Meter(self._report, total_items=len(names), noun="local file")
-        for found in meter.each(self._files.scan(), lambda file: file.name):
-            self._take(found, waiting, short, writable)
+        for file in meter.each(self._files.scan(), lambda file: file.name):
+            self._take(file, waiting, short, writable)
         missing = [number for number in names.numbers() if not self._seen[number]]
         for number in writable:
             yield from self._mode(number)
@@ -80,32 +80,32 @@ class FileCheck:
             text = f"{count(self.totals.unnamed, 'file')} of {self.totals.unnamed_bytes} bytes, named by nothing"
             yield Finding(Kind.FILE_ORPHANS, Severity.NOTE, "chunk files", text, remedy="list them with: tierfs gc")
 
-    def _take(self, found: FoundFile, waiting: set[str], short: dict[int, int], writable: list[int]) -> None:
+    def _take(self, file: FoundFile, waiting: set[str], short: dict[int, int], writable: list[int]) -> None:
         self.totals.files += 1
-        self.totals.bytes += found.length_bytes
+        self.totals.bytes += file.length_bytes
         named = False
-        for number in self._table.names[Tier.LOCAL].find(found.name):
+        for number in self._table.names[Tier.LOCAL].find(file.name):
             named = True
             self._seen[number] = 1
-            if found.length_bytes < self._table.lengths[number]:
-                short[number] = found.length_bytes
-            if found.mode & _WRITABLE and number not in self._active:
+            if file.length_bytes < self._table.lengths[number]:
+                short[number] = file.length_bytes
+            if file.mode & _WRITABLE and number not in self._active:
                 writable.append(number)
-        if not named and found.name not in waiting:
+        if not named and file.name not in waiting:
             self.totals.unnamed += 1
-            self.totals.unnamed_bytes += found.length_bytes
+            self.totals.unnamed_bytes += file.length_bytes
 
     def _mode(self, number: int) -> Iterator[Finding]:
         """Check again a file whose chunk has ended: the process that ended it may be about to change the mode."""
         object_id = ObjectId(self._table.ids[number])
         with self._metadata.read() as txn:
-            holder = txn.get(OBJECTS, tables.u64(object_id))
-        if holder is not None and self._file(holder.name).mode & _WRITABLE:
+            record = txn.get(OBJECTS, tables.u64(object_id))
+        if record is not None and self._file(record.name).mode & _WRITABLE:
             text = "its chunk has ended, but it can be written to"
             yield Finding(
                 Kind.FILE_MODE,
                 Severity.NOTE,
-                f"chunk file {holder.name}",
+                f"chunk file {record.name}",
                 text,
                 mend=Mend.SET_MODE,
                 object_id=object_id,
@@ -116,34 +116,34 @@ class FileCheck:
         if not lengths:
             return
         with self._metadata.read() as txn:
-            for found in locate(txn, Tier.LOCAL, lengths.keys()):
-                yield from self._finding(found, has_other_copy=found.has_other_copy(txn))
+            for damaged in locate(txn, Tier.LOCAL, lengths.keys()):
+                yield from self._finding(damaged, has_other_copy=damaged.has_other_copy(txn))
 
-    def _finding(self, found: Located, *, has_other_copy: bool) -> Iterator[Finding]:
+    def _finding(self, damaged: Located, *, has_other_copy: bool) -> Iterator[Finding]:
         """Yield nothing for an extent that is already lost or for bytes that a short file still has."""
-        if found.chunk.lost:
+        if damaged.chunk.lost:
             return
-        name = f"chunk file {printable(found.object.name)}"
-        file = self._file(found.object.name)
+        name = f"chunk file {printable(damaged.object.name)}"
+        file = self._file(damaged.object.name)
         if file.length_bytes is None:
-            kind, text, span = Kind.FILE_MISSING, f"{name} is missing", found.range
-        elif file.length_bytes < found.object.length:
+            kind, text, missing = Kind.FILE_MISSING, f"{name} is missing", damaged.range
+        elif file.length_bytes < damaged.object.length:
             kind = Kind.FILE_SHORT
-            text = f"{name} has {file.length_bytes} bytes, its record says {found.object.length}"
-            span = found.behind(file.length_bytes)
+            text = f"{name} has {file.length_bytes} bytes, its record says {damaged.object.length}"
+            missing = damaged.behind(file.length_bytes)
         else:
             return
-        if not span:
+        if not missing:
             return
         yield Finding(
             kind,
             Severity.DAMAGE if has_other_copy else Severity.LOSS,
-            found.segment,
+            damaged.segment,
             text if has_other_copy else f"{text}; no good cold copy",
-            range=span,
+            range=missing,
             mend=Mend.REPLACE_CHUNK,
-            place=found.place,
-            object_id=found.object.id,
+            place=damaged.place,
+            object_id=damaged.object.id,
         )
 
     def _file(self, name: str) -> _Now:

@@ -280,16 +280,16 @@ class _About:
 
     def problem(self, problem: Problem, tier: Tier, chunk: Any | None = None) -> Finding:
         """Return a finding about a chain, or about one chunk of it."""
-        span = None if chunk is None else ByteRange(chunk.start_offset, chunk.start_offset + chunk.length)
+        held = None if chunk is None else ByteRange(chunk.start_offset, chunk.start_offset + chunk.length)
         return Finding(
             problem.kind,
             problem.severity,
             self.name,
             f"{tier.name.lower()} chain: {problem.message}",
-            range=span,
+            range=held,
             mend=problem.mend,
             remedy=RECOVER if problem.mend is None and problem.severity is not Severity.NOTE else None,
-            place=FindingPlace(self.record.id, tier, span.start if span else 0),
+            place=FindingPlace(self.record.id, tier, held.start if held else 0),
         )
 
 

@@ -205,10 +205,10 @@ def least_counters(txn: ReadTransaction) -> dict[str, int]:
         highest = max(highest, tables.read_u64(key), 0 if directory is None else directory.inode)
     for key, segment in messages(txn, SEGMENTS):
         highest = max(highest, tables.read_u64(key), 0 if segment is None else max(segment.inode, segment.commit_id))
-    holder = txn.last_key(OBJECTS.name)
+    last = txn.last_key(OBJECTS.name)
     sequences = (record.sequence for _, record in messages(txn, GARBAGE) if record is not None)
     return {
-        "next_id": max(highest, tables.read_u64(holder) if holder is not None else 0) + 1,
+        "next_id": max(highest, tables.read_u64(last) if last is not None else 0) + 1,
         "next_outbox": max(_after_last(txn, OUTBOX_NAME), txn.store.journal.published_sequence + 1),
         "next_garbage": max(sequences, default=0) + 1,
         "next_change": _after_last(txn, TOUCHES.name),

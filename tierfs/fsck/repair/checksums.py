@@ -69,16 +69,16 @@ class Located:
         return self.place.tier is not None and copied(txn, self.place.segment_id, self.place.tier, self.range)
 
 
-def copied(txn: ReadTransaction, segment_id: int, tier: Tier, span: ByteRange) -> bool:
-    """Return whether, by their records, good chunks of the other tier hold all of `span`."""
+def copied(txn: ReadTransaction, segment_id: int, tier: Tier, wanted: ByteRange) -> bool:
+    """Return whether, by their records, good chunks of the other tier hold all of `wanted`."""
     other = Tier.COLD if tier is Tier.LOCAL else Tier.LOCAL
     good = (
         chunk.range
-        for chunk in chains.overlapping(txn, SegmentId(segment_id), other, span)
+        for chunk in chains.overlapping(txn, SegmentId(segment_id), other, wanted)
         if chunk.state is ChunkState.GOOD and txn.get(OBJECTS, tables.u64(chunk.object_id)) is not None
     )
     try:
-        return ranges.covers(good, span)
+        return ranges.covers(good, wanted)
     except DataLoss:
         return False
 

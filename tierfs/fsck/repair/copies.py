@@ -117,16 +117,16 @@ class CopyMender:
             return Mended(self._restore_part(place, copies))
         return self._replace(place, name, copies)
 
-    def lose(self, segment_id: SegmentId, name: str, span: ByteRange) -> Mended:
+    def lose(self, segment_id: SegmentId, name: str, lost: ByteRange) -> Mended:
         """Make a range that no chunk holds a lost extent."""
-        if not self._may_lose(name, span.length_bytes):
-            return self._declined(span.length_bytes)
+        if not self._may_lose(name, lost.length_bytes):
+            return self._declined(lost.length_bytes)
         with self._metadata.write() as txn:
             segment = directories.segment(txn, segment_id)
             if segment is None:
                 return Mended(CHANGED)
-            Editor(txn, segment).lose(span).put(journaled=True)
-        return Mended(lost_bytes=span.length_bytes)
+            Editor(txn, segment).lose(lost).put(journaled=True)
+        return Mended(lost_bytes=lost.length_bytes)
 
     def _clear(self, place: FindingPlace, copies: Copies) -> str | None:
         """Clear the mark of a copy whose every byte proved right."""
@@ -140,7 +140,7 @@ class CopyMender:
         """Take back the bytes of a lost chunk that proved right."""
         assert place.tier is not None
         lost = copies.bad(place.tier)
-        still_lost = f"{sum(span.length_bytes for span in lost)} bytes of it are still lost"
+        still_lost = f"{sum(part.length_bytes for part in lost)} bytes of it are still lost"
         back = list(ranges.gaps(copies.readable, lost))
         if not back:
             return still_lost
@@ -149,16 +149,16 @@ class CopyMender:
             if segment is None:
                 return CHANGED
             rest = ranges.gaps(copies.chunk.range, back)
-            parts = [(span, ChunkState.LOST) for span in rest] + [(span, ChunkState.GOOD) for span in back]
+            parts = [(part, ChunkState.LOST) for part in rest] + [(part, ChunkState.GOOD) for part in back]
             editor = Editor(txn, segment).cut(place.tier, copies.chunk, parts)
-            for span in back if place.tier is Tier.LOCAL else []:
-                editor.take_out_lost(span, due_ms=txn.now_ms + self._grace_ms)
+            for part in back if place.tier is Tier.LOCAL else []:
+                editor.take_out_lost(part, due_ms=txn.now_ms + self._grace_ms)
             editor.put(journaled=True)
         return still_lost
 
     def _replace(self, place: FindingPlace, name: str, copies: Copies) -> Mended:
         """Drop the bytes that the other tier has, keep the good ones, record the rest as lost."""
-        tier, new_bytes = place.tier, sum(span.length_bytes for span in copies.lost)
+        tier, new_bytes = place.tier, sum(part.length_bytes for part in copies.lost)
         assert tier is not None
         dropped = self._dropped(place, copies)
         if any(ranges.subtract(copies.bad(tier), ranges.union([*dropped, *copies.lost]))):
@@ -187,12 +187,12 @@ class CopyMender:
         if local and segment.active and segment.local.last_chunk == place.start_offset:
             segment = replace(segment, active=False, resumable=False)
         kept = ranges.gaps(copies.chunk.range, ranges.union([*dropped, *copies.lost]))
-        parts = [(span, ChunkState.GOOD) for span in kept] + [(span, ChunkState.LOST) for span in copies.lost]
+        parts = [(part, ChunkState.GOOD) for part in kept] + [(part, ChunkState.LOST) for part in copies.lost]
         due_ms = txn.now_ms + (0 if local else self._grace_ms)
         tier = Tier.LOCAL if local else Tier.COLD
         editor = Editor(txn, segment).cut(tier, copies.chunk, parts, due_ms=due_ms)
-        for span in copies.lost:
-            editor.lose(span)
+        for part in copies.lost:
+            editor.lose(part)
         editor.put(journaled=True)
 
     def _dropped(self, place: FindingPlace, copies: Copies) -> list[ByteRange]:
@@ -213,13 +213,13 @@ class CopyMender:
         with self._metadata.read() as txn:
             local = {
                 chunk.range
-                for span in wanted
-                for chunk in chains.overlapping(txn, SegmentId(place.segment_id), Tier.LOCAL, span)
+                for part in wanted
+                for chunk in chains.overlapping(txn, SegmentId(place.segment_id), Tier.LOCAL, part)
             }
         return [
-            span
-            for span in ranges.union(local)
-            if copies.readable.contains(span) and ranges.covers(copies.good[Tier.LOCAL], span)
+            part
+            for part in ranges.union(local)
+            if copies.readable.contains(part) and ranges.covers(copies.good[Tier.LOCAL], part)
         ]
 
     def _seal(self, copies: Copies) -> None:

@@ -46,8 +46,8 @@ class Unrecorded:
         """Announce the segments of later calls; the packs are read for all of them once, at the first need."""
         self._expected, self._packed = set(segments), None
 
-    def copy_of(self, segment_id: SegmentId, span: ByteRange, storage: ChunkStorage | None) -> str | None:
-        """Return the reason `span` may not be recorded as lost: a file, object or pack that may hold bytes of it.
+    def copy_of(self, segment_id: SegmentId, lost: ByteRange, storage: ChunkStorage | None) -> str | None:
+        """Return the reason `lost` may not be recorded as such: a file, object or pack that may hold bytes of it.
 
         Raises what the storage raises.
         """
@@ -55,23 +55,23 @@ class Unrecorded:
             waiting = {row.name for _, row in messages(txn, GARBAGE) if row is not None}
             segment = directories.segment(txn, segment_id)
             path = None if segment is None else directories.path_of(txn, segment.parent_id, segment.name)
-        name = self._file(segment_id, span, waiting)
+        name = self._file(segment_id, lost, waiting)
         if name is None and storage is not None:
-            name = _object(path, segment_id, span, waiting, storage) or self._pack(segment_id, span, waiting, storage)
+            name = _object(path, segment_id, lost, waiting, storage) or self._pack(segment_id, lost, waiting, storage)
         return None if name is None else f"{name} may hold these bytes: tierfs recover, tierfs restore"
 
-    def _pack(self, segment_id: SegmentId, span: ByteRange, waiting: set[str], storage: ChunkStorage) -> str | None:
+    def _pack(self, segment_id: SegmentId, lost: ByteRange, waiting: set[str], storage: ChunkStorage) -> str | None:
         """Return a pack whose index names bytes of the range; costs two small reads per pack, once."""
         if segment_id not in self._expected:
             self.expect({*self._expected, segment_id})
         if self._packed is None:
             self._packed = _in_packs(storage, self._expected)
         for held, name in self._packed.get(segment_id, ()):
-            if name not in waiting and held.intersect(span):
+            if name not in waiting and held.intersect(lost):
                 return f"pack {name}"
         return None
 
-    def _file(self, segment_id: SegmentId, span: ByteRange, waiting: set[str]) -> str | None:
+    def _file(self, segment_id: SegmentId, lost: ByteRange, waiting: set[str]) -> str | None:
         directory = file_name(segment_id, 0, AttemptId("")).partition("/")[0]
         for name in self._files.names_in(directory):
             parsed = local_files.NAME.fullmatch(name)
@@ -82,13 +82,13 @@ class Unrecorded:
                 held = ByteRange(start, start + self._files.length_bytes(name))
             except NotFound:
                 continue
-            if held.intersect(span):
+            if held.intersect(lost):
                 return f"chunk file {name}"
         return None
 
 
 def _object(
-    path: str | None, segment_id: SegmentId, span: ByteRange, waiting: set[str], storage: ChunkStorage
+    path: str | None, segment_id: SegmentId, lost: ByteRange, waiting: set[str], storage: ChunkStorage
 ) -> str | None:
     if path is None:
         return None
@@ -97,7 +97,7 @@ def _object(
         if parsed is None or listed.name in waiting:
             continue
         start = int(parsed["start"])
-        if ByteRange(start, start + listed.length_bytes).intersect(span):
+        if ByteRange(start, start + listed.length_bytes).intersect(lost):
             return f"object {listed.name}"
     return None
 
@@ -204,8 +204,8 @@ class Mender:
             origin = rows.made_for(txn, object_id)
         if origin is None:
             return False
-        segment_id, span = origin
-        return self._scrubber.has_all(segment_id, span, *Tier)
+        segment_id, made_for = origin
+        return self._scrubber.has_all(segment_id, made_for, *Tier)
 
     def _mend(self, finding: Finding) -> Mended:
         try:

@@ -47,7 +47,7 @@ def drop_row(txn: WriteTransaction, database: bytes, key: bytes) -> str | None:
 
 def _still_wrong(txn: ReadTransaction, database: bytes, key: bytes) -> bool:
     if database == DIRENTS.name:
-        return any(found.mend is not None for found in tree.check_dirent(txn, key, message(txn, DIRENTS, key)))
+        return any(finding.mend is not None for finding in tree.check_dirent(txn, key, message(txn, DIRENTS, key)))
     if database == POLICIES.name:
         return not any(txn.get_raw(table.name, key) for table in (DIRECTORIES, SEGMENTS))
     if database == CHECKSUMS.name:
@@ -129,9 +129,9 @@ def recount(txn: WriteTransaction, object_ids: Collection[int]) -> None:
         if chunk is not None and chunk.object_id in object_ids:
             counted[chunk.object_id] += 1
     for object_id, references in counted.items():
-        holder = txn.get(OBJECTS, tables.u64(object_id))
-        if holder is not None:
-            txn.put(OBJECTS, tables.u64(object_id), replace(holder, references=references))
+        record = txn.get(OBJECTS, tables.u64(object_id))
+        if record is not None:
+            txn.put(OBJECTS, tables.u64(object_id), replace(record, references=references))
 
 
 def collect_unused(
@@ -158,15 +158,15 @@ def collect_unused(
 
 def made_for(txn: ReadTransaction, object_id: int) -> tuple[SegmentId, ByteRange] | None:
     """Return the segment and its readable bytes that an object's name states, or None if unknown."""
-    holder = txn.get(OBJECTS, tables.u64(object_id))
-    local = holder is not None and holder.tier is Tier.LOCAL
-    parsed = (local_files.NAME if local else object_names.CHUNK).fullmatch(holder.name) if holder is not None else None
-    if holder is None or parsed is None:
+    record = txn.get(OBJECTS, tables.u64(object_id))
+    local = record is not None and record.tier is Tier.LOCAL
+    parsed = (local_files.NAME if local else object_names.CHUNK).fullmatch(record.name) if record is not None else None
+    if record is None or parsed is None:
         return None
     base = 16 if local else 10
     segment = directories.segment(txn, SegmentId(int(parsed["segment"], base)))
     start = int(parsed["start"], base)
-    return None if segment is None else (segment.id, ByteRange(start, start + holder.length).intersect(segment.range))
+    return None if segment is None else (segment.id, ByteRange(start, start + record.length).intersect(segment.range))
 
 
 def drop_chunks(txn: WriteTransaction, place: FindingPlace) -> str | None:

@@ -88,7 +88,7 @@ class CopyReader:
             return Checked(piece, (piece.range,), why or str(exc), fault=fault)
         except DataLoss as exc:
             return Checked(piece, (piece.range,), str(exc))
-        bad = tuple(ranges.union(of_segment(piece, span) for span in (*blocks, *unread)))
+        bad = tuple(ranges.union(of_segment(piece, part) for part in (*blocks, *unread)))
         sums = crc32c(piece.in_object.of(view, grid.range.start))
         if not bad or (not unread and self._is_right(piece, placed, sums, blocks)):
             return Checked(piece, crc32c=sums)

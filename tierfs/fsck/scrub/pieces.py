@@ -98,16 +98,16 @@ def _load(txn: ReadTransaction, segment: SegmentRecord, at: int, tiers: tuple[Ti
 
 
 def _copies(
-    txn: ReadTransaction, segment_id: SegmentId, span: ByteRange, candidates: tuple[PlacedChunk, ...]
+    txn: ReadTransaction, segment_id: SegmentId, window: ByteRange, candidates: tuple[PlacedChunk, ...]
 ) -> Iterator[ScrubPiece]:
     if not candidates:
-        yield ScrubPiece(segment_id, span, None, first=True)
+        yield ScrubPiece(segment_id, window, None, first=True)
         return  # however long the lost range is
-    at = span.start
-    while at < span.end:
+    at = window.start
+    while at < window.end:
         # Without checksums nothing is read: one piece, however many bytes a record claims.
         covered = min(_next_covered(txn, placed, at) for placed in candidates)
-        part = ByteRange(at, min(max(at + PIECE_BYTES, covered), span.end))
+        part = ByteRange(at, min(max(at + PIECE_BYTES, covered), window.end))
         at = part.end
         for index, placed in enumerate(candidates):
             wanted = in_object(part, placed)

@@ -60,11 +60,11 @@ class Scrubber:
         self._links.add(location_id, storage)
         return storage
 
-    def has_all(self, segment_id: SegmentId, span: ByteRange, *tiers: Tier) -> bool:
+    def has_all(self, segment_id: SegmentId, window: ByteRange, *tiers: Tier) -> bool:
         """Return whether these tiers have good copies of all readable bytes of a range; reads them."""
         wanted: list[ByteRange] = []
         good: list[ByteRange] = []
-        for checked in self.run(pieces(self._metadata, segment_id, span, tiers)):
+        for checked in self.run(pieces(self._metadata, segment_id, window, tiers)):
             wanted.append(checked.piece.range)
             good.extend(ranges.gaps(checked.piece.range, checked.bad))
         return not any(ranges.subtract(ranges.union(wanted), ranges.union(good)))
