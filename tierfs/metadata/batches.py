@@ -154,12 +154,12 @@ def committed_by(journaled: Iterable[pb.Change]) -> Iterator[BatchRecord]:
             yield BATCHES.codec.from_message(change.batch)
 
 
-def restore(txn: WriteTransaction, application: str, found: Versions) -> None:
+def restore(txn: WriteTransaction, application: str, versions: Versions) -> None:
     """Write the versions of an application that has no rows, and journal them."""
-    if found.forgotten:
-        _put(txn, _row(application, found.forgotten - 1, BatchState.WATERMARK))
-    for first, last in _joined(found.ranges):
-        if first >= found.forgotten:
+    if versions.forgotten:
+        _put(txn, _row(application, versions.forgotten - 1, BatchState.WATERMARK))
+    for first, last in _joined(versions.ranges):
+        if first >= versions.forgotten:
             _put(txn, replace(_row(application, last, BatchState.RANGE), first=first))
 
 

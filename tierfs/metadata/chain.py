@@ -135,13 +135,13 @@ def joined(chunks: Iterable[ChunkRecord]) -> list[ChunkRecord]:
     return merged
 
 
-def part(chunk: ChunkRecord, span: ByteRange, state: ChunkState) -> ChunkRecord:
+def part(chunk: ChunkRecord, kept: ByteRange, state: ChunkState) -> ChunkRecord:
     """Return a range of a chunk as a chunk of its own, not linked."""
-    moved = span.start - chunk.start_offset if chunk.object_id else 0
+    moved = kept.start - chunk.start_offset if chunk.object_id else 0
     return replace(
         chunk,
-        start_offset=span.start,
-        length=span.length_bytes,
+        start_offset=kept.start,
+        length=kept.length_bytes,
         object_offset=chunk.object_offset + moved,
         next=0,
         state=state,

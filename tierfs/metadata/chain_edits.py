@@ -116,17 +116,17 @@ class Editor:
         """
         txn, linked = self._txn, []
         first_link = txn.store.next_outbox + (1 if segment_first else 0)
-        for number, (span, record) in enumerate(made):
-            chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=record.id)
-            holder = replace(record, linked_sequence=first_link + number // _OBJECTS_PER_CHANGE)
-            self.insert(Tier.COLD, chunk, holder)
-            linked.append((chunk, replace(holder, references=1)))
+        for number, (held, record) in enumerate(made):
+            chunk = ChunkRecord(start_offset=held.start, length=held.length_bytes, object_id=record.id)
+            stored = replace(record, linked_sequence=first_link + number // _OBJECTS_PER_CHANGE)
+            self.insert(Tier.COLD, chunk, stored)
+            linked.append((chunk, replace(stored, references=1)))
         if segment_first:
             self.segment = replace(self.segment, changed_ms=txn.now_ms)
             changes.put_segment(txn, self.segment)
         for at in range(0, len(linked), _OBJECTS_PER_CHANGE):
-            chunks, holders = zip(*linked[at : at + _OBJECTS_PER_CHANGE], strict=True)
-            changes.cold_linked(txn, self.segment.id, chunks, holders)
+            chunks, records = zip(*linked[at : at + _OBJECTS_PER_CHANGE], strict=True)
+            changes.cold_linked(txn, self.segment.id, chunks, records)
         return self
 
     def grow_last(self, last: ChunkRecord, length: int) -> Editor:
@@ -146,20 +146,20 @@ class Editor:
         shorter = replace(last, length=self.segment.length - last.start_offset, next=0)
         held = self.segment.cold.bytes - last.held_bytes + shorter.held_bytes
         self._apply(Tier.COLD, ChainEdit(replace(self.segment.cold, bytes=held), (shorter,)), moved=False)
-        holders = (chains.object_of(self._txn, last),) if last.object_id else ()
-        changes.cold_linked(self._txn, self.segment.id, (shorter,), holders)
+        records = (chains.object_of(self._txn, last),) if last.object_id else ()
+        changes.cold_linked(self._txn, self.segment.id, (shorter,), records)
         return self
 
-    def lose(self, span: ByteRange) -> Editor:
-        """Mark every byte of `span` lost in the cold chain, and journal it; idempotent.
+    def lose(self, gone: ByteRange) -> Editor:
+        """Mark every byte of `gone` lost in the cold chain, and journal it; idempotent.
 
         Chunks are cut around it; the lost part of a chunk keeps its object.
         """
-        while chunk := next((other for other in self._overlapping(span) if not other.lost), None):
-            bad = chunk.range.intersect(span)
+        while chunk := next((other for other in self._overlapping(gone) if not other.lost), None):
+            bad = chunk.range.intersect(gone)
             kept = [(rest, chunk.state) for rest in ranges.gaps(chunk.range, (bad,))]
             self.cut(Tier.COLD, chunk, [*kept, (bad, ChunkState.LOST)])
-        return self.fill_gaps(list(ranges.gaps(span, (chunk.range for chunk in self._overlapping(span)))))
+        return self.fill_gaps(list(ranges.gaps(gone, (chunk.range for chunk in self._overlapping(gone)))))
 
     def fill_gaps(self, gaps: Iterable[ByteRange], *, journaled: bool = True) -> Editor:
         """Link a lost extent into each gap of the cold chain (invariant 3). Raises DataLoss for one with a chunk."""
@@ -175,21 +175,21 @@ class Editor:
                 changes.cold_linked(self._txn, self.segment.id, (extent,), ())
         return self
 
-    def take_out(self, span: ByteRange, *, due_ms: int) -> Editor:
-        """Remove `span`, which the local tier has, from the cold chain; other bytes keep their chunks.
+    def take_out(self, dropped: ByteRange, *, due_ms: int) -> Editor:
+        """Remove `dropped`, which the local tier has, from the cold chain; other bytes keep their chunks.
 
         Lost extents are removed too, so that the bytes are offloaded again.
         """
-        while chunk := next(self._overlapping(span), None):
-            kept = [(rest, chunk.state) for rest in ranges.gaps(chunk.range, (span,))]
+        while chunk := next(self._overlapping(dropped), None):
+            kept = [(rest, chunk.state) for rest in ranges.gaps(chunk.range, (dropped,))]
             self.cut(Tier.COLD, chunk, kept, due_ms=due_ms)
         return self
 
-    def take_out_lost(self, span: ByteRange, *, due_ms: int) -> Editor:
-        """Remove only the lost extents of `span` from the cold chain, as take_out does: a good copy there stays."""
-        for extent in list(self._overlapping(span)):
+    def take_out_lost(self, window: ByteRange, *, due_ms: int) -> Editor:
+        """Remove only the lost extents of `window` from the cold chain, as take_out does: a good copy there stays."""
+        for extent in list(self._overlapping(window)):
             if extent.lost:
-                self.take_out(extent.range.intersect(span), due_ms=due_ms)
+                self.take_out(extent.range.intersect(window), due_ms=due_ms)
         return self
 
     def restore(self, tier: Tier, chunk: ChunkRecord) -> Editor:
@@ -201,9 +201,9 @@ class Editor:
         self.cut(tier, chunk, [(chunk.range, ChunkState.GOOD)])
         return self.take_out_lost(chunk.range, due_ms=self._txn.now_ms) if tier is Tier.LOCAL else self
 
-    def restore_cold(self, span: ByteRange) -> Editor:
+    def restore_cold(self, window: ByteRange) -> Editor:
         """Mark the cold chunks of a range good, as `restore`; each merges with its neighbours, so one after another."""
-        while bad := next((chunk for chunk in self._overlapping(span) if chunk.state is not ChunkState.GOOD), None):
+        while bad := next((chunk for chunk in self._overlapping(window) if chunk.state is not ChunkState.GOOD), None):
             self.restore(Tier.COLD, bad)
         return self
 
@@ -223,8 +223,8 @@ class Editor:
             sequence = changes.cold_unlinked(txn, self.segment.id, [each.start_offset for each in removed])
         self.swap(tier, removed, records, due_ms=due_ms, after_sequence=sequence)
         if records and tier is Tier.COLD:
-            holders = (announce(txn, records[0]),) if chunk.object_id else ()
-            changes.cold_linked(txn, self.segment.id, records, holders)
+            objects = (announce(txn, records[0]),) if chunk.object_id else ()
+            changes.cold_linked(txn, self.segment.id, records, objects)
         return self
 
     def put(self, *, journaled: bool) -> None:
@@ -247,8 +247,8 @@ class Editor:
             self.segment = replace(self.segment, cold=edit.state, generation=generation)
         return self
 
-    def _overlapping(self, span: ByteRange) -> Iterator[ChunkRecord]:
-        return chains.overlapping(self._txn, self.segment.id, Tier.COLD, span)
+    def _overlapping(self, window: ByteRange) -> Iterator[ChunkRecord]:
+        return chains.overlapping(self._txn, self.segment.id, Tier.COLD, window)
 
     def _neighbours(self, tier: Tier, edges: Sequence[ChunkRecord]) -> tuple[list[ChunkRecord], list[ChunkRecord]]:
         """Return the chunks before and after one that it continues, as it is or as its parts will be; in order."""
@@ -287,9 +287,9 @@ def count_references(
 
 def announce(txn: WriteTransaction, chunk: ChunkRecord) -> ObjectRecord:
     """Return a chunk's object, which the next change of the journal names."""
-    holder = replace(chains.object_of(txn, chunk), linked_sequence=txn.store.next_outbox)
-    txn.put(OBJECTS, tables.u64(holder.id), holder)
-    return holder
+    record = replace(chains.object_of(txn, chunk), linked_sequence=txn.store.next_outbox)
+    txn.put(OBJECTS, tables.u64(record.id), record)
+    return record
 
 
 def _discard(txn: WriteTransaction, gone: ObjectRecord, due_ms: int, after_sequence: int) -> None:
@@ -311,10 +311,10 @@ def _discard(txn: WriteTransaction, gone: ObjectRecord, due_ms: int, after_seque
 
 
 def begin(
-    txn: WriteTransaction, segment_id: SegmentId, tier: Tier, first: ChunkRecord, holder: ObjectRecord
+    txn: WriteTransaction, segment_id: SegmentId, tier: Tier, first: ChunkRecord, record: ObjectRecord
 ) -> TierState:
     """Write the first chunk of an empty chain, and its object with that one reference; return the chain's head."""
-    txn.put(OBJECTS, tables.u64(holder.id), holder)
+    txn.put(OBJECTS, tables.u64(record.id), record)
     txn.put(CHUNKS, tables.chunk(segment_id, tier, first.start_offset), first)
     at = first.start_offset
     return TierState(first_chunk=at, last_chunk=at, count=1, bytes=first.held_bytes)

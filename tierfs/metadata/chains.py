@@ -39,9 +39,9 @@ def starting_from(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, start
         yield record
 
 
-def overlapping(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, span: ByteRange) -> Iterator[ChunkRecord]:
+def overlapping(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, window: ByteRange) -> Iterator[ChunkRecord]:
     """Yield chunks of one tier that hold bytes of a range, in offset order."""
-    return takewhile(lambda chunk: chunk.start_offset < span.end, chunks(txn, segment_id, tier, span.start))
+    return takewhile(lambda chunk: chunk.start_offset < window.end, chunks(txn, segment_id, tier, window.start))
 
 
 def cold_end(txn: ReadTransaction, segment: SegmentRecord, *, lost_too: bool = False) -> int:

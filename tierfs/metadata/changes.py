@@ -195,8 +195,8 @@ def cold_linked(
     for change in _link_changes(txn, segment_id, chunks, objects):
         sequence = queue(txn, change)
     if sequence > first:  # local copies and replaced objects are kept until the link itself is published
-        for holder in objects:
-            row = txn.get(OBJECTS, tables.u64(holder.id))
+        for record in objects:
+            row = txn.get(OBJECTS, tables.u64(record.id))
             if row is not None:
                 txn.put(OBJECTS, tables.u64(row.id), replace(row, linked_sequence=sequence))
     return sequence
@@ -209,10 +209,10 @@ def cold_relinked(txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence
         queue(txn, pb.Change(cold_link=pb.ColdLink(segment_id=segment_id, chunks=part)))
 
 
-def link_pack(txn: WriteTransaction, holder: ObjectRecord, linked: Sequence[tuple[SegmentRecord, ChunkRecord]]) -> int:
+def link_pack(txn: WriteTransaction, pack: ObjectRecord, linked: Sequence[tuple[SegmentRecord, ChunkRecord]]) -> int:
     """Write and journal at most PACKED_PER_CHANGE segments of which a chunk was linked to a pack."""
-    described = OBJECTS.codec.to_message(holder)
-    message = pb.PackLink(object=described, checksums=_runs_of(txn, holder.id))  # type: ignore[arg-type]
+    described = OBJECTS.codec.to_message(pack)
+    message = pb.PackLink(object=described, checksums=_runs_of(txn, pack.id))  # type: ignore[arg-type]
     for segment, chunk in linked:
         message.segments.append(_put_segment(txn, segment))
         link = message.links.add(segment_id=segment.id)
@@ -298,9 +298,9 @@ def _cold_chain(txn: ReadTransaction, segment: SegmentRecord, packs: set[ObjectI
     """Yield the links of a chain; a pack accompanies only the first of its chunks, and is then added to `packs`."""
     for chunk in chains.chunks(txn, segment.id, Tier.COLD):
         described = not chunk.object_id or chunk.object_id in packs
-        holders = () if described else (chains.object_of(txn, chunk),)
-        packs.update(holder.id for holder in holders if holder.packed)
-        yield from _link_changes(txn, segment.id, (chunk,), holders)
+        objects = () if described else (chains.object_of(txn, chunk),)
+        packs.update(record.id for record in objects if record.packed)
+        yield from _link_changes(txn, segment.id, (chunk,), objects)
 
 
 def _link_changes(
@@ -309,8 +309,8 @@ def _link_changes(
     """Yield checksums that do not fit into the link, then the link."""
     message = pb.ColdLink(segment_id=segment_id)
     message.chunks.extend(CHUNKS.codec.to_message(chunk) for chunk in chunks)  # type: ignore[misc]
-    message.objects.extend(OBJECTS.codec.to_message(holder) for holder in objects)  # type: ignore[misc]
-    if sum(holder.length for holder in objects) > _LINK_OBJECT_BYTES:
+    message.objects.extend(OBJECTS.codec.to_message(record) for record in objects)  # type: ignore[misc]
+    if sum(record.length for record in objects) > _LINK_OBJECT_BYTES:
         for described in message.objects:
             runs = _runs_of(txn, described.id)
             while some := list(islice(runs, _RUNS_PER_CHANGE)):

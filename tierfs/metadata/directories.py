@@ -35,17 +35,17 @@ class Entry:
 _KINDS = {int(kind): kind for kind in EntryKind}
 
 
-def _entry(name: str, found: pb.DirentRecord) -> Entry:
-    kind = _KINDS.get(found.kind)
+def _entry(name: str, row: pb.DirentRecord) -> Entry:
+    kind = _KINDS.get(row.kind)
     if kind is None:
         raise DataLoss(f"the entry {names.printable(name)} is of an unknown kind", remedy="run: tierfs check")
-    return Entry(name, kind, found.id)
+    return Entry(name, kind, row.id)
 
 
 def lookup(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> Entry | None:
     """Return the entry `name` of a directory, a removed one too: one LMDB get."""
-    found = txn.message(DIRENTS, tables.dirent(parent_id, name))
-    return None if found is None else _entry(name, found)
+    row = txn.message(DIRENTS, tables.dirent(parent_id, name))
+    return None if row is None else _entry(name, row)
 
 
 def entries(txn: ReadTransaction, parent_id: DirectoryId, *, after: str = "") -> Generator[Entry]:
@@ -62,8 +62,8 @@ def entries(txn: ReadTransaction, parent_id: DirectoryId, *, after: str = "") ->
             if is_removed(parent_id, name):
                 start = tables.dirent(parent_id, names.after_hidden(name))
                 break
-            found = message_in(data)
-            yield _entry(name, found)
+            row = message_in(data)
+            yield _entry(name, row)
 
 
 def check_names(txn: ReadTransaction, entry: Entry, path: str) -> None:

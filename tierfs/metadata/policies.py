@@ -192,8 +192,8 @@ def foreign_names_below(txn: ReadTransaction, place: LocationRecord) -> set[str]
         return set()
     base = f"{place.url}/"
     adopted = (
-        f"{urls[holder.location_id]}/{holder.name}"
-        for _, holder in txn.scan(OBJECTS)
-        if holder.foreign and holder.location_id in urls
+        f"{urls[record.location_id]}/{record.name}"
+        for _, record in txn.scan(OBJECTS)
+        if record.foreign and record.location_id in urls
     )
     return {name[len(base) :] for name in adopted if name.startswith(base)}

@@ -109,16 +109,16 @@ def check_directory(record: DirectoryRecord) -> None:
     check_removal(record)
 
 
-def check_chunk(record: ChunkRecord, holder: ObjectRecord | None) -> None:
+def check_chunk(record: ChunkRecord, stored: ObjectRecord | None) -> None:
     """Raise DataLoss unless a cold chunk's range fits the segment and its object; a lost one may have no object."""
     record.check()
     require(record.end_offset <= MAX_OFFSET, "a chunk ends beyond every file", record.start_offset)
-    if holder is None:
+    if stored is None:
         require(not record.object_id, "a chunk names an unknown object", record.object_id)
         return
-    require(holder.tier is Tier.COLD, "a cold chunk names a local object", holder.id)
+    require(stored.tier is Tier.COLD, "a cold chunk names a local object", stored.id)
     end = record.object_offset + record.length
-    require(end <= holder.length, "a chunk ends beyond its object", record.start_offset, holder.id)
+    require(end <= stored.length, "a chunk ends beyond its object", record.start_offset, stored.id)
 
 
 def check_object(record: ObjectRecord, own_location: int) -> None:
@@ -151,12 +151,12 @@ def check_object_name(name: str, *, owned: bool) -> None:
     require(not owned or object_names.is_ours(name), "an owned object has a name that tierfs does not make", name)
 
 
-def check_run(run: ChecksumRun, holder: ObjectRecord) -> None:
+def check_run(run: ChecksumRun, stored: ObjectRecord) -> None:
     """Raise DataLoss unless a run of checksums lies inside its object and in one row."""
     run.check()
-    require(0 < run.count <= _MAX_RUN_BLOCKS, "a checksum run has an impossible length", holder.id)
+    require(0 < run.count <= _MAX_RUN_BLOCKS, "a checksum run has an impossible length", stored.id)
     last = run.start + (run.count - 1) * CRC_BLOCK_BYTES
-    require(last < holder.length, "a checksum run ends beyond its object", holder.id, run.start)
+    require(last < stored.length, "a checksum run ends beyond its object", stored.id, run.start)
 
 
 MessageRow = tuple[bytes, Any]
