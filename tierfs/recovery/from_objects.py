@@ -112,41 +112,41 @@ def recover_from_objects(
         listing = reader.list_journal(storage)
         if listing.last_slot:
             confirm(_ignored(listing))
-        found = inventory.take(storage, paths.root / _INVENTORY_NAME, report)
-        offloaded = ledgers.find(storage, found.store_id, found.left)
-        past = _past(storage, listing, found, offloaded)
-        with closing(MetadataStore.create(paths.metadata, clock, found.store_id)) as metadata:
+        listed = inventory.take(storage, paths.root / _INVENTORY_NAME, report)
+        offloaded = ledgers.find(storage, listed.store_id, listed.left)
+        past = _past(storage, listing, listed, offloaded)
+        with closing(MetadataStore.create(paths.metadata, clock, listed.store_id)) as metadata:
             rebuilding = Rebuilding(metadata, storage, location, report)
-            rebuilt = [*rebuilding.rebuild(found, past), *rebuilding.rebuild_ledgers(found, offloaded)]
-            found.path.unlink()
+            rebuilt = [*rebuilding.rebuild(listed, past), *rebuilding.rebuild_ledgers(listed, offloaded)]
+            listed.path.unlink()
             create.create_files(paths)
             create.prepare_settings(paths)
             epoch = rebuilding.own(report)
         create.write_settings(paths)
         report(doing("listing the objects again"))
-        changed = _changed_meanwhile(storage, found)
+        changed = _changed_meanwhile(storage, listed)
     return FromObjectsReport(
         path=paths.root,
-        store_id=found.store_id,
+        store_id=listed.store_id,
         store_epoch=epoch,
         cold_url=location.url,
         objects=rebuilding.objects,
         bytes=sum(made.length - made.start_offset - _bytes(made.lost) for made in rebuilt),
         rebuilt=tuple(rebuilt),
-        left=tuple(found.left),
-        unproven=tuple(found.unproven),
+        left=tuple(listed.left),
+        unproven=tuple(listed.unproven),
         warnings=(*changed, *warnings_of(paths, location)),
     )
 
 
-def _changed_meanwhile(storage: ChunkStorage, found: Inventory) -> tuple[str, ...]:
+def _changed_meanwhile(storage: ChunkStorage, listed: Inventory) -> tuple[str, ...]:
     """Return a warning when the objects changed during the recovery.
 
     The store is complete and owns the bucket: a listing that fails or is interrupted is a warning too, because an
     exception would empty the new directory.
     """
     try:
-        return () if inventory.names_now(storage) == found.names else (_CHANGED,)
+        return () if inventory.names_now(storage) == listed.names else (_CHANGED,)
     except TierfsError as exc:
         return (f"{_UNCOMPARED}{exc}",)
     except KeyboardInterrupt:
@@ -173,22 +173,22 @@ class Rebuilding:
         """Number of linked objects; a pack counts once for all its segments."""
         return self._unshared + len(self._pack_ids)
 
-    def rebuild(self, found: Inventory, past: _Past) -> list[RebuiltStore]:
+    def rebuild(self, listed: Inventory, past: _Past) -> list[RebuiltStore]:
         """Link every segment, on this disk alone, without a change in the bucket."""
-        self._begin(found, past)
-        self._meter.total_items = found.segments
-        rebuilt = [made for group in found.groups() if (made := self._segment(found, group)) is not None]
-        self._batches(found)
-        found.left += found.foreign()
+        self._begin(listed, past)
+        self._meter.total_items = listed.segments
+        rebuilt = [made for group in listed.groups() if (made := self._segment(listed, group)) is not None]
+        self._batches(listed)
+        listed.left += listed.foreign()
         return rebuilt
 
-    def rebuild_ledgers(self, found: Inventory, offloaded: list[OffloadedLedger]) -> list[RebuiltStore]:
+    def rebuild_ledgers(self, listed: Inventory, offloaded: list[OffloadedLedger]) -> list[RebuiltStore]:
         """Link every ledger, as `rebuild`."""
-        found.bytes += sum(ledger.data.length_bytes for ledger in offloaded)
-        rebuilding = LedgerRebuilding(self._metadata, self._storage, self._location, self._metered(found))
+        listed.bytes += sum(ledger.data.length_bytes for ledger in offloaded)
+        rebuilding = LedgerRebuilding(self._metadata, self._storage, self._location, self._metered(listed))
         made = [
             RebuiltStore(plan.name, plan.name, 0, plan.payload_bytes, len(plan.parts), ())
-            for plan in rebuilding.run(offloaded, found.left)
+            for plan in rebuilding.run(offloaded, listed.left)
         ]
         with self._metadata.write() as txn:  # the checkpoint contains the changes of these outbox entries
             txn.delete_prefix(OUTBOX_NAME, b"")
@@ -215,11 +215,11 @@ class Rebuilding:
         Checkpointer(self._metadata, self._storage, publisher, 1).checkpoint(report)
         return epoch
 
-    def _begin(self, found: Inventory, past: _Past) -> None:
+    def _begin(self, listed: Inventory, past: _Past) -> None:
         """Write the first records of the store, in an epoch that no earlier owner can have."""
         epoch = past.epoch + _UNSEEN_OWNERS
         sequence = max(past.sequence, journal_state.first_of(epoch))
-        next_id = max(journal_state.first_of(epoch), found.highest_segment + 1)
+        next_id = max(journal_state.first_of(epoch), listed.highest_segment + 1)
         with self._metadata.write() as txn:
             txn.update_store(store_epoch=epoch, next_outbox=sequence + 1, next_id=next_id)
         with self._unpublished() as txn:
@@ -236,30 +236,30 @@ class Rebuilding:
             for sequence in range(first, txn.store.next_outbox):
                 txn.delete(OUTBOX_NAME, tables.u64(sequence))
 
-    def _segment(self, found: Inventory, group: Group) -> RebuiltStore | None:
-        cover, grids, damaged = verified_cover(self._storage, group.objects, self._packs, self._metered(found))
+    def _segment(self, listed: Inventory, group: Group) -> RebuiltStore | None:
+        cover, grids, damaged = verified_cover(self._storage, group.objects, self._packs, self._metered(listed))
         self._meter(0, group.path, 1)
-        found.left += damaged
-        found.left += [LeftOver(omitted.label, "a newer or larger object has its bytes") for omitted in cover.left]
+        listed.left += damaged
+        listed.left += [LeftOver(omitted.label, "a newer or larger object has its bytes") for omitted in cover.left]
         if not cover.chosen:
             return None
-        found.unproven += [chosen.name for chosen in cover.chosen if chosen.crc32c is None]
+        listed.unproven += [chosen.name for chosen in cover.chosen if chosen.crc32c is None]
         try:
             with self._unpublished() as txn:
                 segment_id = _free_id(txn, group.segment_id)
-                suffix = not found.has_name(group)
+                suffix = not listed.has_name(group)
                 name, segment = make_segment(txn, segment_id, group.path, cover, grids, self._pack_ids, suffix=suffix)
         except InvalidRequest as exc:
-            found.left += [LeftOver(chosen.label, str(exc)) for chosen in cover.chosen]
+            listed.left += [LeftOver(chosen.label, str(exc)) for chosen in cover.chosen]
             return None
         self._unshared += sum(not chosen.pack_bytes for chosen in cover.chosen)
         return RebuiltStore(name, group.path, segment.start_offset, segment.length, len(cover.chosen), cover.gaps)
 
-    def _batches(self, found: Inventory) -> None:
+    def _batches(self, listed: Inventory) -> None:
         """Record the versions that were committed, so that an application that repeats one does not write it twice."""
         told: dict[str, list[Versions]] = defaultdict(list)
-        for each in found.batches:
-            if each.store_id == found.store_id:
+        for each in listed.batches:
+            if each.store_id == listed.store_id:
                 told[each.application].append(each.versions)
         applications = iter(told.items())
         while some := list(islice(applications, _BATCHES_PER_COMMIT)):
@@ -267,8 +267,8 @@ class Rebuilding:
                 for application, versions in some:
                     batches.restore(txn, application, Versions.union(versions))
 
-    def _metered(self, found: Inventory) -> Meter:
-        self._meter.total_bytes = found.bytes
+    def _metered(self, listed: Inventory) -> Meter:
+        self._meter.total_bytes = listed.bytes
         return self._meter
 
 
@@ -285,9 +285,9 @@ def _ignored(listing: JournalListing) -> str:
     return f"a journal of {units.count(len(listing.slots), 'update')}, the newest is {listing.last_slot}{checkpoints}"
 
 
-def _past(storage: ChunkStorage, listing: JournalListing, found: Inventory, offloaded: list[OffloadedLedger]) -> _Past:
+def _past(storage: ChunkStorage, listing: JournalListing, listed: Inventory, offloaded: list[OffloadedLedger]) -> _Past:
     """Return the highest epoch and sequence of earlier owners; ours must be higher than both."""
-    seen = (found.newest_epoch, listing.epoch, epochs.newest(storage))
+    seen = (listed.newest_epoch, listing.epoch, epochs.newest(storage))
     past = _Past(epoch=max([*seen, *(ledger.epoch for ledger in offloaded)]))
     if past.epoch > MAX_EPOCH:
         raise DataLoss(f"the journal has an impossible slot, {listing.last_slot}", remedy="remove that object")

@@ -148,7 +148,7 @@ class Inventory:
         """
         ours = [run for run in self._runs.values() if self.store_id in run.epochs]
         for run in sorted(ours, key=lambda run: -run.epochs[self.store_id]):
-            objects = [found for found in self._read(run) if found.store_id == self.store_id]
+            objects = [row for row in self._read(run) if row.store_id == self.store_id]
             epoch = run.epochs[self.store_id]
             yield Group(self.store_id, SegmentId(run.segment_id), run.path, epoch, objects)
 
@@ -156,29 +156,29 @@ class Inventory:
         """Yield the objects of other stores, which are not linked."""
         for run in self._runs.values():
             if run.epochs.keys() != {self.store_id}:
-                rows = (found for found in self._read(run) if found.store_id != self.store_id)
-                yield from (LeftOver(found.label, f"another store wrote it: {found.store_id}") for found in rows)
+                rows = (row for row in self._read(run) if row.store_id != self.store_id)
+                yield from (LeftOver(row.label, f"another store wrote it: {row.store_id}") for row in rows)
 
-    def add(self, found: FoundObject, offset: int) -> None:
+    def add(self, row: FoundObject, offset: int) -> None:
         """Count an object whose line begins at `offset` of the file."""
-        self.stores[found.store_id] += 1
-        self.bytes += found.length_bytes
-        self.newest_epoch = max(self.newest_epoch, found.epoch)
-        self.highest_segment = max(self.highest_segment, found.segment_id)
-        name = (found.segment_id, found.path)
+        self.stores[row.store_id] += 1
+        self.bytes += row.length_bytes
+        self.newest_epoch = max(self.newest_epoch, row.epoch)
+        self.highest_segment = max(self.highest_segment, row.segment_id)
+        name = (row.segment_id, row.path)
         run = self._runs.get(name)
         if run is None:
-            run = self._runs[name] = _InventoryRun(found.segment_id, found.path)
-            parts = found.path.split("/")
+            run = self._runs[name] = _InventoryRun(row.segment_id, row.path)
+            parts = row.path.split("/")
             self.directories.update("/".join(parts[:depth]) for depth in range(1, len(parts)))
         if self._last == name:
             run.places[-1] = (run.places[-1][0], run.places[-1][1] + 1)
         else:
             run.places.append((offset, 1))
         self._last = name
-        run.epochs[found.store_id] = max(run.epochs.get(found.store_id, 0), found.epoch)
-        key = (found.store_id, found.path)
-        self.owners[key] = max(self.owners.get(key, (0, 0)), (found.epoch, found.segment_id))
+        run.epochs[row.store_id] = max(run.epochs.get(row.store_id, 0), row.epoch)
+        key = (row.store_id, row.path)
+        self.owners[key] = max(self.owners.get(key, (0, 0)), (row.epoch, row.segment_id))
 
     def _read(self, run: _InventoryRun) -> list[FoundObject]:
         rows: list[FoundObject] = []
@@ -232,12 +232,12 @@ def take(storage: ChunkStorage, path: Path, report: OnProgress = unseen) -> Inve
         listed = Meter(report, noun="listed object").each(items, lambda item: item.name)
         looked = pool.in_order(look, listed)
         written = batch_objects(storage, names.passing(storage.list(JOBS_PREFIX)), path, inventory.batches)
-        for found in chain(chain.from_iterable(looked), written):
-            if isinstance(found, LeftOver):
-                inventory.left.append(found)
+        for row in chain(chain.from_iterable(looked), written):
+            if isinstance(row, LeftOver):
+                inventory.left.append(row)
                 continue
-            inventory.add(found, offset)
-            offset += file.write(json.dumps(asdict(found)).encode() + b"\n")
+            inventory.add(row, offset)
+            offset += file.write(json.dumps(asdict(row)).encode() + b"\n")
     inventory.names = names.digest
     inventory.has_ledgers = next(ledger_objects(storage), None) is not None
     if "" in inventory.stores:
@@ -252,7 +252,7 @@ def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject |
     An entry whose segment was being removed when the pack was made is left out alone: the others are still good.
     """
     index = read_index(storage, item.name, item.length_bytes)
-    found = [
+    described = [
         FoundObject(
             name=item.name,
             etag=item.etag,
@@ -270,14 +270,14 @@ def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject |
         )
         for entry in index.entries
     ]
-    return [_kept_entry(entry) for entry in found]
+    return [_kept_entry(entry) for entry in described]
 
 
-def _kept_entry(found: FoundObject) -> FoundObject | LeftOver:
-    if names.is_removed(found.path):
-        return LeftOver(found.label, "its segment was being removed")
-    checked_path(found)
-    return found
+def _kept_entry(entry: FoundObject) -> FoundObject | LeftOver:
+    if names.is_removed(entry.path):
+        return LeftOver(entry.label, "its segment was being removed")
+    checked_path(entry)
+    return entry
 
 
 def _marked(storage: ChunkStorage) -> str | None:
@@ -372,13 +372,13 @@ def _described(item: StoredObject) -> FoundObject:
         raise DataLoss("its metadata is damaged") from exc
 
 
-def _check(found: FoundObject, length_bytes: int) -> None:
-    path = checked_path(found)
-    if not 0 <= found.start < found.end <= untrusted.MAX_OFFSET or length_bytes != found.length_bytes:
-        raise DataLoss(f"it has {length_bytes} bytes, and says that it holds {found.start} to {found.end}")
-    span, attempt = ByteRange(found.start, found.end), AttemptId(found.attempt)
+def _check(item: FoundObject, length_bytes: int) -> None:
+    path = checked_path(item)
+    if not 0 <= item.start < item.end <= untrusted.MAX_OFFSET or length_bytes != item.length_bytes:
+        raise DataLoss(f"it has {length_bytes} bytes, and says that it holds {item.start} to {item.end}")
+    held, attempt = ByteRange(item.start, item.end), AttemptId(item.attempt)
     made = [
-        object_name(path, SegmentId(found.segment_id), span, found.epoch, attempt, crc) for crc in (found.crc32c, None)
+        object_name(path, SegmentId(item.segment_id), held, item.epoch, attempt, crc) for crc in (item.crc32c, None)
     ]
-    if found.name not in made:
+    if item.name not in made:
         raise DataLoss("its metadata contradicts its name")

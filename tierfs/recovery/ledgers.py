@@ -62,7 +62,7 @@ def find(storage: ChunkStorage, store_id: str, left: list[LeftOver]) -> list[Off
     listed = {stored.name: stored for stored in ledger_objects(storage)}
     copies = {copy[0]: stored for stored in listed.values() if (copy := copy_of(stored.name)) is not None}
     data = [name for name in listed if uuid_of(name) is not None and not name.endswith(_INDEX)]
-    found: dict[str, OffloadedLedger] = {}
+    newest: dict[str, OffloadedLedger] = {}
 
     def look(name: str) -> OffloadedLedger | LeftOver | None:
         try:
@@ -82,11 +82,11 @@ def find(storage: ChunkStorage, store_id: str, left: list[LeftOver]) -> list[Off
             if isinstance(looked, LeftOver):
                 left.append(looked)
             elif looked is not None:
-                older, *newer = sorted(filter(None, (found.get(looked.path), looked)), key=_age)
-                found[looked.path] = newer[0] if newer else older
+                older, *newer = sorted(filter(None, (newest.get(looked.path), looked)), key=_age)
+                newest[looked.path] = newer[0] if newer else older
                 if newer:
                     left.append(LeftOver(older.data.name, f"another attempt at {names.printable(looked.path)}"))
-    return list(found.values())
+    return list(newest.values())
 
 
 def _metadata_of(storage: ChunkStorage, copy: StoredObject) -> dict[str, str]:

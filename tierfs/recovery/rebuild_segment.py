@@ -87,15 +87,15 @@ class LeftOver:
     why: str
 
 
-def checked_path(found: FoundObject) -> str:
+def checked_path(item: FoundObject) -> str:
     """Return the name of the segment. Raises DataLoss for an impossible segment or owner."""
-    if not (0 < found.segment_id <= _MAX_SEGMENT_ID and 0 < found.epoch <= MAX_EPOCH):
+    if not (0 < item.segment_id <= _MAX_SEGMENT_ID and 0 < item.epoch <= MAX_EPOCH):
         raise DataLoss("it names an impossible segment or owner")
     try:
-        path = names.join(names.split(found.path))
+        path = names.join(names.split(item.path))
     except TierfsError as exc:
         raise DataLoss(f"it names an impossible segment: {exc}") from exc
-    if path != found.path or not path or names.is_removed(path):
+    if path != item.path or not path or names.is_removed(path):
         raise DataLoss("it names an impossible segment")
     return path
 
@@ -118,14 +118,14 @@ def choose(objects: Sequence[FoundObject]) -> ObjectCover:
     """Return the best cover of a segment."""
     placed: list[tuple[int, int, FoundObject]] = []
     omitted: list[FoundObject] = []
-    for found in sorted(objects, key=lambda item: (-item.epoch, -item.length_bytes, item.start, item.attempt)):
-        at = bisect_left(placed, found.start, key=lambda row: row[0])
-        fits_before = at == 0 or placed[at - 1][1] <= found.start
-        fits_after = at == len(placed) or found.end <= placed[at][0]
+    for item in sorted(objects, key=lambda item: (-item.epoch, -item.length_bytes, item.start, item.attempt)):
+        at = bisect_left(placed, item.start, key=lambda row: row[0])
+        fits_before = at == 0 or placed[at - 1][1] <= item.start
+        fits_after = at == len(placed) or item.end <= placed[at][0]
         if fits_before and fits_after:
-            insort(placed, (found.start, found.end, found), key=lambda row: row[0])
+            insort(placed, (item.start, item.end, item), key=lambda row: row[0])
         else:
-            omitted.append(found)
+            omitted.append(item)
     return ObjectCover(tuple(row[2] for row in placed), tuple(omitted))
 
 
@@ -141,31 +141,31 @@ class Packs:
         """Block CRCs, four bytes each, and whether the whole pack is undamaged."""
         self._lock = threading.Lock()
 
-    def read_grid(self, storage: ChunkStorage, found: FoundObject) -> tuple[int, ...]:
-        """Return the grid of the pack that holds `found`. Raises DataLoss when these bytes are damaged.
+    def read_grid(self, storage: ChunkStorage, entry: FoundObject) -> tuple[int, ...]:
+        """Return the grid of the pack that holds `entry`. Raises DataLoss when these bytes are damaged.
 
         A pack with one bad byte has many good segments: then the entry's own CRC decides.
         """
         with self._lock:
-            if found.name not in self._grids:
-                named, read = packs.parse_name(found.name), _reading(storage, found, 0, found.object_bytes)
+            if entry.name not in self._grids:
+                named, read = packs.parse_name(entry.name), _reading(storage, entry, 0, entry.object_bytes)
                 sums = grid_of(read())
                 if named is not None and sums.crc32c != named.crc32c:
                     sums = grid_of(read())  # a transfer damages bytes once
                 sound = named is not None and sums.crc32c == named.crc32c
-                self._grids[found.name] = (checksums.pack(sums.grid()), sound)
-            packed, sound = self._grids[found.name]
+                self._grids[entry.name] = (checksums.pack(sums.grid()), sound)
+            packed, sound = self._grids[entry.name]
         if not sound:
-            assert found.crc32c is not None, "the index of a pack names that of each entry"
-            proved_sums(_reading(storage, found, found.object_offset, found.length_bytes), found.crc32c)
+            assert entry.crc32c is not None, "the index of a pack names that of each entry"
+            proved_sums(_reading(storage, entry, entry.object_offset, entry.length_bytes), entry.crc32c)
         return struct.unpack(f">{len(packed) // 4}I", packed)
 
 
 def _reading(
-    storage: ChunkStorage, found: FoundObject, offset: int, length_bytes: int
+    storage: ChunkStorage, item: FoundObject, offset: int, length_bytes: int
 ) -> Callable[[], Iterator[memoryview]]:
     """Return a function that begins to read a part of an object, as it is now."""
-    stored = StoredObject(found.name, found.object_bytes, found.etag)
+    stored = StoredObject(item.name, item.object_bytes, item.etag)
     return partial(read_steps, storage, stored, offset, offset + length_bytes)
 
 
@@ -196,28 +196,28 @@ def _read_all(
 ) -> list[LeftOver]:
     """Read objects, as many at once as fill the link; return the damaged ones."""
 
-    def read(found: FoundObject) -> tuple[FoundObject, tuple[int, ...] | LeftOver]:
+    def read(item: FoundObject) -> tuple[FoundObject, tuple[int, ...] | LeftOver]:
         try:
-            return found, packs.read_grid(storage, found) if found.pack_bytes else read_grid(storage, found)
+            return item, packs.read_grid(storage, item) if item.pack_bytes else read_grid(storage, item)
         except (DataLoss, NotFound) as exc:
-            return found, LeftOver(found.label, f"it is damaged: {exc}")
+            return item, LeftOver(item.label, f"it is damaged: {exc}")
 
     broken: list[LeftOver] = []
     at_once = streams_to(storage, _MOST_AT_ONCE)
     with Pool(at_once, "tierfs-recover") as pool:
-        for found, grid in pool.in_order(read, objects, ahead=at_once):
+        for item, grid in pool.in_order(read, objects, ahead=at_once):
             if isinstance(grid, LeftOver):
                 broken.append(grid)
             else:
-                grids[found.label] = grid
-            advance(found.length_bytes, found.path)
+                grids[item.label] = grid
+            advance(item.length_bytes, item.path)
     return broken
 
 
-def read_grid(storage: ChunkStorage, found: FoundObject) -> tuple[int, ...]:
+def read_grid(storage: ChunkStorage, item: FoundObject) -> tuple[int, ...]:
     """Return the grid of an object. Raises DataLoss when its bytes contradict its CRC32C, if that is known."""
-    read = _reading(storage, found, 0, found.object_bytes)
-    sums = grid_of(read()) if found.crc32c is None else proved_sums(read, found.crc32c)
+    read = _reading(storage, item, 0, item.object_bytes)
+    sums = grid_of(read()) if item.crc32c is None else proved_sums(read, item.crc32c)
     return tuple(sums.grid())
 
 
@@ -246,7 +246,7 @@ def make_segment(
     if suffix:
         parts = (*parts[:-1], _suffixed(parts[-1], segment_id))
     parent_id, name, path = _place(txn, parts, segment_id)
-    modified_ms = max(found.modified_ms for found in cover.chosen)
+    modified_ms = max(chosen.modified_ms for chosen in cover.chosen)
     segment = SegmentRecord(
         id=segment_id,
         parent_id=parent_id,
@@ -262,53 +262,53 @@ def make_segment(
     )
     directories.add_entry(txn, parent_id, Entry(name, EntryKind.SEGMENT, segment_id))
     changes.segment_changed(txn, segment)
-    for found in cover.chosen:
-        segment = _link(txn, segment, found, grids[found.label], packs)
+    for chosen in cover.chosen:
+        segment = _link(txn, segment, chosen, grids[chosen.label], packs)
     segment = Editor(txn, segment).fill_gaps(cover.gaps).segment
     txn.put(SEGMENTS, tables.u64(segment_id), segment)
     return path, segment
 
 
 def _link(
-    txn: WriteTransaction, segment: SegmentRecord, found: FoundObject, grid: tuple[int, ...], packs: PackIds
+    txn: WriteTransaction, segment: SegmentRecord, chosen: FoundObject, grid: tuple[int, ...], packs: PackIds
 ) -> SegmentRecord:
-    pack_id = packs.get(found.name)
-    holder = None if pack_id is None else txn.get(OBJECTS, tables.u64(pack_id))
-    if holder is None:
-        holder = _new_object(txn, found, grid)
-    if found.pack_bytes:
-        packs[found.name] = holder.id
-        holder = replace(holder, packed=holder.packed + 1, linked_sequence=txn.store.next_outbox)
+    pack_id = packs.get(chosen.name)
+    record = None if pack_id is None else txn.get(OBJECTS, tables.u64(pack_id))
+    if record is None:
+        record = _new_object(txn, chosen, grid)
+    if chosen.pack_bytes:
+        packs[chosen.name] = record.id
+        record = replace(record, packed=record.packed + 1, linked_sequence=txn.store.next_outbox)
     chunk = ChunkRecord(
-        start_offset=found.start,
-        length=found.length_bytes,
-        object_id=holder.id,
-        object_offset=found.object_offset,
+        start_offset=chosen.start,
+        length=chosen.length_bytes,
+        object_id=record.id,
+        object_offset=chosen.object_offset,
     )
-    if found.pack_bytes:
-        chunk = replace(chunk, crc32c=found.crc32c, crc_offset=found.object_offset, crc_length=found.length_bytes)
-    changed = Editor(txn, segment).insert(Tier.COLD, chunk, holder).segment
-    changes.cold_linked(txn, segment.id, (chunk,), () if pack_id is not None else (replace(holder, references=1),))
+    if chosen.pack_bytes:
+        chunk = replace(chunk, crc32c=chosen.crc32c, crc_offset=chosen.object_offset, crc_length=chosen.length_bytes)
+    changed = Editor(txn, segment).insert(Tier.COLD, chunk, record).segment
+    changes.cold_linked(txn, segment.id, (chunk,), () if pack_id is not None else (replace(record, references=1),))
     return changed
 
 
-def _new_object(txn: WriteTransaction, found: FoundObject, grid: tuple[int, ...]) -> ObjectRecord:
-    named = packs.parse_name(found.name) if found.pack_bytes else None
-    holder = ObjectRecord(
+def _new_object(txn: WriteTransaction, chosen: FoundObject, grid: tuple[int, ...]) -> ObjectRecord:
+    named = packs.parse_name(chosen.name) if chosen.pack_bytes else None
+    record = ObjectRecord(
         id=ObjectId(txn.allocate_id()),
         tier=Tier.COLD,
         location_id=txn.store.cold_location_id,
-        name=found.name,
-        length=found.object_bytes,
-        etag=found.etag,
-        crc32c=found.crc32c if named is None else named.crc32c,
-        store_epoch=found.epoch,
-        attempt=AttemptId(found.attempt),
-        created_ms=found.modified_ms,
+        name=chosen.name,
+        length=chosen.object_bytes,
+        etag=chosen.etag,
+        crc32c=chosen.crc32c if named is None else named.crc32c,
+        store_epoch=chosen.epoch,
+        attempt=AttemptId(chosen.attempt),
+        created_ms=chosen.modified_ms,
         linked_sequence=txn.store.next_outbox,
     )
-    checksums.put_grid(txn, holder.id, grid)
-    return holder
+    checksums.put_grid(txn, record.id, grid)
+    return record
 
 
 def _place(txn: WriteTransaction, parts: tuple[str, ...], segment_id: SegmentId) -> tuple[DirectoryId, str, str]:
