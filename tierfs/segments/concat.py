@@ -103,17 +103,17 @@ def _apply(
     concatenation: Concatenation,
     source_name: str,
 ) -> None:
-    span = concatenation.range
+    joined = concatenation.range
     # Order in the journal: chunks past the target's end, invisible to readers; its new end; removal of the source.
     local, cold = (chain_edits.append_chain(txn, target, source, tier) for tier in Tier)
     grown = replace(
         target,
-        length=span.end,
+        length=joined.end,
         joins=_joins(concatenation, source_name),
         local=local,
         cold=cold,
         generation=target.generation + 1,
-        modified_ms=txn.now_ms if span else target.modified_ms,
+        modified_ms=txn.now_ms if joined else target.modified_ms,
         changed_ms=txn.now_ms,
     )
     changes.put_segment(txn, grown)
@@ -123,12 +123,12 @@ def _apply(
 
 def _joins(concatenation: Concatenation, source_name: str) -> Joins:
     """Return where the target's bytes come from: the source, and what had been joined to that."""
-    target, source, span = concatenation.target, concatenation.source, concatenation.range
-    if not span:
+    target, source, joined = concatenation.target, concatenation.source, concatenation.range
+    if not joined:
         return target.joins
     start = source.start_offset
     # Of a join whose head was cut off the rest was read where it was before.
-    inner = [join.behind(start).moved(span.start - start) for join in source.joins if join.end > start]
+    inner = [join.behind(start).moved(joined.start - start) for join in source.joins if join.end > start]
     birth, unsealed_id = source.birth, source.unsealed_id
-    own = Join(span.start, span.end, source.id, birth, birth, start, source_name, unsealed_id)
+    own = Join(joined.start, joined.end, source.id, birth, birth, start, source_name, unsealed_id)
     return Joins.of([*target.joins, *inner, own])

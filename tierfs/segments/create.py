@@ -423,7 +423,7 @@ def _add(txn: WriteTransaction, builder: SegmentBuilder, file: _NewFile) -> bool
 
 def _chain(txn: WriteTransaction, file: _NewFile, store_epoch: int) -> TierState:
     """Return the chain of the one local chunk, which is complete: an append starts another."""
-    holder = ObjectRecord(
+    record = ObjectRecord(
         id=ObjectId(txn.allocate_id()),
         tier=Tier.LOCAL,
         name=file.name,
@@ -434,6 +434,6 @@ def _chain(txn: WriteTransaction, file: _NewFile, store_epoch: int) -> TierState
         attempt=file.attempt,
         created_ms=txn.now_ms,
     )
-    checksums.write_blocks(txn, holder.id, 0, file.grid.grid())
-    chunk = ChunkRecord(start_offset=0, length=file.length_bytes, object_id=holder.id)
-    return chain_edits.begin(txn, file.segment_id, Tier.LOCAL, chunk, holder)
+    checksums.write_blocks(txn, record.id, 0, file.grid.grid())
+    chunk = ChunkRecord(start_offset=0, length=file.length_bytes, object_id=record.id)
+    return chain_edits.begin(txn, file.segment_id, Tier.LOCAL, chunk, record)

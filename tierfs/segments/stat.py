@@ -85,7 +85,7 @@ def lost_ranges(txn: ReadTransaction, segment: SegmentRecord) -> tuple[ByteRange
     """Return the ranges of a segment that are lost for good, in offset order. Walks the cold chain."""
     gone = (chunk for chunk in chains.chunks(txn, segment.id, Tier.COLD) if chunk.lost)
     readable = (chunk.range.intersect(segment.range) for chunk in gone)
-    return tuple(span for span in readable if span)
+    return tuple(lost for lost in readable if lost)
 
 
 def suspect_ranges(txn: ReadTransaction, segment: SegmentRecord) -> tuple[tuple[Tier, ByteRange], ...]:
@@ -260,10 +260,10 @@ def unreachable_of(txn: ReadTransaction, segment: SegmentRecord, store: Path) ->
     """Return the unreachable places that hold bytes of one segment."""
     places = _away(txn, store)
     for chunk in chains.chunks(txn, segment.id, Tier.COLD) if places else ():
-        holder = txn.get(OBJECTS, tables.u64(chunk.object_id))
-        if holder is not None and holder.location_id in places:
-            place = places[holder.location_id]
-            places[holder.location_id] = replace(place, bytes=place.bytes + chunk.length)
+        record = txn.get(OBJECTS, tables.u64(chunk.object_id))
+        if record is not None and record.location_id in places:
+            place = places[record.location_id]
+            places[record.location_id] = replace(place, bytes=place.bytes + chunk.length)
     return tuple(place for place in places.values() if place.bytes)
 
 

@@ -231,12 +231,12 @@ def _first_local_only(txn: ReadTransaction, segment: SegmentRecord) -> int:
     return max(segment.start_offset, last.end_offset) if gapless else first_local
 
 
-def ended_ms(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> int:
+def ended_ms(txn: ReadTransaction, segment: SegmentRecord, local: ByteRange) -> int:
     """Return when local bytes were complete, or later: the begin of the next chunk, or the segment's last append."""
-    at = span.end
+    at = local.end
     for join in segment.joins:
         # What was concatenated may be older than the bytes before it: a chunk behind it has begun after both.
-        if join.start <= at < join.end and (span.start < join.start or join.is_of_several):
+        if join.start <= at < join.end and (local.start < join.start or join.is_of_several):
             at = join.end
     behind = (chunk for chunk in chains.chunks(txn, segment.id, Tier.LOCAL, at) if chunk.start_offset >= at)
     following = next(behind, None)

@@ -108,18 +108,18 @@ class _Check:
         self.grid = GridBuilder()
         self._name = name
         self._expected = iter(expected)
-        self._wanted = self._found = Stretch()
+        self._wanted = self._fed = Stretch()
 
     def feed(self, data: memoryview) -> None:
         """Take the next bytes and check the stretches that end in them. Raises Mismatch."""
         while data:
-            if self._found.length_bytes == self._wanted.length_bytes:
-                self._wanted, self._found = next(self._expected), Stretch()
-            part = data[: self._wanted.length_bytes - self._found.length_bytes]
+            if self._fed.length_bytes == self._wanted.length_bytes:
+                self._wanted, self._fed = next(self._expected), Stretch()
+            part = data[: self._wanted.length_bytes - self._fed.length_bytes]
             for _, cut in cut_at_lines(part, self.grid.length_bytes):
                 self.grid.add(cut)
-                self._found = self._found.then(cut)
-            if self._found.length_bytes == self._wanted.length_bytes and self._found != self._wanted:
+                self._fed = self._fed.then(cut)
+            if self._fed.length_bytes == self._wanted.length_bytes and self._fed != self._wanted:
                 start = self.grid.length_bytes - self._wanted.length_bytes
                 raise Mismatch(f"{printable(self._name)}: the copy differs from its source at {start}", start)
             data = data[len(part) :]
@@ -253,8 +253,8 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
                 written_ms=max(each.object.written_by_ms for each in placed),
                 linked_sequence=txn.store.next_outbox,
             )
-            span = self._action.range
-            chunk = ChunkRecord(start_offset=span.start, length=span.length_bytes, object_id=linked.id)
+            window = self._action.range
+            chunk = ChunkRecord(start_offset=window.start, length=window.length_bytes, object_id=linked.id)
             _swap(txn, segment, placed, chunk, linked, self._grace_ms)
         return Consolidated(made.stored.length_bytes, self._client_bytes)
 

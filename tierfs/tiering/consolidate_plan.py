@@ -120,8 +120,8 @@ def merge_actions(cold: SegmentChunks) -> Iterator[ConsolidateAction]:
     for run in _continued(cold.chunks):
         if len(run) > 1:
             chunks = tuple(placed.chunk for placed in run)
-            span = ByteRange(chunks[0].start_offset, chunks[-1].end_offset)
-            yield ConsolidateAction(cold.segment_id, chunks, span, merges=True)
+            window = ByteRange(chunks[0].start_offset, chunks[-1].end_offset)
+            yield ConsolidateAction(cold.segment_id, chunks, window, merges=True)
 
 
 def groups(run: Sequence[PlacedChunk], lengths: Sequence[int], limits: JoinLimits) -> Iterator[Sequence[PlacedChunk]]:
@@ -182,8 +182,8 @@ def mostly_dead(cold: SegmentChunks, limits: RelocateLimits) -> set[ObjectId]:
 
 
 def _action(cold: SegmentChunks, group: Sequence[PlacedChunk]) -> ConsolidateAction:
-    span = ByteRange(cold.live(group[0]).start, cold.live(group[-1]).end)
-    return ConsolidateAction(cold.segment_id, tuple(placed.chunk for placed in group), span)
+    window = ByteRange(cold.live(group[0]).start, cold.live(group[-1]).end)
+    return ConsolidateAction(cold.segment_id, tuple(placed.chunk for placed in group), window)
 
 
 def _runs(

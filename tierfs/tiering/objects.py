@@ -181,8 +181,8 @@ def _intend(
     """Write the intents of the object and of those beside it, before the objects are written."""
     cold.require_place(txn)
     location_id, segment_id = cold.location_id, description.segment_id
-    span = ByteRange(description.start_offset, description.start_offset + description.length_bytes)
-    own = intend(txn, attempt, location_id, description.name, segment_id, span)
+    held = ByteRange(description.start_offset, description.start_offset + description.length_bytes)
+    own = intend(txn, attempt, location_id, description.name, segment_id, held)
     beside = (intend(txn, AttemptId(new_id()), location_id, name, segment_id) for name in description.beside)
     return own, *beside
 
@@ -193,7 +193,7 @@ def intend(
     location_id: LocationId,
     name: str,
     segment_id: SegmentId = _NO_SEGMENT,
-    span: ByteRange = _NO_BYTES,
+    held: ByteRange = _NO_BYTES,
 ) -> IntentRecord:
     """Write the intent of an object, or of a job that has `name` as its prefix, before anything is written there."""
     intent = IntentRecord(
@@ -201,8 +201,8 @@ def intend(
         location_id=location_id,
         name=name,
         segment_id=segment_id,
-        start_offset=span.start,
-        end_offset=span.end,
+        start_offset=held.start,
+        end_offset=held.end,
         created_ms=txn.now_ms,
         store_epoch=txn.store.store_epoch,
     )
@@ -263,27 +263,27 @@ def jobs(txn: ReadTransaction) -> dict[str, IntentRecord]:
 
 
 def object_name(
-    segment_path: str, segment_id: SegmentId, span: ByteRange, epoch: int, attempt: AttemptId, crc: int | None
+    segment_path: str, segment_id: SegmentId, held: ByteRange, epoch: int, attempt: AttemptId, crc: int | None
 ) -> str:
     """Return the name of a cold object (design §6); never used twice.
 
     It contains the CRC32C of all bytes, so that a copy without metadata can be verified; older objects have none.
     """
     suffix = "" if crc is None else f"-c{crc:08x}"
-    return f"segments/{segment_path}/{segment_id}/chunk-{span.start:020d}-{span.end:020d}-e{epoch}-{attempt}{suffix}"
+    return f"segments/{segment_path}/{segment_id}/chunk-{held.start:020d}-{held.end:020d}-e{epoch}-{attempt}{suffix}"
 
 
 def describe_range(
-    txn: WriteTransaction, segment_path: str, segment_id: SegmentId, span: ByteRange, attempt: AttemptId, crc: int
+    txn: WriteTransaction, segment_path: str, segment_id: SegmentId, held: ByteRange, attempt: AttemptId, crc: int
 ) -> Description:
     """Describe an object of one segment's bytes."""
-    name = object_name(segment_path, segment_id, span, txn.store.store_epoch, attempt, crc)
-    metadata = object_metadata(txn.store, segment_path, segment_id, span, attempt, crc)
-    return Description(name, span.length_bytes, metadata, segment_id, span.start)
+    name = object_name(segment_path, segment_id, held, txn.store.store_epoch, attempt, crc)
+    metadata = object_metadata(txn.store, segment_path, segment_id, held, attempt, crc)
+    return Description(name, held.length_bytes, metadata, segment_id, held.start)
 
 
 def object_metadata(
-    store: StoreRecord, segment_path: str, segment_id: SegmentId, span: ByteRange, attempt: AttemptId, crc: int
+    store: StoreRecord, segment_path: str, segment_id: SegmentId, held: ByteRange, attempt: AttemptId, crc: int
 ) -> dict[str, str]:
     """Return an object's user metadata, from which a store can be rebuilt without a journal. ASCII, under 2 KiB.
 
@@ -294,8 +294,8 @@ def object_metadata(
         "store": store.store_id,
         "segment": str(segment_id),
         "name": base64.urlsafe_b64encode(segment_path.encode()).decode("ascii"),
-        "start": str(span.start),
-        "end": str(span.end),
+        "start": str(held.start),
+        "end": str(held.end),
         "epoch": str(store.store_epoch),
         "attempt": attempt,
         "crc32c": f"{crc:08x}",

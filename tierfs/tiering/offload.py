@@ -112,12 +112,12 @@ class OffloadRecipe(objects.Recipe[None]):
 
     def link(self, made: Made) -> None:
         """See Recipe.link."""
-        action, span = self._action, self._action.range
+        action, window = self._action, self._action.range
         with self._metadata.write() as txn:
             record = made.record(txn, ObjectId(txn.allocate_id()))
             segment, _ = revalidated(txn, action)
-            stored = replace(record, written_ms=ended_ms(txn, segment, span))
-            Editor(txn, segment).link_objects([(span, stored)], segment_first=True)
+            stored = replace(record, written_ms=ended_ms(txn, segment, window))
+            Editor(txn, segment).link_objects([(window, stored)], segment_first=True)
             txn.touch(inode=segment.inode, segment_id=segment.id)
 
 

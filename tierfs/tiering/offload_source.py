@@ -138,13 +138,13 @@ class ChunkSource:
         cuts: dict[int, Stretch] = {}
         for index in range(max(0, bisect_right(self._starts, offset) - 1), bisect_left(self._starts, wanted.end)):
             part = self._parts[index]
-            span = part.range.intersect(wanted)
-            view = span.of(buffer, offset)
+            held = part.range.intersect(wanted)
+            view = held.of(buffer, offset)
             if not view:  # the read begins in the tail, after the last file
                 continue
             with self._opened(index) as fd:
-                _fill(part, fd, view, span.start + part.shift)
-            cuts.update((span.start + at, cut) for at, cut in cut_at_lines(view, span.start, span.start + part.shift))
+                _fill(part, fd, view, held.start + part.shift)
+            cuts.update((held.start + at, cut) for at, cut in cut_at_lines(view, held.start, held.start + part.shift))
         tail = ByteRange(self._tail_start, self.length_bytes).intersect(wanted)
         if tail:
             view = tail.of(buffer, offset)

@@ -274,9 +274,9 @@ def _entries(parts: Sequence[_PackPart], crcs: Sequence[Stretch]) -> Iterator[Pa
     at, chunk = 0, 0
     for part in parts:
         crc = joined(crcs[chunk : chunk + len(part.sources)]).crc32c
-        span = part.action.range
-        yield PackEntry(part.action.segment_id, part.path, span.start, span.length_bytes, at, crc)
-        at, chunk = at + span.length_bytes, chunk + len(part.sources)
+        held = part.action.range
+        yield PackEntry(part.action.segment_id, part.path, held.start, held.length_bytes, at, crc)
+        at, chunk = at + held.length_bytes, chunk + len(part.sources)
 
 
 def _batches(items: Sequence[T]) -> Iterator[Sequence[T]]:
