@@ -177,7 +177,7 @@ class LedgerReader:
             self._read_entries(plan, part, layout, runs, sums, deviations)
         except EntryMissing:
             # Pulsar loses only the tail: a loss before later blocks is other damage.
-            if not (last and (not layout.spans or runs.entries >= layout.spans[-1].first_entry_id)):
+            if not (last and (not layout.blocks or runs.entries >= layout.blocks[-1].first_entry_id)):
                 raise
         except DataLoss as exc:
             self._require_unchanged(part)

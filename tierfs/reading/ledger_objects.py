@@ -42,7 +42,7 @@ _MAX_METADATA_FILE_BYTES = 64 * 1024
 class LedgerLayout:
     """The positions of one ledger's entries in one data object."""
 
-    spans: tuple[BlockRange, ...]
+    blocks: tuple[BlockRange, ...]
     entries: int | None
     """Of the whole ledger, by its index; None if the index does not state it."""
     payload_bytes: int | None
@@ -56,15 +56,15 @@ class LedgerLayout:
     @property
     def streaming(self) -> bool:
         """Whether the object may hold other ledgers too."""
-        return any(span.ledger_id is not None for span in self.spans)
+        return any(block.ledger_id is not None for block in self.blocks)
 
     @property
     def range(self) -> ByteRange:
         """The bytes from the first block to the end of the last one."""
-        if not self.spans:
+        if not self.blocks:
             return ByteRange(0, 0)
-        start = max(0, min(span.offset for span in self.spans))
-        return ByteRange(start, max(start, *(span.end_offset for span in self.spans)))
+        start = max(0, min(block.offset for block in self.blocks))
+        return ByteRange(start, max(start, *(block.end_offset for block in self.blocks)))
 
 
 def read_small(storage: ChunkStorage, stored: StoredObject, most_bytes: int = MAX_INDEX_BYTES) -> bytes:
@@ -86,7 +86,7 @@ def layout(index: LedgerIndex, data: StoredObject, deviations: Deviations) -> Le
     """Return the layout of a ledger of format 1. Raises DataLoss if its object cannot hold it."""
     index.check(data.length_bytes, data.name, deviations)
     return LedgerLayout(
-        spans=tuple(index.blocks()),
+        blocks=tuple(index.blocks()),
         entries=index.metadata.readable_last_entry_id + 1,
         payload_bytes=index.metadata.length,
         data_object_length=index.data_object_length,
@@ -110,7 +110,7 @@ def streaming_layout(
     sections = (replace(other, info=ended) if other is section else other for other in index.sections)
     only = replace(index, sections=tuple(sections))
     return LedgerLayout(
-        spans=tuple(only.blocks(ledger_id)),
+        blocks=tuple(only.blocks(ledger_id)),
         entries=end_entry_id,
         payload_bytes=section.info.size or None,
         data_object_length=index.data_object_length,
@@ -132,12 +132,12 @@ def first_form_layout(
     start = _read(storage, data, ByteRange(0, single_object.START_BYTES))
     if bytes(start[: len(magic.index)]) != magic.index:
         return None
-    span = single_object.index_range(start, data.length_bytes, magic, data.name)
-    index = single_object.decode_index(_read(storage, data, span), data.length_bytes, magic, data.name, deviations)
+    located = single_object.index_range(start, data.length_bytes, magic, data.name)
+    index = single_object.decode_index(_read(storage, data, located), data.length_bytes, magic, data.name, deviations)
     if not index.entries and index.metadata.readable_last_entry_id >= 0:
         raise DataLoss(f"{printable(data.name)}: its entries are in no block of the index")
     return LedgerLayout(
-        spans=tuple(index.blocks(data.length_bytes)),
+        blocks=tuple(index.blocks(data.length_bytes)),
         entries=index.metadata.readable_last_entry_id + 1,
         payload_bytes=index.metadata.length,
         data_object_length=data.length_bytes,
@@ -168,8 +168,8 @@ def managed_ledger(metadata: LedgerMetadata) -> str:
 def batches(source: DecoderSource, laid: LedgerLayout, deviations: Deviations) -> Iterator[EntryBatch]:
     """Return the entries in batches; see block_reader.read_batches."""
     if laid.magic is not None:
-        return single_object.read_batches(source, laid.spans, laid.magic, deviations)
-    return block_reader.read_batches(source, laid.spans, deviations)
+        return single_object.read_batches(source, laid.blocks, laid.magic, deviations)
+    return block_reader.read_batches(source, laid.blocks, deviations)
 
 
 def metadata_beside(storage: ChunkStorage, name: str) -> Mapping[str, str] | None:
@@ -178,22 +178,22 @@ def metadata_beside(storage: ChunkStorage, name: str) -> Mapping[str, str] | Non
     The format is that of `aws s3api put-object --metadata`, or one level down, under `metadata`, that of `head-object`.
     """
     try:
-        found = storage.stat(name + METADATA_SUFFIX)
+        beside = storage.stat(name + METADATA_SUFFIX)
     except NotFound:
         return None
     try:
-        parsed = json.loads(read_small(storage, found, _MAX_METADATA_FILE_BYTES))
+        parsed = json.loads(read_small(storage, beside, _MAX_METADATA_FILE_BYTES))
     except (ValueError, RecursionError) as exc:
-        raise DataLoss(f"{printable(found.name)} is not JSON") from exc
+        raise DataLoss(f"{printable(beside.name)} is not JSON") from exc
     metadata = parsed.get("metadata", parsed) if isinstance(parsed, dict) else None
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
-        raise DataLoss(f'{printable(found.name)} is not like {{"KEY": "VALUE", ...}}')
+        raise DataLoss(f'{printable(beside.name)} is not like {{"KEY": "VALUE", ...}}')
     return {key.lower(): value for key, value in metadata.items()}
 
 
-def _read(storage: ChunkStorage, stored: StoredObject, span: ByteRange) -> memoryview:
-    buffer = memoryview(bytearray(span.length_bytes))
-    storage.read_into(stored.name, span.start, buffer, if_match=stored.etag)
+def _read(storage: ChunkStorage, stored: StoredObject, wanted: ByteRange) -> memoryview:
+    buffer = memoryview(bytearray(wanted.length_bytes))
+    storage.read_into(stored.name, wanted.start, buffer, if_match=stored.etag)
     return buffer
 
 
@@ -208,10 +208,10 @@ class Pieces:
         self._pool = Pool(jobs, "tierfs-pieces", str(storage))
         self._ahead = max(2, jobs // readers)
 
-    def of(self, stored: StoredObject, span: ByteRange) -> Iterator[memoryview]:
+    def of(self, stored: StoredObject, wanted: ByteRange) -> Iterator[memoryview]:
         """Return the bytes of a range of one version of an object. Raises as the storage does, Closed once closed."""
-        starts = range(span.start, span.end, STEP_BYTES)
-        pieces = (ByteRange(start, min(start + STEP_BYTES, span.end)) for start in starts)
+        starts = range(wanted.start, wanted.end, STEP_BYTES)
+        pieces = (ByteRange(start, min(start + STEP_BYTES, wanted.end)) for start in starts)
         return self._pool.in_order(partial(_read, self._storage, stored), pieces, ahead=self._ahead)
 
     def close(self) -> None:

@@ -98,17 +98,17 @@ class LocalReader:
         or for bytes that do not match their checksum.
         """
         self._take_back()
-        span = wanted if grid is None else grid.range
-        buffer = self._buffer(span.length_bytes)
+        blocks = wanted if grid is None else grid.range
+        buffer = self._buffer(blocks.length_bytes)
         try:
-            await self._fill(name, buffer.view[: span.length_bytes], span.start)
+            await self._fill(name, buffer.view[: blocks.length_bytes], blocks.start)
             if grid is not None:
                 self._check(object_id, name, grid, buffer.view)
         except BaseException:
             self._pool.give_back(buffer)
             raise
         self._lent.append(buffer)
-        return wanted.of(buffer.view, span.start)
+        return wanted.of(buffer.view, blocks.start)
 
     async def let_go(self) -> None:
         """Until cancelled: close what was deleted. Bytes of an evicted file take room while the file is open."""

@@ -99,11 +99,11 @@ class VerifiedReader:
         self.files().read_into(record.name, offset, view)
         return None
 
-    def steps(self, record: ObjectRecord, span: ByteRange) -> Iterator[memoryview]:
+    def steps(self, record: ObjectRecord, wanted: ByteRange) -> Iterator[memoryview]:
         """Yield bytes of an object in order, unproved; a step is valid until the next. Raises as `fill`."""
-        buffer = memoryview(bytearray(min(_STEP_BYTES, span.length_bytes)))
-        for start in range(span.start, span.end, _STEP_BYTES):
-            view = buffer[: min(_STEP_BYTES, span.end - start)]
+        buffer = memoryview(bytearray(min(_STEP_BYTES, wanted.length_bytes)))
+        for start in range(wanted.start, wanted.end, _STEP_BYTES):
+            view = buffer[: min(_STEP_BYTES, wanted.end - start)]
             self.fill(record, start, view)
             yield view
 
@@ -197,8 +197,8 @@ class VerifiedReader:
         for start in range(held.start - held.start % CRC_BLOCK_BYTES, held.end, _STEP_BYTES):
             if stopped is not None and stopped.is_set():
                 raise Closed(f"{placed.object.name}: the store was closed while it was read")
-            span = ByteRange(max(start, held.start), min(start + _STEP_BYTES, held.end))
-            grid = self.grid(placed.object, span)
+            step = ByteRange(max(start, held.start), min(start + _STEP_BYTES, held.end))
+            grid = self.grid(placed.object, step)
             if self.bad_blocks(placed.object, grid, memoryview(bytearray(grid.range.length_bytes))):
                 return False
         return True
