@@ -105,8 +105,8 @@ def _starts_of_any(data: bytes, *, ended: bool) -> Any:
     codes = np.frombuffer(data, np.uint8)
     is_lf = codes == _LF[0]
     ends = is_lf | ((codes == _CR[0]) & ~np.append(is_lf[1:], False))
-    found = np.flatnonzero(ends)
-    return np.concatenate(([0], (found[:-1] if ended else found) + 1)).astype(np.int64)
+    places = np.flatnonzero(ends)
+    return np.concatenate(([0], (places[:-1] if ended else places) + 1)).astype(np.int64)
 
 
 def longest(lines: Lines) -> int:
@@ -181,7 +181,7 @@ class EntryBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class _Span:
+class _Batch:
     """Entries of one run that become one batch."""
 
     first_entry_id: int
@@ -197,29 +197,29 @@ def read_entries(fetcher: ScanFetcher, partition: Partition) -> Iterator[EntryBa
     """Yield the entries of a partition in batches. Raises InvalidRequest for a segment that is not a ledger."""
     for number, part in enumerate(partition.parts):
         ledger_id = names.ledger_id(part.source.name.rpartition("/")[2])
-        spans = list(_spans(part))
-        wanted = (WantedRequest(number, extent) for span in spans for extent in clip(part.extents, span.range))
+        batches = list(_batches(part))
+        wanted = (WantedRequest(number, extent) for batch in batches for extent in clip(part.extents, batch.range))
         pieces = fetcher.pieces(wanted)
         waiting = b""
-        for span in spans:
-            length_bytes = span.range.length_bytes
+        for batch in batches:
+            length_bytes = batch.range.length_bytes
             while len(waiting) < length_bytes:
                 waiting += bytes(next(pieces).view)
             payloads, waiting = waiting[:length_bytes], waiting[length_bytes:]
-            yield EntryBatch(number, ledger_id, span.first_entry_id, span.start_offset, span.lengths, payloads)
+            yield EntryBatch(number, ledger_id, batch.first_entry_id, batch.start_offset, batch.lengths, payloads)
 
 
-def _spans(part: Part) -> Iterator[_Span]:
+def _batches(part: Part) -> Iterator[_Batch]:
     ledger = part.source.ledger
     if ledger is None:
         raise InvalidRequest(
             f"segment {names.printable(part.source.name)} is not a ledger", remedy="read type lines or bytes"
         )
     for run in ledger.runs:
-        yield from _spans_of(run, part)
+        yield from _batches_of(run, part)
 
 
-def _spans_of(run: EntryRun, part: Part) -> Iterator[_Span]:
+def _batches_of(run: EntryRun, part: Part) -> Iterator[_Batch]:
     """Yield the owned entries of one run, a batch at a time."""
     starts = list(accumulate(run.lengths, initial=run.payload_start))
     owned = [index for index in range(len(run.lengths)) if _is_owned(run.first_entry_id + index, starts[index], part)]
@@ -230,7 +230,7 @@ def _spans_of(run: EntryRun, part: Part) -> Iterator[_Span]:
         end = index + 1
         while end <= last and starts[end + 1] - starts[index] <= _BATCH_BYTES:
             end += 1
-        yield _Span(run.first_entry_id + index, starts[index], run.lengths[index:end])
+        yield _Batch(run.first_entry_id + index, starts[index], run.lengths[index:end])
         index = end
 
 
@@ -258,14 +258,14 @@ def read_blocks(fetcher: ScanFetcher, partition: Partition, block_bytes: int) ->
     for number, part in enumerate(partition.parts):
         pieces = fetcher.pieces(WantedRequest(number, extent) for extent in clip(part.extents, part.owned))
         waiting = bytearray()
-        for span in _byte_spans(part, block_bytes):
-            while len(waiting) < span.length_bytes:
+        for window in _windows(part, block_bytes):
+            while len(waiting) < window.length_bytes:
                 waiting += next(pieces).view
-            yield Block(number, span.start, bytes(waiting[: span.length_bytes]))
-            del waiting[: span.length_bytes]
+            yield Block(number, window.start, bytes(waiting[: window.length_bytes]))
+            del waiting[: window.length_bytes]
 
 
-def _byte_spans(part: Part, block_bytes: int) -> Iterator[ByteRange]:
+def _windows(part: Part, block_bytes: int) -> Iterator[ByteRange]:
     at = part.owned.start
     while at < part.owned.end:
         end = min(part.owned.end, at + block_bytes - at % block_bytes)

@@ -99,11 +99,11 @@ class Extent:
         return self.range.start, self.range.end, tuple(_flat(copy) for copy in self.copies)
 
 
-def with_blocks(span: ByteRange, extents: Sequence[Extent]) -> ByteRange:
+def with_blocks(wanted: ByteRange, extents: Sequence[Extent]) -> ByteRange:
     """Return a range of a segment and the bytes around it that its extents, which are in order, are proved with."""
     if not extents:
-        return span
-    return ByteRange(min(span.start, extents[0].blocks.start), max(span.end, extents[-1].blocks.end))
+        return wanted
+    return ByteRange(min(wanted.start, extents[0].blocks.start), max(wanted.end, extents[-1].blocks.end))
 
 
 def from_flat(flat: Flat) -> Extent:
@@ -163,8 +163,8 @@ def _good(piece: Piece) -> Iterator[PlacedChunk]:
     return (placed for placed in piece.candidates if not placed.chunk.lost)
 
 
-def _copy(txn: ReadTransaction, span: ByteRange, placed: PlacedChunk) -> Copy:
-    held = in_object(span, placed)
+def _copy(txn: ReadTransaction, wanted: ByteRange, placed: PlacedChunk) -> Copy:
+    held = in_object(wanted, placed)
     return Copy(held_object(placed.object), held, grid_in(txn, placed.object, held), own_sum(placed))
 
 
@@ -174,8 +174,8 @@ def _flat(copy: Copy) -> tuple[Any, ...]:
     encoded = (int(stored.encoding), *stored[7:]) if stored.encoding else ()
     own: tuple[int, ...] = ()
     if copy.own is not None:
-        crc, span = copy.own.crc32c, copy.own.range
-        own = (crc,) if span == held else (crc, span.start, span.end)
+        crc, proved = copy.own.crc32c, copy.own.range
+        own = (crc,) if proved == held else (crc, proved.start, proved.end)
     return (held.start, held.end, copy.grid.range.start, copy.grid.range.end, copy.grid.crcs, own) + (
         of_object + encoded
     )

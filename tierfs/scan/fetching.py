@@ -67,12 +67,12 @@ def requests_of(wanted: Iterable[WantedRequest], step_of: StepOf) -> Iterator[Re
 def _cut(wanted: Iterable[WantedRequest], step_of: StepOf) -> Iterator[WantedRequest]:
     """Yield extents in steps that end on a line of the object's grid, so that no block is read twice."""
     for piece in wanted:
-        copy, span = piece.extent.copies[0], piece.extent.range
-        at = span.start
-        while at < span.end:
+        copy, whole = piece.extent.copies[0], piece.extent.range
+        at = whole.start
+        while at < whole.end:
             step = step_of(copy.object.tier)
-            held = copy.range.start + at - span.start
-            end = min(span.end, at + step - held % step)
+            held = copy.range.start + at - whole.start
+            end = min(whole.end, at + step - held % step)
             yield WantedRequest(piece.owner, piece.extent.clipped(ByteRange(at, end)))
             at = end
 
@@ -167,12 +167,12 @@ class ScanFetcher:
     def _fetch(self, wanted: tuple[Request, bytearray]) -> tuple[list[FetchedPiece], bytearray]:
         """Fetch a request, in a thread. Copies that fail are replaced one extent at a time."""
         request, buffer = wanted
-        span = request.range
-        view = memoryview(buffer)[: span.length_bytes]
+        asked = request.range
+        view = memoryview(buffer)[: asked.length_bytes]
         try:
             record = request.first.object.record
-            etag = self._reader.fill(record, span.start, view)
-            bad = [piece for piece in request.wanted if not piece.extent.copies[0].is_right(view, span.start)]
+            etag = self._reader.fill(record, asked.start, view)
+            bad = [piece for piece in request.wanted if not piece.extent.copies[0].is_right(view, asked.start)]
             if not bad:
                 self._reader.proved(record, etag)
         except Exception as exc:
@@ -180,7 +180,7 @@ class ScanFetcher:
             bad = list(request.wanted)
         pieces = []
         for piece in request.wanted:
-            right = self._other(piece) if piece in bad else piece.extent.copies[0].range.of(view, span.start)
+            right = self._other(piece) if piece in bad else piece.extent.copies[0].range.of(view, asked.start)
             pieces.append(FetchedPiece(piece.owner, piece.extent.range, right))
         return pieces, buffer
 

@@ -71,5 +71,5 @@ def expanded(pattern: str) -> list[str]:
 @lru_cache(maxsize=256)
 def matcher(pattern: str) -> re.Pattern[str]:
     """Return the matcher of a masked glob of one component; `[!a]` and Hadoop's `[^a]` mean the same."""
-    alternatives = "|".join(translate(one.replace("[^", "[!")) for one in expanded(pattern))
+    alternatives = "|".join(translate(glob.replace("[^", "[!")) for glob in expanded(pattern))
     return re.compile(alternatives.translate(_UNMASK_IN_PATTERN))

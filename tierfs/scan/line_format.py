@@ -79,8 +79,8 @@ class Separator:
         if self.may_be_split:
             return data.rfind(self.text) + len(self.text) if self.text in data else 0
         at = 0
-        while (found := data.find(self.text, at)) >= 0:  # from the left: a search from the right finds others
-            at = found + len(self.text)
+        while (begin := data.find(self.text, at)) >= 0:  # from the left: a search from the right finds others
+            at = begin + len(self.text)
         return at
 
     def begun_bytes(self, data: bytes) -> int:

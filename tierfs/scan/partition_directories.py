@@ -91,8 +91,10 @@ def _comparable(value: str, literal: str) -> tuple[object, object]:
 
 def admits(conditions: Iterable[PartitionCondition], directory: str) -> bool:
     """Return whether a directory's own name contradicts none of the conditions; `directory` is one component."""
-    found = partition_value(directory)
-    return found is None or all(one.holds(found[1]) for one in conditions if one.column == found[0].lower())
+    pair = partition_value(directory)
+    return pair is None or all(
+        condition.holds(pair[1]) for condition in conditions if condition.column == pair[0].lower()
+    )
 
 
 _TOKEN = re.compile(

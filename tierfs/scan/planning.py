@@ -72,10 +72,10 @@ class Part:
 
     def flat(self) -> tuple[Any, ...]:
         """Return the argument of `_part_from_flat`."""
-        one = self.source
-        source = (one.segment_id, one.name, one.priority.value, one.ledger, one.facts)
-        spans = (self.owned.start, self.owned.end, self.pinned.start, self.pinned.end)
-        return source, spans, [extent.flat() for extent in self.extents]
+        read = self.source
+        source = (read.segment_id, read.name, read.priority.value, read.ledger, read.facts)
+        ends = (self.owned.start, self.owned.end, self.pinned.start, self.pinned.end)
+        return source, ends, [extent.flat() for extent in self.extents]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +97,18 @@ def _from_flat_parts(parts: Iterable[tuple[Any, ...]]) -> Partition:
     return Partition(tuple(_part_from_flat(*part) for part in parts))
 
 
-def _part_from_flat(source: tuple[Any, ...], spans: tuple[int, int, int, int], extents: Iterable[Flat]) -> Part:
+def _part_from_flat(source: tuple[Any, ...], ends: tuple[int, int, int, int], extents: Iterable[Flat]) -> Part:
     segment_id, name, priority, ledger, facts = source
-    start, end, first, last = spans
+    start, end, first, last = ends
     read = ScanSource(segment_id, name, ReadPriority(priority), ledger, facts)
     return Part(read, ByteRange(start, end), ByteRange(first, last), tuple(map(from_flat, extents)))
 
 
 def plan(pinned: Sequence[PinnedSegment], sizes: Sizes, reach: Reach) -> list[Partition]:
     """Return partitions that together own every byte of the snapshot once, the largest first."""
-    total = sum(one.owned.length_bytes for one in pinned)
+    total = sum(segment.owned.length_bytes for segment in pinned)
     split_bytes = sizes.split_bytes(total, len(pinned))
-    parts = [part for one in pinned for part in _parts(one, split_bytes, reach)]
+    parts = [part for segment in pinned for part in _parts(segment, split_bytes, reach)]
     return list(_packed(parts, split_bytes, sizes.open_cost_bytes))
 
 
@@ -117,8 +117,8 @@ def _parts(pinned: PinnedSegment, split_bytes: int, reach: Reach) -> Iterator[Pa
     splits = reach.splits and not pinned.path.endswith(reach.uncut)
     cuts = list(_cuts(pinned, split_bytes)) if splits else []
     if reach.cuts_at_entries and pinned.ledger is not None:
-        cuts = sorted({_entry_start(pinned.ledger, one) for one in cuts} - {mine.start})
-    starts = [one.range.start for one in pinned.extents]
+        cuts = sorted({_entry_start(pinned.ledger, cut) for cut in cuts} - {mine.start})
+    starts = [extent.range.start for extent in pinned.extents]
     start = mine.start
     for end in [*cuts, mine.end]:
         owned = ByteRange(start, end)
@@ -132,7 +132,7 @@ def _parts(pinned: PinnedSegment, split_bytes: int, reach: Reach) -> Iterator[Pa
 
 def _cuts(pinned: PinnedSegment, split_bytes: int) -> Iterator[int]:
     """Yield the ends of a segment's splits, except the last."""
-    object_ends = [one.range.end for one in pinned.extents]
+    object_ends = [extent.range.end for extent in pinned.extents]
     at, end = pinned.owned.start, pinned.owned.end
     while end - at > split_bytes * (1 + _SLACK):
         at = _cut_near(at, split_bytes, object_ends)
@@ -143,7 +143,7 @@ def _cuts(pinned: PinnedSegment, split_bytes: int) -> Iterator[int]:
 
 def _entry_start(ledger: ScannedLedger, offset: int) -> int:
     """Return the beginning of the entry that holds the byte at `offset`."""
-    run = ledger.runs[bisect_right(ledger.runs, offset, key=lambda one: one.payload_start) - 1]
+    run = ledger.runs[bisect_right(ledger.runs, offset, key=lambda run: run.payload_start) - 1]
     starts = list(accumulate(run.lengths, initial=run.payload_start))
     return starts[bisect_right(starts, offset) - 1]
 
@@ -153,9 +153,9 @@ def _cut_near(start: int, split_bytes: int, object_ends: Sequence[int]) -> int:
     wanted = start + split_bytes
     slack = int(split_bytes * _SLACK)
     index = bisect_right(object_ends, wanted + slack) - 1
-    candidates = [one for one in object_ends[max(0, index - 1) : index + 1] if abs(one - wanted) <= slack]
+    candidates = [end for end in object_ends[max(0, index - 1) : index + 1] if abs(end - wanted) <= slack]
     if candidates:
-        return min(candidates, key=lambda one: abs(one - wanted))
+        return min(candidates, key=lambda end: abs(end - wanted))
     stepped = wanted - wanted % _STEP_BYTES
     return stepped if stepped > start else wanted
 

@@ -68,14 +68,14 @@ class LineEnds(ByteEnds):
             return Cut(stop, stop - position)
         if self._unfinished.get(listed.segment_id) == (position, listed.end) and not listed.complete:
             return Cut(position)
-        found = self._last(listed, position, stop)
-        if found is None and stop < listed.end:
+        end = self._last(listed, position, stop)
+        if end is None and stop < listed.end:
             if not must:
                 return Cut(position, all=False)
-            found = self._first(listed, position, stop)
-        if stop == listed.end or found is None:
-            self._unfinished[listed.segment_id] = (found or position, listed.end)
-        return Cut(position) if found is None else Cut(found, found - position, stop == listed.end)
+            end = self._first(listed, position, stop)
+        if stop == listed.end or end is None:
+            self._unfinished[listed.segment_id] = (end or position, listed.end)
+        return Cut(position) if end is None else Cut(end, end - position, stop == listed.end)
 
     def ends_at(self, listed: ListedSegment, position: int) -> bool:
         """See Cutter.ends_at. A CR may be half of a CRLF: the next byte tells, and without one it ends nothing."""

@@ -334,5 +334,5 @@ def _cost(piece: CopyPiece) -> int:
     return piece.piece.range.length_bytes + _OPEN_COST_BYTES
 
 
-def _fault(segment: Wanted, span: ByteRange, fault: Fault, why: str) -> CopyFault:
-    return CopyFault(segment.name, Tier.COLD, _NO_OBJECT, span, fault, why)
+def _fault(segment: Wanted, bad: ByteRange, fault: Fault, why: str) -> CopyFault:
+    return CopyFault(segment.name, Tier.COLD, _NO_OBJECT, bad, fault, why)

@@ -115,7 +115,7 @@ def table_directories(txn: ReadTransaction, selection: Selection, base: str | No
     Without `base` names are below each path: a path of a segment has no directory then. Raises InvalidRequest if a path
     is not below `base`, and what `select` raises.
     """
-    found: set[str] = set()
+    parents: set[str] = set()
     for path in selection.paths:
         for root, entry in _matches(txn, path):
             top = root if base is None else base
@@ -126,8 +126,8 @@ def table_directories(txn: ReadTransaction, selection: Selection, base: str | No
                 )
             for name, _ in _below(txn, selection, entry, root):
                 if selection.takes(name):
-                    found.add(name.rpartition("/")[0][len(top) :].lstrip("/"))
-    return found
+                    parents.add(name.rpartition("/")[0][len(top) :].lstrip("/"))
+    return parents
 
 
 def explain_nothing(txn: ReadTransaction, selection: Selection) -> None:
@@ -138,7 +138,7 @@ def explain_nothing(txn: ReadTransaction, selection: Selection) -> None:
     everything = selected_names(txn, replace(selection, conditions=()))
     columns = {column for name, _ in everything for column, _ in partition_values(name.rpartition("/")[0])}
     known = {column.lower() for column in columns}
-    unknown = next((one.column for one in selection.conditions if one.column not in known), None)
+    unknown = next((condition.column for condition in selection.conditions if condition.column not in known), None)
     if unknown is not None and known:
         raise InvalidRequest(
             f"no directory is named {printable(unknown)}=…, as partitionFilter wants",
@@ -173,10 +173,10 @@ def _matches(txn: ReadTransaction, path: str) -> list[tuple[str, Entry]]:
         if entry is None:
             raise NotFound(f"{printable(name)} does not exist in the store", remedy="look with: tierfs ls")
         return [(names.join(names.split(name)), entry)]
-    found = [match for one in globs.expanded(pattern) for match in _walk(txn, one)]
-    if not found:
+    matches = [match for glob in globs.expanded(pattern) for match in _walk(txn, glob)]
+    if not matches:
         raise NotFound(f"nothing in the store matches {printable(path)}", remedy="look with: tierfs ls")
-    return found
+    return matches
 
 
 def _walk(txn: ReadTransaction, pattern: str) -> Iterator[tuple[str, Entry]]:
@@ -280,32 +280,32 @@ class Pinner:
         Raises Unavailable or DataLoss for bytes that nothing holds, Unavailable for a tail that may not be read.
         """
         priority = self._policies.of(self._txn, segment).read_priority(self._call)
-        span = self._cut(path, segment, segment.range if wanted is None else segment.range.intersect(wanted))
-        extents = tuple(extents_of(self._txn, segment, span, priority.value))
-        ledger = self._ledger(segment, span, extents)
+        window = self._cut(path, segment, segment.range if wanted is None else segment.range.intersect(wanted))
+        extents = tuple(extents_of(self._txn, segment, window, priority.value))
+        ledger = self._ledger(segment, window, extents)
         if ledger is not None:
             ledger = replace(ledger, start_entry_id=start_entry_id, end_entry_id=end_entry_id)
-        return PinnedSegment(segment, path, span, extents, priority, ledger)
+        return PinnedSegment(segment, path, window, extents, priority, ledger)
 
-    def _cut(self, path: str, segment: SegmentRecord, span: ByteRange) -> ByteRange:
+    def _cut(self, path: str, segment: SegmentRecord, wanted: ByteRange) -> ByteRange:
         """Return the bytes before those only in the store's directory, unless these may be read."""
         if self._tail is Tail.LOCAL:
-            return span
+            return wanted
         cold_end = chains.cold_end(self._txn, segment)
-        if span.end <= cold_end:
-            return span
+        if wanted.end <= cold_end:
+            return wanted
         if self._tail is not Tail.COLD_ONLY:
-            local_bytes = span.end - max(cold_end, span.start)
+            local_bytes = wanted.end - max(cold_end, wanted.start)
             raise Unavailable(
                 f"segment {printable(path)}: {local_bytes} bytes are only in the store's directory",
                 remedy="set the option tail to local, offload or cold-only",
             )
-        return ByteRange(span.start, max(span.start, cold_end))
+        return ByteRange(wanted.start, max(wanted.start, cold_end))
 
-    def _ledger(self, segment: SegmentRecord, span: ByteRange, extents: Sequence[Extent]) -> ScannedLedger | None:
+    def _ledger(self, segment: SegmentRecord, window: ByteRange, extents: Sequence[Extent]) -> ScannedLedger | None:
         if segment.kind is not SegmentKind.LEDGER:
             return None
-        return ScannedLedger(segment.id, tuple(_runs(self._txn, segment, with_blocks(span, extents))))
+        return ScannedLedger(segment.id, tuple(_runs(self._txn, segment, with_blocks(window, extents))))
 
 
 def place_of(txn: ReadTransaction, path: str, settings: ColdSettings) -> Place:
@@ -322,11 +322,11 @@ def _may_be_read(location: LocationRecord, settings: ColdSettings) -> bool:
     return True
 
 
-def _runs(txn: ReadTransaction, segment: SegmentRecord, span: ByteRange) -> Iterator[EntryRun]:
-    """Return the runs that intersect `span`, with those of empty entries at its end if the segment ends there."""
-    first = entries.run_holding(txn, segment.id, span.start) if span.start > segment.start_offset else None
+def _runs(txn: ReadTransaction, segment: SegmentRecord, window: ByteRange) -> Iterator[EntryRun]:
+    """Return the runs that intersect `window`, with those of empty entries at its end if the segment ends there."""
+    first = entries.run_holding(txn, segment.id, window.start) if window.start > segment.start_offset else None
     for run in entries.runs(txn, segment.id, 0 if first is None else first.first_entry_id):
-        if run.payload_start > span.end or (run.payload_start == span.end < segment.length):
+        if run.payload_start > window.end or (run.payload_start == window.end < segment.length):
             return
-        if run.payload_end >= span.start:
+        if run.payload_end >= window.start:
             yield replace(run, stored=b"")

@@ -52,7 +52,7 @@ class Listing:
         self._cold_only = cold_only
         self._of_entries = of_entries
         self._next_id = 0
-        self._found: dict[SegmentId, ListedSegment] = {}
+        self._listed: dict[SegmentId, ListedSegment] = {}
 
     def at(self, txn: ReadTransaction, start: StreamOffset) -> tuple[ListedSegment, ...]:
         """Return the segments as they are now; of those finished at `start` only that they exist.
@@ -60,26 +60,26 @@ class Listing:
         Raises InvalidRequest for a segment that is not a ledger if entries are wanted.
         """
         if txn.store.next_id != self._next_id:
-            self._found = {one.segment_id: one for one in self._all(txn)}
+            self._listed = {listed.segment_id: listed for listed in self._all(txn)}
             self._next_id = txn.store.next_id
         else:
             self._look_again(txn, start)
-        return tuple(self._found.values())
+        return tuple(self._listed.values())
 
     def _look_again(self, txn: ReadTransaction, start: StreamOffset) -> None:
         """Return the same segments as they are now, without those that are gone."""
         going = _Going(txn)
-        for one in list(unfinished(start, self._found.values())):
-            segment = directories.segment(txn, one.segment_id)
+        for listed in list(unfinished(start, self._listed.values())):
+            segment = directories.segment(txn, listed.segment_id)
             if segment is None or going.has(segment):
-                del self._found[one.segment_id]
+                del self._listed[listed.segment_id]
             else:
-                self._found[one.segment_id] = self._describe(txn, one.path, segment)
+                self._listed[listed.segment_id] = self._describe(txn, listed.path, segment)
 
     @property
     def known(self) -> tuple[ListedSegment, ...]:
         """Return the segments as last seen."""
-        return tuple(self._found.values())
+        return tuple(self._listed.values())
 
     def _all(self, txn: ReadTransaction) -> Iterator[ListedSegment]:
         """Return all segments; a path that is gone, or does not exist yet, has none."""
@@ -125,7 +125,7 @@ def joined_elsewhere(
 
     Looks at all segments, but only if an open one is gone.
     """
-    there = {one.birth for one in listed} | {join.birth for one in listed for join in one.joins}
+    there = {segment.birth for segment in listed} | {join.birth for segment in listed for join in segment.joins}
     gone = start.open.keys() - there
     if not gone:
         return {}
@@ -165,13 +165,13 @@ class DriverReader:
         self._sources: list[ScanSource] = []
         self._fetcher: ScanFetcher | None = None
 
-    def read(self, one: ListedSegment, span: ByteRange) -> bytes:
+    def read(self, listed: ListedSegment, window: ByteRange) -> bytes:
         """Return bytes of a segment. Raises DataLoss if it is gone, and what reading raises."""
-        pinned = self._pinner.pin(one.path, segment_of(self._txn, one), span)
+        pinned = self._pinner.pin(listed.path, segment_of(self._txn, listed), window)
         if self._fetcher is None:
             self._fetcher = ScanFetcher(self._place, self._connections, self._sources)
         owner = len(self._sources)
-        self._sources.append(ScanSource(one.segment_id, one.path, pinned.priority.value, pinned.ledger))
+        self._sources.append(ScanSource(listed.segment_id, listed.path, pinned.priority.value, pinned.ledger))
         wanted = (WantedRequest(owner, extent) for extent in pinned.extents)
         return b"".join(bytes(piece.view) for piece in self._fetcher.pieces(wanted))
 
@@ -185,12 +185,12 @@ class DriverReader:
             self._fetcher.close()
 
 
-def segment_of(txn: ReadTransaction, one: ListedSegment) -> SegmentRecord:
+def segment_of(txn: ReadTransaction, listed: ListedSegment) -> SegmentRecord:
     """Return the record of a listed segment. Raises DataLoss if it is gone."""
-    found = directories.segment(txn, one.segment_id)
-    if found is None:
-        raise DataLoss(f"segment {printable(one.path)} was deleted while it was read", remedy="run the query again")
-    return found
+    record = directories.segment(txn, listed.segment_id)
+    if record is None:
+        raise DataLoss(f"segment {printable(listed.path)} was deleted while it was read", remedy="run the query again")
+    return record
 
 
 log = logging.getLogger(__name__)
@@ -261,7 +261,7 @@ class Stream:
     def freeze(self) -> None:
         """Read no further than the present end of the store."""
         with self._metadata.read() as txn:
-            self._frozen = {one.birth: one for one in self._listing.at(txn, self.earliest())}
+            self._frozen = {segment.birth: segment for segment in self._listing.at(txn, self.earliest())}
 
     def next_offset(
         self, start: StreamOffset, limit_bytes: int | None, limit_segments: int | None = None
@@ -287,20 +287,20 @@ class Stream:
     def reaches(self) -> StreamOffset:
         """Return the end of the store as last seen, to be shown; includes half-written lines."""
         listed = self._listing.known
-        open_ends = {one.birth: one.end for one in listed if not one.complete}
-        done = max((one.birth for one in listed), default=0)
+        open_ends = {segment.birth: segment.end for segment in listed if not segment.complete}
+        done = max((segment.birth for segment in listed), default=0)
         return StreamOffset(self._metadata.store_id, self._read.name, done, open_ends)
 
     def pinned(self, start: StreamOffset, end: StreamOffset) -> tuple[Place, list[PinnedSegment]]:
         """Return the bytes between two offsets: the same at each call. Raises DataLoss for bytes that are gone."""
         end.require_read(self._read.name)
         with self._metadata.read() as txn, self._reader(txn) as reader:
-            found = stretches(start, end, self._listing.at(txn, start))
-            missing = missing_bytes(start, end, found, self._cutter(txn, reader))
+            parts = stretches(start, end, self._listing.at(txn, start))
+            missing = missing_bytes(start, end, parts, self._cutter(txn, reader))
             if missing:
-                self._report([_missing(missing, start, end, found)])
+                self._report([_missing(missing, start, end, parts)])
             pinner = self._pinner(txn)
-            return self._place(txn), [self._pin(txn, pinner, one) for one in found]
+            return self._place(txn), [self._pin(txn, pinner, part) for part in parts]
 
     def _place(self, txn: ReadTransaction) -> Place:
         return place_of(txn, self._path, self._settings)
@@ -312,20 +312,20 @@ class Stream:
             priority = ReadPriority.OFFLOADED_ONLY
         return Pinner(txn, priority, Tail.LOCAL)
 
-    def _pin(self, txn: ReadTransaction, pinner: Pinner, one: StreamStretch) -> PinnedSegment:
-        segment = segment_of(txn, one.listed)
+    def _pin(self, txn: ReadTransaction, pinner: Pinner, part: StreamStretch) -> PinnedSegment:
+        segment = segment_of(txn, part.listed)
         if self._read.records is not Records.ENTRIES:
-            return pinner.pin(one.listed.path, segment, ByteRange(one.start, one.end))
-        wanted = ByteRange(entry_offset(txn, segment.id, one.start), entry_offset(txn, segment.id, one.end))
-        runs = tuple(replace(run, stored=b"") for run in runs_of(txn, segment.id, one.start, one.end))
-        ledger = ScannedLedger(segment.id, runs, one.start, one.end)
-        return replace(pinner.pin(one.listed.path, segment, wanted), ledger=ledger)
+            return pinner.pin(part.listed.path, segment, ByteRange(part.start, part.end))
+        wanted = ByteRange(entry_offset(txn, segment.id, part.start), entry_offset(txn, segment.id, part.end))
+        runs = tuple(replace(run, stored=b"") for run in runs_of(txn, segment.id, part.start, part.end))
+        ledger = ScannedLedger(segment.id, runs, part.start, part.end)
+        return replace(pinner.pin(part.listed.path, segment, wanted), ledger=ledger)
 
     def _as_frozen(self, listed: Sequence[ListedSegment], frozen: dict[int, ListedSegment]) -> Iterator[ListedSegment]:
-        for one in listed:
-            then = frozen.get(one.birth)
+        for segment in listed:
+            then = frozen.get(segment.birth)
             if then is not None:
-                yield replace(one, sealed=then.sealed, end=min(one.end, then.end))
+                yield replace(segment, sealed=then.sealed, end=min(segment.end, then.end))
 
     def _cutter(self, txn: ReadTransaction, reader: DriverReader) -> Cutter:
         if self._read.records is Records.ENTRIES:
@@ -348,10 +348,10 @@ class Stream:
                 log.warning("%s", text)
 
 
-def _missing(size_bytes: int, start: StreamOffset, end: StreamOffset, found: Sequence[StreamStretch]) -> str:
+def _missing(size_bytes: int, start: StreamOffset, end: StreamOffset, parts: Sequence[StreamStretch]) -> str:
     """Return the error of a batch that has other bytes than before."""
-    present = {one.listed.birth for one in found}
-    gone = sorted(one for one in start.open.keys() | end.open.keys() if one not in present)
+    present = {part.listed.birth for part in parts}
+    gone = sorted(birth for birth in start.open.keys() | end.open.keys() if birth not in present)
     named = f", perhaps of segments {', '.join(map(str, gone[:_NAMED]))}" if gone else ""
     if size_bytes < 0:
         return f"a batch that is read again has {-size_bytes} bytes more than before: a segment was unsealed meanwhile"

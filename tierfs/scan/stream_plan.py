@@ -54,21 +54,21 @@ class StreamOffset:
         }
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> StreamOffset:
+    def of(cls, saved: Mapping[str, Any]) -> StreamOffset:
         """Return the offset in a checkpoint. Raises InvalidRequest for one that this tierfs cannot read."""
-        version = found.get("v")
+        version = saved.get("v")
         if isinstance(version, int) and version > VERSION:
             raise InvalidRequest(
                 f"the checkpoint has offsets of version {version}, this tierfs reads {VERSION}", remedy="upgrade tierfs"
             )
         try:
             return cls(
-                store=str(found["store"]),
-                read=str(found["read"]),
-                done=_count(found["done"]),
-                open={int(one): _count(position) for one, position in found["open"].items()},
-                bytes=_count(found["bytes"]),
-                unsealed=_count(found["unsealed"]),
+                store=str(saved["store"]),
+                read=str(saved["read"]),
+                done=_count(saved["done"]),
+                open={int(birth): _count(position) for birth, position in saved["open"].items()},
+                bytes=_count(saved["bytes"]),
+                unsealed=_count(saved["unsealed"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as exc:
             raise InvalidRequest("the checkpoint has no offset of tierfs", remedy=_NEW_CHECKPOINT) from exc
@@ -175,37 +175,38 @@ def advance(
     `limit_segments`: segments of which a batch has bytes.
     """
     step = _Step(start)
-    for one in sorted(unfinished(start, listed), key=lambda one: one.birth):
+    for segment in sorted(unfinished(start, listed), key=lambda segment: segment.birth):
         budget = None if limit_bytes is None else limit_bytes - step.size_bytes
         if (budget is not None and budget <= 0) or step.segments == limit_segments:
             break
-        position = start.open.get(one.birth, one.start)
-        has_more = one.end > position
-        cut = cut_around(start, one, position, cutter, budget, must=not step.size_bytes) if has_more else Cut(position)
-        step.take(one, position, cut)
+        position = start.open.get(segment.birth, segment.start)
+        cut = Cut(position)
+        if segment.end > position:
+            cut = cut_around(start, segment, position, cutter, budget, must=not step.size_bytes)
+        step.take(segment, position, cut)
         if not cut.all:
             break
     if not step.changed:
         return start
-    for one in listed:
-        step.remember(one)
+    for segment in listed:
+        step.remember(segment)
     return step.offset()
 
 
-def read_before(start: StreamOffset, one: ListedSegment, position: int) -> list[ByteRange]:
+def read_before(start: StreamOffset, segment: ListedSegment, position: int) -> list[ByteRange]:
     """Return the ranges from a position on that were read in the segments that they come from.
 
     Raises DataLoss if that is not known.
     """
     read: list[ByteRange] = []
-    for join in one.joins:
+    for join in segment.joins:
         if join.end <= position or (join.birth > start.done and join.birth not in start.open):
             continue
         # The head of the source may have been cut off behind what was read of it.
         till = max(join.source_start, start.open.get(join.birth, join.source_end))
         if join.is_of_several and till > join.source_start:
             raise DataLoss(
-                f"segment {printable(one.path)}: many segments were concatenated to it since it was read up to "
+                f"segment {printable(segment.path)}: many segments were concatenated to it since it was read up to "
                 f"{position}, and which of their rows were read before is unknown",
                 remedy=_NEW_CHECKPOINT,
             )
@@ -214,36 +215,36 @@ def read_before(start: StreamOffset, one: ListedSegment, position: int) -> list[
 
 
 def cut_around(
-    start: StreamOffset, one: ListedSegment, position: int, cutter: Cutter, budget: int | None, *, must: bool
+    start: StreamOffset, segment: ListedSegment, position: int, cutter: Cutter, budget: int | None, *, must: bool
 ) -> Cut:
     """Return a step through one segment without the ranges that were read in others before.
 
     Raises DataLoss where a record crosses the edge of such a range.
     """
     size_bytes = 0
-    for skipped in read_before(start, one, position):
+    for skipped in read_before(start, segment, position):
         left = None if budget is None else budget - size_bytes
         if left is not None and left <= 0:
             return Cut(position, size_bytes, all=False)
         if skipped.start > position:
-            part = replace(one, end=min(one.end, skipped.start), length=max(one.length, skipped.start + 1))
+            part = replace(segment, end=min(segment.end, skipped.start), length=max(segment.length, skipped.start + 1))
             cut = cutter.cut(part, position, left, must=must and not size_bytes)
             position, size_bytes = cut.end, size_bytes + cut.size_bytes
             if position < skipped.start and not cut.all:
                 return Cut(position, size_bytes, all=False)
-        if position < skipped.start or not cutter.ends_at(one, skipped.end):
+        if position < skipped.start or not cutter.ends_at(segment, skipped.end):
             raise DataLoss(
-                f"segment {printable(one.path)}: its bytes {skipped.start} to {skipped.end} were read before they were "
-                "concatenated to it, and a line crosses their end or their beginning",
+                f"segment {printable(segment.path)}: its bytes {skipped.start} to {skipped.end} were read before "
+                "they were concatenated to it, and a line crosses their end or their beginning",
                 remedy=f"end segments with a line end before concat; now {_NEW_CHECKPOINT}",
             )
         position = skipped.end
     left = None if budget is None else budget - size_bytes
-    if one.end <= position:
+    if segment.end <= position:
         return Cut(position, size_bytes)
     if left is not None and left <= 0:
         return Cut(position, size_bytes, all=False)
-    cut = cutter.cut(one, position, left, must=must and not size_bytes)
+    cut = cutter.cut(segment, position, left, must=must and not size_bytes)
     return Cut(cut.end, size_bytes + cut.size_bytes, cut.all)
 
 
@@ -254,7 +255,7 @@ def everything(start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cut
 
 def unfinished(start: StreamOffset, listed: Iterable[ListedSegment]) -> Iterator[ListedSegment]:
     """Return the segments of which something may still have to be read."""
-    return (one for one in listed if one.birth in start.open or one.birth > start.done)
+    return (segment for segment in listed if segment.birth in start.open or segment.birth > start.done)
 
 
 def reconcile(
@@ -277,32 +278,36 @@ def reconcile(
         return replace(start, done=next_id - 1), [
             f"the store is older than the checkpoint: number {start.done} was not given to a segment yet"
         ]
-    by_birth = {one.birth: one for one in listed}
+    by_birth = {segment.birth: segment for segment in listed}
     kept, lost = dict(start.open), list(_changed_again(start, listed))
-    followed = {join.birth for one in listed for join in one.joins}
+    followed = {join.birth for segment in listed for join in segment.joins}
     for birth, position in start.open.items():
-        one = by_birth.get(birth)
-        if one is None and birth in followed:
+        segment = by_birth.get(birth)
+        if segment is None and birth in followed:
             continue  # the rest of it is read in the segment that has it now
-        if one is None and birth in elsewhere:
+        if segment is None and birth in elsewhere:
             del kept[birth]
             lost += elsewhere[birth].unread(position)
-        elif one is None:
+        elif segment is None:
             name = next((printable(old.path) for old in before if old.birth == birth), str(birth))
             lost.append(f"segment {name}, read up to {position}, was deleted: what came behind it is not read")
             del kept[birth]
-        elif position < one.start:
-            lost.append(f"segment {printable(one.path)} begins at {one.start} now, and was read up to {position}")
-            kept[birth] = one.start
-        elif position > one.length:
-            lost.append(f"segment {printable(one.path)} ends at {one.length} now, and was read up to {position}")
-            kept[birth] = one.length
+        elif position < segment.start:
+            lost.append(
+                f"segment {printable(segment.path)} begins at {segment.start} now, and was read up to {position}"
+            )
+            kept[birth] = segment.start
+        elif position > segment.length:
+            lost.append(
+                f"segment {printable(segment.path)} ends at {segment.length} now, and was read up to {position}"
+            )
+            kept[birth] = segment.length
     return (replace(start, open=kept) if kept != start.open else start), lost
 
 
-def passed(offset: StreamOffset, one: ListedSegment) -> int:
+def passed(offset: StreamOffset, segment: ListedSegment) -> int:
     """Return the position of an offset in a segment."""
-    return offset.open.get(one.birth, one.length if one.birth <= offset.done else 0)
+    return offset.open.get(segment.birth, segment.length if segment.birth <= offset.done else 0)
 
 
 class _Step:
@@ -319,25 +324,25 @@ class _Step:
         self.changed = False
         """Whether something was read, or ended: empty segments alone are no reason for a batch."""
 
-    def take(self, one: ListedSegment, position: int, cut: Cut) -> None:
+    def take(self, segment: ListedSegment, position: int, cut: Cut) -> None:
         """Advance through a segment up to a cut."""
         self.size_bytes += cut.size_bytes
         self.segments += cut.end > position
-        self._done = max(self._done, one.birth)
-        self.changed = self.changed or cut.end > position or one.complete
-        if one.complete and cut.end >= one.length:
-            self._open.pop(one.birth, None)
-            self._unsealed = max(self._unsealed, one.unsealed_id)
+        self._done = max(self._done, segment.birth)
+        self.changed = self.changed or cut.end > position or segment.complete
+        if segment.complete and cut.end >= segment.length:
+            self._open.pop(segment.birth, None)
+            self._unsealed = max(self._unsealed, segment.unsealed_id)
         else:
-            self._open[one.birth] = cut.end
+            self._open[segment.birth] = cut.end
 
-    def remember(self, one: ListedSegment) -> None:
+    def remember(self, segment: ListedSegment) -> None:
         """Keep positions in joined segments until the bytes that were theirs are passed; then drop them.
 
         One that was not begun yet would count as finished, since `done` passes its birth.
         """
-        position = self._open.get(one.birth, one.start if one.birth > self._done else one.length)
-        for join in one.joins:
+        position = self._open.get(segment.birth, segment.start if segment.birth > self._done else segment.length)
+        for join in segment.joins:
             if position >= join.end:
                 self._open.pop(join.birth, None)
             elif join.birth not in self._open and join.birth > self._start.done:
@@ -371,12 +376,14 @@ def _appended_before(join: Join, target: ListedSegment) -> str:
 
 def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iterator[str]:
     """Return finished segments that were unsealed, even if they are sealed again or were joined to others."""
-    for one in listed:
-        if one.birth > start.done or one.birth in start.open:
-            position = start.open.get(one.birth, one.start)
-            yield from (_appended_before(join, one) for join in one.joins if _was_unsealed(start, join, position))
+    for segment in listed:
+        if segment.birth > start.done or segment.birth in start.open:
+            position = start.open.get(segment.birth, segment.start)
+            joins = (join for join in segment.joins if _was_unsealed(start, join, position))
+            yield from (_appended_before(join, segment) for join in joins)
             continue
-        if not one.sealed:
-            yield f"segment {printable(one.path)} was unsealed after its end was read: what was appended is not read"
-        elif one.unsealed_id > start.unsealed:
-            yield f"segment {printable(one.path)} was unsealed and sealed again: what was appended is not read"
+        path = printable(segment.path)
+        if not segment.sealed:
+            yield f"segment {path} was unsealed after its end was read: what was appended is not read"
+        elif segment.unsealed_id > start.unsealed:
+            yield f"segment {path} was unsealed and sealed again: what was appended is not read"
