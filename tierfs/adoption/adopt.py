@@ -31,11 +31,11 @@ from tierfs.tiering.objects import ColdTier
 
 log = logging.getLogger(__name__)
 
+# Errors that every later segment would raise too.
 OF_THE_STORE = (Fenced, StorageFull, Closed)
-"""Errors that every later segment would raise too."""
 
+# Segments in a row without an answer from a place, each after its retries; then it counts as down (a guess).
 GIVE_UP_AFTER = 8
-"""Segments in a row without an answer from a place, each after its retries; then it counts as down (a guess)."""
 
 
 class State(StrEnum):
@@ -50,8 +50,8 @@ class State(StrEnum):
     NOT_TRIED = "not tried"
 
 
+# Outcome by the segment's standing before.
 STATES = {Standing.NEW: State.ADOPTED, Standing.ADOPTED: State.ALREADY, Standing.IN_DOUBT: State.TAKEN_BACK}
-"""Outcome by the segment's standing before."""
 
 
 @dataclass(frozen=True, slots=True)

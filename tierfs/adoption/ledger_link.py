@@ -28,8 +28,8 @@ from tierfs.tiering.ledgers import copies
 from tierfs.tiering.objects import ColdTier
 from tierfs.types import AttemptId, ByteRange, ChunkState, LocationId, ObjectId, SegmentId, SegmentKind, Tier
 
+# Name of the offload driver, if the objects do not name it.
 DRIVER = "pulsar"
-"""Name of the offload driver, if the objects do not name it."""
 
 # Rows in one commit, and kept in memory: up to 262,144 entries, some 10 ms.
 _RUNS_AT_ONCE = 64

@@ -43,8 +43,8 @@ _SUMMED_AT_ONCE = MIB
 
 _OVERFULL = "Pulsar writes the streaming form wrong where a block is more than full, and cannot read it either"
 
+# Takes the first entry and the one after the last.
 Bridge = Callable[[int, int], bool]
-"""Takes the first entry and the one after the last."""
 
 
 class PayloadSums:

@@ -19,14 +19,14 @@ from tierfs.errors import InvalidRequest, NotDirectory, TierfsError
 from tierfs.names import printable
 from tierfs.types import ByteRange
 
+# Most objects below one URL: each takes about 0.5 KiB of memory while the plan is made.
 MAX_OBJECTS = 1_000_000
-"""Most objects below one URL: each takes about 0.5 KiB of memory while the plan is made."""
 
+# Largest object: its checksums, 4 MiB, fit into one journal object with everything else.
 MAX_OBJECT_BYTES = 128 * 1024**3
-"""Largest object: its checksums, 4 MiB, fit into one journal object with everything else."""
 
+# Largest offset of a segment's byte: that of a file.
 MAX_OFFSET = 2**63 - 1
-"""Largest offset of a segment's byte: that of a file."""
 
 T = TypeVar("T")
 

@@ -32,11 +32,11 @@ from tierfs.names import printable
 
 HEADER_SUFFIX = "$header"
 SYSTEM_PREFIX = "_system/"
+# Part of the names of a segment's table of attributes, which holds no user data.
 ATTRIBUTES = "$attributes"
-"""Part of the names of a segment's table of attributes, which holds no user data."""
 
+# Some hundred thousand chunks; a header is read into memory.
 MAX_HEADER_BYTES = 64 * 1024 * 1024
-"""Some hundred thousand chunks; a header is read into memory."""
 
 _UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _CHUNK = re.compile(rf"(?P<segment>.+)\.E-(?P<epoch>[0-9]+)-O-(?P<offset>[0-9]+)\.{_UUID}", re.DOTALL)

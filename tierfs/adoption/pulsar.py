@@ -30,8 +30,8 @@ from tierfs.units import count
 
 INDEX_SUFFIX = "-index"
 
+# The managed ledger of ledgers that do not name theirs.
 UNKNOWN = "unknown"
-"""The managed ledger of ledgers that do not name theirs."""
 
 # Of a component that was too long: 160 and its digest.
 _CUT_BYTES = 177

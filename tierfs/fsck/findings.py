@@ -90,12 +90,12 @@ class Mend(StrEnum):
     RESTORE_ENTRIES = "take the entries from their copy in the bucket"
 
 
+# Remedy for metadata that only another copy can restore.
 RECOVER = "rebuild the metadata from the bucket: tierfs recover; or from a backup: tierfs restore"
-"""Remedy for metadata that only another copy can restore."""
 
 
+# Remedy for a place where nothing can be reached.
 UNREACHABLE = "check that the right one is mounted; nothing there counts as lost; segments gone for good: tierfs rm"
-"""Remedy for a place where nothing can be reached."""
 
 
 @dataclass(frozen=True, slots=True)

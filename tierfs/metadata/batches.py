@@ -27,15 +27,15 @@ from tierfs.metadata.tables import BATCHES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 
+# Rows of writes without an application are kept for a day: nobody can ask for them again.
 KEPT_MS = 24 * 3600 * 1000
-"""Rows of writes without an application are kept for a day: nobody can ask for them again."""
 
 # Rows of writes without an application: each commit examines this many, wherever its hash leads, and drops old ones. So
 # about a twentieth of the rows are older than KEPT_MS, and no full scan is needed.
 _LOOKED_AT_PER_COMMIT = 20
 
+# Ranges of one application: 27 years of days that are no neighbours. Each commit of it looks at them, some 20 ms.
 MAX_RANGES = 10_000
-"""Ranges of one application: 27 years of days that are no neighbours. Each commit of it looks at them, some 20 ms."""
 
 _FORGOTTEN_AT_ONCE = 100
 

@@ -25,8 +25,8 @@ from tierfs.metadata.tables import CHUNKS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
+# A range of a chunk, and its new state.
 Part = tuple[ByteRange, ChunkState]
-"""A range of a chunk, and its new state."""
 
 # Of one segment: with 64 MiB each their checksums fit into their link.
 _OBJECTS_PER_CHANGE = 1000

@@ -76,8 +76,8 @@ class Seekable(Readable, Protocol):
         ...
 
 
+# Journal objects are single PUTs and are refused above this size before they are read.
 MAX_OBJECT_BYTES = 8 * 1024 * 1024
-"""Journal objects are single PUTs and are refused above this size before they are read."""
 
 # A link carries the checksums (2.6 MiB) of objects up to this size: an entry of 4 MiB with it stays below a reader's
 # limit.
@@ -88,14 +88,14 @@ _RUNS_PER_CHANGE = 2048
 
 UPGRADE = "upgrade tierfs"
 
+# Remedy for a damaged object, and for one that stands where the journal's would.
 RESTORE = "restore it from a copy of the bucket; if tierfs did not write it, remove it"
-"""Remedy for a damaged object, and for one that stands where the journal's would."""
 
+# Some 300 KB of records: far below the 4 MiB at which an entry ends; a change cannot be split across entries.
 CHUNKS_PER_CHANGE = 5000
-"""Some 300 KB of records: far below the 4 MiB at which an entry ends; a change cannot be split across entries."""
 
+# Segments that one change links to a pack: some 200 KB, with the longest names 700 KB.
 PACKED_PER_CHANGE = 1000
-"""Segments that one change links to a pack: some 200 KB, with the longest names 700 KB."""
 
 
 # Fields of a segment that stay on this host: its local chunks, its writer, and the owner's view in a replica.

@@ -13,8 +13,8 @@ from tierfs.metadata.tables import CHECKSUMS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ObjectId
 
+# CRCs per run: 1 KiB, so that two runs share an LMDB page (512 would need an overflow page each).
 RUN_BLOCKS = 256
-"""CRCs per run: 1 KiB, so that two runs share an LMDB page (512 would need an overflow page each)."""
 
 RUN_BYTES = RUN_BLOCKS * CRC_BLOCK_BYTES
 

@@ -170,8 +170,8 @@ def last_run(txn: ReadTransaction, segment_id: SegmentId) -> EntryRun | None:
     return last
 
 
+# Most entries of a ledger without a byte: any writer to the bucket can choose the number (a guess).
 MOST_EMPTY_ENTRIES = 1 << 30
-"""Most entries of a ledger without a byte: any writer to the bucket can choose the number (a guess)."""
 
 
 def _empty_entries(txn: ReadTransaction, segment_id: SegmentId) -> int:

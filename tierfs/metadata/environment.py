@@ -62,11 +62,11 @@ def make_way(path: Path) -> None:
 
 log = logging.getLogger(__name__)
 
+# Reader slots over all processes of the store; a slot is 64 bytes.
 MAX_READERS = 4096
-"""Reader slots over all processes of the store; a slot is 64 bytes."""
 
+# Address space, not disk: the file stays as small as its records.
 MAP_SIZE_BYTES = 1 << 40
-"""Address space, not disk: the file stays as small as its records."""
 
 # Slots of 64 bytes after a head of less than a page; LMDB accepts any size of the file.
 _LOCK_FILE_BYTES = (MAX_READERS + 64) * 64

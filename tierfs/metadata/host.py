@@ -17,6 +17,7 @@ from pathlib import Path
 from tierfs.errors import Conflict, InvalidRequest
 from tierfs.system.locks import LockFile
 
+# Not supported: LMDB's locks and shared mapping are only coherent within one kernel.
 NETWORK_FILESYSTEMS = frozenset(
     {
         "nfs",
@@ -35,7 +36,6 @@ NETWORK_FILESYSTEMS = frozenset(
         "fuse.s3fs",
     }
 )
-"""Not supported: LMDB's locks and shared mapping are only coherent within one kernel."""
 
 _CLAIM_ATTEMPTS = 50
 _CLAIM_PAUSE_S = 0.01
@@ -88,8 +88,8 @@ def claim_pid_namespace(file: LockFile, path: Path) -> None:
 
 log = logging.getLogger(__name__)
 
+# Design §5: after this wait, a writer's log names the holder.
 WARN_AFTER_S = 5.0
-"""Design §5: after this wait, a writer's log names the holder."""
 
 _PID = struct.Struct("<Q")
 _POLL_S = 1.0

@@ -79,8 +79,8 @@ class JournalState:
 # Bits of a number within its epoch: 136 years of one id, slot or change per second.
 _NUMBER_BITS = 32
 
+# More owners than there can have been; the ranges of a few more still end below 2^63.
 MAX_EPOCH = 2**31 - 32
-"""More owners than there can have been; the ranges of a few more still end below 2^63."""
 
 
 def first_of(epoch: int) -> int:

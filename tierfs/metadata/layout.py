@@ -22,8 +22,8 @@ from tierfs.metadata.tables import CHUNKS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, PayloadEncoding, SegmentId, Tier
 
+# Most chunks of each tier loaded at once: 4 GiB of 64 MiB chunks, about 0.5 ms of decoding.
 WINDOW_CHUNKS = 64
-"""Most chunks of each tier loaded at once: 4 GiB of 64 MiB chunks, about 0.5 ms of decoding."""
 
 
 @dataclass(frozen=True, slots=True)

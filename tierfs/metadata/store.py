@@ -76,8 +76,8 @@ def _nothing() -> None:
 
 _ID_BYTES = 16
 
+# Rows per commit of a full count: some 5 ms, so that appends hardly wait.
 COUNTED_AT_ONCE = 3000
-"""Rows per commit of a full count: some 5 ms, so that appends hardly wait."""
 
 
 def new_id() -> str:

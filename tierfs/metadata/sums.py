@@ -22,8 +22,8 @@ from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.tables import CHUNKS, DIRECTORIES, GARBAGE, SEGMENTS
 from tierfs.types import ChunkState, SegmentId, Tier
 
+# In `store`, beside the superblock.
 SUMS_KEY = b"sums"
-"""In `store`, beside the superblock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +94,11 @@ _REMOVAL_TAG = b"\x4a"
 # Position of the tier in a key of `chunks`.
 _TIER_AT = tables.U64_BYTES
 
+# The row holds signed 64-bit numbers. Records of a bucket are bounded one by one; their sum is bounded here.
 MAX_SUM = 2**63 - 1
-"""The row holds signed 64-bit numbers. Records of a bucket are bounded one by one; their sum is bounded here."""
 
+# The fields of Sums, in their order: changed in place, as a commit of an append has microseconds for this.
 Values = list[int]
-"""The fields of Sums, in their order: changed in place, as a commit of an append has microseconds for this."""
 
 
 def _segment_values(data: bytes | None) -> tuple[Any, ...]:
@@ -175,8 +175,8 @@ _TABLES: tuple[tuple[bytes, _Count, bytes], ...] = (
 
 COUNTED = {name: (number, count, tag) for number, (name, count, tag) in enumerate(_TABLES)}
 
+# Rows of a database from a key on.
 Scan = Callable[[bytes, bytes], Iterable[tuple[bytes, bytes]]]
-"""Rows of a database from a key on."""
 
 
 def recount(scan: Scan) -> Sums:

@@ -241,11 +241,11 @@ LEDGERS = Table(b"ledgers", Codec(LedgerRecord, pb.LedgerRecord), "ledger", lamb
 BATCHES = Table(b"batches", Codec(BatchRecord, pb.BatchRecord))
 TOUCHES = Table(b"changes", Codec(TouchRecord, pb.TouchRecord))
 
+# Values are serialized Change messages; changes.py reads them.
 OUTBOX_NAME = b"outbox"
-"""Values are serialized Change messages; changes.py reads them."""
 
+# Created with the store, so that later versions need no migration.
 RESERVED_NAMES = (ENTRIES.name, BATCHES.name, LEDGERS.name)
-"""Created with the store, so that later versions need no migration."""
 
 ALL_NAMES = (
     *(table.name for table in (STORE, DIRENTS, DIRECTORIES, LOCATIONS, SEGMENTS, CHUNKS, OBJECTS, CHECKSUMS)),
@@ -265,14 +265,14 @@ MAX_U64 = 2**64 - 1
 
 
 # The keys are made by the structs themselves: a commit makes dozens.
+# Return a key of `locations`.
 u32: Callable[[int], bytes] = _U32.pack
-"""Return a key of `locations`."""
+# Return a key of any database ordered by one number.
 u64: Callable[[int], bytes] = _U64.pack
-"""Return a key of any database ordered by one number."""
+# Return a key of `chunks`: of a segment's id, a tier and a start offset.
 chunk: Callable[[int, Tier, int], bytes] = _CHUNK.pack
-"""Return a key of `chunks`: of a segment's id, a tier and a start offset."""
+# Return a key of `checksums`, `garbage`, `entries` and `ledgers`.
 pair: Callable[[int, int], bytes] = _PAIR.pack
-"""Return a key of `checksums`, `garbage`, `entries` and `ledgers`."""
 
 
 def read_u64(key: bytes) -> int:

@@ -18,17 +18,17 @@ from tierfs.metadata.tables import Table
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, ROOT_INODE, PayloadEncoding, Tier
 
+# Limit of numbers that counters hand out; below the 64 bits of a key, so that the next one exists.
 MAX_ID = 2**63 - 1
-"""Limit of numbers that counters hand out; below the 64 bits of a key, so that the next one exists."""
 
+# Limit of an offset in a file (off_t).
 MAX_OFFSET = 2**63 - 1
-"""Limit of an offset in a file (off_t)."""
 
+# Limit of an object's length, 64 TiB: more than any server stores (S3: 50 TB), and what claims of it may cost.
 MAX_OBJECT_BYTES = 2**46
-"""Limit of an object's length, 64 TiB: more than any server stores (S3: 50 TB), and what claims of it may cost."""
 
+# The last second of the year 9999: the latest that a date can show.
 MAX_TIME_MS = 253_402_300_799_000
-"""The last second of the year 9999: the latest that a date can show."""
 
 _MAX_RUN_BLOCKS = 256
 
@@ -36,8 +36,8 @@ _MAX_RUN_BLOCKS = 256
 _MAX_REMOVED = 2**56
 
 
+# Begins the errors; a reader of something else words them anew.
 DAMAGED = "the bucket's journal is damaged: "
-"""Begins the errors; a reader of something else words them anew."""
 
 
 def require(condition: bool, message: str, *subject: object) -> None:
@@ -159,8 +159,8 @@ def check_run(run: ChecksumRun, stored: ObjectRecord) -> None:
     require(last < stored.length, "a checksum run ends beyond its object", stored.id, run.start)
 
 
+# A key and its message; None for a value that cannot be parsed.
 MessageRow = tuple[bytes, Any]
-"""A key and its message; None for a value that cannot be parsed."""
 
 
 def messages(

@@ -23,8 +23,8 @@ from tierfs.names import printable
 from tierfs.reading.ledger_objects import Pieces, batches, layout, read_index
 from tierfs.types import ByteRange, PayloadEncoding, SegmentId
 
+# Takes one entry and its payload.
 Emit = Callable[[PlacedEntry, bytes], None]
-"""Takes one entry and its payload."""
 
 
 def placed_entries(metadata: MetadataStore, segment_id: SegmentId, start: int, end: int) -> Iterator[PlacedEntry]:

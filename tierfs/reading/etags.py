@@ -36,8 +36,8 @@ _TRIES = 3
 # Objects with another etag that one process remembers: about 20 MB.
 _REMEMBERED = 65536
 
+# Records written in one transaction: about 1 MB of changes, some 30 ms of the writer's lock.
 ADOPTED_AT_ONCE = 1000
-"""Records written in one transaction: about 1 MB of changes, some 30 ms of the writer's lock."""
 
 # Of one object by one process, so that a server whose etags keep changing cannot fill the journal.
 _MOST_ADOPTIONS = 3

@@ -22,17 +22,17 @@ from tierfs.names import printable
 from tierfs.parallel import Pool
 from tierfs.types import MIB, ByteRange, PayloadEncoding
 
+# Suffix of the file beside an object in a directory, with the user metadata that a bucket would hold.
 METADATA_SUFFIX = ".json"
-"""Suffix of the file beside an object in a directory, with the user metadata that a bucket would hold."""
 
+# Custom metadata in which Pulsar names the managed ledger of each ledger that it makes.
 MANAGED_LEDGER_PROPERTY = "pulsar/managed-ledger"
-"""Custom metadata in which Pulsar names the managed ledger of each ledger that it makes."""
 
+# Bytes per request, and its memory.
 STEP_BYTES = 8 * MIB
-"""Bytes per request, and its memory."""
 
+# Ids are longs in BookKeeper.
 MAX_ENTRIES = 2**63 - 1
-"""Ids are longs in BookKeeper."""
 
 # S3 takes 2 KiB of user metadata: a much larger file is something else.
 _MAX_METADATA_FILE_BYTES = 64 * 1024

@@ -10,8 +10,8 @@ from tierfs.metrics import MetricName, MetricSink
 from tierfs.reading.handle import ReadHandle
 from tierfs.types import Opener, SegmentId, Tier
 
+# Segments in a snapshot, the most read first: naming one takes about 10 microseconds, on the loop.
 SEGMENTS_SHOWN = 1000
-"""Segments in a snapshot, the most read first: naming one takes about 10 microseconds, on the loop."""
 
 
 @dataclass(slots=True, eq=False)

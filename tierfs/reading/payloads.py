@@ -117,8 +117,8 @@ class _Share:
         return self._at >= self._end
 
 
+# The row that holds a payload byte of a ledger, by the ledger's object and the byte's offset in the segment.
 FindRun: TypeAlias = Callable[[ObjectRecord, int], EntryRun | None]
-"""The row that holds a payload byte of a ledger, by the ledger's object and the byte's offset in the segment."""
 
 
 def rows_of(metadata: MetadataStore) -> FindRun:

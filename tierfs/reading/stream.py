@@ -17,8 +17,8 @@ from tierfs.reading.reader import Reader, run_loop
 from tierfs.segments import streams
 from tierfs.types import MIB, ReadPriority, SegmentId
 
+# Takes a buffer that is valid until it returns.
 Write: TypeAlias = Callable[[Buffer], None]
-"""Takes a buffer that is valid until it returns."""
 
 
 def copy_segment(
@@ -59,8 +59,8 @@ def copy_segment(
     return end - start
 
 
+# Interval of checks for a new commit: far below the half second that people accept.
 POLL_S = 0.1
-"""Interval of checks for a new commit: far below the half second that people accept."""
 
 
 class Output(Protocol):

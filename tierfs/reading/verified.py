@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 # Bytes per request where a whole chunk or object is read.
 _STEP_BYTES = 4 * MIB
 
+# Reads of bytes that do not match: the transfer may have damaged them once.
 TRIES = 2
-"""Reads of bytes that do not match: the transfer may have damaged them once."""
 
 # Largest chunk held in memory to be proved by its own CRC32C; packs have larger ones only by a setting.
 _MOST_WHOLE_BYTES = 64 * MIB

@@ -55,8 +55,8 @@ _CHANGED = (
 
 _UNCOMPARED = "whether objects were written or deleted while they were read is unknown: "
 
+# Asks whether the described journal may be ignored; raises when it may not.
 Confirm = Callable[[str], None]
-"""Asks whether the described journal may be ignored; raises when it may not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,8 @@ from tierfs.types import AttemptId, ByteRange, SegmentId
 
 log = logging.getLogger(__name__)
 
+# HEAD requests in parallel: each is a round trip and hardly any work; 16 hide some 20 ms of it per object.
 HEADS_AT_ONCE = 16
-"""HEAD requests in parallel: each is a round trip and hardly any work; 16 hide some 20 ms of it per object."""
 
 _FORMAT = "1"
 

@@ -129,8 +129,8 @@ def choose(objects: Sequence[FoundObject]) -> ObjectCover:
     return ObjectCover(tuple(row[2] for row in placed), tuple(omitted))
 
 
+# CRC32C of each 128 KiB of the object, by label.
 Grids = dict[str, tuple[int, ...]]
-"""CRC32C of each 128 KiB of the object, by label."""
 
 
 class Packs:
@@ -221,8 +221,8 @@ def read_grid(storage: ChunkStorage, item: FoundObject) -> tuple[int, ...]:
     return tuple(sums.grid())
 
 
+# Ids of the packs that have a record already, by name.
 PackIds = dict[str, ObjectId]
-"""Ids of the packs that have a record already, by name."""
 
 
 def make_segment(

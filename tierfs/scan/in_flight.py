@@ -27,26 +27,26 @@ from tierfs.types import CRC_BLOCK_BYTES, MIB, LocationId, Tier
 
 log = logging.getLogger(__name__)
 
+# Requests in flight beside the one being read: 32 MiB per task (measured: 2 are slower, 4 gain nothing).
 NEAR_AHEAD = 3
-"""Requests in flight beside the one being read: 32 MiB per task (measured: 2 are slower, 4 gain nothing)."""
 
+# The same of a far link: 52 MiB per task.
 MOST_AHEAD = 12
-"""The same of a far link: 52 MiB per task."""
 
+# Most bytes of a request while the link is unknown: soon it is known.
 FIRST_STEP_BYTES = MIB
-"""Most bytes of a request while the link is unknown: soon it is known."""
 
+# Most bytes of a request: measured, larger ones gain nothing, and each in flight holds so much memory.
 NEAR_STEP_BYTES = 8 * MIB
-"""Most bytes of a request: measured, larger ones gain nothing, and each in flight holds so much memory."""
 
+# The same of a local file, which is as quick in small pieces and stays in the processor's cache.
 LOCAL_STEP_BYTES = 2 * MIB
-"""The same of a local file, which is as quick in small pieces and stays in the processor's cache."""
 
+# A request may begin and end inside a block.
 AROUND_BYTES = 2 * CRC_BLOCK_BYTES
-"""A request may begin and end inside a block."""
 
+# Most bytes of a request to a tier, as of now.
 StepOf = Callable[[Tier], int]
-"""Most bytes of a request to a tier, as of now."""
 
 
 class InFlight:
@@ -87,8 +87,8 @@ class InFlight:
         return self._links.streams > LEAST_STREAMS
 
 
+# Size of the larger buffers.
 REQUEST_BYTES = NEAR_STEP_BYTES + AROUND_BYTES
-"""Size of the larger buffers."""
 
 _SIZES = (RANGE_BYTES + AROUND_BYTES, REQUEST_BYTES)
 # In buffers that no task holds: 66 MiB per process.
@@ -123,12 +123,12 @@ class Buffers:
                 self.kept_bytes += len(buffer)
 
 
+# Of this process; a child of fork has copies of its own.
 BUFFERS = Buffers()
-"""Of this process; a child of fork has copies of its own."""
 
 
+# As `read.deadline_s` by default: a rolling restart is waited for.
 DEADLINE_S = 90.0
-"""As `read.deadline_s` by default: a rolling restart is waited for."""
 
 # The storage pauses between its own tries, too (a guess).
 _LONGEST_PAUSE_S = 1.0

@@ -19,8 +19,8 @@ _CRLF = b"\r\n"
 UTF_8 = "utf-8"
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
+# Lines are split in blocks of about this (measured: 8 MiB are a tenth slower).
 BLOCK_BYTES = MIB
-"""Lines are split in blocks of about this (measured: 8 MiB are a tenth slower)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,8 +117,8 @@ class Mode(StrEnum):
     FAILFAST = "FAILFAST"
 
 
+# Arrow's names of codecs, by the ends of names by which Hadoop knows them too.
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
-"""Arrow's names of codecs, by the ends of names by which Hadoop knows them too."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,8 +20,8 @@ HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 _CODED = re.compile("%([0-9A-Fa-f]{2})")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 
+# The column as it is written, and its value.
 PartitionValue = tuple[str, str | None]
-"""The column as it is written, and its value."""
 
 
 def partition_value(component: str) -> PartitionValue | None:

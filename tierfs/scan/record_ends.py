@@ -25,8 +25,8 @@ _STEP_BYTES = 8 * MIB
 
 ReadBytes = Callable[[ListedSegment, ByteRange], bytes]
 
+# Position and end of stretches found to hold no whole line, so that they are not read at each trigger.
 Unfinished = dict[SegmentId, tuple[int, int]]
-"""Position and end of stretches found to hold no whole line, so that they are not read at each trigger."""
 
 
 class ByteEnds:

@@ -217,8 +217,8 @@ def _runs_by_segment(wanted: Iterable[CopyPiece]) -> dict[int, list[EntryRun]]:
 
 
 PARTITION_BYTES = 128 * MIB
+# 32 GiB and a MiB of checksums (a guess).
 WAVE_PARTITIONS = 256
-"""32 GiB and a MiB of checksums (a guess)."""
 
 # Cost of a piece beside its bytes: a wave has at most 131,072 of them, 200 MB of memory (a guess).
 _OPEN_COST_BYTES = MIB // 4

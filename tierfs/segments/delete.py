@@ -29,8 +29,8 @@ from tierfs.segments import ownership, streams, trash
 from tierfs.segments.ownership import WriterLocks
 from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, SegmentKind, SegmentStatus, Tier
 
+# Segments, directories and chunks removed per commit: some 100 ms, the longest wait of an append.
 BATCH_RECORDS = 1000
-"""Segments, directories and chunks removed per commit: some 100 ms, the longest wait of an append."""
 
 
 def dismantle_removed(metadata: MetadataStore, *, cold_due_ms: int, report: OnProgress = unseen) -> int:

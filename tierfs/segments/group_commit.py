@@ -40,8 +40,8 @@ _LARGE_BYTES = 1024 * 1024
 # Longest pause between two callers on their way back: some ten times what a thread takes to be woken and to queue.
 _RETURN_S = 0.0002
 
+# Files from which a commit has to succeed before another append is written (a guess).
 MOST_UNSURE = 16
-"""Files from which a commit has to succeed before another append is written (a guess)."""
 
 
 _NO_BYTES = ByteRange(0, 0)

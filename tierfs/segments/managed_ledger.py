@@ -226,8 +226,8 @@ def _fitting(payloads: Sequence[Buffer], held: Filling, policy: Policy) -> tuple
 # Ledgers deleted per commit: some 10 ms, so that appends hardly wait (a guess).
 _TOGETHER = 20
 
+# Deletes one segment inside a transaction.
 Remove = Callable[[WriteTransaction, SegmentRecord], Deletion]
-"""Deletes one segment inside a transaction."""
 
 
 def plan(txn: ReadTransaction, path: str, before: Position) -> Deletion:

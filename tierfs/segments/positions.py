@@ -43,8 +43,8 @@ class Position:
 
 
 EARLIEST = Position(-1, -1)
+# Pulsar's positions before the first and after the last possible entry. No ledger has them.
 LATEST = Position(names.MAX_LEDGER_ID, names.MAX_LEDGER_ID)
-"""Pulsar's positions before the first and after the last possible entry. No ledger has them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ from tierfs.types import AttemptId, ByteRange, SegmentKind
 
 log = logging.getLogger(__name__)
 
+# Longest entry of a ledger: its length is a Java int in Pulsar's blocks.
 MAX_ENTRY_BYTES = 2**31 - 1
-"""Longest entry of a ledger: its length is a Java int in Pulsar's blocks."""
 
 # Times an append is written again after the failure of an earlier one of another caller.
 _MAX_REWRITES = 8

@@ -74,8 +74,8 @@ def read_copies(metadata: MetadataStore, scrubber: Scrubber, place: FindingPlace
     return copies
 
 
+# Whether so many bytes of the segment of this name, of which no copy proves right, may be recorded as lost.
 MayLose = Callable[[str, int], bool]
-"""Whether so many bytes of the segment of this name, of which no copy proves right, may be recorded as lost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ from tierfs.tiering.ledgers.copies import EntryRows
 from tierfs.tiering.packs import PACKS_PREFIX, read_index
 from tierfs.types import AttemptId, ByteRange, LocationId, ObjectId, SegmentId, Tier
 
+# Per segment: the ranges of it that packs hold, with the name of the pack.
 Packed = dict[int, list[tuple[ByteRange, str]]]
-"""Per segment: the ranges of it that packs hold, with the name of the pack."""
 
 
 class Unrecorded:

@@ -21,11 +21,11 @@ from tierfs.osio import map_os_errors
 from tierfs.reading.verified import VerifiedReader, own_sum
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, Tier
 
+# A piece may begin and end inside a block.
 BUFFER_BYTES = PIECE_BYTES + 2 * CRC_BLOCK_BYTES
-"""A piece may begin and end inside a block."""
 
+# Returns the reason the whole place of a copy is unreachable, or None. Asked when something is missing there.
 Away = Callable[[PlacedChunk], str | None]
-"""Returns the reason the whole place of a copy is unreachable, or None. Asked when something is missing there."""
 
 
 class Fault(StrEnum):

@@ -20,8 +20,8 @@ from tierfs.reading.fetch.grid import Grid, grid_of
 from tierfs.reading.view import in_object, resolve
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, SegmentId, Tier
 
+# Long enough for a GET to be worth it, short enough for eight in memory.
 PIECE_BYTES = 4 * MIB
-"""Long enough for a GET to be worth it, short enough for eight in memory."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ from tierfs.types import MIB, ObjectId
 
 log = logging.getLogger(__name__)
 
+# Room on its filesystem that the cache leaves to others: four times that below which appends are refused.
 FREE_FLOOR_BYTES = 256 * MIB
-"""Room on its filesystem that the cache leaves to others: four times that below which appends are refused."""
 
 # 8 MiB allocated at a time: long extents, and one system call for many stores.
 _GROWTH_SLOTS = 64
@@ -265,8 +265,8 @@ class DiskCache:
         return True
 
 
+# Limit of fetched bytes that wait for the cache's disk; more are not stored.
 MAX_PENDING_BYTES = 64 * MIB
-"""Limit of fetched bytes that wait for the cache's disk; more are not stored."""
 
 
 class CacheWriter:

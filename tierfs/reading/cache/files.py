@@ -21,8 +21,8 @@ from tierfs.reading.cache.slots import SLOT_BYTES, SlotPlace
 from tierfs.system.locks import LockFile
 from tierfs.types import ObjectId
 
+# Long names, so that naming a directory of other files by mistake overwrites none of them.
 DATA_NAME, INDEX_NAME, LOCK_NAME = "tierfs-cache.data", "tierfs-cache.index", "tierfs-cache.lock"
-"""Long names, so that naming a directory of other files by mistake overwrites none of them."""
 
 _MAGIC = b"TFSC"
 _VERSION = 1

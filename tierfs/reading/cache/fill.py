@@ -35,8 +35,8 @@ from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId, ObjectId, 
 
 log = logging.getLogger(__name__)
 
+# One GET at most: long enough to be cheap, short enough that Ctrl-C and the progress bar need not wait.
 PART_BYTES = 4 * MIB
-"""One GET at most: long enough to be cheap, short enough that Ctrl-C and the progress bar need not wait."""
 
 # How soon Ctrl-C is seen: a wait without timeout is not interrupted everywhere (guess).
 _POLL_S = 0.2

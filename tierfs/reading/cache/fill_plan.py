@@ -13,8 +13,8 @@ from tierfs.precedence import Effective
 from tierfs.reading.view import Piece, in_object, resolve
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ObjectId, ReadPriority, SegmentId, Tier
 
+# Whether a cache holds the block that begins at an offset of an object.
 Holds = Callable[[ObjectId, int], bool]
-"""Whether a cache holds the block that begins at an offset of an object."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from tierfs.metrics import MetricName, MetricSink
 
 log = logging.getLogger(__name__)
 
+# The cache's name in metrics.
 LABEL = "disk"
-"""The cache's name in metrics."""
 
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 

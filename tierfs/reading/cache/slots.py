@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from tierfs.types import CRC_BLOCK_BYTES, ObjectId
 
+# One block per slot: a slot is checked, dropped and healed as a whole.
 SLOT_BYTES = CRC_BLOCK_BYTES
-"""One block per slot: a slot is checked, dropped and healed as a whole."""
 
 
 class SlotPlace(NamedTuple):

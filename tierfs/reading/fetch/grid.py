@@ -105,8 +105,8 @@ def blocks_touched(held: ByteRange) -> int:
     return -(-held.end // CRC_BLOCK_BYTES) - held.start // CRC_BLOCK_BYTES
 
 
+# About 1 KiB each, for 32 MiB of an object: 4 MiB of memory for 128 GiB.
 MAX_RUNS = 4096
-"""About 1 KiB each, for 32 MiB of an object: 4 MiB of memory for 128 GiB."""
 
 
 class ChecksumCache:

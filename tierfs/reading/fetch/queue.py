@@ -15,14 +15,14 @@ from collections.abc import Callable
 from tierfs.reading.fetch.span import Transfer
 from tierfs.types import MIB
 
+# Priority of a transfer a reader waits for; read-ahead uses its distance in bytes.
 WANTED_NOW = -1
-"""Priority of a transfer a reader waits for; read-ahead uses its distance in bytes."""
 
+# Priority of a second GET: in a thread of its own, as all stream threads may be waiting for first ones.
 HEDGE = -2
-"""Priority of a second GET: in a thread of its own, as all stream threads may be waiting for first ones."""
 
+# The size of random reads, and of the first range of a sequential reader.
 SMALL_BYTES = MIB
-"""The size of random reads, and of the first range of a sequential reader."""
 
 
 class FetchQueue:

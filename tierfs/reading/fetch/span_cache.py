@@ -23,9 +23,9 @@ from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.fetch.span import Span, Transfer
 from tierfs.types import MIB, ObjectId
 
+# Passed spans kept for another reader. Beyond this their memory is reused at once, although the budget has room: the
+# first touch of fresh memory is the most expensive part of a read.
 KEEP_PASSED_BYTES = 32 * MIB
-"""Passed spans kept for another reader. Beyond this their memory is reused at once, although the budget has room: the
-first touch of fresh memory is the most expensive part of a read."""
 
 # A span with a waiting reader takes at most this fraction of the budget, or it might never get it.
 _LARGEST_SHARE = 4
