@@ -17,8 +17,8 @@ from tierfs.errors import DataLoss
 from tierfs.frozen import dataclass
 from tierfs.types import CRC_BLOCK_BYTES
 
+# Contiguous bytes.
 Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Contiguous bytes."""
 
 
 T = TypeVar("T")

@@ -49,20 +49,20 @@ AtOnce = Annotated[int, ValueKind(Unit.NUMBER, 1, _MOST_AT_ONCE)]
 Percent = Annotated[int, ValueKind(Unit.NUMBER, 1, 100)]
 Size = Annotated[int, ValueKind(Unit.SIZE, 1, MAX_BYTES)]
 SizeOrNone = Annotated[int, ValueKind(Unit.SIZE, 0, MAX_BYTES)]
+# The kernel reads up to 1 MiB at once; with less than a block of 128 KiB a read would wait for ever.
 Budget = Annotated[int, ValueKind(Unit.SIZE, MIB, MAX_BYTES)]
-"""The kernel reads up to 1 MiB at once; with less than a block of 128 KiB a read would wait for ever."""
+# S3 takes no smaller part of an upload, except the last one.
 BlockSize = Annotated[int, ValueKind(Unit.SIZE, 5 * MIB, MAX_LEDGER_BLOCK_BYTES)]
-"""S3 takes no smaller part of an upload, except the last one."""
 Seconds = Annotated[float, ValueKind(Unit.DURATION, 0.001, MAX_S)]
 SecondsOrNone = Annotated[float, ValueKind(Unit.DURATION, 0, MAX_S)]
 WholeSecondsOrNone = Annotated[int, ValueKind(Unit.DURATION, 0, MAX_S)]
+# Sockets take at most 2^31 ms; with less than 0.1 s every request of a far server would fail.
 Timeout = Annotated[float, ValueKind(Unit.DURATION, 0.1, 86_400)]
-"""Sockets take at most 2^31 ms; with less than 0.1 s every request of a far server would fail."""
 Directory = Annotated[str, ValueKind(Unit.DIRECTORY)]
 LogLevel = Literal["debug", "info", "warning"]
 LogFormat = Literal["text", "json"]
+# Bucket in the URL's path, or in its host name; auto: path for a host that has no sub-domains.
 Addressing = Literal["auto", "path", "virtual"]
-"""Bucket in the URL's path, or in its host name; auto: path for a host that has no sub-domains."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from itertools import pairwise
 from tierfs.frozen import dataclass
 from tierfs.types import ByteRange, SegmentId
 
+# Some 2 KiB of a record. A stream that follows sees each concat; only one that lags meets older ones.
 MAX_JOINS = 32
-"""Some 2 KiB of a record. A stream that follows sees each concat; only one that lags meets older ones."""
 
 _NUMBERS = 6
 
@@ -115,5 +115,5 @@ class Joins:
             yield Join(start, end, SegmentId(source_id), birth, last, source_start, name, unsealed_id)
 
 
+# Of most segments; records share it.
 NO_JOINS = Joins()
-"""Of most segments; records share it."""

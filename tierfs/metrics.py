@@ -146,11 +146,11 @@ class MetricName(StrEnum):
     SUSPECT_BYTES = ("tierfs_suspect_bytes", _SAMPLED, "Bytes in chunks of which a copy was missing or damaged.")
 
 
+# Adds an amount to one counter.
 Count = Callable[[float], None]
-"""Adds an amount to one counter."""
 
+# Returns the values of sampled metrics as of now; those it leaves out are not shown.
 Sample = Callable[[], Mapping[MetricName, float]]
-"""Returns the values of sampled metrics as of now; those it leaves out are not shown."""
 
 
 class MetricSink(Protocol):

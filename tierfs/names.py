@@ -10,8 +10,8 @@ from tierfs import errors, units
 from tierfs.errors import InvalidRequest
 from tierfs.frozen import dataclass
 
+# Return a name as terminals and logs may show it. Errors apply it to their texts by themselves.
 printable = errors.printable
-"""Return a name as terminals and logs may show it. Errors apply it to their texts by themselves."""
 
 
 def as_word(name: str) -> str:
@@ -19,14 +19,14 @@ def as_word(name: str) -> str:
     return ("-- " if name.startswith("-") else "") + shlex.quote(printable(name))
 
 
+# A FUSE directory entry, and one component of an S3 key on strict servers.
 MAX_COMPONENT_BYTES = 255
-"""A FUSE directory entry, and one component of an S3 key on strict servers."""
 
+# With an 80-byte prefix and the chunk's own part the key stays under S3's 1024.
 MAX_NAME_BYTES = 800
-"""With an 80-byte prefix and the chunk's own part the key stays under S3's 1024."""
 
+# Ids are longs in BookKeeper.
 MAX_LEDGER_ID = 2**63 - 1
-"""Ids are longs in BookKeeper."""
 
 _LEDGER_ID_DIGITS = 20
 _DIGEST_DIGITS = 16
@@ -35,11 +35,11 @@ _LEDGER_KEY = re.compile(
     r"(?P<uuid>[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})(-ledger-(?P<ledger>[0-9]{1,19}))?(?P<index>-index)?"
 )
 
+# Names in the root that begin so stand for what was removed and is still to be taken apart; never listed.
 REMOVED_PREFIX = ".tierfs-removed-"
-"""Names in the root that begin so stand for what was removed and is still to be taken apart; never listed."""
 
+# Names in the root that begin so stand for what was removed and can be restored; never listed.
 TRASH_PREFIX = ".tierfs-trash-"
-"""Names in the root that begin so stand for what was removed and can be restored; never listed."""
 
 _HIDDEN_PREFIXES = (REMOVED_PREFIX, TRASH_PREFIX)
 

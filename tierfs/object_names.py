@@ -11,27 +11,27 @@ import re
 from tierfs import names
 from tierfs.errors import DataLoss, InvalidRequest
 
+# Limit of an S3 key.
 MAX_BYTES = 1024
-"""Limit of an S3 key."""
 
+# A range of one segment. A number too large for a key's 64 bits makes it no name of ours.
 CHUNK = re.compile(
     r"segments/(?P<path>.+)/(?P<segment>[0-9]{1,19})/chunk-(?P<start>0[0-9]{19})-(?P<end>0[0-9]{19})"
     r"-e(?P<epoch>[0-9]{1,19})-(?P<attempt>[0-9a-f]+)(?:-c(?P<crc>[0-9a-f]{8}))?",
     re.DOTALL,
 )
-"""A range of one segment. A number too large for a key's 64 bits makes it no name of ours."""
 
+# Chunks of many segments.
 PACK = re.compile(r"packs/(?P<object>0[0-9]{19})-e(?P<epoch>[0-9]{1,19})-(?P<attempt>[0-9a-f]+)-c(?P<crc>[0-9a-f]{8})")
-"""Chunks of many segments."""
 
+# One part of what a distributed write says of itself.
 MANIFEST = re.compile(r"uploads/(?P<job>[0-9a-f]{32})/manifest-(?P<attempt>[0-9a-f]{32})-(?P<part>[0-9]{6})")
-"""One part of what a distributed write says of itself."""
 
+# Proof that the journal names the commit of a distributed write.
 MARKER = re.compile(
     r"(?P<prefix>uploads/(?P<job>[0-9a-f]{32})/)committed-(?P<application>[0-9a-f]{64})-(?P<version>[0-9]{20})"
     r"-e(?P<epoch>[0-9]{1,20})"
 )
-"""Proof that the journal names the commit of a distributed write."""
 
 # A range of a segment that a distributed write makes.
 _UPLOAD = re.compile(r"uploads/[0-9a-f]{32}/[0-9]{8,}-[0-9a-f]{32}-0[0-9]{19}-0[0-9]{19}-e[0-9]{1,19}-c[0-9a-f]{8}")

@@ -16,14 +16,14 @@ from tierfs.names import printable
 
 OWNER_DIRECTORY = 0o700
 OWNER_FILE = 0o600
+# A file whose bytes never change again.
 SEALED_FILE = 0o440
-"""A file whose bytes never change again."""
+# In a mount, which is read-only.
 SHOWN_DIRECTORY = 0o555
 SHOWN_FILE = 0o444
-"""In a mount, which is read-only."""
+# Less what the umask forbids.
 SHARED_DIRECTORY = 0o777
 SHARED_FILE = 0o666
-"""Less what the umask forbids."""
 
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL)
 
@@ -149,6 +149,7 @@ def meanings(*rows: tuple[Meaning, tuple[int, ...]]) -> Meanings:
     return {number: meaning for meaning, numbers in rows for number in numbers}
 
 
+# Of files in the store's directory.
 LOCAL_DISK = meanings(
     (
         Meaning(StorageFull, "the local disk is full", "free space, or run: tierfs evict"),
@@ -158,7 +159,6 @@ LOCAL_DISK = meanings(
     (Meaning(PermissionDenied), (errno.EACCES, errno.EPERM, errno.EROFS, errno.ELOOP)),
     (Meaning(DataLoss, remedy="check the disk, then run: tierfs check"), (errno.EIO,)),
 )
-"""Of files in the store's directory."""
 
 _UNKNOWN = Meaning(Unavailable)
 

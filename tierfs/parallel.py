@@ -45,8 +45,8 @@ class Progress:
     """The kind of the items. Another one begins a stage."""
 
 
+# Shows progress to people; any thread may call it.
 OnProgress = Callable[[Progress], None]
-"""Shows progress to people; any thread may call it."""
 
 
 def unseen(_progress: Progress) -> None:

@@ -14,8 +14,8 @@ from tierfs.errors import InvalidRequest
 from tierfs.frozen import dataclass
 from tierfs.types import MIB, ReadPriority
 
+# Of a chunk and of an object: 8192 parts of 8 MiB, and 2 MiB of checksums, which one change of the journal holds.
 MAX_OBJECT_BYTES = 64 << 30
-"""Of a chunk and of an object: 8192 parts of 8 MiB, and 2 MiB of checksums, which one change of the journal holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +60,8 @@ class Policy:
         return self.offload_after_s is None and self.offload_above_bytes is None
 
 
+# Settings that decide how large one file or object gets.
 BOUNDED_SIZES = ("chunk_bytes", "object_bytes")
-"""Settings that decide how large one file or object gets."""
 
 _TIMES = {"chunk_age": "chunk_age_s", "trash_age": "trash_age_s"}
 _TIERING = {
@@ -77,25 +77,25 @@ _LIFETIMES = {
     "retention_bytes": "retention_bytes",
 }
 
+# Stored form of a setting that is switched off, so that a child can override what its parent sets.
 OFF = units.OFF
-"""Stored form of a setting that is switched off, so that a child can override what its parent sets."""
 
+# Settings that end segments or their bytes; each may be off.
 LIFETIME_KEYS = tuple(_LIFETIMES)
-"""Settings that end segments or their bytes; each may be off."""
 
+# Settings that move bytes between the tiers; each may be off, which Pulsar writes as a negative number.
 TIERING_KEYS = tuple(_TIERING)
-"""Settings that move bytes between the tiers; each may be off, which Pulsar writes as a negative number."""
 
 _OPTIONAL = {**_TIERING, **_LIFETIMES}
 
 _SWITCHES = ("retention_needs_offload",)
 
+# Names under which settings are stored.
 KEYS = (*BOUNDED_SIZES, *_TIMES, *TIERING_KEYS, *LIFETIME_KEYS, *_SWITCHES, "read_priority")
-"""Names under which settings are stored."""
 
 
+# Bytes, seconds, a number, yes or no, a read priority, or None for what is off.
 Value = int | bool | ReadPriority | None
-"""Bytes, seconds, a number, yes or no, a read priority, or None for what is off."""
 
 _PRIORITY_KEY = "read_priority"
 _SIZE_SUFFIX = "_bytes"

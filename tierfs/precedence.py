@@ -90,8 +90,8 @@ def _setting(name: str, key: str, value: ReadPriority | bool | None) -> Level | 
     return None if value is None else Level(PolicyOrigin(SetBy.SETTING, name), {key: policy.format(key, value)})
 
 
+# Nothing can be offloaded, so that no deletion waits for it.
 NO_COLD_TIER = Level(PolicyOrigin(SetBy.STORE, "no cold tier"), {"retention_needs_offload": "no"})
-"""Nothing can be offloaded, so that no deletion waits for it."""
 
 _BUILT_IN = PolicyOrigin(SetBy.BUILT_IN)
 _DEFAULTS = Policy()

@@ -31,8 +31,8 @@ ENVIRONMENT_PREFIX = "TIERFS_"
 # Between section and key: TIERFS_READ__BUDGET_BYTES. Variables without it (TIERFS_STORE) are no settings.
 _NESTED = "__"
 
+# Raw values by section and key.
 Tree = dict[str, dict[str, Any]]
-"""Raw values by section and key."""
 
 
 class Origin(StrEnum):

@@ -11,11 +11,11 @@ from tierfs.errors import PermissionDenied
 from tierfs.frozen import dataclass
 from tierfs.names import printable
 
+# Set to 1 or true, it opens stores of other users, in this process and those it starts.
 ALLOW_OTHER_OWNER = "TIERFS_ALLOW_OTHER_OWNER"
-"""Set to 1 or true, it opens stores of other users, in this process and those it starts."""
 
+# Names of the daemons of a store, and of their logs.
 MOUNT_NAME, HOLDER_NAME = "mount", "daemon"
-"""Names of the daemons of a store, and of their logs."""
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _YES = ("1", "true", "yes", "on")

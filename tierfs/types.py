@@ -14,25 +14,25 @@ DirectoryId = NewType("DirectoryId", int)
 ObjectId = NewType("ObjectId", int)
 LocationId = NewType("LocationId", int)
 Inode = NewType("Inode", int)
+# 32 hexadecimal digits, random: tells two attempts at the same object apart.
 AttemptId = NewType("AttemptId", str)
-"""32 hexadecimal digits, random: tells two attempts at the same object apart."""
 
 ROOT_DIRECTORY = DirectoryId(1)
 ROOT_INODE = Inode(1)
 
+# Grain of every checksum grid: the FUSE request size of an untuned kernel (measured: finer costs CPU).
 CRC_BLOCK_BYTES = 128 * 1024
-"""Grain of every checksum grid: the FUSE request size of an untuned kernel (measured: finer costs CPU)."""
 
 MIB = 1024 * 1024
 
+# Sizes of blocks are Java ints in Pulsar.
 MAX_LEDGER_BLOCK_BYTES = 2**31 - 1
-"""Sizes of blocks are Java ints in Pulsar."""
 
+# Segments of one pack: 64 MiB of 4 KiB files are 16,384; one index of these names is parsed in 50 ms.
 MAX_PACK_ENTRIES = 20_000
-"""Segments of one pack: 64 MiB of 4 KiB files are 16,384; one index of these names is parsed in 50 ms."""
 
+# Limit of AWS for the keys and values of one object's user metadata together.
 MAX_METADATA_BYTES = 2048
-"""Limit of AWS for the keys and values of one object's user metadata together."""
 
 
 class Tier(IntEnum):

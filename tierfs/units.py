@@ -40,21 +40,21 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?", re.ASCII)
 
 _FLAGS = {"yes": True, "true": True, "on": True, "1": True, "no": False, "false": False, "off": False, "0": False}
 
+# Value of what is switched off.
 OFF = "off"
-"""Value of what is switched off."""
 
+# The forms of each kind, for messages.
 SIZES = "bytes, or a number with KiB, MiB, GiB ..., like 64MiB"
 DURATIONS = "seconds, or numbers with s, min, h, d or w, like 4h or 1h30min"
 FLAGS = "yes or no, or true or false"
-"""The forms of each kind, for messages."""
 
 _SINGULAR = {"are": "is", "were": "was"}
 
+# A hundred years: more is a slip of the finger, and far below what any sum of times can hold.
 MAX_S = 100 * 365 * 86_400
-"""A hundred years: more is a slip of the finger, and far below what any sum of times can hold."""
 
+# Offsets are signed 64-bit numbers in every system call.
 MAX_BYTES = (1 << 63) - 1
-"""Offsets are signed 64-bit numbers in every system call."""
 
 
 # Of 64 bits, and of what Pulsar and RocketMQ pad their numbers to.
