@@ -14,6 +14,7 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.clock import Clock, ManualClock
 from tierfs.config import OffloadSettings, WriteSettings
+from tierfs.garbage.clocks import ClockCheck
 from tierfs.garbage.collect import Collected, Collector
 from tierfs.holder.verbs import holding
 from tierfs.holder.work import ColdWork, EvictReport
@@ -25,7 +26,6 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.metrics import NullMetrics
 from tierfs.parallel import Progress
-from tierfs.retention.clocks import ClockCheck
 from tierfs.segments.engine import Engine
 from tierfs.store_paths import StorePaths
 from tierfs.tiering.consolidate_command import ConsolidateReport

@@ -13,12 +13,12 @@ from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.app import store as app
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import ManualClock, SystemClock
+from tierfs.garbage import clocks as clock_accept
+from tierfs.garbage.clocks import ClockCheck, ClockDisagrees, ClockView, Instant, disagreement
+from tierfs.garbage.retention import Expired
 from tierfs.holder.work import ColdWork
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE
-from tierfs.retention import clocks as clock_accept
-from tierfs.retention.clocks import ClockCheck, ClockDisagrees, ClockView, Instant, disagreement
-from tierfs.retention.retention import Expired
 from tierfs.setup import connect
 from tierfs.setup.connect import connect_bare
 from tierfs.setup.create import ColdChoice, init_store

@@ -10,14 +10,14 @@ from tests.ledgers import ROOMY, ledger_names, new_ledger, record
 from tests.stores import TestStore, quiet
 from tierfs.clock import ManualClock
 from tierfs.config import BackgroundSettings, Settings
+from tierfs.garbage.lifetimes import Expiry, Member
+from tierfs.garbage.retention import Expired, Retention
 from tierfs.holder.status import store_status
 from tierfs.metadata import changes as journal
 from tierfs.metadata import policies
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.precedence import Host
-from tierfs.retention.policy import Expiry, Member
-from tierfs.retention.retention import Expired, Retention
 from tierfs.segments import ledgers
 from tierfs.tiering.planner import Planner
 from tierfs.tiering.policy import DiskView

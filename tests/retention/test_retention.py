@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from tests.segments.test_streams import members
 from tests.stores import TestStore, assert_layout
 from tierfs.clock import ManualClock
+from tierfs.garbage import lifetimes
+from tierfs.garbage import retention as retention_module
+from tierfs.garbage.lifetimes import Expiry, Member, MemberRun, expired, next_expiry_ms
+from tierfs.garbage.retention import Expired, Retention
 from tierfs.holder.status import store_status
 from tierfs.joins import MAX_JOINS
 from tierfs.metadata import chains, directories, policies, tables
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.policy import Policy
-from tierfs.retention import policy as retention_policy
-from tierfs.retention import retention as retention_module
-from tierfs.retention.policy import Expiry, Member, MemberRun, expired, next_expiry_ms
-from tierfs.retention.retention import Expired, Retention
 from tierfs.types import ROOT_DIRECTORY, ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
 DAY_S = 86_400
@@ -243,7 +243,7 @@ def test_policies_are_looked_at_only_where_one_is_set(store: TestStore) -> None:
         policies.change(txn, "b", put_settings={"seal_age": "off"})
         policies.change(txn, "b/s", put_settings={"retention_bytes": "5"})
     with store.metadata.read() as txn:
-        found = retention_policy.governed(txn)
+        found = lifetimes.governed(txn)
         wanted = {directories.segment_by_name(txn, name).id for name in ("a/s", "b/s")}
     assert set(found) == wanted
 

@@ -9,11 +9,11 @@ from tests.stores import TestStore, assert_layout
 from tierfs.clock import ManualClock
 from tierfs.errors import AlreadyExists, Closed, Conflict, Fenced, InvalidRequest, NoColdTier, NotFound, Sealed
 from tierfs.fsck.findings import Kind, Mend
+from tierfs.garbage.retention import Retention
 from tierfs.metadata import changes as journal
 from tierfs.metadata import directories, entries, policies, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.tables import ENTRIES
-from tierfs.retention.retention import Retention
 from tierfs.segments import ledgers, positions
 from tierfs.segments.managed_ledger import Added, ManagedLedger
 from tierfs.segments.positions import Position

@@ -14,11 +14,11 @@ from tests.recovery.recovering import recovered
 from tests.stores import TestStore
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotDirectory, NotFound, TierfsError
 from tierfs.fsck.findings import Kind, Severity
+from tierfs.garbage import clocks
 from tierfs.holder.status import StoreStatus, local_only, store_status
 from tierfs.metadata import directories, policies, untrusted
 from tierfs.metadata.journal_state import NOT_REMOVED
 from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, SEGMENTS
-from tierfs.retention import clocks
 from tierfs.segments import trash
 from tierfs.segments.delete import Deletion
 

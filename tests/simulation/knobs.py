@@ -21,7 +21,6 @@ _ROOMS: tuple[str, ...] = (
     "reading",
     "holder",
     "garbage",
-    "retention",
 )
 _ROOMS += ("recovery", "fsck", "backup", "adoption", "scan", "ledger", "fsspec")
 

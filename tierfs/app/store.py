@@ -289,9 +289,9 @@ class Store:
 
     def cold_work(self, what: str = "background work") -> ColdWork:
         """Return the cold work of the store's holder. Raises NoColdTier, naming `what`."""
+        from tierfs.garbage.clocks import ClockCheck
         from tierfs.garbage.collect import Collector
         from tierfs.holder.work import ColdWork
-        from tierfs.retention.clocks import ClockCheck
 
         location_id = self.cold_location_id
         if location_id is None:
@@ -315,9 +315,9 @@ class Store:
 
     def local_work(self) -> LocalWork:
         """Return the work of the holder of a store without a cold tier."""
+        from tierfs.garbage.clocks import ClockCheck
         from tierfs.garbage.collect import Collector
         from tierfs.holder.local_work import LocalWork
-        from tierfs.retention.clocks import ClockCheck
 
         settings = self.settings.offload
         return LocalWork(

@@ -25,12 +25,12 @@ from tierfs.types import Tier
 
 if TYPE_CHECKING:
     from tierfs.chunkstore.protocol import StoredObject
+    from tierfs.garbage.clocks import ClockAccepted
     from tierfs.garbage.dead_uploads import DeadUpload
     from tierfs.garbage.orphans import Orphan
     from tierfs.holder.lock import Holder
     from tierfs.metadata.records import GarbageRecord, IntentRecord
     from tierfs.metadata.transaction import ReadTransaction
-    from tierfs.retention.clocks import ClockAccepted
     from tierfs.segments.managed_ledger import ManagedLedger
     from tierfs.segments.positions import Position
 
@@ -164,7 +164,7 @@ def garbage(store: Store, *, grace_s: int, report: OnProgress = unseen) -> Garba
 
 def accept_clock(store: Store) -> ClockAccepted:
     """Take the wall clock for right; see clocks.accept. Raises ClockDisagrees when the server's differs."""
-    from tierfs.retention import clocks
+    from tierfs.garbage import clocks
 
     if store.cold_location_id is not None:
         store.cold_work("gc").clocks.require_server_agrees()

@@ -25,9 +25,9 @@ from tierfs.fuse.mountpoint import (
     READ_AHEAD_FILE,
     READ_AHEAD_KIB,
 )
+from tierfs.garbage.clocks import ACCEPT
 from tierfs.holder.status import StoreStatus, shared_filesystem_warning, store_status
 from tierfs.names import printable
-from tierfs.retention.clocks import ACCEPT
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, Mount, MountState, mounts, state_of
 from tierfs.tiering.policy import disk_view
 

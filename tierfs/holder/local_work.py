@@ -13,15 +13,15 @@ from typing import ClassVar
 
 from tierfs.config import OffloadSettings
 from tierfs.garbage import ballast
+from tierfs.garbage.clocks import ClockCheck
 from tierfs.garbage.collect import Collected, Collector
 from tierfs.garbage.orphans import OrphanFinder
+from tierfs.garbage.retention import Expired, Retention
 from tierfs.garbage.strays import StrayFiles
 from tierfs.holder.failures import Failures, look
 from tierfs.metrics import MetricName, MetricSink
 from tierfs.parallel import OnProgress, unseen
 from tierfs.reading.suspects import Suspects
-from tierfs.retention.clocks import ClockCheck
-from tierfs.retention.retention import Expired, Retention
 from tierfs.segments import delete, trash
 from tierfs.segments.engine import Engine
 from tierfs.tiering.planner import Planner

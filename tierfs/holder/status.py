@@ -15,6 +15,7 @@ from pathlib import Path
 from tierfs import names, ranges
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import TierfsError, WrongColdTier
+from tierfs.garbage.clocks import ACCEPT, TOLERANCE_S
 from tierfs.holder import lock, requests
 from tierfs.holder.lock import Holder
 from tierfs.holder.waits import BacklogReason, Causes, Wait
@@ -27,7 +28,6 @@ from tierfs.metadata.sums import Sums, recount
 from tierfs.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metrics import MetricName
-from tierfs.retention.clocks import ACCEPT, TOLERANCE_S
 from tierfs.segments.stat import Endangered, endangered
 from tierfs.types import ByteRange, ChunkState, Tier
 

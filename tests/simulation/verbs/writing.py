@@ -9,7 +9,7 @@ from tests.simulation import invariants
 from tests.simulation.model import Content
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.world import NAMES, World
-from tierfs.retention import clocks
+from tierfs.garbage import clocks
 from tierfs.types import ByteRange
 
 LINE_END = b"\n"

@@ -14,13 +14,13 @@ from itertools import islice, takewhile
 
 from tierfs import names
 from tierfs.errors import Conflict
+from tierfs.garbage import lifetimes
+from tierfs.garbage.lifetimes import Expiry, Member, MemberRun, expired, next_expiry_ms
 from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.policy import Policy
-from tierfs.retention import policy
-from tierfs.retention.policy import Expiry, Member, MemberRun, expired, next_expiry_ms
 from tierfs.segments import ledgers, streams, truncate
 from tierfs.segments.engine import Engine
 from tierfs.types import DirectoryId, SegmentId, SegmentKind
@@ -96,7 +96,7 @@ class Retention:
         """Yield the segments below a policy on lifetimes for which there is something to do."""
         now_ms = self._metadata.clock.now_ms()
         with self._metadata.read() as txn:
-            candidates = iter(policy.governed(txn))
+            candidates = iter(lifetimes.governed(txn))
         while batch := list(islice(candidates, _LOOK_BATCH)):
             with self._metadata.read() as txn:
                 segments = (directories.living_segment(txn, segment_id) for segment_id in batch)
@@ -118,10 +118,10 @@ class Retention:
             return False
         if streams.predecessor(txn, segment) is not None:
             return False
-        self._see_overdue(txn, policy.members(txn, segment), policy.members(txn, segment, waits=False), now_ms)
-        if next(expired(policy.members(txn, segment), now_ms), None) is not None:
+        self._see_overdue(txn, lifetimes.members(txn, segment), lifetimes.members(txn, segment, waits=False), now_ms)
+        if next(expired(lifetimes.members(txn, segment), now_ms), None) is not None:
             return True
-        self._next_ms = min(self._next_ms, next_expiry_ms(policy.members(txn, segment)) or _NEVER_MS)
+        self._next_ms = min(self._next_ms, next_expiry_ms(lifetimes.members(txn, segment)) or _NEVER_MS)
         return False
 
     def _see_overdue(
@@ -130,14 +130,14 @@ class Retention:
         """Count the bytes of a stream that are past their retention and wait for their offload."""
         if not any(member.policy.retention_needs_offload for member in members):
             return
-        overdue = policy.overdue(*(expired(_bounded(side, _RUNS_COUNTED), now_ms) for side in (members, free)))
+        overdue = lifetimes.overdue(*(expired(_bounded(side, _RUNS_COUNTED), now_ms) for side in (members, free)))
         if overdue is None:
             return
         self._overdue_bytes += overdue.bytes
         if not self._overdue:
             segment = directories.segment_by_id(txn, overdue.first)
             path = directories.path_of(txn, segment.parent_id, segment.name)
-            self._overdue = f"{names.printable(path)}: {policy.reason_to_wait(policies.in_force(txn, segment))}"
+            self._overdue = f"{names.printable(path)}: {lifetimes.reason_to_wait(policies.in_force(txn, segment))}"
 
     def _note(self) -> None:
         """Note for `status` the time of the next expiry and what waits, unless both are the same as before."""
@@ -159,11 +159,11 @@ class Retention:
                 first = directories.living_segment(txn, segment_id)
                 if first is None or streams.predecessor(txn, first) is not None:
                     return
-                todo = list(expired(_bounded(policy.members(txn, first), _RUNS_PER_COMMIT), txn.now_ms))
+                todo = list(expired(_bounded(lifetimes.members(txn, first), _RUNS_PER_COMMIT), txn.now_ms))
                 going_on = streams.successor(txn, first)
                 taken = list(takewhile(partial(self._take, txn), todo))
                 if not todo:
-                    self._next_ms = min(self._next_ms, next_expiry_ms(policy.members(txn, first)) or _NEVER_MS)
+                    self._next_ms = min(self._next_ms, next_expiry_ms(lifetimes.members(txn, first)) or _NEVER_MS)
             yield from taken
             if not todo or len(taken) < len(todo):
                 return
@@ -177,8 +177,8 @@ class Retention:
         """
         now_ms = self._metadata.clock.now_ms()
         with self._metadata.read() as txn:
-            members = policy.ledger_members(txn, managed_ledger)
-            self._see_overdue(txn, members, policy.ledger_members(txn, managed_ledger, waits=False), now_ms)
+            members = lifetimes.ledger_members(txn, managed_ledger)
+            self._see_overdue(txn, members, lifetimes.ledger_members(txn, managed_ledger, waits=False), now_ms)
         due = iter(list(expired(members, now_ms)))
         left_bytes, gone = sum(member.length for member in members), 0
         while batch := list(islice(due, _LEDGERS_PER_COMMIT)):
@@ -196,7 +196,7 @@ class Retention:
     def _looked_at_again(self, txn: ReadTransaction, batch: Sequence[Expiry]) -> list[Member]:
         segments = [directories.living_segment(txn, expiry.segment_id) for expiry in batch]
         present = (segment for segment in segments if segment is not None)
-        return policy.as_members(txn, present)
+        return lifetimes.as_members(txn, present)
 
     def _take(self, txn: WriteTransaction, expiry: Expiry) -> bool:
         """Take away one expiry; False if it waits for an idle writer, which leaves the segment with its next append."""
