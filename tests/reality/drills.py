@@ -15,7 +15,7 @@ from tests.reality.lives import Life, Place, Places
 Copy = Callable[[Place, Place], None]
 """Copies one place to another."""
 DONE_BEFORE = ("offload-ledgers", "concat", "batch-write", "rm")
-DONE_AFTER = ("append", "offload-ledgers", "trim", "gc")
+DONE_AFTER = ("append", "offload-ledgers", "truncate", "gc")
 
 
 def drill(path: Path, places: Places, copy: Copy, seed: str, *, large: bool) -> None:
