@@ -102,7 +102,7 @@ def closed_before(ledgers: Sequence[MemberLedger], position: Position, path: str
     if member is None:
         ids = f"{ledgers[0].ledger_id} to {ledgers[-1].ledger_id}" if ledgers else "none"
         raise InvalidRequest(
-            f"position {position} is not in {printable(path)}: it has no ledger {position.ledger_id} (it has {ids})"
+            f"position {position} is not in {printable(path) or '/'}: it has no ledger {position.ledger_id} (it has {ids})"
         )
     if not 0 <= position.entry_id <= member.entries:
         raise InvalidRequest(
