@@ -101,8 +101,9 @@ def closed_before(ledgers: Sequence[MemberLedger], position: Position, path: str
     member = next((ledger for ledger in ledgers if ledger.ledger_id == position.ledger_id), None)
     if member is None:
         ids = f"{ledgers[0].ledger_id} to {ledgers[-1].ledger_id}" if ledgers else "none"
+        shown = printable(path) or "/"
         raise InvalidRequest(
-            f"position {position} is not in {printable(path) or '/'}: it has no ledger {position.ledger_id} (it has {ids})"
+            f"position {position} is not in {shown}: it has no ledger {position.ledger_id} (it has {ids})"
         )
     if not 0 <= position.entry_id <= member.entries:
         raise InvalidRequest(
