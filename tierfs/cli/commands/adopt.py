@@ -52,10 +52,12 @@ def adopt(
     even if the segments are removed. The names of the segments are below the directory of --into:
 
     \b
-    objects   <its name>                              any objects; a URL or path may be that of a single one
-    rocketmq  <broker>/<topic>/<queue>/<type>         RocketMQ's tiered storage or a part of it, in any layout
-    pravega   <scope>/<stream>/<segment>              Pravega's long-term storage
-    pulsar    <managed ledger>/<ledger id>            ledgers that a Pulsar cluster offloaded, entry by entry
+    objects   <its name>                       any objects; also a single one
+    rocketmq  <broker>/<topic>/<queue>/<type>  RocketMQ's tiered storage
+    pravega   <scope>/<stream>/<segment>       Pravega's long-term storage
+    pulsar    <managed ledger>/<ledger id>     ledgers that Pulsar offloaded
+
+    RocketMQ's place may be a part of its storage, in any of its layouts; ledgers are adopted entry by entry.
 
     RocketMQ's and Pravega's segments have the offsets that they have there. Pravega's own metadata is not read, so
     facts recorded only there, like truncations, are missing. Pulsar's directory may hold a <key>.json beside each

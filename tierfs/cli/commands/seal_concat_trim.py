@@ -86,7 +86,7 @@ def concat(session: Session, target: str, source: str, yes: bool) -> None:
 def trim(session: Session, path: str, before: str, now: bool, dry_run: bool, yes: bool) -> None:
     """Drop the bytes of a segment before OFFSET, or the closed ledgers of a managed ledger before a position.
 
-    The other bytes keep their offsets, like 4096 or 64MiB. Chunks with only dropped bytes are deleted: local files at
+    OFFSET is like 4096 or 64MiB; the other bytes keep their offsets. Chunks with only dropped bytes are deleted: local files at
     once, cold objects after a grace period. Bytes of a segment are not kept in the trash. In mounts the name becomes a
     new file that begins at OFFSET, as after log rotation.
 
