@@ -57,9 +57,8 @@ def adopt(
     pravega   <scope>/<stream>/<segment>       Pravega's long-term storage
     pulsar    <managed ledger>/<ledger id>     ledgers that Pulsar offloaded
 
-    RocketMQ's place may be a part of its storage, in any of its layouts; ledgers are adopted entry by entry.
-
-    RocketMQ's and Pravega's segments have the offsets that they have there. Pravega's own metadata is not read, so
+    RocketMQ's place may be a part of its storage, in any of its layouts; ledgers are adopted entry by entry. RocketMQ's
+    and Pravega's segments have the offsets that they have there. Pravega's own metadata is not read, so
     facts recorded only there, like truncations, are missing. Pulsar's directory may hold a <key>.json beside each
     object with its user metadata; ledgers written without their last entries fail unless --accept-loss is given.
     """

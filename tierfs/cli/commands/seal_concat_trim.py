@@ -86,9 +86,9 @@ def concat(session: Session, target: str, source: str, yes: bool) -> None:
 def trim(session: Session, path: str, before: str, now: bool, dry_run: bool, yes: bool) -> None:
     """Drop the bytes of a segment before OFFSET, or the closed ledgers of a managed ledger before a position.
 
-    OFFSET is like 4096 or 64MiB; the other bytes keep their offsets. Chunks with only dropped bytes are deleted: local files at
-    once, cold objects after a grace period. Bytes of a segment are not kept in the trash. In mounts the name becomes a
-    new file that begins at OFFSET, as after log rotation.
+    OFFSET is like 4096 or 64MiB; the other bytes keep their offsets. Chunks with only dropped bytes are
+    deleted: local files at once, cold objects after a grace period. Bytes of a segment are not kept in the trash. In
+    mounts the name becomes a new file that begins at OFFSET, as after log rotation.
 
     Of the managed ledger PATH, closed ledgers that lie wholly before the position are deleted in both tiers, after the
     time of their policy trash_age in the trash unless --now. Open ledgers are kept. The position after the last entry
