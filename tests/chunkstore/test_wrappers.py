@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage, When
+from tests.mount.waiting import eventually
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import (
     BufferSource,
@@ -38,22 +39,19 @@ from tierfs.types import MIB
 LIMIT = 3
 
 
-class SlowStorage(MemoryStorage):
-    """Holds every stat until LIMIT of them are inside, and counts the most there ever were."""
+class HeldStorage(MemoryStorage):
+    """Holds every stat until it is released, and counts those inside."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.barrier = threading.Barrier(LIMIT)
         self.lock = threading.Lock()
-        self.inside = self.most = 0
+        self.released = threading.Event()
+        self.inside = 0
 
     def stat(self, name: str) -> StoredObject:
         with self.lock:
             self.inside += 1
-            self.most = max(self.most, self.inside)
-        self.barrier.wait()
-        with self.lock:
-            self.inside -= 1
+        assert self.released.wait(60)
         return StoredObject(name, 0, "etag")
 
 
@@ -67,11 +65,16 @@ def test_a_storage_without_the_optional_abilities_has_no_uploads_and_no_urls() -
 
 
 def test_limit_bounds_what_is_in_flight() -> None:
-    slow = SlowStorage()
-    storage = ResilientStorage(slow, max_in_flight=LIMIT)
-    with ThreadPoolExecutor(4 * LIMIT) as pool:
-        list(pool.map(storage.stat, ["object"] * 4 * LIMIT))
-    assert slow.most == LIMIT
+    held = HeldStorage()
+    storage = ResilientStorage(held, max_in_flight=LIMIT)
+    waiting = storage._slots._cond._waiters  # type: ignore[union-attr]
+    with ThreadPoolExecutor(LIMIT + 1) as pool:
+        stats = [pool.submit(storage.stat, "object") for _ in range(LIMIT + 1)]
+        assert eventually(lambda: held.inside + len(waiting) == LIMIT + 1)
+        inside = held.inside
+        held.released.set()
+        assert [stat.result().length_bytes for stat in stats] == [0] * (LIMIT + 1)
+    assert (inside, held.inside) == (LIMIT, LIMIT + 1)
 
 
 def test_measure_counts_requests_bytes_errors_and_seconds() -> None:
