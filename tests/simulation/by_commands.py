@@ -129,7 +129,7 @@ def restore(world: World) -> None:
         world.command("offload", name)
         world.command("backup", "--to-bucket", name)
         world.command("rm", name, "--now", "--yes")
-        world.command("restore", name)
+        world.command("restore", "--from-bucket", name)  # the trash may have an older segment of that name
 
 
 def verify(world: World) -> None:

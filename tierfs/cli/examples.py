@@ -60,6 +60,7 @@ tierfs rm -r logs/2025 --now -y    # for good
     "restore": """
 tierfs restore logs/2026-11-25
 tierfs restore logs/2026-11-25 --as kept/2026-11-25
+tierfs restore --from-bucket logs/web                 # from: tierfs backup --to-bucket
 tierfs --store /srv/new restore /backup/store.dump    # a store of its backup
 """,
     "ledger create": """

@@ -109,13 +109,17 @@ def removal_data(deletion: Deletion) -> dict[str, object]:
 @paths_argument(metavar="NAME|FILE...")
 @click.option("--as", "to", metavar="NEW", help="Restore it under another name.")
 @click.option("--id", "removal_id", type=int, metavar="ID", help="The removal that ls --removed lists with this id.")
+@click.option("--from-bucket", is_flag=True, help="Restore a segment from its backup, whatever is in the trash.")
 @click.option("--yes", is_flag=True, help="Restore from a backup even if some of its bytes are gone: they are lost.")
-def restore(session: Session, paths: tuple[str, ...], to: str | None, removal_id: int | None, yes: bool) -> None:
+def restore(
+    session: Session, paths: tuple[str, ...], to: str | None, removal_id: int | None, from_bucket: bool, yes: bool
+) -> None:
     """Bring back a segment or directory that was removed, from the trash or from its backup in the bucket.
 
     Of several removals of one name the newest is restored, unless --id names another. A name that is taken is refused:
     give another one with --as. A segment that the trash does not have comes back from the newest backup that tierfs
-    backup --to-bucket made of it, or from the one that is named as dumps/...; its objects must exist.
+    backup --to-bucket made of it, or from the one that is named as dumps/...; its objects must exist. The trash may have
+    an older segment of that name: --from-bucket passes it by.
 
     In the directory of a store that has no metadata, FILE is a backup of all of them, and the store is made of it; the
     directory may have chunk files.
@@ -127,6 +131,8 @@ def restore(session: Session, paths: tuple[str, ...], to: str | None, removal_id
     one_name = to is not None or removal_id is not None
     if len(paths) > 1 and one_name:
         raise InvalidRequest("--as and --id are for one name", remedy="restore one after the other")
+    if from_bucket and one_name:
+        raise click.UsageError("--as and --id are of the trash, and --from-bucket passes it by")
     path = session.require_store_path()
     if len(paths) == 1 and not StorePaths(path.absolute()).metadata.exists() and Path(paths[0]).is_file():
         restore_store(session, path, paths[0])
@@ -134,9 +140,13 @@ def restore(session: Session, paths: tuple[str, ...], to: str | None, removal_id
     done = []
     absent: list[tuple[str, NotFound]] = []
     with session.open_store() as store:
+        names = [join(split(store.segment_of_path(typed))) for typed in paths]
+        if from_bucket:
+            for name in names:
+                restore_segment(session, store, name, accept_loss=yes)
+            return
         with changing(session, store, "restoring"):
-            for typed in paths:
-                name = join(split(store.segment_of_path(typed)))
+            for typed, name in zip(paths, names, strict=True):
                 try:
                     done.append(verbs.restore(store, name, to=to or "", removal_id=removal_id))
                 except NotFound as exc:
