@@ -118,8 +118,8 @@ def restore(
 
     Of several removals of one name the newest is restored, unless --id names another. A name that is taken is refused:
     give another one with --as. A segment that the trash does not have comes back from the newest backup that tierfs
-    backup --to-bucket made of it, or from the one that is named as dumps/...; its objects must exist. The trash may have
-    an older segment of that name: --from-bucket passes it by.
+    backup --to-bucket made of it, or from the one that is named as dumps/...; its objects must exist. The trash may
+    have an older segment of that name: --from-bucket passes it by.
 
     In the directory of a store that has no metadata, FILE is a backup of all of them, and the store is made of it; the
     directory may have chunk files.
