@@ -59,3 +59,11 @@ def test_places_of_two_kinds_are_refused_together(tmp_path: Path, store: Path) -
     assert done.code == 2
     assert "is of objects, and a place before it of rocketmq" in done.err
     assert tierfs("ls", store=store).out == ""
+
+
+def test_an_option_of_pulsar_says_who_wrote_the_objects(tmp_path: Path, store: Path) -> None:
+    theirs = place(tmp_path / "theirs", "a.log")
+    done = tierfs("adopt", theirs, "--into", "in", "--accept-loss", store=store, check=False)
+    assert "adopting as objects" not in done.err
+    done = tierfs("adopt", theirs, "--into", "in", "--as", "objects", "--accept-loss", store=store, check=False)
+    assert (done.code, "are for pulsar" in done.err) == (2, True)

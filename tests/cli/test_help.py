@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from importlib import import_module
 
 import click
 import pytest
 
+from tests.cli.progress.test_every_verb import leaves
 from tests.commands import tierfs
 from tierfs.cli.examples import EXAMPLES
-from tierfs.cli.main import cli
+from tierfs.cli.main import SECTIONS, Line, cli
 from tierfs.cli.session import Session
-from tierfs.cli.verbs import SECTIONS, Line
 
 ENTRIES = {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 COLUMNS = 80
@@ -39,15 +38,6 @@ def test_a_command_is_where_the_table_says(name: str, entry: Line) -> None:
     command = getattr(import_module(module), attribute)
     assert isinstance(command, click.Command)
     assert command.name == name
-
-
-def leaves(group: click.Group, words: str = "") -> Iterator[str]:
-    for name in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), name)
-        if isinstance(command, click.Group):
-            yield from leaves(command, f"{words}{name} ")
-        else:
-            yield words + name
 
 
 def test_every_command_has_examples() -> None:

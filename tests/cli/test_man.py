@@ -10,9 +10,8 @@ import click
 import pytest
 
 from tierfs.cli.commands.man import pages
-from tierfs.cli.main import cli
+from tierfs.cli.main import SECTIONS, cli
 from tierfs.cli.session import Session
-from tierfs.cli.verbs import SECTIONS
 
 
 @pytest.fixture(scope="module")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from tierfs import names
@@ -113,9 +113,12 @@ class Adopter:
         place = self._place(text)
         plan = AdoptionPlan()
         with self._connected(place.location) as storage:
+            theirs = _objects(storage, place)
             if self._recognises:
-                self._recognise(storage, place, text)
-            listed = Meter(report, noun="listed object").each(_objects(storage, place), lambda stored: stored.name)
+                first = list(islice(theirs, _LOOKED_AT))
+                self._recognise([] if place.only else [stored.name for stored in first], text)
+                theirs = chain(first, theirs)
+            listed = Meter(report, noun="listed object").each(theirs, lambda stored: stored.name)
             objects = bounded(listed, names.printable(text))
             with self._store.metadata.read() as txn:
                 own = own_names(txn, place.location)
@@ -146,9 +149,8 @@ class Adopter:
             else:
                 planned.outcomes = Adoption(*common).run([plan for plan in segments if isinstance(plan, SegmentPlan)])
 
-    def _recognise(self, storage: ChunkStorage, place: _Place, text: str) -> None:
-        """Set the kind by the names of a place. Raises InvalidRequest for a second place of another kind."""
-        listed = [] if place.only else [stored.name for stored in islice(storage.list(""), _LOOKED_AT)]
+    def _recognise(self, listed: Sequence[str], text: str) -> None:
+        """Set the kind by names of a place. Raises InvalidRequest for a second place of another kind."""
         kind = next((kind for kind, is_name in _MARKS.items() if any(map(is_name, listed))), OBJECTS)
         if self.kind not in (None, kind):
             raise InvalidRequest(

@@ -265,13 +265,13 @@ MAX_U64 = 2**64 - 1
 
 
 # The keys are made by the structs themselves: a commit makes dozens.
-# Return a key of `locations`.
+# A key of `locations`.
 u32: Callable[[int], bytes] = _U32.pack
-# Return a key of any database ordered by one number.
+# A key of any database ordered by one number.
 u64: Callable[[int], bytes] = _U64.pack
-# Return a key of `chunks`: of a segment's id, a tier and a start offset.
+# A key of `chunks`: a segment's id, a tier and a start offset.
 chunk: Callable[[int, Tier, int], bytes] = _CHUNK.pack
-# Return a key of `checksums`, `garbage`, `entries` and `ledgers`.
+# A key of `checksums`, `garbage`, `entries` and `ledgers`.
 pair: Callable[[int, int], bytes] = _PAIR.pack
 
 

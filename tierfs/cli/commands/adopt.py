@@ -63,8 +63,12 @@ def adopt(
     object with its user metadata; ledgers written without their last entries fail unless --accept-loss is given.
     """
     from tierfs.adoption.ledger_read import magic_words
-    from tierfs.app.adopt import LedgerOptions
+    from tierfs.app.adopt import PULSAR, LedgerOptions
 
+    if accept_loss or magic is not None:
+        if layout not in (None, PULSAR):
+            raise click.UsageError(f"--accept-loss and --magic are for pulsar, not for {layout}")
+        layout = PULSAR
     _run(session, layout, places, LedgerOptions(accept_loss, magic_words(magic)), **options)
 
 

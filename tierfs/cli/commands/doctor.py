@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import median
 
 import click
+from click.core import ParameterSource
 
 from tierfs.cli import output
 from tierfs.cli.group import command
@@ -62,7 +63,12 @@ def doctor(
     largest sealed segment under MOUNT, which may be a path below a mount, is read, and the same bytes without the
     mount: by GETs of its objects, or from its chunk files, where the mount reads those. Nothing is written.
     """
+    given = click.get_current_context().get_parameter_source
+    if bench is None and ParameterSource.COMMANDLINE in (given("size_bytes"), given("repetitions")):
+        raise click.UsageError("--size and --repetitions need --bench MOUNT")
     if bench is not None:
+        if spark or master is not None:
+            raise click.UsageError("--bench only measures: leave out --spark and --master")
         _bench(session, bench, size_bytes, repetitions)
         return
     from tierfs.doctor.executors import Cluster

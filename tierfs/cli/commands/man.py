@@ -18,9 +18,8 @@ from click.shell_completion import get_completion_class
 from tierfs import __version__
 from tierfs.cli.examples import EXAMPLES
 from tierfs.cli.group import command
-from tierfs.cli.main import cli
+from tierfs.cli.main import SECTIONS, cli
 from tierfs.cli.session import Session
-from tierfs.cli.verbs import SECTIONS
 from tierfs.errors import InvalidRequest
 
 # click's mark of a paragraph that is not rewrapped.
