@@ -23,7 +23,7 @@ from tierfs.metadata import checksums, tables
 from tierfs.metadata.tables import CHUNKS
 from tierfs.parallel import Meter
 from tierfs.reading.verified import VerifiedReader
-from tierfs.tiering import packs
+from tierfs.tiering.packs import format as packs
 from tierfs.types import MIB, AttemptId, ByteRange, ChunkState, ObjectId, Tier
 
 POLICY = {"chunk_bytes": "1048576", "object_bytes": "1600000"}

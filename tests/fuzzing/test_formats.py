@@ -46,7 +46,7 @@ from tierfs.metadata.transaction import WriteTransaction
 from tierfs.reading.ledger_objects import metadata_beside
 from tierfs.recovery import inventory, ledgers
 from tierfs.scan.stream_plan import StreamOffset
-from tierfs.tiering import packs
+from tierfs.tiering.packs import format as packs
 from tierfs.types import SegmentId
 
 SLOWEST_S = 3.0

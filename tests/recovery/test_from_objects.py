@@ -34,9 +34,9 @@ from tierfs.names import REMOVED_PREFIX
 from tierfs.recovery import from_objects, inventory, ledgers
 from tierfs.recovery.from_objects import Rebuilding, RebuiltStore
 from tierfs.segments import stat
-from tierfs.tiering import packs
 from tierfs.tiering.objects import object_name
-from tierfs.tiering.packs import PackEntry, PackIndex
+from tierfs.tiering.packs import format as packs
+from tierfs.tiering.packs.format import PackEntry, PackIndex
 from tierfs.types import AttemptId, ByteRange, ObjectId, SegmentId, Tier
 
 STORE = "5" * 32

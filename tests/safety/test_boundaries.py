@@ -17,9 +17,10 @@ from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, TierState
 from tierfs.metrics import NullMetrics
 from tierfs.reading.local import LocalReader
-from tierfs.tiering import candidates, packs
+from tierfs.tiering import candidates
 from tierfs.tiering.candidates import OffloadAction, PackAction, evictable, offload_actions
-from tierfs.tiering.packs import PackIndex
+from tierfs.tiering.packs import format as packs
+from tierfs.tiering.packs.format import PackIndex
 from tierfs.types import CRC_BLOCK_BYTES, AttemptId, ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
 
 LENGTHS = st.integers(1, 3)

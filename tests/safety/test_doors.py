@@ -36,8 +36,8 @@ from tierfs.metadata.records import (
 )
 from tierfs.reading import ledger_objects
 from tierfs.setup.connect import require_allowed
-from tierfs.tiering import packs
-from tierfs.tiering.packs import PackEntry, PackIndex
+from tierfs.tiering.packs import format as packs
+from tierfs.tiering.packs.format import PackEntry, PackIndex
 from tierfs.types import (
     CRC_BLOCK_BYTES,
     ROOT_DIRECTORY,

@@ -24,8 +24,8 @@ from tierfs.garbage.orphans import Orphan, OrphanFinder
 from tierfs.metadata import tables
 from tierfs.metadata.records import GarbageRecord, LocationRecord, ObjectRecord
 from tierfs.metadata.tables import GARBAGE, INTENTS, LOCATIONS, OBJECTS
-from tierfs.tiering import packs
 from tierfs.tiering.objects import JOB_REST_MS
+from tierfs.tiering.packs import format as packs
 from tierfs.types import AttemptId, LocationId, ObjectId, SegmentId, Tier
 
 MINUTE_MS = 60_000

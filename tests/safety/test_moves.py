@@ -23,7 +23,7 @@ from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import tables
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.tiering.repack import Repack
+from tierfs.tiering.packs.repack import Repack
 from tierfs.types import ChunkState, ObjectId, Tier
 
 

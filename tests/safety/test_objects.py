@@ -23,12 +23,13 @@ from tierfs.metadata import changes, directories, tables
 from tierfs.metadata.records import GarbageRecord
 from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, LOCATIONS
 from tierfs.metadata.untrusted import MAX_OFFSET
-from tierfs.tiering import batch_job, evict, objects, packs
+from tierfs.tiering import batch_job, evict, objects
 from tierfs.tiering.candidates import OffloadAction, objects_to_make
 from tierfs.tiering.objects import ChunksMoved, ColdTier
 from tierfs.tiering.offload import Offload
 from tierfs.tiering.offload_source import ChunkSource
-from tierfs.tiering.packs import PackEntry, PackIndex, read_index
+from tierfs.tiering.packs import format as packs
+from tierfs.tiering.packs.format import PackEntry, PackIndex, read_index
 from tierfs.types import ROOT_DIRECTORY, AttemptId, ChunkState, LocationId, ObjectId, SegmentId, Tier
 
 

@@ -24,7 +24,7 @@ from tierfs.reading.view import in_object
 from tierfs.scan.selection import Pinner, Tail
 from tierfs.segments.stat import stat
 from tierfs.segments.writer import SegmentWriter
-from tierfs.tiering import packs
+from tierfs.tiering.packs import format as packs
 from tierfs.types import ByteRange, ChunkState, PayloadEncoding, Tier
 
 CHECKED: dict[int, list[str]] = {}

@@ -21,9 +21,9 @@ from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import tables
 from tierfs.metadata.tables import CHUNKS, INTENTS, OBJECTS
 from tierfs.segments import stat
-from tierfs.tiering import packing
-from tierfs.tiering import packs as pack
-from tierfs.tiering.packs import PackEntry, PackIndex, Trailer
+from tierfs.tiering.packs import format as pack
+from tierfs.tiering.packs import packing
+from tierfs.tiering.packs.format import PackEntry, PackIndex, Trailer
 from tierfs.types import AttemptId, ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
 POLICY = {"chunk_bytes": "1048576", "object_bytes": str(16 * 100_000)}

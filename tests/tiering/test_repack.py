@@ -18,8 +18,8 @@ from tierfs.journal.publish import PROOF_S
 from tierfs.metadata import directories, tables
 from tierfs.metadata.tables import CHUNKS
 from tierfs.segments import delete
-from tierfs.tiering.packs import read_index
-from tierfs.tiering.repack import Repack
+from tierfs.tiering.packs.format import read_index
+from tierfs.tiering.packs.repack import Repack
 from tierfs.types import ROOT_DIRECTORY, Tier
 
 POLICY = {"chunk_bytes": "1048576", "object_bytes": "1600000"}

@@ -25,11 +25,11 @@ from tierfs.metadata.entries import ENTRIES_PREFIX
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.tiering import packs
 from tierfs.tiering.batch_job import is_about_job
 from tierfs.tiering.ledgers.copies import attempts, uuid_of
 from tierfs.tiering.objects import JOB_REST_MS, JOBS_PREFIX, job_of, jobs
-from tierfs.tiering.packs import PACKS_PREFIX
+from tierfs.tiering.packs import format as packs
+from tierfs.tiering.packs.format import PACKS_PREFIX
 from tierfs.types import LocationId
 
 # Prefixes of this store's objects besides segments/ and packs/; .tmp/ is where a directory keeps temporary files.

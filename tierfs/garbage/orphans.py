@@ -28,9 +28,9 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import CHUNKS, GARBAGE, INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, batches
 from tierfs.parallel import Meter, OnProgress, unseen
-from tierfs.tiering import packs
 from tierfs.tiering.ledgers.copies import companions, has_ledgers, is_of_ledger, is_ours, ledger_objects
-from tierfs.tiering.packs import PACKS_PREFIX, read_index
+from tierfs.tiering.packs import format as packs
+from tierfs.tiering.packs.format import PACKS_PREFIX, read_index
 from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, SegmentId, Tier
 
 log = logging.getLogger(__name__)

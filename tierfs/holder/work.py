@@ -39,10 +39,10 @@ from tierfs.tiering.ledgers.offload import LedgerOffloader
 from tierfs.tiering.objects import ColdTier
 from tierfs.tiering.offload import Offload
 from tierfs.tiering.offload_command import Named, OffloadReport, Upload
-from tierfs.tiering.packing import Packed, PackOffload
+from tierfs.tiering.packs.packing import Packed, PackOffload
+from tierfs.tiering.packs.repack import Repack
 from tierfs.tiering.policy import missing_bytes
 from tierfs.tiering.relocate import TierCopy, TierVersion, record_place
-from tierfs.tiering.repack import Repack
 from tierfs.types import ReadPriority, SegmentId, SegmentKind, Tier
 
 _MS_PER_S = 1000

@@ -32,7 +32,7 @@ from tierfs.recovery.batches import FoundVersions, batch_objects
 from tierfs.recovery.rebuild_segment import FoundObject, LeftOver, checked_path
 from tierfs.tiering.ledgers.copies import ledger_objects
 from tierfs.tiering.objects import JOBS_PREFIX, object_name
-from tierfs.tiering.packs import PACKS_PREFIX, read_index
+from tierfs.tiering.packs.format import PACKS_PREFIX, read_index
 from tierfs.types import AttemptId, ByteRange, SegmentId
 
 log = logging.getLogger(__name__)

@@ -31,7 +31,7 @@ from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.parallel import Meter, Pool
-from tierfs.tiering import packs
+from tierfs.tiering.packs import format as packs
 from tierfs.types import AttemptId, ByteRange, DirectoryId, EntryKind, Inode, ObjectId, SegmentId, Tier
 
 # Far more than the id counter reaches, and it can still count on from there.

@@ -26,7 +26,7 @@ from tierfs.tiering.candidates import (
     sealed_local_chunks,
 )
 from tierfs.tiering.objects import ChunksMoved
-from tierfs.tiering.packing import Packed, PackOffload
+from tierfs.tiering.packs.packing import Packed, PackOffload
 from tierfs.types import ChunkState, SegmentId
 
 # Plans made again because chunks moved meanwhile; another process made progress each time.

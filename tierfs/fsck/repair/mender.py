@@ -26,7 +26,7 @@ from tierfs.metadata.transaction import WriteTransaction
 from tierfs.metadata.untrusted import messages
 from tierfs.tiering.ledgers import copies
 from tierfs.tiering.ledgers.copies import EntryRows
-from tierfs.tiering.packs import PACKS_PREFIX, read_index
+from tierfs.tiering.packs.format import PACKS_PREFIX, read_index
 from tierfs.types import AttemptId, ByteRange, LocationId, ObjectId, SegmentId, Tier
 
 # Per segment: the ranges of it that packs hold, with the name of the pack.

@@ -31,7 +31,7 @@ from tierfs.tiering.candidates import OffloadAction, PackAction, ended_ms
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.offload import Accuser, revalidated, source_chunk
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
-from tierfs.tiering.packs import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
+from tierfs.tiering.packs.format import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
 from tierfs.types import DirectoryId, ObjectId, SegmentId
 
 T = TypeVar("T")

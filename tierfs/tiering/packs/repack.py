@@ -30,7 +30,15 @@ from tierfs.reading.verified import VerifiedReader, own_sum
 from tierfs.reading.view import in_object
 from tierfs.tiering import objects
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
-from tierfs.tiering.packs import PACKS_PREFIX, PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name, read_index
+from tierfs.tiering.packs.format import (
+    PACKS_PREFIX,
+    PackEntry,
+    PackIndex,
+    PackLinks,
+    index_and_trailer,
+    pack_name,
+    read_index,
+)
 from tierfs.types import ChunkState, ObjectId, SegmentId, Tier
 
 # Objects looked at per step: packs are recognized by their names in the raw rows, in under a millisecond.
