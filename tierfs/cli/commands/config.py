@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 
 from tierfs import contradictions, settings
 from tierfs import policy as policy_text
-from tierfs.cli import output
+from tierfs.cli import output, theirs
 from tierfs.cli.group import StoreName, command
 from tierfs.cli.session import Session
 from tierfs.errors import DataLoss, InvalidRequest, NotFound
@@ -95,6 +95,7 @@ def _parsed(session: Session, words: Sequence[str]) -> Asked:
     if names and changes:
         raise InvalidRequest(f"{printable(names[0])} is not NAME=VALUE", remedy="show and change in two commands")
     typed = [*names, *changes]
+    _refuse_theirs(path, typed, changes)
     if path is None:
         policy = next((name for name in typed if name in KEYS), None)
         if policy is not None:
@@ -121,6 +122,15 @@ def _refuse_verb(session: Session, words: Sequence[str]) -> NoReturn:
         rest = ["=".join(rest)]
     line = " ".join(["tierfs config", *map(as_word, rest)])
     raise InvalidRequest(f"config has no {verb}", remedy=f"use: {line}; a path of that name is /{verb}")
+
+
+def _refuse_theirs(path: str | None, typed: Sequence[str], changes: Mapping[str, str]) -> None:
+    """Refuse names of Pulsar, RocketMQ and Pravega, with what to type for each."""
+    names = [name for name in (*([path] if path else []), *typed) if name.lower() in theirs.table()]
+    if names:
+        place = None if path in names else path
+        remedies = [theirs.remedy(name, changes.get(name, ""), place) for name in names]
+        raise InvalidRequest(f"{', '.join(names)}: no setting of tierfs has this name", remedy="; ".join(remedies))
 
 
 def _require_known(name: str, known: frozenset[str]) -> None:
