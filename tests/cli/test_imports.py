@@ -39,7 +39,7 @@ def imported(program: str, *words: object) -> list[str]:
         ("du", WITHOUT_BYTES, 58),
         ("info --map s", HEAVY, 66),
         ("status", WITHOUT_BYTES, 90),  # it asks the bucket whose it is
-        ("append s", HEAVY, 67),
+        ("append s", HEAVY, 68),
         ("cat s", (), 85),
     ],
 )
@@ -52,6 +52,20 @@ def test_a_command_imports_what_it_needs(store: Path, words: str, heavy: tuple[s
     works = [name for name in own if name.startswith(tuple(f"tierfs.{room}" for room in WORKS))]
     assert not works or words.split(maxsplit=1)[0] in ("status", "info")
     assert "tierfs.holder.work" not in own
+
+
+@pytest.mark.parametrize(
+    ("program", "heavy", "most"),
+    [
+        ("import tierfs", HEAVY, 2),
+        ("import tierfs; tierfs.open_store(sys.argv[1]).append('s', b'x')", WITHOUT_BYTES[:-1], 70),
+        ("import tierfs; tierfs.open_store(sys.argv[1]).ls()", WITHOUT_BYTES, 58),
+    ],
+)
+def test_a_python_program_imports_what_it_uses(store: Path, program: str, heavy: tuple[str, ...], most: int) -> None:
+    found = imported(program, store)
+    assert [name for name in heavy if name in found] == []
+    assert len([name for name in found if name.partition(".")[0] == "tierfs"]) < most
 
 
 def test_default_settings_need_no_pydantic(store: Path) -> None:

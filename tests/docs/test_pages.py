@@ -149,8 +149,8 @@ def test_a_mount_that_is_not_there_is_not_copied_and_nothing_is_said_to_be(machi
     assert list((machine.root / "elsewhere").iterdir()) == []
 
 
-RUN_ELSEWHERE = {"docs/dataframes.md", "docs/spark.md", "docs/tutorial.md"}
-"""test_dataframes, test_spark"""
+RUN_ELSEWHERE = {"docs/dataframes.md", "docs/python.md", "docs/spark.md", "docs/tutorial.md"}
+"""test_dataframes, test_python, test_spark"""
 
 NOT_TYPED = {
     ("docs/cold-tier.md", "tierfs config cold.endpoint_url=https://s3.new.example"),

@@ -15,12 +15,12 @@ import pytest
 from tests.faults.test_fork import NOTHING, in_child
 from tests.fsspec.conftest import CHUNK_BYTES, put
 from tierfs.app import store
+from tierfs.app.connection import CONNECTIONS
 from tierfs.fsspec import TierfsFileSystem
-from tierfs.fsspec.connection import CONNECTIONS
 
 DATA = random.Random(3).randbytes(4 * CHUNK_BYTES)
 THREADS = 16
-READER = "tierfs-fsspec-reader"
+READER = "tierfs-reader"
 
 
 @pytest.fixture(autouse=True)

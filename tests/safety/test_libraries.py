@@ -10,9 +10,9 @@ import pytest
 
 from tests.safety.refused import refused
 from tierfs.app import store as app
+from tierfs.app.connection import CONNECTIONS
 from tierfs.fsspec import TierfsFileSystem, files
-from tierfs.fsspec.connection import CONNECTIONS
-from tierfs.fsspec.read_loop import ReadLoop
+from tierfs.reading.read_loop import ReadLoop
 from tierfs.segments import stat
 from tierfs.setup.create import ColdChoice, init_store
 

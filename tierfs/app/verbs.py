@@ -5,7 +5,7 @@ The verbs that need the holder are the table in holder/verbs.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -15,9 +15,11 @@ from tierfs.errors import Conflict, TierfsError, Unavailable
 from tierfs.garbage.collect import Collector
 from tierfs.holder import lock
 from tierfs.holder.lock import HeldElsewhere
+from tierfs.metadata import directories, policies
 from tierfs.metadata.tables import GARBAGE, INTENTS
 from tierfs.parallel import OnProgress, unseen
-from tierfs.segments import managed_ledger, trash
+from tierfs.precedence import Policies
+from tierfs.segments import create, managed_ledger, trash
 from tierfs.segments.delete import Deletion
 from tierfs.segments.trash import Removed
 from tierfs.segments.truncate import Truncation
@@ -88,6 +90,32 @@ def trim_ledgers(
     done = managed_ledger.trim(store.metadata, path, before, remove)
     _collect_local(store, report)
     return done
+
+
+@dataclass(frozen=True, slots=True)
+class PoliciesChanged:
+    """What became of policies at a path."""
+
+    made: bool
+    """Whether the path was missing, and is a directory now."""
+    before: Mapping[str, str]
+    """The settings of the path itself before, in their stored form."""
+    held: Policies
+    """In force there now."""
+
+
+def change_policies(store: Store, path: str, wanted: Mapping[str, str], unset: Collection[str] = ()) -> PoliciesChanged:
+    """Set policies at a path, in their stored form, and remove some there, in one commit; a missing path is made.
+
+    Raises NotFound for a missing path where nothing is set, NotDirectory, and InvalidRequest for an unknown policy or
+    for policies that contradict each other.
+    """
+    with store.metadata.write() as txn:
+        made = bool(wanted) and directories.find(txn, path) is None
+        if made:
+            create.make_directory(txn, path)
+        before = policies.change(txn, path, put_settings=wanted, unset=unset)
+        return PoliciesChanged(made, before, policies.at(txn, path))
 
 
 def restore(store: Store, path: str, *, to: str = "", removal_id: int | None = None) -> tuple[str, Removed]:

@@ -11,17 +11,17 @@ import io
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tierfs.errors import TierfsError
-from tierfs.fsspec.connection import CONNECTIONS, Connection, as_os_errors
-from tierfs.metadata.records import SegmentRecord
+from tierfs.app.connection import Connection
+from tierfs.app.segment_file import BUFFER_BYTES, RawSegment, SegmentHandle
+from tierfs.errors import Closed, DataLoss, Fenced, Sealed, StorageFull, TierfsError, Unavailable
 from tierfs.segments.writer import SegmentWriter
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, ReadPriority
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
@@ -30,139 +30,41 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 T = TypeVar("T")
 
-# Bytes fetched at a time by small reads once they prove sequential.
-_BUFFER_BYTES = MIB
-
-# Bytes fetched by the first read at a new place: a block is fetched and checked anyway.
-_FIRST_BYTES = CRC_BLOCK_BYTES
-
 # One append: large enough that its sync and commit are a small part of it.
 APPEND_BYTES = 4 * MIB
 
 
-class SegmentHandle:
-    """A segment open for reading; reads are of the bytes it had when it was opened."""
-
-    def __init__(self, connection: Connection, segment: SegmentRecord, priority: ReadPriority | None) -> None:
-        self._connection = connection
-        self._segment_id = segment.id
-        self._priority = priority
-        self._range = segment.range
-        self._open()
-
-    def _open(self) -> None:
-        self._loop = self._connection.loop
-        self._handle = self._loop.open(self._segment_id, self._priority)
-
-    @property
-    def size(self) -> int:
-        """Number of readable bytes."""
-        return self._range.length_bytes
-
-    def read_into(self, position: int, view: memoryview) -> int:
-        """Fill `view` from `position` on, as far as there are bytes; return their number."""
-        view = view[: max(0, self.size - position)]
-        if not view:
-            return 0
-        self._follow_fork()
-        read = self._loop.read_into(self._handle, self._range.start + position, view)
-        if read < len(view):
-            raise OSError(errno.EIO, f"a read at {position} of a segment ended {len(view) - read} bytes early")
-        return read
-
-    def read_ranges(self, ranges: Sequence[ByteRange]) -> list[memoryview]:
-        """Return the bytes of several ranges of the file, fetched at once."""
-        self._follow_fork()
-        buffers = [memoryview(bytearray(wanted.length_bytes)) for wanted in ranges]
-        starts = [self._range.start + wanted.start for wanted in ranges]
-        self._loop.read_all(self._handle, list(zip(starts, buffers, strict=True)))
-        return buffers
-
-    def close(self) -> None:
-        """Release it; in a child of fork the parent's stays open."""
-        if not self._connection.is_inherited:
-            self._loop.release(self._handle)
-
-    def _follow_fork(self) -> None:
-        """In a child of fork, open it again, because the thread that reads is the parent's."""
-        if self._connection.is_inherited:
-            self._connection = CONNECTIONS.get(self._connection.place)
-            self._open()
+@contextmanager
+def as_os_errors(*, writing: bool = False) -> Iterator[None]:
+    """Turn tierfs's errors into OSError and its subclasses, with the message and the remedy in their text."""
+    try:
+        yield
+    except TierfsError as exc:
+        raise os_error(exc, writing=writing) from exc
 
 
-class _RawSegment(io.RawIOBase):
-    """The unbuffered file: a position in an open segment.
+def os_error(error: TierfsError, *, writing: bool = False) -> OSError:
+    """Return the OSError for one of tierfs's; the class follows from the number, by Python's rule.
 
-    It fills a buffer of `buffer_bytes` as far as needed, to the end of a block, and further as reads continue.
+    A write that is refused for good is a PermissionError. A tier that does not answer is EIO, as on a mount:
+    EAGAIN would be a BlockingIOError, which callers take for a file that does not block.
     """
+    text = str(error) if error.remedy is None else f"{error}; {error.remedy}"
+    return OSError(_number(error, writing=writing), text)
 
-    def __init__(self, opened: SegmentHandle, buffer_bytes: int) -> None:
-        super().__init__()
-        self.opened = opened
-        self._position = 0
-        self._buffer_bytes = buffer_bytes
-        self._expected = 0
-        self._last_step = _FIRST_BYTES // 2
-        self.needed = 0
-        """Bytes the current read needs, as a hint: a second request to S3 costs more than bytes do."""
 
-    def readable(self) -> bool:
-        return True
+def _number(error: TierfsError, *, writing: bool) -> int:
+    if writing and isinstance(error, Sealed | Fenced):
+        return errno.EPERM
+    if isinstance(error, Unavailable | DataLoss | Closed) and not isinstance(error, StorageFull):
+        return errno.EIO
+    return error.errno
 
-    def seekable(self) -> bool:
-        return True
 
-    def readinto(self, buffer: WriteableBuffer, /) -> int:
-        self._require_open()
-        view = memoryview(buffer).cast("B")
-        if len(view) <= self._buffer_bytes:
-            view = view[: self._step()]
-        with as_os_errors():
-            read = self.opened.read_into(self._position, view)
-        self._position += read
-        self._expected = self._position
-        return read
+class _RawFile(RawSegment):
+    """A segment whose reads raise what readers of Python's files expect."""
 
-    def _step(self) -> int:
-        """Return the bytes to fetch into a buffer: whole blocks at a new place, more each time that reads continue."""
-        if self._position == self._expected:
-            step = max(2 * self._last_step, self.needed)
-        else:
-            block_bytes = min(_FIRST_BYTES, self._buffer_bytes)
-            end = self._position + max(1, self.needed)
-            step = -(-end // block_bytes) * block_bytes - self._position
-        self._last_step = min(step, self._buffer_bytes)
-        return self._last_step
-
-    def readall(self) -> bytes:
-        """Return everything at once, in memory of the right size."""
-        data = bytearray(max(0, self.opened.size - self._position))
-        with as_os_errors():
-            self._position += self.opened.read_into(self._position, memoryview(data))
-        return bytes(data)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        self._require_open()
-        base = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self.opened.size}
-        if whence not in base:
-            raise ValueError(f"invalid whence ({whence}, should be 0, 1 or 2)")
-        if base[whence] + offset < 0:
-            raise OSError(errno.EINVAL, f"cannot seek to {base[whence] + offset}")
-        self._position = base[whence] + offset
-        return self._position
-
-    def tell(self) -> int:
-        self._require_open()
-        return self._position
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            self.opened.close()
-
-    def _require_open(self) -> None:
-        if self.closed:
-            raise ValueError("I/O operation on closed file")
+    errors = staticmethod(as_os_errors)
 
 
 class SegmentFile(io.BufferedReader):
@@ -176,8 +78,8 @@ class SegmentFile(io.BufferedReader):
     def __init__(
         self, opened: SegmentHandle, path: str, details: dict[str, Any], block_size: int | None = None
     ) -> None:
-        buffer_bytes = block_size or _BUFFER_BYTES
-        self._raw_segment = _RawSegment(opened, buffer_bytes)
+        buffer_bytes = block_size or BUFFER_BYTES
+        self._raw_segment = _RawFile(opened, buffer_bytes)
         super().__init__(self._raw_segment, buffer_bytes)
         self.path = self.full_name = path
         self.size = opened.size

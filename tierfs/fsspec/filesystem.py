@@ -18,11 +18,12 @@ from fsspec.utils import stringify_path
 
 from tierfs import names
 from tierfs.app import verbs
+from tierfs.app.connection import CONNECTIONS, Connection, StorePlace
+from tierfs.app.segment_file import SegmentHandle
 from tierfs.app.sources import STORE_VARIABLE, store_of
 from tierfs.errors import AlreadyExists, InvalidRequest
 from tierfs.fsspec import paths
-from tierfs.fsspec.connection import CONNECTIONS, Connection, StorePlace, as_os_errors
-from tierfs.fsspec.files import APPEND_BYTES, GAP_BYTES, AppendFile, SegmentFile, SegmentHandle, join, of_slice
+from tierfs.fsspec.files import APPEND_BYTES, GAP_BYTES, AppendFile, SegmentFile, as_os_errors, join, of_slice
 from tierfs.metadata import directories
 from tierfs.metadata.records import SegmentRecord
 from tierfs.types import ReadPriority

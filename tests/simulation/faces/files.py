@@ -8,8 +8,8 @@ from functools import cached_property
 from typing import Any
 
 from tierfs.fsspec.filesystem import TierfsFileSystem
-from tierfs.fsspec.read_loop import ReadLoop
 from tierfs.metadata.store import MetadataStore
+from tierfs.reading.read_loop import ReadLoop
 from tierfs.reading.reader import Reader
 
 

@@ -17,10 +17,11 @@ from functools import partial
 import click
 
 from tierfs import names
+from tierfs.app.room import HOLDER_WAIT_S, Room
 from tierfs.app.store import Store
 from tierfs.cli.errors import Partial
 from tierfs.cli.group import command, path_argument
-from tierfs.cli.options import HOLDER_WAIT_S, Room, Size, wait_option
+from tierfs.cli.options import Size, wait_option
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest, IsDirectory, NotFound, OffsetMismatch, PermissionDenied, TierfsError

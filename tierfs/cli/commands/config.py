@@ -13,14 +13,14 @@ from click.shell_completion import CompletionItem
 
 from tierfs import contradictions, settings
 from tierfs import policy as policy_text
+from tierfs.app import verbs
 from tierfs.cli import output, theirs
 from tierfs.cli.group import StoreName, command
 from tierfs.cli.session import Session
 from tierfs.errors import DataLoss, InvalidRequest, NotFound
-from tierfs.metadata import directories, policies
+from tierfs.metadata import policies
 from tierfs.names import as_word, join, printable, split
 from tierfs.policy import KEYS
-from tierfs.segments import create
 from tierfs.store_paths import StorePaths
 
 # Prefix of the parts of the cold tier's place, which the store's records hold and not its file of settings.
@@ -180,12 +180,8 @@ def _change_policies(session: Session, asked: Asked) -> None:
     removed = [key for key, text in asked.changes.items() if not text]
     with session.open_store() as store:
         name = store.segment_of_path(asked.path)
-        with store.metadata.write() as txn:
-            made = bool(wanted) and directories.find(txn, name) is None
-            if made:
-                create.make_directory(txn, name)
-            before = policies.change(txn, name, put_settings=wanted, unset=removed)
-            held = policies.at(txn, name)
+        changed = verbs.change_policies(store, name, wanted, removed)
+    made, before, held = changed.made, changed.before, changed.held
     values = {key: policy_text.from_stored(key, text) for key, text in wanted.items()}
     canonical = join(split(name))
     if made:

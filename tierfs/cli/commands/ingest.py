@@ -10,11 +10,11 @@ from itertools import takewhile
 
 import click
 
+from tierfs.app.room import Room
 from tierfs.app.store import Store
 from tierfs.cli import errors, output
 from tierfs.cli.commands.ingest_files import FileIngest, IngestPlan, Item, Stopped, batches, ingest_batch, plan_ingest
 from tierfs.cli.group import command, jobs_option
-from tierfs.cli.options import Room
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, PermissionDenied, StorageFull, TierfsError

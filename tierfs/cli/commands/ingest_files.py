@@ -16,11 +16,11 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from tierfs import names, osio, ranges
+from tierfs.app.room import Room
 from tierfs.app.store import Store
 from tierfs.checksum import crc32c
 from tierfs.cli.commands.append import BLOCK_BYTES, InputBlock, InputSource, blocks, closing_writer
 from tierfs.cli.errors import from_os_error
-from tierfs.cli.options import Room
 from tierfs.errors import Conflict, InvalidRequest, NotDirectory, NotFound, StorageFull, TierfsError
 from tierfs.fsck.scrub.pieces import PIECE_BYTES, ScrubPiece, pieces
 from tierfs.metadata import directories

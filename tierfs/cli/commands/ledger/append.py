@@ -13,13 +13,14 @@ from pathlib import Path
 import click
 
 from tierfs import names
+from tierfs.app.room import HOLDER_WAIT_S, Room
 from tierfs.app.store import Store
 from tierfs.app.verbs import open_managed_ledger
 from tierfs.cli.commands import append as source
 from tierfs.cli.commands.append import closing_writer
 from tierfs.cli.errors import Partial
 from tierfs.cli.group import command, path_argument
-from tierfs.cli.options import HOLDER_WAIT_S, Room, wait_option
+from tierfs.cli.options import wait_option
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError
 from tierfs.metadata import directories

@@ -1,27 +1,26 @@
-"""Connection: a store shared by all filesystems and files of one process, opened on first use.
+"""Connection: a store shared by all that read it from Python in one process, opened on first use.
 
 The last user to release it closes it; the end of the process does too. A child of fork opens its own: locks,
-metadata and connections of its parent are not for two. tierfs's errors become the ones that users of Python's files
-expect: FileNotFoundError, PermissionError, OSError.
+metadata and connections of its parent are not for two.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 from tierfs.app import store
 from tierfs.app.sources import open_source
-from tierfs.errors import Closed, DataLoss, Fenced, Sealed, StorageFull, TierfsError, Unavailable
-from tierfs.fsspec.paths import is_url
-from tierfs.fsspec.read_loop import ReadLoop
+from tierfs.errors import TierfsError
 from tierfs.system import guards
+
+if TYPE_CHECKING:
+    from tierfs.reading.read_loop import ReadLoop
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +48,8 @@ class Connection:
 
     @cached_property
     def _loop(self) -> ReadLoop:
+        from tierfs.reading.read_loop import ReadLoop  # trio takes 0.1 s to import, and writing needs none
+
         loop = ReadLoop(self.store.reader)
         self._end.detach()
         self._end = weakref.finalize(self, _end, self.pid, self.store, loop)
@@ -62,7 +63,7 @@ class Connection:
 
     def refresh(self) -> None:
         """Take in the present journal of a bucket; a store in a directory is always current."""
-        if is_url(self.place.where):
+        if "://" in self.place.where:
             from tierfs.app.replica import refresh_source  # as sources do, with the first URL
 
             refresh_source(self.store)
@@ -108,30 +109,3 @@ class Connections:
 
 
 CONNECTIONS = Connections()
-
-
-@contextmanager
-def as_os_errors(*, writing: bool = False) -> Iterator[None]:
-    """Turn tierfs's errors into OSError and its subclasses, with the message and the remedy in their text."""
-    try:
-        yield
-    except TierfsError as exc:
-        raise os_error(exc, writing=writing) from exc
-
-
-def os_error(error: TierfsError, *, writing: bool = False) -> OSError:
-    """Return the OSError for one of tierfs's; the class follows from the number, by Python's rule.
-
-    A write that is refused for good is a PermissionError. A tier that does not answer is EIO, as on a mount:
-    EAGAIN would be a BlockingIOError, which callers take for a file that does not block.
-    """
-    text = str(error) if error.remedy is None else f"{error}; {error.remedy}"
-    return OSError(_number(error, writing=writing), text)
-
-
-def _number(error: TierfsError, *, writing: bool) -> int:
-    if writing and isinstance(error, Sealed | Fenced):
-        return errno.EPERM
-    if isinstance(error, Unavailable | DataLoss | Closed) and not isinstance(error, StorageFull):
-        return errno.EIO
-    return error.errno

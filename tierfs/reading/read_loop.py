@@ -37,7 +37,7 @@ class ReadLoop:
         self._started: Future[trio.lowlevel.TrioToken] = Future()
         self._waiting: set[Future[Any]] = set()
         self._cancel = trio.CancelScope()
-        self._thread = threading.Thread(target=self._run, name="tierfs-fsspec-reader", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="tierfs-reader", daemon=True)
         self._thread.start()
         self._token = self._started.result()
 
@@ -198,4 +198,4 @@ async def _fill_all(handle: ReadHandle, pieces: list[tuple[int, memoryview]]) ->
 
 
 def _closed() -> Closed:
-    return Closed("the filesystem was closed while it read", remedy="open it again")
+    return Closed("the store was closed while it was read", remedy="open it again")

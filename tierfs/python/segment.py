@@ -1,0 +1,204 @@
+"""Segment: one segment by its name; Writer appends to it, Reader is it as a file of Python."""
+
+from __future__ import annotations
+
+import io
+from contextlib import closing
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, TypeVar
+
+from tierfs import names
+from tierfs.app.room import HOLDER_WAIT_S, InLog, Room
+from tierfs.app.segment_file import BUFFER_BYTES, RawSegment, SegmentHandle
+from tierfs.checksum import Buffer
+from tierfs.errors import InvalidRequest
+from tierfs.metadata import directories
+from tierfs.python.records import SegmentInfo
+from tierfs.segments import stat
+from tierfs.types import ByteRange, ReadPriority
+
+if TYPE_CHECKING:
+    from tierfs.app.connection import Connection
+    from tierfs.segments.concat import Concatenation
+    from tierfs.segments.truncate import Truncation
+    from tierfs.segments.writer import SegmentWriter
+
+T = TypeVar("T")
+
+
+class Segment:
+    """A segment by its name. It may not exist yet: the first append makes it, with its directories."""
+
+    def __init__(self, connection: Connection, name: str) -> None:
+        self._connection = connection
+        self.name = names.join(names.split(name))
+
+    def __repr__(self) -> str:
+        return f"Segment({self.name!r})"
+
+    def info(self) -> SegmentInfo:
+        """Return the facts of it now. Raises NotFound, IsDirectory."""
+        with self._connection.store.metadata.read() as txn:
+            return SegmentInfo.of(stat.stat(txn, self.name))
+
+    def exists(self) -> bool:
+        """Return whether there is a segment of this name."""
+        with self._connection.store.metadata.read() as txn:
+            entry = directories.find(txn, self.name)
+            return entry is not None and entry.kind.name == "SEGMENT"
+
+    def append(self, data: Buffer, *, expected_offset: int | None = None, seal: bool = False) -> ByteRange:
+        """Append bytes and return their range, once they are durable. For many appends keep a writer.
+
+        Raises as `open_writer` and Writer.append, with nothing appended.
+        """
+        with self.open_writer(expected_offset=expected_offset) as writer:
+            return writer._append(data, last=True, seal=seal)
+
+    def open_writer(self, *, expected_offset: int | None = None, take_over: bool = False) -> Writer:
+        """Become the segment's one writer, creating it and its directories when they are missing.
+
+        `expected_offset` is the length that it must have. `take_over` fences a writer of another process. Raises
+        OffsetMismatch (its `actual_length` is the true one), Conflict naming a live writer, Sealed, IsDirectory,
+        InvalidRequest for a ledger, StorageFull.
+        """
+        room = Room(self._connection.store, InLog(), holder_wait_s=HOLDER_WAIT_S)
+        opened = partial(
+            self._connection.store.engine.open_writer, self.name, expected_offset=expected_offset, take_over=take_over
+        )
+        return Writer(self._connection, room, room.make(self.name, opened))
+
+    def open(self, *, read_priority: ReadPriority | str | None = None) -> Reader:
+        """Open it as a file for reading, as long as it is now. Raises NotFound, IsDirectory."""
+        with self._connection.store.metadata.read() as txn:
+            record = directories.segment_by_name(txn, self.name)
+        priority = None if read_priority is None else _priority(read_priority)
+        return Reader(SegmentHandle(self._connection, record, priority), record.start_offset)
+
+    def read(
+        self, offset: int | None = None, size: int | None = None, *, read_priority: ReadPriority | str | None = None
+    ) -> bytes:
+        """Return up to `size` bytes from an offset of the segment on; without them, from its start, to its end.
+
+        Raises NotFound, InvalidRequest for an offset outside of it, Unavailable or DataLoss for bytes in no tier.
+        """
+        with closing(self.open(read_priority=read_priority)) as reader:
+            return reader.read_at(reader.start_offset if offset is None else offset, size)
+
+    def seal(self) -> None:
+        """End it for good; repeating it succeeds. Raises NotFound, or Conflict naming a live writer."""
+        self._connection.store.engine.seal(self.name)
+
+    def unseal(self) -> None:
+        """Open a sealed one again; repeating it succeeds. Raises NotFound, and Conflict for what cannot be reopened."""
+        self._connection.store.engine.unseal(self.name)
+
+    def truncate(self, before: int) -> Truncation:
+        """Drop the bytes below an offset; the others keep theirs. Raises NotFound, InvalidRequest."""
+        from tierfs.app import verbs
+
+        done = verbs.truncate_head(self._connection.store, self.name, before)
+        verbs.settle(self._connection.store)
+        return done
+
+    def concat(self, source: str) -> Concatenation:
+        """Append all of the sealed segment `source`, and remove its name; no byte is copied or moved.
+
+        Raises NotFound, InvalidRequest, Sealed, Conflict.
+        """
+        from tierfs.app import verbs
+
+        done = self._connection.store.engine.concat(self.name, source)
+        verbs.settle(self._connection.store)
+        return done
+
+
+class Writer:
+    """The one writer of a segment. Thread-safe; a context manager. Closing it lets other processes write at once."""
+
+    def __init__(self, connection: Connection, room: Room, writer: SegmentWriter) -> None:
+        self._connection = connection
+        self._room = room
+        self._writer = writer
+
+    @property
+    def name(self) -> str:
+        """The segment's name; another one once policy has sealed it and it continues there."""
+        return self._writer.name
+
+    @property
+    def length(self) -> int:
+        """The offset of the next append."""
+        return self._writer.length
+
+    def append(self, data: Buffer, *, expected_offset: int | None = None) -> ByteRange:
+        """Append all of `data` and return its range, once it is durable. Threads that append together share syncs.
+
+        Raises OffsetMismatch, Sealed, Fenced, StorageFull, Unavailable or Closed, with nothing appended.
+        """
+        return self._append(data, expected_offset)
+
+    def _append(
+        self, data: Buffer, expected_offset: int | None = None, *, last: bool = False, seal: bool = False
+    ) -> ByteRange:
+        work = partial(self._writer.append, data, expected_offset=expected_offset, last=last, seal=seal)
+        return self._room.make(self.name, work)
+
+    def seal(self) -> None:
+        """End the segment, and this writer with it. Raises as `append`."""
+        self._writer.append(b"", last=True, seal=True)
+        self.close()
+
+    def close(self) -> None:
+        """Let other processes write; idempotent. Raises Closed in a child of fork."""
+        self._connection.store.engine.close_writer(self._writer)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Reader(io.BufferedReader):
+    """A segment open for reading, as a binary file: `read`, `readline`, `seek`, iteration over lines.
+
+    Its position 0 is the segment's start offset, as in a mount; `read_at` takes offsets of the segment. Each method
+    raises the errors of tierfs.errors. It holds the bytes that the segment had when it was opened.
+    """
+
+    def __init__(self, opened: SegmentHandle, start_offset: int) -> None:
+        super().__init__(RawSegment(opened), BUFFER_BYTES)
+        self._opened = opened
+        self.start_offset = start_offset
+        """Of the segment when it was opened."""
+        self.size = opened.size
+        """Number of bytes."""
+
+    @property
+    def length(self) -> int:
+        """The offset after the last byte."""
+        return self.start_offset + self.size
+
+    def read_at(self, offset: int, size: int | None = None) -> bytes:
+        """Return up to `size` bytes from an offset of the segment on, without moving the position. Thread-safe.
+
+        Raises InvalidRequest for an offset outside of it, Unavailable or DataLoss for bytes in no tier.
+        """
+        if not self.start_offset <= offset <= self.length or (size is not None and size < 0):
+            shown = f"{self.start_offset} to {self.length}"
+            raise InvalidRequest(f"there are bytes {shown}, not {size} bytes at {offset}")
+        room = self.length - offset
+        data = bytearray(room if size is None else min(size, room))
+        self._opened.read_into(offset - self.start_offset, memoryview(data))
+        return bytes(data)
+
+
+def _priority(text: ReadPriority | str) -> ReadPriority:
+    try:
+        return ReadPriority(text)
+    except ValueError as exc:
+        raise InvalidRequest(f"read priority {text!r} is not one of {', '.join(ReadPriority)}") from exc
