@@ -79,6 +79,7 @@ tierfs ledger ls public
 """,
     "ledger status": """
 tierfs ledger status public/default/topic
+tierfs ledger status public/default/topic --for-pulsar protobuf > managed-ledger-info
 """,
     "ledger terminate": """
 tierfs ledger terminate public/default/topic

@@ -132,3 +132,21 @@ class LedgerInfo(_message.Message):
     offloadContext: OffloadContext
     properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
     def __init__(self, ledgerId: _Optional[int] = ..., entries: _Optional[int] = ..., size: _Optional[int] = ..., timestamp: _Optional[int] = ..., offloadContext: _Optional[_Union[OffloadContext, _Mapping]] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
+
+class NestedPositionInfo(_message.Message):
+    __slots__ = ("ledgerId", "entryId")
+    LEDGERID_FIELD_NUMBER: _ClassVar[int]
+    ENTRYID_FIELD_NUMBER: _ClassVar[int]
+    ledgerId: int
+    entryId: int
+    def __init__(self, ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ...) -> None: ...
+
+class ManagedLedgerInfo(_message.Message):
+    __slots__ = ("ledgerInfo", "terminatedPosition", "properties")
+    LEDGERINFO_FIELD_NUMBER: _ClassVar[int]
+    TERMINATEDPOSITION_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    ledgerInfo: _containers.RepeatedCompositeFieldContainer[LedgerInfo]
+    terminatedPosition: NestedPositionInfo
+    properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    def __init__(self, ledgerInfo: _Optional[_Iterable[_Union[LedgerInfo, _Mapping]]] = ..., terminatedPosition: _Optional[_Union[NestedPositionInfo, _Mapping]] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...

@@ -60,6 +60,13 @@ class ProtobufRecord:
         message.MergeFromString(self.unknown)
         return message
 
+    def as_json(self) -> dict[str, Any]:
+        """Return it as protobuf's JSON mapping has it: Pulsar's names, numbers of 64 bits as texts."""
+        from google.protobuf.json_format import MessageToDict
+
+        data: dict[str, Any] = MessageToDict(self.to_message(), preserving_proto_field_name=True)
+        return data
+
     @classmethod
     def from_message(cls, message: Message) -> Self:
         """Return the record of a message that has all its required fields."""
@@ -295,6 +302,38 @@ class LedgerInfo(ProtobufRecord):
     def last_entry_id(self) -> int:
         """Return the last entry id; -1 for none, or while the entries are unknown."""
         return (self.entries or 0) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NestedPosition(ProtobufRecord):
+    """An entry, by its ledger's id and its own."""
+
+    ledger_id: int
+    entry_id: int
+
+    MESSAGE = pb.NestedPositionInfo
+    NAMES: ClassVar[Names] = {"ledger_id": "ledgerId", "entry_id": "entryId"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedLedgerInfo(ProtobufRecord):
+    """A managed ledger in Pulsar's metadata store."""
+
+    ledgers: tuple[LedgerInfo, ...] = ()
+    terminated: NestedPosition | None = None
+    properties: tuple[KeyValue, ...] = ()
+
+    MESSAGE = pb.ManagedLedgerInfo
+    NAMES: ClassVar[Names] = {
+        "ledgers": "ledgerInfo",
+        "terminated": "terminatedPosition",
+        "properties": "properties",
+    }
+    READ: ClassVar[Readers] = {
+        "ledgers": LedgerInfo.from_message,
+        "terminated": NestedPosition.from_message,
+        "properties": KeyValue.from_message,
+    }
 
 
 def split_uuid(uuid: UUID) -> tuple[int, int]:

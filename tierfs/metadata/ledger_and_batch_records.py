@@ -44,6 +44,10 @@ class EntryRun(Record):
         require(0 < len(self.lengths) <= MAX_RUN_ENTRIES, "a run of entries is empty or too long", self.first_entry_id)
 
 
+# Name of the driver in the context of a ledger that tierfs offloaded; of others it is what their writer recorded.
+OUR_DRIVER = "tierfs"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OffloadProgress:
     """Progress of a ledger's offload (PIP-17)."""

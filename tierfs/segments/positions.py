@@ -118,14 +118,17 @@ def _is_before(ledger: MemberLedger, position: Position) -> bool:
     return 0 < ledger.entries <= position.entry_id
 
 
-def _member(txn: ReadTransaction, segment_id: int) -> MemberLedger | None:
-    """Return the ledger, or None for another segment."""
-    segment = directories.segment(txn, SegmentId(segment_id))
-    if segment is None or segment.kind is not SegmentKind.LEDGER:
-        return None
+def member(txn: ReadTransaction, segment: SegmentRecord) -> MemberLedger:
+    """Return a ledger with its id, or its segment's where the name has none."""
     ledger_id = names.ledger_id(segment.name)
     number = segment.id if ledger_id is None else ledger_id
     return MemberLedger(segment, number, entries.count(txn, segment.id), entries.find(txn, segment.id))
+
+
+def _member(txn: ReadTransaction, segment_id: int) -> MemberLedger | None:
+    """Return the ledger, or None for another segment."""
+    segment = directories.segment(txn, SegmentId(segment_id))
+    return None if segment is None or segment.kind is not SegmentKind.LEDGER else member(txn, segment)
 
 
 class OffloadState(StrEnum):

@@ -165,7 +165,7 @@ def _info(session: Session, store: Store, name: str) -> None:
 def _ledger(store: Store, txn: ReadTransaction, name: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """Return a ledger's entries and their offload, as JSON data and as rows."""
     from tierfs.metadata import entries
-    from tierfs.segments import ledgers, positions
+    from tierfs.segments import ledgers, positions, pulsar_info
 
     record, ledger = ledgers.find(txn, name, held=store.is_held)
     placed = entries.find(txn, record.id)
@@ -176,6 +176,7 @@ def _ledger(store: Store, txn: ReadTransaction, name: str) -> tuple[dict[str, An
         "offload_uuid": None if offload.uuid is None else str(offload.uuid),
         "offloaded": offloaded,
         "local_deleted": local_deleted,
+        "pulsar": (info := pulsar_info.ledger_info(txn, record)).as_json(),
     }
     told = str(ledger.offload)
     if offload.uuid is not None:
@@ -188,6 +189,12 @@ def _ledger(store: Store, txn: ReadTransaction, name: str) -> tuple[dict[str, An
         ("entries", f"{ledger.entries:,}, the last is {last}"),
         ("offload", told),
     ]
+    driver = None if info.offload is None else info.offload.driver
+    if info.offload is not None and driver is not None and driver.properties:  # else no broker could read it here
+        properties = "".join(f", {pair.key} {printable(pair.value)}" for pair in driver.properties if pair.value)
+        rows.append(("pulsar id", f"uidMsb {info.offload.uuid_upper}, uidLsb {info.offload.uuid_lower}"))
+        rows.append(("driver", f"{printable(driver.name)}{properties}"))
+        rows += [("", why) for why in filter(None, [pulsar_info.why_not_read(txn, placed)])]
     return data, rows
 
 

@@ -25,7 +25,7 @@ from tierfs.ledger.keys import Role
 from tierfs.metadata import chains, changes, directories, entries
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.entries import StoredEntries
-from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, LedgerRecord, OffloadProgress
+from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES, OUR_DRIVER, LedgerRecord, OffloadProgress
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import INTENTS
@@ -175,7 +175,7 @@ class LedgerRecipe(objects.Recipe[None]):
         if not ledger.timestamp_ms:  # closed by a version that did not record it
             ledger = replace(ledger, ledger_id=_ledger_id(segment), entries=entries.count(txn, segment.id))
             ledger = replace(ledger, bytes=segment.length, timestamp_ms=segment.sealed_ms)
-        self._ledger = replace(ledger, offload=OffloadProgress.begun(self._uuid, "tierfs"))
+        self._ledger = replace(ledger, offload=OffloadProgress.begun(self._uuid, OUR_DRIVER))
         entries.put_ledger(txn, self._ledger)
         self._segment = segment
         self._chunks = tuple(chunk for chunk, _ in _local(txn, segment))

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Sequence
 
 import click
 
+from tierfs.app.store import Store
 from tierfs.cli import output
 from tierfs.cli.group import LazyGroup, command, path_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
+from tierfs.metadata import entries
 from tierfs.names import printable
 from tierfs.parallel import Meter
-from tierfs.segments import ledgers, positions
+from tierfs.segments import ledgers, positions, pulsar_info
 from tierfs.segments.positions import LedgerStatus, OffloadState
 
 _MODULES = {"append": "append", "read": "entries", "export": "entries", "verify": "entries"}
@@ -95,14 +99,25 @@ def terminate(session: Session, managed_ledger: str) -> None:
 
 @command("status")
 @path_argument("managed_ledger")
-def status(session: Session, managed_ledger: str) -> None:
+@click.option(
+    "--for-pulsar",
+    type=click.Choice(("json", "protobuf")),
+    help="Print the ManagedLedgerInfo of Pulsar's metadata store instead, of a ledger its LedgerInfo.",
+)
+def status(session: Session, managed_ledger: str, for_pulsar: str | None) -> None:
     """Show the ledgers of MANAGED_LEDGER and their offload.
 
     Prints their sizes, the state of their offload, and the next one to offload. The state is none, in progress, failed
     (until the next attempt) or complete.
+
+    --for-pulsar prints the record by which a broker reads these ledgers from this bucket, at
+    /managed-ledgers/TENANT/NAMESPACE/persistent/TOPIC of its metadata store (MLDataFormats.proto).
     """
     with session.open_store() as store:
         name = store.segment_of_path(managed_ledger)
+        if for_pulsar is not None:
+            _print_info(session, store, name, for_pulsar)
+            return
         with store.metadata.read() as txn:
             report = positions.status(txn, name, held=store.is_held)
     fields = "segment ledger_id state entries bytes local_bytes offload uuid local_deleted closed=closed_ms"
@@ -114,6 +129,20 @@ def status(session: Session, managed_ledger: str) -> None:
     sums = f"{content}: {output.size(report.bytes)}, {tiers}, {output.size(report.local_bytes)} local; {following}"
     ended = "; terminated" if report.terminated else ""
     session.result({**output.fields(report), "ledgers": shown}, "\n".join([*lines, sums + ended]))
+
+
+def _print_info(session: Session, store: Store, name: str, form: str) -> None:
+    with store.metadata.read() as txn:
+        info = pulsar_info.info_at(txn, name)
+        records = (entries.find(txn, segment.id) for _, segment in ledgers.records_below(txn, name))
+        why = next(filter(None, (pulsar_info.why_not_read(txn, record) for record in records)), None)
+    if form == "protobuf":
+        sys.stdout.buffer.write(info.encode())
+        sys.stdout.buffer.flush()
+    else:
+        click.echo(json.dumps(info.as_json(), indent=None if session.json else 2))
+    if why is not None:
+        session.warn(f"{why}: tierfs ledger export writes the objects for another bucket")
 
 
 def _cells(ledger: LedgerStatus) -> Sequence[str]:
