@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.adoption.foreign import ForeignBucket
+from tests.adoption.foreign import ForeignBucket, write_files
+from tests.adoption.test_rocketmq import Q, posix
 from tests.conftest import Bucket
 from tests.mount.conftest import Mount
+from tests.mount.waiting import errno_of, eventually
 from tierfs.app import store
-from tierfs.app.adopt import OBJECTS, Adopter, ForeignReach
+from tierfs.app.adopt import OBJECTS, ROCKETMQ, Adopter, ForeignReach
 
 pytestmark = pytest.mark.mount
 
@@ -41,3 +43,38 @@ def assert_eio(path: Path) -> None:
     with pytest.raises(OSError, match=os.strerror(errno.EIO)) as caught:
         path.read_bytes()
     assert caught.value.errno == errno.EIO
+
+
+def test_a_layout_that_grows_shows_in_a_mount_within_a_second(store: store.Store, mount: Mount, tmp_path: Path) -> None:
+    theirs, log = tmp_path / "theirs", f"{Q}/COMMIT_LOG"
+    files = {posix(0): DATA[:400_000], posix(400_000): DATA[400_000:700_000]}
+    adopt_queue(store, write_files(theirs, files))
+    path = mount().path / "mq" / log
+    sealed = path.open("rb")
+    assert sealed.read() == DATA[:700_000]
+    adopt_queue(store, write_files(theirs, {posix(400_000): DATA[400_000:900_000]}))
+    assert eventually(lambda: path.stat().st_size == 900_000, SHOWN_WITHIN_S)
+    assert sealed.read() == b"", "a handle of a sealed file never grows"
+    with path.open("rb") as growing:
+        assert growing.read() == DATA[:900_000]
+        adopt_queue(store, write_files(theirs, {posix(900_000): DATA[900_000:1_200_000]}))
+        assert eventually(lambda: os.fstat(growing.fileno()).st_size == 1_200_000, SHOWN_WITHIN_S)
+        assert growing.read() == DATA[900_000:1_200_000]
+        inode = path.stat().st_ino
+        (theirs / posix(0)).unlink()
+        adopt_queue(store, theirs)
+        assert eventually(lambda: path.stat().st_ino != inode, SHOWN_WITHIN_S)
+        assert path.read_bytes() == DATA[400_000:1_200_000]
+        assert errno_of(lambda: os.pread(growing.fileno(), 1, 0)) == errno.ESTALE
+        assert os.pread(growing.fileno(), 4096, 1 << 20) == DATA[1 << 20 : (1 << 20) + 4096]
+    sealed.close()
+
+
+SHOWN_WITHIN_S = 1.0
+
+
+def adopt_queue(store: store.Store, theirs: Path) -> None:
+    adopter = Adopter(store, ROCKETMQ, "mq", ForeignReach())
+    planned = adopter.plan(str(theirs))
+    adopter.adopt(planned, 2, lambda *_: None)
+    assert [outcome.error for outcome in planned.outcomes] == [None]

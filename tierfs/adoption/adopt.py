@@ -14,9 +14,10 @@ from enum import StrEnum
 from functools import partial
 from itertools import takewhile
 
-from tierfs.adoption.ledger_link import LedgerLinker
+from tierfs.adoption.grow import Difference, compare
+from tierfs.adoption.ledger_link import LedgerLinker, Standing
 from tierfs.adoption.ledger_read import FoundLedger, LedgerReader
-from tierfs.adoption.link import Standing, link, standing
+from tierfs.adoption.link import link
 from tierfs.adoption.plan import AnyPlan, LedgerPlan, SegmentPlan
 from tierfs.adoption.read import PartSums, ReadPart, join, parts_of, read_part
 from tierfs.chunkstore.protocol import ChunkStorage
@@ -44,6 +45,11 @@ class State(StrEnum):
     PLANNED = "would be adopted"
     ADOPTED = "adopted"
     ALREADY = "already adopted"
+    GROWN = "grown"
+    TRUNCATED = "truncated"
+    """Its system deleted its head."""
+    RELINKED = "linked anew"
+    """The same bytes, in other objects than before."""
     TAKEN_BACK = "taken back"
     """It was adopted before, with bytes that were recorded as lost or suspect until now."""
     FAILED = "failed"
@@ -63,6 +69,10 @@ class AdoptionOutcome:
     error: TierfsError | None = None
     ledger: FoundLedger | None = None
     """Summary of a ledger that was read."""
+    new_bytes: int = 0
+    """Bytes that the segment gained at its end; all of a new one."""
+    removed_bytes: int = 0
+    """Bytes that it lost at its head."""
 
 
 @dataclass(slots=True)
@@ -71,6 +81,7 @@ class _Segment:
 
     index: int
     plan: SegmentPlan
+    difference: Difference | None = None
     waiting: int = 0
     """Number of parts not read yet, including those not begun."""
     parts: list[tuple[ReadPart, PartSums]] = field(default_factory=list)
@@ -81,8 +92,19 @@ class Adoption:
     """One run over the segments of one place; used once."""
 
     def __init__(
-        self, metadata: MetadataStore, storage: ChunkStorage, place: LocationRecord, jobs: int, advance: Meter
+        self,
+        metadata: MetadataStore,
+        storage: ChunkStorage,
+        place: LocationRecord,
+        jobs: int,
+        advance: Meter,
+        *,
+        grows: bool = False,
+        thorough: bool = True,
     ) -> None:
+        """Prepare a run. `grows`: new segments stay unsealed, for what comes; `thorough`: see grow.compare."""
+        self._grows = grows
+        self._thorough = thorough
         self._metadata = metadata
         self._storage = storage
         self._place = place
@@ -123,38 +145,41 @@ class Adoption:
         """Return the parts of a segment; none for one that is adopted, failed or empty."""
         try:
             with self._metadata.read() as txn:
-                if standing(txn, segment.plan, self._place) is Standing.ADOPTED:
-                    self._advance(segment.plan.object_bytes, segment.plan.name)
-                    self._end(segment, State.ALREADY)
-                    return []
+                difference = compare(txn, segment.plan, self._place, thorough=self._thorough)
         except TierfsError as exc:
             self._fail(segment, exc)
             return []
-        parts = list(parts_of(segment.plan))
+        segment.difference = difference
+        self._advance(segment.plan.object_bytes - difference.read_bytes, segment.plan.name)
+        if difference.nothing:
+            self._end(segment, State.ALREADY)
+            return []
+        parts = list(parts_of(difference.reads))
         segment.waiting = len(parts)
         if not parts:
-            self._link(segment)
+            self._link(segment, difference)
         return parts
 
     def _arrived(self, segment: _Segment, part: ReadPart, sums: PartSums) -> None:
         segment.parts.append((part, sums))
         segment.waiting -= 1
         self._advance(part.end - part.start, segment.plan.name)
-        if not segment.waiting:
-            self._link(segment)
+        if not segment.waiting and segment.difference is not None:
+            self._link(segment, segment.difference)
 
-    def _link(self, segment: _Segment) -> None:
-        sums = join(segment.parts, len(segment.plan.extents))
+    def _link(self, segment: _Segment, difference: Difference) -> None:
+        sums = join(segment.parts, difference.reads)
         try:
-            before = link(self._metadata, segment.plan, self._place, sums)
+            link(self._metadata, difference, self._place, sums, grows=self._grows)
         except TierfsError as exc:
             self._fail(segment, exc)
         else:
-            self._end(segment, STATES[before])
+            self._end(segment, _state_of(difference), difference)
 
-    def _end(self, segment: _Segment, state: State) -> None:
+    def _end(self, segment: _Segment, state: State, difference: Difference | None = None) -> None:
         self._unanswered = 0
-        self._outcomes[segment.index] = AdoptionOutcome(segment.plan, state)
+        changed = (difference.new_bytes, difference.removed_bytes) if difference else (0, 0)
+        self._outcomes[segment.index] = AdoptionOutcome(segment.plan, state, None, None, *changed)
         self._advance(0, segment.plan.name, 1)
 
     def _fail(self, segment: _Segment, error: TierfsError) -> None:
@@ -164,6 +189,17 @@ class Adoption:
         self._advance(0, segment.plan.name, 1)
         self._unanswered = self._unanswered + 1 if isinstance(error, Unavailable) else 0
         self._stop = self._stop or isinstance(error, OF_THE_STORE) or self._unanswered >= GIVE_UP_AFTER
+
+
+def _state_of(difference: Difference) -> State:
+    if difference.segment is None:
+        return State.ADOPTED
+    if difference.new_bytes:
+        return State.GROWN
+    if difference.removed_bytes:
+        return State.TRUNCATED
+    same = all(proof.name == read.extent.object.name for read in difference.reads for proof in read.proofs)
+    return State.TAKEN_BACK if same else State.RELINKED
 
 
 class LedgerAdoption:

@@ -6,12 +6,13 @@ error removes them, and a crash in between leaves rows without a ledger, which f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
+from tierfs.adoption.grow import other_segment
 from tierfs.adoption.ledger_read import FoundLedger, FoundPart
-from tierfs.adoption.link import Standing, other_segment, standing_of
 from tierfs.adoption.plan import LedgerPlan
 from tierfs.errors import Conflict
 from tierfs.metadata import chains, changes, checksums, directories, entries, policies, tables
@@ -26,7 +27,7 @@ from tierfs.segments import create
 from tierfs.tiering import objects
 from tierfs.tiering.ledgers import copies
 from tierfs.tiering.objects import ColdTier
-from tierfs.types import AttemptId, ByteRange, ChunkState, LocationId, ObjectId, SegmentId, SegmentKind, Tier
+from tierfs.types import AttemptId, ByteRange, ChunkState, EntryKind, LocationId, ObjectId, SegmentId, SegmentKind, Tier
 
 # Name of the offload driver, if the objects do not name it.
 DRIVER = "pulsar"
@@ -35,9 +36,37 @@ DRIVER = "pulsar"
 _RUNS_AT_ONCE = 64
 
 
+class Standing(Enum):
+    """State in the store of a segment to be adopted."""
+
+    NEW = "new"
+    ADOPTED = "adopted"
+    IN_DOUBT = "in doubt"
+    """Adopted, but bytes of it were recorded as lost or suspect since then, or its objects have other etags."""
+
+
+def _standing_of(
+    txn: ReadTransaction, name: str, same: Callable[[SegmentRecord], bool], in_doubt: Callable[[SegmentRecord], bool]
+) -> Standing:
+    """Return the standing of a ledger, given what tells whether it is the same, and in doubt.
+
+    Raises AlreadyExists when its name stands for anything else, NotDirectory when it runs through a segment.
+    """
+    entry = directories.find(txn, name)
+    if entry is None:
+        return Standing.NEW
+    segment = directories.segment(txn, SegmentId(entry.id)) if entry.kind is EntryKind.SEGMENT else None
+    if segment is None or not same(segment):
+        raise other_segment(name, "a directory" if segment is None else "a segment of other objects or bytes")
+    return Standing.IN_DOUBT if in_doubt(segment) else Standing.ADOPTED
+
+
 def standing(txn: ReadTransaction, plan: LedgerPlan, place: LocationRecord) -> Standing:
-    """Return whether the ledger exists already, made of the same objects. Raises as link.standing."""
-    return standing_of(
+    """Return whether the ledger exists already, made of the same objects.
+
+    Raises AlreadyExists when its name stands for anything else, NotDirectory when it runs through a segment.
+    """
+    return _standing_of(
         txn,
         plan.name,
         lambda segment: _same(txn, segment, plan, place),

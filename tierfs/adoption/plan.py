@@ -59,6 +59,8 @@ class SegmentPlan:
     extents: tuple[ForeignExtent, ...] = ()
     modified_ms: int = 0
     """Time of an empty segment; otherwise the newest object's is used."""
+    stem: str = ""
+    """Name of the first run, if the segment is one of several runs that holes may part; "" for others."""
 
     @property
     def end_offset(self) -> int:
@@ -254,7 +256,7 @@ def add_runs(plan: AdoptionPlan, name: str, extents: Iterable[ForeignExtent], in
             hole = f"bytes {joined[index - 1].end_offset} to {run.start_offset} are nowhere"
             plan.warnings.append(f"{name}: {hole}; what follows becomes a segment of its own")
         segment = f"{into}/{name}.{run.start_offset}" if index else f"{into}/{name}"
-        plan.add(SegmentPlan(segment, run.start_offset, run.extents), segment)
+        plan.add(SegmentPlan(segment, run.start_offset, run.extents, stem=f"{into}/{name}"), segment)
 
 
 def runs(extents: Iterable[ForeignExtent]) -> list[Run]:

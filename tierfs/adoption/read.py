@@ -6,37 +6,26 @@ and an adoption promises that foreign objects are never deleted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from tierfs.adoption.plan import AdoptionPlan, LeftOut, SegmentPlan
-from tierfs.checksum import combine, grid_of
+from tierfs.adoption.plan import AdoptionPlan, ForeignExtent, LeftOut
+from tierfs.checksum import GridBuilder, combine, grid_of
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import MARK_NAME, read_steps
-from tierfs.errors import Conflict, DataLoss
+from tierfs.errors import AlreadyExists, Conflict, DataLoss
 from tierfs.metadata import checksums, policies
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.tiering.ledgers.copies import companions
-from tierfs.types import CRC_BLOCK_BYTES, MIB
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
 
 # Bytes that one job reads in sequence; a multiple of the grid, so that parts' grids join.
 _PART_BYTES = 64 * MIB
 
 assert _PART_BYTES % CRC_BLOCK_BYTES == 0
-
-
-@dataclass(frozen=True, slots=True)
-class ReadPart:
-    """A piece of an object that one job reads."""
-
-    extent: int
-    """Index of the segment's extent."""
-    object: StoredObject
-    start: int
-    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,32 +40,108 @@ class PartSums:
         return PartSums(self.packed + other.packed, combine(self.crc32c, other.crc32c, other_bytes))
 
 
-def parts_of(plan: SegmentPlan) -> Iterator[ReadPart]:
-    """Yield the parts of all objects of a segment, in order."""
-    for index, extent in enumerate(plan.extents):
-        length = extent.object.length_bytes
-        for start in range(0, length, _PART_BYTES):
-            yield ReadPart(index, extent.object, start, min(start + _PART_BYTES, length))
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """Bytes of an object that were linked before, perhaps from another one: [start, end) in this object."""
+
+    name: str
+    """The object that held them."""
+    start: int
+    end: int
+    packed: bytes
+    """CRCs of their blocks, counted from `start`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExtentRead:
+    """An extent whose object is to be read."""
+
+    extent: ForeignExtent
+    start: int = 0
+    """First byte to read, on the grid."""
+    known: PartSums = PartSums()
+    """Sums of the bytes before it."""
+    proofs: tuple[Proof, ...] = ()
+    """In order; they do not overlap."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadPart:
+    """A piece of an object that one job reads."""
+
+    extent: int
+    """Index of the extent among those to read."""
+    object: StoredObject
+    start: int
+    end: int
+    proofs: tuple[Proof, ...] = ()
+
+
+def parts_of(reads: Sequence[ExtentRead]) -> Iterator[ReadPart]:
+    """Yield the parts of all objects to read, in order; one to be compared is a single part."""
+    for index, read in enumerate(reads):
+        length = read.extent.object.length_bytes
+        size = length if read.proofs else _PART_BYTES
+        for start in range(read.start, length, size):
+            yield ReadPart(index, read.extent.object, start, min(start + size, length), read.proofs)
 
 
 def read_part(storage: ChunkStorage, part: ReadPart) -> PartSums:
     """Read one part and return its checksums.
 
-    Raises Conflict when the object changed since it was listed, and storage errors. A stat afterwards detects changes
-    on servers that ignore If-Match.
+    Raises Conflict when the object changed since it was listed, AlreadyExists when it does not hold the bytes that
+    were linked before, and storage errors. A stat afterwards detects changes on servers that ignore If-Match.
     """
+    comparison = _Comparison(part)
     try:
-        sums = grid_of(read_steps(storage, part.object, part.start, part.end))
+        sums = grid_of(comparison.passed(read_steps(storage, part.object, part.start, part.end)))
     except DataLoss:
         _require_unchanged(storage, part.object)
         raise
     _require_unchanged(storage, part.object)
+    comparison.require_equal()
     return PartSums(checksums.pack(sums.grid()), sums.crc32c)
 
 
-def join(parts: list[tuple[ReadPart, PartSums]], extents: int) -> list[PartSums]:
-    """Return the sums of each extent's object, from those of all parts in any order."""
-    joined = [PartSums()] * extents
+class _Comparison:
+    """Sums up the proofs' bytes of a part while they pass."""
+
+    def __init__(self, part: ReadPart) -> None:
+        self._part = part
+        self._sums = [GridBuilder() for _ in part.proofs]
+
+    def passed(self, steps: Iterable[memoryview]) -> Iterator[memoryview]:
+        """Yield the steps of the part."""
+        at = self._part.start
+        for step in steps:
+            here = ByteRange(at, at + len(step))
+            for proof, sums in zip(self._part.proofs, self._sums, strict=True):
+                common = here.intersect(ByteRange(proof.start, proof.end))
+                if common:
+                    sums.feed(step[common.start - at : common.end - at])
+            yield step
+            at = here.end
+
+    def require_equal(self) -> None:
+        """Raise AlreadyExists, naming the object, unless all bytes are those that were linked before."""
+        for proof, sums in zip(self._part.proofs, self._sums, strict=True):
+            packed = checksums.pack(sums.grid())
+            if packed == proof.packed:
+                continue
+            new = printable(self._part.object.name)
+            block = next(at for at in range(0, len(packed), 4) if packed[at : at + 4] != proof.packed[at : at + 4])
+            where = proof.start + block // 4 * CRC_BLOCK_BYTES
+            old = "" if proof.name == self._part.object.name else f" from {printable(proof.name)}"
+            raise AlreadyExists(
+                f"{new} has other bytes than were adopted{old}: they differ in the {CRC_BLOCK_BYTES >> 10} KiB from "
+                f"byte {where} on",
+                remedy="remove the segment, if the new bytes are right, and adopt it again",
+            )
+
+
+def join(parts: list[tuple[ReadPart, PartSums]], reads: Sequence[ExtentRead]) -> list[PartSums]:
+    """Return the sums of each object to read, from those of all parts in any order."""
+    joined = [read.known for read in reads]
     for part, sums in sorted(parts, key=lambda pair: (pair[0].extent, pair[0].start)):
         joined[part.extent] = joined[part.extent].plus(sums, part.end - part.start)
     return joined

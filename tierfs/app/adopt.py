@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from pathlib import Path
 
 from tierfs import names
 from tierfs.adoption import pravega, pulsar, rocketmq
 from tierfs.adoption.adopt import Adoption, AdoptionOutcome, LedgerAdoption
-from tierfs.adoption.plan import AdoptionPlan, LedgerPlan, SegmentPlan, bounded, plan_objects
+from tierfs.adoption.grow import stored_name
+from tierfs.adoption.plan import AdoptionPlan, AnyPlan, LedgerPlan, SegmentPlan, bounded, plan_objects
 from tierfs.adoption.pravega import plan_pravega
 from tierfs.adoption.pulsar import INDEX_SUFFIX, Reading, plan_pulsar
 from tierfs.adoption.read import own_names, without_own
@@ -24,6 +25,7 @@ from tierfs.errors import InvalidRequest, NotFound, TierfsError
 from tierfs.ledger.single_object import MagicWords
 from tierfs.metadata import policies
 from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.transaction import ReadTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME, connect, split_s3_url
 from tierfs.tiering.objects import ColdTier
@@ -131,6 +133,8 @@ class Adopter:
                 _PLANNERS[self.kind](plan, storage, foreign, self._into)
         if not (plan.segments or plan.refused or plan.left_out):
             raise NotFound(f"{names.printable(text)} holds nothing", remedy="check the URL and its prefix")
+        with self._store.metadata.read() as txn:
+            plan.segments = [_as_stored(txn, planned) for planned in plan.segments]
         plan.check_names()
         return Adopted(place.location, plan)
 
@@ -241,6 +245,13 @@ class Adopter:
             yield storage
         finally:
             storage.close()
+
+
+def _as_stored(txn: ReadTransaction, planned: AnyPlan) -> AnyPlan:
+    """Return the plan of a run with the name of the segment that it continues."""
+    if isinstance(planned, LedgerPlan) or not planned.stem:
+        return planned
+    return replace(planned, name=stored_name(txn, planned))
 
 
 def _objects(storage: ChunkStorage, place: _Place) -> Iterator[StoredObject]:

@@ -17,8 +17,8 @@ from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.journal import replay
 from tierfs.metadata import policies, tables, untrusted
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.journal_state import MAX_EPOCH, OwnerView
-from tierfs.metadata.records import ObjectRecord, SegmentRecord, TierState, WriterInfo
+from tierfs.metadata.journal_state import MAX_EPOCH, OwnerView, WriterInfo
+from tierfs.metadata.records import ObjectRecord, SegmentRecord, TierState
 from tierfs.metadata.tables import CHECKSUMS, CHUNKS, INTENTS, LOCATIONS, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metadata.untrusted import require

@@ -10,6 +10,7 @@ epoch begins beyond all of them.
 from __future__ import annotations
 
 from tierfs.frozen import dataclass
+from tierfs.names import printable
 from tierfs.types import SegmentStatus
 
 
@@ -123,3 +124,29 @@ class Removal:
 
 
 NOT_REMOVED = Removal()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriterInfo:
+    """The process that appends to a segment; for messages."""
+
+    pid: int = 0
+    host: str = ""
+    command: str = ""
+    since_ms: int = 0
+
+    def __str__(self) -> str:
+        return f"process {self.pid} on {self.host} ({printable(self.command)})" if self.pid else "an unknown process"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdoptionTimer:
+    """A foreign location that the holder adopts again and again; every_s 0: it does not."""
+
+    every_s: int = 0
+    layout: str = ""
+    directory_id: int = 0
+    last_ms: int = 0
+
+
+NOT_REPEATED = AdoptionTimer()

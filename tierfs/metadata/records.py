@@ -10,8 +10,16 @@ from collections.abc import Mapping
 from tierfs.errors import DataLoss
 from tierfs.frozen import dataclass, field
 from tierfs.joins import NO_JOINS, Joins
-from tierfs.metadata.journal_state import NOT_REMOVED, NOTHING_HELD_BACK, JournalState, OwnerView, Removal
-from tierfs.names import printable
+from tierfs.metadata.journal_state import (
+    NOT_REMOVED,
+    NOT_REPEATED,
+    NOTHING_HELD_BACK,
+    AdoptionTimer,
+    JournalState,
+    OwnerView,
+    Removal,
+    WriterInfo,
+)
 from tierfs.types import (
     CRC_BLOCK_BYTES,
     AttemptId,
@@ -68,19 +76,6 @@ class TierState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WriterInfo:
-    """The process that appends to a segment; for messages."""
-
-    pid: int = 0
-    host: str = ""
-    command: str = ""
-    since_ms: int = 0
-
-    def __str__(self) -> str:
-        return f"process {self.pid} on {self.host} ({printable(self.command)})" if self.pid else "an unknown process"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IngestedFile:
     """The file that a segment was copied from; mode 0: not copied from a file."""
 
@@ -124,6 +119,7 @@ class SegmentRecord(Record):
     removal: Removal = NOT_REMOVED
     joins: Joins = NO_JOINS
     unsealed_id: int = 0
+    grows_from: int = 0
 
     @property
     def birth(self) -> int:
@@ -362,6 +358,7 @@ class LocationRecord(Record):
     verifies_crc32c: bool = False
     from_journal: bool = False
     keeps_objects: bool = False
+    adoption: AdoptionTimer = NOT_REPEATED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

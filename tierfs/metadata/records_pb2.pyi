@@ -31,7 +31,7 @@ class WriterInfo(_message.Message):
     def __init__(self, pid: _Optional[int] = ..., host: _Optional[str] = ..., command: _Optional[str] = ..., since_ms: _Optional[int] = ...) -> None: ...
 
 class SegmentRecord(_message.Message):
-    __slots__ = ("version", "id", "parent_id", "name", "inode", "kind", "status", "successor_id", "start_offset", "length", "writer_epoch", "generation", "local", "cold", "created_ms", "modified_ms", "changed_ms", "sealed_ms", "recovered_ms", "active", "resumable", "writer", "stream_name", "predecessor_id", "first_offset", "first_byte_ms", "owner_view", "commit_id", "file", "removal", "joins", "unsealed_id")
+    __slots__ = ("version", "id", "parent_id", "name", "inode", "kind", "status", "successor_id", "start_offset", "length", "writer_epoch", "generation", "local", "cold", "created_ms", "modified_ms", "changed_ms", "sealed_ms", "recovered_ms", "active", "resumable", "writer", "stream_name", "predecessor_id", "first_offset", "first_byte_ms", "owner_view", "commit_id", "file", "removal", "joins", "unsealed_id", "grows_from")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,7 @@ class SegmentRecord(_message.Message):
     REMOVAL_FIELD_NUMBER: _ClassVar[int]
     JOINS_FIELD_NUMBER: _ClassVar[int]
     UNSEALED_ID_FIELD_NUMBER: _ClassVar[int]
+    GROWS_FROM_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     parent_id: int
@@ -96,7 +97,8 @@ class SegmentRecord(_message.Message):
     removal: Removal
     joins: Joins
     unsealed_id: int
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., kind: _Optional[int] = ..., status: _Optional[int] = ..., successor_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., local: _Optional[_Union[TierState, _Mapping]] = ..., cold: _Optional[_Union[TierState, _Mapping]] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., sealed_ms: _Optional[int] = ..., recovered_ms: _Optional[int] = ..., active: _Optional[bool] = ..., resumable: _Optional[bool] = ..., writer: _Optional[_Union[WriterInfo, _Mapping]] = ..., stream_name: _Optional[str] = ..., predecessor_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., first_byte_ms: _Optional[int] = ..., owner_view: _Optional[_Union[OwnerView, _Mapping]] = ..., commit_id: _Optional[int] = ..., file: _Optional[_Union[IngestedFile, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., joins: _Optional[_Union[Joins, _Mapping]] = ..., unsealed_id: _Optional[int] = ...) -> None: ...
+    grows_from: int
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., kind: _Optional[int] = ..., status: _Optional[int] = ..., successor_id: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., writer_epoch: _Optional[int] = ..., generation: _Optional[int] = ..., local: _Optional[_Union[TierState, _Mapping]] = ..., cold: _Optional[_Union[TierState, _Mapping]] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., changed_ms: _Optional[int] = ..., sealed_ms: _Optional[int] = ..., recovered_ms: _Optional[int] = ..., active: _Optional[bool] = ..., resumable: _Optional[bool] = ..., writer: _Optional[_Union[WriterInfo, _Mapping]] = ..., stream_name: _Optional[str] = ..., predecessor_id: _Optional[int] = ..., first_offset: _Optional[int] = ..., first_byte_ms: _Optional[int] = ..., owner_view: _Optional[_Union[OwnerView, _Mapping]] = ..., commit_id: _Optional[int] = ..., file: _Optional[_Union[IngestedFile, _Mapping]] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., joins: _Optional[_Union[Joins, _Mapping]] = ..., unsealed_id: _Optional[int] = ..., grows_from: _Optional[int] = ...) -> None: ...
 
 class Removal(_message.Message):
     __slots__ = ("path", "removed_ms", "due_ms", "segments", "directories", "bytes", "local_bytes", "cold_bytes", "uncovered_bytes", "active_bytes", "sequence")
@@ -385,7 +387,7 @@ class DirectoryRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., parent_id: _Optional[int] = ..., name: _Optional[str] = ..., inode: _Optional[int] = ..., created_ms: _Optional[int] = ..., modified_ms: _Optional[int] = ..., terminated: _Optional[bool] = ..., removal: _Optional[_Union[Removal, _Mapping]] = ..., mode: _Optional[int] = ...) -> None: ...
 
 class LocationRecord(_message.Message):
-    __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c", "from_journal", "keeps_objects")
+    __slots__ = ("version", "id", "url", "endpoint_url", "region", "profile", "writable", "create_only_put", "create_only_multipart", "verifies_crc32c", "from_journal", "keeps_objects", "adoption")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
@@ -398,6 +400,7 @@ class LocationRecord(_message.Message):
     VERIFIES_CRC32C_FIELD_NUMBER: _ClassVar[int]
     FROM_JOURNAL_FIELD_NUMBER: _ClassVar[int]
     KEEPS_OBJECTS_FIELD_NUMBER: _ClassVar[int]
+    ADOPTION_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     url: str
@@ -410,7 +413,20 @@ class LocationRecord(_message.Message):
     verifies_crc32c: bool
     from_journal: bool
     keeps_objects: bool
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., writable: _Optional[bool] = ..., create_only_put: _Optional[bool] = ..., create_only_multipart: _Optional[bool] = ..., verifies_crc32c: _Optional[bool] = ..., from_journal: _Optional[bool] = ..., keeps_objects: _Optional[bool] = ...) -> None: ...
+    adoption: AdoptionTimer
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., writable: _Optional[bool] = ..., create_only_put: _Optional[bool] = ..., create_only_multipart: _Optional[bool] = ..., verifies_crc32c: _Optional[bool] = ..., from_journal: _Optional[bool] = ..., keeps_objects: _Optional[bool] = ..., adoption: _Optional[_Union[AdoptionTimer, _Mapping]] = ...) -> None: ...
+
+class AdoptionTimer(_message.Message):
+    __slots__ = ("every_s", "layout", "directory_id", "last_ms")
+    EVERY_S_FIELD_NUMBER: _ClassVar[int]
+    LAYOUT_FIELD_NUMBER: _ClassVar[int]
+    DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
+    LAST_MS_FIELD_NUMBER: _ClassVar[int]
+    every_s: int
+    layout: str
+    directory_id: int
+    last_ms: int
+    def __init__(self, every_s: _Optional[int] = ..., layout: _Optional[str] = ..., directory_id: _Optional[int] = ..., last_ms: _Optional[int] = ...) -> None: ...
 
 class PolicyRecord(_message.Message):
     __slots__ = ("version", "target_id", "settings")

@@ -13,9 +13,8 @@ from functools import partial
 from uuid import UUID
 
 from tierfs import names, units
-from tierfs.adoption.ledger_link import LedgerLinker
+from tierfs.adoption.ledger_link import LedgerLinker, Standing
 from tierfs.adoption.ledger_read import LedgerReader
-from tierfs.adoption.link import Standing
 from tierfs.adoption.plan import LedgerPart, LedgerPlan
 from tierfs.checksum import twice
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject

@@ -44,7 +44,7 @@ def plan(txn: ReadTransaction, target_name: str, source_name: str) -> Concatenat
     """Return the effect of concatenating, without doing it.
 
     Raises NotFound, IsDirectory, InvalidRequest (one segment twice, or a ledger), Sealed for the target and
-    Conflict for a source that is not sealed.
+    Conflict for a source that is not sealed, or a target that grows from a foreign layout.
     """
     target = directories.segment_by_name(txn, target_name)
     source = directories.segment_by_name(txn, source_name)
@@ -55,6 +55,7 @@ def plan(txn: ReadTransaction, target_name: str, source_name: str) -> Concatenat
             raise InvalidRequest(f"{names.printable(name)} is a ledger, and ledgers are not concatenated")
     if target.sealed:
         raise Sealed(f"cannot concatenate to {names.printable(target_name)}: it is sealed", remedy="unseal it first")
+    ownership.require_own_growth(txn, target)
     if not source.sealed:
         raise Conflict(
             f"cannot concatenate {names.printable(source_name)}: it is not sealed",

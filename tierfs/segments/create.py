@@ -165,6 +165,7 @@ def write(txn: WriteTransaction, segment: SegmentRecord, *, successor_id: int = 
         successor_id=successor_id,
         active=False,
         resumable=False,
+        grows_from=0,
         sealed_ms=segment.sealed_ms or txn.now_ms,
         changed_ms=txn.now_ms,
     )

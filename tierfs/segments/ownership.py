@@ -14,8 +14,9 @@ from pathlib import Path
 from tierfs import names
 from tierfs.errors import Conflict, Fenced, NotFound, Sealed, TierfsError
 from tierfs.metadata import directories, tables
-from tierfs.metadata.records import SegmentRecord, WriterInfo
-from tierfs.metadata.tables import SEGMENTS
+from tierfs.metadata.journal_state import WriterInfo
+from tierfs.metadata.records import SegmentRecord
+from tierfs.metadata.tables import LOCATIONS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.system.locks import LockFile
 from tierfs.types import SegmentId, SegmentKind, SegmentStatus
@@ -78,8 +79,10 @@ def register(
 
     The chunk of a writer that closed cleanly continues; that of a dead or replaced one ends at the committed
     length. Raises Conflict naming a live writer unless `take_over`. Holds the lock of the new epoch; the caller
-    releases it if the transaction fails, and the old epoch's if it succeeds.
+    releases it if the transaction fails, and the old epoch's if it succeeds. Raises Conflict for a segment that grows
+    from a foreign layout.
     """
+    require_own_growth(txn, segment)
     awaited = _writer_on_its_way(txn, segment, writer_locks)
     if awaited is not None and not take_over:
         raise live_writer_conflict(awaited)
@@ -98,6 +101,18 @@ def register(
     )
     txn.put(SEGMENTS, tables.u64(segment.id), registered)
     return registered
+
+
+def require_own_growth(txn: ReadTransaction, segment: SegmentRecord) -> None:
+    """Raise Conflict for a segment that grows from a foreign layout: bytes appended here would be in its way."""
+    if segment.grows_from and not segment.sealed:
+        place = txn.get(LOCATIONS, tables.u32(segment.grows_from))
+        name = names.printable(segment.name)
+        where = "a foreign place" if place is None else names.printable(place.url)
+        raise Conflict(
+            f"segment {name} grows from {where}, so nothing is appended to it here",
+            remedy="to end its growth: tierfs adopt --stop its place, tierfs seal and tierfs unseal it",
+        )
 
 
 def fence(txn: WriteTransaction, segment: SegmentRecord, writer_locks: WriterLocks) -> SegmentRecord:

@@ -73,18 +73,24 @@ def unseal(metadata: MetadataStore, name: str) -> tuple[SegmentRecord, bool]:
         if segment.kind is not SegmentKind.BYTES:
             raise InvalidRequest(f"{names.printable(name)} is a ledger, and ledgers stay closed")
         _require_no_successor(txn, segment, name)
-        opened = replace(
-            directories.renew_inode(txn, segment),
-            status=SegmentStatus.OPEN,
-            successor_id=0,
-            sealed_ms=0,
-            writer_epoch=segment.writer_epoch + 1,
-            generation=segment.generation + 1,
-            changed_ms=txn.now_ms,
-        )
-        opened = replace(opened, unsealed_id=opened.inode)
-        changes.put_segment(txn, opened)
-        return opened, True
+        open_again = opened(txn, segment)
+        changes.put_segment(txn, open_again)
+        return open_again, True
+
+
+def opened(txn: WriteTransaction, segment: SegmentRecord) -> SegmentRecord:
+    """Return a sealed segment as one that accepts bytes, with a new inode; the caller writes it."""
+    renewed = directories.renew_inode(txn, segment)
+    return replace(
+        renewed,
+        status=SegmentStatus.OPEN,
+        successor_id=0,
+        sealed_ms=0,
+        unsealed_id=renewed.inode,
+        writer_epoch=segment.writer_epoch + 1,
+        generation=segment.generation + 1,
+        changed_ms=txn.now_ms,
+    )
 
 
 def _require_no_successor(txn: ReadTransaction, segment: SegmentRecord, name: str) -> None:

@@ -39,8 +39,11 @@ def is_old(segment: SegmentRecord, policy: Policy, now_ms: int) -> bool:
 
 
 def may_end(segment: SegmentRecord) -> bool:
-    """Return whether policy may seal the segment; ledgers are closed instead (ledgers.py), without a successor."""
-    return segment.kind is SegmentKind.BYTES and not segment.sealed
+    """Return whether policy may seal the segment; ledgers are closed instead (ledgers.py), without a successor.
+
+    One that grows from a foreign layout has no successor: its next bytes are not appends.
+    """
+    return segment.kind is SegmentKind.BYTES and not segment.sealed and not segment.grows_from
 
 
 def newest(txn: ReadTransaction, segment: SegmentRecord) -> SegmentRecord:

@@ -127,6 +127,8 @@ def _report(session: Session, adoptions: Sequence[Adopted], *, dry_run: bool) ->
     states = Counter(row.state.value for row in rows)
     counts = ", ".join(f"{number:,} {state}" for state, number in states.items())
     summary = f"{output.count(len(rows), 'segment')}: {counts}" if rows else "no segment"
+    if rows and states.keys() == {State.ALREADY.value}:
+        summary = f"nothing new; {summary}"
     session.done(data, "\n".join([*map(_line, rows), summary]))
     if not session.json:
         _warn(session, adoptions, rows)
@@ -140,6 +142,7 @@ def _length(row: AdoptionOutcome) -> int:
 def _segment_data(row: AdoptionOutcome) -> dict[str, Any]:
     data = output.fields(row, "segment=plan.name state start_offset=plan.start_offset")
     data |= {"length": _length(row), "objects": row.plan.objects}
+    data |= output.fields(row, "new_bytes removed_bytes")
     if row.ledger is not None:
         data |= output.fields(row.ledger, "entries lost_entries")
         data["deviations"] = output.fields(row.ledger.deviations, "count first=messages")
@@ -147,10 +150,14 @@ def _segment_data(row: AdoptionOutcome) -> dict[str, Any]:
 
 
 def _line(row: AdoptionOutcome) -> str:
+    from tierfs.adoption.adopt import State
+
     size = output.size(_length(row) - row.plan.start_offset)
     objects = output.count(row.plan.objects, "object")
     begins = f" from byte {row.plan.start_offset}" if row.plan.start_offset else ""
-    line = f"{printable(row.plan.name)}: {row.state.value}, {size}{begins} in {objects}"
+    changed = [f" by {output.size(row.new_bytes)}"] if row.state is State.GROWN else []
+    changed += [f", without the first {output.size(row.removed_bytes)}"] if row.removed_bytes else []
+    line = f"{printable(row.plan.name)}: {row.state.value}{''.join(changed)}, {size}{begins} in {objects}"
     if row.ledger is None:
         return line
     lost = f"; lost: {output.count(row.ledger.lost_entries, 'entry')}" if row.ledger.lost_entries else ""
