@@ -38,6 +38,15 @@ class ValueKind:
         return self.unit is not Unit.DIRECTORY and self.least == 0
 
 
+@dataclass(frozen=True, slots=True)
+class TextKind:
+    """The texts that a setting takes besides the empty one."""
+
+    form: str
+    """A regular expression for the whole of it."""
+    told: str
+
+
 # Of things that are only counted. A guess: more is a slip of the finger.
 _MOST = 1_000_000
 # Of threads, requests and connections: a client makes room for all of its connections at once.
@@ -61,6 +70,27 @@ Timeout = Annotated[float, ValueKind(Unit.DURATION, 0.1, 86_400)]
 Directory = Annotated[str, ValueKind(Unit.DIRECTORY)]
 LogLevel = Literal["debug", "info", "warning"]
 LogFormat = Literal["text", "json"]
+# What an object's encryption is left to; AES256 is SSE-S3, the others are SSE-KMS.
+Encryption = Literal["bucket", "AES256", "aws:kms", "aws:kms:dsse"]
+# Servers other than AWS have classes of their own. Bytes in an archive are not read before they are restored.
+StorageClass = Annotated[
+    str,
+    TextKind(
+        r"(?!(?i:GLACIER|DEEP_ARCHIVE)$)[A-Za-z0-9_.-]{1,64}",
+        "the name of a class that is read at once, like STANDARD_IA or GLACIER_IR: not GLACIER or DEEP_ARCHIVE",
+    ),
+]
+KmsKey = Annotated[str, TextKind(r"[!-~]{1,2048}", "the id, ARN or alias of a key")]
+# S3's User Guide, "Categorizing your storage using tags": at most 10, no name twice, none that begins with aws:.
+_TAG = r"(?!aws:)[A-Za-z0-9_.:/+@%-]{1,128}=[A-Za-z0-9_.:/=+@%-]{0,256}"
+Tags = Annotated[
+    str,
+    TextKind(
+        rf"(?!.*(?:^| )([^= ]+)=[^ ]*(?: .*)? \1=){_TAG}(?: {_TAG}){{0,9}}",
+        "at most ten NAME=VALUE of different names, a blank between two; others than letters, digits and "
+        "_.:/+@- as %20",
+    ),
+]
 # Bucket in the URL's path, or in its host name; auto: path for a host that has no sub-domains.
 Addressing = Literal["auto", "path", "virtual"]
 
@@ -131,6 +161,24 @@ class ColdSettings:
         bool, "Ranged GETs through one presigned URL (measured: a third of the CPU); off: get_object."
     ] = True
     addressing: Annotated[Addressing, "auto, path or virtual."] = "auto"
+    storage_class: Annotated[
+        StorageClass,
+        "Storage class of new objects that hold segments' bytes; empty: the bucket's. Most classes charge for at least "
+        "128 KiB and 30 days of each object.",
+    ] = ""
+    encryption: Annotated[
+        Encryption,
+        "Encryption of all new objects by the server: bucket (as the bucket says), AES256 (SSE-S3), aws:kms or "
+        "aws:kms:dsse.",
+    ] = "bucket"
+    kms_key: Annotated[KmsKey, "Key of aws:kms and aws:kms:dsse; empty: the account's own key for S3."] = ""
+    tags: Annotated[
+        Tags,
+        "Tags of new objects that hold segments' bytes, NAME=VALUE, with a blank between two. S3 charges for tags.",
+    ] = ""
+    requester_pays: Annotated[
+        bool, "Agree to pay for requests to buckets whose owner asks for that, those of adopted objects included."
+    ] = False
     allowed_locations: Annotated[
         str,
         "Places that the bucket's journal names and this store may read, besides its own: their URLs, separated by "

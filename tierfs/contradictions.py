@@ -156,6 +156,12 @@ SETTINGS: tuple[Rule[Settings], ...] = (
         "set the first to at most the second",
     ),
     Rule(
+        ("cold.kms_key", "cold.encryption"),
+        lambda settings: bool(settings.cold.kms_key) and not settings.cold.encryption.startswith("aws:kms"),
+        "only aws:kms encrypts by a key of its own",
+        "set cold.encryption=aws:kms, or no key",
+    ),
+    Rule(
         ("read.cache_directory", "read.cache_bytes"),
         lambda settings: bool(settings.read.cache_directory) and settings.read.cache_bytes == 0,
         "the disk cache is off while its size is 0",

@@ -58,6 +58,14 @@ def is_ours(name: str) -> bool:
     return key is not None and key.ledger_id is not None
 
 
+def holds_bytes(name: str) -> bool:
+    """Return whether an object of this name holds bytes of segments, not what describes them."""
+    if CHUNK.fullmatch(name) or PACK.fullmatch(name) or _UPLOAD.fullmatch(name):
+        return True
+    key = names.ledger_key(name)
+    return key is not None and not key.is_index
+
+
 def require_ours(name: str) -> None:
     """Raise DataLoss for a name that a store does not give to an object, before anything is done by it."""
     if not is_ours(name):

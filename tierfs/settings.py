@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 from tierfs import contradictions, units
-from tierfs.config import Settings, Unit, ValueKind
+from tierfs.config import Settings, TextKind, Unit, ValueKind
 from tierfs.errors import InvalidRequest, NotFound, PermissionDenied, Unavailable
 from tierfs.frozen import dataclass
 from tierfs.names import printable
@@ -217,6 +217,9 @@ def _value(annotation: Any, written: object) -> Any:
             raise ValueError(written)
         if get_args(plain) and written not in get_args(plain):
             raise ValueError(written)
+        text = _text_kind(annotation)
+        if text is not None and written and re.fullmatch(text.form, written) is None:
+            raise ValueError(written)
     except ValueError as exc:
         raise ValueError(f"it is {allowed(annotation)}") from exc
     return written
@@ -252,7 +255,9 @@ def allowed(annotation: Any) -> str:
     if _is_priority(plain):
         return f"one of {', '.join(ReadPriority)}, or {units.OFF}"
     if kind is None:
-        return f"one of {', '.join(get_args(plain))}" if get_args(plain) else "a text"
+        text = _text_kind(annotation)
+        told = "a text" if text is None else f"{text.told}; or empty"
+        return f"one of {', '.join(get_args(plain))}" if get_args(plain) else told
     if kind.unit is Unit.DIRECTORY:
         return "an absolute path, or one relative to the store's directory"
     least, most = (_written(kind, int(end) if end == int(end) else end) for end in (kind.least, kind.most))
@@ -267,6 +272,10 @@ def allowed(annotation: Any) -> str:
 def kind_of(annotation: Any) -> ValueKind | None:
     """Return the ValueKind in a setting's annotation; None for a switch, a choice or a text."""
     return next((part for part in get_args(annotation)[1:] if isinstance(part, ValueKind)), None)
+
+
+def _text_kind(annotation: Any) -> TextKind | None:
+    return next((part for part in get_args(annotation)[1:] if isinstance(part, TextKind)), None)
 
 
 def _refused(error: ErrorDetails, text: str, path: Path, origins: Mapping[str, Origin]) -> InvalidRequest:

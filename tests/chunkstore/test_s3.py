@@ -334,9 +334,12 @@ def credentials(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     return ReadOnlyCredentials("key", "se/cret+", request.param)
 
 
+@pytest.mark.parametrize("pays", [False, True])
 @pytest.mark.parametrize("location", LOCATIONS, ids=lambda one: one.url() + one.endpoint)
-def test_every_key_is_signed_as_botocore_signs_it(location: S3Location, credentials: ReadOnlyCredentials) -> None:
-    client = connect(location, ColdSettings()).client
+def test_every_key_is_signed_as_botocore_signs_it(
+    location: S3Location, credentials: ReadOnlyCredentials, pays: bool
+) -> None:
+    client = connect(location, ColdSettings(requester_pays=pays)).client
 
     def by_botocore(name: str) -> str:
         return client.generate_presigned_url("get_object", {"Bucket": location.bucket, "Key": location.key(name)}, 900)
@@ -349,6 +352,7 @@ def test_every_key_is_signed_as_botocore_signs_it(location: S3Location, credenti
         found = urlsplit(signer.target(location.key(name), ms_of(wanted.geturl())))
         assert found.path == wanted.path
         assert sorted(parse_qsl(found.query)) == sorted(parse_qsl(wanted.query))
+        assert (dict(parse_qsl(found.query)).get("x-amz-request-payer") == "requester") is pays
 
 
 def test_what_is_not_understood_is_left_to_botocore(credentials: ReadOnlyCredentials) -> None:

@@ -117,6 +117,9 @@ rgw_dns_name = ${RGW_DOMAIN:-}
 rgw_run_sync_thread = false
 rgw_dynamic_resharding = false
 rgw_enable_apis = s3
+rgw_crypt_require_ssl = false
+rgw_crypt_s3_kms_backend = testing
+rgw_crypt_s3_kms_encryption_keys = test-key=AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=
 CONF
 }
 

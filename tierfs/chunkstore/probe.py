@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
@@ -53,6 +54,13 @@ class ServedStorage(Protocol):
         """Find out by experiment on the object `name`, which exists."""
         ...
 
+    def lacking(self, name: str) -> Sequence[str]:
+        """Find out on the object `name`, which may remain, what new objects lack of what the settings ask for.
+
+        Each as setting and kind of upload; empty if nothing is asked for. Raises what put raises where it is refused.
+        """
+        ...
+
     def bucket_rules(self) -> BucketRules:
         """Return the bucket's rules for deleted and overwritten objects. Raises Unavailable."""
         ...
@@ -74,6 +82,15 @@ def probe_reads(storage: ChunkStorage, served: ServedStorage, *, keeps: bool = F
     try:
         storage.put(name, BufferSource(_FIRST), create_only=not keeps)
         return served.read_abilities(name)
+    finally:
+        _removed(storage, name)
+
+
+def probe_kept(storage: ChunkStorage, served: ServedStorage, *, keeps: bool = False) -> Sequence[str]:
+    """Return what `storage`, which is `served`, does not keep as the settings ask. Works and raises as `probe` does."""
+    name = _name(keeps=keeps)
+    try:
+        return served.lacking(name)
     finally:
         _removed(storage, name)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from tierfs.app.store import Store
-from tierfs.chunkstore.probe import BucketRules, ReadAbilities, ServedStorage, probe, probe_reads
+from tierfs.chunkstore.probe import BucketRules, ReadAbilities, ServedStorage, probe, probe_kept, probe_reads
 from tierfs.chunkstore.protocol import Abilities, ChunkStorage
+from tierfs.chunkstore.s3 import additions
 from tierfs.clock import Clock
+from tierfs.config import ColdSettings
 from tierfs.doctor.findings import DoctorFinding, clock_finding, fail, ok, warn
 from tierfs.errors import NotFound
 from tierfs.journal import cold_identity
@@ -49,6 +51,10 @@ def check_cold(store: Store, location_id: LocationId) -> Iterator[DoctorFinding]
         if owns and served is not None:
             yield from reads(probe_reads(storage, served, keeps=location.keeps_objects))
             yield from rules(served.bucket_rules())
+            yield from kept(store.settings.cold, probe_kept(storage, served, keeps=location.keeps_objects))
+        elif owns and additions.told(store.settings.cold):
+            text = f"{additions.told(store.settings.cold)}: does nothing, the cold tier is not in S3"
+            yield warn("new objects", printable(text), "take the settings back: tierfs config")
 
 
 def _connected(store: Store, location: LocationRecord) -> ChunkStorage:
@@ -114,6 +120,16 @@ def rules(observed: BucketRules) -> Iterator[DoctorFinding]:
         yield warn(name, text, "use a bucket without a default retention, unless that is what it is for")
     else:
         yield ok(name, "no default retention" if observed.lock is not None else "not known: the key may not ask")
+
+
+def kept(settings: ColdSettings, lacking: Sequence[str]) -> Iterator[DoctorFinding]:
+    """Check whether new objects are kept as the settings ask for; nothing is said where they do not."""
+    name, asked = "new objects", additions.told(settings)
+    if lacking:
+        text = f"asked for {asked}; the server takes it and does not do it: {', '.join(lacking)}"
+        yield warn(name, printable(text), "give the bucket a rule of its own, or take the setting back: tierfs config")
+    elif asked:
+        yield ok(name, printable(f"{asked}: done"))
 
 
 def reads(probed: ReadAbilities) -> Iterator[DoctorFinding]:

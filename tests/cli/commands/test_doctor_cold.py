@@ -59,6 +59,34 @@ def test_ceph_honours_what_tierfs_relies_on_and_nothing_is_left_there(rgw_bucket
     assert keys_of(rgw_bucket) == before
 
 
+def test_what_is_asked_for_new_objects_is_compared_with_what_is_kept(rgw_bucket: Bucket, tmp_path: Path) -> None:
+    path = store_over(rgw_bucket, tmp_path / "store")
+    tierfs("-q", "config", "cold.storage_class=STANDARD", "cold.tags=team=logs", store=path)
+    found = checks(store=path)["new objects"]
+    assert (found["level"], found["found"]) == (
+        "WARN",
+        "asked for storage class STANDARD; tags team=logs; the server takes it and does not do it: "
+        "cold.tags (uploads in parts)",
+    )
+    tierfs("-q", "config", "cold.tags=", store=path)
+    found = checks(store=path)["new objects"]
+    assert (found["level"], found["found"]) == ("OK", "storage class STANDARD: done")
+    tierfs("-q", "config", "cold.storage_class=NONE_SUCH", store=path)
+    assert checks(store=path, code=1)["cold tier"]["level"] == "FAIL"
+    tierfs("-q", "append", "a", store=path, stdin=b"bytes")
+    refused = tierfs("offload", store=path, check=False)
+    assert "storage class NONE_SUCH" in refused.err
+    assert keys_of(rgw_bucket)[0].startswith("p/journal/"), "no object is left of the refused ones"
+
+
+def test_a_directory_keeps_no_class(tmp_path: Path) -> None:
+    (tmp_path / "cold").mkdir()
+    tierfs("-q", "init", "--cold-dir", str(tmp_path / "cold"), store=tmp_path / "store")
+    tierfs("-q", "config", "cold.encryption=AES256", store=tmp_path / "store")
+    found = checks(store=tmp_path / "store")["new objects"]
+    assert found["found"] == "encrypted by AES256: does nothing, the cold tier is not in S3"
+
+
 def test_a_server_that_is_gone(moto_bucket: Bucket, tmp_path: Path) -> None:
     with gate_to(moto_bucket[0].endpoint_url) as gate:
         path = store_over((replace(moto_bucket[0], endpoint_url=gate.url), moto_bucket[1]), tmp_path / "store")

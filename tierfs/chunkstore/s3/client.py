@@ -22,6 +22,7 @@ from botocore.credentials import Credentials, RefreshableCredentials
 from botocore.utils import get_environ_proxies
 
 from tierfs.chunkstore.http.tls import TlsClient, system_bundle
+from tierfs.chunkstore.s3 import additions
 from tierfs.chunkstore.s3.errors import map_s3_errors, s3_code
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.signature import UrlSigner, learn
@@ -132,6 +133,7 @@ def connect(location: S3Location, settings: ColdSettings) -> S3Connection:
             config=_config(location, settings),
             verify=bundle or system_bundle(),
         )
+        additions.add_to(client, location, settings)
         url = client.meta.endpoint_url
         tls = TlsClient(bundle) if url.startswith(_HTTPS) else None
         # NO_PROXY, which names no proxy, is among them.

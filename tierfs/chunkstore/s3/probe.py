@@ -8,12 +8,14 @@ from dataclasses import replace
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import parse_qsl
 
 from botocore.exceptions import ClientError
 
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.probe import BucketRules
 from tierfs.chunkstore.protocol import Abilities, BufferSource
+from tierfs.chunkstore.s3 import additions
 from tierfs.chunkstore.s3.client import S3Connection
 from tierfs.chunkstore.s3.errors import map_s3_errors
 from tierfs.chunkstore.s3.upload import Uploader
@@ -95,6 +97,52 @@ def _takes_crc32c(uploader: Uploader, name: str) -> bool:
     except InvalidRequest:
         return False
     return True
+
+
+def lacking(connection: S3Connection, name: str) -> list[str]:
+    """Return what a new object lacks of what settings ask for, as `cold.tags (uploads in parts)`: servers ignore it.
+
+    Writes the object `name`, as one PUT and in parts. Raises as put does if the server refuses what is asked for.
+    """
+    settings, location = connection.settings, connection.location
+    if not additions.told(settings):
+        return []
+    address = {"Bucket": location.bucket, "Key": location.key(name)}
+    kept: Any = {**address, **additions.of_bytes(settings)}
+    wanted = {
+        "cold.storage_class": settings.storage_class,
+        "cold.encryption": "" if settings.encryption == "bucket" else settings.encryption,
+        "cold.tags": kept.get("Tagging", ""),
+    }
+    wanting: list[str] = []
+    client = connection.client
+    with map_s3_errors(location, "write", name):
+        for kind in ("single uploads", "uploads in parts"):
+            if kind == "single uploads":
+                client.put_object(**kept, Body=_PROBE)
+            else:
+                upload: Any = {**address, "UploadId": client.create_multipart_upload(**kept)["UploadId"]}
+                etag = client.upload_part(**upload, PartNumber=1, Body=_PROBE)["ETag"]
+                client.complete_multipart_upload(**upload, MultipartUpload={"Parts": [{"PartNumber": 1, "ETag": etag}]})
+            held = _held(connection, address)
+            wanting += [f"{key} ({kind})" for key, value in wanted.items() if value and held.get(key, value) != value]
+    return wanting
+
+
+def _held(connection: S3Connection, address: Mapping[str, str]) -> Mapping[str, str]:
+    """Return the settings that an object was stored by; without the tags if the key may not ask for them."""
+    head: Any = connection.client.head_object(**address)  # type: ignore[arg-type]
+    held = {"cold.encryption": head.get("ServerSideEncryption", "")}
+    held["cold.storage_class"] = head.get("StorageClass", "STANDARD")  # S3 leaves out the usual one
+    try:
+        answer: Any = connection.client.get_object_tagging(**address)  # type: ignore[arg-type]
+    except ClientError as exc:
+        if exc.response["ResponseMetadata"]["HTTPStatusCode"] not in _CANNOT_TELL:
+            raise
+        return held
+    pairs = {tag["Key"]: tag["Value"] for tag in answer.get("TagSet", [])}
+    asked = dict(parse_qsl(additions.of_bytes(connection.settings).get("Tagging", ""), keep_blank_values=True))
+    return {**held, "cold.tags": additions.of_bytes(connection.settings).get("Tagging", "") if pairs == asked else ""}
 
 
 def honours_if_match(connection: S3Connection, name: str) -> bool:

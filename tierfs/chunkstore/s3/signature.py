@@ -16,6 +16,8 @@ from urllib.parse import SplitResult, parse_qsl, quote, urlsplit
 
 from botocore.credentials import ReadOnlyCredentials
 
+from tierfs.chunkstore.s3.additions import PAYER
+
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 _DAY_CHARACTERS = 8
@@ -46,13 +48,22 @@ class _Day(NamedTuple):
 class UrlSigner:
     """Signs GETs of the keys of one location with one set of credentials. Thread-safe."""
 
-    def __init__(self, credentials: ReadOnlyCredentials, host: str, base: str, scope: Sequence[str], expires: str):
-        """`base` is the path before a key, as it is signed; `scope` is region and service."""
+    def __init__(
+        self,
+        credentials: ReadOnlyCredentials,
+        host: str,
+        base: str,
+        scope: Sequence[str],
+        expires: str,
+        payer: str | None = None,
+    ):
+        """`base` is the path before a key, as it is signed; `scope` is region and service; `payer` of the requests."""
         self.credentials = credentials
         self._host = host
         self._base = base
         self._scope = scope
         self._expires = expires
+        self._payer = payer
         self._day: _Day | None = None
 
     def target(self, key: str, now_ms: int) -> str:
@@ -82,6 +93,7 @@ class UrlSigner:
         scope = "/".join(parts)
         before = {"X-Amz-Algorithm": _ALGORITHM, "X-Amz-Credential": f"{held.access_key}/{scope}", "X-Amz-Date": ""}
         after = {"X-Amz-Expires": self._expires, "X-Amz-Security-Token": held.token, "X-Amz-SignedHeaders": "host"}
+        after[PAYER] = self._payer  # names are in the order of their bytes, small letters last
         return _Day(day, scope, key, _encoded(before), f"&{_encoded(after)}")
 
 
@@ -97,7 +109,8 @@ def learn(url: str, key: str, credentials: ReadOnlyCredentials, now_ms: int) -> 
     if not parts.path.endswith(f"/{encoded}") or len(scope) != len(("day", "region", "service", _SCOPE_END)):
         return None
     base = parts.path.removesuffix(encoded)
-    signer = UrlSigner(credentials, _host_header(parts), base, scope[1:3], fields.get("X-Amz-Expires", ""))
+    expires, payer = fields.get("X-Amz-Expires", ""), fields.get(PAYER)
+    signer = UrlSigner(credentials, _host_header(parts), base, scope[1:3], expires, payer)
     same = dict(parse_qsl(urlsplit(signer.signed(key, time)).query)) == fields
     return signer if same and abs(_ms_of(time) - now_ms) < _CLOCKS_AGREE_MS else None
 

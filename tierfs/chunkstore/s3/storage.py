@@ -22,7 +22,7 @@ from tierfs.chunkstore.s3.client import connect
 from tierfs.chunkstore.s3.compose import Composer
 from tierfs.chunkstore.s3.errors import map_s3_errors, s3_code
 from tierfs.chunkstore.s3.location import S3Location
-from tierfs.chunkstore.s3.probe import bucket_rules, honours_if_match, probe_abilities, server_time_ms
+from tierfs.chunkstore.s3.probe import bucket_rules, honours_if_match, lacking, probe_abilities, server_time_ms
 from tierfs.chunkstore.s3.read import RangeReader
 from tierfs.chunkstore.s3.upload import Uploader
 from tierfs.chunkstore.validate import (
@@ -287,6 +287,11 @@ class S3Storage:
         """See ServedStorage.read_abilities."""
         check_open(self._closed, self)
         return ReadAbilities(self._reader.serves_presigned(name), honours_if_match(self._connection, name))
+
+    def lacking(self, name: str) -> Sequence[str]:
+        """See ServedStorage.lacking."""
+        check_open(self._closed, self)
+        return lacking(self._connection, name)
 
     def bucket_rules(self) -> BucketRules:
         """See ServedStorage.bucket_rules."""

@@ -9,17 +9,19 @@ import base64
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 from tierfs.checksum import Buffer, crc32c
 from tierfs.chunkstore.link import LEAST_STREAMS, Link, Slots
 from tierfs.chunkstore.protocol import Abilities, PartedSource, Source
+from tierfs.chunkstore.s3 import additions
 from tierfs.chunkstore.s3.client import S3Connection
 from tierfs.chunkstore.s3.errors import map_s3_errors
 from tierfs.chunkstore.validate import read_source
-from tierfs.errors import AlreadyExists, DataLoss, NotFound, TierfsError, Unavailable
+from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.frozen import dataclass
 from tierfs.parallel import Pool
 from tierfs.types import MIB
@@ -172,7 +174,7 @@ class Uploader:
         body = _as_body(read_source(name, source, 0, source.length_bytes))
         checksum = _Checksum.of(body, self._abilities)
         request: dict[str, Any] = {**checksum.parameters, **self._condition(create_only)}
-        with map_s3_errors(self._location, "write", name):
+        with self._asking(name):
             answer: Answer = self._client.put_object(
                 **self._address(name), Body=body, Metadata=dict(metadata), ContentType=_CONTENT_TYPE, **request
             )
@@ -180,12 +182,24 @@ class Uploader:
 
     def _begin(self, name: str, metadata: Mapping[str, str], abilities: Abilities) -> str:
         request: dict[str, Any] = {"ChecksumAlgorithm": "CRC32C"} if abilities.verifies_crc32c else {}
-        with map_s3_errors(self._location, "write", name), self._link.begin() as timer:
+        with self._asking(name), self._link.begin() as timer:
             answer = self._client.create_multipart_upload(
                 **self._address(name), Metadata=dict(metadata), ContentType=_CONTENT_TYPE, **request
             )
             timer.answered()
             return answer["UploadId"]
+
+    @contextmanager
+    def _asking(self, name: str) -> Iterator[None]:
+        """Map errors of a request that says how the object is kept; a refusal names the settings that say it."""
+        try:
+            with map_s3_errors(self._location, "write", name):
+                yield
+        except (InvalidRequest, PermissionDenied) as exc:
+            told = additions.told(self._connection.settings)
+            if told:
+                exc.remedy = f"is it allowed there? it was asked for {told}: tierfs config"
+            raise
 
     def _upload_part(self, name: str, source: Source, start: int, size: int, upload_id: str, number: int) -> UploadPart:
         body = _as_body(read_source(name, source, start, size))
@@ -228,7 +242,9 @@ class Uploader:
         RGW completes multipart uploads without an etag in the answer: then return the expected one, "" if unknown.
         """
         etag = str(answer.get("ETag", "")).strip('"')
-        encrypted = _KMS in answer.get("ServerSideEncryption", "") or "SSECustomerAlgorithm" in answer
+        # A server need not repeat in its answers how it was asked to encrypt: then the etag is no MD5 all the same.
+        asked = self._connection.settings.encryption.startswith(_KMS)
+        encrypted = asked or _KMS in answer.get("ServerSideEncryption", "") or "SSECustomerAlgorithm" in answer
         if expected is None or encrypted:
             return etag
         if _MD5_ETAG.fullmatch(etag) and etag != expected:
