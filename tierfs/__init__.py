@@ -15,11 +15,14 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tierfs.python.ledger import Ledger, ManagedLedger
     from tierfs.python.segment import Reader, Segment, Writer
     from tierfs.python.store import Store, open_store
 
 # The classes of the Python face, by their module: every command imports this package, and few need them.
 _FACE = {
+    "Ledger": "ledger",
+    "ManagedLedger": "ledger",
     "Reader": "segment",
     "Segment": "segment",
     "Store": "store",
@@ -27,7 +30,7 @@ _FACE = {
     "open_store": "store",
 }
 
-__all__ = ["Reader", "Segment", "Store", "Writer", "__version__", "open_store"]
+__all__ = ["Ledger", "ManagedLedger", "Reader", "Segment", "Store", "Writer", "__version__", "open_store"]
 
 
 def __getattr__(name: str) -> Any:

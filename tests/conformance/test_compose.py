@@ -2,132 +2,42 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
-from tests.conformance.storages import PREFIX, STORAGES, opened, s3_storage
-from tests.conformance.test_chunk_storage import names, put, read, refuses, writes
+from tests.conformance.storages import PREFIX, WRITING, opened, s3_storage
 from tests.conftest import Bucket
-from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, ObjectPiece, StoredObject
+from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.chunkstore.s3.storage import S3Storage
-from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
+from tierfs.errors import DataLoss
 from tierfs.metrics import MetricName, Metrics
+from tierfs.testing import compose
+from tierfs.testing.chunk_storage import names, read
+from tierfs.testing.compose import CONTENT, sources
 from tierfs.types import MIB
-
-CONTENT = random.Random(21).randbytes(20 * MIB)
-
 
 s3_servers = pytest.mark.parametrize(
     "server", [pytest.param("moto", marks=pytest.mark.whole), pytest.param("rgw", marks=pytest.mark.s3)]
 )
 
 
-@pytest.fixture(params=STORAGES)
+@pytest.fixture
 def storage(request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
     with opened(request.param, request) as storage:
         yield storage
 
 
-def whole(stored: StoredObject) -> ObjectPiece:
-    return ObjectPiece(stored.name, 0, stored.length_bytes, stored.etag)
-
-
-def part(stored: StoredObject, offset: int, length_bytes: int) -> ObjectPiece:
-    return ObjectPiece(stored.name, offset, length_bytes, stored.etag)
-
-
-def sources(storage: ChunkStorage, sizes: Sequence[int]) -> tuple[list[ObjectPiece], bytes]:
-    """Objects of these sizes, and their bytes one after another."""
-    pieces, data = [], b""
-    for number, size in enumerate(sizes):
-        start = number * 999_983 % (len(CONTENT) - size)
-        pieces.append(whole(put(storage, f"source/ü+{number}", CONTENT[start : start + size])))
-        data += CONTENT[start : start + size]
-    return pieces, data
-
-
-@writes
-@pytest.mark.parametrize(
-    "sizes",
-    [
-        [1],
-        [5, 1, 1000],
-        [5 * MIB, 5 * MIB + 1, 7 * MIB],
-        [5 * MIB, 6 * MIB, 10],
-        [10, 12 * MIB, 10, 20, 5 * MIB],
-        [6 * MIB, 3, 6 * MIB, MIB],
-    ],
-    ids=lambda sizes: "-".join(f"{size / MIB:.3g}" for size in sizes),
-)
-def test_pieces_in_order(storage: ChunkStorage, sizes: list[int]) -> None:
-    pieces, data = sources(storage, sizes)
-    made = storage.compose("made/object", pieces, metadata={"attempt": "1", "start": "0"})
-    assert (made.name, made.length_bytes) == ("made/object", len(data))
-    assert made.metadata == {"attempt": "1", "start": "0"}
-    found = storage.stat("made/object")
-    assert (found.etag, found.length_bytes, found.metadata) == (made.etag, made.length_bytes, made.metadata)
-    assert read(storage, "made/object", 0, len(data), if_match=made.etag) == data
-    assert all(storage.stat(piece.name).etag == piece.etag for piece in pieces)
-
-
-def test_ranges_of_objects_one_of_them_twice(storage: ChunkStorage) -> None:
-    first, second = put(storage, "first", CONTENT[: 12 * MIB]), put(storage, "second", CONTENT[-7 * MIB :])
-    ranges = [(first, 100, 6 * MIB), (second, 1, 5), (first, 6 * MIB + 100, 5 * MIB + 1), (first, 0, 6 * MIB)]
-    storage.compose("made", [part(*one) for one in ranges])
-    expected = b"".join(
-        (CONTENT[: 12 * MIB] if one is first else CONTENT[-7 * MIB :])[offset : offset + length]
-        for one, offset, length in ranges
-    )
-    assert read(storage, "made", 0, len(expected)) == expected
-
-
-@pytest.mark.parametrize("size", [5, 6 * MIB])
-def test_create_only_keeps_what_is_there(storage: ChunkStorage, size: int) -> None:
-    pieces, data = sources(storage, [size, size])
-    taken = put(storage, "taken", b"taken", attempt="1")
-    with pytest.raises(AlreadyExists):
-        storage.compose("taken", pieces, metadata={"attempt": "2"})
-    assert storage.stat("taken") == taken
-    assert storage.compose("taken", pieces, create_only=False).length_bytes == len(data)
-    assert read(storage, "taken", 0, len(data)) == data
-
-
-@pytest.mark.parametrize("size", [100, 6 * MIB])
-@pytest.mark.parametrize("wrong", ["replaced", "missing", "short"])
-def test_a_piece_that_is_not_there_makes_nothing(storage: ChunkStorage, size: int, wrong: str) -> None:
-    pieces, _ = sources(storage, [size, size, size])
-    if wrong == "replaced":
-        storage.put(pieces[1].name, BufferSource(CONTENT[7 : 7 + size]), create_only=False)
-    elif wrong == "missing":
-        storage.delete(pieces[1].name)
-    else:
-        pieces[1] = ObjectPiece(pieces[1].name, 1, size, pieces[1].etag)
-    with pytest.raises(NotFound if wrong == "missing" else DataLoss):
-        storage.compose("made", pieces)
-    assert names(storage, "made") == []
-    assert_no_uploads(storage)
+@pytest.mark.parametrize("storage", WRITING, indirect=True)
+class TestComposing(compose.Composes): ...
 
 
 def assert_no_uploads(storage: ChunkStorage) -> None:
     if isinstance(storage, S3Storage):
         answer = storage._client.list_multipart_uploads(Bucket=storage.location.bucket)
         assert answer.get("Uploads", []) == []
-
-
-@refuses
-def test_what_is_no_piece_is_refused(storage: ChunkStorage) -> None:
-    stored = put(storage, "object", b"bytes")
-    for pieces in ([], [part(stored, 0, 0)], [part(stored, -1, 2)], [ObjectPiece("a/../b", 0, 1, stored.etag)]):
-        with pytest.raises(InvalidRequest):
-            storage.compose("made", pieces)
-    for name, metadata in (("", {}), ("made", {"Upper": "x"})):
-        with pytest.raises(InvalidRequest):
-            storage.compose(name, [whole(stored)], metadata=metadata)
-    assert names(storage) == ["object"]
 
 
 @s3_servers

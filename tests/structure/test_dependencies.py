@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 LOCKED = ROOT / "mount_helpers/locked"
 STUBS = {"_typeshed", "mypy_boto3_s3"}
 """Imported for the type checker alone."""
-OF_USERS = ("fsspec", "spark")
+OF_USERS = ("fsspec", "spark", "testing")
 """Extras that tierfs itself imports; the others are for developers."""
 
 

@@ -29,20 +29,21 @@ from tierfs.ledger.blocks import encode_blocks, plan_blocks
 from tierfs.ledger.index import LedgerIndex, encode_index
 from tierfs.ledger.keys import Role
 from tierfs.ledger.single_object import MagicWords, plan_object
+from tierfs.ledger.transforms import Transform
 from tierfs.metadata import chains, directories, entries, policies
 from tierfs.metadata.ledger_and_batch_records import LedgerRecord
 from tierfs.metadata.records import ObjectRecord, SegmentRecord
 from tierfs.metadata.store import new_id
 from tierfs.names import printable
 from tierfs.parallel import Meter
-from tierfs.reading.entries import placed_entries
+from tierfs.reading.entries import payloads as payloads_of
 from tierfs.reading.ledger_objects import METADATA_SUFFIX, Pieces, metadata_beside
 from tierfs.reading.stream import Write, copy_segment
 from tierfs.segments.ledgers import require_below
 from tierfs.setup.connect import FILE_SCHEME
 from tierfs.tiering.ledgers import copies
 from tierfs.tiering.ledgers.source import LedgerSource
-from tierfs.types import MIB, ByteRange, Tier
+from tierfs.types import ByteRange, Tier
 
 # Filesystems without hard links, such as FAT.
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
@@ -99,10 +100,6 @@ def _not_empty(pieces: Iterable[Buffer]) -> Iterator[Buffer]:
     return (piece for piece in pieces if len(piece))
 
 
-# User metadata that names the transformation of the entries on their way out.
-TRANSFORM_KEY = "tierfs-transform"
-
-_READ_TOGETHER_BYTES = 8 * MIB
 _JOBS = 8
 
 
@@ -113,12 +110,13 @@ class LedgerExport:
     block_bytes: int | None = None
     magic: MagicWords | None = None
     """Of the first PIP's form, one object per ledger."""
-    unbatch: bool = False
+    transform: Transform | None = None
+    """Applied to each entry."""
 
     @property
     def copies(self) -> bool:
         """Whether objects that are there are exported as they are."""
-        return self.block_bytes is None and self.magic is None and not self.unbatch
+        return self.block_bytes is None and self.magic is None and self.transform is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +216,7 @@ class Exporter:
     def _encode(self, name: str, segment: SegmentRecord, ledger: LedgerRecord) -> Exported:
         """Encode new objects."""
         lengths = array("I")
-        if self._options.unbatch:
+        if self._options.transform is not None:
             lengths.extend(len(payload) for payload in self._entries(name, segment, ledger.entries))
         else:
             for run in stored_runs(self._store.metadata, segment.id):
@@ -236,7 +234,7 @@ class Exporter:
         plans = plan_blocks(lengths, block_bytes)
         index = LedgerIndex.of_plans(described, plans)
         index_key = object_keys.index_key(uuid, ledger.ledger_id)
-        if self._options.unbatch:
+        if self._options.transform is not None:
             blocks: Iterator[Buffer] = encode_blocks(payloads, plans)
         else:
             source = LedgerSource(_FromTiers(self._store, name, segment.length, self._advance), lengths, plans)
@@ -249,11 +247,15 @@ class Exporter:
         """Return the same for the same ledger and way of exporting it: a second export finds the first one's files."""
         magic = self._options.magic
         words = "" if magic is None else f"{magic.index.hex()}:{magic.block.hex()}"
-        way = f"{segment.id}/{block_bytes}/{words}/{self._options.unbatch}"
+        transform = self._options.transform
+        # True is unbatch, which was the only one: an export of an earlier version is found again.
+        name = transform.name if transform is not None and transform.name != unbatch.NAME else transform is not None
+        way = f"{segment.id}/{block_bytes}/{words}/{name}"
         return uuid5(UUID(self._store.metadata.store_id), way)
 
     def _write(self, name: str, key: str, role: Role, pieces: Iterable[Buffer]) -> bool:
-        transformed = {TRANSFORM_KEY: unbatch.NAME} if self._options.unbatch else {}
+        transform = self._options.transform
+        transformed = {} if transform is None else {object_keys.TRANSFORM_KEY: transform.name}
         metadata = object_keys.tierfs_metadata(role, name, transformed)
         self._write_metadata(key, metadata)
         return write_new(self._directory / key, pieces)
@@ -262,37 +264,24 @@ class Exporter:
         text = json.dumps(dict(metadata), sort_keys=True)
         write_new(self._directory / f"{key}{METADATA_SUFFIX}", [text.encode() + b"\n"])
 
-    def _placed(self, segment: SegmentRecord, count: int) -> Iterator[entries.PlacedEntry]:
-        return placed_entries(self._store.metadata, segment.id, 0, count)
-
     def _entries(self, name: str, segment: SegmentRecord, count: int, *, tell: bool = False) -> Iterator[bytes]:
         """Yield the payloads as they are to be written, some MiB in memory."""
+        entries_read = self._told_entries(name, segment, count) if tell else self._read(name, segment, count)
+        transform = self._options.transform
+        yield from entries_read if transform is None else transform.entries(entries_read)
+
+    def _told_entries(self, name: str, segment: SegmentRecord, count: int) -> Iterator[bytes]:
         for payload in self._read(name, segment, count):
-            if tell:
-                self._advance(len(payload), name)
-            if self._options.unbatch:
-                yield from unbatch.unbatch(payload)
-            else:
-                yield payload
+            self._advance(len(payload), name)
+            yield payload
 
     def _read(self, name: str, segment: SegmentRecord, count: int) -> Iterator[bytes]:
-        together: list[ByteRange] = []
-        for entry in self._placed(segment, count):
-            together.append(entry.range)
-            if entry.range.end - together[0].start >= _READ_TOGETHER_BYTES:
-                yield from self._read_together(name, together)
-                together = []
-        if together:
-            yield from self._read_together(name, together)
+        def read(wanted: ByteRange) -> Buffer:
+            buffer = bytearray()
+            _copy(self._store, name, wanted.start, wanted.end, buffer.extend)
+            return buffer
 
-    def _read_together(self, name: str, ranges: list[ByteRange]) -> Iterator[bytes]:
-        start, end = ranges[0].start, ranges[-1].end
-        buffer = bytearray()
-        if end > start:
-            _copy(self._store, name, start, end, buffer.extend)
-        view = memoryview(buffer)
-        for entry_range in ranges:
-            yield bytes(entry_range.of(view, start))
+        return payloads_of(self._store.metadata, segment.id, 0, count, read)
 
     def _told(self, pieces: Iterator[memoryview], name: str) -> Iterator[memoryview]:
         for piece in pieces:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tierfs import osio
 from tierfs.app.store import Store, open_store
+from tierfs.chunkstore import binding
 from tierfs.errors import InvalidRequest, PermissionDenied
 from tierfs.holder import lock
 from tierfs.holder.lock import HeldElsewhere
@@ -84,6 +85,8 @@ def _choice(url: str, endpoint_url: str | None, region: str | None, profile: str
         return ColdChoice(bucket_url=url, endpoint_url=endpoint_url, region=region, profile=profile)
     if f"{scheme}:" == FILE_SCHEME and rest.startswith("/"):
         return ColdChoice(cold_dir=Path(rest))
+    if binding.is_bound(url):
+        return ColdChoice(bucket_url=url)
     raise InvalidRequest(f"{url} is not a store", remedy="name its directory, or its bucket: s3://BUCKET/PREFIX")
 
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from tierfs.metadata.transaction import ReadTransaction
     from tierfs.segments.managed_ledger import ManagedLedger
     from tierfs.segments.positions import Position
+    from tierfs.tiering.ledgers.elsewhere import OffloadElsewhere
 
 _MS_PER_S = 1000
 
@@ -161,10 +162,20 @@ def make_room(store: Store, first: str) -> int:
         return work.make_room(first)
 
 
-def open_managed_ledger(store: Store, path: str, *, take_over: bool = False) -> ManagedLedger:
-    """Become the writer of a managed ledger; see ManagedLedger. It offloads where the store has a cold tier."""
+def open_managed_ledger(
+    store: Store, path: str, *, take_over: bool = False, elsewhere: OffloadElsewhere | None = None
+) -> ManagedLedger:
+    """Become the writer of a managed ledger; see ManagedLedger.
+
+    It offloads by `elsewhere`, or else where the store has a cold tier.
+    """
     from tierfs.segments.managed_ledger import ManagedLedger
 
+    if elsewhere is not None:
+        offload_prefix = elsewhere.offload_prefix
+        return ManagedLedger(
+            store.engine, path, take_over=take_over, offloader=lambda _, before: offload_prefix(before)
+        )
     if store.cold_location_id is None:
         return ManagedLedger(store.engine, path, take_over=take_over)
 

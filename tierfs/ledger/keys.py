@@ -31,6 +31,13 @@ CLUSTER_KEY = "pulsarclustername"
 # Of tierfs alone: the ledger's path, base64url.
 NAME_KEY = "name"
 
+# Of objects whose entries were transformed on their way out: the transform's name.
+TRANSFORM_KEY = "tierfs-transform"
+
+# Keys by which readers recognise an object and its format, or that it was transformed.
+_OWN_KEYS = (VERSION_KEY, SOFTWARE_VERSION_KEY, SOFTWARE_COMMIT_KEY, ROLE_KEY, NAME_KEY, TRANSFORM_KEY)
+_NO_KEY_CHARACTER = re.compile(r"[^a-z0-9.-]")
+
 # Begins the software version of objects that tierfs wrote.
 _SOFTWARE = "tierfs "
 # Characters of a managed ledger's name that metadata keep; others are percent-encoded.
@@ -112,6 +119,22 @@ def user_metadata(
         if not (value.isascii() and value.isprintable()):
             raise InvalidRequest(f"{key} cannot be {printable(value)}: it must be printable ASCII")
     return values
+
+
+def extra_metadata(extra: Mapping[str, str]) -> dict[str, str]:
+    """Return what a user adds to an object's metadata in the form that headers carry and S3 gives back.
+
+    Keys lose their capitals, as in S3 (`ManagedLedgerName` is `managedledgername`), and other characters than letters,
+    digits, `.` and `-` become `-`; values are percent-encoded where they are not printable ASCII. Raises
+    InvalidRequest for keys that become one, and for those that say what the object is.
+    """
+    metadata: dict[str, str] = {}
+    for key, value in extra.items():
+        name = _NO_KEY_CHARACTER.sub("-", key.lower()).strip("-.")
+        if not name or name in metadata or name in _OWN_KEYS:
+            raise InvalidRequest(f"metadata key {printable(key)!r} cannot be added", remedy="name it another way")
+        metadata[name] = quote(value.strip(), safe=f" {_AS_IT_IS}")
+    return metadata
 
 
 def tierfs_metadata(role: Role, path: str, extra: Mapping[str, str]) -> dict[str, str]:

@@ -86,6 +86,8 @@ class LedgerRecord(Record):
     bytes: int = 0
     timestamp_ms: int = 0
     offload: OffloadProgress = OffloadProgress()
+    elsewhere: OffloadProgress = OffloadProgress()
+    """Of the offloader that a program gave its managed ledger."""
 
 
 # Highest version of an application: Spark's batch ids are longs.

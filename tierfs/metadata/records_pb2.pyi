@@ -693,7 +693,7 @@ class UploadedObject(_message.Message):
     def __init__(self, name: _Optional[str] = ..., length: _Optional[int] = ..., crc32c: _Optional[int] = ...) -> None: ...
 
 class LedgerRecord(_message.Message):
-    __slots__ = ("version", "ledger_id", "segment_id", "entries", "bytes", "timestamp_ms", "offload")
+    __slots__ = ("version", "ledger_id", "segment_id", "entries", "bytes", "timestamp_ms", "offload", "elsewhere")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_ID_FIELD_NUMBER: _ClassVar[int]
@@ -701,6 +701,7 @@ class LedgerRecord(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     OFFLOAD_FIELD_NUMBER: _ClassVar[int]
+    ELSEWHERE_FIELD_NUMBER: _ClassVar[int]
     version: int
     ledger_id: int
     segment_id: int
@@ -708,7 +709,8 @@ class LedgerRecord(_message.Message):
     bytes: int
     timestamp_ms: int
     offload: OffloadContext
-    def __init__(self, version: _Optional[int] = ..., ledger_id: _Optional[int] = ..., segment_id: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., offload: _Optional[_Union[OffloadContext, _Mapping]] = ...) -> None: ...
+    elsewhere: OffloadContext
+    def __init__(self, version: _Optional[int] = ..., ledger_id: _Optional[int] = ..., segment_id: _Optional[int] = ..., entries: _Optional[int] = ..., bytes: _Optional[int] = ..., timestamp_ms: _Optional[int] = ..., offload: _Optional[_Union[OffloadContext, _Mapping]] = ..., elsewhere: _Optional[_Union[OffloadContext, _Mapping]] = ...) -> None: ...
 
 class OffloadContext(_message.Message):
     __slots__ = ("uid_msb", "uid_lsb", "complete", "local_deleted", "timestamp_ms", "driver_name", "driver_properties")

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from tierfs import names
+from tierfs import policy as policy_text
 from tierfs.app.connection import CONNECTIONS, Connection, StorePlace
 from tierfs.checksum import Buffer
 from tierfs.errors import Closed
-from tierfs.metadata import directories
-from tierfs.python.records import Name, SegmentInfo
-from tierfs.python.segment import Reader, Segment, Writer
+from tierfs.metadata import directories, policies
+from tierfs.python.segment import Name, Reader, Segment, SegmentInfo, Writer
 from tierfs.segments import stat
 from tierfs.types import ByteRange, EntryKind, ReadPriority
 
 if TYPE_CHECKING:
     from tierfs.holder.work import EvictReport
+    from tierfs.ledger.offloader import Offloader
+    from tierfs.python.ledger import Ledger, ManagedLedger
     from tierfs.segments.delete import Deletion
     from tierfs.tiering.offload_command import OffloadReport
 
@@ -86,6 +87,24 @@ class Store:
             below = [name for name, _ in directories.segments_at(txn, path)]
         yield from (self.segment(name) for name in below)
 
+    def ledger(self, name: str) -> Ledger:
+        """Open a ledger for reading. Raises NotFound, IsDirectory, InvalidRequest for another segment."""
+        from tierfs.python.ledger import Ledger
+
+        return Ledger(self._connection, name)
+
+    def managed_ledger(
+        self, path: str, *, offloader: Offloader | None = None, take_over: bool = False
+    ) -> ManagedLedger:
+        """Become the one writer of a managed ledger: a directory of ledgers, made with the first entry.
+
+        `offloader` is where its ledgers are offloaded to, instead of the store's cold tier. Raises Conflict naming a
+        live writer (unless `take_over`), Sealed for one that was terminated, InvalidRequest for a segment.
+        """
+        from tierfs.python.ledger import ManagedLedger
+
+        return ManagedLedger(self._connection, path, offloader=offloader, take_over=take_over)
+
     def make_directory(self, path: str) -> None:
         """Make a directory and those above it; one that exists is success. Raises NotDirectory."""
         self._connection.store.engine.make_directory(path)
@@ -106,20 +125,18 @@ class Store:
 
         Raises NoColdTier, NotFound, and the first error of an upload after all others were attempted.
         """
-        from tierfs.holder import verbs
+        from tierfs.holder.verbs import OFFLOAD, perform
 
-        return verbs.perform(self._connection.store, verbs.OFFLOAD, path)
+        return perform(self._connection.store, OFFLOAD, path)
 
     def evict(self, path: str = "", *, force: bool = False) -> EvictReport:
         """Delete local bytes that are safely cold, `force` also those that policy keeps. Raises as `offload`."""
-        from tierfs.holder import verbs
+        from tierfs.holder.verbs import EVICT, FORCE, flags, perform
 
-        return verbs.perform(self._connection.store, verbs.EVICT, path, verbs.flags({verbs.FORCE: force}))
+        return perform(self._connection.store, EVICT, path, flags({FORCE: force}))
 
     def policy(self, path: str = "") -> Mapping[str, Any]:
         """Return the value of each policy in force at a path. Raises NotFound."""
-        from tierfs.metadata import policies
-
         with self._connection.store.metadata.read() as txn:
             return {key: held.value for key, held in policies.at(txn, path).all()}
 
@@ -129,7 +146,6 @@ class Store:
         A missing path becomes a directory. Raises InvalidRequest for an unknown policy, a value of another kind, or a
         contradiction.
         """
-        from tierfs import policy as policy_text
         from tierfs.app import verbs
 
         values = {key: policy_text.parse(key, text) for key, text in wanted.items() if text is not None}
@@ -143,9 +159,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @property

@@ -21,7 +21,7 @@ from tierfs.metadata.records import ObjectRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
 from tierfs.reading.ledger_objects import Pieces, batches, layout, read_index
-from tierfs.types import ByteRange, PayloadEncoding, SegmentId
+from tierfs.types import MIB, ByteRange, PayloadEncoding, SegmentId
 
 # Takes one entry and its payload.
 Emit = Callable[[PlacedEntry, bytes], None]
@@ -36,6 +36,32 @@ def placed_entries(metadata: MetadataStore, segment_id: SegmentId, start: int, e
             return
         yield from batch
         start = batch[-1].entry_id + 1
+
+
+# Payloads read at once: a few requests, and all of the memory that a reader of entries takes.
+_READ_TOGETHER_BYTES = 8 * MIB
+
+# Returns the bytes of a range of the segment.
+ReadRange = Callable[[ByteRange], Buffer]
+
+
+def payloads(metadata: MetadataStore, segment_id: SegmentId, start: int, end: int, read: ReadRange) -> Iterator[bytes]:
+    """Yield the payloads of entries [start, end) in order; `read` is asked for some MiB at a time."""
+    together: list[ByteRange] = []
+    for entry in placed_entries(metadata, segment_id, start, end):
+        together.append(entry.range)
+        if entry.range.end - together[0].start >= _READ_TOGETHER_BYTES:
+            yield from _split(together, read)
+            together = []
+    if together:
+        yield from _split(together, read)
+
+
+def _split(ranges: list[ByteRange], read: ReadRange) -> Iterator[bytes]:
+    whole = ByteRange(ranges[0].start, ranges[-1].end)
+    view = memoryview(read(whole) if whole else b"")
+    for entry_range in ranges:
+        yield bytes(entry_range.of(view, whole.start))
 
 
 class EntrySplitter:

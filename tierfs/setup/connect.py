@@ -89,13 +89,15 @@ def connect_bare(
 ) -> ChunkStorage:
     """Return the provider alone: it fails at once, as a probe needs. A store's owner gives a clock to `sweep` by.
 
-    Raises InvalidRequest for another scheme than s3 and file.
+    Raises InvalidRequest for a scheme that neither tierfs nor an installed package serves.
     """
     if location.url.startswith(FILE_SCHEME):
         path = store / location.url.removeprefix(FILE_SCHEME)
         return DirectoryStorage(path, sweep=sweep) if location.writable else ReadOnlyDirectory(path)
     if not location.url.startswith(_S3_PREFIX):
-        raise InvalidRequest(f"{location.url}: unknown kind of cold tier; tierfs knows s3:// and directories")
+        from tierfs.chunkstore import binding  # looking for packages takes 50 ms
+
+        return binding.connect(location.url)
     from tierfs.chunkstore.s3.storage import S3Storage  # botocore takes 0.3 s to import
 
     abilities = Abilities(

@@ -23,6 +23,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from tierfs import osio, settings
+from tierfs.chunkstore import binding
 from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.probe import probe
@@ -164,6 +165,8 @@ def _above(location: LocationRecord, store: Path) -> Iterator[LocationRecord]:
             yield replace(location, url=f"{FILE_SCHEME}{parent}", writable=False)
         return
     scheme, _, path = location.url.partition("://")
+    if scheme != S3_SCHEME:
+        return  # only the package that serves the URL knows what is above
     bucket, *parts = path.split("/")
     while parts:
         parts.pop()
@@ -256,6 +259,8 @@ def locate(choice: ColdChoice) -> LocationRecord | None:
     if choice.bucket_url is None:
         cold = FILE_SCHEME + (_DEFAULT_COLD if choice.cold_dir is None else str(choice.cold_dir.absolute()))
         return LocationRecord(id=FIRST_LOCATION, url=cold)
+    if not choice.bucket_url.startswith(f"{S3_SCHEME}:") and binding.is_bound(choice.bucket_url):
+        return LocationRecord(id=FIRST_LOCATION, url=choice.bucket_url.rstrip("/"))
     parts = urlsplit(choice.bucket_url)
     if parts.scheme != S3_SCHEME or not parts.netloc or parts.query or parts.fragment:
         raise InvalidRequest(f"{choice.bucket_url} is not an S3 location", remedy="write it as s3://BUCKET/PREFIX")

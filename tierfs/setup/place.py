@@ -11,6 +11,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tierfs.chunkstore import binding
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock
 from tierfs.config import ColdSettings
@@ -77,6 +78,8 @@ def moved(place: LocationRecord, wanted: Mapping[str, str]) -> LocationRecord:
     url = wanted.pop("url", None)
     if url is None:
         return replace(place, **wanted)  # type: ignore[arg-type]
+    if not url.startswith(_S3_PREFIX) and binding.is_bound(url):
+        return replace(place, **{**wanted, "url": url.rstrip("/")})  # type: ignore[arg-type]
     if not url.startswith(_S3_PREFIX):
         directory = Path(url.removeprefix(FILE_SCHEME))
         if not directory.is_absolute():

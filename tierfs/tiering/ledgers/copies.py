@@ -129,16 +129,21 @@ def _ours(txn: ReadTransaction, uuid: UUID) -> dict[str, str]:
 
 def description(ledger: LedgerRecord, segment: SegmentRecord) -> LedgerMetadata:
     """Return BookKeeper's metadata of the ledger: closed, with one bookie that had all of it."""
+    return closed_metadata(ledger.bytes, ledger.entries, segment.created_ms)
+
+
+def closed_metadata(payload_bytes: int, entries: int, created_ms: int) -> LedgerMetadata:
+    """Return the same of any closed ledger, by the bytes of its payloads and their number."""
     return LedgerMetadata(
         write_quorum=1,
         ensemble_size=1,
         ack_quorum=1,
-        length=ledger.bytes,
-        last_entry_id=ledger.entries - 1,
+        length=payload_bytes,
+        last_entry_id=entries - 1,
         state=LedgerState.CLOSED,
         ensembles=(Ensemble(first_entry_id=0, members=(_BOOKIE,)),),
         digest_type=DigestType.CRC32C,
-        created_ms=segment.created_ms,
+        created_ms=created_ms,
     )
 
 

@@ -77,7 +77,8 @@ class LedgerOffloader:
         with closing(ChunkSource(self._files, sources)) as payloads:
             source = LedgerSource(payloads, lengths, plans)
             try:
-                recipe = LedgerRecipe(self._metadata, segment, uuid, payloads, source, extra_metadata or {})
+                extra = object_keys.extra_metadata(extra_metadata or {})
+                recipe = LedgerRecipe(self._metadata, segment, uuid, payloads, source, extra)
                 self._end_earlier(segment_id)
                 objects.make(self._metadata, self._cold, recipe)
             except DamagedChunk as exc:

@@ -149,7 +149,11 @@ class _Messages(_Entries):
 @click.option(
     "--first-form", metavar="HEX:HEX", help="Write one object as in PIP-17's first form, with these magic words."
 )
-@click.option("--transform", type=click.Choice(("unbatch",)), help="unbatch: write one uncompressed entry per message.")
+@click.option(
+    "--transform",
+    metavar="NAME",
+    help="Change entries on their way out; unbatch: one uncompressed entry per message; others: by installed packages.",
+)
 def export(
     session: Session, path: str, directory: Path, block_size: int | None, first_form: str | None, transform: str | None
 ) -> None:
@@ -161,8 +165,9 @@ def export(
     """
     from tierfs.adoption.ledger_read import magic_words
     from tierfs.app.ledger_export import Exporter, LedgerExport
+    from tierfs.ledger import transforms
 
-    how = LedgerExport(block_size, magic_words(first_form), transform is not None)
+    how = LedgerExport(block_size, magic_words(first_form), None if transform is None else transforms.named(transform))
     written = left_out = 0
     with session.open_store() as store, progress_line(session) as show:
         meter = Meter(show, noun="ledger")
