@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from itertools import pairwise
 from pathlib import Path
 
@@ -283,3 +284,29 @@ def test_a_segment_that_changed_since_it_was_compared_is_left_alone(store: Path,
         with pytest.raises(Conflict, match="was changed meanwhile"):
             link(opened.metadata, difference, place, [PartSums(b"0000", 1)], grows=False)
     assert cat(store, LOG) == b"abc"
+
+
+def test_a_file_that_is_appended_to_meanwhile_is_adopted_as_it_was_listed(store: Path, theirs: Path) -> None:
+    data = os.urandom(4 << 20)
+    write_files(theirs, {posix(0): data[:1000]})
+    ended = threading.Event()
+
+    def append() -> None:
+        with (theirs / posix(0)).open("ab", buffering=0) as file:
+            for at in range(1000, len(data), 10_000):
+                file.write(data[at : at + 10_000])
+                ended.wait(0.001)
+        ended.set()
+
+    writer = threading.Thread(target=append)
+    writer.start()
+    lengths = []
+    while not ended.is_set():
+        assert not adopt(store, theirs, "mq").json["errors"]
+        lengths.append(segment(store, LOG).length)
+        assert cat(store, LOG) == data[: lengths[-1]]
+    writer.join()
+    assert len(lengths) > 1
+    assert lengths == sorted(lengths)
+    adopt(store, theirs, "mq")
+    assert cat(store, LOG) == data

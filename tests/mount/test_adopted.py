@@ -11,6 +11,7 @@ import pytest
 
 from tests.adoption.foreign import ForeignBucket, write_files
 from tests.adoption.test_rocketmq import Q, posix
+from tests.commands import tierfs
 from tests.conftest import Bucket
 from tests.mount.conftest import Mount
 from tests.mount.waiting import errno_of, eventually
@@ -68,6 +69,17 @@ def test_a_layout_that_grows_shows_in_a_mount_within_a_second(store: store.Store
         assert errno_of(lambda: os.pread(growing.fileno(), 1, 0)) == errno.ESTALE
         assert os.pread(growing.fileno(), 4096, 1 << 20) == DATA[1 << 20 : (1 << 20) + 4096]
     sealed.close()
+
+
+def test_the_mount_that_holds_the_store_adopts_again(store: store.Store, mount: Mount, tmp_path: Path) -> None:
+    theirs = write_files(tmp_path / "theirs", {posix(0): DATA[:400_000]})
+    tierfs("-q", "adopt", theirs, "--into", "mq", "--every", "1s", store=store.path)
+    path = mount().path / "mq" / Q / "COMMIT_LOG"
+    with path.open("rb") as growing:
+        assert growing.read() == DATA[:400_000]
+        write_files(theirs, {posix(0): DATA[:700_000], posix(700_000): DATA[700_000:]})
+        assert eventually(lambda: os.fstat(growing.fileno()).st_size == len(DATA), 20)
+        assert growing.read() == DATA[400_000:]
 
 
 SHOWN_WITHIN_S = 1.0

@@ -99,10 +99,16 @@ class Adoption:
         jobs: int,
         advance: Meter,
         *,
+        appended: bool = False,
         grows: bool = False,
         thorough: bool = True,
     ) -> None:
-        """Prepare a run. `grows`: new segments stay unsealed, for what comes; `thorough`: see grow.compare."""
+        """Prepare a run.
+
+        `appended`: the system appends to its objects; `grows`: new segments stay unsealed, for what comes; `thorough`:
+        see grow.compare.
+        """
+        self._appended = appended
         self._grows = grows
         self._thorough = thorough
         self._metadata = metadata
@@ -154,7 +160,7 @@ class Adoption:
         if difference.nothing:
             self._end(segment, State.ALREADY)
             return []
-        parts = list(parts_of(difference.reads))
+        parts = list(parts_of(difference.reads, appended=self._appended))
         segment.waiting = len(parts)
         if not parts:
             self._link(segment, difference)

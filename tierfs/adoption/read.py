@@ -75,30 +75,34 @@ class ReadPart:
     start: int
     end: int
     proofs: tuple[Proof, ...] = ()
+    appended: bool = False
+    """Whether its system appends to it, perhaps while it is read."""
 
 
-def parts_of(reads: Sequence[ExtentRead]) -> Iterator[ReadPart]:
+def parts_of(reads: Sequence[ExtentRead], *, appended: bool = False) -> Iterator[ReadPart]:
     """Yield the parts of all objects to read, in order; one to be compared is a single part."""
     for index, read in enumerate(reads):
         length = read.extent.object.length_bytes
         size = length if read.proofs else _PART_BYTES
         for start in range(read.start, length, size):
-            yield ReadPart(index, read.extent.object, start, min(start + size, length), read.proofs)
+            yield ReadPart(index, read.extent.object, start, min(start + size, length), read.proofs, appended)
 
 
 def read_part(storage: ChunkStorage, part: ReadPart) -> PartSums:
     """Read one part and return its checksums.
 
-    Raises Conflict when the object changed since it was listed, AlreadyExists when it does not hold the bytes that
-    were linked before, and storage errors. A stat afterwards detects changes on servers that ignore If-Match.
+    Raises Conflict when the object changed since it was listed, but for bytes appended; AlreadyExists when it does not
+    hold the bytes that were linked before; and storage errors. A stat afterwards detects changes on servers that ignore
+    If-Match.
     """
     comparison = _Comparison(part)
     try:
-        sums = grid_of(comparison.passed(read_steps(storage, part.object, part.start, part.end)))
+        steps = read_steps(storage, part.object, part.start, part.end, appended=part.appended)
+        sums = grid_of(comparison.passed(steps))
     except DataLoss:
-        _require_unchanged(storage, part.object)
+        _require_unchanged(storage, part)
         raise
-    _require_unchanged(storage, part.object)
+    _require_unchanged(storage, part)
     comparison.require_equal()
     return PartSums(checksums.pack(sums.grid()), sums.crc32c)
 
@@ -147,8 +151,10 @@ def join(parts: list[tuple[ReadPart, PartSums]], reads: Sequence[ExtentRead]) ->
     return joined
 
 
-def _require_unchanged(storage: ChunkStorage, listed: StoredObject) -> None:
-    present = storage.stat(listed.name)
+def _require_unchanged(storage: ChunkStorage, part: ReadPart) -> None:
+    listed, present = part.object, storage.stat(part.object.name)
+    if part.appended and present.length_bytes > listed.length_bytes:
+        return  # the bytes up to its listed length are those that were read, and the next adoption proves them
     if (present.etag, present.length_bytes) != (listed.etag, listed.length_bytes):
         raise Conflict(
             f"{printable(listed.name)}: it changed while it was read", remedy="adopt it when it is no longer written to"

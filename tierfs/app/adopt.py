@@ -9,7 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 
 from tierfs import names
-from tierfs.adoption import pravega, pulsar, rocketmq
+from tierfs.adoption import pravega, pulsar, rocketmq, vanished
 from tierfs.adoption.adopt import Adoption, AdoptionOutcome, LedgerAdoption
 from tierfs.adoption.grow import stored_name
 from tierfs.adoption.plan import AdoptionPlan, AnyPlan, LedgerPlan, SegmentPlan, bounded, plan_objects
@@ -17,6 +17,7 @@ from tierfs.adoption.pravega import plan_pravega
 from tierfs.adoption.pulsar import INDEX_SUFFIX, Reading, plan_pulsar
 from tierfs.adoption.read import own_names, without_own
 from tierfs.adoption.rocketmq import plan_rocketmq
+from tierfs.adoption.vanished import Absent, Vanished
 from tierfs.app import verbs
 from tierfs.app.store import Store
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
@@ -32,6 +33,9 @@ from tierfs.tiering.objects import ColdTier
 from tierfs.types import LocationId
 
 OBJECTS, ROCKETMQ, PRAVEGA, PULSAR = "objects", "rocketmq", "pravega", "pulsar"
+
+# Layouts whose last file grows for as long as its queue or stream lives.
+GROWING = (ROCKETMQ, PRAVEGA)
 
 # By whose names a place is recognised: those that no other program writes. A plain UUID may be anybody's.
 _MARKS: Mapping[str, Callable[[str], object]] = {
@@ -81,8 +85,12 @@ class Adopted:
 
     place: LocationRecord
     plan: AdoptionPlan
+    only: str = ""
+    """The one object of it that is meant; "" for all."""
     outcomes: list[AdoptionOutcome] = field(default_factory=list)
     """Empty after a dry run."""
+    vanished: list[Vanished] = field(default_factory=list)
+    """Segments that were adopted from it and miss objects."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,14 +108,28 @@ class Adopter:
     """Plans and adopts places of one kind into one directory."""
 
     def __init__(
-        self, store: Store, kind: str | None, into: str, reach: ForeignReach, ledgers: LedgerOptions = _LEDGER_OPTIONS
+        self,
+        store: Store,
+        kind: str | None,
+        into: str,
+        reach: ForeignReach,
+        ledgers: LedgerOptions = _LEDGER_OPTIONS,
+        *,
+        grows: bool = False,
+        thorough: bool = True,
     ) -> None:
-        """Check `into`; raises InvalidRequest. Without a kind the first place's names tell it."""
+        """Check `into`; raises InvalidRequest. Without a kind the first place's names tell it.
+
+        `grows`: files of RocketMQ and streams of Pravega stay unsealed from their first adoption on, as more of them is
+        expected. `thorough`: see grow.compare.
+        """
+        self._grows = grows
+        self._thorough = thorough
         self.kind = kind
         self._recognises = kind is None
-        self._ledgers = ledgers
+        self.ledgers = ledgers
         self._store = store
-        self._into = names.join(names.split(into))
+        self.into = names.join(names.split(into))
         self._reach = reach
 
     def plan(self, text: str, report: OnProgress = unseen) -> Adopted:
@@ -115,7 +137,9 @@ class Adopter:
         place = self._place(text)
         plan = AdoptionPlan()
         with self._connected(place.location) as storage:
-            theirs = _objects(storage, place)
+            with self._store.metadata.read() as txn:
+                absent = Absent(txn, self.into, place.location)
+            theirs = absent.seen(_objects(storage, place))
             if self._recognises:
                 first = list(islice(theirs, _LOOKED_AT))
                 self._recognise([] if place.only else [stored.name for stored in first], text)
@@ -127,16 +151,17 @@ class Adopter:
             foreign = without_own(plan, objects, place.location, own)
             if self.kind == PULSAR:
                 in_files = place.location.url.startswith(FILE_SCHEME)
-                plan_pulsar(plan, storage, foreign, self._into, Reading(in_files, self._ledgers.magic))
+                plan_pulsar(plan, storage, foreign, self.into, Reading(in_files, self.ledgers.magic))
             else:
                 assert self.kind is not None
-                _PLANNERS[self.kind](plan, storage, foreign, self._into)
-        if not (plan.segments or plan.refused or plan.left_out):
+                _PLANNERS[self.kind](plan, storage, foreign, self.into)
+        if not (plan.segments or plan.refused or plan.left_out or absent.any):
             raise NotFound(f"{names.printable(text)} holds nothing", remedy="check the URL and its prefix")
         with self._store.metadata.read() as txn:
             plan.segments = [_as_stored(txn, planned) for planned in plan.segments]
+        plan.segments += list(absent.emptied(plan))
         plan.check_names()
-        return Adopted(place.location, plan)
+        return Adopted(place.location, plan, place.only, vanished=[] if place.only else absent.vanished(plan))
 
     def adopt(self, planned: Adopted, jobs: int, advance: Meter) -> None:
         """Adopt what was planned; every segment's outcome is noted."""
@@ -145,13 +170,17 @@ class Adopter:
         with self._connected(planned.place) as storage:
             common = (self._store.metadata, storage, planned.place, jobs, advance)
             if self.kind == PULSAR:
-                options = self._ledgers
+                options = self.ledgers
                 ledgers = LedgerAdoption(
                     *common, cold=self._cold_tier(), accept_loss=options.accept_loss, magic=options.magic
                 )
                 planned.outcomes = ledgers.run([plan for plan in segments if isinstance(plan, LedgerPlan)])
             else:
-                planned.outcomes = Adoption(*common).run([plan for plan in segments if isinstance(plan, SegmentPlan)])
+                appended = self.kind in GROWING
+                grows = self._grows and appended
+                adoption = Adoption(*common, appended=appended, grows=grows, thorough=self._thorough)
+                planned.outcomes = adoption.run([plan for plan in segments if isinstance(plan, SegmentPlan)])
+        vanished.note(self._store.metadata, planned.place, self.into, planned.vanished)
 
     def _recognise(self, listed: Sequence[str], text: str) -> None:
         """Set the kind by names of a place. Raises InvalidRequest for a second place of another kind."""

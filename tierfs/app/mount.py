@@ -17,6 +17,7 @@ import trio
 
 from tierfs import settings
 from tierfs.app import fill_cache
+from tierfs.app.adopt_again import repeating
 from tierfs.app.replica import follower_of
 from tierfs.app.store import Store, open_store
 from tierfs.errors import Unavailable
@@ -55,11 +56,11 @@ def _connect(store: Store) -> Begin:
     ballast.restore(store.paths.ballast)
     location = store.cold_location
     if location is None:
-        return partial(kinds.without_cold_tier, store.local_work())
+        return repeating(store, partial(kinds.without_cold_tier, store.local_work()))
     advisory = advisory_fence_warning(location)
     if advisory:
         log.warning("%s", advisory)
-    return partial(kinds.with_cold_tier, store.cold_work())
+    return repeating(store, partial(kinds.with_cold_tier, store.cold_work()))
 
 
 async def reload(store: Store, task: HolderTask, threads: BackgroundThreads) -> None:

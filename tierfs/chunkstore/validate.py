@@ -136,17 +136,17 @@ READ_STEP_BYTES = 8 * MIB
 
 
 def read_steps(
-    storage: ChunkStorage, stored: StoredObject, start: int = 0, end: int | None = None
+    storage: ChunkStorage, stored: StoredObject, start: int = 0, end: int | None = None, *, appended: bool = False
 ) -> Iterator[memoryview]:
     """Yield the bytes [start, end) of one version of an object, in order; a step is valid until the next.
 
-    Raises EtagDiffers.
+    `appended`: of any version, as its writer only appends. Raises EtagDiffers.
     """
     end = stored.length_bytes if end is None else end
     buffer = memoryview(bytearray(min(READ_STEP_BYTES, end - start)))
     for at in range(start, end, READ_STEP_BYTES):
         view = buffer[: min(READ_STEP_BYTES, end - at)]
-        storage.read_into(stored.name, at, view, if_match=stored.etag)
+        storage.read_into(stored.name, at, view, if_match=None if appended else stored.etag)
         yield view
 
 

@@ -177,6 +177,7 @@ tierfs move --to /mnt/nas2/tierfs
 tierfs adopt s3://bucket/offloaded --into pulsar --dry-run
 tierfs adopt s3://bucket/rocketmq --as rocketmq --into mq
 tierfs adopt /mnt/nas/logs --as objects --into nas
+tierfs adopt s3://bucket/rocketmq --into mq --every 5min    # what it gains, too
 """,
     "backup": """
 tierfs backup /backup/store.dump

@@ -113,6 +113,21 @@ class TrashStatus:
 
 
 @dataclass(frozen=True, slots=True)
+class AdoptionStatus:
+    """A foreign place that the holder adopts again and again."""
+
+    url: str
+    layout: str
+    into: str
+    """The directory; "" if it was removed."""
+    every_s: int
+    last_ms: int
+    """End of the last adoption."""
+    allowed: bool
+    """Whether this host may read it: not one that only a journal named."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoreStatus:
     """One store at one instant."""
 
@@ -153,6 +168,7 @@ class StoreStatus:
     overdue_reason: str
     """Where and why the first of them wait."""
     warnings: tuple[str, ...]
+    adoptions: tuple[AdoptionStatus, ...] = ()
 
 
 _MAX_ERRORS = 5
@@ -220,7 +236,19 @@ def store_status(
             overdue_bytes=txn.store.overdue_bytes,
             overdue_reason=txn.store.overdue_reason,
             warnings=warnings,
+            adoptions=tuple(_adoptions(txn)),
         )
+
+
+def _adoptions(txn: ReadTransaction) -> Iterator[AdoptionStatus]:
+    for _, location in txn.scan(LOCATIONS):
+        timer = location.adoption
+        if timer.every_s:
+            directory = txn.get(DIRECTORIES, tables.u64(timer.directory_id))
+            into = "" if directory is None else directories.path_of(txn, directory.parent_id, directory.name)
+            yield AdoptionStatus(
+                location.url, timer.layout, into, timer.every_s, timer.last_ms, not location.from_journal
+            )
 
 
 def totals_of(txn: ReadTransaction) -> Sums:

@@ -147,6 +147,7 @@ class AdoptionTimer:
     layout: str = ""
     directory_id: int = 0
     last_ms: int = 0
+    accept_loss: bool = False
 
 
 NOT_REPEATED = AdoptionTimer()

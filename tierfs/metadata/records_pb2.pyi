@@ -417,16 +417,18 @@ class LocationRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., writable: _Optional[bool] = ..., create_only_put: _Optional[bool] = ..., create_only_multipart: _Optional[bool] = ..., verifies_crc32c: _Optional[bool] = ..., from_journal: _Optional[bool] = ..., keeps_objects: _Optional[bool] = ..., adoption: _Optional[_Union[AdoptionTimer, _Mapping]] = ...) -> None: ...
 
 class AdoptionTimer(_message.Message):
-    __slots__ = ("every_s", "layout", "directory_id", "last_ms")
+    __slots__ = ("every_s", "layout", "directory_id", "last_ms", "accept_loss")
     EVERY_S_FIELD_NUMBER: _ClassVar[int]
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     DIRECTORY_ID_FIELD_NUMBER: _ClassVar[int]
     LAST_MS_FIELD_NUMBER: _ClassVar[int]
+    ACCEPT_LOSS_FIELD_NUMBER: _ClassVar[int]
     every_s: int
     layout: str
     directory_id: int
     last_ms: int
-    def __init__(self, every_s: _Optional[int] = ..., layout: _Optional[str] = ..., directory_id: _Optional[int] = ..., last_ms: _Optional[int] = ...) -> None: ...
+    accept_loss: bool
+    def __init__(self, every_s: _Optional[int] = ..., layout: _Optional[str] = ..., directory_id: _Optional[int] = ..., last_ms: _Optional[int] = ..., accept_loss: _Optional[bool] = ...) -> None: ...
 
 class PolicyRecord(_message.Message):
     __slots__ = ("version", "target_id", "settings")

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierfs import units
 from tierfs.cli import errors, output
 from tierfs.cli.group import command, jobs_option, server_options
-from tierfs.cli.options import dry_run_option
+from tierfs.cli.options import Duration, dry_run_option
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError
@@ -20,15 +21,20 @@ from tierfs.parallel import Meter, OnProgress
 if TYPE_CHECKING:
     from tierfs.adoption.adopt import AdoptionOutcome
     from tierfs.app.adopt import Adopted, Adopter, LedgerOptions
+    from tierfs.app.store import Store
 
 # In the order in which a place is asked for their marks; objects, which any place has, are last.
 _LAYOUTS = ("pulsar", "rocketmq", "pravega", "objects")
 
 
 @command("adopt")
-@click.argument("places", nargs=-1, required=True, metavar="URL|DIR...")
+@click.argument("places", nargs=-1, metavar="URL|DIR...")
 @click.option("--into", required=True, metavar="DIR", help="Target directory in the store.")
 @click.option("--as", "layout", type=click.Choice(_LAYOUTS), help="Who wrote the objects  [default: recognised]")
+@click.option(
+    "--every", type=Duration(least_s=1), metavar="TIME", help="Adopt again so often; the store's holder does it."
+)
+@click.option("--stop", is_flag=True, help="End what --every began in the directory, and adopt nothing.")
 @server_options()
 @dry_run_option("Show the segments, and adopt nothing.")
 @jobs_option(8, "Number of parallel reads.")  # one connection delivers a fraction of a server's throughput (guess)
@@ -44,6 +50,8 @@ def adopt(
     layout: str | None,
     accept_loss: bool,
     magic: str | None,
+    every: float | None,
+    stop: bool,
     **options: Any,
 ) -> None:
     """Make segments of objects that other programs wrote, in place.
@@ -61,15 +69,37 @@ def adopt(
     and Pravega's segments have the offsets that they have there. Pravega's own metadata is not read, so
     facts recorded only there, like truncations, are missing. Pulsar's directory may hold a <key>.json beside each
     object with its user metadata; ledgers written without their last entries fail unless --accept-loss is given.
+
+    The same command again links what is new: segments grow, and lose the head that their system deleted. With --every
+    the daemon or mount that holds the store does that; status shows it.
     """
     from tierfs.adoption.ledger_read import magic_words
     from tierfs.app.adopt import PULSAR, LedgerOptions
 
+    if stop:
+        if places or every is not None:
+            raise click.UsageError("--stop takes --into alone")
+        _stop(session, options["into"])
+        return
+    if not places:
+        raise click.UsageError("name a URL or directory to adopt")
+    if every is not None and magic is not None:
+        raise click.UsageError("--magic is not remembered, so that --every cannot repeat it")
     if accept_loss or magic is not None:
         if layout not in (None, PULSAR):
             raise click.UsageError(f"--accept-loss and --magic are for pulsar, not for {layout}")
         layout = PULSAR
-    _run(session, layout, places, LedgerOptions(accept_loss, magic_words(magic)), **options)
+    every_s = None if every is None or options["dry_run"] else round(every)
+    _run(session, layout, places, LedgerOptions(accept_loss, magic_words(magic)), every_s, **options)
+
+
+def _stop(session: Session, into: str) -> None:
+    from tierfs.app import adopt_again
+
+    with session.open_store() as store:
+        ended = adopt_again.stop(store, store.segment_of_path(into))
+    lines = [f"{printable(url)} is not adopted again" for url in ended]
+    session.done({"stopped": ended}, "\n".join(lines or [f"nothing is adopted again into {printable(into)}"]))
 
 
 def _run(
@@ -77,6 +107,7 @@ def _run(
     layout: str | None,
     places: Sequence[str],
     ledgers: LedgerOptions,
+    every_s: int | None,
     *,
     into: str,
     dry_run: bool,
@@ -90,11 +121,19 @@ def _run(
     if directory is not None and given is not None:
         raise click.UsageError(f"{given} is for places in S3, and {printable(directory)} is a directory")
     with session.open_store() as store, progress_line(session) as show:
-        adopter = Adopter(store, layout, store.segment_of_path(into), ForeignReach(**reach), ledgers)
+        grows = every_s is not None
+        into = store.segment_of_path(into)
+        adopter = Adopter(store, layout, into, ForeignReach(**reach), ledgers, grows=grows)
         adoptions = [adopter.plan(place, show) for place in places]
         if layout is None:
             session.note(f"adopting as {adopter.kind}, by the names; to say otherwise: --as")
+        if every_s is not None:
+            from tierfs.app import adopt_again
+
+            adopt_again.require_places(adoptions)
         unpublished = None if dry_run else _adopt(adopter, adoptions, jobs, show)
+        if every_s is not None:
+            _repeat(session, store, adopter, adoptions, every_s)
     session.note_unpublished(unpublished)
     _report(session, adoptions, dry_run=dry_run)
 
@@ -106,6 +145,16 @@ def _adopt(adopter: Adopter, adoptions: Sequence[Adopted], jobs: int, show: OnPr
     for adoption in adoptions:
         adopter.adopt(adoption, jobs, meter)
     return adopter.settle(show)
+
+
+def _repeat(session: Session, store: Store, adopter: Adopter, adoptions: Sequence[Adopted], every_s: int) -> None:
+    from tierfs.app import adopt_again
+
+    for adoption in adoptions:
+        adopt_again.remember(store, adopter, adoption, every_s)
+    session.note(f"again every {units.format_duration(every_s)}; to end it: tierfs adopt --stop --into {adopter.into}")
+    if not store.is_held:
+        session.note("no process holds the store, so none adopts again: tierfs daemon, or tierfs mount")
 
 
 def _report(session: Session, adoptions: Sequence[Adopted], *, dry_run: bool) -> None:
@@ -122,6 +171,7 @@ def _report(session: Session, adoptions: Sequence[Adopted], *, dry_run: bool) ->
         "dry_run": dry_run,
         "segments": [_segment_data(row) for row in rows],
         "left_out": [output.fields(out, "name=what why") for out in left_out],
+        "vanished": [output.fields(gone) for adoption in adoptions for gone in adoption.vanished],
         "errors": errors.parts(failed, "name"),
     }
     states = Counter(row.state.value for row in rows)
@@ -165,7 +215,11 @@ def _line(row: AdoptionOutcome) -> str:
 
 
 def _warn(session: Session, adoptions: Sequence[Adopted], rows: Sequence[AdoptionOutcome]) -> None:
+    from tierfs.adoption.vanished import described
+
     for adoption in adoptions:
+        if adoption.vanished:
+            session.warn(described(adoption.vanished, adoption.place))
         for warning in adoption.plan.warnings:
             session.warn(warning)
         reasons = Counter(out.why for out in adoption.plan.left_out)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierfs import units
 from tierfs.cli import output
 from tierfs.cli.group import bucket_option, cold_dir_option, command, require_bucket, server_options
 from tierfs.cli.mount_stats import WaitingMount, waiting_at
@@ -22,7 +23,7 @@ from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, mounts, stat
 from tierfs.types import RequestState
 
 if TYPE_CHECKING:
-    from tierfs.holder.status import BacklogStatus, JournalStatus, LocalOnly, StoreStatus, TierStatus
+    from tierfs.holder.status import AdoptionStatus, BacklogStatus, JournalStatus, LocalOnly, StoreStatus, TierStatus
     from tierfs.metadata.records import FailureRecord, RequestRecord
     from tierfs.segments.stat import Endangered
 
@@ -161,6 +162,10 @@ def _status_data(report: StoreStatus) -> dict[str, Any]:
     data["next_expiry"] = output.timestamp(data.pop("next_expiry_ms"))
     fencer = output.fields(report.journal.fencer, "store_id host since=since_ms")
     data["journal"]["fencer"] = fencer if report.journal.fenced_by_epoch else None
+    data["adoptions"] = [
+        {**output.fields(row, "url layout into every_s allowed"), "last": output.timestamp(row.last_ms)}
+        for row in report.adoptions
+    ]
     data["requests"] = [{**output.fields(row), "state": int(row.state)} for row in report.requests]
     return data
 
@@ -199,6 +204,7 @@ def _status_text(
     if report.overdue_bytes:
         overdue = f"{output.size(report.overdue_bytes)} past their retention wait: {report.overdue_reason}"
         rows.append(("overdue", overdue))
+    rows += [("adopts", _adoption(adoption, held=report.holder is not None)) for adoption in report.adoptions]
     rows += _endangered(report.endangered)
     rows += [("mount", printable(point)) for point in mount_points]
     rows += [("waiting", str(reads)) for reads in waiting]
@@ -209,6 +215,16 @@ def _status_text(
     rows += [("garbage error", printable(error)) for error in report.garbage_errors]
     rows += [("warning", printable(warning)) for warning in report.warnings]
     return output.table(rows)
+
+
+def _adoption(adoption: AdoptionStatus, *, held: bool) -> str:
+    next_ms = adoption.last_ms + adoption.every_s * 1000
+    when = f"next {output.clock_time(next_ms)}" if held else "waits for a holder: tierfs daemon, tierfs mount"
+    if not adoption.allowed:
+        when = "not before it is adopted by hand: a recovered store reads no place by itself"
+    every = units.format_duration(adoption.every_s)
+    place = f"{printable(adoption.url)} as {adoption.layout} into {printable(adoption.into)}"
+    return f"{place} every {every}; last {output.clock_time(adoption.last_ms)}, {when}"
 
 
 def _endangered(endangered: Endangered) -> Iterator[tuple[str, str]]:
@@ -238,7 +254,8 @@ def _stuck(failure: FailureRecord) -> str:
     verb, _, rest = failure.what.partition(" ")
     _, has_start, start = rest.rpartition(" ")
     what = f"{verb} {failure.name}" + (f" from {start}" if has_start else "") if failure.name else failure.what
-    return f"{printable(what)}{size}: failed {times} since {since}: {printable(failure.error)}"
+    failed = f"failed {times} since" if failure.attempts else "since"  # nothing was tried: it was noticed
+    return f"{printable(what)}{size}: {failed} {since}: {printable(failure.error)}"
 
 
 def _request(request: RequestRecord) -> str:
