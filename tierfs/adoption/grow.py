@@ -23,7 +23,6 @@ from tierfs.errors import AlreadyExists, Conflict
 from tierfs.metadata import chains, checksums, directories, policies, tables
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import ChunkRecord, LocationRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.segments import seal, truncate
@@ -120,7 +119,7 @@ def _linked(txn: ReadTransaction, segment: SegmentRecord, plan: SegmentPlan, pla
     chunks = chains.chunks(txn, segment.id, Tier.COLD, segment.start_offset)
     for object_id, run in groupby(chunks, key=lambda chunk: chunk.object_id):
         pieces: list[ChunkRecord] = list(run)
-        record = txn.get(OBJECTS, tables.u64(object_id))
+        record = txn.get(tables.OBJECTS, tables.u64(object_id))
         if record is None or not record.foreign or not _same_place(txn, record, place):
             raise other_segment(plan.name, "a segment of other objects or bytes")
         held = ByteRange(pieces[0].start_offset, pieces[-1].end_offset)

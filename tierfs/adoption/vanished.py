@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from tierfs.adoption.plan import AdoptionPlan, SegmentPlan
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import NotFound
-from tierfs.metadata import chains, directories, policies
+from tierfs.metadata import chains, directories, policies, tables
 from tierfs.metadata.records import FailureRecord, LocationRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import FAILURES
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.types import SegmentKind, Tier
@@ -105,17 +104,19 @@ def note(metadata: MetadataStore, place: LocationRecord, into: str, vanished: Co
             return
         what = f"{VANISHED} {known.id}/{entry.id}"
         key = what.encode()
-        row = txn.get(FAILURES, key)
+        row = txn.get(tables.FAILURES, key)
     if row is None and not vanished:
         return
     with metadata.write_notes() as writer:
         if not vanished:
-            writer.delete(FAILURES.name, key)
+            writer.delete(tables.FAILURES.name, key)
             return
         kept = row or FailureRecord(what=what, since_ms=writer.now_ms)
         size = sum(each.bytes for each in vanished)
         error = described(vanished, place)
-        writer.put(FAILURES, key, replace(kept, name=into, bytes=size, error_kind=NotFound.__name__, error=error))
+        writer.put(
+            tables.FAILURES, key, replace(kept, name=into, bytes=size, error_kind=NotFound.__name__, error=error)
+        )
 
 
 def described(vanished: Collection[Vanished], place: LocationRecord) -> str:

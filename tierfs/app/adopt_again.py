@@ -23,7 +23,6 @@ from tierfs.holder.tasks import Task, TaskLoop, TaskTable
 from tierfs.metadata import changes, directories, policies, tables
 from tierfs.metadata.journal_state import NOT_REPEATED, AdoptionTimer
 from tierfs.metadata.records import LocationRecord
-from tierfs.metadata.tables import LOCATIONS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.parallel import Meter, unseen
 from tierfs.setup.connect import FILE_SCHEME
@@ -75,7 +74,7 @@ def remember(store: Store, adopter: Adopter, adopted: Adopted, every_s: int) -> 
             last_ms=txn.now_ms,
             accept_loss=adopter.ledgers.accept_loss,
         )
-        changes.put(txn, LOCATIONS, replace(known, adoption=timer))
+        changes.put(txn, tables.LOCATIONS, replace(known, adoption=timer))
 
 
 def stop(store: Store, into: str) -> list[str]:
@@ -84,11 +83,11 @@ def stop(store: Store, into: str) -> list[str]:
         entry = directories.must_find(txn, into, "directory")
         ended = [
             location
-            for _, location in txn.scan(LOCATIONS)
+            for _, location in txn.scan(tables.LOCATIONS)
             if location.adoption.every_s and location.adoption.directory_id == entry.id
         ]
         for location in ended:
-            changes.put(txn, LOCATIONS, replace(location, adoption=NOT_REPEATED))
+            changes.put(txn, tables.LOCATIONS, replace(location, adoption=NOT_REPEATED))
         return [location.url for location in ended]
 
 
@@ -111,7 +110,7 @@ class Readopter:
     def look(self) -> None:
         """Adopt each place that is due; one that fails is listed, and tried again after a pause. Raises Fenced."""
         with self._store.metadata.read() as txn:
-            repeated = {_row_of(location) for _, location in txn.scan(LOCATIONS) if location.adoption.every_s}
+            repeated = {_row_of(location) for _, location in txn.scan(tables.LOCATIONS) if location.adoption.every_s}
             due = list(self._due(txn))
         self._failures.retain(f"{ADOPT} ", repeated.__contains__, keep_damage=False)
         for location in due:
@@ -129,7 +128,7 @@ class Readopter:
 
     def _due(self, txn: ReadTransaction) -> Iterator[LocationRecord]:
         now_ms = self._store.clock.now_ms()
-        for _, location in txn.scan(LOCATIONS):
+        for _, location in txn.scan(tables.LOCATIONS):
             timer = location.adoption
             # A clock that was set back makes no one wait longer than the period.
             since_ms = abs(now_ms - timer.last_ms)
@@ -163,9 +162,9 @@ class Readopter:
         """Write a timer, not to the journal: the time of the last adoption is this host's. One that was set meanwhile
         stays."""
         with self._store.metadata.write_notes() as txn:
-            newest = txn.must_get(LOCATIONS, tables.u32(location.id), "location")
+            newest = txn.must_get(tables.LOCATIONS, tables.u32(location.id), "location")
             if newest.adoption == location.adoption:
-                txn.put(LOCATIONS, tables.u32(location.id), replace(newest, adoption=timer))
+                txn.put(tables.LOCATIONS, tables.u32(location.id), replace(newest, adoption=timer))
 
 
 def _row_of(location: LocationRecord) -> str:
