@@ -37,7 +37,7 @@ class Vanished:
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _AdoptedSegment:
     segment: SegmentRecord
     objects: dict[str, int]
     """Adopted objects by name, with the bytes of the segment in each."""
@@ -47,7 +47,7 @@ class Absent:
     """The adopted segments below a directory, compared with a listing of the place they were adopted from."""
 
     def __init__(self, txn: ReadTransaction, into: str, place: LocationRecord) -> None:
-        self._held: dict[str, _Held] = {}
+        self._held: dict[str, _AdoptedSegment] = {}
         known = policies.foreign_at(txn, place)
         entry = directories.find(txn, into)
         if known is not None and entry is not None:
@@ -58,7 +58,7 @@ class Absent:
                     if record is not None and record.location_id == known.id:
                         objects[record.name] = objects.get(record.name, 0) + chunk.length
                 if objects:
-                    self._held[name] = _Held(segment, objects)
+                    self._held[name] = _AdoptedSegment(segment, objects)
         self._missing = {name for held in self._held.values() for name in held.objects}
 
     @property
