@@ -15,7 +15,7 @@ from tests import verbs
 from tests.fsspec.conftest import CHUNK_BYTES, make_cold, put
 from tests.mount.conftest import append
 from tierfs.app import store
-from tierfs.app.segment_file import SegmentHandle
+from tierfs.app.connection import SegmentHandle
 from tierfs.fsspec import TierfsFileSystem
 from tierfs.fsspec.files import join, of_slice
 from tierfs.types import CRC_BLOCK_BYTES as BLOCK

@@ -7,17 +7,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from tierfs.chunkstore import validate
 from tierfs.chunkstore.protocol import BufferSource, ComposedObject, ObjectPiece, OnReceived, Source, StoredObject
-from tierfs.chunkstore.validate import (
-    STEP_BYTES,
-    check_etag,
-    check_metadata,
-    check_name,
-    check_open,
-    check_pieces,
-    check_range,
-    read_source,
-)
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import AlreadyExists, NotFound
 from tierfs.frozen import dataclass
@@ -48,11 +39,11 @@ class MemoryStorage:
         self, name: str, source: Source, *, metadata: Mapping[str, str] | None = None, create_only: bool = True
     ) -> StoredObject:
         """See ChunkStorage.put."""
-        check_name(name)
-        check_metadata(metadata or {})
+        validate.check_name(name)
+        validate.check_metadata(metadata or {})
         held = self._copy(name, source, metadata or {})
         with self._lock:
-            check_open(self._closed, self)
+            validate.check_open(self._closed, self)
             if create_only and name in self._objects:
                 raise AlreadyExists(f"{printable(name)}: already exists")
             self._objects[name] = held
@@ -67,7 +58,7 @@ class MemoryStorage:
         create_only: bool = True,
     ) -> ComposedObject:
         """See ChunkStorage.compose."""
-        check_pieces(name, pieces)
+        validate.check_pieces(name, pieces)
         data = b"".join(self._bytes_of(piece) for piece in pieces)
         source = BufferSource(data)
         return ComposedObject.of(MemoryStorage.put(self, name, source, metadata=metadata, create_only=create_only))
@@ -83,10 +74,10 @@ class MemoryStorage:
     ) -> None:
         """See ChunkStorage.read_into."""
         held = self._get(name)
-        check_etag(name, held.stored.etag, if_match, held.stored.length_bytes)
-        check_range(held.stored, offset, len(buffer))
-        for start in range(0, len(buffer), STEP_BYTES):
-            end = min(start + STEP_BYTES, len(buffer))
+        validate.check_etag(name, held.stored.etag, if_match, held.stored.length_bytes)
+        validate.check_range(held.stored, offset, len(buffer))
+        for start in range(0, len(buffer), validate.STEP_BYTES):
+            end = min(start + validate.STEP_BYTES, len(buffer))
             buffer[start:end] = held.data[offset + start : offset + end]
             if progress is not None:
                 progress(end)
@@ -97,15 +88,15 @@ class MemoryStorage:
 
     def delete(self, name: str) -> None:
         """See ChunkStorage.delete."""
-        check_name(name)
+        validate.check_name(name)
         with self._lock:
-            check_open(self._closed, self)
+            validate.check_open(self._closed, self)
             self._objects.pop(name, None)
 
     def list(self, prefix: str, *, after: str = "") -> Iterator[StoredObject]:
         """See ChunkStorage.list; a snapshot taken at the call."""
         with self._lock:
-            check_open(self._closed, self)
+            validate.check_open(self._closed, self)
             wanted = [held.stored for name, held in self._objects.items() if name.startswith(prefix)]
         # Code point order is UTF-8 order.
         ascending = sorted((stored for stored in wanted if stored.name > after), key=lambda stored: stored.name)
@@ -117,22 +108,22 @@ class MemoryStorage:
 
     def _bytes_of(self, piece: ObjectPiece) -> bytes:
         held = self._get(piece.name)
-        check_etag(piece.name, held.stored.etag, piece.etag, held.stored.length_bytes)
-        check_range(held.stored, piece.offset, piece.length_bytes)
+        validate.check_etag(piece.name, held.stored.etag, piece.etag, held.stored.length_bytes)
+        validate.check_range(held.stored, piece.offset, piece.length_bytes)
         return held.data[piece.offset : piece.offset + piece.length_bytes]
 
     def _copy(self, name: str, source: Source, metadata: Mapping[str, str]) -> _Held:
         pieces = bytearray()
-        for offset in range(0, source.length_bytes, STEP_BYTES):
-            pieces += read_source(name, source, offset, min(STEP_BYTES, source.length_bytes - offset))
+        for offset in range(0, source.length_bytes, validate.STEP_BYTES):
+            pieces += validate.read_source(name, source, offset, min(validate.STEP_BYTES, source.length_bytes - offset))
         data = bytes(pieces)
         etag = hashlib.md5(data, usedforsecurity=False).hexdigest()
         return _Held(StoredObject(name, len(data), etag, self._clock.now_ms(), dict(metadata)), data)
 
     def _get(self, name: str) -> _Held:
-        check_name(name)
+        validate.check_name(name)
         with self._lock:
-            check_open(self._closed, self)
+            validate.check_open(self._closed, self)
             held = self._objects.get(name)
         if held is None:
             raise NotFound(f"{printable(name)}: not found")

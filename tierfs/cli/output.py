@@ -1,18 +1,13 @@
-"""Format numbers, times and tables for people, and records for programs."""
+"""Format numbers, times and tables for people; `units` has what programs get."""
 
 from __future__ import annotations
 
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields as fields_of
-from dataclasses import is_dataclass
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from enum import IntEnum
-from operator import attrgetter
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from tierfs import units
 from tierfs.names import printable
@@ -25,8 +20,7 @@ _SECONDS_PER_UNIT = {"d": 86_400, "h": 3600, "min": 60, "s": 1}
 count = units.count
 size = units.size
 
-
-_OF_ROWS = ("version", "stored")
+checksum, fields, plain, timestamp = units.checksum, units.fields, units.plain, units.timestamp
 
 
 class _InTiers(Protocol):
@@ -49,46 +43,6 @@ def run(shown: ByteRange) -> str:
 def path(name: str) -> str:
     """Return the name of a segment or directory, `/` for the whole store, printable."""
     return printable(name) or "/"
-
-
-def checksum(crc32c: int | None) -> str | None:
-    """Format a CRC32C; None for an unknown one."""
-    return None if crc32c is None else f"{crc32c:08x}"
-
-
-def fields(record: Any, names: str = "") -> dict[str, Any]:
-    """Return a record as JSON data: all fields, or those of `names` in their order, `new=old` under another name.
-
-    All are those of its own: not the version and the bytes that a row of the metadata has too.
-    A time `x_ms` under a name without the unit is written as by `timestamp`.
-    """
-    data = {}
-    for name in names.split() or [field.name for field in fields_of(record) if field.name not in _OF_ROWS]:
-        new, _, old = name.partition("=")
-        value = attrgetter(old or new)(record)
-        data[new] = timestamp(value) if old.endswith("_ms") and not new.endswith("_ms") else plain(value)
-    return data
-
-
-def plain(value: Any) -> Any:
-    """Return what JSON lacks as what it has: a range as `[start, end]`, a numbered kind as its name in lower case."""
-    if isinstance(value, ByteRange):
-        return [value.start, value.end]
-    if is_dataclass(value):
-        return fields(value)
-    if isinstance(value, IntEnum):
-        return value.name.lower()
-    if isinstance(value, Mapping):
-        return dict(value)
-    return str(value) if isinstance(value, Path | BaseException) else value
-
-
-def timestamp(time_ms: int) -> str | None:
-    """Format as ISO 8601 in UTC with milliseconds; None for 0, which stands for never."""
-    if not time_ms:
-        return None
-    at = datetime.fromtimestamp(time_ms / _MS_PER_S, UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def clock_time(time_ms: int) -> str:

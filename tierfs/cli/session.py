@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
+from tierfs import units
 from tierfs.errors import InvalidRequest, TierfsError
 from tierfs.names import hadoop_warning, printable
 
@@ -81,9 +82,7 @@ _LOG_LEVELS = {QUIET: logging.WARNING, NORMAL: logging.WARNING, VERBOSE: logging
 
 def as_json(data: Any) -> str:
     """Return data as JSON, with records as objects."""
-    from tierfs.cli.output import plain  # here, as text needs none of it
-
-    return json.dumps(data, default=plain)
+    return json.dumps(data, default=units.plain)
 
 
 @dataclass
@@ -186,9 +185,7 @@ class Session:
     def warn_of_names(self, segments: Iterable[str]) -> None:
         """Warn of segments with names that Hadoop and Spark cannot read."""
         if unfit := [warning for segment in segments if (warning := hadoop_warning(segment))]:
-            from tierfs.units import count
-
-            self.warn(f"Hadoop and Spark cannot read {count(len(unfit), 'name')}, the first: {unfit[0]}")
+            self.warn(f"Hadoop and Spark cannot read {units.count(len(unfit), 'name')}, the first: {unfit[0]}")
 
     @property
     def shows_progress(self) -> bool:

@@ -17,8 +17,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tierfs.app.connection import Connection
-from tierfs.app.segment_file import BUFFER_BYTES, RawSegment, SegmentHandle
+from tierfs.app.connection import BUFFER_BYTES, Connection, RawSegment, SegmentHandle
 from tierfs.errors import Closed, DataLoss, Fenced, Sealed, StorageFull, TierfsError, Unavailable
 from tierfs.segments.writer import SegmentWriter
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange

@@ -18,8 +18,7 @@ from fsspec.utils import stringify_path
 
 from tierfs import names
 from tierfs.app import verbs
-from tierfs.app.connection import CONNECTIONS, Connection, StorePlace
-from tierfs.app.segment_file import SegmentHandle
+from tierfs.app.connection import CONNECTIONS, Connection, SegmentHandle, StorePlace
 from tierfs.app.sources import STORE_VARIABLE, store_of
 from tierfs.errors import AlreadyExists, InvalidRequest
 from tierfs.fsspec import paths

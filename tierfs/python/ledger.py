@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from tierfs import names
 from tierfs.app import verbs
-from tierfs.app.segment_file import SegmentHandle
+from tierfs.app.connection import SegmentHandle
 from tierfs.checksum import Buffer
 from tierfs.errors import InvalidRequest
 from tierfs.ledger.offloader import Offloader, ReadableLedger

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Self
 
 from tierfs import names
+from tierfs.app.connection import BUFFER_BYTES, RawSegment, SegmentHandle
 from tierfs.app.room import HOLDER_WAIT_S, InLog, Room
-from tierfs.app.segment_file import BUFFER_BYTES, RawSegment, SegmentHandle
 from tierfs.checksum import Buffer
 from tierfs.errors import InvalidRequest
 from tierfs.metadata import directories

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierfs import units
+from tierfs.app import describe
 from tierfs.cli import output
 from tierfs.cli.group import bucket_option, cold_dir_option, command, require_bucket, server_options
 from tierfs.cli.mount_stats import WaitingMount, waiting_at
@@ -142,7 +143,7 @@ def status(session: Session) -> None:
         ours = {str(mount.mountpoint): state_of(mount) for mount in mounts() if mount.store == store.path}
         alive, dead, silent = ([point for point in ours if ours[point] is state] for state in MountState)
         waiting = [reads for point in alive if (reads := waiting_at(point)) is not None]
-        data = _status_data(report)
+        data = describe.store_status(report)
         data |= {"mounts": [*ours], "dead_mounts": dead, "silent_mounts": silent, "waiting": waiting}
         text = _status_text(report, alive, dead, silent, waiting)
         if not report.journal.fenced_by_epoch:
@@ -152,22 +153,6 @@ def status(session: Session) -> None:
 
         with store.metadata.read() as txn:
             _print_fenced(session, data, text, store.path, local_only(txn))
-
-
-def _status_data(report: StoreStatus) -> dict[str, Any]:
-    data = output.fields(report)
-    if report.holder is not None:
-        data["holder"] = output.fields(report.holder, "pid host command since=since_ms")
-    data["trash"]["next_due"] = output.timestamp(data["trash"].pop("next_due_ms"))
-    data["next_expiry"] = output.timestamp(data.pop("next_expiry_ms"))
-    fencer = output.fields(report.journal.fencer, "store_id host since=since_ms")
-    data["journal"]["fencer"] = fencer if report.journal.fenced_by_epoch else None
-    data["adoptions"] = [
-        {**output.fields(row, "url layout into every_s allowed"), "last": output.timestamp(row.last_ms)}
-        for row in report.adoptions
-    ]
-    data["requests"] = [{**output.fields(row), "state": int(row.state)} for row in report.requests]
-    return data
 
 
 def _status_text(

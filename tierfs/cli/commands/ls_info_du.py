@@ -6,13 +6,13 @@ import json
 import shutil
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
-from stat import S_IMODE, filemode
+from collections.abc import Callable, Sequence
+from stat import filemode
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from tierfs.app import describe
 from tierfs.app.store import Store
 from tierfs.cli import output
 from tierfs.cli.drawing.map import BarRun, Mark, Row, draw, offset
@@ -25,9 +25,8 @@ from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import join, printable, split
 from tierfs.parallel import Meter
 from tierfs.segments import stat
-from tierfs.segments.ownership import WriterLocks
 from tierfs.segments.stat import Listed, SegmentStat, UnreachablePlace, unreachable_of, usage
-from tierfs.types import ChunkState, EntryKind, SegmentKind, SegmentStatus, Tier
+from tierfs.types import ChunkState, EntryKind, SegmentKind, Tier
 
 if TYPE_CHECKING:
     from tierfs.holder.why import Reason
@@ -95,6 +94,10 @@ def ls(session: Session, paths: tuple[str, ...], recursive: bool, long: bool, re
         each(session, store, paths, work)
 
 
+def _json_line(name: str, item: Listed) -> str:
+    return json.dumps(describe.listed(name, item))
+
+
 def _short_line(name: str, item: Listed) -> str:
     return printable(name) + ("/" if item.kind is EntryKind.DIRECTORY else "")
 
@@ -110,23 +113,6 @@ def _cells(name: str, item: Listed) -> Sequence[str]:
         sizes = [*map(output.size, (segment.range.length_bytes, segment.local.bytes, segment.cold.bytes))]
     suffix = f"  (sealed by policy, continues in {printable(item.successor)})" if item.successor is not None else ""
     return (f"{flag} {sizes[0]:>10}", *sizes[1:], modified, _short_line(name, item) + suffix)
-
-
-def _json_line(name: str, item: Listed) -> str:
-    data: dict[str, Any] = {"name": name, "kind": item.kind.name.lower()}
-    if item.segment is not None:
-        data |= {
-            "start_offset": item.segment.start_offset,
-            "length": item.segment.length,
-            "sealed": item.segment.sealed,
-            "successor": item.successor,
-            "local_bytes": item.segment.local.bytes,
-            "cold_bytes": item.segment.cold.bytes,
-            "modified": output.timestamp(stat.modified_ns(item.segment) // _NS_PER_MS),
-        }
-    elif item.directory is not None:
-        data["modified"] = output.timestamp(item.directory.modified_ms)
-    return json.dumps(data)
 
 
 @command("info")
@@ -149,13 +135,10 @@ def _info(session: Session, store: Store, name: str) -> None:
     with store.metadata.read() as txn:
         shown = stat.stat(txn, name)
         away = unreachable_of(txn, shown.record, store.path)
-        writer = _living_writer(store, shown.record)
-        kept = _reasons(store, txn, shown.record, writer)
+        writer = describe.living_writer(store, shown.record)
+        kept = describe.reasons(store, txn, shown.record, writer)
         ledger = _ledger(store, txn, name) if shown.record.kind is SegmentKind.LEDGER else None
-    file = shown.record.file
-    copied = {"mode": f"{S_IMODE(file.mode):04o}", "modified_ns": file.modified_ns, "length": file.length}
-    data = {**_info_data(shown), "writer": writer, "file": copied if file.mode else None, "unreachable": away}
-    data["local_because"] = _reasons_data(kept)
+    data = describe.segment(shown, writer, kept, away)
     rows: list[tuple[str, str]] = []
     if ledger is not None:
         data["ledger"], rows = ledger
@@ -165,24 +148,16 @@ def _info(session: Session, store: Store, name: str) -> None:
 def _ledger(store: Store, txn: ReadTransaction, name: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:
     """Return a ledger's entries and their offload, as JSON data and as rows."""
     from tierfs.metadata import entries
-    from tierfs.segments import ledgers, positions, pulsar_info
+    from tierfs.segments import ledgers, pulsar_info
 
+    data = describe.ledger(store, txn, name)
     record, ledger = ledgers.find(txn, name, held=store.is_held)
-    placed = entries.find(txn, record.id)
-    offload, local_deleted = placed.offload, positions.is_local_deleted(record, placed)
-    offloaded = output.timestamp(offload.timestamp_ms if offload.complete else 0)
-    data = {
-        **output.fields(ledger, "ledger_id managed_ledger entries last_entry_id state offload"),
-        "offload_uuid": None if offload.uuid is None else str(offload.uuid),
-        "offloaded": offloaded,
-        "local_deleted": local_deleted,
-        "pulsar": (info := pulsar_info.ledger_info(txn, record)).as_json(),
-    }
+    placed, info = entries.find(txn, record.id), pulsar_info.ledger_info(txn, record)
     told = str(ledger.offload)
-    if offload.uuid is not None:
-        since = f" since {offloaded}" if offload.complete else ""
-        deleted = ", local bytes deleted" if local_deleted else ""
-        told = f"{ledger.offload}{since}{deleted}, attempt {offload.uuid}"
+    if placed.offload.uuid is not None:
+        since = f" since {data['offloaded']}" if placed.offload.complete else ""
+        deleted = ", local bytes deleted" if data["local_deleted"] else ""
+        told = f"{ledger.offload}{since}{deleted}, attempt {placed.offload.uuid}"
     last = "none" if ledger.last_entry_id < 0 else f"{ledger.last_entry_id:,}"
     rows = [
         ("ledger", "no id in its name" if ledger.ledger_id is None else f"{ledger.ledger_id}, {ledger.state}"),
@@ -196,21 +171,6 @@ def _ledger(store: Store, txn: ReadTransaction, name: str) -> tuple[dict[str, An
         rows.append(("driver", f"{printable(driver.name)}{properties}"))
         rows += [("", why) for why in filter(None, [pulsar_info.why_not_read(txn, placed)])]
     return data, rows
-
-
-def _reasons(store: Store, txn: ReadTransaction, record: SegmentRecord, writer: str | None) -> list[Reason]:
-    """Return what keeps a segment's bytes on the local disk; what is cold only needs none of this."""
-    if not record.local.count:
-        return []
-    from tierfs.holder import lock
-    from tierfs.holder.why import reasons
-
-    held = lock.current(store.paths.holder) is not None
-    return reasons(txn, record, now_ms=store.clock.now_ms(), held=held, writer=writer)
-
-
-def _reasons_data(kept: Sequence[Reason]) -> list[dict[str, Any]]:
-    return [output.fields(reason, "start=range.start end=range.end cold kind why until=until_ms") for reason in kept]
 
 
 def _reason_rows(kept: Sequence[Reason]) -> list[tuple[str, str]]:
@@ -230,33 +190,6 @@ _INDENT = " " * len("local copy  ")
 _REASONS_SHOWN = 5
 
 
-def _living_writer(store: Store, record: SegmentRecord) -> str | None:
-    """Return the process that is appending now, by its lock."""
-    if record.sealed:
-        return None
-    with closing(WriterLocks(store.paths.writers)) as locks:
-        alive = locks.is_alive_elsewhere(record.id, record.writer_epoch)
-    return str(record.writer) if alive else None
-
-
-def _info_data(stat: SegmentStat) -> dict[str, Any]:
-    record = stat.record
-    times = "created=created_ms modified=modified_ms sealed_at=sealed_ms recovered_at=recovered_ms"
-    return {
-        "segment": stat.name,
-        **output.fields(record, "id inode start_offset length sealed"),
-        "status": _status(record),
-        "successor": stat.successor,
-        "tiers": {tier.name.lower(): output.fields(record.tier_state(tier), "chunks=count bytes") for tier in Tier},
-        "crc32c": output.checksum(stat.crc32c),
-        "read_priority": stat.read_priority.value,
-        "read_priority_origin": str(stat.read_priority.origin),
-        **output.fields(record, times),
-        "lost": stat.lost,
-        "suspect": [{"tier": output.plain(tier), **output.fields(suspect)} for tier, suspect in stat.suspect],
-    }
-
-
 def _info_text(
     stat: SegmentStat,
     writer: str | None,
@@ -270,7 +203,7 @@ def _info_text(
     rows = [
         ("segment", printable(stat.name)),
         ("bytes", readable),
-        ("status", continued or _status(record)),
+        ("status", continued or describe.status_of(record)),
         ("local", _tier_text(record.local)),
         ("cold", _tier_text(record.cold)),
         ("crc32c", output.checksum(stat.crc32c) or "unknown"),
@@ -293,10 +226,6 @@ def _info_text(
         rows.append(("writer", writer))
     rows += ledger
     return output.table(rows)
-
-
-def _status(record: SegmentRecord) -> str:
-    return SegmentStatus(record.status).name.lower().replace("_", "-")
 
 
 def _tier_text(state: TierState) -> str:
@@ -339,12 +268,10 @@ def _map(session: Session, store: Store, name: str, *, names_it: bool) -> None:
     lines = [f"{printable(name)}:"] if names_it else []
     with store.metadata.read() as txn:
         record = directories.segment_by_name(txn, name)
-        kept = _reasons(store, txn, record, _living_writer(store, record))
         if session.json:
-            data = {"segment": name, **output.fields(record, "start_offset length sealed")}
-            data["chunks"] = [*_chunks_data(txn, record)]
-            data["local_because"] = _reasons_data(kept)
+            data = describe.chunk_map(store, txn, name, record)
         else:
+            kept = describe.reasons(store, txn, record, describe.living_writer(store, record))
             lines += _map_lines(txn, record)
             lines += [output.wrapped(line, _INDENT) for line in output.lines(_reason_rows(kept))]
     session.result(data, "\n".join(lines))
@@ -369,21 +296,5 @@ def _row(txn: ReadTransaction, record: SegmentRecord, tier: Tier) -> Row:
 
 
 def _mark(record: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> Mark:
-    active = chunk.state is ChunkState.GOOD and _is_active(record, tier, chunk)
+    active = chunk.state is ChunkState.GOOD and describe.is_active(record, tier, chunk)
     return Mark.ACTIVE if active else _MARKS_BY_STATE[chunk.state]
-
-
-def _is_active(record: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> bool:
-    return tier is Tier.LOCAL and record.active and chunk.start_offset == record.local.last_chunk
-
-
-def _chunks_data(txn: ReadTransaction, record: SegmentRecord) -> Iterator[dict[str, Any]]:
-    for tier in Tier:
-        for chunk in chains.chunks(txn, record.id, tier, record.start_offset):
-            yield {
-                "tier": output.plain(tier),
-                **output.fields(chunk, "start=start_offset end=end_offset"),
-                "object": chains.object_of(txn, chunk).name if chunk.object_id else None,
-                **output.fields(chunk, "object_offset state"),
-                "active": _is_active(record, tier, chunk),
-            }
