@@ -166,9 +166,10 @@ class OwnerWatch:
         with self._metadata.read() as txn:
             before, state = question.store.journal, txn.store.journal
         other = question.other
-        if state.published_sequence != before.published_sequence:
-            return None  # this store's holder published meanwhile, which proved the place its own
-        if other is None or other.attempt == state.intent.attempt:
+        proven = state.published_sequence, state.checkpoint_slot
+        if proven != (before.published_sequence, before.checkpoint_slot):
+            return None  # this store published meanwhile, which proved the place its own
+        if other is None or other.attempt in (state.intent.attempt, state.checkpoint.attempt):
             return question.error
         try:
             assert question.storage is not None

@@ -4,12 +4,19 @@ The journal is the fence (design §6). Crash order: intent committed (slot, rang
 confirmed by a listing -> markers of batches put -> rows dropped and the position moved in one commit. After a crash the
 same intent yields the same entry, and a slot that holds it already is our own. Before a slot is created, a listing must
 show the one before it: otherwise the place is not the store's cold tier (cold_identity.py).
+
+The holder publishes, and so does each process whose appends are acknowledged by the journal. They agree by the
+records: both write the entry of the same intent, and a slot that one of them creates was announced there before. The
+lock that they take in turn saves requests; nothing depends on it, so a process that is stopped while it has the lock
+delays the others by TURN_S.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
@@ -28,6 +35,7 @@ from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
+from tierfs.system.locks import LockFile
 
 __all__ = ["PROOF_S", "OtherOwner", "Publisher", "fenced_by", "look_for_other", "note_asked"]
 
@@ -39,6 +47,12 @@ PROOF_S = 10.0
 
 # Validity of a check of the mark: a connection's target changes less often than its contents.
 _MARK_S = 60.0
+
+# Longest wait for another process that publishes: more than its requests take unless the server fails. A guess.
+TURN_S = 5.0
+
+# File beside the records whose lock publishers take in turn.
+_TURN_NAME = "publishing"
 
 # An entry ends at this size of its changes: half of a journal object's limit, so that framing always fits.
 _ENTRY_BYTES = 4 * 1024 * 1024
@@ -56,7 +70,7 @@ class _Entry:
 
 
 class Publisher:
-    """Writes the journal of one store, and checks that it is still ours. Used by the holder only; thread-safe."""
+    """Writes the journal of one store, and checks that it is still ours. Thread-safe, also beside other processes'."""
 
     def __init__(self, metadata: MetadataStore, storage: ChunkStorage, place: LocationRecord | None = None) -> None:
         """`place`: the record by which `storage` was connected; None: the one of now."""
@@ -64,32 +78,48 @@ class Publisher:
         self._storage = storage
         self._place = place or _place_in(metadata)
         self._one_at_a_time = threading.RLock()
+        self._turns: LockFile | None = None
         self._proven_s: float | None = None
         self._marked_s: float | None = None
         """Time since boot at which the place, and its mark, were last seen to be ours."""
 
-    def publish(self, *, claims: bool = False, report: OnProgress = unseen) -> int:
-        """Publish until the outbox is empty; return the number of entries written. Idempotent.
+    def publish(self, *, until: int | None = None, claims: bool = False, report: OnProgress = unseen) -> int:
+        """Publish until the outbox is empty, or the journal names change `until`; return how many entries were written.
 
-        `claims`: a new owner wins its first slot, before anything of its own is there to identify the place. Raises
-        Fenced when another owner's entries are found (the store is read-only from then on), WrongColdTier, and what the
-        storage raises: then nothing is lost, and the next call continues.
+        Idempotent. `claims`: a new owner wins its first slot, before anything of its own is there to identify the
+        place. Raises Fenced when another owner's entries are found (the store is read-only from then on),
+        WrongColdTier, and what the storage raises: then nothing is lost, and the next call continues.
         """
         entries, published = 0, Meter(report, noun="journal entry")
         with self._one_at_a_time:
-            while self._is_queued() and (entry := self._next_entry()) is not None:
-                if not claims and not self._is_proven():
-                    self._require_newest()
-                if not self._create(entry):
-                    self._skip(entry.intent)
-                    continue
-                self._require_newest(entry.intent.slot, claims=claims)
-                for record in entry.committed:  # before anything can rely on their being published
-                    batch_markers.put(self._metadata, self._storage, record)
-                self._confirm(entry.intent)
-                entries, claims = entries + 1, False
-                published(len(entry.data), "publishing to the journal", 1)
+            if not self._is_queued(until):
+                return 0
+            with self._turn():
+                while self._is_queued(until) and (entry := self._next_entry()) is not None:
+                    if not claims and not self._is_proven():
+                        self._require_newest()
+                    if not self._create(entry):
+                        self._skip(entry.intent)
+                        continue
+                    self._require_newest(entry.intent.slot, claims=claims)
+                    for record in entry.committed:  # before anything can rely on their being published
+                        batch_markers.put(self._metadata, self._storage, record)
+                    self._confirm(entry.intent)
+                    entries, claims = entries + 1, False
+                    published(len(entry.data), "publishing to the journal", 1)
         return entries
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Wait for other processes that publish, so that each entry is sent once."""
+        if self._turns is None:
+            self._turns = LockFile(self._metadata.path / _TURN_NAME)
+        if not self._turns.lock_within(TURN_S):
+            log.info("another process has been publishing for %.0f s; this one publishes beside it", TURN_S)
+        try:
+            yield
+        finally:
+            self._turns.unlock()
 
     def is_in_place(self) -> bool:
         """Return whether the storage is still where the store's cold tier is."""
@@ -129,28 +159,35 @@ class Publisher:
     def _is_proven(self) -> bool:
         return _is_recent(self._proven_s, self._metadata.clock.boot_s(), PROOF_S)
 
-    def _is_queued(self) -> bool:
+    def _is_queued(self, until: int | None) -> bool:
         """Return whether there is anything to publish; called each second, so it does not occupy the one writer."""
         with self._metadata.read() as txn:
             store.require_owner(txn.store)
-            return bool(txn.store.journal.intent.attempt or txn.count(OUTBOX_NAME))
+            state = txn.store.journal
+            if until is not None and state.published_sequence >= until:
+                return False
+            return bool(state.intent.attempt or txn.count(OUTBOX_NAME))
 
     def _next_entry(self) -> _Entry | None:
         """Return the entry of the standing intent, or of a new one that is committed first; None without changes."""
-        with self._metadata.write() as txn:
-            state = txn.store.journal
-            intent = state.intent
-            if not intent.attempt:
-                sequences = _next_range(txn, state.published_sequence)
-                if sequences is None:
-                    return None
-                intent = PublishIntent(
-                    slot=state.next_slot, first_sequence=sequences[0], last_sequence=sequences[1], attempt=new_id()
-                )
-                txn.update_store(journal=replace(state, intent=intent))
-        with self._metadata.read() as view:
-            message = changes.entry_of(view, intent.slot, intent.first_sequence, intent.last_sequence, intent.attempt)
-        return _Entry(intent, changes.frame(message), tuple(batches.committed_by(message.changes)))
+        while True:
+            with self._metadata.write() as txn:
+                state = txn.store.journal
+                intent = state.intent
+                if not intent.attempt:
+                    sequences = _next_range(txn, state.published_sequence)
+                    if sequences is None:
+                        return None
+                    intent = PublishIntent(
+                        slot=state.next_slot, first_sequence=sequences[0], last_sequence=sequences[1], attempt=new_id()
+                    )
+                    txn.update_store(journal=replace(state, intent=intent))
+            with self._metadata.read() as view:
+                if view.store.journal.intent != intent:
+                    continue  # another process published it meanwhile, and its rows are gone
+                slot, first, last = intent.slot, intent.first_sequence, intent.last_sequence
+                message = changes.entry_of(view, slot, first, last, intent.attempt)
+            return _Entry(intent, changes.frame(message), tuple(batches.committed_by(message.changes)))
 
     def _create(self, entry: _Entry) -> bool:
         """Win the slot, or find that it holds this very entry already; return False when a void entry has it."""
@@ -194,9 +231,23 @@ class Publisher:
         self._proven_s = began_s
 
     def _judge(self, store: StoreRecord, created: int, *, claims: bool) -> None:
-        other = look_for_other(self._storage, store, created, claims=claims)
-        if other is not None:
-            raise fenced_by(self._metadata, self._storage, other)
+        # A process of this store records its intent before it creates a slot or a manifest, and its position before
+        # it deletes what is superseded: what a listing shows or lacks counts only if the records, read again, are as
+        # they were before the listing.
+        while True:
+            if created <= store.journal.newest_slot:  # another process confirmed it, and it may be superseded by now
+                created = 0
+            try:
+                other = look_for_other(self._storage, store, created, claims=claims)
+                if other is None:
+                    return
+            except WrongColdTier:
+                if _position(now := self._store_record()) == _position(store):
+                    raise
+            else:
+                if _position(now := self._store_record()) == _position(store):
+                    raise fenced_by(self._metadata, self._storage, other)
+            store = now
 
     def _skip(self, intent: PublishIntent) -> None:
         """Continue after a slot that a void entry has; readers skip it too."""
@@ -210,6 +261,8 @@ class Publisher:
             self.require_place(txn)
             state = txn.store.journal
             if state.intent != intent:
+                if state.published_sequence >= intent.last_sequence:
+                    return  # another process created the same entry, and was first to confirm it
                 raise Conflict("another process published meanwhile", remedy="run the command again")
             for sequence in range(intent.first_sequence, intent.last_sequence + 1):
                 txn.delete(OUTBOX_NAME, tables.u64(sequence))
@@ -290,6 +343,12 @@ def note_asked(metadata: MetadataStore, asked_s: float, wrong_place: str | None 
             writing.update_store(journal=replace(writing.store.journal, wrong_place=wrong_place, asked=asked))
     except TierfsError as exc:  # a full disk, most likely, where eviction must continue
         log.warning("cannot record whether the cold tier is ours: %s", exc)
+
+
+def _position(store: StoreRecord) -> tuple[object, ...]:
+    """Return what each new object of the journal moves, before it is created or after."""
+    state = store.journal
+    return state.next_slot, state.published_sequence, state.intent, state.checkpoint, state.checkpoint_slot
 
 
 def _place_of(txn: ReadTransaction) -> LocationRecord | None:

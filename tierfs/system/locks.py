@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+import time
 from pathlib import Path
 
 from tierfs import osio
@@ -19,6 +20,9 @@ from tierfs.system import guards
 _FLOCK = struct.Struct("hhqqi4x")
 
 WHOLE_FILE = 0
+
+# Pause between two attempts at a lock: a fraction of a request to a near server.
+_POLL_S = 0.002
 
 
 class LockFile:
@@ -56,6 +60,15 @@ class LockFile:
     def try_lock(self, *, start: int = 0, length: int = WHOLE_FILE, shared: bool = False) -> bool:
         """Take the lock without waiting; False when another open file holds a conflicting one."""
         return _set(self.fd, fcntl.F_RDLCK if shared else fcntl.F_WRLCK, start, length)
+
+    def lock_within(self, timeout_s: float) -> bool:
+        """Take the lock of the whole file as soon as it is free; False when another open file still has it then."""
+        until_s = time.monotonic() + timeout_s
+        while not self.try_lock():
+            if time.monotonic() >= until_s:
+                return False
+            time.sleep(_POLL_S)  # F_OFD_SETLKW waits without a limit
+        return True
 
     def unlock(self, *, start: int = 0, length: int = WHOLE_FILE) -> None:
         """Release the range; harmless when it is not held."""
