@@ -13,7 +13,7 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.chunkstore.wrappers import Wrapped
 from tierfs.clock import Clock, ManualClock
-from tierfs.config import OffloadSettings, WriteSettings
+from tierfs.config import AckSettings, OffloadSettings, WriteSettings
 from tierfs.garbage.clocks import ClockCheck
 from tierfs.garbage.collect import Collected, Collector
 from tierfs.holder.verbs import holding
@@ -26,15 +26,19 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.metrics import NullMetrics
 from tierfs.parallel import Progress
+from tierfs.segments.active_chunk import ChunkDescriptors
 from tierfs.segments.engine import Engine
 from tierfs.store_paths import StorePaths
 from tierfs.tiering.consolidate_command import ConsolidateReport
 from tierfs.tiering.objects import ColdTier
 from tierfs.tiering.offload_command import OffloadReport
-from tierfs.types import ROOT_DIRECTORY, LocationId, Tier
+from tierfs.tiering.packs.append_pool import AppendPool
+from tierfs.types import ROOT_DIRECTORY, Ack, LocationId, Tier
 
 LOCATION = LocationId(1)
 ALL_CHUNKS = 1 << 30
+# Appends that the cold tier acknowledges wait for no others, nor for a server that fails.
+AT_ONCE = AckSettings(delay_s=0, deadline_s=0.001)
 
 
 class KeptOpen(Wrapped):
@@ -54,9 +58,9 @@ class TestStore:
     clock: Clock
     metadata: MetadataStore
     files: ChunkFiles
-    engine: Engine
     cold: ChunkStorage
     settings: OffloadSettings
+    ack: AckSettings = AT_ONCE
     server_time_ms: int | None = None
     """Time of a cold tier with a clock."""
     elsewhere: ChunkStorage = field(default_factory=MemoryStorage)
@@ -64,9 +68,11 @@ class TestStore:
     alive: bool = True
     """False between the death of its process and the next one's start."""
     paths: StorePaths = field(init=False)
+    engine: Engine = field(init=False)
 
     def __post_init__(self) -> None:
         self.paths = StorePaths(self.path)
+        self.engine = self.another_engine()
         self.paths.locks.mkdir(parents=True, exist_ok=True)
 
     def holding(self) -> AbstractContextManager[ColdWork]:
@@ -75,8 +81,7 @@ class TestStore:
 
     def cold_work(self, what: str = "a test") -> ColdWork:
         """Return the cold work of the holder, as a new process would make it."""
-        publisher = Publisher(self.metadata, self.cold)
-        tier = ColdTier(LOCATION, self.cold, publisher.require_recent_ownership, publisher.require_place)
+        publisher, tier = self.cold_tier()
         return ColdWork(
             engine=self.engine,
             collector=Collector(self.metadata, self.files, lambda _: self.cold, publisher.require_ownership),
@@ -89,9 +94,14 @@ class TestStore:
             connect=lambda _: KeptOpen(self.elsewhere),
         )
 
-    def append(self, name: str, *parts: bytes, seal: bool = False) -> None:
+    def cold_tier(self) -> tuple[Publisher, ColdTier]:
+        """Return the cold tier, as a process connects to it."""
+        publisher = Publisher(self.metadata, self.cold)
+        return publisher, ColdTier(LOCATION, self.cold, publisher.require_recent_ownership, publisher.require_place)
+
+    def append(self, name: str, *parts: bytes, seal: bool = False, ack: Ack | None = None) -> None:
         """Append each part on its own, then close the writer."""
-        writer = self.engine.open_writer(name)
+        writer = self.engine.open_writer(name, ack=ack)
         for part in parts:
             writer.append(part)
         self.engine.close_writer(writer)
@@ -162,21 +172,23 @@ class TestStore:
 
     def another_engine(self) -> Engine:
         """The engine that another process would have; close it."""
-        return Engine(self.metadata, self.files, self.path / "writers", self.clock, WriteSettings())
+        writers = self.path / "writers"
+        return Engine(self.metadata, self.files, writers, self.clock, WriteSettings(), self._pool)
+
+    def _pool(self, descriptors: ChunkDescriptors) -> AppendPool:
+        return AppendPool(self.metadata, descriptors, self.ack, self.cold_tier)
 
     @classmethod
     def around(cls, path: Path, metadata: MetadataStore, cold: ChunkStorage, settings: OffloadSettings) -> TestStore:
         """Make a store of metadata that are there, without chunk files."""
         files, clock = ChunkFiles.create(path / "chunks"), metadata.clock
-        engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
-        return cls(path, clock, metadata, files, engine, cold, settings)
+        return cls(path, clock, metadata, files, cold, settings)
 
     @classmethod
     def opened(cls, path: Path, cold: ChunkStorage, clock: Clock, settings: OffloadSettings) -> TestStore:
         """Open a store that is there."""
         metadata, files = MetadataStore(path / "metadata", clock), ChunkFiles(path / "chunks")
-        engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
-        return cls(path, clock, metadata, files, engine, cold, settings)
+        return cls(path, clock, metadata, files, cold, settings)
 
     def kill(self) -> None:
         """End as a killed process does: nothing is finished, marked or tidied up; locks and descriptors go."""
@@ -184,8 +196,9 @@ class TestStore:
         for chunk in descriptors._open.values():
             os.close(chunk.fd)
         descriptors._open.clear()
-        if self.engine._tools.commits._pool is not None:
-            self.engine._tools.commits._pool.close()
+        for commits in self.engine._commits.values():
+            if commits._pool is not None:
+                commits._pool.close()
         self.engine._locks.close()
         self.files.close()
         self.metadata.close()
@@ -218,6 +231,7 @@ def open_test_store(
     cold: ChunkStorage | None = None,
     settings: OffloadSettings | None = None,
     clock: Clock | None = None,
+    ack: AckSettings | None = None,
 ) -> Iterator[TestStore]:
     """A new store in `path` with 4-byte chunks and 8-byte objects unless `policy` says otherwise."""
     clock = clock or ManualClock()
@@ -230,8 +244,9 @@ def open_test_store(
         txn.put(LOCATIONS, tables.u32(LOCATION), location)
         txn.update_store(cold_location_id=LOCATION)
         policies.put(txn, ROOT_DIRECTORY, policy or {"chunk_bytes": "4", "object_bytes": "8"})
-    engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
-    store = TestStore(path, clock, metadata, files, engine, cold or MemoryStorage(clock), settings or OffloadSettings())
+    store = TestStore(
+        path, clock, metadata, files, cold or MemoryStorage(clock), settings or OffloadSettings(), ack or AT_ONCE
+    )
     try:
         yield store
     finally:

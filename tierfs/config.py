@@ -198,6 +198,25 @@ class WriteSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AckSettings:
+    """Appends that are acknowledged by the cold tier: policy `ack`."""
+
+    pool_bytes: Annotated[
+        Size, "Appends of this many bytes together are sent at once, as one object; a larger one has an object alone."
+    ] = 4 * MIB
+    delay_s: Annotated[
+        SecondsOrNone,
+        "Time from one object to the next, in which appends wait for each other: two requests to write each time, and "
+        "one LIST. More costs fewer requests, and answers later.",
+    ] = 0.02
+    deadline_s: Annotated[
+        Seconds,
+        "Time after which an append fails whose bytes are stored while the journal does not take their entry; as "
+        "`read.deadline_s`.",
+    ] = 90.0
+
+
+@dataclass(frozen=True, slots=True)
 class OffloadSettings:
     """Transfers to the cold tier."""
 
@@ -313,6 +332,7 @@ class Settings:
     read: ReadSettings = field(default_factory=ReadSettings)
     write: WriteSettings = field(default_factory=WriteSettings)
     cold: ColdSettings = field(default_factory=ColdSettings)
+    ack: AckSettings = field(default_factory=AckSettings)
     offload: OffloadSettings = field(default_factory=OffloadSettings)
     background: BackgroundSettings = field(default_factory=BackgroundSettings)
     mount: MountSettings = field(default_factory=MountSettings)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from tierfs import units
 from tierfs.errors import InvalidRequest
 from tierfs.frozen import dataclass
-from tierfs.types import MIB, ReadPriority
+from tierfs.types import MIB, Ack, ReadPriority
 
 # Of a chunk and of an object: 8192 parts of 8 MiB, and 2 MiB of checksums, which one change of the journal holds.
 MAX_OBJECT_BYTES = 64 << 30
@@ -53,6 +53,8 @@ class Policy:
     """Time that what a person removed stays in the trash, from which it can be restored; 0: none."""
     read_priority: ReadPriority = ReadPriority.OFFLOADED_FIRST
     """The PIP's default; `tierfs init` writes local-first into a new store."""
+    ack: Ack = Ack.LOCAL
+    """Where appended bytes have to be durable before the append is acknowledged."""
 
     @property
     def never_offloads(self) -> bool:
@@ -90,14 +92,16 @@ _OPTIONAL = {**_TIERING, **_LIFETIMES}
 
 _SWITCHES = ("retention_needs_offload",)
 
+# Settings that take one of a few words.
+_CHOICES: Mapping[str, type[ReadPriority] | type[Ack]] = {"read_priority": ReadPriority, "ack": Ack}
+
 # Names under which settings are stored.
-KEYS = (*BOUNDED_SIZES, *_TIMES, *TIERING_KEYS, *LIFETIME_KEYS, *_SWITCHES, "read_priority")
+KEYS = (*BOUNDED_SIZES, *_TIMES, *TIERING_KEYS, *LIFETIME_KEYS, *_SWITCHES, *_CHOICES)
 
 
-# Bytes, seconds, a number, yes or no, a read priority, or None for what is off.
-Value = int | bool | ReadPriority | None
+# Bytes, seconds, a number, yes or no, a word, or None for what is off.
+Value = int | bool | ReadPriority | Ack | None
 
-_PRIORITY_KEY = "read_priority"
 _SIZE_SUFFIX = "_bytes"
 _COUNT_SUFFIX = "_entries"
 
@@ -113,8 +117,8 @@ def parse(key: str, text: str) -> str:
     """Return the stored form of `text`, typed for `key`. Raises InvalidRequest naming key and allowed values."""
     check_key(key)
     try:
-        if key == _PRIORITY_KEY:
-            return ReadPriority(text.strip()).value
+        if key in _CHOICES:
+            return _CHOICES[key](text.strip()).value
         if key in _SWITCHES:
             return format(key, units.parse_flag(text))
         if key in _MAY_BE_OFF and (units.is_off(text) or (key in TIERING_KEYS and _NEGATIVE.fullmatch(text.strip()))):
@@ -133,8 +137,8 @@ def parse(key: str, text: str) -> str:
 def from_stored(key: str, text: str) -> Value:
     """Return the value of a stored form. Raises InvalidRequest for a key that does not exist, ValueError for damage."""
     check_key(key)
-    if key == _PRIORITY_KEY:
-        return ReadPriority(text)
+    if key in _CHOICES:
+        return _CHOICES[key](text)
     if key in _SWITCHES:
         return units.parse_flag(text)
     if key in _OPTIONAL and text == OFF:
@@ -161,8 +165,8 @@ def check_key(key: str) -> None:
 
 def allowed(key: str) -> str:
     """Describe the values that a key takes."""
-    if key == _PRIORITY_KEY:
-        return f"one of {', '.join(ReadPriority)}"
+    if key in _CHOICES:
+        return f"one of {', '.join(_CHOICES[key])}"
     if key in _SWITCHES:
         return units.FLAGS
     or_off = f", or {OFF}" if key in (*_MAY_BE_OFF, *_OFF_IS_ZERO) else ""
@@ -182,13 +186,13 @@ def attribute(key: str) -> str:
 def value_of(settings: Policy, key: str) -> Value:
     """Return the value of a key in a policy."""
     value = getattr(settings, attribute(key))
-    assert value is None or isinstance(value, int | ReadPriority)
+    assert value is None or isinstance(value, int | ReadPriority | Ack)
     return value
 
 
 def format(key: str, value: Value) -> str:
     """Format a value as `parse` reads it back without loss, in the largest unit that divides it."""
-    if isinstance(value, ReadPriority):
+    if isinstance(value, ReadPriority | Ack):
         return value.value
     if value is None:
         return OFF

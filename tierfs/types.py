@@ -58,6 +58,15 @@ class SegmentStatus(IntEnum):
     DELETED = 3
 
 
+class Ack(StrEnum):
+    """Where an append's bytes have to be durable before it is acknowledged."""
+
+    LOCAL = "local"
+    """On the local disk."""
+    COLD = "cold"
+    """In the cold tier, and named by its journal."""
+
+
 class RequestState(IntEnum):
     """Progress of a request to the holder."""
 

@@ -12,12 +12,10 @@ from tests.stores import TestStore
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock
-from tierfs.config import WriteSettings
 from tierfs.journal.names import JOURNAL_PREFIX, entry_slot
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import changes
 from tierfs.metadata.store import MetadataStore
-from tierfs.segments.engine import Engine
 
 
 def copy_metadata(source: Path, target: Path) -> None:
@@ -33,8 +31,7 @@ def opened_copy(store: TestStore, path: Path) -> Iterator[TestStore]:
     shutil.copytree(store.path / "chunks", path / "chunks", copy_function=shutil.copy)
     metadata = MetadataStore(path / "metadata", store.clock)
     files = ChunkFiles(path / "chunks")
-    engine = Engine(metadata, files, path / "writers", store.clock, WriteSettings())
-    opened = TestStore(path, store.clock, metadata, files, engine, store.cold, store.settings)
+    opened = TestStore(path, store.clock, metadata, files, store.cold, store.settings)
     try:
         yield opened
     finally:

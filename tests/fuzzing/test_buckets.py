@@ -22,14 +22,13 @@ from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.clock import ManualClock
-from tierfs.config import OffloadSettings, WriteSettings
+from tierfs.config import OffloadSettings
 from tierfs.journal import reader
 from tierfs.metadata.records import LocationRecord
 from tierfs.names import printable
 from tierfs.parallel import Meter
 from tierfs.recovery import replica
 from tierfs.recovery.from_journal import Rebuilder
-from tierfs.segments.engine import Engine
 
 HERE = LocationRecord(id=LOCATION, url="memory:")
 OURS = ("journal/", "epochs/", "tierfs-store")
@@ -67,11 +66,10 @@ def follow(cold: MemoryStorage, path: Path) -> None:
     try:
         replica.become_replica(metadata)
         files = ChunkFiles.create(path / "chunks")
-        engine = Engine(metadata, files, path / "writers", clock, WriteSettings())
-        store = TestStore(path, clock, metadata, files, engine, cold, OffloadSettings())
+        store = TestStore(path, clock, metadata, files, cold, OffloadSettings())
         follower(store).refresh()
         look(store)
-        engine.close()
+        store.engine.close()
         files.close()
     finally:
         metadata.close()

@@ -19,7 +19,7 @@ from tierfs.metadata import entries
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments import group_commit
 from tierfs.segments.group_commit import GroupCommit
-from tierfs.types import ByteRange
+from tierfs.types import Ack, ByteRange
 
 Together = Callable[..., list[object]]
 
@@ -195,7 +195,7 @@ def test_each_thread_finds_its_appends_in_its_order(tmp_path: Path) -> None:
 
 def test_a_lone_caller_does_not_wait_for_others(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
     writer = store.engine.open_writer("s")
-    commits = store.engine._tools.commits
+    commits = store.engine._commits[Ack.LOCAL]
     waits: list[int] = []
 
     class Enough:

@@ -42,7 +42,9 @@ if TYPE_CHECKING:
     from tierfs.journal.publish import Publisher
     from tierfs.metrics import Metrics
     from tierfs.reading.reader import Reader
+    from tierfs.segments.active_chunk import ChunkDescriptors
     from tierfs.segments.engine import Engine
+    from tierfs.segments.group_commit import GroupCommit
     from tierfs.tiering.objects import ColdTier
 
 
@@ -113,9 +115,26 @@ class Store:
             with self._lock:
                 if self._engine is None:
                     self._engine = Engine(
-                        self.metadata, self.files, self.paths.writers, self.clock, self.settings.write
+                        self.metadata, self.files, self.paths.writers, self.clock, self.settings.write, self._pool
                     )
         return self._engine
+
+    def _pool(self, descriptors: ChunkDescriptors) -> GroupCommit:
+        """Return what commits the appends that the cold tier acknowledges."""
+        from tierfs.tiering.packs.append_pool import AppendPool
+
+        return AppendPool(self.metadata, descriptors, self.settings.ack, self._cold_tier_now)
+
+    def _cold_tier_now(self) -> tuple[Publisher, ColdTier]:
+        """Return the cold tier, connected by its present address. Raises NoColdTier."""
+        location = self.cold_location
+        if location is None:
+            raise no_cold_tier("an append with ack=cold")
+        with self._lock:
+            if self._places.get(location.id, location) != location:
+                self._storages.pop(location.id, None)
+                self._providers.pop(location.id, None)
+        return self.cold_tier(location.id)
 
     @property
     def path(self) -> Path:

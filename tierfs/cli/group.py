@@ -293,6 +293,13 @@ def cold_dir_option(line: str) -> Callable[[F], F]:
     return click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help=line)
 
 
+ack_option = click.option(
+    "--ack",
+    type=click.Choice(["local", "cold"]),
+    help="Where bytes are durable when they are acknowledged: on the local disk, or in the cold tier.",
+)
+
+
 def require_bucket(bucket: str | None, needing: Mapping[str, object]) -> None:
     """Raise UsageError for an option of a bucket that is given without one."""
     given = next((key for key, value in needing.items() if value), None)

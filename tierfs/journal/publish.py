@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
@@ -33,11 +34,13 @@ from tierfs.metadata.ledger_and_batch_records import BatchRecord
 from tierfs.metadata.records import LocationRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
-from tierfs.metadata.transaction import ReadTransaction
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
-from tierfs.system.locks import LockFile
 
 __all__ = ["PROOF_S", "OtherOwner", "Publisher", "fenced_by", "look_for_other", "note_asked"]
+
+if TYPE_CHECKING:
+    from tierfs.system.locks import LockFile
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +116,8 @@ class Publisher:
     def _turn(self) -> Iterator[None]:
         """Wait for other processes that publish, so that each entry is sent once."""
         if self._turns is None:
+            from tierfs.system.locks import LockFile  # `status` asks the bucket for its owner, and publishes nothing
+
             self._turns = LockFile(self._metadata.path / _TURN_NAME)
         if not self._turns.lock_within(TURN_S):
             log.info("another process has been publishing for %.0f s; this one publishes beside it", TURN_S)
@@ -172,16 +177,9 @@ class Publisher:
         """Return the entry of the standing intent, or of a new one that is committed first; None without changes."""
         while True:
             with self._metadata.write() as txn:
-                state = txn.store.journal
-                intent = state.intent
-                if not intent.attempt:
-                    sequences = _next_range(txn, state.published_sequence)
-                    if sequences is None:
-                        return None
-                    intent = PublishIntent(
-                        slot=state.next_slot, first_sequence=sequences[0], last_sequence=sequences[1], attempt=new_id()
-                    )
-                    txn.update_store(journal=replace(state, intent=intent))
+                intent = intend(txn)
+            if intent is None:
+                return None
             with self._metadata.read() as view:
                 if view.store.journal.intent != intent:
                     continue  # another process published it meanwhile, and its rows are gone
@@ -380,6 +378,20 @@ def _fencer(entry: pb.JournalEntry) -> Fencer:
     if begins is None:
         return Fencer(store_id=entry.store_id)
     return Fencer(store_id=entry.store_id, host=begins.host, since_ms=begins.wall_ms)
+
+
+def intend(txn: WriteTransaction) -> PublishIntent | None:
+    """Return the standing intent of an entry, or write that of the next one; None without changes."""
+    state = txn.store.journal
+    if state.intent.attempt:
+        return state.intent
+    sequences = _next_range(txn, state.published_sequence)
+    if sequences is None:
+        return None
+    first, last = sequences
+    intent = PublishIntent(slot=state.next_slot, first_sequence=first, last_sequence=last, attempt=new_id())
+    txn.update_store(journal=replace(state, intent=intent))
+    return intent
 
 
 def _next_range(txn: ReadTransaction, published: int) -> tuple[int, int] | None:

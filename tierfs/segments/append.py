@@ -17,7 +17,7 @@ from tierfs.segments import create, ownership
 from tierfs.segments.active_chunk import ActiveChunk, ChunkDescriptors
 from tierfs.segments.group_commit import AppendCall, PendingCommit
 from tierfs.segments.ownership import StaleBase
-from tierfs.types import ObjectId, SegmentId, Tier
+from tierfs.types import ByteRange, ObjectId, SegmentId, Tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +79,21 @@ class PendingAppend(PendingCommit):
         self.removals = writing.removals
         self.last = calls[-1].last
         self.seal = calls[-1].seal
+
+    @property
+    def segment_id(self) -> SegmentId:
+        """The segment."""
+        return self._writing.segment_id
+
+    @property
+    def name(self) -> str:
+        """The name by which its writer knows the segment."""
+        return self._writing.name
+
+    @property
+    def range(self) -> ByteRange:
+        """The segment's bytes that the calls add."""
+        return ByteRange(self._writing.base_length, self.calls[-1].range.end)
 
     def apply(self, txn: WriteTransaction) -> None:
         """Link new chunks, grow the active one, and move the length; revalidate everything first."""

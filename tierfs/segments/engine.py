@@ -6,6 +6,7 @@ An append must start fast: verbs that it never needs are imported when they are 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from tierfs import names
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.clock import Clock
 from tierfs.config import WriteSettings
-from tierfs.errors import InvalidRequest, IsDirectory, Sealed, StorageFull
+from tierfs.errors import InvalidRequest, IsDirectory, Sealed, StorageFull, no_cold_tier
 from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -27,7 +28,7 @@ from tierfs.segments.group_commit import GroupCommit
 from tierfs.segments.ownership import WriterLocks
 from tierfs.segments.seal import Moved
 from tierfs.segments.writer import SegmentWriter, WriterTools, offset_mismatch
-from tierfs.types import EntryKind, SegmentId, SegmentKind, SegmentStatus
+from tierfs.types import Ack, EntryKind, SegmentId, SegmentKind, SegmentStatus
 
 if TYPE_CHECKING:
     from tierfs.segments.concat import Concatenation
@@ -43,19 +44,31 @@ class Engine:
     """
 
     def __init__(
-        self, metadata: MetadataStore, files: ChunkFiles, locks_path: Path, clock: Clock, settings: WriteSettings
+        self,
+        metadata: MetadataStore,
+        files: ChunkFiles,
+        locks_path: Path,
+        clock: Clock,
+        settings: WriteSettings,
+        pool: Callable[[ChunkDescriptors], GroupCommit] | None = None,
     ) -> None:
-        """Open the locks; `locks_path` is the file whose bytes are the writers' locks, shared by all processes."""
+        """Open the locks; `locks_path` is the file whose bytes are the writers' locks, shared by all processes.
+
+        `pool` makes the group commit of appends that the cold tier acknowledges (tiering/packs/append_pool.py).
+        """
         self.metadata = metadata
         self.files = files
         self._clock = clock
         self._locks = WriterLocks(locks_path)
         descriptors = ChunkDescriptors(files, settings.open_chunks)
+        self._make_pool = pool
+        self._commits = {Ack.LOCAL: GroupCommit(metadata, descriptors)}
+        self._commits_lock = threading.Lock()
         self._tools = WriterTools(
             metadata,
             files,
             descriptors,
-            GroupCommit(metadata, descriptors),
+            self._commits_of,
             clock,
             settings.free_space_floor_bytes,
             self._locks.require_process,
@@ -94,16 +107,18 @@ class Engine:
         take_over: bool = False,
         one_segment: bool = False,
         new: bool = False,
+        ack: Ack | None = None,
     ) -> SegmentWriter:
         """Become the writer of a segment, creating it and its directories when they are missing.
 
         The name of a stream means its newest segment, and the writer moves to successors by itself, unless
-        `one_segment` keeps all its appends together. With `new`, an existing segment raises AlreadyExists.
-        Raises Conflict naming a live writer in another process (unless `take_over`), Sealed, OffsetMismatch,
-        IsDirectory, NotDirectory, StorageFull or InvalidRequest (also for a ledger), with nothing created.
+        `one_segment` keeps all its appends together. With `new`, an existing segment raises AlreadyExists. `ack` is
+        stronger than the segment's policy. Raises Conflict naming a live writer in another process (unless
+        `take_over`), Sealed, OffsetMismatch, IsDirectory, NotDirectory, StorageFull, NoColdTier or InvalidRequest (also
+        for a ledger), with nothing created.
         """
         return self._open(
-            name, SegmentKind.BYTES, expected_offset, take_over=take_over, one_segment=one_segment, new=new
+            name, SegmentKind.BYTES, expected_offset, take_over=take_over, one_segment=one_segment, new=new, ack=ack
         )
 
     def _open(
@@ -115,11 +130,12 @@ class Engine:
         take_over: bool,
         one_segment: bool,
         new: bool,
+        ack: Ack | None = None,
     ) -> SegmentWriter:
         self._locks.require_process()
         self._require_floor(name)
         with self._lock:
-            segment, policy, ended = self._register(name, kind, expected_offset, take_over=take_over, new=new)
+            segment, policy, ended = self._register(name, kind, expected_offset, take_over=take_over, new=new, ack=ack)
             try:
                 own = self._writers.pop(segment.id, None)
                 if own is not None:
@@ -127,7 +143,7 @@ class Engine:
                 if ended is not None:
                     self.files.protect(ended)
                 canonical = names.join(names.split(name))
-                writer = SegmentWriter(self._tools, canonical, segment, policy, one_segment=one_segment)
+                writer = SegmentWriter(self._tools, canonical, segment, policy, one_segment=one_segment, ack=ack)
             except BaseException:
                 self._locks.unlock(segment.id, segment.writer_epoch)
                 raise
@@ -241,11 +257,30 @@ class Engine:
             return
         for writer in list(self._writers.values()):
             self.close_writer(writer)
-        self._tools.commits.close()
+        for commits in self._commits.values():
+            commits.close()
         self._locks.close()
 
+    def _commits_of(self, ack: Ack) -> GroupCommit:
+        with self._commits_lock:
+            if ack not in self._commits:
+                assert self._make_pool is not None, "asked when the segment was opened"
+                self._commits[ack] = self._make_pool(self._tools.descriptors)
+            return self._commits[ack]
+
+    def _require_pool(self, txn: WriteTransaction, segment: SegmentRecord, name: str) -> None:
+        """Raise the error of an append that the cold tier cannot acknowledge."""
+        shown = names.printable(name)
+        if segment.kind is SegmentKind.LEDGER:
+            raise InvalidRequest(
+                f"{shown} is a ledger: its entries can only be acknowledged by the local disk",
+                remedy=f"tierfs config {names.as_word(name)} ack=local",
+            )
+        if self._make_pool is None or not txn.store.cold_location_id:
+            raise no_cold_tier(f"an append to {shown} with ack=cold")
+
     def _register(
-        self, name: str, kind: SegmentKind, expected_offset: int | None, *, take_over: bool, new: bool
+        self, name: str, kind: SegmentKind, expected_offset: int | None, *, take_over: bool, new: bool, ack: Ack | None
     ) -> tuple[SegmentRecord, Policy, str | None]:
         """Make this process the writer, in one commit; return segment, policy and the chunk file it ended."""
         before: SegmentRecord | None = None
@@ -257,6 +292,8 @@ class Engine:
                 active_chunk.require_whole(txn, self.files, before, name)
                 segment = ownership.register(txn, before, self._locks, take_over=take_over)
                 policy = policies.effective(txn, segment)
+                if (ack or policy.ack) is Ack.COLD:
+                    self._require_pool(txn, segment, name)
                 ended = None if segment.active else seal.active_file(txn, before)
         except BaseException:
             if before is not None:

@@ -115,6 +115,8 @@ class PendingCommit(ABC):
         self.error: BaseException | None = None
         self.is_unsure = False
         """Whether the change may have happened in spite of its error."""
+        self.sequence = 0
+        """Last change for the journal that was queued by the end of the commit; set where the journal is waited for."""
 
     @abstractmethod
     def apply(self, txn: WriteTransaction) -> None:
@@ -141,6 +143,10 @@ class Appender(Protocol):
         Raises nothing.
         """
         ...
+
+
+# A chunk file, and the change that it was written for.
+File = tuple[PendingCommit, ActiveChunk]
 
 
 class UnsureFiles:
@@ -192,7 +198,13 @@ def _is_named(txn: ReadTransaction, chunk: ActiveChunk) -> bool:
 
 
 class GroupCommit:
-    """One per engine. Thread-safe; close it to end its threads."""
+    """Of one engine. Thread-safe; close it to end its threads.
+
+    A subclass may store the bytes elsewhere too, before the commit or after it (tiering/packs/append_pool.py).
+    """
+
+    large_bytes = _LARGE_BYTES
+    """Bytes of a group from which segments are written and synced side by side."""
 
     def __init__(self, metadata: MetadataStore, descriptors: ChunkDescriptors) -> None:
         """Start without threads: the first group of several files starts them."""
@@ -204,6 +216,7 @@ class GroupCommit:
         self._has_leader = False
         self._expected = 1
         """Calls of the next group if all known callers come back."""
+        self._queued_bytes = 0
         self._awaited = 0
         """Queued calls that the leader waits for; 0 when it does not wait."""
         self._enough = threading.Lock()
@@ -238,7 +251,8 @@ class GroupCommit:
         """Queue a call; return whether its caller is to lead."""
         with self._queue_lock:
             self._queue.append(call)
-            if self._awaited and len(self._queue) >= self._awaited:
+            self._queued_bytes += len(call.data)
+            if self._awaited and self._is_complete():
                 self._awaited = 0
                 self._enough.release()
             leads, self._has_leader = not self._has_leader, True
@@ -252,7 +266,7 @@ class GroupCommit:
         try:
             self._await_returning()
             with self._queue_lock:
-                calls, self._queue = self._queue, []
+                calls = self._take()
             self._unsure.require_room()
             later += self._prepare(calls, group)
             self._commit([pending for pending in group if pending.error is None])
@@ -265,11 +279,21 @@ class GroupCommit:
             for pending in group:
                 _settle(pending)
             self._pass_on(later, len(calls))
+            self._acknowledge(group)
             waiting = set(map(id, later))
             for call in calls:
                 if id(call) not in waiting:
                     call.is_settled = True
                     call.wake()
+
+    def _take(self) -> list[AppendCall]:
+        """Take the calls of a group from the queue. Called with the queue's lock."""
+        calls, self._queue, self._queued_bytes = self._queue, [], 0
+        return calls
+
+    def _is_complete(self) -> bool:
+        """Return whether a leader that waits for calls has enough. Called with the queue's lock."""
+        return len(self._queue) >= self._awaited
 
     def _await_returning(self) -> None:
         """Wait for the callers of the group before, while they keep coming."""
@@ -314,7 +338,7 @@ class GroupCommit:
                 self._sync_files([(pending, chunk) for chunk in pending.chunks])
 
         parts = list(of_appenders.values())
-        if len(parts) > 1 and sum(len(call.data) for call in calls) >= _LARGE_BYTES:
+        if len(parts) > 1 and sum(len(call.data) for call in calls) >= self.large_bytes:
             self._threads().run(write_and_sync, parts)
         else:
             for part in parts:
@@ -326,6 +350,8 @@ class GroupCommit:
         """Let the first caller in the queue lead the next group."""
         with self._queue_lock:
             self._queue[:0] = later
+            for call in later:
+                self._queued_bytes += len(call.data)
             self._expected = settled - len(later) + len(self._queue)
             self._has_leader = bool(self._queue)
             if self._queue:
@@ -337,16 +363,15 @@ class GroupCommit:
         files = [(pending, chunk) for pending in group for chunk in pending.chunks]
         if len(files) <= 1:
             self._sync_files(files)
-            return
-        shares = [files[at::_SYNC_THREADS] for at in range(min(len(files), _SYNC_THREADS))]
-        self._threads().run(self._sync_files, shares)
+        else:
+            self._threads().run(self._sync_files, shares_of(files))
 
     def _threads(self) -> Pool:
         if self._pool is None:
             self._pool = Pool(_SYNC_THREADS, "tierfs-sync")
         return self._pool
 
-    def _sync_files(self, files: Sequence[tuple[PendingCommit, ActiveChunk]]) -> None:
+    def _sync_files(self, files: Sequence[File]) -> None:
         for pending, chunk in files:
             try:
                 self.descriptors.sync(chunk)
@@ -364,8 +389,10 @@ class GroupCommit:
                         pending.apply(txn)
                     except (StaleBase, Conflict, NotFound) as exc:
                         pending.error = exc
+                changed = [pending for pending in group if pending.error is None]
+                self._link(txn, changed)
                 unnamed = self._unsure.unnamed(txn)
-                applied = [pending for pending in group if pending.error is None]  # from here on it may happen
+                applied = changed  # from here on it may happen
         except BaseException:
             for pending in applied:
                 pending.is_unsure = True
@@ -373,6 +400,20 @@ class GroupCommit:
             raise
         if applied:  # else nothing was written, and nothing is decided
             self._unsure.decided(unnamed)
+
+    def _link(self, txn: WriteTransaction, changed: Sequence[PendingCommit]) -> None:
+        """Change more records in the transaction of a group. An error undoes the group."""
+
+    def _acknowledge(self, group: Sequence[PendingCommit]) -> None:
+        """Wait for more than the commit, and give the calls that it fails for their error; raises nothing.
+
+        The next group is on its way meanwhile.
+        """
+
+
+def shares_of(files: Sequence[File]) -> list[Sequence[File]]:
+    """Return the files of a group in parts, one for each thread that syncs."""
+    return [files[at::_SYNC_THREADS] for at in range(min(len(files), _SYNC_THREADS))]
 
 
 def _fail(group: Sequence[PendingCommit], calls: Sequence[AppendCall], error: Exception) -> None:

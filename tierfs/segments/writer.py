@@ -22,7 +22,7 @@ from tierfs.segments.append import AppendPiece, PendingAppend, Writing, joined, 
 from tierfs.segments.group_commit import AppendCall, GroupCommit, PendingCommit
 from tierfs.segments.ownership import Continued, StaleBase
 from tierfs.segments.seal import Moved
-from tierfs.types import AttemptId, ByteRange, SegmentKind
+from tierfs.types import Ack, AttemptId, ByteRange, SegmentKind
 
 log = logging.getLogger(__name__)
 
@@ -43,7 +43,7 @@ class WriterTools:
     metadata: MetadataStore
     files: ChunkFiles
     descriptors: ChunkDescriptors
-    commits: GroupCommit
+    commits_of: Callable[[Ack], GroupCommit]
     clock: Clock
     free_space_floor_bytes: int
     require_process: Callable[[], None]
@@ -60,11 +60,20 @@ class SegmentWriter:
     """
 
     def __init__(
-        self, tools: WriterTools, name: str, segment: SegmentRecord, policy: Policy, *, one_segment: bool = False
+        self,
+        tools: WriterTools,
+        name: str,
+        segment: SegmentRecord,
+        policy: Policy,
+        *,
+        one_segment: bool = False,
+        ack: Ack | None = None,
     ) -> None:
+        """Write to a segment as its policy says, but for `ack`, if given."""
         self.name = name
         self._tools = tools
         self._one_segment = one_segment
+        self._ack = ack
         self._lock = threading.Lock()
         self._segment = segment
         self._policy = policy
@@ -117,7 +126,7 @@ class SegmentWriter:
         for _ in range(_MAX_REWRITES):
             call = AppendCall(self, view, entries, expected_offset, last=last, seal=seal)
             try:
-                self._tools.commits.submit(call)
+                self._commits.submit(call)
                 return call
             except (StaleBase, ChunkEnded):
                 continue
@@ -313,6 +322,7 @@ class SegmentWriter:
         self.epoch = segment.writer_epoch
         self._segment = segment
         self._policy = policy
+        self._commits = self._tools.commits_of(self._ack or policy.ack)
         self._is_limited = not self._one_segment and streams.is_limited(policy)
         self._chunk_bytes = policy.chunk_bytes
         self._length = segment.length

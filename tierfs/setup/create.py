@@ -45,7 +45,7 @@ from tierfs.names import printable
 from tierfs.osio import map_os_errors
 from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME, connect_bare, create_bucket
 from tierfs.store_paths import StorePaths, require_own
-from tierfs.types import ROOT_DIRECTORY, LocationId, ReadPriority
+from tierfs.types import ROOT_DIRECTORY, Ack, LocationId, ReadPriority
 
 # The ballast, the floor for appends, and a little to work with.
 MIN_FREE_BYTES = 128 * 1024 * 1024
@@ -229,12 +229,18 @@ class InitReport:
 
 
 def init_store(
-    path: Path, choice: ColdChoice, clock: Clock | None = None, *, may_nest: bool = False, new_bucket: bool = False
+    path: Path,
+    choice: ColdChoice,
+    clock: Clock | None = None,
+    *,
+    may_nest: bool = False,
+    new_bucket: bool = False,
+    ack: Ack | None = None,
 ) -> InitReport:
     """Make a store in `path`, which must be missing or empty.
 
     `new_bucket` makes the bucket first, which stays if something else fails. `may_nest` lets the cold tier lie
-    inside another store's, as that of a benchmark does for a while.
+    inside another store's, as that of a benchmark does for a while. `ack` becomes the policy of the whole store.
     Raises AlreadyExists for a store or a prefix that holds one, InvalidRequest, PermissionDenied,
     NotFound for a missing bucket, Unavailable for a server that does not answer.
     """
@@ -247,7 +253,7 @@ def init_store(
         storage = claimable(location, paths, may_nest=may_nest) if location is not None else None
         if location is not None and storage is not None:
             location = probed(location, storage)
-        store_id = _create(paths, location, storage, clock)
+        store_id = _create(paths, location, storage, clock, ack)
     url = location.url if location is not None else None
     return InitReport(paths.root, store_id, url, warnings_of(paths, location))
 
@@ -327,11 +333,13 @@ def holds_a_store(location: LocationRecord) -> AlreadyExists:
     )
 
 
-def _create(paths: StorePaths, location: LocationRecord | None, storage: ChunkStorage | None, clock: Clock) -> str:
+def _create(
+    paths: StorePaths, location: LocationRecord | None, storage: ChunkStorage | None, clock: Clock, ack: Ack | None
+) -> str:
     create_files(paths)
     metadata = MetadataStore.create(paths.metadata, clock)
     with closing(metadata):
-        _write_first_records(metadata, location)
+        _write_first_records(metadata, location, ack)
         if location is not None and storage is not None:
             with closing(storage):
                 claim(metadata, location, storage)
@@ -340,11 +348,12 @@ def _create(paths: StorePaths, location: LocationRecord | None, storage: ChunkSt
     return store_id
 
 
-def _write_first_records(metadata: MetadataStore, location: LocationRecord | None) -> None:
+def _write_first_records(metadata: MetadataStore, location: LocationRecord | None, ack: Ack | None) -> None:
+    policy = {"read_priority": ReadPriority.LOCAL_FIRST.value} | ({} if ack is None else {"ack": ack.value})
     with metadata.write() as txn:
         changes.owner_begins(txn, socket.gethostname())
         changes.changed(txn, DIRECTORIES, directories.directory(txn, ROOT_DIRECTORY))
-        policies.put(txn, ROOT_DIRECTORY, {"read_priority": ReadPriority.LOCAL_FIRST.value})
+        policies.put(txn, ROOT_DIRECTORY, policy)
         if location is not None:
             txn.update_store(cold_location_id=location.id)
             changes.put(txn, LOCATIONS, location)

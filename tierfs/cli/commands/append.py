@@ -20,15 +20,23 @@ from tierfs import names
 from tierfs.app.room import HOLDER_WAIT_S, Room
 from tierfs.app.store import Store
 from tierfs.cli.errors import Partial
-from tierfs.cli.group import command, path_argument
+from tierfs.cli.group import ack_option, command, path_argument
 from tierfs.cli.options import Size, wait_option
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
-from tierfs.errors import InvalidRequest, IsDirectory, NotFound, OffsetMismatch, PermissionDenied, TierfsError
+from tierfs.errors import (
+    InvalidRequest,
+    IsDirectory,
+    NotFound,
+    OffsetMismatch,
+    PermissionDenied,
+    TierfsError,
+    Unconfirmed,
+)
 from tierfs.parallel import Meter
 from tierfs.segments.writer import SegmentWriter
 from tierfs.system import guards
-from tierfs.types import MIB
+from tierfs.types import MIB, Ack
 
 STDIN = "-"
 
@@ -192,6 +200,7 @@ class Acknowledged:
 @click.option("--skip", type=Size(), metavar="N", default=0, help="Skip the first N bytes of the input.")
 @click.option("--seal", is_flag=True, help="Seal the segment after these bytes.")
 @click.option("--take-over", is_flag=True, help="Fence another writer of the segment that is still alive.")
+@ack_option
 @wait_option
 def append(
     session: Session,
@@ -201,12 +210,16 @@ def append(
     skip: int,
     seal: bool,
     take_over: bool,
+    ack: str | None,
     wait: float | None,
 ) -> None:
     """Append FILEs to SEGMENT, or stdin if there is no FILE (or for -); create it if missing.
 
     Prints one line when everything is durable: the segment, the offset of the first byte, and the offset
     after the last one. On a full disk cold bytes are evicted first.
+
+    --ack, else the policy `ack`, says where it is durable then: on the local disk, or in the cold tier and named by
+    its journal, so that no loss of this host loses it.
     """
     session.require_output()
     paths = files or (STDIN,)
@@ -217,19 +230,23 @@ def append(
         if skipped < skip:
             raise InvalidRequest(f"the input has {skipped} bytes, fewer than --skip {skip}")
         room = Room(store, session, wait_s=wait, holder_wait_s=HOLDER_WAIT_S)
-        opened = partial(store.engine.open_writer, name, expected_offset=expect_offset, take_over=take_over)
+        how = Ack(ack) if ack is not None else None
+        opened = partial(
+            store.engine.open_writer, name, expected_offset=expect_offset, take_over=take_over, ack=ack and Ack(ack)
+        )
         with _telling_what_to_skip(expect_offset, skip):
             writer = room.make(name, opened)
         with closing_writer(store, writer):
             done = Acknowledged(writer.name, writer.length, writer.length)
 
-            def again() -> str:
-                """Return the command that appends the rest of the same input."""
-                passed = skip + done.end - done.start
+            def again(end: int) -> str:
+                """Return the command that appends the rest of the same input, from the segment's offset `end` on."""
+                passed = skip + end - done.start
                 path = str(session.require_store_path())
                 named = [] if os.environ.get("TIERFS_STORE") == path else ["--store", path]
-                words = ["tierfs", *named, "append", "--expect-offset", str(done.end)]
+                words = ["tierfs", *named, "append", "--expect-offset", str(end)]
                 words += ["--skip", str(passed)] * (passed > 0) + ["--seal"] * seal
+                words += [f"--ack={ack}"] if ack is not None else []
                 return shlex.join([*words, "--", segment, *files])
 
             with _resumable(done, again, stream, skip if STDIN in paths else None):
@@ -301,7 +318,7 @@ def copy(
 
 @contextmanager
 def _resumable(
-    done: Acknowledged, command_again: Callable[[], str], stream: InputSource, stdin_after: int | None
+    done: Acknowledged, command_again: Callable[[int], str], stream: InputSource, stdin_after: int | None
 ) -> Iterator[None]:
     """Add to an error inside the block the acknowledged bytes and the command that appends the rest.
 
@@ -310,7 +327,7 @@ def _resumable(
     try:
         yield
     except (TierfsError, OSError, KeyboardInterrupt) as exc:
-        again = command_again()
+        again = command_again(exc.end if isinstance(exc, Unconfirmed) else done.end)
         number, segment = done.end - done.start, names.printable(done.segment)
         text = f"{number} bytes are acknowledged: {segment} {done.start} {done.end}"
         remedy = f"to append the rest: {again}"

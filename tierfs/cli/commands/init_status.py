@@ -15,13 +15,13 @@ import click
 from tierfs import units
 from tierfs.app import describe
 from tierfs.cli import output
-from tierfs.cli.group import bucket_option, cold_dir_option, command, require_bucket, server_options
+from tierfs.cli.group import ack_option, bucket_option, cold_dir_option, command, require_bucket, server_options
 from tierfs.cli.mount_stats import WaitingMount, waiting_at
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session, as_json
 from tierfs.names import printable
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, mounts, state_of
-from tierfs.types import RequestState
+from tierfs.types import Ack, RequestState
 
 if TYPE_CHECKING:
     from tierfs.holder.status import AdoptionStatus, BacklogStatus, JournalStatus, LocalOnly, StoreStatus, TierStatus
@@ -72,6 +72,7 @@ _FILE_SCHEME = "file:"
 @click.option("--create-bucket", is_flag=True, help="Create the bucket first if it does not exist.")
 @cold_dir_option("Keep cold bytes in a directory.")
 @click.option("--cold", type=click.Choice(["none"]), help="Create the store without a cold tier.")
+@ack_option
 @server_options()
 def init(
     session: Session,
@@ -79,20 +80,24 @@ def init(
     create_bucket: bool,
     cold_dir: Path | None,
     cold: str | None,
+    ack: str | None,
     **where: str | None,
 ) -> None:
     """Create a store in the directory given by --store, which must be missing or empty.
 
     The default cold tier is a directory in the store; --bucket, --cold-dir and --cold choose another or none.
+    --ack is the first policy of the whole store: where appends are durable when they are acknowledged.
     """
     if sum(choice is not None for choice in (bucket, cold_dir, cold)) > 1:
         raise click.UsageError("--bucket, --cold-dir and --cold are mutually exclusive")
+    if cold is not None and ack == Ack.COLD:
+        raise click.UsageError("--ack cold needs a cold tier, and --cold none is a store without one")
     require_bucket(bucket, {"create_bucket": create_bucket, **where})
     path = session.require_store_path()
     from tierfs.setup.create import ColdChoice, init_store
 
     choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=cold is not None, **where)
-    report = init_store(path, choice, new_bucket=create_bucket)
+    report = init_store(path, choice, new_bucket=create_bucket, ack=Ack(ack) if ack is not None else None)
     session.warn_text(report.warnings)
     place = _place(report.cold_url, report.path)
     session.done(report, f"created store {printable(str(report.path))} ({report.store_id}), cold tier: {place}")

@@ -1,0 +1,451 @@
+"""Appends that the cold tier acknowledges: pooled, named by the journal, and neither lost nor doubled by a failure."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.doubles.scripted_storage import ScriptedStorage, When
+from tests.faults.two_owners import become_owner, opened_copy
+from tests.journal.replaying import check_store
+from tests.recovery.recovering import recovered
+from tests.stores import AT_ONCE, TestStore
+from tests.tiering.test_packing import packs
+from tierfs.chunkstore.memory import MemoryStorage
+from tierfs.clock import ManualClock
+from tierfs.errors import Conflict, Fenced, InvalidRequest, NoColdTier, NotFound, Unavailable, Unconfirmed
+from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.metadata import changes, directories, policies, tables
+from tierfs.metadata.tables import INTENTS, LOCATIONS
+from tierfs.metadata.transaction import WriteTransaction
+from tierfs.segments.group_commit import AppendCall
+from tierfs.segments.writer import SegmentWriter
+from tierfs.tiering import objects
+from tierfs.tiering.packs.append_pool import AppendPool
+from tierfs.types import Ack, ByteRange, Tier
+
+POLICY = {"chunk_bytes": "100", "object_bytes": "1000", "ack": "cold"}
+
+AWAY = Unavailable("the server is away")
+
+
+def entries(store: TestStore) -> list[str]:
+    return [item.name for item in store.cold.list(JOURNAL_PREFIX)]
+
+
+def is_published(store: TestStore) -> bool:
+    with store.metadata.read() as txn:
+        return txn.store.journal.published_sequence == txn.store.next_outbox - 1
+
+
+@contextmanager
+def on_another_host(store: TestStore, path: Path) -> Iterator[TestStore]:
+    """The store as `recover` makes it from the bucket alone."""
+    bucket = MemoryStorage(store.clock)
+    assert isinstance(store.cold, ScriptedStorage)
+    assert isinstance(store.cold.inner, MemoryStorage)
+    bucket._objects = dict(store.cold.inner._objects)  # a recovery takes the bucket over
+    with recovered(path, bucket) as other:
+        yield other.store
+
+
+def recovered_bytes(store: TestStore, path: Path, name: str) -> bytes:
+    with on_another_host(store, path) as other:
+        return other.read(name)
+
+
+def pool_of(store: TestStore) -> AppendPool:
+    pool = store.engine._commits_of(Ack.COLD)
+    assert isinstance(pool, AppendPool)
+    return pool
+
+
+def append_together(store: TestStore, writers: Sequence[SegmentWriter], data: Sequence[bytes]) -> list[object]:
+    """Append with one thread for each writer, all in one pool; return the ranges, or the errors."""
+    results: list[object] = [None] * len(writers)
+    pool = pool_of(store)
+    pool._settings = replace(AT_ONCE, pool_bytes=sum(map(len, data)), delay_s=60)
+    pool._sent_s = time.monotonic()
+
+    def append(number: int) -> None:
+        try:
+            results[number] = writers[number].append(data[number])
+        except Exception as exc:
+            results[number] = exc
+
+    threads = [threading.Thread(target=append, args=(number,)) for number in range(len(writers))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    pool._settings = AT_ONCE
+    return results
+
+
+@pytest.mark.parametrize("length", [1, 99, 100, 101, 200, 1001, 5000])
+def test_an_acknowledged_append_is_in_the_bucket_and_named_by_its_journal(
+    store: TestStore, tmp_path: Path, length: int
+) -> None:
+    first, second = os.urandom(length), os.urandom(length)
+    writer = store.engine.open_writer("d/s")
+    for number, data in enumerate((first, second), 1):
+        assert writer.append(data) == ByteRange((number - 1) * length, number * length)
+        assert (len(packs(store)), is_published(store)) == (number, True)
+        assert store.read("d/s", Tier.COLD) == (first + second)[: number * length]
+        assert recovered_bytes(store, tmp_path / f"other{number}", "d/s") == (first + second)[: number * length]
+
+
+def test_the_local_copy_serves_reads_and_is_evicted(store: TestStore) -> None:
+    store.append("d/s", b"a" * 150, b"b" * 150)
+    assert store.read("d/s", Tier.LOCAL) == b"a" * 150 + b"b" * 150
+    report = store.evict()
+    assert (report.bytes, report.kept_bytes) == (300, 0)
+    assert store.read("d/s", Tier.COLD) == b"a" * 150 + b"b" * 150
+    assert store.offload().objects == 0
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_a_pool_is_one_pack_and_one_entry(
+    store: TestStore, tmp_path: Path, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More segments than one change of the journal names are linked by several, in one commit."""
+    monkeypatch.setattr(changes, "PACKED_PER_CHANGE", 3)
+    writers = [store.engine.open_writer(f"d/s{number}") for number in range(count)]
+    store.settle()
+    before = len(entries(store))
+    data = [os.urandom(50 + number) for number in range(count)]
+    assert append_together(store, writers, data) == [ByteRange(0, len(each)) for each in data]
+    assert (len(packs(store)), len(entries(store)) - before) == (1, 1)
+    with on_another_host(store, tmp_path / "other") as other:
+        assert [other.read(f"d/s{number}") for number in range(count)] == data
+    with store.metadata.read() as txn:
+        check_store(txn)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "taken"),
+    [
+        ([10], 1),
+        ([0], 1),
+        ([0, 0, 10], 3),
+        ([4, 5, 1], 3),
+        ([4, 6, 1], 2),
+        ([5, 4, 6, 1], 3),
+        ([11, 1], 1),
+        ([10, 0], 1),
+    ],
+)
+def test_a_pool_takes_calls_until_it_is_full(store: TestStore, sizes: list[int], taken: int) -> None:
+    pool = AppendPool(store.metadata, store.engine._tools.descriptors, replace(AT_ONCE, pool_bytes=10), store.cold_tier)
+    calls = [AppendCall(store.engine.open_writer(f"s{n}"), memoryview(bytes(size))) for n, size in enumerate(sizes)]
+    for call in calls:
+        pool._enqueue(call)
+    assert pool._take() == calls[:taken]
+    assert pool._queue == calls[taken:]
+    assert pool._queued_bytes == sum(sizes[taken:])
+
+
+def test_an_upload_that_fails_changes_nothing(store: TestStore, storage: ScriptedStorage) -> None:
+    writer = store.engine.open_writer("d/s")
+    writer.append(b"before")
+    storage.fail("put", AWAY, of="packs/")
+    with pytest.raises(Unavailable, match="is away"):
+        writer.append(b"lost")
+    assert store.segment("d/s").length == 6
+    with store.metadata.read() as txn:
+        assert txn.count(INTENTS.name) == 0
+    assert writer.append(b"again") == ByteRange(6, 11)
+    assert store.read("d/s", Tier.COLD) == b"beforeagain"
+
+
+def test_an_answer_that_is_lost_is_not_an_append(
+    store: TestStore, storage: ScriptedStorage, clock: ManualClock
+) -> None:
+    """The pack is there and nothing names it: it is garbage."""
+    writer = store.engine.open_writer("d/s")
+    storage.fail("put", AWAY, of="packs/", when=When.AFTER)
+    with pytest.raises(Unavailable):
+        writer.append(b"lost")
+    assert len(packs(store)) == 1
+    assert writer.append(b"kept") == ByteRange(0, 4)
+    store.engine.close_writer(writer)
+    clock.advance(2 * 3600)
+    store.settle()
+    assert len(packs(store)) == 1
+    assert store.read("d/s", Tier.COLD) == b"kept"
+
+
+@pytest.mark.parametrize(("verb", "when"), [("put", When.BEFORE), ("put", When.AFTER), ("list", When.BEFORE)])
+def test_an_append_that_the_journal_does_not_name_says_so_and_is_not_lost(
+    store: TestStore, storage: ScriptedStorage, tmp_path: Path, verb: str, when: When
+) -> None:
+    writer = store.engine.open_writer("d/s")
+    writer.append(b"before")
+    storage.fail(verb, AWAY, on=range(1, 100), of="journal/", when=when)
+    with pytest.raises(Unconfirmed, match="6 to 13") as caught:
+        writer.append(b"unknown")
+    assert caught.value.end == 13
+    assert store.segment("d/s").length == 13
+    storage.behave()
+    with pytest.raises(Conflict):  # a repeat at the offset that was expected doubles nothing
+        writer.append(b"unknown", expected_offset=6)
+    assert writer.append(b"after", expected_offset=13) == ByteRange(13, 18)
+    assert is_published(store)
+    assert recovered_bytes(store, tmp_path / "other", "d/s") == b"beforeunknownafter"
+
+
+def test_the_journal_is_asked_again_until_the_deadline(store: TestStore, storage: ScriptedStorage) -> None:
+    writer = store.engine.open_writer("d/s")
+    pool_of(store)._settings = replace(AT_ONCE, deadline_s=60)
+    storage.fail("put", AWAY, of="journal/", when=When.AFTER)
+    writer.append(b"abc")
+    assert is_published(store)
+
+
+def test_an_append_to_a_store_that_was_taken_over_is_not_acknowledged(
+    store: TestStore, storage: ScriptedStorage, tmp_path: Path
+) -> None:
+    writer = store.engine.open_writer("d/s")
+    writer.append(b"before")
+    with opened_copy(store, tmp_path / "copy") as owner:
+        storage.do("put", lambda: become_owner(owner.metadata, owner.cold), of="packs/")
+        with pytest.raises(Fenced):
+            writer.append(b"too late")
+        with pytest.raises(Fenced):
+            writer.append(b"later still")
+        assert owner.segment("d/s").length == 6
+
+
+def test_a_pack_that_another_holder_gave_up_is_made_again(
+    store: TestStore, storage: ScriptedStorage, clock: ManualClock
+) -> None:
+    writer = store.engine.open_writer("d/s")
+    storage.do("put", lambda: objects.abandon_all(store.metadata), of="packs/")
+    assert writer.append(b"abc") == ByteRange(0, 3)
+    assert len(packs(store)) == 2
+    store.engine.close_writer(writer)
+    clock.advance(2 * 3600)
+    store.settle()
+    assert len(packs(store)) == 1
+    assert store.read("d/s", Tier.COLD) == b"abc"
+
+
+def test_an_append_follows_the_cold_tier_to_another_place(store: TestStore, storage: ScriptedStorage) -> None:
+    """The pack that was written to the place before is made again in the new one."""
+    writer = store.engine.open_writer("d/s")
+    writer.append(b"before")
+    seen: list[str] = []
+    connect = pool_of(store)._connect
+
+    def move() -> None:
+        with store.metadata.write() as txn:
+            place = txn.must_get(LOCATIONS, tables.u32(1), "the place")
+            txn.put(LOCATIONS, tables.u32(1), replace(place, url="memory:elsewhere"))
+
+    def connected() -> object:
+        seen.append("again")
+        publisher, cold = connect()
+        return publisher, cold
+
+    pool_of(store)._connect = connected  # type: ignore[assignment]
+    storage.do("put", move, of="packs/")
+    assert writer.append(b"after") == ByteRange(6, 11)
+    assert seen == ["again"]
+
+
+def test_a_removed_segment_fails_alone(store: TestStore) -> None:
+    writers = [store.engine.open_writer(name) for name in ("d/a", "d/b")]
+    with store.metadata.write() as txn:
+        segment = directories.segment_by_name(txn, "d/a")
+        txn.delete(tables.SEGMENTS.name, tables.u64(segment.id))
+        txn.delete(tables.DIRENTS.name, tables.dirent(segment.parent_id, "a"))
+    first, second = append_together(store, writers, [b"aaa", b"bbb"])
+    assert isinstance(first, NotFound)
+    assert second == ByteRange(0, 3)
+
+
+def test_nothing_is_created_where_the_cold_tier_cannot_acknowledge(store: TestStore) -> None:
+    store.engine.make_directory("l")
+    with store.metadata.write() as txn:
+        txn.update_store(cold_location_id=0)
+    with pytest.raises(NoColdTier, match="ack=cold"):
+        store.engine.open_writer("l/s")
+    with store.metadata.read() as txn:
+        assert not directories.exists(txn, "l/s")
+    store.engine.open_writer("l/s", ack=Ack.LOCAL).append(b"abc")
+
+
+def test_a_ledger_is_refused_with_what_to_do(store: TestStore) -> None:
+    store.engine.create_ledger("l/1")
+    with pytest.raises(InvalidRequest, match="is a ledger") as caught:
+        store.engine.open_ledger("l/1")
+    assert caught.value.remedy == "tierfs config l/1 ack=local"
+
+
+def test_an_override_is_stronger_than_the_policy(store: TestStore) -> None:
+    store.append("d/local", b"abc", ack=Ack.LOCAL)
+    assert packs(store) == []
+    with store.metadata.write() as txn:
+        policies.put(txn, directories.segment_by_name(txn, "d/local").id, {"ack": "local"})
+    store.append("d/local", b"def")
+    assert packs(store) == []
+    store.append("d/local", b"ghi", ack=Ack.COLD)
+    assert len(packs(store)) == 1
+    assert store.layout("d/local").cold[0].chunk.range == ByteRange(6, 9)
+
+
+def test_a_seal_is_acknowledged_once_the_journal_names_it(store: TestStore, tmp_path: Path) -> None:
+    writer = store.engine.open_writer("d/s")
+    writer.append(b"abc", seal=True)
+    assert is_published(store)
+    with on_another_host(store, tmp_path / "other") as other:
+        assert other.segment("d/s").sealed
+
+
+def test_a_close_waits_for_no_server(store: TestStore, storage: ScriptedStorage) -> None:
+    writer = store.engine.open_writer("d/s")
+    writer.append(b"abc")
+    storage.fail("put", AWAY, on=range(1, 100))
+    storage.fail("list", AWAY, on=range(1, 100))
+    store.engine.close_writer(writer)
+    assert store.segment("d/s").resumable
+
+
+def test_a_stream_goes_on_in_its_successor(store: TestStore, tmp_path: Path) -> None:
+    with store.metadata.write() as txn:
+        policies.put(txn, 1, {**POLICY, "seal_bytes": "10"})
+    writer = store.engine.open_writer("d/s")
+    ranges = [writer.append(bytes([number]) * 6) for number in range(5)]
+    assert ranges == [ByteRange(6 * number, 6 * number + 6) for number in range(5)]
+    assert is_published(store)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+STEPS: list[tuple[str, str, When]] = [
+    ("put", "packs/", When.BEFORE),
+    ("put", "packs/", When.AFTER),
+    ("put", "journal/", When.BEFORE),
+    ("put", "journal/", When.AFTER),
+    ("list", "journal/", When.BEFORE),
+]
+
+
+@pytest.mark.parametrize(("verb", "of", "when"), STEPS)
+@pytest.mark.parametrize("host_is_lost", [False, True], ids=["process", "host"])
+def test_a_kill_at_each_step_loses_and_doubles_nothing(
+    store: TestStore,
+    storage: ScriptedStorage,
+    clock: ManualClock,
+    tmp_path: Path,
+    verb: str,
+    of: str,
+    when: When,
+    host_is_lost: bool,
+) -> None:
+    writer = store.engine.open_writer("d/s")
+    writer.append(b"acknowledged")
+
+    def kill() -> None:
+        raise Killed
+
+    storage.do(verb, kill, when=when, of=of)
+    with pytest.raises(Killed):
+        writer.append(b" unknown")
+    storage.behave()
+    store.kill()
+    store.start()
+    if host_is_lost:
+        with on_another_host(store, tmp_path / "other") as other:
+            assert other.read("d/s") in (b"acknowledged", b"acknowledged unknown")
+        return
+    length = store.segment("d/s").length
+    assert length in (12, 20)
+    again = store.engine.open_writer("d/s", expected_offset=length)
+    again.append(b"!")
+    store.engine.close_writer(again)
+    store.settle()
+    whole = b"acknowledged" + b" unknown" * (length == 20) + b"!"
+    assert store.read("d/s", Tier.COLD) == store.read("d/s") == whole
+    clock.advance(2 * 3600)
+    store.settle()
+    with store.metadata.read() as txn:
+        assert txn.count(INTENTS.name) == 0
+        check_store(txn)
+    assert recovered_bytes(store, tmp_path / "other", "d/s") == whole
+
+
+def test_a_commit_that_fails_leaves_nothing(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = store.engine.open_writer("d/s")
+    writer.append(b"before")
+    link = AppendPool._link
+
+    def failing(self: AppendPool, txn: WriteTransaction, changed: Sequence[object]) -> None:
+        link(self, txn, changed)  # type: ignore[arg-type]
+        raise Unavailable("the disk")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(AppendPool, "_link", failing)
+        with pytest.raises(Unavailable, match="the disk"):
+            writer.append(b"lost")
+    assert store.segment("d/s").length == 6
+    with store.metadata.read() as txn:
+        assert txn.count(INTENTS.name) == 0
+    assert writer.append(b"after") == ByteRange(6, 11)
+
+
+def test_a_pool_fills_while_the_one_before_is_published(store: TestStore, storage: ScriptedStorage) -> None:
+    """The next pack is on its way before the journal has the entry of the first."""
+    writers = [store.engine.open_writer(name) for name in ("d/a", "d/b")]
+    writers[0].append(b"x")
+    entry = storage.hold("put", of="journal/")
+    first = threading.Thread(target=writers[0].append, args=(b"first",))
+    first.start()
+    entry.wait_begun()
+    pack = storage.hold("put", of="packs/")
+    second = threading.Thread(target=writers[1].append, args=(b"second",))
+    second.start()
+    pack.wait_begun()
+    pack.go_on()
+    entry.go_on()
+    first.join(60)
+    second.join(60)
+    assert is_published(store)
+    assert (store.read("d/a"), store.read("d/b")) == (b"xfirst", b"second")
+
+
+def test_a_file_that_cannot_be_synced_fails_alone(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    writers = [store.engine.open_writer(name) for name in ("d/a", "d/b")]
+    descriptors = store.engine._tools.descriptors
+    sync = type(descriptors).sync
+
+    def failing(self: object, chunk: object) -> None:
+        if chunk is writers[0]._chunk:
+            raise Unavailable("this disk")
+        sync(self, chunk)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(descriptors), "sync", failing)
+        first, second = append_together(store, writers, [b"aaa", b"bbb"])
+    assert isinstance(first, Unavailable)
+    assert second == ByteRange(0, 3)
+    assert writers[0].append(b"again") == ByteRange(0, 5)
+    assert store.read("d/a", Tier.COLD) == b"again"
+
+
+def test_small_objects_of_a_pool_are_consolidated(store: TestStore) -> None:
+    data = [os.urandom(20) for _ in range(30)]
+    store.append("d/s", *data, seal=True)
+    assert len(store.layout("d/s").cold) == 30
+    store.consolidate()
+    assert len(store.layout("d/s").cold) == 1
+    assert store.read("d/s", Tier.COLD) == b"".join(data)

@@ -1,0 +1,308 @@
+"""Append pool: appends that are acknowledged once they are an object of the bucket and its journal names them.
+
+RocketMQ's tiered store gathers small commits of many queues in a pool of buffers and uploads them as one object
+(RocketMQ issue 6154, "Upload Buffer Pooling"). Here a group of appends is a pool: all that arrive while the one before
+is sent, until `ack.pool_bytes` of them wait or the first has waited `ack.delay_s`.
+
+Crash order: intent committed -> pack created, while the local files are synced -> one commit that grows the segments,
+links their bytes to the pack and queues the change for the journal -> journal entry -> acknowledged. Until that commit
+nothing of the appends is in the segments, and a crash leaves an intent. After it the bytes are in the segments without
+being acknowledged: the entry is written by this process, or by the next one that publishes, and no append doubles them
+if it is repeated at the offset it expected.
+
+The local files are synced too, so that local records tell the truth after a power loss as for any other append: it is
+done while the pack is on its way, and takes less time (docs/design/0050).
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import sys
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from tierfs import ranges
+from tierfs.checksum import Buffer, GridBuilder, crc32c
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage, StoredObject
+from tierfs.config import AckSettings
+from tierfs.errors import Conflict, Fenced, NotFound, TierfsError, Unavailable, Unconfirmed, unexpected
+from tierfs.journal import publish
+from tierfs.journal.publish import Publisher
+from tierfs.metadata import changes, directories, tables
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.tables import OBJECTS, SEGMENTS
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.names import printable
+from tierfs.segments.active_chunk import ChunkDescriptors
+from tierfs.segments.append import PendingAppend
+from tierfs.segments.group_commit import AppendCall, GroupCommit, PendingCommit, shares_of
+from tierfs.segments.ownership import StaleBase
+from tierfs.tiering import objects
+from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
+from tierfs.tiering.packs.format import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
+from tierfs.types import ObjectId
+
+log = logging.getLogger(__name__)
+
+# First and longest pause before the journal is tried again. Requests to the storage have their own retries.
+_FIRST_PAUSE_S = 0.1
+_LONGEST_PAUSE_S = 2.0
+
+
+class AppendPool(GroupCommit):
+    """Group commit of the appends with `ack = cold` of one engine. Thread-safe; close it to end its threads."""
+
+    large_bytes = sys.maxsize  # the files are synced beside the upload
+
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        descriptors: ChunkDescriptors,
+        settings: AckSettings,
+        connect: Callable[[], tuple[Publisher, ColdTier]],
+    ) -> None:
+        """`connect` returns the cold tier as it is placed now; it raises NoColdTier."""
+        super().__init__(metadata, descriptors)
+        self._settings = settings
+        self._connect = connect
+        self._place: tuple[Publisher, ColdTier] | None = None
+        self._sent_s = -math.inf
+        """Time at which the last pool was taken from the queue."""
+        self._is_early = False
+        """Whether the last pool was taken less than `ack.delay_s` ago."""
+        self._recipe: _PoolRecipe | None = None
+        """The recipe whose pack the commit under way links."""
+
+    def _await_returning(self) -> None:
+        """Wait until the pool is full, or the last one is old enough and no caller is on its way back."""
+        # The delay counts from pool to pool: it bounds their number, and an append after a pause waits for nothing.
+        with self._queue_lock:
+            wait_s = self._sent_s + self._settings.delay_s - time.monotonic()
+            self._is_early = wait_s > 0 and not self._is_full
+            self._awaited = sys.maxsize if self._is_early else 0
+        if self._is_early:
+            self._enough.acquire(timeout=wait_s)
+            with self._queue_lock:
+                self._is_early, self._awaited = False, 0
+            self._enough.acquire(blocking=False)  # filled in the moment in which the wait ended
+        if not self._is_full:
+            super()._await_returning()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._queued_bytes >= self._settings.pool_bytes
+
+    def _is_complete(self) -> bool:
+        """Return whether the leader has enough calls; see GroupCommit."""
+        return self._is_full or (not self._is_early and super()._is_complete())
+
+    def _take(self) -> list[AppendCall]:
+        """Take calls up to the size of a pool, at least one."""
+        self._sent_s = time.monotonic()
+        number = taken_bytes = 0
+        while number < len(self._queue) and (not number or taken_bytes < self._settings.pool_bytes):
+            taken_bytes += len(self._queue[number].data)
+            number += 1
+        taken, self._queue = self._queue[:number], self._queue[number:]
+        self._queued_bytes -= taken_bytes
+        return taken
+
+    def _sync(self, group: Sequence[PendingCommit]) -> None:
+        """Leave the files to the upload, beside which they are synced."""
+
+    def _commit(self, group: Sequence[PendingCommit]) -> None:
+        """Upload the bytes of a group as one pack, and commit it; groups without bytes are only committed."""
+        appends = [pending for pending in group if isinstance(pending, PendingAppend) and pending.range]
+        if not appends:
+            super()._sync(group)
+            super()._commit([pending for pending in group if pending.error is None])
+            return
+        try:
+            _, cold = self._cold_tier()
+            recipe = _PoolRecipe(self, group, appends, cold)
+            if not recipe.is_empty:
+                objects.make(self.metadata, cold, recipe)
+        except Fenced:
+            raise
+        except Conflict as exc:  # the pack is garbage by now, or in a place that is no longer the cold tier
+            log.info("appends are written again: %s", exc)
+            for pending in group:
+                pending.error = pending.error or StaleBase(str(exc))
+
+    def commit_with(self, recipe: _PoolRecipe, group: Sequence[PendingCommit]) -> None:
+        """Commit the changes of a group together with the links to a pack that was stored."""
+        self._recipe = recipe
+        try:
+            super()._commit([pending for pending in group if pending.error is None])
+        finally:
+            self._recipe = None
+
+    def _link(self, txn: WriteTransaction, changed: Sequence[PendingCommit]) -> None:
+        """Link the bytes of a group to its pack; see GroupCommit."""
+        if self._recipe is not None:
+            self._recipe.link_in(txn, changed)
+            publish.intend(txn)  # else the entry costs one more commit
+        for pending in changed:
+            pending.sequence = txn.store.next_outbox - 1
+
+    def sync_beside(self, group: Sequence[PendingCommit], upload: Callable[[], StoredObject]) -> StoredObject:
+        """Sync the files of a group while `upload` runs; return its result. Raises what it raises."""
+        stored: list[StoredObject] = []
+        steps: list[Callable[[], None]] = [lambda: stored.append(upload())]
+        files = [(pending, chunk) for pending in group for chunk in pending.chunks]
+        steps += [partial(self._sync_files, share) for share in shares_of(files)]
+        self._threads().run(lambda step: step(), steps)
+        return stored[0]
+
+    def _acknowledge(self, group: Sequence[PendingCommit]) -> None:
+        """Wait until the journal names the appends of a group, and give those that it does not name an error."""
+        waiting = [pending for pending in group if pending.error is None and _is_promised(pending)]
+        if not waiting:
+            return
+        try:
+            self._publish(max(pending.sequence for pending in waiting))
+        except Exception as exc:
+            error = unexpected(exc, "publishing an append")
+            for pending in waiting:
+                for call in pending.calls:
+                    call.error = _unconfirmed(pending, call, error)
+
+    def _publish(self, sequence: int) -> None:
+        """Publish until the journal names a change. Raises Fenced, and after `ack.deadline_s` what went wrong last."""
+        until_s, pause_s = time.monotonic() + self._settings.deadline_s, _FIRST_PAUSE_S
+        while True:
+            try:
+                publisher, _ = self._cold_tier()
+                publisher.publish(until=sequence)
+                return
+            except Fenced:
+                raise
+            except (Unavailable, Conflict) as exc:
+                if time.monotonic() + pause_s >= until_s:
+                    raise
+                log.info("the journal is asked again whether it has an append: %s", exc)
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+    def _cold_tier(self) -> tuple[Publisher, ColdTier]:
+        """Return the cold tier, connected again once the store has another place."""
+        place = self._place
+        if place is None or not place[0].is_in_place():
+            place = self._place = self._connect()
+        return place
+
+
+def _is_promised(pending: PendingCommit) -> bool:
+    """Return whether an acknowledgment says that the journal has the change: that of a mere mark says nothing."""
+    return isinstance(pending, PendingAppend) and bool(pending.range or pending.seal)
+
+
+def _unconfirmed(pending: PendingCommit, call: AppendCall, error: TierfsError) -> TierfsError:
+    """Return the error of an append that is in its segment, but not known to be in the journal."""
+    if isinstance(error, Fenced):
+        return error
+    assert isinstance(pending, PendingAppend)
+    shown, held = printable(pending.name), call.range
+    return Unconfirmed(
+        f"the bytes {held.start} to {held.end} of {shown} are stored, but the bucket's journal does not name them yet: "
+        f"{error}",
+        end=held.end,
+        remedy=f"they are in the segment: do not append them again, but go on at {held.end}; a later append, or "
+        "tierfs offload, confirms them",
+    )
+
+
+class _PoolRecipe(objects.Recipe[None]):
+    """Recipe for the pack of a pool."""
+
+    def __init__(
+        self, pool: AppendPool, group: Sequence[PendingCommit], appends: Sequence[PendingAppend], cold: ColdTier
+    ) -> None:
+        """Join the bytes of `appends`, those of the group that have any; segments that are gone are left out."""
+        super().__init__(0)
+        self._pool = pool
+        self._group = group
+        self._cold = cold
+        self._object_id = ObjectId(0)
+        self._made: Made | None = None
+        self._entries: dict[PendingCommit, PackEntry] = {}
+        parts: list[Buffer] = []
+        with pool.metadata.read() as txn:
+            self._store = txn.store
+            at = 0
+            for pending in appends:
+                try:
+                    path = _path_of(txn, pending)
+                except TierfsError as exc:
+                    pending.error = exc
+                    continue
+                held, crc = pending.range, 0
+                for call in pending.calls:
+                    crc = crc32c(call.data, crc)
+                    parts.append(call.data)
+                entry = PackEntry(pending.segment_id, path, held.start, held.length_bytes, at, crc)
+                self._entries[pending] = entry
+                at += held.length_bytes
+        now_ms, entries = pool.metadata.clock.now_ms(), tuple(self._entries.values())
+        index = PackIndex(self._store.store_id, self._store.store_epoch, self.attempt, now_ms, entries)
+        self._data = b"".join([*parts, index_and_trailer(index, at)])
+        self._grid = GridBuilder()
+        self._grid.feed(self._data)
+        self.crc32c = self._grid.crc32c
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every append was left out."""
+        return not self._entries
+
+    def describe(self, txn: WriteTransaction) -> Description:
+        """See Recipe.describe; the appends are revalidated when they are linked."""
+        self._object_id = ObjectId(txn.allocate_id())
+        name = pack_name(self._object_id, self._store.store_epoch, self.attempt, self.crc32c)
+        return Description(name, len(self._data), objects.pack_metadata(self._store, self.attempt, self.crc32c))
+
+    def write(self, storage: ChunkStorage, description: Description) -> StoredObject:
+        """See Recipe.write."""
+
+        def upload() -> StoredObject:
+            return storage.put(description.name, BufferSource(self._data), metadata=description.metadata)
+
+        return self._pool.sync_beside(self._group, upload)
+
+    def verify(self, storage: ChunkStorage, stored: StoredObject) -> Sequence[int]:
+        """Return the checksums of the bytes that were sent; the server checked those that arrived."""
+        return self._grid.grid()
+
+    def link(self, made: Made) -> None:
+        """Commit the appends together with their links."""
+        self._made = made
+        self._pool.commit_with(self, self._group)
+
+    def link_in(self, txn: WriteTransaction, changed: Sequence[PendingCommit]) -> None:
+        """Link the bytes of the changes to the pack, in their transaction.
+
+        Raises Conflict when the cold tier has another place by now, and ChunksMoved when there is nothing to link, or
+        the intent is gone.
+        """
+        assert self._made is not None
+        self._cold.require_place(txn)
+        entries = [self._entries[pending] for pending in changed if pending in self._entries]
+        if not entries:
+            raise ChunksMoved("no append of the pool could be committed")
+        pack = self._made.record(txn, self._object_id)
+        for some in ranges.groups(entries, lambda _: 0, 0, changes.PACKED_PER_CHANGE):
+            links = PackLinks(txn, txn.get(OBJECTS, tables.u64(self._object_id)) or pack)
+            for entry in some:
+                segment = txn.must_get(SEGMENTS, tables.u64(entry.segment_id), "a segment that just grew")
+                links.add(links.newest(segment), entry)
+            links.end(written_ms=txn.now_ms)
+
+
+def _path_of(txn: ReadTransaction, pending: PendingAppend) -> str:
+    """Return the full name of a segment now. Raises NotFound when it was removed."""
+    segment = directories.living_segment(txn, pending.segment_id)
+    if segment is None:
+        raise NotFound(f"segment {printable(pending.name)} was deleted")
+    return directories.path_of(txn, segment.parent_id, segment.name)
