@@ -17,7 +17,7 @@ from tierfs.errors import InvalidRequest
 from tierfs.frozen import dataclass
 from tierfs.names import printable
 from tierfs.precedence import Policies, SetBy
-from tierfs.types import ReadPriority
+from tierfs.types import Ack, ReadPriority
 
 Subject = TypeVar("Subject")
 
@@ -95,6 +95,12 @@ POLICIES: tuple[Rule[Policies], ...] = (
         lambda policies: not policies.has_cold_tier and _reads(policies, ReadPriority.OFFLOADED_ONLY),
         "the store has no cold tier to read from",
         "set another read_priority",
+    ),
+    Rule(
+        ("ack",),
+        lambda policies: not policies.has_cold_tier and policies.values.ack is Ack.COLD,
+        "the store has no cold tier that could acknowledge an append",
+        "give it one: tierfs config cold.url=URL",
     ),
     Rule(
         ("offload_after", "offload_above_bytes"),

@@ -139,7 +139,7 @@ class Unavailable(TierfsError):
 class Unconfirmed(Unavailable):
     """An append is in its segment, and the bucket's journal is not known to name it yet: repeating it doubles it."""
 
-    def __init__(self, message: str, *, end: int, remedy: str | None = None) -> None:
+    def __init__(self, message: str, *, end: int = 0, remedy: str | None = None) -> None:
         super().__init__(message, remedy=remedy)
         self.end = end
         """Offset after its last byte."""
@@ -209,7 +209,5 @@ def named(kind: str) -> type[TierfsError]:
     """Return the class of a name that another process wrote; Conflict or Unavailable where it cannot be constructed."""
     error_class = globals().get(kind)
     if not (isinstance(error_class, type) and issubclass(error_class, TierfsError)):
-        return Unavailable
-    if issubclass(error_class, Unconfirmed):
         return Unavailable
     return Conflict if issubclass(error_class, OffsetMismatch) else error_class

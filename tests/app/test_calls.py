@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.app import calls
 
 MOST_APPEND = 115
-MOST_NEW_SEGMENT = 612
+MOST_NEW_SEGMENT = 614
 MOST_COLD_READ = 120
 MOST_FROM_MEMORY = 46
 

@@ -33,6 +33,7 @@ eval "$(tierfs completion bash)"    # in ~/.bashrc
 tierfs append web/access.log today.log
 journalctl -f | tierfs append host/journal
 printf 'only if it is still 4096 bytes long' | tierfs append web/access.log --expect-offset 4096
+tierfs append orders/today --ack cold < orders    # durable in the bucket when it returns
 """,
     "ingest": """
 tierfs ingest /var/log/nginx --into nginx

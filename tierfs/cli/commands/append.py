@@ -231,9 +231,7 @@ def append(
             raise InvalidRequest(f"the input has {skipped} bytes, fewer than --skip {skip}")
         room = Room(store, session, wait_s=wait, holder_wait_s=HOLDER_WAIT_S)
         how = Ack(ack) if ack is not None else None
-        opened = partial(
-            store.engine.open_writer, name, expected_offset=expect_offset, take_over=take_over, ack=ack and Ack(ack)
-        )
+        opened = partial(store.engine.open_writer, name, expected_offset=expect_offset, take_over=take_over, ack=how)
         with _telling_what_to_skip(expect_offset, skip):
             writer = room.make(name, opened)
         with closing_writer(store, writer):
