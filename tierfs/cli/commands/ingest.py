@@ -18,8 +18,10 @@ from tierfs.cli.group import command, jobs_option
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import Conflict, Fenced, InvalidRequest, NotFound, PermissionDenied, StorageFull, TierfsError
+from tierfs.metadata import directories, policies
 from tierfs.parallel import Meter, OnProgress, Pool
 from tierfs.segments.create import BulkCreator
+from tierfs.types import Ack
 
 # Errors that concern one file; any other error stops the command.
 _OF_ONE_FILE = (InvalidRequest, NotFound, PermissionDenied, Conflict)
@@ -41,13 +43,35 @@ def ingest(session: Session, paths: tuple[str, ...], into: str, seal: bool, jobs
     Of several paths a directory keeps its name, as with cp -r: DIR/<its name>/<relative path>. Each segment is sealed
     once it has its whole file. Bytes that the store already has are skipped: an open segment with the beginning of its
     file is continued. Links below a directory are not followed. Modes and times of files and modes of directories are
-    kept; DIR itself has the mode of the directory whose files it gets.
+    kept; DIR itself has the mode of the directory whose files it gets. Where the policy `ack` is cold, the command
+    returns when all of DIR is in the cold tier.
     """
     with session.open_store() as store, progress_line(session) as show:
-        plan = plan_ingest(paths, store.segment_of_path(into), show)
+        name = store.segment_of_path(into)
+        plan = plan_ingest(paths, name, show)
         work = _Work(session, store, plan, show, seal=seal, jobs=jobs)
         work.run()
+        if work.fatal is None and _is_acknowledged_cold(store, plan):
+            work.fatal = _offload(store, name, show)
     _report(session, plan, work)
+
+
+def _is_acknowledged_cold(store: Store, plan: IngestPlan) -> bool:
+    """Return whether the cold tier has to acknowledge any of the segments."""
+    parents = {item.segment.rpartition("/")[0] for item in plan.items}
+    with store.metadata.read() as txn:
+        return any(policies.at(txn, path).values.ack is Ack.COLD for path in parents if directories.exists(txn, path))
+
+
+def _offload(store: Store, path: str, show: OnProgress) -> TierfsError | None:
+    """Make all segments below a path cold; return the error that stops it."""
+    from tierfs.holder.verbs import OFFLOAD, perform
+
+    try:
+        perform(store, OFFLOAD, path, {}, show)
+    except TierfsError as exc:
+        return exc
+    return None
 
 
 class _Work:

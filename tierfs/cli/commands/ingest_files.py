@@ -32,7 +32,7 @@ from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.segments import create
 from tierfs.segments.create import BulkCreator, CopiedDirectories, WholeSegment, name_of_copy
 from tierfs.segments.writer import SegmentWriter
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
+from tierfs.types import CRC_BLOCK_BYTES, MIB, Ack, ByteRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +272,8 @@ class FileIngest:
     def _append(self, item: Item, stream: InputSource, start: int) -> None:
         """Append the rest of the stream."""
         engine = self.store.engine
-        writer = self._with_room(
-            item, lambda: engine.open_writer(item.segment, expected_offset=start, one_segment=True)
+        writer = self._with_room(  # whole files make better objects than their blocks: `ack` is kept by an offload
+            item, lambda: engine.open_writer(item.segment, expected_offset=start, one_segment=True, ack=Ack.LOCAL)
         )
         size_bytes = min(BLOCK_BYTES, max(_MIN_BLOCK_BYTES, item.size_bytes - start))
         with closing_writer(self.store, writer):
