@@ -161,6 +161,11 @@ class ColdSettings:
         bool, "Ranged GETs through one presigned URL (measured: a third of the CPU); off: get_object."
     ] = True
     addressing: Annotated[Addressing, "auto, path or virtual."] = "auto"
+    quota_bytes: Annotated[
+        SizeOrNone,
+        "Bytes that the store may have in the cold tier, objects that are replaced or removed and not deleted yet "
+        "included; at this nothing more is offloaded, and the local disk fills. 0: no limit.",
+    ] = 0
     storage_class: Annotated[
         StorageClass,
         "Storage class of new objects that hold segments' bytes; empty: the bucket's. Most classes charge for at least "

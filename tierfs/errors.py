@@ -15,6 +15,7 @@
       Unavailable         retry later                           EAGAIN   exit 11
         WrongColdTier     mount it, or bring it back            EAGAIN   exit 12
       StorageFull         make room                             ENOSPC   exit 28
+        QuotaReached      raise the quota of the cold tier      EDQUOT   exit 28
       DataLoss            stop and page someone                 EIO      exit 74
       InternalError       report it: a fault of tierfs          EIO      exit 70
       Closed              you closed it                         EBADF    exit 70
@@ -156,6 +157,12 @@ class StorageFull(TierfsError):
 
     errno = _errno.ENOSPC
     exit_code = 28
+
+
+class QuotaReached(StorageFull):
+    """The cold tier holds as many bytes as the store may have there. Nothing was written to it."""
+
+    errno = _errno.EDQUOT
 
 
 class DataLoss(TierfsError):

@@ -144,6 +144,8 @@ class MetricName(StrEnum):
     )
     LOST_BYTES = ("tierfs_lost_bytes", _SAMPLED, "Bytes of the store of which no copy proved right.")
     SUSPECT_BYTES = ("tierfs_suspect_bytes", _SAMPLED, "Bytes in chunks of which a copy was missing or damaged.")
+    COLD_USED_BYTES = ("tierfs_cold_used_bytes", _SAMPLED, "Bytes in the cold tier that the store is to be billed for.")
+    COLD_QUOTA_BYTES = ("tierfs_cold_quota_bytes", _SAMPLED, "The limit of these, cold.quota_bytes, if there is one.")
 
 
 # Adds an amount to one counter.

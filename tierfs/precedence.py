@@ -63,12 +63,14 @@ class Effective(Generic[V_co]):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The settings of a host that set policies."""
+    """The settings of a host that set policies, and the one that limits what all of them together make cold."""
 
     above: tuple[Level, ...] = ()
     """Stronger than policies."""
     below: tuple[Level, ...] = ()
     """Weaker than policies."""
+    cold_quota_bytes: int = 0
+    """Bytes that the store may have in its cold tier; 0 for no limit."""
 
     @classmethod
     def of(cls, settings: Settings) -> Host:
@@ -80,6 +82,7 @@ class Host:
         return cls(
             above=tuple(filter(None, [_setting("read.override_priority", "read_priority", read.override_priority)])),
             below=tuple(filter(None, below)),
+            cold_quota_bytes=settings.cold.quota_bytes,
         )
 
 

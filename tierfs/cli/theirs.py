@@ -148,8 +148,8 @@ _ROCKETMQ = (
     ("commitLogRollingInterval", "chunk_age", Notation.HOURS),
     ("commitLogRollingMinimumSize", "", Notation.BYTES, "small chunks share an object: offload.pack_below_bytes"),
     ("tieredStoreFileReservedTime", "retention_age", Notation.HOURS),
-    ("tieredStoreGroupCommitSize", "chunk_bytes", Notation.BYTES),
-    ("tieredStoreGroupCommitTimeout", "chunk_age", Notation.MILLISECONDS),
+    ("tieredStoreGroupCommitSize", "ack.pool_bytes", Notation.BYTES),
+    ("tieredStoreGroupCommitTimeout", "ack.delay_s", Notation.MILLISECONDS),
     ("tieredStoreMaxFallBehindSize", "background.unoffloaded_watermark_percent", Notation.BYTES, "a share of the disk"),
     ("tieredStoreCrcCheckEnable", "", Notation.AS_HERE, "every byte is compared with its CRC32C before it is served"),
     ("readAheadCacheEnable", "", Notation.AS_HERE, "the read-ahead adapts itself"),
@@ -194,6 +194,7 @@ _PRAVEGA = (
     ("storage.truncate.relocate.percent.min", "offload.relocate_dead_percent"),
     ("storage.truncate.relocate.size.bytes.min", "offload.relocate_min_bytes", Notation.BYTES),
     ("storage.truncate.relocate.size.bytes.max", "offload.relocate_max_bytes", Notation.BYTES),
+    ("storage.safe.size.bytes.max", "cold.quota_bytes", Notation.BYTES),
     ("storage.self.check.enable", "", Notation.AS_HERE, "every byte is compared with its CRC32C before it is served"),
 )
 

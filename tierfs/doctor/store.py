@@ -29,6 +29,7 @@ from tierfs.garbage.clocks import ACCEPT
 from tierfs.holder.status import StoreStatus, shared_filesystem_warning, store_status
 from tierfs.names import printable
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, Mount, MountState, mounts, state_of
+from tierfs.tiering import quota
 from tierfs.tiering.policy import disk_view
 
 _BYTES = b"tierfs doctor\n"
@@ -84,12 +85,26 @@ def _link_error(file: Path, link: Path) -> int:
 
 _DAMAGE = "DataLoss"
 
+# Of a quota: early enough to order more (a guess).
+_NEARLY_PERCENT = 90
+
 
 def overdue(status: StoreStatus) -> Iterator[DoctorFinding]:
     """Tell of bytes that are past their retention and wait for their offload."""
     if status.overdue_bytes:
         text = f"{status.overdue_bytes:,} bytes past their retention wait: {status.overdue_reason}"
         yield warn("retention", text, "let them be offloaded: tierfs offload; or change the policy: tierfs config PATH")
+
+
+def cold_quota(status: StoreStatus) -> Iterator[DoctorFinding]:
+    """Tell how much of its quota the store has in the cold tier."""
+    use, name = status.cold_use, "cold quota"
+    if use.room_bytes is None:
+        return
+    if use.bytes * 100 >= use.quota_bytes * _NEARLY_PERCENT:
+        yield warn(name, f"{use}: at this nothing is offloaded, and the local disk fills", quota.REMEDY)
+    else:
+        yield ok(name, str(use))
 
 
 def check_store(store: Store) -> Iterator[DoctorFinding]:
@@ -103,6 +118,7 @@ def check_store(store: Store) -> Iterator[DoctorFinding]:
     yield failures(status)
     yield holder(status)
     yield from overdue(status)
+    yield from cold_quota(status)
     yield from damage(status)
     for text in contradictions.useless_settings(store.settings):
         yield warn("settings", text, f"see {store.paths.settings}")

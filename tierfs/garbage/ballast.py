@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from tierfs import osio
-from tierfs.errors import StorageFull, TierfsError
+from tierfs.errors import QuotaReached, StorageFull, TierfsError
 from tierfs.osio import map_os_errors
 
 log = logging.getLogger(__name__)
@@ -54,6 +54,8 @@ def _with(path: Path, work: Callable[[], T], *, left_bytes: int) -> T:
         restore(path)
     try:
         return work()
+    except QuotaReached:
+        raise  # no disk is full
     except StorageFull:
         status = os.statvfs(path.parent)
         another_disk = status.f_bavail * status.f_frsize >= _size(status)  # that of a cold directory, say

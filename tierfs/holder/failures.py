@@ -36,6 +36,8 @@ OFFLOAD, EVICT = "offload", "evict"
 PACK = "pack"
 # Names the check whether the cold tier is there and ours: nothing is uploaded before it succeeds.
 OWNER = "owner"
+# Names an upload for which the quota of the cold tier leaves no room: others wait too.
+QUOTA = "quota"
 # Tasks at the whole store: naming what is cold in the bucket's journal, and trusting the clock.
 PUBLISH = "publish"
 CLOCKS = "timed deletions"
@@ -77,6 +79,12 @@ class Failures:
     def has(self, what: str) -> bool:
         """Return whether this work failed the last time."""
         return what in self._rows
+
+    def bytes_of(self, what: str) -> int:
+        """Return the bytes that a failure is about; 0 without one."""
+        with self._lock:
+            row = self._rows.get(what)
+        return 0 if row is None else row.bytes
 
     def may_try(self, what: str) -> bool:
         """Return whether this work never failed, or its pause is over."""

@@ -17,6 +17,7 @@ from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.errors import TierfsError, WrongColdTier
 from tierfs.garbage.clocks import ACCEPT, TOLERANCE_S
 from tierfs.holder import lock, requests
+from tierfs.holder.failures import QUOTA
 from tierfs.holder.lock import Holder
 from tierfs.holder.waits import BacklogReason, Causes, Wait
 from tierfs.metadata import chains, directories, tables
@@ -29,6 +30,7 @@ from tierfs.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCA
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.metrics import MetricName
 from tierfs.segments.stat import Endangered, endangered
+from tierfs.tiering import quota
 from tierfs.types import ByteRange, ChunkState, Tier
 
 
@@ -86,7 +88,11 @@ def samples_of(
         samples[MetricName.BACKLOG_AGE] = age_s(metadata.clock.now_ms(), backlog)
     with metadata.read() as txn:
         sums = txn.sums
-    if sums is not None:
+        use = quota.use_of(txn, sums) if sums is not None else None
+    if use is not None and use.quota_bytes:
+        samples[MetricName.COLD_QUOTA_BYTES] = use.quota_bytes
+    if sums is not None and use is not None:
+        samples[MetricName.COLD_USED_BYTES] = use.bytes
         samples[MetricName.LOST_BYTES] = sums.lost_bytes
         samples[MetricName.SUSPECT_BYTES] = sums.suspect_local_bytes + sums.suspect_cold_bytes
     return samples
@@ -147,6 +153,7 @@ class StoreStatus:
     """Bytes recorded as lost do not count."""
     endangered: Endangered
     local_free_bytes: int
+    cold_use: quota.ColdUse
     backlog: BacklogStatus
     troubles: tuple[FailureRecord, ...]
     """Work that failed and is tried again, the longest-standing first."""
@@ -189,7 +196,9 @@ def store_status(
         state = txn.store.journal
         holder, intents = lock.current(holder_path), txn.count(INTENTS.name)
         left = 0 if holder is not None or not intents else _abandoned(txn, intents)
+        use = quota.use_of(txn, totals)
         warnings = _warnings(store, location, txn.store, unknown_owner)
+        warnings += tuple(quota_warning(use, txn.get(FAILURES, QUOTA.encode())))
         warnings += tuple(clock_warning(metadata.clock.now_ms(), txn.store))
         return StoreStatus(
             path=str(store),
@@ -205,6 +214,7 @@ def store_status(
             not_offloaded_bytes=totals.not_offloaded_bytes,
             endangered=endangered(txn, totals, store),
             local_free_bytes=files.free_bytes(),
+            cold_use=use,
             backlog=backlog_of(txn, totals, metadata.clock.now_ms(), held=holder is not None),
             troubles=tuple(sorted((row for _, row in txn.scan(FAILURES)), key=lambda row: row.since_ms)),
             requests=tuple(requests.unfinished(txn)),
@@ -300,6 +310,13 @@ def _warnings(
         warnings.append(advisory)
     warnings += kept_objects_warning(location, record.journal)
     return tuple(warnings)
+
+
+def quota_warning(use: quota.ColdUse, refused: FailureRecord | None) -> list[str]:
+    """Return that nothing is offloaded any more, if the quota of the cold tier is why."""
+    if not use.keeps_out(refused):
+        return []
+    return [f"the cold tier holds {use}: nothing is offloaded, and this disk fills; {quota.REMEDY}"]
 
 
 def clock_warning(now_ms: int, record: StoreRecord) -> list[str]:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from tierfs import names, policy
 from tierfs.errors import TierfsError
-from tierfs.holder.failures import OFFLOAD, OWNER, PACK
+from tierfs.holder.failures import OFFLOAD, OWNER, PACK, QUOTA
 from tierfs.metadata import chains, policies, sums
 from tierfs.metadata.policies import PolicyCache
 from tierfs.metadata.records import FailureRecord
@@ -23,6 +23,7 @@ from tierfs.metadata.sums import Sums
 from tierfs.metadata.tables import ENTRIES, FAILURES, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.precedence import Policies
+from tierfs.tiering import quota
 from tierfs.types import ROOT_DIRECTORY, ReadPriority, SegmentId, SegmentKind, SegmentStatus, Tier
 
 _MS_PER_S = 1000
@@ -48,6 +49,8 @@ class Wait(StrEnum):
     NOBODY = "nobody"
     """They are due, and no process does the work."""
     AWAY = "cold-tier-away"
+    QUOTA = "quota"
+    """They are due, and the cold tier holds as much as it may."""
     FAILED = "failed"
     PINNED = "pinned"
     UNPUBLISHED = "unpublished"
@@ -103,7 +106,7 @@ class Causes:
             due_ms = ended_ms + after_s * _MS_PER_S
             if due_ms > self._now_ms:
                 return Cause(Wait.LATER, told(rules, "offload_after"), due_ms)
-            return self.due((*failures, OWNER, PACK))
+            return self._full() or self.due((*failures, OWNER, PACK))
         other = "" if above is None else f", {told(rules, 'offload_above_bytes')}"
         why = f"{told(rules, 'offload_after')}: until the disk needs room{other}, or tierfs offload"
         return Cause(Wait.OFF if above is None else Wait.SIZE, why)
@@ -144,6 +147,15 @@ class Causes:
             return Cause(Wait.AWAY, f"it is due, but the cold tier cannot be used: {row.error}", row.next_try_ms)
         what = "small objects wait, which failed" if row.what == PACK else "it failed"
         return Cause(Wait.FAILED, f"{what}, {row.attempts} so far: {row.error}", row.next_try_ms)
+
+    def _full(self) -> Cause | None:
+        """Return why what is due does not fit into the cold tier, if that is so."""
+        if not self._txn.host.cold_quota_bytes:
+            return None
+        use, row = quota.use_of(self._txn), self.failure(QUOTA)
+        if use.keeps_out(row):
+            return Cause(Wait.QUOTA, f"it is due, but the cold tier holds {use}")
+        return None
 
     def failure(self, what: str) -> FailureRecord | None:
         """Return the failure of some work, if it failed the last time."""

@@ -5,19 +5,22 @@ Its work is a list of tasks, which tasks.py repeats. Decisions are the planner's
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 import trio
 
 from tierfs.config import BackgroundSettings
-from tierfs.errors import Fenced, StorageFull, TierfsError, Unavailable
+from tierfs.errors import Fenced, QuotaReached, StorageFull, TierfsError, Unavailable
 from tierfs.holder import verbs
-from tierfs.holder.failures import EVICT, OFFLOAD, OWNER, PACK, PUBLISH, look, of_object, of_segment
+from tierfs.holder.failures import EVICT, OFFLOAD, OWNER, PACK, PUBLISH, QUOTA, look, of_object, of_segment
 from tierfs.holder.status import BacklogStatus
 from tierfs.holder.tasks import Task, TaskLoop, TaskOutcome
 from tierfs.holder.work import ColdWork
+from tierfs.metadata.sums import Sums
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.tiering import quota
 from tierfs.tiering.candidates import PackAction, is_small
 from tierfs.tiering.consolidate_command import ConsolidationWatch
 from tierfs.tiering.consolidate_plan import ConsolidateAction
@@ -137,6 +140,7 @@ class BackgroundWriter:
             self._forget_failures()
         with self._metadata.read() as txn:
             sums, noted_ms = txn.sums, txn.oldest_local_only_ms
+            self._look_for_room(txn, sums)
         local_bytes = planner.local_bytes if sums is None else sums.local_bytes
         backlog = planner.backlog if sums is None else Backlog(sums.pending_bytes, sums.growing_bytes)
         waits, kept = backlog.minus(planner.kept), planner.kept.bytes
@@ -151,6 +155,22 @@ class BackgroundWriter:
         return planner.next(
             disk, now_ms, backlog=backlog, lag_counts=trusted, may_evict=partial(self._may_try, EVICT)
         ), released
+
+    def _look_for_room(self, txn: ReadTransaction, totals: Sums | None) -> None:
+        """End the wait for room under the quota once what waited fits, or nothing of it is left to upload."""
+        if not self._failures.has(QUOTA):
+            return
+        room_bytes = quota.use_of(txn, totals).room_bytes
+        nothing_waits = self._current and not self._planner.offloads
+        if room_bytes is None or room_bytes >= self._failures.bytes_of(QUOTA) or nothing_waits:
+            self._failures.passed(QUOTA)
+
+    def _within_quota(self, work: Callable[[], object], size_bytes: int) -> None:
+        """Do an upload; one that the quota leaves no room for is no failure of its own."""
+        try:
+            work()
+        except QuotaReached as exc:
+            self._failures.failed(QUOTA, exc, size_bytes=size_bytes)
 
     def _may_try(self, task: str, segment_id: SegmentId) -> bool:
         return self._failures.may_try(of_segment(task, segment_id))
@@ -176,7 +196,7 @@ class BackgroundWriter:
     async def _offer(self) -> None:
         """Hand the most urgent uploads to workers that are free; the others stay in the planner's queue."""
         free = self._send.statistics
-        if not self._failures.may_try(OWNER):
+        if not (self._failures.may_try(OWNER) and self._failures.may_try(QUOTA)):
             return
         while self._planner.offloads and not self._uploads.is_paused() and free().tasks_waiting_receive:
             taken, group = await self._in_thread(self._take)
@@ -232,12 +252,14 @@ class BackgroundWriter:
             owner = await loop.attempt(OWNER, loop.blocking(self._work.cold.require_ours))
             if owner is TaskOutcome.FAILED:
                 return TaskOutcome.AT_ONCE
+            size_bytes = sum(pending.bytes for pending in group)
             if len(group) > 1:
-                await loop.attempt(PACK, loop.blocking(partial(self._pack, group)))
+                pack = partial(self._within_quota, partial(self._pack, group), size_bytes)
+                await loop.attempt(PACK, loop.blocking(pack))
             else:
                 (pending,) = group
-                upload = loop.blocking(partial(self._work.upload, pending.action))
-                await loop.attempt(of_object(key_of(pending)), upload, size_bytes=pending.bytes)
+                upload = partial(self._within_quota, partial(self._work.upload, pending.action), size_bytes)
+                await loop.attempt(of_object(key_of(pending)), loop.blocking(upload), size_bytes=size_bytes)
         finally:
             self._uploads.end([key_of(pending) for pending in group])
         return TaskOutcome.AT_ONCE
@@ -255,8 +277,10 @@ class BackgroundWriter:
 
     async def _consolidate(self, watch: ConsolidationWatch) -> TaskOutcome:
         """Make one object after another, so that offloads keep most of the way to the bucket."""
-        action = await self._in_thread(partial(self._next_consolidation, watch))
-        if action is None and watch.more:
+        # Joining needs room until its sources end; moving live bytes out of dead ones, below, makes some.
+        full = self._failures.has(QUOTA)
+        action = None if full else await self._in_thread(partial(self._next_consolidation, watch))
+        if action is None and watch.more and not full:
             return TaskOutcome.MORE
         if action is None:  # a walk over a million objects is in no hurry where no process commits
             await self._loop.attempt("repack", self._loop.blocking(self._work.repacker.step))

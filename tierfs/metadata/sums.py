@@ -1,4 +1,4 @@
-"""Sums over all segments, chunks and garbage rows, and over the trash, kept in the transaction that changes a row.
+"""Sums over all segments, chunks, objects, garbage and trash, kept in the transaction that changes a row.
 
 WriteTransaction reports every row it writes or deletes in a counted table, so no caller can forget. A store of an older
 tierfs is counted once, a few rows with each commit: rows up to a key are in the sums, and changes of those after it are
@@ -19,7 +19,7 @@ from tierfs.frozen import dataclass
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import tables
 from tierfs.metadata.records import RECORD_VERSION
-from tierfs.metadata.tables import CHUNKS, DIRECTORIES, GARBAGE, SEGMENTS
+from tierfs.metadata.tables import CHUNKS, DIRECTORIES, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.types import ChunkState, SegmentId, Tier
 
 # In `store`, beside the superblock.
@@ -58,6 +58,10 @@ class Sums:
     trash_cold_bytes: int = 0
     trash_uncovered_bytes: int = 0
     trash_active_bytes: int = 0
+    cold_object_bytes: int = 0
+    """Stored bytes of cold objects that are the store's own, of which some may be dead."""
+    cold_garbage_bytes: int = 0
+    """Of objects in the cold tier that are not deleted yet."""
 
     @property
     def not_offloaded_bytes(self) -> int:
@@ -80,7 +84,8 @@ _FIELDS = len(fields(Sums))
 # The first fields come from segments, in the order of `_segment_values`.
 _SEGMENT_FIELDS = 9
 _LOST, _SUSPECT_LOCAL, _SUSPECT_COLD, _GARBAGE_BYTES, _GARBAGE_FAILED, _REMOVALS = range(9, 15)
-_TRASH_UNCOVERED = _FIELDS - 2
+_TRASH_UNCOVERED = 20
+_COLD_OBJECTS, _COLD_GARBAGE = 22, 23
 # `uncovered_bytes`, `active_segments`
 _UNCOVERED, _ACTIVE = 6, 7
 _NOTHING = (*(0,) * _SEGMENT_FIELDS, None)
@@ -90,6 +95,9 @@ _STATE_TAG = b"\x48"
 
 # Tag of `removal` in a DirectoryRecord; nearly none is in the trash. A name may hold this byte too.
 _REMOVAL_TAG = b"\x4a"
+
+# `tier` in an ObjectRecord of a cold one; of local ones, which each append writes, the field is absent.
+_COLD_TAG = b"\x18\x01"
 
 # Position of the tier in a key of `chunks`.
 _TIER_AT = tables.U64_BYTES
@@ -161,6 +169,14 @@ def _count_garbage(values: Values, _: bytes, data: bytes, sign: int) -> None:
     row = pb.GarbageRecord.FromString(data)
     values[_GARBAGE_BYTES] += sign * row.length
     values[_GARBAGE_FAILED] += sign * bool(row.last_error)
+    if row.tier == Tier.COLD:
+        values[_COLD_GARBAGE] += sign * row.length
+
+
+def _count_object(values: Values, _: bytes, data: bytes, sign: int) -> None:
+    row = pb.ObjectRecord.FromString(data)
+    if row.tier == Tier.COLD and not row.foreign:
+        values[_COLD_OBJECTS] += sign * (row.stored_length or row.length)
 
 
 _Count = Callable[[Values, bytes, bytes, int], None]
@@ -171,6 +187,7 @@ _TABLES: tuple[tuple[bytes, _Count, bytes], ...] = (
     (CHUNKS.name, _count_chunk, _STATE_TAG),
     (GARBAGE.name, _count_garbage, b""),
     (DIRECTORIES.name, _count_directory, _REMOVAL_TAG),
+    (OBJECTS.name, _count_object, _COLD_TAG),
 )
 
 COUNTED = {name: (number, count, tag) for number, (name, count, tag) in enumerate(_TABLES)}

@@ -34,7 +34,7 @@ from tierfs.policy import Policy
 from tierfs.precedence import SetBy
 from tierfs.segments import batch_commit
 from tierfs.segments.batch_commit import GivenUp, require_job
-from tierfs.tiering import objects
+from tierfs.tiering import objects, quota
 from tierfs.tiering.batch_upload import MAX_OBJECT_BYTES, UploadPlan, job_prefix
 from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, AttemptId, DirectoryId, EntryKind, LocationId, ReadPriority
 
@@ -133,11 +133,12 @@ class BatchJobs:
     def begin(self, into: str) -> UploadPlan:
         """Write the intent of a new job, which protects its objects from `gc`; return the plan for its executors.
 
-        Raises Fenced, and NotDirectory where `into` runs through a segment; then no intent is written.
+        Raises Fenced, QuotaReached, and NotDirectory where `into` runs through a segment; then no intent is written.
         """
         job = new_id()
         with self._metadata.write() as txn:
             policy = _policy(txn, into)
+            quota.require_room(txn, 1)  # how much its tasks write, nobody knows yet
             objects.intend(txn, AttemptId(job), self._location_id, job_prefix(job))
             object_bytes = min(policy.object_bytes, MAX_OBJECT_BYTES)
             return UploadPlan(txn.store.store_id, txn.store.store_epoch, job, object_bytes)

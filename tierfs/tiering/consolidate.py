@@ -216,6 +216,8 @@ class ConsolidateRecipe(objects.Recipe[Consolidated]):
         self._progress = progress
         self._grace_ms = grace_ms
         self._client_bytes = 0
+        # Of one chunk alone: it is copied out of an object that is mostly dead and ends then.
+        self.frees = len(action.chunks) == 1
 
     def describe(self, txn: WriteTransaction) -> Description:
         """See Recipe.describe."""

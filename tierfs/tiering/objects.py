@@ -30,6 +30,7 @@ from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
+from tierfs.tiering import quota
 from tierfs.types import AttemptId, ByteRange, LocationId, ObjectId, SegmentId, Tier
 
 R = TypeVar("R")
@@ -123,6 +124,8 @@ class Recipe(ABC, Generic[R]):
 
     not_linked: tuple[type[TierfsError], ...] = (TierfsError,)
     """Errors of `link` after which it is certain that no record names the object."""
+    frees: bool = False
+    """Whether more bytes end by it than it writes: then no quota keeps it."""
 
     def __init__(self, crc32c: int) -> None:
         """Choose the attempt's id. `crc32c`: of all bytes, known before they are written."""
@@ -152,12 +155,14 @@ class Recipe(ABC, Generic[R]):
 def make(metadata: MetadataStore, cold: ColdTier, recipe: Recipe[R]) -> R:
     """Make one cold object, in the crash order above, and return the result of `link`.
 
-    Raises Fenced, WrongColdTier, DataLoss for an object of another size, and errors of the steps and the storage; then
-    no record names the object.
+    Raises Fenced, WrongColdTier, QuotaReached, DataLoss for an object of another size, and errors of the steps and the
+    storage; then no record names the object.
     """
     cold.require_ours()
     with metadata.write() as txn:
         description = recipe.describe(txn)
+        if not recipe.frees:
+            quota.require_room(txn, description.length_bytes)
         intents = _intend(txn, cold, recipe.attempt, description)
     try:
         stored = recipe.write(cold.storage, description)

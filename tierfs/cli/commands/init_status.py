@@ -177,6 +177,7 @@ def _status_text(
         ("bytes", output.size(report.bytes)),
         ("local", f"{_tier(report.local)}; {output.size(report.local_free_bytes)} free on the disk"),
         ("cold", _tier(report.cold)),
+        *([("cold quota", _use(report))] if report.cold_use.quota_bytes else []),
         ("not offloaded", output.size(report.not_offloaded_bytes)),
         *((moves, f"{output.size(row.bytes)}: {printable(row.why)}") for moves, row in reasons),
         ("oldest of it", _oldest(report.backlog)),
@@ -227,6 +228,13 @@ def _endangered(endangered: Endangered) -> Iterator[tuple[str, str]]:
         yield "suspect", f"{local} local, {cold} cold: a copy was missing or damaged; {advice}"
     for place in endangered.unreachable:
         yield "not reachable", f"{output.size(place.bytes)} in {printable(place.url)}: {place.why}"
+
+
+def _use(report: StoreStatus) -> str:
+    use = report.cold_use
+    parts = f"{output.size(use.object_bytes)} of objects, {output.size(use.garbage_bytes)} not deleted yet"
+    making = f", {output.size(use.making_bytes)} in the making" if use.making_bytes else ""
+    return f"{output.size(use.bytes)} of {output.size(use.quota_bytes)}: {parts}{making}"
 
 
 def _oldest(backlog: BacklogStatus) -> str:

@@ -165,6 +165,8 @@ class Repack:
 class RepackRecipe(objects.Recipe[None]):
     """Recipe for the pack that replaces a mostly dead one."""
 
+    frees = True
+
     def __init__(
         self,
         metadata: MetadataStore,
