@@ -15,6 +15,8 @@ SPARK_STAMP := $(VENV)/spark.stamp
 BENCH_STAMP := $(VENV)/bench.stamp
 # JVMs of tests take Spark's classes from here and parse no jars.
 SPARK_CLASSES := $(VENV)/spark-classes/classes.jsa
+# Jars of a real HDFS for tests, where Maven is there to fetch them.
+HDFS_JARS := $(VENV)/hdfs/done
 # Prefix of a command that finds the environment's tools first.
 INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
@@ -92,7 +94,10 @@ dev-deps: setup
 
 test-deps: dev-deps spark-deps
 	@mount_helpers/install-deps tests
-	@$(MAKE) --no-print-directory $(SPARK_CLASSES)
+	@$(MAKE) --no-print-directory $(SPARK_CLASSES) $(HDFS_JARS)
+
+$(HDFS_JARS): $(wildcard tests/servers/hdfs/*)
+	$(PYTHON) -m tests.servers.hdfs_server
 
 $(SPARK_CLASSES): $(SPARK_STAMP)
 	$(PYTHON) -m tests.servers.quick_java

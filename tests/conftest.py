@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import shutil
+import uuid
 from collections.abc import Awaitable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,6 +20,7 @@ from tests.doubles.scripted_storage import ScriptedStorage
 from tests.servers import quick_java
 from tests.servers.certificates import Authority
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
+from tests.servers.hdfs_server import HdfsRoot, HdfsServer, missing_tools
 from tests.servers.moto_server import MotoServer
 from tests.servers.process import ServerError
 from tests.servers.rgw import RgwServer
@@ -209,6 +211,33 @@ def rgw_server(
     except ServerError as exc:
         pytest.fail(str(exc), pytrace=False)
     return server
+
+
+@pytest.fixture(scope="session")
+def hdfs_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> HdfsServer:
+    """A real HDFS, started once for the run; skipped where its jars cannot be had."""
+    if missing := missing_tools():
+        pytest.skip(f"HDFS needs {' and '.join(missing)}")
+    own = tmp_path_factory.getbasetemp()
+    common = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "hdfs"
+    server = HdfsServer(common / "files")
+
+    def start() -> str:
+        server.start()
+        return server.address
+
+    at_the_end = pytestconfig.stash.setdefault(_AT_THE_END, ExitStack())
+    try:
+        server.join(at_the_end.enter_context(shared(common, start, server.stop)))
+    except ServerError as exc:
+        pytest.fail(str(exc), pytrace=False)
+    return server
+
+
+@pytest.fixture
+def hdfs_root(hdfs_server: HdfsServer) -> HdfsRoot:
+    """A directory of its own in HDFS; it goes with the server."""
+    return hdfs_server.root(f"/{uuid.uuid4().hex}/ü 1")
 
 
 @pytest.hookimpl(tryfirst=True)  # before temporary directories go, in which servers work

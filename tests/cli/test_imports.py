@@ -38,7 +38,7 @@ def imported(program: str, *words: object) -> list[str]:
         ("ls -l", WITHOUT_BYTES, 60),
         ("du", WITHOUT_BYTES, 60),
         ("info --map s", HEAVY, 68),
-        ("status", WITHOUT_BYTES, 94),  # it asks the bucket whose it is
+        ("status", WITHOUT_BYTES, 95),  # it asks the bucket whose it is
         ("append s", HEAVY, 69),
         ("cat s", (), 86),
     ],

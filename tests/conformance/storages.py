@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -11,7 +12,9 @@ import pytest
 from tests.servers.endpoint import S3Endpoint
 from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.chunkstore.places.address import connect_place
+from tierfs.chunkstore.places.storage import PlaceStorage
+from tierfs.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.chunkstore.read_only import ReadOnlyStorage
 from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.chunkstore.s3.location import S3Location
@@ -27,6 +30,9 @@ STORAGES = [
     "memory",
     "directory",
     "wrapped",
+    "place-memory",
+    "place-local",
+    pytest.param("webhdfs", marks=pytest.mark.hdfs),
     pytest.param("moto", marks=pytest.mark.whole),
     pytest.param("rgw", marks=pytest.mark.s3),
 ]
@@ -37,9 +43,15 @@ A way of reading or writing of S3 is in READING or WRITING, for the calls that i
 
 _WHOLE_ON_CEPH = [pytest.mark.s3, pytest.mark.whole]
 READING = [*STORAGES, "moto-get_object", pytest.param("rgw-get_object", marks=_WHOLE_ON_CEPH)]
+_NATIVE = pytest.param("hdfs", marks=[pytest.mark.hdfs, pytest.mark.whole])
 KEEPING = [*STORAGES, "directory-sidecars"]
 """For the calls that metadata changes: without extended attributes they are in files of their own."""
-WRITING = [*KEEPING, "moto-crc32c", pytest.param("rgw-crc32c", marks=_WHOLE_ON_CEPH)]
+WRITING = [
+    *KEEPING,
+    _NATIVE,
+    "moto-crc32c",
+    pytest.param("rgw-crc32c", marks=_WHOLE_ON_CEPH),
+]
 PAGES = ["memory", pytest.param("moto", marks=pytest.mark.whole), pytest.param("rgw", marks=pytest.mark.s3)]
 """Those that list by pages, and one that has none."""
 
@@ -57,12 +69,22 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
         if mode == "sidecars":
             without_xattrs(request.getfixturevalue("monkeypatch"))
         storage = DirectoryStorage.create(request.getfixturevalue("tmp_path") / "cold")
+    elif server == "place":
+        root = f"memory://{uuid.uuid4().hex}" if mode == "memory" else f"local://{request.getfixturevalue('tmp_path')}"
+        storage = place_storage(f"{root}/ü 1")
+    elif server in ("webhdfs", "hdfs"):
+        storage = place_storage(getattr(request.getfixturevalue("hdfs_root"), server))
     elif kind == "wrapped":
         storage = wrapped(DirectoryStorage.create(request.getfixturevalue("tmp_path") / "cold"))
     else:
         storage = MemoryStorage()
     with closing(storage):
         yield storage
+
+
+def place_storage(url: str, endpoint_url: str = "") -> PlaceStorage:
+    """What fsspec reaches at a URL."""
+    return connect_place(url, endpoint_url, ColdSettings(), Abilities())
 
 
 def s3_storage(bucket: tuple[S3Endpoint, str], mode: str = "") -> S3Storage:

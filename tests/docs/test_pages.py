@@ -117,6 +117,7 @@ def test_the_cold_tier_and_disk_space(machine: Machine) -> None:
     machine.file("/mnt/ssd/other", "a disk that is mounted")
     env = {"TIERFS_STORE": str(machine.store("/srv/store", "--cold-dir", "/mnt/nas/tierfs"))}
     machine.read("docs/cold-tier.md", env)
+    machine.read("docs/places.md")
     machine.read("docs/space.md", env)
 
 
@@ -154,6 +155,7 @@ RUN_ELSEWHERE = {"docs/dataframes.md", "docs/python.md", "docs/spark.md", "docs/
 
 NOT_TYPED = {
     ("docs/cold-tier.md", "tierfs config cold.endpoint_url=https://s3.new.example"),
+    ("docs/places.md", "tierfs --store /srv/logs init --cold-url webhdfs://namenode.example/tierfs/logs"),
     ("docs/cold-tier.md", "tierfs move --to s3://new-bucket/logs --profile archive"),
 }
 """First lines of blocks that need a store in several places, which tests of that command have."""

@@ -20,6 +20,7 @@ from tierfs.adoption.rocketmq import plan_rocketmq
 from tierfs.adoption.vanished import Absent, Vanished
 from tierfs.app import verbs
 from tierfs.app.store import Store
+from tierfs.chunkstore.places import address
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import is_relative
 from tierfs.errors import InvalidRequest, NotFound, TierfsError
@@ -28,7 +29,8 @@ from tierfs.metadata import policies
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
-from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME, connect, split_s3_url
+from tierfs.setup import connect
+from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME, split_s3_url
 from tierfs.tiering.objects import ColdTier
 from tierfs.types import LocationId
 
@@ -62,7 +64,7 @@ _PLANNERS: Mapping[str, Planner] = {
 
 @dataclass(frozen=True, slots=True)
 class ForeignReach:
-    """Access to an S3 place; credentials are from botocore's chain or the profile."""
+    """Access to a place by its URL; credentials are from botocore's chain or the profile."""
 
     endpoint_url: str | None = None
     region: str | None = None
@@ -150,7 +152,7 @@ class Adopter:
                 own = own_names(txn, place.location)
             foreign = without_own(plan, objects, place.location, own)
             if self.kind == PULSAR:
-                in_files = place.location.url.startswith(FILE_SCHEME)
+                in_files = connect.in_files(place.location)
                 plan_pulsar(plan, storage, foreign, self.into, Reading(in_files, self.ledgers.magic))
             else:
                 assert self.kind is not None
@@ -213,31 +215,32 @@ class Adopter:
         return None if self._store.cold_location_id is None else verbs.settle(self._store, report)
 
     def _place(self, text: str) -> _Place:
-        if text.startswith(_S3_URL):
-            return self._s3_place(text)
         if "://" in text:
-            raise InvalidRequest(
-                f"{names.printable(text)} cannot be adopted: expected s3://BUCKET/PREFIX or a directory"
-            )
+            return self._url_place(text)
         return self._directory_place(Path(text))
 
-    def _s3_place(self, text: str) -> _Place:
-        bucket, key = split_s3_url(text)
+    def _url_place(self, text: str) -> _Place:
+        if text.startswith(_S3_URL):
+            bucket, key = split_s3_url(text)
+            server = f"{_S3_URL}{bucket}"
+        else:
+            parsed = address.parse(text, self._reach.endpoint_url or "")
+            server, key = replace(parsed, path="").url, parsed.path.removeprefix("/")
         prefix = key.removesuffix("/")
         if prefix and not is_relative(prefix):
             raise InvalidRequest(f"{names.printable(text)}: tierfs cannot name keys with empty or dotted components")
         parent, _, last = prefix.rpartition("/")
-        if self.kind in (OBJECTS, None) and last and not key.endswith("/"):
-            single = _Place(self._s3_location(bucket, parent), last)
+        if self.kind in (OBJECTS, None) and last and not text.endswith("/"):
+            single = _Place(self._location(server, parent), last)
             with self._connected(single.location) as storage:
                 if _exists(storage, last):
                     return single
-        return _Place(self._s3_location(bucket, prefix))
+        return _Place(self._location(server, prefix))
 
-    def _s3_location(self, bucket: str, prefix: str) -> LocationRecord:
+    def _location(self, server: str, prefix: str) -> LocationRecord:
         return LocationRecord(
             id=_NO_ID,
-            url=f"{_S3_URL}{bucket}/{prefix}".removesuffix("/"),
+            url=f"{server}/{prefix}".removesuffix("/"),
             endpoint_url=self._reach.endpoint_url or "",
             region=self._reach.region or "",
             profile=self._reach.profile or "",
@@ -269,7 +272,7 @@ class Adopter:
     @contextmanager
     def _connected(self, location: LocationRecord) -> Iterator[ChunkStorage]:
         store = self._store
-        storage = connect(location, store.path, store.settings.cold, store.metrics)
+        storage = connect.connect(location, store.path, store.settings.cold, store.metrics)
         try:
             yield storage
         finally:

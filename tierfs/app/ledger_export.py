@@ -40,7 +40,7 @@ from tierfs.reading.entries import payloads as payloads_of
 from tierfs.reading.ledger_objects import METADATA_SUFFIX, Pieces, metadata_beside
 from tierfs.reading.stream import Write, copy_segment
 from tierfs.segments.ledgers import require_below
-from tierfs.setup.connect import FILE_SCHEME
+from tierfs.setup import connect
 from tierfs.tiering.ledgers import copies
 from tierfs.tiering.ledgers.source import LedgerSource
 from tierfs.types import ByteRange, Tier
@@ -202,7 +202,7 @@ class Exporter:
         metadata: Mapping[str, str] | None = stored.metadata
         with self._store.metadata.read() as txn:
             place = policies.location(txn, record.location_id)
-        if not place.writable and place.url.startswith(FILE_SCHEME):
+        if not place.writable and connect.in_files(place):
             metadata = metadata_beside(storage, object_name)
         if metadata is not None:
             self._write_metadata(_key(object_name), metadata)

@@ -29,7 +29,7 @@ from tierfs.parallel import Meter
 from tierfs.reading import ledger_objects
 from tierfs.reading.ledger_objects import Pieces
 from tierfs.segments.ledgers import require_below
-from tierfs.setup.connect import FILE_SCHEME
+from tierfs.setup import connect
 from tierfs.types import CRC_BLOCK_BYTES, ObjectId, SegmentId, Tier
 from tierfs.units import numbered
 
@@ -188,7 +188,7 @@ class LedgerVerifier:
         with self._store.metadata.read() as txn:
             ledger = entries.find(txn, segment.id)
             place = policies.location(txn, records[0].location_id)
-        in_files = not place.writable and place.url.startswith(FILE_SCHEME)
+        in_files = not place.writable and connect.in_files(place)
         parts: list[LedgerPart] = []
         expected: list[int] = []
         magic = None

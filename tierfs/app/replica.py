@@ -15,7 +15,6 @@ from pathlib import Path
 
 from tierfs import osio
 from tierfs.app.store import Store, open_store
-from tierfs.chunkstore import binding
 from tierfs.errors import InvalidRequest, PermissionDenied
 from tierfs.holder import lock
 from tierfs.holder.lock import HeldElsewhere
@@ -85,9 +84,7 @@ def _choice(url: str, endpoint_url: str | None, region: str | None, profile: str
         return ColdChoice(bucket_url=url, endpoint_url=endpoint_url, region=region, profile=profile)
     if f"{scheme}:" == FILE_SCHEME and rest.startswith("/"):
         return ColdChoice(cold_dir=Path(rest))
-    if binding.is_bound(url):
-        return ColdChoice(bucket_url=url)
-    raise InvalidRequest(f"{url} is not a store", remedy="name its directory, or its bucket: s3://BUCKET/PREFIX")
+    return ColdChoice(cold_url=url, endpoint_url=endpoint_url, region=region, profile=profile)
 
 
 def _create(path: Path, choice: ColdChoice) -> None:
@@ -105,7 +102,9 @@ def _create(path: Path, choice: ColdChoice) -> None:
 
 
 def _replica_path(choice: ColdChoice) -> Path:
-    place = (choice.bucket_url, choice.cold_dir, choice.endpoint_url, choice.region, choice.profile)
+    place: tuple[object, ...] = (choice.bucket_url, choice.cold_dir, choice.endpoint_url, choice.region, choice.profile)
+    if choice.cold_url is not None:
+        place = (choice.cold_url, *place)
     key = hashlib.sha256(repr(place).encode()).hexdigest()[:_KEY_DIGITS]
     root = Path(tempfile.gettempdir()) / f"tierfs-replicas-{os.geteuid()}"
     try:

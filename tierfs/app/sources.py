@@ -25,7 +25,7 @@ def open_source(
 ) -> Store:
     """Open the store in the directory `where` (TIERFS_STORE by default), or a replica of a bucket's URL.
 
-    A URL is `s3://BUCKET/PREFIX`, or `file:///DIR` of a cold tier that is a directory. The caller closes the store.
+    A URL is that of a cold tier: `s3://BUCKET/PREFIX`, `file:///DIR`, or of another place. The caller closes the store.
     Raises InvalidRequest where none is named, NotFound where there is no store or journal, DataLoss for a journal that
     cannot be read, and what the storage raises.
     """

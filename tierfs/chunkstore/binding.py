@@ -10,7 +10,6 @@ import errno
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
-from itertools import accumulate
 
 from tierfs import errors
 from tierfs.checksum import Buffer
@@ -97,7 +96,7 @@ class Binding(ABC):
     ) -> ComposedObject:
         """See ChunkStorage.compose: the pieces are read, and written again."""
         validate.check_pieces(name, pieces)
-        stored = self.put(name, _PiecesSource(self, pieces), metadata=metadata, create_only=create_only)
+        stored = self.put(name, validate.PiecesSource(self, pieces), metadata=metadata, create_only=create_only)
         return ComposedObject.of(stored, client_bytes=validate.composed_bytes(pieces))
 
     def read_into(
@@ -152,31 +151,6 @@ class Binding(ABC):
         validate.check_open(self._closed, self)
         validate.check_name(name)
         validate.check_metadata(metadata or {})
-
-
-class _PiecesSource:
-    """The bytes of pieces, one after another, as a Source."""
-
-    def __init__(self, storage: Binding, pieces: Sequence[ObjectPiece]) -> None:
-        self._storage = storage
-        self._pieces = pieces
-        self._starts = list(accumulate((piece.length_bytes for piece in pieces), initial=0))
-
-    @property
-    def length_bytes(self) -> int:
-        """Total number of bytes."""
-        return self._starts[-1]
-
-    def read(self, offset: int, length_bytes: int) -> Buffer:
-        """See Source.read. Raises EtagDiffers for a piece that was replaced."""
-        data = bytearray(length_bytes)
-        view = memoryview(data)
-        for piece, start in zip(self._pieces, self._starts, strict=False):
-            first, end = max(offset, start), min(offset + length_bytes, start + piece.length_bytes)
-            if first < end:
-                wanted = view[first - offset : end - offset]
-                self._storage.read_into(piece.name, piece.offset + first - start, wanted, if_match=piece.etag)
-        return data
 
 
 def _blocks(name: str, source: Source) -> Iterator[Buffer]:

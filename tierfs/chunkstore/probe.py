@@ -39,6 +39,28 @@ class ReadAbilities:
     """It refuses a read whose If-Match names another etag than the object's."""
 
 
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """How a place does what not every place can, in words for people; "" where it cannot."""
+
+    create_only: str = ""
+    """Refuse a name that is taken, whoever writes at the same time."""
+    joins: str = ""
+    """Make one object of several parts that were written side by side."""
+    checksum: str = ""
+    """Notice bytes that were damaged on their way to it."""
+
+
+@runtime_checkable
+class DescribedStorage(Protocol):
+    """A provider of many kinds of places."""
+
+    @property
+    def traits(self) -> Traits:
+        """By which means the place does what not every place can."""
+        ...
+
+
 @runtime_checkable
 class ServedStorage(Protocol):
     """A provider that talks to a server with a clock of its own."""

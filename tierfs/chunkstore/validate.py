@@ -1,12 +1,14 @@
 """Checks that every provider shares: names, metadata, ranges, etags and the bytes of a source. No I/O of its own.
 
-`read_steps` and `ObjectFile` read one version of an object in order, through any storage.
+`read_steps`, `ObjectFile` and `PiecesSource` read one version of an object in order, through any storage.
 """
 
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 
 from tierfs.checksum import Buffer
 from tierfs.chunkstore.protocol import ChunkStorage, EtagDiffers, ObjectPiece, Source, StoredObject
@@ -173,3 +175,37 @@ class ObjectFile:
     def seek(self, position: int) -> None:
         """Go on from there."""
         self._at = position
+
+
+class PiecesSource:
+    """A Source over pieces, each of one version. Read in order, it asks for several steps at once."""
+
+    def __init__(self, storage: ChunkStorage, pieces: Sequence[ObjectPiece]) -> None:
+        """Read the pieces from `storage`, at no time more than is asked for and one step."""
+        self._storage = storage
+        self._pieces = pieces
+        self._starts = list(accumulate((piece.length_bytes for piece in pieces), initial=0))
+        self._ahead = threading.local()
+        """A thread's last bytes and their offset."""
+
+    @property
+    def length_bytes(self) -> int:
+        """Total number of bytes."""
+        return self._starts[-1]
+
+    def read(self, offset: int, length_bytes: int) -> Buffer:
+        """See Source.read. Raises EtagDiffers for a piece that was replaced."""
+        start, view = getattr(self._ahead, "bytes", (0, memoryview(b"")))
+        if not start <= offset <= offset + length_bytes <= start + len(view):
+            size = max(length_bytes, min(READ_STEP_BYTES, self.length_bytes - offset))
+            start, view = offset, memoryview(bytearray(size))
+            self._fill(start, view)
+            self._ahead.bytes = start, view
+        return view[offset - start :][:length_bytes]
+
+    def _fill(self, offset: int, view: memoryview) -> None:
+        for piece, start in zip(self._pieces, self._starts, strict=False):
+            first, end = max(offset, start), min(offset + len(view), start + piece.length_bytes)
+            if first < end:
+                wanted = view[first - offset : end - offset]
+                self._storage.read_into(piece.name, piece.offset + first - start, wanted, if_match=piece.etag)

@@ -9,6 +9,7 @@ EXAMPLES: Mapping[str, str] = {
     "init": """
 tierfs --store /srv/store init --cold-dir /mnt/nas/tierfs
 tierfs --store /srv/store init --bucket s3://bucket/logs --endpoint-url http://s3.example:9000
+tierfs --store /srv/store init --cold-url webhdfs://namenode.example/tierfs/logs
 tierfs --store /srv/store init --cold none    # add one later: tierfs config cold.url=URL
 """,
     "status": """
@@ -186,6 +187,7 @@ tierfs backup --to-bucket logs/web    # the metadata of one segment
 """,
     "recover": """
 tierfs --store /srv/new recover --bucket s3://bucket/logs
+tierfs --store /srv/new recover --cold-url webhdfs://namenode.example/tierfs/logs
 tierfs --store /srv/new recover --cold-dir /mnt/nas/tierfs
 """,
     "replica": """

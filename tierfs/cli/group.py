@@ -283,14 +283,13 @@ def jobs_option(default: int, line: str) -> Callable[[F], F]:
     return click.option("--jobs", default=default, type=click.IntRange(1, 64), show_default=True, help=line)
 
 
-def bucket_option(line: str) -> Callable[[F], F]:
-    """Return a decorator for the option --bucket, with its line of the help."""
-    return click.option("--bucket", metavar="s3://B/PREFIX", help=line)
-
-
-def cold_dir_option(line: str) -> Callable[[F], F]:
-    """Return a decorator for the option --cold-dir, with its line of the help."""
-    return click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help=line)
+def place_options(bucket: str, cold_url: str, cold_dir: str) -> Callable[[F], F]:
+    """Return a decorator for the options that name a cold tier, each with its line of the help."""
+    return added(
+        click.option("--bucket", metavar="s3://B/PREFIX", help=bucket),
+        click.option("--cold-url", metavar="URL", help=cold_url),
+        click.option("--cold-dir", type=click.Path(path_type=Path), metavar="DIR", help=cold_dir),
+    )
 
 
 ack_option = click.option(
@@ -300,10 +299,10 @@ ack_option = click.option(
 )
 
 
-def require_bucket(bucket: str | None, needing: Mapping[str, object]) -> None:
-    """Raise UsageError for an option of a bucket that is given without one."""
+def require_bucket(bucket: str | None, cold_url: str | None, needing: Mapping[str, object]) -> None:
+    """Raise UsageError for an option of a bucket that is given without one; a URL says itself what it needs."""
     given = next((key for key, value in needing.items() if value), None)
-    if bucket is None and given is not None:
+    if bucket is None and cold_url is None and given is not None:
         raise click.UsageError(f"--{given.replace('_', '-')} needs --bucket")
 
 

@@ -7,7 +7,16 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 
 from tierfs.app.store import Store
-from tierfs.chunkstore.probe import BucketRules, ReadAbilities, ServedStorage, probe, probe_kept, probe_reads
+from tierfs.chunkstore.probe import (
+    BucketRules,
+    DescribedStorage,
+    ReadAbilities,
+    ServedStorage,
+    Traits,
+    probe,
+    probe_kept,
+    probe_reads,
+)
 from tierfs.chunkstore.protocol import Abilities, ChunkStorage
 from tierfs.chunkstore.s3 import additions
 from tierfs.clock import Clock
@@ -47,7 +56,9 @@ def check_cold(store: Store, location_id: LocationId) -> Iterator[DoctorFinding]
             cold_identity.examine(storage, record)
         yield reachable(storage, location, store.clock)
         if owns:  # probing writes, which a store that may only be read does not
-            yield from abilities(Abilities(**_recorded(location)), probe(storage, keeps=location.keeps_objects))
+            traits = storage.traits if isinstance(storage, DescribedStorage) else None
+            probed = probe(storage, keeps=location.keeps_objects)
+            yield from abilities(Abilities(**_recorded(location)), probed, traits)
         if owns and served is not None:
             yield from reads(probe_reads(storage, served, keeps=location.keeps_objects))
             yield from rules(served.bucket_rules())
@@ -97,12 +108,19 @@ def latency(where: str, median_s: float) -> DoctorFinding:
     return ok("cold tier", text)
 
 
-def abilities(recorded: Abilities, probed: Abilities) -> Iterator[DoctorFinding]:
-    """Compare the guarantees that writes rely on, probed now, with those found when the store was made."""
-    yield _create_only(recorded, probed)
-    multipart = "honoured" if probed.create_only_multipart else "not honoured; a look before each upload stands in"
-    yield ok("create-only in parts", multipart)
-    yield _checksum(recorded, probed)
+def abilities(recorded: Abilities, probed: Abilities, traits: Traits | None = None) -> Iterator[DoctorFinding]:
+    """Compare the guarantees that writes rely on, probed now, with those found when the store was made.
+
+    `traits` are those of a place that is neither a directory nor S3.
+    """
+    yield _create_only(recorded, probed, traits)
+    if traits is None:
+        multipart = "honoured" if probed.create_only_multipart else "not honoured; a look before each upload stands in"
+        yield ok("create-only in parts", multipart)
+        yield _checksum(recorded, probed)
+    else:
+        yield ok("large objects", traits.joins or "written as one stream")
+        yield ok("upload checksum", traits.checksum or "none: what the network's own checks miss is found by reading")
     yield _deletes(recorded, probed)
 
 
@@ -144,11 +162,14 @@ def reads(probed: ReadAbilities) -> Iterator[DoctorFinding]:
     yield ok("If-Match", "honoured" if probed.if_match else "not honoured; the etag of each answer is compared instead")
 
 
-def _create_only(recorded: Abilities, probed: Abilities) -> DoctorFinding:
+def _create_only(recorded: Abilities, probed: Abilities, traits: Traits | None) -> DoctorFinding:
     name = "create-only"
     if probed.create_only_put:
-        return ok(name, "honoured: a second owner of the bucket is fenced")
+        means = f", by {traits.create_only}" if traits is not None else ""
+        return ok(name, f"honoured{means}: a second owner of the bucket is fenced")
     text = "the server ignores If-None-Match: two owners of one bucket are not kept apart"
+    if traits is not None:
+        text = "the place replaces names that are taken: only an advisory lease keeps two owners apart"
     if not recorded.create_only_put:
         return warn(name, text, _ONE_OWNER)
     return fail(name, f"{text}, and when the store was made it did not", _ONE_OWNER)

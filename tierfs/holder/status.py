@@ -331,7 +331,9 @@ def advisory_fence_warning(location: LocationRecord | None) -> str | None:
     """Return why a second owner of the bucket would go unnoticed, or None."""
     if location is None or location.create_only_put:
         return None
-    return "the server ignores If-None-Match: two owners of one bucket are not kept apart"
+    if location.url.startswith("s3:"):
+        return "the server ignores If-None-Match: two owners of one bucket are not kept apart"
+    return "the place replaces names that are taken: only an advisory lease keeps two owners apart"
 
 
 def kept_objects_warning(location: LocationRecord | None, state: JournalState | None = None) -> list[str]:

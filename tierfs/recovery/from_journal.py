@@ -262,8 +262,8 @@ def recover_store(path: Path, choice: ColdChoice, report: OnProgress, clock: Clo
 def reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRecord, ChunkStorage]]:
     """Yield the named cold tier, connected and probed. Raises InvalidRequest when none was named."""
     location = locate(choice)
-    if location is None or (choice.bucket_url is None and choice.cold_dir is None):
-        raise InvalidRequest("recover needs the cold tier", remedy="name it with --bucket or --cold-dir")
+    if location is None or not choice.names_a_place:
+        raise InvalidRequest("recover needs the cold tier", remedy="name it: --bucket, --cold-url or --cold-dir")
     settings = Settings().cold
     with closing(connect_bare(location, paths.root, settings)) as bare:
         next(bare.list(JOURNAL_PREFIX), None)  # fails at once if the server does not answer

@@ -368,8 +368,8 @@ def create_replica(path: Path, choice: ColdChoice, report: OnProgress, clock: Cl
 def _reached(choice: ColdChoice, paths: StorePaths) -> Iterator[tuple[LocationRecord, ChunkStorage]]:
     """Yield the named cold tier, connected but not probed: a replica may have no right to write there."""
     location = locate(choice)
-    if location is None or (choice.bucket_url is None and choice.cold_dir is None):
-        raise InvalidRequest("a replica needs the cold tier", remedy="name it with --bucket or --cold-dir")
+    if location is None or not choice.names_a_place:
+        raise InvalidRequest("a replica needs the cold tier", remedy="name it: --bucket, --cold-url or --cold-dir")
     with closing(connect(location, paths.root, Settings().cold, Metrics())) as storage:
         next(storage.list(JOURNAL_PREFIX), None)  # fails at once if the server does not answer
         yield location, storage

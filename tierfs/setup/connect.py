@@ -89,23 +89,34 @@ def connect_bare(
 ) -> ChunkStorage:
     """Return the provider alone: it fails at once, as a probe needs. A store's owner gives a clock to `sweep` by.
 
-    Raises InvalidRequest for a scheme that neither tierfs nor an installed package serves.
+    Raises InvalidRequest for a scheme that neither tierfs nor an installed package serves, or whose packages are
+    missing.
     """
     if location.url.startswith(FILE_SCHEME):
         path = store / location.url.removeprefix(FILE_SCHEME)
         return DirectoryStorage(path, sweep=sweep) if location.writable else ReadOnlyDirectory(path)
-    if not location.url.startswith(_S3_PREFIX):
-        from tierfs.chunkstore import binding  # looking for packages takes 50 ms
-
-        return binding.connect(location.url)
-    from tierfs.chunkstore.s3.storage import S3Storage  # botocore takes 0.3 s to import
-
     abilities = Abilities(
         create_only_put=location.create_only_put,
         create_only_multipart=location.create_only_multipart,
         verifies_crc32c=location.verifies_crc32c,
     )
+    if not location.url.startswith(_S3_PREFIX):
+        from tierfs.chunkstore import binding  # looking for packages takes 50 ms
+        from tierfs.chunkstore.places import address
+
+        if not address.is_known(location.url):
+            return binding.connect(location.url)
+        return address.connect_place(location.url, location.endpoint_url, settings, abilities)
+    from tierfs.chunkstore.s3.storage import S3Storage  # botocore takes 0.3 s to import
+
     return S3Storage(_s3_location(location, settings), settings, abilities=abilities)
+
+
+def in_files(location: LocationRecord) -> bool:
+    """Return whether a place of others keeps plain files, which have no user metadata of their own."""
+    from tierfs.chunkstore.places import address
+
+    return location.url.startswith(FILE_SCHEME) or address.in_files(location.url)
 
 
 def create_bucket(location: LocationRecord, settings: ColdSettings) -> None:

@@ -165,7 +165,9 @@ def _above(location: LocationRecord, store: Path) -> Iterator[LocationRecord]:
             yield replace(location, url=f"{FILE_SCHEME}{parent}", writable=False)
         return
     scheme, _, path = location.url.partition("://")
-    if scheme != S3_SCHEME:
+    from tierfs.chunkstore.places import address
+
+    if scheme != S3_SCHEME and not address.is_known(location.url):
         return  # only the package that serves the URL knows what is above
     bucket, *parts = path.split("/")
     while parts:
@@ -211,11 +213,18 @@ class ColdChoice:
     """The user's choice of a cold tier; by default a directory in the store."""
 
     bucket_url: str | None = None
+    cold_url: str | None = None
+    """Of any kind of place; `bucket_url` and `cold_dir` say the same of two of them."""
     cold_dir: Path | None = None
     none: bool = False
     endpoint_url: str | None = None
     region: str | None = None
     profile: str | None = None
+
+    @property
+    def names_a_place(self) -> bool:
+        """Whether a place is named, and not the default one meant."""
+        return not (self.bucket_url is None and self.cold_url is None and self.cold_dir is None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,14 +271,15 @@ def locate(choice: ColdChoice) -> LocationRecord | None:
     """Return the cold tier that was chosen, as a record. Raises InvalidRequest."""
     if choice.none:
         return None
-    if choice.bucket_url is None:
+    url = choice.bucket_url or choice.cold_url
+    if url is None:
         cold = FILE_SCHEME + (_DEFAULT_COLD if choice.cold_dir is None else str(choice.cold_dir.absolute()))
         return LocationRecord(id=FIRST_LOCATION, url=cold)
-    if not choice.bucket_url.startswith(f"{S3_SCHEME}:") and binding.is_bound(choice.bucket_url):
-        return LocationRecord(id=FIRST_LOCATION, url=choice.bucket_url.rstrip("/"))
-    parts = urlsplit(choice.bucket_url)
+    if not url.startswith(f"{S3_SCHEME}://") and (choice.bucket_url is None or binding.is_bound(url)):
+        return _located_place(url, choice)
+    parts = urlsplit(url)
     if parts.scheme != S3_SCHEME or not parts.netloc or parts.query or parts.fragment:
-        raise InvalidRequest(f"{choice.bucket_url} is not an S3 location", remedy="write it as s3://BUCKET/PREFIX")
+        raise InvalidRequest(f"{url} is not an S3 location", remedy="write it as s3://BUCKET/PREFIX")
     prefix = parts.path.strip("/")
     if len(prefix.encode()) > MAX_PREFIX_BYTES:
         raise InvalidRequest(f"the prefix {prefix} has more than {MAX_PREFIX_BYTES} bytes")
@@ -280,6 +290,23 @@ def locate(choice: ColdChoice) -> LocationRecord | None:
         region=choice.region or "",
         profile=choice.profile or "",
     )
+
+
+def _located_place(url: str, choice: ColdChoice) -> LocationRecord:
+    """Return a place of another kind than S3, as a record. Raises InvalidRequest."""
+    if choice.region or choice.profile:
+        raise InvalidRequest(f"{printable(url)} has neither region nor profile: they are of S3")
+    directory = url.removeprefix("file://") if url.startswith("file://") else url
+    if directory.startswith("/"):
+        return LocationRecord(id=FIRST_LOCATION, url=f"{FILE_SCHEME}{directory}")
+    from tierfs.chunkstore.places import address
+
+    if not address.is_known(url) and binding.is_bound(url):
+        return LocationRecord(id=FIRST_LOCATION, url=url.rstrip("/"))
+    parsed = address.parse(url, choice.endpoint_url or "")
+    if not parsed.in_files and len(parsed.path.encode()) > MAX_PREFIX_BYTES:
+        raise InvalidRequest(f"the prefix {parsed.path} has more than {MAX_PREFIX_BYTES} bytes")
+    return LocationRecord(id=FIRST_LOCATION, url=parsed.url, endpoint_url=parsed.endpoint_url)
 
 
 def configured_endpoint() -> str:
@@ -377,4 +404,6 @@ def warnings_of(paths: StorePaths, location: LocationRecord | None) -> tuple[str
     if advisory:
         warnings.append(advisory)
     warnings += kept_objects_warning(location)
+    if location is not None and location.url.startswith("memory:"):
+        warnings.append("the cold tier is in the memory of this process, and gone when it ends")
     return tuple(warnings)

@@ -11,7 +11,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tierfs.chunkstore import binding
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock
 from tierfs.config import ColdSettings
@@ -78,15 +77,14 @@ def moved(place: LocationRecord, wanted: Mapping[str, str]) -> LocationRecord:
     url = wanted.pop("url", None)
     if url is None:
         return replace(place, **wanted)  # type: ignore[arg-type]
-    if not url.startswith(_S3_PREFIX) and binding.is_bound(url):
-        return replace(place, **{**wanted, "url": url.rstrip("/")})  # type: ignore[arg-type]
     if not url.startswith(_S3_PREFIX):
-        directory = Path(url.removeprefix(FILE_SCHEME))
-        if not directory.is_absolute():
-            raise InvalidRequest(f"{printable(url)} is no place", remedy="write s3://BUCKET/PREFIX or a full path")
-        wanted = {**dict.fromkeys(KEYS[1:], ""), **wanted}  # a directory has none of a server's parts
-        return replace(place, url=f"{FILE_SCHEME}{directory}", **wanted)  # type: ignore[arg-type]
-    located = locate(ColdChoice(bucket_url=url))
+        if "://" not in url:
+            directory = Path(url.removeprefix(FILE_SCHEME))
+            if not directory.is_absolute():
+                raise InvalidRequest(f"{printable(url)} is no place", remedy="write a URL, or a full path")
+            url = str(directory)
+        wanted = {**dict.fromkeys(KEYS[1:], ""), **wanted}  # it has none of the parts of S3's servers
+    located = locate(ColdChoice(cold_url=url, endpoint_url=wanted.get("endpoint_url")))
     assert located is not None
     return replace(place, url=located.url, **wanted)  # type: ignore[arg-type]
 

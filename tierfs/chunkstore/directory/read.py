@@ -17,6 +17,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from typing import TypeVar
 
 from tierfs import osio
 from tierfs.chunkstore.directory.tree import READ_FLAGS, RootDirectory, map_os_errors
@@ -26,6 +27,8 @@ from tierfs.errors import DataLoss, NotFound
 from tierfs.frozen import dataclass
 from tierfs.names import printable
 from tierfs.types import MAX_METADATA_BYTES
+
+T = TypeVar("T")
 
 # Makes the description of an object from its file's status; decides the etag.
 Describe = Callable[[str, os.stat_result], StoredObject]
@@ -77,8 +80,13 @@ class FileReader:
 Listed = tuple[str, os.stat_result]
 
 
+# The wanted entries of a directory, named as "" or ending in a slash: each file's key with what is known of it, and
+# each directory's key, which ends in a slash, with None.
+ListDirectory = Callable[[str, "WantedNames"], list[tuple[bytes, T | None]]]
+
+
 @dataclass(frozen=True, slots=True)
-class _Wanted:
+class WantedNames:
     """The names a listing selects, as bytes, because names are ordered as bytes."""
 
     prefix: bytes
@@ -95,33 +103,38 @@ class _Wanted:
         return path.startswith(self.prefix) and path > self.after
 
 
+def walk(list_directory: ListDirectory[T], prefix: str, after: str, hidden: frozenset[str]) -> Iterator[tuple[str, T]]:
+    """Yield files whose name starts with `prefix` and is greater than `after`, ascending by bytes.
+
+    `hidden` are directories of the root to leave out.
+    """
+    start, slash, _ = prefix.rpartition("/")
+    if slash and (not is_relative(start) or start.split("/", 1)[0] in hidden):
+        return
+    wanted = WantedNames(prefix.encode(), after.encode(), frozenset(f"{name}/".encode() for name in hidden))
+    yield from _below(list_directory, start + slash, wanted)
+
+
+def _below(list_directory: ListDirectory[T], directory: str, wanted: WantedNames) -> Iterator[tuple[str, T]]:
+    # The slash of a directory's key orders "a-b/x" before "a/x": keys sort as the full names below them do.
+    for key, known in sorted(list_directory(directory, wanted), key=lambda entry: entry[0]):
+        name = directory + key.decode()
+        if known is None:
+            yield from _below(list_directory, name, wanted)
+        else:
+            yield name, known
+
+
 def list_files(tree: RootDirectory, prefix: str, after: str, hidden: frozenset[str]) -> Iterator[Listed]:
     """Yield regular files whose name starts with `prefix` and is greater than `after`, ascending by bytes.
 
     `hidden` are directories of the root to leave out. Files that vanish meanwhile are left out too.
     """
-    start, slash, _ = prefix.rpartition("/")
-    if slash and (not is_relative(start) or start.split("/", 1)[0] in hidden):
-        return
-    wanted = _Wanted(prefix.encode(), after.encode(), frozenset(f"{name}/".encode() for name in hidden))
-    yield from _walk(tree, start + slash, wanted)
+    return walk(lambda directory, wanted: _entries(tree, directory, wanted), prefix, after, hidden)
 
 
-def _walk(tree: RootDirectory, directory: str, wanted: _Wanted) -> Iterator[Listed]:
-    """Yield files below `directory`, which is "" or ends in a slash."""
-    for key, status in sorted(_entries(tree, directory, wanted), key=lambda entry: entry[0]):
-        name = directory + key.decode()
-        if status is None:
-            yield from _walk(tree, name, wanted)
-        else:
-            yield name, status
-
-
-def _entries(tree: RootDirectory, directory: str, wanted: _Wanted) -> list[tuple[bytes, os.stat_result | None]]:
-    """Return the wanted entries of one directory: files with status, and directories, whose key ends in a slash.
-
-    That slash orders "a-b/x" before "a/x": keys sort as the full names below them do.
-    """
+def _entries(tree: RootDirectory, directory: str, wanted: WantedNames) -> list[tuple[bytes, os.stat_result | None]]:
+    """Return the wanted entries of one directory: files with status, and directories, whose key ends in a slash."""
     wanted_entries: list[tuple[bytes, os.stat_result | None]] = []
     base = directory.encode()
     with (
@@ -158,7 +171,7 @@ _XATTR_PREFIX = "user.tierfs."
 _NO_XATTRS = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EPERM, errno.EACCES})
 
 # JSON adds quotes and separators; a larger file was not written by us.
-_MAX_SIDECAR_BYTES = 4 * MAX_METADATA_BYTES
+MAX_SIDECAR_BYTES = 4 * MAX_METADATA_BYTES
 
 
 class FileMetadata:
@@ -222,7 +235,7 @@ class FileMetadata:
         except FileNotFoundError:
             return {}
         with os.fdopen(fd, "rb") as file:
-            return _parsed(name, file.read(_MAX_SIDECAR_BYTES + 1))
+            return parse_metadata(name, file.read(MAX_SIDECAR_BYTES + 1))
 
 
 def _sidecar(name: str, status: os.stat_result) -> str:
@@ -230,7 +243,8 @@ def _sidecar(name: str, status: os.stat_result) -> str:
     return f"{digest}-{status.st_mtime_ns}-{status.st_size}"
 
 
-def _parsed(name: str, text: bytes) -> dict[str, str]:
+def parse_metadata(name: str, text: bytes) -> dict[str, str]:
+    """Return the metadata of object `name` from a sidecar's text. Raises DataLoss for any other text."""
     try:
         metadata = json.loads(text)
     except (ValueError, RecursionError) as exc:

@@ -15,7 +15,7 @@ import click
 from tierfs import units
 from tierfs.app import describe
 from tierfs.cli import output
-from tierfs.cli.group import ack_option, bucket_option, cold_dir_option, command, require_bucket, server_options
+from tierfs.cli.group import ack_option, command, place_options, require_bucket, server_options
 from tierfs.cli.mount_stats import WaitingMount, waiting_at
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session, as_json
@@ -68,9 +68,12 @@ _FILE_SCHEME = "file:"
 
 
 @command("init")
-@bucket_option("Keep cold bytes in S3.")
+@place_options(
+    "Keep cold bytes in S3.",
+    "Keep cold bytes in another place, as webhdfs://HOST/PATH; see docs/places.md.",
+    "Keep cold bytes in a directory.",
+)
 @click.option("--create-bucket", is_flag=True, help="Create the bucket first if it does not exist.")
-@cold_dir_option("Keep cold bytes in a directory.")
 @click.option("--cold", type=click.Choice(["none"]), help="Create the store without a cold tier.")
 @ack_option
 @server_options()
@@ -78,6 +81,7 @@ def init(
     session: Session,
     bucket: str | None,
     create_bucket: bool,
+    cold_url: str | None,
     cold_dir: Path | None,
     cold: str | None,
     ack: str | None,
@@ -85,18 +89,19 @@ def init(
 ) -> None:
     """Create a store in the directory given by --store, which must be missing or empty.
 
-    The default cold tier is a directory in the store; --bucket, --cold-dir and --cold choose another or none.
-    --ack is the first policy of the whole store: where appends are durable when they are acknowledged.
+    The default cold tier is a directory in the store; --bucket, --cold-url, --cold-dir and --cold choose another or
+    none. --ack is the first policy of the whole store: where appends are durable when they are acknowledged.
     """
-    if sum(choice is not None for choice in (bucket, cold_dir, cold)) > 1:
-        raise click.UsageError("--bucket, --cold-dir and --cold are mutually exclusive")
+    if sum(choice is not None for choice in (bucket, cold_url, cold_dir, cold)) > 1:
+        raise click.UsageError("--bucket, --cold-url, --cold-dir and --cold are mutually exclusive")
     if cold is not None and ack == Ack.COLD:
         raise click.UsageError("--ack cold needs a cold tier, and --cold none is a store without one")
-    require_bucket(bucket, {"create_bucket": create_bucket, **where})
+    require_bucket(bucket, None, {"create_bucket": create_bucket})
+    require_bucket(bucket, cold_url, where)
     path = session.require_store_path()
     from tierfs.setup.create import ColdChoice, init_store
 
-    choice = ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=cold is not None, **where)
+    choice = ColdChoice(bucket_url=bucket, cold_url=cold_url, cold_dir=cold_dir, none=cold is not None, **where)
     report = init_store(path, choice, new_bucket=create_bucket, ack=Ack(ack) if ack is not None else None)
     session.warn_text(report.warnings)
     place = _place(report.cold_url, report.path)
@@ -104,7 +109,7 @@ def init(
 
 
 @command("move")
-@click.option("--to", "url", required=True, metavar="URL", help="The new place: s3://BUCKET/PREFIX or a directory.")
+@click.option("--to", "url", required=True, metavar="URL", help="The new place: a directory, or any URL of init.")
 @server_options("URL of its S3 server; by default the present one's.")
 def move(session: Session, **wanted: str | None) -> None:
     """Move the cold tier: copy it to another place, prove every byte there, and switch.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from tierfs.cli import output
-from tierfs.cli.group import bucket_option, cold_dir_option, command, require_bucket, server_options
+from tierfs.cli.group import command, place_options, require_bucket, server_options
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import VERBOSE, Session
 from tierfs.errors import InvalidRequest
@@ -25,19 +25,24 @@ if TYPE_CHECKING:
 _MOST_SEGMENTS = 20
 
 
-def _cold_choice(what: str, bucket: str | None, cold_dir: Path | None, **where: str | None) -> ColdChoice:
+def _cold_choice(
+    what: str, bucket: str | None, cold_url: str | None, cold_dir: Path | None, **where: str | None
+) -> ColdChoice:
     """Return the place that the options name. Raises UsageError, with `what` is to be named, unless they name one."""
-    if (bucket is None) == (cold_dir is None):
-        raise click.UsageError(f"give the place {what} with either --bucket or --cold-dir")
-    require_bucket(bucket, where)
+    if sum(choice is not None for choice in (bucket, cold_url, cold_dir)) != 1:
+        raise click.UsageError(f"give the place {what} with either --bucket, --cold-url or --cold-dir")
+    require_bucket(bucket, cold_url, where)
     from tierfs.setup.create import ColdChoice
 
-    return ColdChoice(bucket_url=bucket, cold_dir=cold_dir, none=False, **where)
+    return ColdChoice(bucket_url=bucket, cold_url=cold_url, cold_dir=cold_dir, none=False, **where)
 
 
 @command("recover")
-@bucket_option("Bucket that holds the store.")
-@cold_dir_option("Cold directory that holds the store.")
+@place_options(
+    "Bucket that holds the store.",
+    "Another place that holds the store; URLs as of init.",
+    "Cold directory that holds the store.",
+)
 @server_options()
 @click.option("--from-objects", is_flag=True, help="Read every object instead of the journal, if that is lost too.")
 @click.option("--yes", is_flag=True, help="With --from-objects: ignore an existing journal without confirmation.")
@@ -150,8 +155,7 @@ def _loss_line(loss: SegmentLoss) -> str:
 
 
 @command("replica")
-@bucket_option("Bucket to follow.")
-@cold_dir_option("Cold directory to follow.")
+@place_options("Bucket to follow.", "Another place to follow; URLs as of init.", "Cold directory to follow.")
 @server_options()
 @click.option("--refresh", is_flag=True, help="Update the replica given by --store now.")
 def replica(session: Session, refresh: bool, **place: Any) -> None:

@@ -1,0 +1,1 @@
+"""Cold tiers in places that fsspec reaches, as a user has them."""

@@ -1,0 +1,164 @@
+"""The places by the scheme of their URL, and the connection to one."""
+
+from __future__ import annotations
+
+import getpass
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from tierfs.errors import InvalidRequest
+from tierfs.frozen import dataclass
+from tierfs.names import printable
+from tierfs.units import decimal
+
+if TYPE_CHECKING:
+    from tierfs.chunkstore.places.place import ObjectPlace
+    from tierfs.chunkstore.places.storage import PlaceStorage
+    from tierfs.chunkstore.protocol import Abilities
+    from tierfs.config import ColdSettings
+
+_WEBHDFS_PORT = 9870
+_LAST_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A URL in its parts."""
+
+    scheme: str
+    host: str
+    """Host, bucket or container; "" for none."""
+    port: int | None
+    user: str
+    path: str
+    """Below the host: "" or an absolute path without a slash at its end."""
+    endpoint_url: str = ""
+
+    @property
+    def url(self) -> str:
+        """The URL, in the one form in which it is recorded."""
+        at = f"{quote(self.user, safe='')}@" if self.user else ""
+        port = "" if self.port is None else f":{self.port}"
+        return f"{self.scheme}://{at}{self.host}{port}{self.path}"
+
+    @property
+    def in_files(self) -> bool:
+        """Whether the objects are files, without metadata of their own."""
+        return SCHEMES[self.scheme].in_files
+
+
+def parse(url: str, endpoint_url: str = "") -> Address:
+    """Return the parts of a URL; nothing in its path is special. Raises InvalidRequest for any that is no place."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or scheme not in SCHEMES:
+        known = " ".join(f"{name}://" for name in SCHEMES)
+        raise InvalidRequest(
+            f"{printable(url)}: unknown kind of cold tier", remedy=f"name a directory, or one of: s3:// {known}"
+        )
+    server, _, path = rest.partition("/")
+    user, at, host = server.rpartition("@")
+    if ":" in user:
+        raise InvalidRequest(
+            f"{scheme}://…@{printable(host)}: a password in a URL would be recorded",
+            remedy="put it where its file system looks for it: docs/places.md",
+        )
+    name, colon, digits = host.partition(":")
+    port = decimal(digits, _LAST_PORT) if colon else None
+    if colon and port is None:
+        raise InvalidRequest(f"{printable(url)}: {printable(digits)} is no port")
+    if bool(name) == (scheme in _WITHOUT_SERVER):
+        wanted = f"{scheme}:///PATH" if scheme in _WITHOUT_SERVER else f"{scheme}://SERVER/PATH"
+        raise InvalidRequest(f"{printable(url)} is no place", remedy=f"write {wanted}")
+    if endpoint_url and not SCHEMES[scheme].takes_endpoint:
+        raise InvalidRequest(f"{scheme}:// takes no endpoint URL: the URL itself names its server")
+    root = f"/{path.strip('/')}".rstrip("/")
+    return Address(scheme, name, port, unquote(user) if at else "", root, endpoint_url)
+
+
+def is_known(url: str) -> bool:
+    """Return whether a URL has the scheme of one of these places."""
+    return url.partition("://")[0] in SCHEMES
+
+
+def in_files(url: str) -> bool:
+    """Return whether the objects of a URL are files, without metadata of their own."""
+    scheme = SCHEMES.get(url.partition("://")[0])
+    return scheme is not None and scheme.in_files
+
+
+def connect_place(url: str, endpoint_url: str, settings: ColdSettings, abilities: Abilities) -> PlaceStorage:
+    """Return the storage of a place. Raises InvalidRequest for a URL that is none, or without its packages."""
+    from tierfs.chunkstore.places.storage import PlaceStorage
+
+    address = parse(url, endpoint_url)
+    scheme = SCHEMES[address.scheme]
+    try:
+        place = scheme.open(address, settings)
+    except ImportError as exc:
+        raise InvalidRequest(
+            f"{address.scheme}:// needs the package {exc.name}, which is not installed",
+            remedy=f"run: pip install 'tierfs[{scheme.extra}]'",
+        ) from exc
+    return PlaceStorage(place, url, abilities)
+
+
+def _memory(address: Address, settings: ColdSettings) -> ObjectPlace:
+    from tierfs.chunkstore.places.files import FilePlace
+    from tierfs.chunkstore.places.filesystem import MemoryFiles
+
+    return FilePlace(MemoryFiles(), f"/{address.host}{address.path}")
+
+
+def _local(address: Address, settings: ColdSettings) -> ObjectPlace:
+    from tierfs.chunkstore.places.files import FilePlace
+    from tierfs.chunkstore.places.filesystem import LocalFiles
+
+    return FilePlace(LocalFiles(), address.path)
+
+
+def _webhdfs(address: Address, settings: ColdSettings) -> ObjectPlace:
+    from fsspec.config import conf
+
+    from tierfs.chunkstore.places import hdfs
+    from tierfs.chunkstore.places.files import FilePlace
+
+    configured = conf.get("webhdfs", {})
+    # A name is proof enough for a cluster without Kerberos; HADOOP_USER_NAME is Hadoop's own way to give another.
+    who = address.user or os.environ.get("HADOOP_USER_NAME") or getpass.getuser()
+    user = None if configured.keys() & {"user", "kerberos", "token"} else who
+    port = address.port or _WEBHDFS_PORT
+    files = hdfs.WebHdfsFiles(address.host, port, user, tls=address.scheme == "swebhdfs", settings=settings)
+    return FilePlace(files, address.path, hdfs.encode, hdfs.decode)
+
+
+def _hdfs(address: Address, settings: ColdSettings) -> ObjectPlace:
+    from tierfs.chunkstore.places import hdfs
+    from tierfs.chunkstore.places.files import FilePlace
+
+    return FilePlace(hdfs.NativeHdfsFiles(address.host, address.port), address.path, hdfs.encode, hdfs.decode)
+
+
+@dataclass(frozen=True, slots=True)
+class Scheme:
+    """One kind of place."""
+
+    open: Callable[[Address, ColdSettings], ObjectPlace]
+    extra: str
+    """The extra of this package that brings what it needs."""
+    in_files: bool = True
+    """Its objects are files, without metadata of their own."""
+    takes_endpoint: bool = False
+    """Its server may be another than the usual one."""
+
+
+SCHEMES: Mapping[str, Scheme] = {
+    "webhdfs": Scheme(_webhdfs, "hdfs"),
+    "swebhdfs": Scheme(_webhdfs, "hdfs"),
+    "hdfs": Scheme(_hdfs, "hdfs"),
+    "memory": Scheme(_memory, "fsspec"),
+    "local": Scheme(_local, "fsspec"),
+}
+
+_WITHOUT_SERVER = frozenset({"local"})

@@ -1,0 +1,111 @@
+"""What the provider asks of a place, and the errors of any place as ours."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+from tierfs import errors
+from tierfs.chunkstore.directory.read import WantedNames
+from tierfs.chunkstore.probe import Traits
+from tierfs.chunkstore.protocol import OnReceived, PendingUpload, Source, StoredObject
+from tierfs.names import printable
+
+
+class ObjectPlace(Protocol):
+    """Objects below a root, by checked names. Thread-safe.
+
+    Raises the builtin OSErrors by their meaning (FileNotFoundError, FileExistsError, PermissionError, others for what
+    may pass), those of tierfs.errors, and its vendors' own, which `meaning` translates.
+    """
+
+    traits: Traits
+    hidden: frozenset[str]
+    """Names at the root that are the place's own and no objects."""
+    vendor_errors: tuple[type[Exception], ...]
+
+    def meaning(self, error: Exception) -> type[errors.TierfsError]:
+        """Return what a vendor's error means to the caller."""
+        ...
+
+    def put(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> StoredObject:
+        """Store all of `source`, atomically and durably, and return it as it is there. Raises FileExistsError."""
+        ...
+
+    def read_into(
+        self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: OnReceived | None
+    ) -> None:
+        """See ChunkStorage.read_into. Raises FileNotFoundError."""
+        ...
+
+    def stat(self, name: str) -> StoredObject:
+        """Return the object with its metadata. Raises FileNotFoundError, also for a directory."""
+        ...
+
+    def delete(self, name: str) -> None:
+        """Remove the object; a missing one is success."""
+        ...
+
+    def entries(self, directory: str, wanted: WantedNames) -> list[tuple[bytes, StoredObject | None]]:
+        """Return the wanted entries of one directory, as ListDirectory; none of a missing one."""
+        ...
+
+    def leftovers(self) -> Iterator[PendingUpload]:
+        """Yield what unfinished writes left."""
+        ...
+
+    def remove_leftover(self, upload: PendingUpload) -> None:
+        """Remove one of them; a missing one is success."""
+        ...
+
+    def close(self) -> None:
+        """Release connections."""
+        ...
+
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_MISSING = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+_INVALID = frozenset({errno.ENAMETOOLONG, errno.EINVAL})
+
+
+@contextmanager
+def map_place_errors(place: ObjectPlace, shown: str, name: str = "") -> Iterator[None]:
+    """Raise the errors of tierfs.errors for what `place`, known as `shown`, raises about the object `name`."""
+    subject = printable(f"{shown}/{name}" if name else shown)
+    try:
+        yield
+    except errors.TierfsError:
+        raise
+    except place.vendor_errors as exc:  # first: requests' errors are OSErrors, too
+        kind = place.meaning(exc)
+        raise kind(f"{subject}: {_told(exc)}") from exc
+    except OSError as exc:
+        raise _kind(exc)(f"{subject}: {_told(exc)}") from exc
+
+
+def _kind(error: OSError) -> type[errors.TierfsError]:
+    if isinstance(error, _MISSING):
+        return errors.NotFound
+    if isinstance(error, FileExistsError):
+        return errors.AlreadyExists
+    if isinstance(error, PermissionError):
+        return errors.PermissionDenied
+    if error.errno in _FULL:
+        return errors.StorageFull
+    return errors.InvalidRequest if error.errno in _INVALID else errors.Unavailable
+
+
+# Longest text of a vendor's error in a message: some carry a whole page of HTML.
+_MOST_CHARACTERS = 300
+
+
+def _told(error: Exception) -> str:
+    if isinstance(error, _MISSING):
+        return "not found"
+    if isinstance(error, FileExistsError):
+        return "already exists"
+    lines = str(error).strip().splitlines()
+    text = lines[0] if lines else type(error).__name__
+    return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
