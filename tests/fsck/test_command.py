@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs.app.store import open_store
-from tierfs.cli.commands import check as command
+from tierfs.cli.commands import check_inspect as command
 from tierfs.cli.main import cli
 from tierfs.metadata import tables
 from tierfs.metadata.tables import LOCATIONS

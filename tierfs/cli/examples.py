@@ -81,7 +81,7 @@ tierfs ledger ls public
 """,
     "ledger status": """
 tierfs ledger status public/default/topic
-tierfs ledger status public/default/topic --for-pulsar protobuf > managed-ledger-info
+tierfs ledger status public/default/topic --for-pulsar json | jq .ledgerInfo
 """,
     "ledger terminate": """
 tierfs ledger terminate public/default/topic
@@ -149,6 +149,11 @@ tierfs check logs/web             # every byte of one segment
 tierfs doctor
 tierfs doctor --master spark://host:7077 --mount /mnt/logs
 tierfs doctor --bench /mnt/logs
+""",
+    "inspect": """
+tierfs inspect journal/00000000000000000001
+tierfs inspect s3://bucket/offloaded/9b6ab3a1-7bbe-4282-badb-b8de5374b894-ledger-42-index --endpoint-url http://s3.example:9000
+tierfs inspect /mnt/nas/tierfs/tierfs-store --json
 """,
     "gc": """
 tierfs gc

@@ -62,8 +62,9 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         "warmup": Line("tiers:warmup", "Fill the disk cache with cold bytes before they are read."),
     },
     "Care": {
-        "check": Line("check:check", "Check records, files and objects, or all bytes; repair."),
+        "check": Line("check_inspect:check", "Check records, files and objects, or all bytes; repair."),
         "doctor": Line("doctor:doctor", "Check the machine and the cold tier; measure a mount."),
+        "inspect": Line("check_inspect:inspect", "Show what one object says of itself: header, metadata."),
         "gc": Line("gc:gc", "List garbage and orphans; delete what is due."),
         "pipeline": Line("pipeline:pipeline", "Run Spark jobs on the store: scrub, report, export…"),
     },

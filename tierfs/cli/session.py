@@ -118,6 +118,11 @@ class Session:
             raise click.UsageError("no store was named: give --store DIR, a path under its mount, or set TIERFS_STORE")
         return self.store_path
 
+    @property
+    def has_store(self) -> bool:
+        """Whether a store was named, so that `require_store_path` returns one."""
+        return self.store_path is not None or self._mounted_store() is not None
+
     def _mounted_store(self) -> Path | None:
         from tierfs.system.mounts import is_path, mount_of_typed
 

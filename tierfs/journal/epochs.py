@@ -24,11 +24,15 @@ _NAME = re.compile(r"epochs/([0-9]{10})")
 _NOTE = "an owner of this tierfs store began this epoch; leave this object here"
 
 
+def named(name: str) -> int | None:
+    """Return the epoch in a name; None for other names, and for numbers that no owner reaches."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match is not None and int(match[1]) <= MAX_EPOCH else None
+
+
 def newest(storage: ChunkStorage) -> int:
     """Return the newest epoch that began; 0 for none. Other names are ignored, as are numbers that no owner reaches."""
-    matches = (_NAME.fullmatch(item.name) for item in storage.list(EPOCHS_PREFIX))
-    begun = (int(match[1]) for match in matches if match is not None)
-    return max((epoch for epoch in begun if epoch <= MAX_EPOCH), default=0)
+    return max(filter(None, (named(item.name) for item in storage.list(EPOCHS_PREFIX))), default=0)
 
 
 def begin(storage: ChunkStorage, epoch: int, store_id: str, now_ms: int) -> None:

@@ -118,6 +118,7 @@ SILENT = {
     **dict.fromkeys(["ledger create", "ledger terminate", "ledger status"], "the same"),
     "config": "one row, or one file",
     "completion": "a text",
+    "inspect": "a header, or an index of 16 MiB",
     **dict.fromkeys(["cat", "ledger read"], "the output shows it"),
     **dict.fromkeys(["mount", "umount", "daemon", "top"], "runs until it is ended"),
     "ledger append": "takes as long as its input",

@@ -1,7 +1,12 @@
-"""Define tierfs check: compare files, objects and journal with the records, read bytes, and repair."""
+"""Define tierfs check: compare files, objects and journal with the records, read bytes, and repair; and tierfs inspect.
+
+`inspect` shows what one object says of itself.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +14,7 @@ import click
 
 from tierfs import ranges
 from tierfs.cli import errors, output
-from tierfs.cli.group import WHOLE, command, each, paths_argument
+from tierfs.cli.group import WHOLE, command, each, paths_argument, server_options
 from tierfs.cli.options import is_terminal, yes_option
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from tierfs.app.fsck import CheckOutcome, Summary
     from tierfs.fsck.findings import Finding
     from tierfs.fsck.scrub.verify import BadRange, Verified
+    from tierfs.recovery.object_headers import ObjectHeader
 
 
 _EXIT_MENDED = 1
@@ -201,3 +207,74 @@ def _verified_text(verified: Verified) -> str:
 
 def _kind(bad: BadRange) -> tuple[str, str]:
     return bad.tier.name.lower(), bad.fault.value
+
+
+# Rows of an index that are shown; --json has all.
+_PARTS_SHOWN = 10
+
+_TIME = "_ms"
+
+
+@command("inspect")
+@click.argument("objects", nargs=-1, required=True, metavar="OBJECT...")
+@server_options()
+def inspect(session: Session, objects: tuple[str, ...], **options: Any) -> None:
+    """Show what objects say of themselves: name, header or index, and user metadata.
+
+    OBJECT is a name in the store's cold tier, as info --map --json, gc and check print it; a URL like s3://BUCKET/KEY;
+    or a file, as a path that begins with / or ./. Known are chunks, packs, the data and index objects of ledgers,
+    Pulsar's too, entries of the journal, checkpoints, dumps, and marks. URLs and files need no store.
+
+    Only headers and indexes are read; tierfs check reads all bytes. The exit code is 74 if an object is damaged or
+    contradicts itself.
+    """
+    from tierfs.app.inspect import Server, inspect
+
+    damaged = False
+    with session.open_store(looks=True) if session.has_store else nullcontext() as store:
+        for number, wanted in enumerate(objects):
+            header = inspect(wanted, store, Server(**options))
+            if number and not session.json:
+                click.echo()
+            rows = [(printable(name), printable(text)) for name, text in _header_rows(header)]
+            session.result(_header_data(header), output.table(rows))
+            damaged |= bool(header.wrong)
+    if damaged:
+        raise click.exceptions.Exit(errors.EXIT_DAMAGED)
+
+
+def _header_data(header: ObjectHeader) -> dict[str, Any]:
+    data = {"object": header.name, "kind": header.kind, **output.fields(header.stored, "bytes=length_bytes etag")}
+    data |= {"modified": _time(header.stored.modified_ms), "metadata": dict(header.metadata)}
+    return data | {"header": _plain(header.fields), "parts": header.parts, "wrong": header.wrong}
+
+
+def _header_rows(header: ObjectHeader) -> Iterator[tuple[str, str]]:
+    yield from [("object", header.name), ("kind", header.kind), ("size", f"{header.stored.length_bytes:,} B")]
+    yield from [("etag", header.stored.etag), ("modified", _time(header.stored.modified_ms) or "-")]
+    yield from ((name, _shown(value)) for name, value in _plain(header.fields).items())
+    yield from (("", _shown(part)) for part in header.parts[:_PARTS_SHOWN])
+    if len(header.parts) > _PARTS_SHOWN:
+        yield "", f"and {output.count(len(header.parts) - _PARTS_SHOWN, 'more row')}: --json"
+    yield from (("metadata", f"{name} = {value}") for name, value in header.metadata.items())
+    yield from (("WRONG", text) for text in header.wrong)
+
+
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with their times as such."""
+    return {name.removesuffix(_TIME): _time(value) if name.endswith(_TIME) else value for name, value in fields.items()}
+
+
+def _time(time_ms: int) -> str | None:
+    try:
+        return output.timestamp(time_ms)
+    except (ValueError, OverflowError, OSError):  # whoever wrote the object chose the number
+        return f"{time_ms} ms"
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(_shown, value))
+    return "-" if value is None else str(value)

@@ -1,0 +1,106 @@
+"""Find the object that a person names, in the store's cold tier, by a URL, or as a file; and read its header.
+
+Nothing is written there. A store is needed for names in its cold tier only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tierfs.app.store import Store
+from tierfs.chunkstore.directory.storage import DirectoryStorage
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.config import ColdSettings
+from tierfs.errors import InvalidRequest, NotFound, no_cold_tier
+from tierfs.metadata.records import LocationRecord
+from tierfs.metrics import NullMetrics
+from tierfs.names import as_word, printable
+from tierfs.recovery import object_headers
+from tierfs.setup.connect import connect
+from tierfs.types import LocationId
+
+_URL = "://"
+_HERE = ("/", "./", "../")
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """How to reach the server of a URL, where it is not that of the store's cold tier."""
+
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+
+
+def inspect(wanted: str, store: Store | None, server: Server) -> object_headers.ObjectHeader:
+    """Read what an object says of itself; `store`: the one whose names count, if one is open.
+
+    Raises NotFound, InvalidRequest for a name without a store, and what the place raises.
+    """
+    with _opened(wanted, store, server) as (storage, name):
+        try:
+            return object_headers.header_of(storage, name)
+        except NotFound as exc:
+            if name == wanted and Path(wanted).is_file():
+                raise NotFound(str(exc), remedy=f"for the file here: tierfs inspect {as_word(f'./{wanted}')}") from exc
+            raise
+
+
+@contextmanager
+def _opened(wanted: str, store: Store | None, server: Server) -> Iterator[tuple[ChunkStorage, str]]:
+    if _URL in wanted:
+        location, name = _of_url(wanted, store, server)
+        settings = ColdSettings() if store is None else store.settings.cold
+        with closing(connect(location, Path(), settings, NullMetrics(), sweeps=False)) as storage:
+            yield storage, name
+    elif wanted.startswith(_HERE) or (store is None and Path(wanted).exists()):
+        root, name = _of_file(Path(wanted))
+        with closing(DirectoryStorage(root)) as storage:
+            yield storage, name
+    elif store is None:
+        raise InvalidRequest(
+            f"{printable(wanted)} is no file here, and no store was named",
+            remedy="name its store with --store, or give the URL of the object",
+        )
+    else:
+        location_id = store.cold_location_id
+        if location_id is None:
+            raise no_cold_tier(f"the object {printable(wanted)}")
+        yield store.storage_of(location_id), wanted
+
+
+def _of_url(url: str, store: Store | None, server: Server) -> tuple[LocationRecord, str]:
+    """Split a URL of an object into a place and the object's name there, as tierfs or Pulsar would name it."""
+    scheme, _, rest = url.partition(_URL)
+    bucket, _, key = rest.partition("/")
+    if not key:
+        raise InvalidRequest(f"{printable(url)} names no object", remedy=f"write {scheme}{_URL}BUCKET/KEY")
+    name = object_headers.known_suffix(key) or key.rpartition("/")[2]
+    prefix = key.removesuffix(name).removesuffix("/")
+    place = f"{scheme}{_URL}{bucket}/{prefix}".removesuffix("/")
+    own = None if store is None else store.cold_location
+    if own is not None and server == Server() and f"{place}/".startswith(f"{own.url}/"):
+        server = Server(own.endpoint_url, own.region, own.profile)
+    location = LocationRecord(
+        id=LocationId(0),
+        url=place,
+        endpoint_url=server.endpoint_url or "",
+        region=server.region or "",
+        profile=server.profile or "",
+        writable=False,
+    )
+    return location, name
+
+
+def _of_file(file: Path) -> tuple[Path, str]:
+    """Split the path of a file into the root of a cold tier and the object's name in it."""
+    path = str(file.absolute())
+    if not file.is_file():
+        kind = "a directory" if file.is_dir() else "no file"
+        remedy = f"see: tierfs check --help, or ls {as_word(path)}" if file.is_dir() else None
+        raise NotFound(f"{printable(path)} is {kind}, and no object", remedy=remedy)
+    name = object_headers.known_suffix(path.lstrip("/")) or file.name
+    return Path(path.removesuffix(f"/{name}") or "/"), name
