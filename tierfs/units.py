@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import fields as fields_of
 from dataclasses import is_dataclass
 from enum import IntEnum
@@ -56,12 +57,18 @@ OFF = "off"
 # The forms of each kind, for messages.
 SIZES = "bytes, or a number with KiB, MiB, GiB ..., like 64MiB"
 DURATIONS = "seconds, or numbers with s, min, h, d or w, like 4h or 1h30min"
+TIMES = "how long ago, like 2h, a date and time, like 2026-01-31T12:00Z, or milliseconds since 1970"
 FLAGS = "yes or no, or true or false"
 
 _SINGULAR = {"are": "is", "were": "was"}
 
 # A hundred years: more is a slip of the finger, and far below what any sum of times can hold.
 MAX_S = 100 * 365 * 86_400
+
+# Numbers from here on, of 1973, are milliseconds since the epoch; smaller ones seconds ago.
+_LEAST_EPOCH_MS = 100_000_000_000
+
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 # Offsets are signed 64-bit numbers in every system call.
 MAX_BYTES = (1 << 63) - 1
@@ -147,6 +154,26 @@ def parse_duration(text: str | float) -> float:
             raise ValueError(f"{text!r} is too long")
         raise ValueError(f"{text!r} is not a time: write {DURATIONS}")
     return ms / (scale * _MS_PER_S)  # of whole numbers: 1.1h are 3960 s, without an error of floating point
+
+
+def parse_time(text: str, now_ms: int) -> int:
+    """Parse a moment into milliseconds since the epoch: how long ago, a date and time, or those milliseconds.
+
+    A date and time without a zone is in UTC, as tierfs prints them. Raises ValueError that names the valid forms.
+    """
+    from datetime import UTC, datetime  # most commands take no time
+
+    written = text.strip()
+    if (number := decimal(written, MAX_S * _MS_PER_S)) is not None and number >= _LEAST_EPOCH_MS:
+        return number
+    if _DATE.match(written):
+        with suppress(ValueError):
+            at = datetime.fromisoformat(written)
+            return round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * _MS_PER_S)
+    else:
+        with suppress(ValueError):
+            return max(0, now_ms - round(parse_duration(written) * _MS_PER_S))
+    raise ValueError(f"{text!r} is not a time: write {TIMES}")
 
 
 def format_duration(seconds: float) -> str:

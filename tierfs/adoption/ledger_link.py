@@ -287,6 +287,7 @@ def _new_object(
         crc32c=part.crc32c,
         store_epoch=txn.store.store_epoch,
         created_ms=txn.now_ms,
+        modified_ms=data.modified_ms if foreign else 0,
         encoding=part.encoding,
         stored_length=data.length_bytes,
         segment_id=segment_id,

@@ -95,4 +95,5 @@ def _new_object(txn: WriteTransaction, location_id: LocationId, extent: ForeignE
         crc32c=sums.crc32c,
         store_epoch=txn.store.store_epoch,
         created_ms=txn.now_ms,
+        modified_ms=extent.object.modified_ms,
     )

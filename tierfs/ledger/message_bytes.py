@@ -15,7 +15,7 @@ from typing import TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from tierfs.errors import DataLoss
-from tierfs.types import MIB
+from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 M = TypeVar("M", bound=Message)
 
@@ -80,6 +80,9 @@ class Compression(IntEnum):
     SNAPPY = 4
 
 
+# Text and JSON are packed less than this (a guess).
+_USUAL_RATIO = 16
+
 _Buffer = bytes | bytearray | memoryview
 
 
@@ -101,6 +104,35 @@ def decompress(compression: Compression, data: memoryview, size_bytes: int, limi
     if count != size_bytes:
         raise DataLoss(f"{where} is damaged: its {compression.name} payload does not unpack to {size_bytes} bytes")
     return output
+
+
+def decompress_stream(compression: Compression, data: memoryview, limit_bytes: int, where: str) -> bytes:
+    """Decompress a stream with its end, as RocketMQ writes it: an LZ4 frame, zlib or Zstandard.
+
+    Raises DataLoss naming `where` for damage, and for more than `limit_bytes`.
+    """
+    from cramjam import DecompressionError, lz4, zstd
+
+    if compression is Compression.ZLIB:
+        stream = zlib.decompressobj()
+        try:
+            output = stream.decompress(data, limit_bytes)
+        except zlib.error as exc:
+            raise damaged(where, f"its {compression.name} body cannot be unpacked: {exc}") from exc
+        if not stream.eof:
+            raise damaged(where, f"its {compression.name} body is cut, or unpacks to more than {limit_bytes} bytes")
+        return output
+    into = (lz4 if compression is Compression.LZ4 else zstd).decompress_into
+    # Its size is not known, and cramjam fills a buffer or fails: few messages are packed better, and cost another try.
+    size = max(len(data) * _USUAL_RATIO, CRC_BLOCK_BYTES)
+    while True:
+        buffer = bytearray(min(size, limit_bytes))
+        try:
+            return bytes(buffer[: into(data, buffer)])
+        except DecompressionError as exc:
+            if size >= limit_bytes:
+                raise damaged(where, f"its {compression.name} body cannot be unpacked: {exc}") from exc
+        size *= _USUAL_RATIO
 
 
 def _lz4(data: memoryview, size_bytes: int) -> tuple[_Buffer, int]:

@@ -200,6 +200,24 @@ def decode(
     )
 
 
+def entry_time_ms(head: memoryview) -> int | None:
+    """Return the time by which a broker seeks: its own if it recorded one, else the producer's; None if not in `head`.
+
+    `head`: the first bytes of an entry. None also stands for an entry that is not Pulsar's.
+    """
+    reader = MessageReader(head, "an entry")
+    try:
+        if reader.skip(BROKER_MAGIC):
+            broker = reader.metadata(pb.BrokerEntryMetadata)
+            if broker.HasField("broker_timestamp"):
+                return broker.broker_timestamp
+        if reader.skip(CHECKSUM_MAGIC):
+            reader.number("the checksum")
+        return reader.metadata(pb.MessageMetadata).publish_time
+    except DataLoss:
+        return None
+
+
 def _checksum(reader: MessageReader) -> int | None:
     """Return the CRC32C before the metadata, if any. Raises DataLoss unless it is that of all that follows."""
     if not reader.skip(CHECKSUM_MAGIC):

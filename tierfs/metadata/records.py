@@ -250,6 +250,7 @@ class ObjectRecord(Record):
     payload_start: int = 0
     index_name: str = ""
     entries_name: str = ""
+    modified_ms: int = 0
 
     @property
     def stored_bytes(self) -> int:

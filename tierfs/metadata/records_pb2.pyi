@@ -181,7 +181,7 @@ class ChunkRecord(_message.Message):
     def __init__(self, version: _Optional[int] = ..., start_offset: _Optional[int] = ..., length: _Optional[int] = ..., next: _Optional[int] = ..., object_id: _Optional[int] = ..., object_offset: _Optional[int] = ..., state: _Optional[int] = ..., crc32c: _Optional[int] = ..., crc_offset: _Optional[int] = ..., crc_length: _Optional[int] = ...) -> None: ...
 
 class ObjectRecord(_message.Message):
-    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms", "packed", "encoding", "stored_length", "segment_id", "payload_start", "index_name", "entries_name")
+    __slots__ = ("version", "id", "tier", "location_id", "name", "length", "etag", "foreign", "references", "crc32c", "store_epoch", "attempt", "created_ms", "linked_sequence", "written_ms", "packed", "encoding", "stored_length", "segment_id", "payload_start", "index_name", "entries_name", "modified_ms")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
     TIER_FIELD_NUMBER: _ClassVar[int]
@@ -204,6 +204,7 @@ class ObjectRecord(_message.Message):
     PAYLOAD_START_FIELD_NUMBER: _ClassVar[int]
     INDEX_NAME_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_NAME_FIELD_NUMBER: _ClassVar[int]
+    MODIFIED_MS_FIELD_NUMBER: _ClassVar[int]
     version: int
     id: int
     tier: int
@@ -226,7 +227,8 @@ class ObjectRecord(_message.Message):
     payload_start: int
     index_name: str
     entries_name: str
-    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., packed: _Optional[int] = ..., encoding: _Optional[int] = ..., stored_length: _Optional[int] = ..., segment_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., index_name: _Optional[str] = ..., entries_name: _Optional[str] = ...) -> None: ...
+    modified_ms: int
+    def __init__(self, version: _Optional[int] = ..., id: _Optional[int] = ..., tier: _Optional[int] = ..., location_id: _Optional[int] = ..., name: _Optional[str] = ..., length: _Optional[int] = ..., etag: _Optional[str] = ..., foreign: _Optional[bool] = ..., references: _Optional[int] = ..., crc32c: _Optional[int] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., linked_sequence: _Optional[int] = ..., written_ms: _Optional[int] = ..., packed: _Optional[int] = ..., encoding: _Optional[int] = ..., stored_length: _Optional[int] = ..., segment_id: _Optional[int] = ..., payload_start: _Optional[int] = ..., index_name: _Optional[str] = ..., entries_name: _Optional[str] = ..., modified_ms: _Optional[int] = ...) -> None: ...
 
 class ChecksumRun(_message.Message):
     __slots__ = ("version", "start", "crcs", "object_id")

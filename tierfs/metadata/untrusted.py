@@ -126,7 +126,7 @@ def check_object(record: ObjectRecord, own_location: int) -> None:
     record.check()
     check_id(record.id, "an object")
     require(record.tier is Tier.COLD, "names a local object", record.id)
-    check_times(record.created_ms)
+    check_times(record.created_ms, record.modified_ms)
     require(0 < record.length <= MAX_OBJECT_BYTES, "an object has an impossible length", record.id)
     own = record.location_id == own_location
     require(own or record.foreign, "an object outside the store's location is not marked as foreign", record.id)

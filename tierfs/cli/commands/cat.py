@@ -16,6 +16,7 @@ from tierfs.checksum import Buffer
 from tierfs.cli.group import command, each, paths_argument
 from tierfs.cli.options import Size, read_priority_option
 from tierfs.cli.session import Session
+from tierfs.cli.times import bounds, since_option, until_option
 from tierfs.metadata import directories
 from tierfs.types import ReadPriority
 
@@ -28,6 +29,8 @@ from tierfs.types import ReadPriority
 @click.option(
     "--to", "end", type=Size(), metavar="N", help="Offset after the last byte, if there are as many  [default: all]"
 )
+@since_option
+@until_option
 @click.option("-f", "--follow", is_flag=True, help="Continue with appended bytes until the segment is sealed.")
 @read_priority_option
 def cat(
@@ -35,31 +38,42 @@ def cat(
     segments: tuple[str, ...],
     start: int | None,
     end: int | None,
+    since: int | None,
+    until: int | None,
     follow: bool,
     read_priority: ReadPriority | None,
 ) -> None:
     """Write the bytes of segments to stdout, one after the other.
 
-    Offsets are those of a segment itself: its first byte is at its start offset.
+    Offsets are those of a segment itself: its first byte is at its start offset. Times are those of messages in ledgers
+    of Pulsar's entries and commit logs of RocketMQ; in other segments those by which chunks had been written, so that
+    whole chunks are printed.
     """
+    if (since is not None and start is not None) or (until is not None and end is not None):
+        raise click.UsageError("--since and --from are mutually exclusive, and so are --until and --to")
     if follow and len(segments) > 1:
         raise click.UsageError("--follow is for one segment")
-    if follow and end is not None:
-        raise click.UsageError("--to and --follow are mutually exclusive")
+    if follow and (end is not None or until is not None):
+        raise click.UsageError(f"--{'to' if until is None else 'until'} and --follow are mutually exclusive")
     output = _Stdout()
 
     def write(name: str) -> None:
         with store.metadata.read() as txn:
             record = directories.segment_by_name(txn, name)
+        begin, stop = start, None if end is None else min(end, record.length)
+        if since is not None or until is not None:
+            wanted = bounds(session, store, record, since, until, read_priority)
+            begin = wanted.start if since is not None else begin
+            stop = wanted.end if until is not None else stop
+            stop = None if stop is None else max(stop, record.start_offset if begin is None else begin)
         if follow:
             from tierfs.reading.stream import follow_segment
 
-            follow_segment(store.reader(), record, start, read_priority, output)
+            follow_segment(store.reader(), record, begin, read_priority, output)
         else:
             from tierfs.reading.stream import copy_segment
 
-            stop = None if end is None else min(end, record.length)
-            copy_segment(store.reader(), record, start, stop, read_priority, output.write)
+            copy_segment(store.reader(), record, begin, stop, read_priority, output.write)
         output.flush()
 
     with session.open_store(looks=True) as store:

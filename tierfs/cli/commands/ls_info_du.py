@@ -19,6 +19,7 @@ from tierfs.cli.drawing.map import BarRun, Mark, Row, draw, offset
 from tierfs.cli.group import command, each, human_option, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import QUIET, Session
+from tierfs.cli.times import Time, place_of
 from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.records import ChunkRecord, SegmentRecord, TierState
 from tierfs.metadata.transaction import ReadTransaction
@@ -118,20 +119,24 @@ def _cells(name: str, item: Listed) -> Sequence[str]:
 @command("info")
 @paths_argument(metavar="SEGMENT...")
 @click.option("--map", "draws", is_flag=True, help="Draw which bytes are in which tier.")
-def info(session: Session, paths: tuple[str, ...], draws: bool) -> None:
+@click.option("--at", type=Time(), metavar="TIME", help="Find what was written at a time or later: 2h ago, or a date.")
+def info(session: Session, paths: tuple[str, ...], draws: bool, at: int | None) -> None:
     """Show segments: the range, the location of the bytes and what keeps them there, the checksum and the writer.
 
     Of a ledger it shows the entries and their offload too. In the map a blank is a gap: its bytes are not in that tier.
-    A run of bytes is drawn even if it is shorter than a cell.
+    A run of bytes is drawn even if it is shorter than a cell. --at finds the first message of a time, in ledgers of
+    Pulsar's entries and commit logs of RocketMQ; elsewhere the first chunk.
     """
+    if draws and at is not None:
+        raise click.UsageError("--map and --at are mutually exclusive")
     with session.open_store(looks=True) as store:
         if draws:
             each(session, store, paths, lambda name: _map(session, store, name, names_it=len(paths) > 1))
         else:
-            each(session, store, paths, lambda name: _info(session, store, name))
+            each(session, store, paths, lambda name: _info(session, store, name, at))
 
 
-def _info(session: Session, store: Store, name: str) -> None:
+def _info(session: Session, store: Store, name: str, at: int | None) -> None:
     with store.metadata.read() as txn:
         shown = stat.stat(txn, name)
         away = unreachable_of(txn, shown.record, store.path)
@@ -142,7 +147,22 @@ def _info(session: Session, store: Store, name: str) -> None:
     rows: list[tuple[str, str]] = []
     if ledger is not None:
         data["ledger"], rows = ledger
+    if at is not None:
+        data["at"], told = _at(store, shown.record, at)
+        rows = [*rows, ("at that time", told)]
     session.result(data, _info_text(shown, writer, away, kept, rows))
+
+
+def _at(store: Store, record: SegmentRecord, time_ms: int) -> tuple[dict[str, Any], str]:
+    """Return the place of a time in a segment, as JSON data and as text."""
+    place = place_of(store, record, time_ms)
+    data = {"time": output.timestamp(time_ms), **output.fields(place, "offset end_offset by=times_of entry_id")}
+    data["first"] = None if place.time_ms is None else output.timestamp(place.time_ms)
+    entry = "" if place.entry_id is None else f", entry {place.entry_id:,}"
+    if place.time_ms is None:
+        return data, f"byte {place.offset}{entry}: the end, all of it is older"
+    first = f"{place.times_of.value[:-1]} of {data['first']}"
+    return data, f"byte {place.offset}{entry}: the first {first}"
 
 
 def _ledger(store: Store, txn: ReadTransaction, name: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:

@@ -7,24 +7,26 @@ ledgers as Pulsar reads them, and checks them.
 from __future__ import annotations
 
 import hashlib
-import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from tierfs.checksum import Buffer
 from tierfs.cli import output
+from tierfs.cli.commands.ledger import log
+from tierfs.cli.commands.ledger.log import JsonLines, write
 from tierfs.cli.errors import EXIT_DAMAGED
 from tierfs.cli.group import command, path_argument
 from tierfs.cli.options import Size, read_priority_option
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
+from tierfs.cli.times import place_of, since_option, until_option
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.ledger.messages import decode
+from tierfs.metadata import directories
 from tierfs.metadata.entries import PlacedEntry
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
 from tierfs.parallel import Meter
@@ -32,53 +34,101 @@ from tierfs.reading.entries import EntrySplitter, placed_entries
 from tierfs.reading.stream import copy_segment
 from tierfs.segments import ledgers
 from tierfs.segments.ledgers import Ledger
-from tierfs.types import ByteRange, ReadPriority, SegmentId
+from tierfs.types import ByteRange, ReadPriority, SegmentId, SegmentKind
 
 if TYPE_CHECKING:
     from tierfs.app.ledger_verify import VerifiedLedger
-
-
-# Lines printed by one call.
-_LINES_TOGETHER = 500
+    from tierfs.app.store import Store
 
 
 @command("read")
 @path_argument("segment")
-@click.option("--from", "start", type=int, metavar="ID", default=0, help="Id of the first entry  [default: 0]")
-@click.option("--to", "end", type=int, metavar="ID", help="Id after the last entry  [default: the number of entries]")
-@click.option("--messages", is_flag=True, help="Decode the Pulsar messages in entries: print a JSON line per message.")
+@click.option("--from", "start", type=int, metavar="ID", help="Id of the first entry  [default: that of the first]")
+@click.option("--to", "end", type=int, metavar="ID", help="Id after the last entry  [default: all]")
+@since_option
+@until_option
+@click.option("--messages", is_flag=True, help="Decode messages of Pulsar or RocketMQ: print a JSON line per message.")
 @read_priority_option
 def read(
-    session: Session, segment: str, start: int, end: int | None, messages: bool, read_priority: ReadPriority | None
+    session: Session,
+    segment: str,
+    start: int | None,
+    end: int | None,
+    since: int | None,
+    until: int | None,
+    messages: bool,
+    read_priority: ReadPriority | None,
 ) -> None:
     """Write a ledger's entries back to back. With --json a line per entry: its id, offset, length and SHA-256.
 
-    With --messages an entry that cannot be decoded becomes a line with its `error`, and the exit code is 74.
+    With --messages an entry that cannot be decoded becomes a line with its `error`, and the exit code is 74. A commit
+    log of RocketMQ is read like a ledger: its entries are the messages, their ids the queue offsets.
     """
+    if (since is not None and start is not None) or (until is not None and end is not None):
+        raise click.UsageError("--since and --from are mutually exclusive, and so are --until and --to")
     with session.open_store() as store:
         name = store.segment_of_path(segment)
         with store.metadata.read() as txn:
-            record, ledger = ledgers.find(txn, name)
-        end = ledger.entries if end is None else end
-        if not 0 <= start <= end <= ledger.entries:
-            raise InvalidRequest(f"{printable(name)} has entries 0 to {ledger.entries}, not {start} to {end}")
-        wanted = _range_of(store.metadata, record.id, start, end)
-        if not (session.json or messages):
-            copy_segment(store.reader(), record, wanted.start, wanted.end, read_priority, _write)
-            sys.stdout.buffer.flush()
-            return
-        printer = _Messages(ledger) if messages else _Entries()
-        splitter = EntrySplitter(placed_entries(store.metadata, record.id, start, end), printer.show)
-        try:
-            copy_segment(store.reader(), record, wanted.start, wanted.end, read_priority, splitter.write)
-        finally:
-            printer.end()
-    if printer.wrong:
-        entries = "entry" if printer.wrong == 1 else "entries"
+            record = directories.segment_by_name(txn, name)
+        if record.kind is SegmentKind.BYTES:
+            wrong = log.read(
+                session, store, record, log.WantedMessages(start, end, since, until, read_priority), messages
+            )
+        else:
+            start = _entry_at(store, record, since, start, read_priority)
+            end = _entry_at(store, record, until, end, read_priority)
+            wrong = _read_ledger(session, store, name, start, end, messages, read_priority)
+    if wrong:
+        entries = "entry" if wrong == 1 else "entries"
         raise DataLoss(
-            f"{printer.wrong} {entries} of {printable(ledger.segment)} could not be decoded",
+            f"{wrong} {entries} of {printable(name)} could not be decoded",
             remedy="see the lines with an error; the bytes are as they were appended",
         )
+
+
+def _entry_at(
+    store: Store, record: SegmentRecord, time_ms: int | None, given: int | None, priority: ReadPriority | None
+) -> int | None:
+    """Return the number of the first entry of a time; `given` without a time. Raises InvalidRequest."""
+    if time_ms is None:
+        return given
+    place = place_of(store, record, time_ms, priority)
+    if place.entry_id is None:
+        raise InvalidRequest(
+            f"the entries of {printable(record.name)} are not Pulsar's, so that they have no times",
+            remedy="give their ids: --from, --to; by the times of chunks: tierfs cat",
+        )
+    return place.entry_id
+
+
+def _read_ledger(
+    session: Session,
+    store: Store,
+    name: str,
+    start: int | None,
+    end: int | None,
+    messages: bool,
+    priority: ReadPriority | None,
+) -> int:
+    """Print entries of a ledger; return how many could not be decoded."""
+    with store.metadata.read() as txn:
+        record, ledger = ledgers.find(txn, name)
+    start = 0 if start is None else start
+    end = ledger.entries if end is None else max(start, end)
+    if not 0 <= start <= end <= ledger.entries:
+        raise InvalidRequest(f"{printable(name)} has entries 0 to {ledger.entries}, not {start} to {end}")
+    wanted = _range_of(store.metadata, record.id, start, end)
+    if not (session.json or messages):
+        copy_segment(store.reader(), record, wanted.start, wanted.end, priority, write)
+        sys.stdout.buffer.flush()
+        return 0
+    printer = _Messages(ledger) if messages else _Entries()
+    splitter = EntrySplitter(placed_entries(store.metadata, record.id, start, end), printer.show)
+    try:
+        copy_segment(store.reader(), record, wanted.start, wanted.end, priority, splitter.write)
+    finally:
+        printer.end()
+    return printer.wrong
 
 
 def _range_of(metadata: MetadataStore, segment_id: SegmentId, start: int, end: int) -> ByteRange:
@@ -90,32 +140,13 @@ def _range_of(metadata: MetadataStore, segment_id: SegmentId, start: int, end: i
     return ByteRange(first.range.start, last.range.end)
 
 
-def _write(data: Buffer) -> None:
-    sys.stdout.buffer.write(data)
-
-
-class _Entries:
-    """Prints a line of JSON per entry, in batches, as standard output is unbuffered."""
-
-    def __init__(self) -> None:
-        self._held: list[str] = []
-        self.wrong = 0
-        """Entries that could not be decoded."""
+class _Entries(JsonLines):
+    """Prints a line of JSON per entry."""
 
     def show(self, entry: PlacedEntry, payload: bytes) -> None:
         """Print an entry."""
         sha256 = hashlib.sha256(payload).hexdigest()
-        self._add({"entry_id": entry.entry_id, "offset": entry.range.start, "length": len(payload), "sha256": sha256})
-
-    def _add(self, line: Mapping[str, object]) -> None:
-        self._held.append(json.dumps(line))
-        if len(self._held) >= _LINES_TOGETHER:
-            self.end()
-
-    def end(self) -> None:
-        """Print the lines that are held."""
-        _write("".join(f"{line}\n" for line in self._held).encode())
-        self._held.clear()
+        self.add({"entry_id": entry.entry_id, "offset": entry.range.start, "length": len(payload), "sha256": sha256})
 
 
 class _Messages(_Entries):
@@ -132,14 +163,14 @@ class _Messages(_Entries):
             decoded = decode(payload, ledger_id=self._ledger_id, entry_id=entry.entry_id)
         except DataLoss as exc:
             self.wrong += 1
-            self._add({**place, "error": str(exc)})
+            self.add({**place, "error": str(exc)})
             return
         if decoded.encryption_keys:
-            self._add({**place, "encryption_keys": list(decoded.encryption_keys)})
+            self.add({**place, "encryption_keys": list(decoded.encryption_keys)})
         elif decoded.marker is not None:
-            self._add({**place, "marker": decoded.marker})
+            self.add({**place, "marker": decoded.marker})
         for message in decoded.messages:
-            self._add(message.as_json())
+            self.add(message.as_json())
 
 
 @command("export")

@@ -1,0 +1,187 @@
+"""From a time to an offset: by messages as a reader by position has it, by chunks no byte too few."""
+
+from __future__ import annotations
+
+import os
+import random
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.ledger.message_entries import entry, proto
+from tests.ledger.rocketmq import coda, consume_queue, log
+from tests.ledgers import ROOMY, new_ledger
+from tests.stores import TestStore, open_test_store
+from tierfs.clock import ManualClock
+from tierfs.metadata import policies
+from tierfs.metadata.records import SegmentRecord
+from tierfs.reading.times import CommitLogReader, TimePlace, TimesOf, offset_at
+from tierfs.types import ROOT_DIRECTORY, ByteRange, DirectoryId, Inode, SegmentId
+
+NOW = 1_700_000_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[TestStore]:
+    with open_test_store(tmp_path / "store") as opened:
+        yield opened
+
+
+def of(data: bytes, start: int, reads: list[int] | None = None) -> Callable[[ByteRange], bytes]:
+    """Reads ranges of a segment of these bytes; notes how many each time."""
+
+    def read(wanted: ByteRange) -> bytes:
+        assert start <= wanted.start <= wanted.end <= start + len(data)
+        if reads is not None:
+            reads.append(wanted.length_bytes)
+        return data[wanted.start - start : wanted.end - start]
+
+    return read
+
+
+def segment(data: bytes, start: int = 0) -> SegmentRecord:
+    return SegmentRecord(
+        id=SegmentId(5),
+        parent_id=DirectoryId(1),
+        name="s",
+        inode=Inode(6),
+        start_offset=start,
+        length=start + len(data),
+    )
+
+
+def in_log(store: TestStore, data: bytes, time_ms: int, start: int = 0) -> TimePlace:
+    return offset_at(store.metadata, segment(data, start), time_ms, of(data, start))
+
+
+SIZES = [0, 1, 40, 700, 5000, 131_072, 200_000, 3]
+
+
+@pytest.mark.parametrize("start", [0, 1 << 33])
+@pytest.mark.parametrize("count", [1, 2, 9, 600])
+def test_a_commit_log_by_its_store_times(store: TestStore, start: int, count: int) -> None:
+    chosen = random.Random(count)
+    sizes = [chosen.choice(SIZES if count < 100 else SIZES[:5]) for _ in range(count)]
+    times = sorted(NOW + chosen.randrange(3 * count) for _ in range(count))
+    data = log([os.urandom(size) for size in sizes], times, start=start) + coda(times[-1])
+    data += log([b"last"], [times[-1] + 1], start=start + len(data), first=count)
+    times.append(times[-1] + 1)
+    offsets = [int.from_bytes(row[:8], "big") for row in rows(consume_queue(data, start))]
+    for time_ms in {*times, NOW - 1, NOW, *(known + 1 for known in times)}:
+        number = bisect_left(times, time_ms)
+        expected = offsets[number] if number < len(offsets) else start + len(data)
+        place = in_log(store, data, time_ms, start)
+        assert (place.offset, place.end_offset, place.times_of) == (expected, expected, TimesOf.MESSAGES)
+        assert place.time_ms == (times[number] if number < len(times) else None)
+
+
+def rows(queue: bytes) -> list[bytes]:
+    return [queue[at : at + 20] for at in range(0, len(queue), 20)]
+
+
+@given(st.data())
+def test_a_log_whose_head_or_tail_is_cut(drawn: st.DataObject) -> None:
+    times = [NOW + number for number in range(20)]
+    data = log([b"x" * (number * 37 % 200) for number in range(20)], times)
+    offsets = [int.from_bytes(row[:8], "big") for row in rows(consume_queue(data))]
+    start = drawn.draw(st.integers(0, offsets[15]))
+    end = drawn.draw(st.integers(offsets[17], len(data)))
+    reader = CommitLogReader(ByteRange(start, end), of(data[start:end], start))
+    whole = [(at, after) for at, after in zip(offsets, [*offsets[1:], len(data)], strict=True) if start <= at]
+    complete = [at for at, after in whole if after <= end]
+    first = reader.first()
+    assert first is not None
+    assert first[0] == complete[0]
+    assert [at for at, _ in reader.heads(first[0])] == complete
+    time_ms = NOW + drawn.draw(st.integers(0, 20))
+    late = reader.first_that(lambda head: head.store_ms >= time_ms)
+    expected = next((at for at in complete if times[offsets.index(at)] >= time_ms), None)
+    assert (late[0] if late else None) == expected
+
+
+def test_a_large_log_is_found_in_by_few_small_reads(store: TestStore) -> None:
+    data = log([b"x" * 900] * 30_000, [NOW + number for number in range(30_000)])
+    reads: list[int] = []
+    place = offset_at(store.metadata, segment(data), NOW + 12_345, of(data, 0, reads))
+    assert place.offset == 12_345 * (len(data) // 30_000)
+    assert (len(reads) <= 12, max(reads) <= 132_000) == (True, True), reads
+
+
+@pytest.mark.parametrize("data", [b"x", os.urandom(300_000), b"text\n" * 50_000], ids=["a byte", "random", "text"])
+def test_other_bytes_are_no_log(data: bytes) -> None:
+    assert CommitLogReader(ByteRange(0, len(data)), of(data, 0)).first() is None
+
+
+def test_an_empty_segment(store: TestStore) -> None:
+    store.engine.close_writer(store.engine.open_writer("s"))
+    place = offset_at(store.metadata, store.segment("s"), NOW, of(b"", 0))
+    assert (place.offset, place.end_offset, place.times_of) == (0, 0, TimesOf.CHUNKS)
+
+
+def published(time_ms: int, *, broker_ms: int | None = None, value: str = "v") -> bytes:
+    """An entry of Pulsar's; its checksum is not looked at where only its time is."""
+    meta = proto((1, "producer"), (2, 7), (3, time_ms), (4, proto((1, "key"), (2, value))))
+    return entry(meta, b"payload", checksum=False, broker=None if broker_ms is None else proto((1, broker_ms)))
+
+
+def payloads_at(times: Sequence[int], *, broker: bool = False) -> list[bytes]:
+    return [published(known - 3 * broker, broker_ms=known if broker else None) for known in times]
+
+
+@pytest.mark.parametrize("broker", [False, True], ids=["published", "as the broker says"])
+def test_a_ledger_by_publish_time(store: TestStore, broker: bool) -> None:
+    times = [NOW + number // 3 * 10 for number in range(40)]
+    entries = payloads_at(times, broker=broker)
+    name = new_ledger(store, entries)
+    record = store.segment(name)
+    data = b"".join(entries)
+    starts = [sum(map(len, entries[:number])) for number in range(41)]
+    for time_ms in range(NOW - 1, times[-1] + 2):
+        number = bisect_left(times, time_ms)
+        place = offset_at(store.metadata, record, time_ms, of(data, 0))
+        assert (place.entry_id, place.offset, place.end_offset) == (number, starts[number], starts[number])
+        assert place.time_ms == (times[number] if number < 40 else None)
+
+
+def test_a_ledger_of_other_entries_has_no_times_of_messages(store: TestStore) -> None:
+    entries = [b"one", b"two", b""]
+    record = store.segment(new_ledger(store, entries))
+    place = offset_at(store.metadata, record, NOW, of(b"".join(entries), 0))
+    assert (place.times_of, place.entry_id) == (TimesOf.CHUNKS, None)
+
+
+def test_metadata_larger_than_the_first_read(store: TestStore) -> None:
+    entries = [published(NOW + number, value="v" * 9000) for number in range(5)]
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, ROOMY)
+    record = store.segment(new_ledger(store, entries))
+    assert offset_at(store.metadata, record, NOW + 3, of(b"".join(entries), 0)).entry_id == 3
+
+
+@pytest.mark.parametrize("cold", [False, True], ids=["local", "cold"])
+def test_chunks_by_the_times_by_which_they_were_written(store: TestStore, cold: bool) -> None:
+    """Three chunks of three appends each, a second apart; then bytes before a time are never left out."""
+    clock = store.clock
+    assert isinstance(clock, ManualClock)
+    written: list[tuple[int, int]] = []
+    for number in range(9):
+        clock.advance(1)
+        store.append("s", b"%d" % number * 10)
+        written.append((number * 10, clock.now_ms()))
+        if number % 3 == 2:
+            store.engine.roll(store.segment("s").id)
+    if cold:
+        store.offload()
+        clock.advance(10**6)
+        store.evict(force=True)
+    record = store.segment("s")
+    for time_ms in range(written[0][1] - 500, written[-1][1] + 1000, 500):
+        place = offset_at(store.metadata, record, time_ms, of(b"x" * 90, 0))
+        assert all(known < time_ms for at, known in written if at < place.offset)
+        assert all(known >= time_ms for at, known in written if at >= place.end_offset)
+        assert place.end_offset - place.offset <= 30
+    assert offset_at(store.metadata, record, written[-1][1] + 1, of(b"x" * 90, 0)).offset == 90

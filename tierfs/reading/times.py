@@ -1,0 +1,245 @@
+"""Find the first byte of a time: by the times in messages where a segment holds messages, else by those of its chunks.
+
+    a ledger of Pulsar's entries       each entry's time as the broker records it, else as the producer sent it
+    a commit log of RocketMQ           each message's store time
+    anything else                      the time by which each chunk had been written
+
+No index is kept. Messages are in the order of their times, as Pulsar and RocketMQ assume too where they seek by time:
+both bisect, and so does this, with one small read a step (docs/design/0045 has the measurement). A time that is out of
+order is met as by them: what is returned is a place where earlier messages end and later ones begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+
+from tierfs.errors import DataLoss
+from tierfs.frozen import dataclass
+from tierfs.ledger.commit_log import HEAD_BYTES, LogHead, first_head, head_of
+from tierfs.ledger.messages import entry_time_ms
+from tierfs.metadata import chains, entries
+from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.transaction import ReadTransaction
+from tierfs.reading.entries import ReadRange, placed_entries
+from tierfs.reading.reader import Reader
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ReadPriority, SegmentKind, Tier
+
+
+class TimesOf(StrEnum):
+    """What a place was found by."""
+
+    MESSAGES = "messages"
+    CHUNKS = "chunks"
+
+
+@dataclass(frozen=True, slots=True)
+class TimePlace:
+    """The place of a time in a segment."""
+
+    offset: int
+    """All bytes before it are of an earlier time; the segment's end if all are."""
+    end_offset: int
+    """All bytes from it on are of this time or later. By messages the same offset; by chunks the end of the chunk."""
+    times_of: TimesOf
+    time_ms: int | None = None
+    """Of the message at the offset, or by which its chunk had been written; None at the end of the segment."""
+    entry_id: int | None = None
+    """Of a ledger: the entry at the offset, or the number of entries."""
+
+
+# Enough for the metadata of nearly every entry; larger ones are read once more, whole.
+_ENTRY_HEAD_BYTES = 4096
+
+# A verified read fetches a block anyway.
+_WINDOW_BYTES = CRC_BLOCK_BYTES
+
+
+def offset_at(metadata: MetadataStore, segment: SegmentRecord, time_ms: int, read: ReadRange) -> TimePlace:
+    """Return the place of the first message, or chunk, of `time_ms` (milliseconds since the epoch) or later.
+
+    `read` returns the bytes of a range of the segment; see `reading_ranges`. Raises the errors of reads.
+    """
+    place = None
+    if segment.kind is SegmentKind.LEDGER:
+        place = _in_ledger(metadata, segment, time_ms, read)
+    elif segment.range:
+        place = _in_log(segment, time_ms, read)
+    if place is not None:
+        return place
+    with metadata.read() as txn:
+        return _by_chunks(txn, segment, time_ms)
+
+
+@contextmanager
+def reading_ranges(
+    make_reader: Callable[[], Reader], segment: SegmentRecord, priority: ReadPriority | None
+) -> Iterator[ReadRange]:
+    """Yield what reads ranges of a segment, for callers without a loop of their own."""
+    from tierfs.reading.read_loop import ReadLoop
+
+    loop = ReadLoop(make_reader)
+    try:
+        handle = loop.open(segment.id, priority)
+
+        def read(wanted: ByteRange) -> memoryview:
+            buffer = memoryview(bytearray(wanted.length_bytes))
+            return buffer[: loop.read_into(handle, wanted.start, buffer)]
+
+        yield read
+    finally:
+        loop.close()
+
+
+def _first(start: int, end: int, is_early: Callable[[int], bool]) -> int:
+    """Return the first number of [start, end) that is not early, given that early ones are first; `end` without."""
+    while start < end:
+        middle = (start + end) // 2
+        if is_early(middle):
+            start = middle + 1
+        else:
+            end = middle
+    return start
+
+
+class _NoMessagesError(Exception):
+    """An entry or a log has no times."""
+
+
+def _in_ledger(metadata: MetadataStore, segment: SegmentRecord, time_ms: int, read: ReadRange) -> TimePlace | None:
+    """Return the place in a ledger of Pulsar's entries; None for another one."""
+    with metadata.read() as txn:
+        count = entries.count(txn, segment.id)
+
+    def time_of(entry_id: int) -> int:
+        entry = next(placed_entries(metadata, segment.id, entry_id, entry_id + 1))
+        for limit in (_ENTRY_HEAD_BYTES, entry.range.length_bytes):
+            head = ByteRange(entry.range.start, min(entry.range.end, entry.range.start + limit))
+            known_ms = entry_time_ms(memoryview(read(head))) if head else None
+            if known_ms is not None:
+                return known_ms
+        raise _NoMessagesError
+
+    try:
+        entry_id = _first(0, count, lambda number: time_of(number) < time_ms)
+        if entry_id == count:
+            return TimePlace(segment.length, segment.length, TimesOf.MESSAGES, entry_id=count) if count else None
+        offset = next(placed_entries(metadata, segment.id, entry_id, entry_id + 1)).range.start
+        return TimePlace(offset, offset, TimesOf.MESSAGES, time_of(entry_id), entry_id)
+    except _NoMessagesError:
+        return None
+
+
+def _in_log(segment: SegmentRecord, time_ms: int, read: ReadRange) -> TimePlace | None:
+    """Return the place in a commit log of RocketMQ's; None for another segment."""
+    log = CommitLogReader(segment.range, read)
+    if log.first() is None:
+        return None
+    message = log.first_that(lambda head: head.store_ms >= time_ms)
+    if message is None:
+        return TimePlace(segment.length, segment.length, TimesOf.MESSAGES)
+    return TimePlace(message[0], message[0], TimesOf.MESSAGES, message[1].store_ms)
+
+
+class CommitLogReader:
+    """Walks the messages of a commit log."""
+
+    def __init__(self, bounds: ByteRange, read: ReadRange) -> None:
+        self._bounds = bounds
+        self._read = read
+
+    def first(self) -> tuple[int, LogHead] | None:
+        """Return the first message or coda with its offset; None for a segment that is no commit log.
+
+        The head may have been truncated inside a message: then the next one is near, or it is no log.
+        """
+        return self.next_from(self._bounds.start, min(self._bounds.end, self._bounds.start + _WINDOW_BYTES))
+
+    def first_that(self, is_late: Callable[[LogHead], bool]) -> tuple[int, LogHead] | None:
+        """Return the first late message with its offset, given that those before it are not late; None without one."""
+        first = self.first()
+        start, end = (self._bounds.end if first is None else first[0]), self._bounds.end
+        while end - start > _WINDOW_BYTES:
+            middle = (start + end) // 2
+            message = self.next_from(middle, end)
+            if message is None or is_late(message[1]):
+                end = middle  # the bytes from there to the message are those of the one before it
+            else:
+                start = message[0] + message[1].size
+        late = ((offset, head) for offset, head in self.heads(start) if not head.is_coda and is_late(head))
+        return next(late, None)
+
+    def next_from(self, start: int, end: int) -> tuple[int, LogHead] | None:
+        """Return the first message or coda that begins in [start, end); None without one."""
+        at = start
+        while at < end:
+            # So much more that the head of one that begins in the window, and of the one after it, is seen.
+            window = ByteRange(at, min(self._bounds.end, at + _WINDOW_BYTES + HEAD_BYTES))
+            message = first_head(memoryview(self._read(window)), at, self._bounds.end)
+            if message is not None:
+                return message if message[0] < end else None
+            at += _WINDOW_BYTES
+        return None
+
+    def heads(self, start: int) -> Iterator[tuple[int, LogHead]]:
+        """Yield each message and coda from `start`, which is one's offset, with its own offset.
+
+        Raises DataLoss where none follows.
+        """
+        at, window, held = start, memoryview(b""), start
+        while at < self._bounds.end:
+            if at + HEAD_BYTES > held + len(window):
+                held = at
+                window = memoryview(self._read(ByteRange(at, min(self._bounds.end, at + _WINDOW_BYTES))))
+            head = head_of(window[at - held :])
+            if head is None or at + head.size > self._bounds.end:
+                if head is not None or self._bounds.end - at < HEAD_BYTES:
+                    return  # its last message is not complete yet
+                raise DataLoss(f"no message of RocketMQ's begins at byte {at}")
+            yield at, head
+            at += head.size
+
+
+def _by_chunks(txn: ReadTransaction, segment: SegmentRecord, time_ms: int) -> TimePlace:
+    """Return the place by the times by which chunks had been written, in whichever tier tells more."""
+    place = TimePlace(segment.start_offset, segment.length, TimesOf.CHUNKS)
+    for tier in Tier:
+        known = _by_tier(txn, segment, tier, time_ms)
+        if known is not None and (known.offset, -known.end_offset) > (place.offset, -place.end_offset):
+            place = known
+    return place
+
+
+def _by_tier(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, time_ms: int) -> TimePlace | None:
+    """Return the first chunk of a tier that holds bytes of the time or later, by bisection of the chain."""
+    start, end = segment.start_offset, segment.length
+    late: ChunkRecord | None = None
+    while start < end:
+        chunk = next(chains.chunks(txn, segment.id, tier, (start + end) // 2), None)
+        if chunk is None or chunk.start_offset >= end:
+            return None  # bytes that only the other tier has
+        if _written_ms(txn, segment, tier, chunk) < time_ms:
+            start = chunk.end_offset
+        else:
+            end, late = chunk.start_offset, chunk
+    if start >= segment.length:
+        return TimePlace(segment.length, segment.length, TimesOf.CHUNKS)
+    if late is None or late.start_offset > start:
+        return None
+    written_ms = _written_ms(txn, segment, tier, late)
+    return TimePlace(start, min(late.end_offset, segment.length), TimesOf.CHUNKS, written_ms)
+
+
+def _written_ms(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, chunk: ChunkRecord) -> int:
+    """Return a time by which every byte of a chunk had been written."""
+    if tier is Tier.LOCAL:
+        if not chunk.next:
+            return segment.modified_ms
+        following = next(chains.starting_from(txn, segment.id, tier, chunk.next), None)
+        return segment.modified_ms if following is None else chains.object_of(txn, following).created_ms
+    if not chunk.object_id:
+        return segment.modified_ms
+    record = chains.object_of(txn, chunk)
+    return min(record.modified_ms or record.written_by_ms, segment.modified_ms)
