@@ -10,6 +10,7 @@ import click
 
 from tierfs import units
 from tierfs.cli.session import Session
+from tierfs.clock import SystemClock
 from tierfs.errors import InvalidRequest
 from tierfs.types import ReadPriority
 
@@ -46,6 +47,25 @@ class Duration(click.ParamType[float]):
         if not self._least_s <= seconds <= units.MAX_S:
             self.fail(f"{value!r} is not from {units.format_duration(self._least_s)} to 36500d", param, ctx)
         return seconds
+
+
+class Time(click.ParamType[int]):
+    """A moment in milliseconds since the epoch, like 2h, for two hours ago, or 2026-01-31T12:00Z."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Parse the typed text."""
+        try:
+            return units.parse_time(str(value), SystemClock().now_ms())
+        except ValueError as exc:
+            self.fail(str(exc), param, ctx)
+
+
+since_option = click.option(
+    "--since", type=Time(), metavar="TIME", help="Begin with what was written since; 2h: two hours ago."
+)
+until_option = click.option("--until", type=Time(), metavar="TIME", help="End before what was written then or later.")
 
 
 class Priority(click.ParamType[ReadPriority]):

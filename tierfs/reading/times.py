@@ -93,6 +93,18 @@ def reading_ranges(
         loop.close()
 
 
+def place_of(
+    metadata: MetadataStore,
+    make_reader: Callable[[], Reader],
+    segment: SegmentRecord,
+    time_ms: int,
+    priority: ReadPriority | None = None,
+) -> TimePlace:
+    """Do as `offset_at`, for callers without a loop of their own."""
+    with reading_ranges(make_reader, segment, priority) as read:
+        return offset_at(metadata, segment, time_ms, read)
+
+
 def _first(start: int, end: int, is_early: Callable[[int], bool]) -> int:
     """Return the first number of [start, end) that is not early, given that early ones are first; `end` without."""
     while start < end:

@@ -9,16 +9,22 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 
 from tierfs.checksum import Buffer
 from tierfs.cli.group import command, each, paths_argument
-from tierfs.cli.options import Size, read_priority_option
+from tierfs.cli.options import Size, read_priority_option, since_option, until_option
 from tierfs.cli.session import Session
-from tierfs.cli.times import bounds, since_option, until_option
 from tierfs.metadata import directories
-from tierfs.types import ReadPriority
+from tierfs.metadata.records import SegmentRecord
+from tierfs.names import printable
+from tierfs.types import ByteRange, ReadPriority
+
+if TYPE_CHECKING:
+    from tierfs.app.store import Store
+    from tierfs.reading.times import TimePlace
 
 
 @command("cat")
@@ -62,7 +68,7 @@ def cat(
             record = directories.segment_by_name(txn, name)
         begin, stop = start, None if end is None else min(end, record.length)
         if since is not None or until is not None:
-            wanted = bounds(session, store, record, since, until, read_priority)
+            wanted = _bounds(session, store, record, since, until, read_priority)
             begin = wanted.start if since is not None else begin
             stop = wanted.end if until is not None else stop
             stop = None if stop is None else max(stop, record.start_offset if begin is None else begin)
@@ -78,6 +84,29 @@ def cat(
 
     with session.open_store(looks=True) as store:
         each(session, store, segments, write)
+
+
+def _bounds(
+    session: Session,
+    store: Store,
+    record: SegmentRecord,
+    since: int | None,
+    until: int | None,
+    priority: ReadPriority | None,
+) -> ByteRange:
+    """Return the bytes of a segment from one time to another; with those of the whole chunks where only these have
+    times, which a note says."""
+    from tierfs.reading.times import TimesOf, place_of
+
+    def place(time_ms: int | None) -> TimePlace | None:
+        return None if time_ms is None else place_of(store.metadata, store.reader, record, time_ms, priority)
+
+    first, after = place(since), place(until)
+    if any(known is not None and known.times_of is TimesOf.CHUNKS for known in (first, after)):
+        session.note(f"{printable(record.name)}: by the times of its chunks, of which the first and last are whole")
+    start = record.start_offset if first is None else first.offset
+    end = record.length if after is None else after.end_offset
+    return ByteRange(start, max(start, end))
 
 
 class _Stdout:

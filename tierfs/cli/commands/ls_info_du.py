@@ -19,7 +19,6 @@ from tierfs.cli.drawing.map import BarRun, Mark, Row, draw, offset
 from tierfs.cli.group import command, each, human_option, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import QUIET, Session
-from tierfs.cli.times import Time, place_of
 from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.records import ChunkRecord, SegmentRecord, TierState
 from tierfs.metadata.transaction import ReadTransaction
@@ -119,8 +118,8 @@ def _cells(name: str, item: Listed) -> Sequence[str]:
 @command("info")
 @paths_argument(metavar="SEGMENT...")
 @click.option("--map", "draws", is_flag=True, help="Draw which bytes are in which tier.")
-@click.option("--at", type=Time(), metavar="TIME", help="Find what was written at a time or later: 2h ago, or a date.")
-def info(session: Session, paths: tuple[str, ...], draws: bool, at: int | None) -> None:
+@click.option("--at", metavar="TIME", help="Find what was written at a time or later: 2h ago, or a date.")
+def info(session: Session, paths: tuple[str, ...], draws: bool, at: str | None) -> None:
     """Show segments: the range, the location of the bytes and what keeps them there, the checksum and the writer.
 
     Of a ledger it shows the entries and their offload too. In the map a blank is a gap: its bytes are not in that tier.
@@ -129,11 +128,16 @@ def info(session: Session, paths: tuple[str, ...], draws: bool, at: int | None) 
     """
     if draws and at is not None:
         raise click.UsageError("--map and --at are mutually exclusive")
+    at_ms = None
+    if at is not None:
+        from tierfs.cli.options import Time
+
+        at_ms = Time().convert(at, None, click.get_current_context())
     with session.open_store(looks=True) as store:
         if draws:
             each(session, store, paths, lambda name: _map(session, store, name, names_it=len(paths) > 1))
         else:
-            each(session, store, paths, lambda name: _info(session, store, name, at))
+            each(session, store, paths, lambda name: _info(session, store, name, at_ms))
 
 
 def _info(session: Session, store: Store, name: str, at: int | None) -> None:
@@ -155,7 +159,9 @@ def _info(session: Session, store: Store, name: str, at: int | None) -> None:
 
 def _at(store: Store, record: SegmentRecord, time_ms: int) -> tuple[dict[str, Any], str]:
     """Return the place of a time in a segment, as JSON data and as text."""
-    place = place_of(store, record, time_ms)
+    from tierfs.reading.times import place_of
+
+    place = place_of(store.metadata, store.reader, record, time_ms)
     data = {"time": output.timestamp(time_ms), **output.fields(place, "offset end_offset by=times_of entry_id")}
     data["first"] = None if place.time_ms is None else output.timestamp(place.time_ms)
     entry = "" if place.entry_id is None else f", entry {place.entry_id:,}"

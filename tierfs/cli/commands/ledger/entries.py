@@ -18,10 +18,9 @@ from tierfs.cli.commands.ledger import log
 from tierfs.cli.commands.ledger.log import JsonLines, write
 from tierfs.cli.errors import EXIT_DAMAGED
 from tierfs.cli.group import command, path_argument
-from tierfs.cli.options import Size, read_priority_option
+from tierfs.cli.options import Size, read_priority_option, since_option, until_option
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
-from tierfs.cli.times import place_of, since_option, until_option
 from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.ledger.messages import decode
 from tierfs.metadata import directories
@@ -32,6 +31,7 @@ from tierfs.names import printable
 from tierfs.parallel import Meter
 from tierfs.reading.entries import EntrySplitter, placed_entries
 from tierfs.reading.stream import copy_segment
+from tierfs.reading.times import place_of
 from tierfs.segments import ledgers
 from tierfs.segments.ledgers import Ledger
 from tierfs.types import ByteRange, ReadPriority, SegmentId, SegmentKind
@@ -92,7 +92,7 @@ def _entry_at(
     """Return the number of the first entry of a time; `given` without a time. Raises InvalidRequest."""
     if time_ms is None:
         return given
-    place = place_of(store, record, time_ms, priority)
+    place = place_of(store.metadata, store.reader, record, time_ms, priority)
     if place.entry_id is None:
         raise InvalidRequest(
             f"the entries of {printable(record.name)} are not Pulsar's, so that they have no times",
