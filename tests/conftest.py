@@ -13,12 +13,14 @@ from pathlib import Path
 
 import pytest
 import trio
+from fsspec.config import conf
 from hypothesis import settings
 
 from tests.doubles.page_cache import PAGE_CACHES
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.servers import quick_java
 from tests.servers.certificates import Authority
+from tests.servers.clouds import GcsServer, program
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
 from tests.servers.hdfs_server import HdfsRoot, HdfsServer, missing_tools
 from tests.servers.moto_server import MotoServer
@@ -232,6 +234,25 @@ def hdfs_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
     except ServerError as exc:
         pytest.fail(str(exc), pytrace=False)
     return server
+
+
+@pytest.fixture(scope="session")
+def gcs_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> GcsServer:
+    """An emulator of Google Cloud Storage, started once for each process."""
+    if program() is None:
+        pytest.skip("no wheel of fake-gcs-server for this machine")
+    server = GcsServer()
+    pytestconfig.stash.setdefault(_AT_THE_END, ExitStack()).enter_context(server)
+    return server
+
+
+@pytest.fixture
+def gcs_bucket(gcs_server: GcsServer, monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
+    """A fresh bucket in the emulator: its URL, and the server's. Nobody proves who asks."""
+    monkeypatch.setitem(conf, "gs", {"token": "anon"})
+    monkeypatch.setitem(conf, "gcs", {"token": "anon"})
+    monkeypatch.setenv("FSSPEC_GS_TOKEN", "anon")
+    return f"gs://{gcs_server.create_bucket()}/tenant/ü 1", gcs_server.endpoint_url
 
 
 @pytest.fixture

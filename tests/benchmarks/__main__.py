@@ -24,6 +24,7 @@ from tests.benchmarks.files.everyday import bench_everyday, bench_evicted, bench
 from tests.benchmarks.files.small_files import bench_small_files
 from tests.benchmarks.first_byte import bench_first_byte
 from tests.benchmarks.fscking import bench_fsck
+from tests.benchmarks.in_hdfs import bench_hdfs
 from tests.benchmarks.ledgers import bench_ledgers
 from tests.benchmarks.measuring import GIB, compared, cpu_seconds, heat, peak_rss_bytes, seconds, store_served
 from tests.benchmarks.raw import boto3_client, boto3_get, read_objects
@@ -253,6 +254,7 @@ def _sustained(run: Run) -> str:
 SUBJECTS: dict[str, Callable[[Run], str]] = {
     "versus": lambda run: bench_versus(run.directory, run.other.resolve(), run.repetitions),
     "week": lambda _: bench_week(),
+    "hdfs": lambda run: bench_hdfs(run.directory, run.repetitions),
     "scale": lambda run: bench_scale(run.directory),
     "everyday": lambda run: "\n".join(bench_everyday(run.directory / "store", run.repetitions)),
     "one-directory": lambda run: "\n".join(bench_one_directory(run.directory / "store", run.repetitions)),

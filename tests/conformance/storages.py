@@ -32,6 +32,7 @@ STORAGES = [
     "wrapped",
     "place-memory",
     "place-local",
+    "gcs",
     pytest.param("webhdfs", marks=pytest.mark.hdfs),
     pytest.param("moto", marks=pytest.mark.whole),
     pytest.param("rgw", marks=pytest.mark.s3),
@@ -72,6 +73,8 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
     elif server == "place":
         root = f"memory://{uuid.uuid4().hex}" if mode == "memory" else f"local://{request.getfixturevalue('tmp_path')}"
         storage = place_storage(f"{root}/ü 1")
+    elif server == "gcs":
+        storage = place_storage(*request.getfixturevalue("gcs_bucket"))
     elif server in ("webhdfs", "hdfs"):
         storage = place_storage(getattr(request.getfixturevalue("hdfs_root"), server))
     elif kind == "wrapped":

@@ -16,6 +16,7 @@ NAMES = ("a", "d/b: 50%", "d/ü")
 HDFS = pytest.mark.hdfs
 KINDS = [
     "local",
+    "gcs",
     pytest.param("webhdfs", marks=HDFS),
     pytest.param("hdfs", marks=[HDFS, pytest.mark.whole]),
 ]
@@ -36,6 +37,9 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     kind = request.param
     if kind == "local":
         kept = Kept(f"local://{tmp_path}/cold")
+    elif kind == "gcs":
+        url, endpoint_url = request.getfixturevalue("gcs_bucket")
+        kept = Kept(url, ("--endpoint-url", endpoint_url))
     else:
         kept = Kept(getattr(request.getfixturevalue("hdfs_root"), kind))
     for name, value in kept.variables.items():

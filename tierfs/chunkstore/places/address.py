@@ -140,6 +140,12 @@ def _hdfs(address: Address, settings: ColdSettings) -> ObjectPlace:
     return FilePlace(hdfs.NativeHdfsFiles(address.host, address.port), address.path, hdfs.encode, hdfs.decode)
 
 
+def _gcs(address: Address, settings: ColdSettings) -> ObjectPlace:
+    from tierfs.chunkstore.places.gcs import GcsPlace
+
+    return GcsPlace(address.host, address.path, address.endpoint_url, settings)
+
+
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """One kind of place."""
@@ -157,6 +163,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "webhdfs": Scheme(_webhdfs, "hdfs"),
     "swebhdfs": Scheme(_webhdfs, "hdfs"),
     "hdfs": Scheme(_hdfs, "hdfs"),
+    "gs": Scheme(_gcs, "gcs", in_files=False, takes_endpoint=True),
     "memory": Scheme(_memory, "fsspec"),
     "local": Scheme(_local, "fsspec"),
 }

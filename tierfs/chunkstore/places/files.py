@@ -16,17 +16,18 @@ from contextlib import suppress
 from typing import Protocol, runtime_checkable
 
 from tierfs.checksum import Buffer
-from tierfs.chunkstore.directory.read import MAX_SIDECAR_BYTES, WantedNames, parse_metadata
+from tierfs.chunkstore.directory.read import MAX_SIDECAR_BYTES, WantedNames, parse_metadata, walk
 from tierfs.chunkstore.probe import Traits
 from tierfs.chunkstore.protocol import BufferSource, OnReceived, PendingUpload, Source, StoredObject
 from tierfs.chunkstore.validate import STEP_BYTES, check_etag, check_range, read_source
-from tierfs.errors import DataLoss, TierfsError, Unavailable
+from tierfs.errors import DataLoss, InvalidRequest, TierfsError, Unavailable
 from tierfs.frozen import dataclass
 from tierfs.names import printable
 from tierfs.parallel import Pool
 
 _TEMPORARY = ".tmp"
 _METADATA = ".metadata"
+_HIDDEN = frozenset({_TEMPORARY, _METADATA})
 _PREFIX = "tierfs-"
 _NAME = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}(\.[0-9]+)?")
 
@@ -117,10 +118,11 @@ class JoinsFiles(Protocol):
         ...
 
 
+_Entries = list[tuple[bytes, StoredObject | None]]
+
+
 class FilePlace:
     """ObjectPlace over files below a root."""
-
-    hidden = frozenset({_TEMPORARY, _METADATA})
 
     def __init__(
         self,
@@ -253,9 +255,12 @@ class FilePlace:
         while parent and self._files.remove_empty(self._path(parent)):
             parent = parent.rpartition("/")[0]
 
-    def entries(self, directory: str, wanted: WantedNames) -> list[tuple[bytes, StoredObject | None]]:
-        """See ObjectPlace.entries."""
-        listed: list[tuple[bytes, StoredObject | None]] = []
+    def list(self, prefix: str, after: str) -> Iterator[StoredObject]:
+        """See ObjectPlace.list."""
+        return (stored for _, stored in walk(self._entries, prefix, after, _HIDDEN))
+
+    def _entries(self, directory: str, wanted: WantedNames) -> _Entries:
+        listed: _Entries = []
         with suppress(FileNotFoundError, NotADirectoryError):
             for entry, status in self._files.entries(self._path(directory)):
                 name = self._decode(entry)
@@ -284,6 +289,8 @@ class FilePlace:
         self._files.close()
 
     def _path(self, name: str) -> str:
+        if name.split("/", 1)[0] in _HIDDEN:
+            raise InvalidRequest(f"{printable(name)}: this name is reserved")
         return f"{self._root}/{self._encode(name)}".rstrip("/") or "/"
 
     def _sidecar(self, name: str, status: FileStatus) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 from tierfs import errors
-from tierfs.chunkstore.directory.read import WantedNames
 from tierfs.chunkstore.probe import Traits
 from tierfs.chunkstore.protocol import OnReceived, PendingUpload, Source, StoredObject
+from tierfs.chunkstore.validate import is_relative
 from tierfs.names import printable
 
 
@@ -22,8 +23,6 @@ class ObjectPlace(Protocol):
     """
 
     traits: Traits
-    hidden: frozenset[str]
-    """Names at the root that are the place's own and no objects."""
     vendor_errors: tuple[type[Exception], ...]
 
     def meaning(self, error: Exception) -> type[errors.TierfsError]:
@@ -48,8 +47,8 @@ class ObjectPlace(Protocol):
         """Remove the object; a missing one is success."""
         ...
 
-    def entries(self, directory: str, wanted: WantedNames) -> list[tuple[bytes, StoredObject | None]]:
-        """Return the wanted entries of one directory, as ListDirectory; none of a missing one."""
+    def list(self, prefix: str, after: str) -> Iterator[StoredObject]:
+        """See ChunkStorage.list."""
         ...
 
     def leftovers(self) -> Iterator[PendingUpload]:
@@ -109,3 +108,13 @@ def _told(error: Exception) -> str:
     lines = str(error).strip().splitlines()
     text = lines[0] if lines else type(error).__name__
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+
+
+def listed_after(objects: Iterable[StoredObject], after: str) -> Iterator[StoredObject]:
+    """Yield the objects of a page that a listing wants, without their metadata. Servers begin at a name, not after it.
+
+    Names that are not those of objects are left out: others may have made "directories" there.
+    """
+    for stored in objects:
+        if stored.name > after and is_relative(stored.name):
+            yield replace(stored, metadata={})

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tierfs.chunkstore import protocol, validate
-from tierfs.chunkstore.directory.read import walk
 from tierfs.chunkstore.places.place import ObjectPlace, map_place_errors
 from tierfs.chunkstore.probe import Traits
 from tierfs.errors import AlreadyExists, InvalidRequest
@@ -111,8 +110,7 @@ class PlaceStorage:
         """See ChunkStorage.list. Names that are not those of objects are left out."""
         validate.check_open(self._closed, self)
         with map_place_errors(self._place, self._url, prefix):
-            for _, stored in walk(self._place.entries, prefix, after, self._place.hidden):
-                yield stored
+            yield from self._place.list(prefix, after)
 
     def uploads(self, prefix: str) -> Iterator[protocol.PendingUpload]:
         """See Uploads.uploads: temporary files, whose final names are unknown."""
@@ -147,5 +145,3 @@ class PlaceStorage:
     def _check(self, name: str) -> None:
         validate.check_name(name)
         validate.check_open(self._closed, self)
-        if name.split("/", 1)[0] in self._place.hidden:
-            raise InvalidRequest(f"{printable(name)}: this name is reserved")

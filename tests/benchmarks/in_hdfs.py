@@ -1,0 +1,84 @@
+"""A cold tier in HDFS against Hadoop's own commands: the same bytes, both ways, whole commands with their starts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.benchmarks.measuring import compared, seconds
+from tests.servers.hdfs_server import CLASS_PATH, HdfsServer
+from tierfs.types import MIB
+
+SIZE_BYTES = 1024 * MIB
+NAME = "s"
+
+
+def bench_hdfs(directory: Path, repetitions: int) -> str:
+    """Offload against `hdfs dfs -put`, and `cat` of cold bytes against `hdfs dfs -cat`."""
+    data = directory / "data"
+    with data.open("wb") as file:
+        for _ in range(SIZE_BYTES // MIB):
+            file.write(os.urandom(MIB))
+    server = HdfsServer(directory / "hdfs")
+    with server:
+        put, cat = _Hadoop(directory, f"{server.words[0]}/put"), {}
+        writes: dict[str, Callable[[], float]] = {"hdfs dfs -put": lambda: put.put(data)}
+        for scheme in ("webhdfs", "hdfs"):
+            ours = _Ours(directory / scheme, getattr(server.root(f"/{scheme}"), scheme), data)
+            writes[f"tierfs offload, {scheme}"] = ours.offload
+            cat[f"tierfs cat, {scheme}"] = ours.cat
+        written = compared(f"Offload to HDFS, {SIZE_BYTES // MIB} MiB", SIZE_BYTES, repetitions, writes)
+        read = compared("Read from HDFS", SIZE_BYTES, repetitions, {"hdfs dfs -cat": put.cat, **cat})
+    return f"{written}\n{read}"
+
+
+class _Hadoop:
+    """Hadoop's client, as its script `hdfs` starts it."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self._url = url
+        self._settings = directory / "settings"
+        self._settings.mkdir()
+        (self._settings / "core-site.xml").write_text("<configuration/>\n")
+
+    def put(self, data: Path) -> float:
+        self._run("-rm", "-f", "-skipTrash", self._url)
+        return seconds(lambda: self._run("-put", str(data), self._url))
+
+    def cat(self) -> float:
+        return seconds(lambda: self._run("-cat", self._url))
+
+    def _run(self, *words: str) -> None:
+        command = ["java", "-cp", f"{self._settings}:{CLASS_PATH}", "org.apache.hadoop.fs.FsShell", *words]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+class _Ours:
+    """A store whose cold tier is in HDFS."""
+
+    def __init__(self, store: Path, url: str, data: Path) -> None:
+        self._store = store
+        self._url = url
+        self._data = data
+        self._round = 0
+
+    def offload(self) -> float:
+        """A store of its own each time, on a fast disk: what is measured is the way to HDFS."""
+        shutil.rmtree(self._store, ignore_errors=True)
+        self._round += 1
+        self._run("-q", "init", "--cold-url", f"{self._url}/{self._round}")
+        self._run("-q", "append", NAME, str(self._data))
+        taken_s = seconds(lambda: self._run("-q", "offload", NAME))
+        self._run("-q", "evict", NAME)
+        return taken_s
+
+    def cat(self) -> float:
+        return seconds(lambda: self._run("cat", NAME))
+
+    def _run(self, *words: str) -> None:
+        command = [sys.executable, "-m", "tierfs", "--store", str(self._store), *words]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
