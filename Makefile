@@ -17,6 +17,8 @@ BENCH_STAMP := $(VENV)/bench.stamp
 SPARK_CLASSES := $(VENV)/spark-classes/classes.jsa
 # Jars of a real HDFS for tests, where Maven is there to fetch them.
 HDFS_JARS := $(VENV)/hdfs/done
+# A second S3 server for tests, where Go is there to build it.
+VERSITY := $(VENV)/go/done
 # Prefix of a command that finds the environment's tools first.
 INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
@@ -94,7 +96,12 @@ dev-deps: setup
 
 test-deps: dev-deps spark-deps
 	@mount_helpers/install-deps tests
-	@$(MAKE) --no-print-directory $(SPARK_CLASSES) $(HDFS_JARS)
+	@$(MAKE) --no-print-directory $(SPARK_CLASSES) $(HDFS_JARS) $(VERSITY)
+
+$(VERSITY): tests/servers/versity.py
+	@mkdir -p $(@D)
+	$(PYTHON) -m tests.servers.versity
+	@touch $@
 
 $(HDFS_JARS): $(wildcard tests/servers/hdfs/*)
 	$(PYTHON) -m tests.servers.hdfs_server

@@ -37,7 +37,7 @@ FSSPEC = ["fsspec>=2024.10"]
 
 # What places of `--cold-url` need: WebHDFS is over requests, and HDFS' own protocol in hdfs-native.
 HDFS = [*FSSPEC, "requests>=2.32.4,<3", "hdfs-native>=0.14,<1"]
-GCS = [*FSSPEC, "gcsfs>=2025.5", "aiohttp>=3.12.14,<4", "google-auth>=2.30,<3"]
+GCS = [*FSSPEC, "gcsfs>=2025.5", "aiohttp>=3.12.14,<4"]
 
 EXTRAS_REQUIRE = {
     "spark": ["pyspark>=4.0,<5", "py4j>=0.10.9,<1", "pyarrow>=18,<27", "pandas>=2.2,<3", "numpy>=2,<3"],

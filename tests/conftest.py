@@ -18,7 +18,7 @@ from hypothesis import settings
 
 from tests.doubles.page_cache import PAGE_CACHES
 from tests.doubles.scripted_storage import ScriptedStorage
-from tests.servers import quick_java
+from tests.servers import quick_java, versity
 from tests.servers.certificates import Authority
 from tests.servers.clouds import GcsServer, program
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
@@ -28,6 +28,7 @@ from tests.servers.process import ServerError
 from tests.servers.rgw import RgwServer
 from tests.servers.scripted_http import Script, ScriptedHttp, Serve, ServerTls
 from tests.servers.shared import shared
+from tests.servers.versity import VersityServer
 from tests.stores import TestStore, open_test_store
 from tierfs import osio
 from tierfs.chunkstore.http.tls import TlsClient
@@ -234,6 +235,25 @@ def hdfs_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
     except ServerError as exc:
         pytest.fail(str(exc), pytrace=False)
     return server
+
+
+@pytest.fixture(scope="session")
+def versity_server(
+    aws_environment: None, tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config
+) -> VersityServer:
+    """A second kind of S3 server, started once for each process; skipped where it cannot be built."""
+    if reason := versity.why_not():
+        pytest.skip(reason)
+    server = VersityServer(tmp_path_factory.mktemp("versity") / "buckets")
+    pytestconfig.stash.setdefault(_AT_THE_END, ExitStack()).enter_context(server)
+    return server
+
+
+@pytest.fixture
+def versity_bucket(versity_server: VersityServer) -> Bucket:
+    """A fresh bucket in versitygw."""
+    endpoint = versity_server.endpoint
+    return endpoint, endpoint.create_bucket()
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,6 @@ from tests.benchmarks.files.everyday import bench_everyday, bench_evicted, bench
 from tests.benchmarks.files.small_files import bench_small_files
 from tests.benchmarks.first_byte import bench_first_byte
 from tests.benchmarks.fscking import bench_fsck
-from tests.benchmarks.in_hdfs import bench_hdfs
 from tests.benchmarks.ledgers import bench_ledgers
 from tests.benchmarks.measuring import GIB, compared, cpu_seconds, heat, peak_rss_bytes, seconds, store_served
 from tests.benchmarks.raw import boto3_client, boto3_get, read_objects
@@ -43,6 +42,7 @@ from tests.benchmarks.starting import bench_start
 from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
 from tests.benchmarks.workloads import dd
+from tests.benchmarks.writing.in_hdfs import bench_hdfs
 from tests.benchmarks.writing.small_appends import bench_small_appends
 from tests.benchmarks.writing.sustained import bench_many_writers, bench_sustained
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY

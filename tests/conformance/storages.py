@@ -36,6 +36,7 @@ STORAGES = [
     pytest.param("webhdfs", marks=pytest.mark.hdfs),
     pytest.param("moto", marks=pytest.mark.whole),
     pytest.param("rgw", marks=pytest.mark.s3),
+    "versity",
 ]
 """One of each, and beside the real S3 its double in `make test-all`.
 
@@ -64,7 +65,7 @@ REFUSING = ["memory", "directory", "moto"]
 def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
     """An empty storage of one kind, closed at the end."""
     server, _, mode = kind.partition("-")
-    if server in ("moto", "rgw"):
+    if server in ("moto", "rgw", "versity"):
         storage: ChunkStorage = s3_storage(request.getfixturevalue(f"{server}_bucket"), mode)
     elif server == "directory":
         if mode == "sidecars":

@@ -28,7 +28,7 @@ NAME = "a b/ü+&=?%/object"
 """A name that needs encoding."""
 
 START, LENGTH = 12_345, 6_789
-OF_S3 = ("moto", "rgw")
+OF_S3 = ("moto", "rgw", "versity")
 """The kinds that have URLs."""
 
 LAST_USED_S = 599

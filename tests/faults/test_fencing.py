@@ -23,7 +23,8 @@ from tierfs.journal.publish import Publisher
 from tierfs.metadata import changes, policies
 from tierfs.types import Tier
 
-KINDS = ["memory", "directory", pytest.param("rgw", marks=pytest.mark.s3)]
+HDFS = pytest.param("webhdfs", marks=pytest.mark.hdfs)
+KINDS = ["memory", "directory", "place-local", "gcs", "versity", HDFS, pytest.param("rgw", marks=pytest.mark.s3)]
 HOUR_S = 3600
 
 

@@ -7,7 +7,6 @@ https://cloud.google.com/storage/docs/json_api/v1
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping
@@ -46,14 +45,8 @@ class GcsPlace:
     def __init__(self, bucket: str, prefix: str, endpoint_url: str, settings: ColdSettings) -> None:
         """Connect to a bucket; credentials are found as gcsfs does, and its configuration is fsspec's."""
         from gcsfs import GCSFileSystem, retry
-        from google.auth.exceptions import GoogleAuthError
 
-        self.vendor_errors: tuple[type[Exception], ...] = (
-            retry.HttpError,
-            aiohttp.ClientError,
-            GoogleAuthError,
-            ValueError,
-        )
+        self.vendor_errors: tuple[type[Exception], ...] = (retry.HttpError, *retry.RETRIABLE_EXCEPTIONS, ValueError)
         options = {"endpoint_url": endpoint_url} if endpoint_url else {}
         self._fs: Any = GCSFileSystem(
             skip_instance_cache=True, use_listings_cache=False, requests_timeout=_timeout(settings), **options
@@ -69,13 +62,18 @@ class GcsPlace:
 
     def put(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> StoredObject:
         """See ObjectPlace.put."""
-        body = _Body(name, source, json.dumps({"name": self._prefix + name, "metadata": dict(metadata)}))
+        body = _TwoParts(name, source, json.dumps({"name": self._prefix + name, "metadata": dict(metadata)}))
         # One request, also for a large object: its condition holds for all of it, and nothing stays of a broken one.
         condition = {"ifGenerationMatch": "0"} if create_only else {}
         headers = {"Content-Type": f'multipart/related; boundary="{_BOUNDARY}"'}
         try:
             _, answer = self._ask(
-                "POST", self._uploads, headers=headers, data=body.parts(), uploadType="multipart", **condition
+                "POST",
+                self._uploads,
+                headers=headers,
+                data=body.parts(self._fs.loop),
+                uploadType="multipart",
+                **condition,
             )
         except self.vendor_errors:
             if body.error is not None:
@@ -172,7 +170,7 @@ class GcsPlace:
         return StoredObject(name, int(described["size"]), etag, round(modified * _MS_PER_S), metadata)
 
 
-class _Body:
+class _TwoParts:
     """The description of an object and its bytes, as the two parts of one body."""
 
     def __init__(self, name: str, source: Source, described: str) -> None:
@@ -183,13 +181,13 @@ class _Body:
         self.error: TierfsError | None = None
         """Of the source, which aiohttp would hide."""
 
-    async def parts(self) -> AsyncIterator[bytes]:
-        """Yield the body, in order. The source is read in a thread: other requests share the loop."""
+    async def parts(self, loop: Any) -> AsyncIterator[bytes]:
+        """Yield the body, in order, for `loop`. The source is read in a thread: other requests share the loop."""
         head = f"--{_BOUNDARY}\r\nContent-Type: application/json; charset=UTF-8\r\n\r\n{self._described}\r\n"
         yield f"{head}--{_BOUNDARY}\r\nContent-Type: application/octet-stream\r\n\r\n".encode()
         steps = source_steps(self._name, self._source)
         try:
-            while (step := await asyncio.to_thread(next, steps, None)) is not None:
+            while (step := await loop.run_in_executor(None, next, steps, None)) is not None:
                 self.crc = crc32c(step, self.crc)
                 yield bytes(step)
         except TierfsError as exc:

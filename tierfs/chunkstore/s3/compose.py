@@ -287,6 +287,10 @@ class Composer:
         except AlreadyExists as exc:  # the meaning of a failed condition elsewhere
             self._require_version(piece.name, piece.etag, start + cut.length_bytes)  # raises with the current version
             raise DataLoss(f"{printable(piece.name)}: it was replaced: its etag is not {piece.etag}") from exc
+        except InvalidRequest:
+            # A range past the end is InvalidArgument for AWS and versitygw, as much else is; for Ceph, InvalidRange.
+            self._require_version(piece.name, piece.etag, start + cut.length_bytes)
+            raise
         return UploadPart({"PartNumber": number, "ETag": etag}, None)
 
     def _gather(self, pieces: Sequence[ObjectPiece], slices: Sequence[Slice]) -> bytes:
