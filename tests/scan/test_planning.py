@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
 
@@ -10,11 +11,12 @@ import pytest
 
 from tests import verbs
 from tests.ledgers import new_ledger
+from tests.reading.test_times import published
 from tests.scan.scanning import fill, planned, store_of
 from tests.scan.scanning import rows_of as lines
 from tierfs import names
 from tierfs.app import store as app
-from tierfs.errors import Unavailable
+from tierfs.errors import InvalidRequest, Unavailable
 from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES
 from tierfs.scan.batches import EntryBatch, read_entries
 from tierfs.scan.extents import PlaceConnections
@@ -152,3 +154,50 @@ def test_bounds_select_whole_lines(store: app.Store, start: int, end: int) -> No
     rows = [row for one in planned_read.partitions for row in lines(planned_read.place, one, options.lines)]
     all_lines = [("s", 0, b"ab"), ("s", 3, b"cd"), ("s", 6, b"ef"), ("s", 9, b"gh")]
     assert rows == [row for row in all_lines if start <= row[1] < end]
+
+
+@pytest.mark.parametrize(("start", "end"), [(None, None), (0, None), (7, 12), (None, 3), (19, 20), (5, 5), (30, None)])
+@pytest.mark.parametrize("form", ["milliseconds", "text"])
+def test_times_select_entries_as_their_ids_do(tmp_path: Path, form: str, start: int | None, end: int | None) -> None:
+    times = [1_700_000_000_000 + number * 1000 for number in range(31)]
+    payloads = [published(time_ms) for time_ms in times[:20]]
+    with store_of(tmp_path / "store", chunk_bytes=1 << 16, object_bytes=1 << 16) as store:
+        new_ledger(store, payloads, "ml")
+        verbs.offload(store, "ml")
+        verbs.evict(store, "ml", force=True)
+        options = {"store": str(store.path), "path": "ml", "type": "entries"}
+        for name, bound in (("startingTimestamp", start), ("endingTimestamp", end)):
+            if bound is not None:
+                at = datetime.fromtimestamp(times[bound] / 1000, UTC)
+                options[name] = str(times[bound]) if form == "milliseconds" else at.isoformat()
+        planned_read = plan_read(ReadOptions.of(options))
+        rows = []
+        for partition in planned_read.partitions:
+            sources = tuple(part.source for part in partition.parts)
+            with ScanFetcher(planned_read.place, PlaceConnections(), sources) as fetcher:
+                rows += [row for batch in read_entries(fetcher, partition) for row in rows_of(batch)]
+    assert [payload for *_, payload in rows] == payloads[slice(start, end)]
+    assert [entry_id for _, entry_id, *_ in rows] == list(range(20))[slice(start, end)]
+
+
+def test_times_select_lines_by_whole_chunks(store: app.Store) -> None:
+    fill(store, b"ab\ncd\nef\ngh", cold_bytes=6)
+    common = {"store": str(store.path), "path": "s", "minPartitions": "1"}
+    kept = {"startingTimestamp": "2020-01-01T00:00:00"}, {"endingTimestamp": "2100-01-01T00:00:00"}
+    for times, expected in ((kept[0], 4), (kept[1], 4), ({"startingTimestamp": "2100-01-01T00:00:00"}, 0)):
+        options = ReadOptions.of(common | times)
+        planned_read = plan_read(options)
+        rows = [row for one in planned_read.partitions for row in lines(planned_read.place, one, options.lines)]
+        assert len(rows) == expected
+    with pytest.raises(InvalidRequest, match="the option endingTimestamp is 'soon'"):
+        ReadOptions.of(common | {"endingTimestamp": "soon"})
+
+
+def test_entries_without_times_are_refused_and_empty_ledgers_are_not(tmp_path: Path) -> None:
+    with store_of(tmp_path / "store", chunk_bytes=1 << 16, object_bytes=1 << 16) as store:
+        new_ledger(store, [], "ml")
+        options = {"store": str(store.path), "path": "ml", "type": "messages", "startingTimestamp": "1700000000000"}
+        assert plan_read(ReadOptions.of(options)).partitions == []
+        new_ledger(store, [b"text"], "ml")
+        with pytest.raises(InvalidRequest, match="are not Pulsar's, so that they have no times"):
+            plan_read(ReadOptions.of(options))

@@ -24,8 +24,9 @@ from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.reading.entries import ReadRange, placed_entries
+from tierfs.reading.handle import ReadHandle
 from tierfs.reading.reader import Reader
-from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ReadPriority, SegmentKind, Tier
+from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ReadPriority, SegmentId, SegmentKind, Tier
 
 
 class TimesOf(StrEnum):
@@ -60,7 +61,7 @@ _WINDOW_BYTES = CRC_BLOCK_BYTES
 def offset_at(metadata: MetadataStore, segment: SegmentRecord, time_ms: int, read: ReadRange) -> TimePlace:
     """Return the place of the first message, or chunk, of `time_ms` (milliseconds since the epoch) or later.
 
-    `read` returns the bytes of a range of the segment; see `reading_ranges`. Raises the errors of reads.
+    `read` returns the bytes of a range of the segment; see `reading_segments`. Raises the errors of reads.
     """
     place = None
     if segment.kind is SegmentKind.LEDGER:
@@ -74,21 +75,30 @@ def offset_at(metadata: MetadataStore, segment: SegmentRecord, time_ms: int, rea
 
 
 @contextmanager
-def reading_ranges(
-    make_reader: Callable[[], Reader], segment: SegmentRecord, priority: ReadPriority | None
-) -> Iterator[ReadRange]:
-    """Yield what reads ranges of a segment, for callers without a loop of their own."""
+def reading_segments(
+    make_reader: Callable[[], Reader], priority: ReadPriority | None
+) -> Iterator[Callable[[SegmentRecord], ReadRange]]:
+    """Yield what gives for a segment what reads ranges of it, for callers without a loop of their own."""
     from tierfs.reading.read_loop import ReadLoop
 
     loop = ReadLoop(make_reader)
-    try:
-        handle = loop.open(segment.id, priority)
+    opened: dict[SegmentId, ReadHandle] = {}
 
+    def reading(segment: SegmentRecord) -> ReadRange:
         def read(wanted: ByteRange) -> memoryview:
+            handle = opened.get(segment.id)
+            if handle is None:
+                for other in opened.values():  # callers go from segment to segment
+                    loop.release(other)
+                opened.clear()
+                handle = opened[segment.id] = loop.open(segment.id, priority)
             buffer = memoryview(bytearray(wanted.length_bytes))
             return buffer[: loop.read_into(handle, wanted.start, buffer)]
 
-        yield read
+        return read
+
+    try:
+        yield reading
     finally:
         loop.close()
 
@@ -101,8 +111,8 @@ def place_of(
     priority: ReadPriority | None = None,
 ) -> TimePlace:
     """Do as `offset_at`, for callers without a loop of their own."""
-    with reading_ranges(make_reader, segment, priority) as read:
-        return offset_at(metadata, segment, time_ms, read)
+    with reading_segments(make_reader, priority) as reading:
+        return offset_at(metadata, segment, time_ms, reading(segment))
 
 
 def _first(start: int, end: int, is_early: Callable[[int], bool]) -> int:
@@ -137,7 +147,7 @@ def _in_ledger(metadata: MetadataStore, segment: SegmentRecord, time_ms: int, re
     try:
         entry_id = _first(0, count, lambda number: time_of(number) < time_ms)
         if entry_id == count:
-            return TimePlace(segment.length, segment.length, TimesOf.MESSAGES, entry_id=count) if count else None
+            return TimePlace(segment.length, segment.length, TimesOf.MESSAGES, entry_id=count)
         offset = next(placed_entries(metadata, segment.id, entry_id, entry_id + 1)).range.start
         return TimePlace(offset, offset, TimesOf.MESSAGES, time_of(entry_id), entry_id)
     except _NoMessagesError:

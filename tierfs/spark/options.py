@@ -39,7 +39,7 @@ _READ_OPTIONS = (
     *("basePath", "partitionFilter", "hiddenFiles", "timeZone", "ignoreMissingFiles"),
     *("lineSep", "wholetext", "compression", "encoding", "mode", "maxLineBytes", "blockBytes", "readPriority", "tail"),
     *("maxPartitionBytes", "openCostInBytes", "minPartitions"),
-    *("startOffset", "endOffset", "startEntry", "endEntry"),
+    *("startOffset", "endOffset", "startEntry", "endEntry", "startingTimestamp", "endingTimestamp"),
 )
 # Arrow's offsets have 32 bits.
 _MOST_BLOCK_BYTES = 1024 * MIB
@@ -71,12 +71,24 @@ class LineCompression(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The part of each segment that is read: bytes, and entries of ledgers. Half-open; None: from or to the end."""
+    """The part of each segment that is read: bytes, entries of ledgers, times. Half-open; None: from or to the end."""
 
     start_offset: int | None = None
     end_offset: int | None = None
     start_entry: int | None = None
     end_entry: int | None = None
+    start_ms: int | None = None
+    end_ms: int | None = None
+
+    @property
+    def cuts_bytes(self) -> bool:
+        """Whether a segment may be read from a byte in it."""
+        return self.cuts_times or self.start_offset is not None or self.end_offset is not None
+
+    @property
+    def cuts_times(self) -> bool:
+        """Whether a segment may be read from a time on, or up to one."""
+        return self.start_ms is not None or self.end_ms is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +138,10 @@ class ReadOptions:
         block_bytes = given.size("blockBytes", MIB)
         if not 0 < block_bytes <= _MOST_BLOCK_BYTES:
             raise InvalidRequest("blockBytes must be between 1 and 1 GiB", remedy="leave it out: it is 1 MiB then")
-        bounds = Bounds(*(given.position(name) for name in ("startOffset", "endOffset", "startEntry", "endEntry")))
+        bounds = Bounds(
+            *(given.position(name) for name in ("startOffset", "endOffset", "startEntry", "endEntry")),
+            *(given.moment_ms(name, zone) for name in ("startingTimestamp", "endingTimestamp")),
+        )
         return cls(
             where=where,
             selection=selection,
@@ -225,6 +240,11 @@ class Given:
         except ValueError as exc:
             raise self._wrong(name, "a time, like 2031-01-30T12:00:00") from exc
         return int((time if time.tzinfo else time.replace(tzinfo=zone)).timestamp() * 1000)
+
+    def moment_ms(self, name: str, zone: tzinfo) -> int | None:
+        """Return a time in Spark's form, or in milliseconds since the epoch as Spark's source of Kafka has it."""
+        number = units.decimal(self.text(name) or "")
+        return self.time_ms(name, zone) if number is None else number
 
     def choice(self, name: str, kind: type[E], default: E) -> E:
         """Return one of several words, independent of case."""
@@ -389,7 +409,7 @@ def _require_endless(read: ReadOptions) -> None:
         raise InvalidRequest("rows of type segments cannot be streamed", remedy="read them with spark.read")
     if read.bounds != Bounds():
         raise InvalidRequest(
-            "a stream has no startOffset, endOffset, startEntry and endEntry", remedy="set startingOffsets"
+            "a stream has no startOffset, startEntry, startingTimestamp, nor their ends", remedy="set startingOffsets"
         )
     if selection.modified_after_ms is not None or selection.modified_before_ms is not None:
         raise InvalidRequest(

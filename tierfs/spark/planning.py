@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -17,6 +17,7 @@ from tierfs.metadata import chains, entries
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
+from tierfs.reading.times import TimePlace, offset_at, reading_segments
 from tierfs.scan.extents import Place
 from tierfs.scan.planning import Partition, Reach, plan
 from tierfs.scan.selection import (
@@ -93,7 +94,9 @@ def plan_read(options: ReadOptions, schema: StructType | None = None) -> ReadPla
             if options.row_type is RowType.SEGMENTS:
                 partitions = list(_segment_rows(txn, options))
             else:
-                partitions = plan(list(_pinned(txn, options, columns)), options.sizes, reach_of(options))
+                with _times(store, options) as times:
+                    pinned = list(_pinned(txn, options, columns, times))
+                partitions = plan(pinned, options.sizes, reach_of(options))
             if not partitions:
                 explain_nothing(txn, options.selection)
             return ReadPlan(place, partitions)
@@ -130,12 +133,49 @@ def bounded(txn: ReadTransaction, segment: SegmentRecord, bounds: Bounds) -> Byt
     return ByteRange(min(start, segment.length), max(min(start, segment.length), end))
 
 
+# Returns the bounds in a segment, with its offsets or entries in place of times.
+_InSegment = Callable[[SegmentRecord], Bounds]
+
+
+@contextmanager
+def _times(store: Store, options: ReadOptions) -> Iterator[_InSegment]:
+    """Yield what finds times in segments: on the driver, by a few small reads in each, which share one reader."""
+    bounds = options.bounds
+    if bounds.start_ms is None and bounds.end_ms is None:
+        yield lambda _: bounds
+        return
+    with reading_segments(store.reader, options.priority) as reading:
+
+        def place(segment: SegmentRecord, time_ms: int | None) -> TimePlace | None:
+            return None if time_ms is None else offset_at(store.metadata, segment, time_ms, reading(segment))
+
+        yield lambda segment: _in_segment(bounds, place(segment, bounds.start_ms), place(segment, bounds.end_ms))
+
+
+def _in_segment(bounds: Bounds, first: TimePlace | None, after: TimePlace | None) -> Bounds:
+    """Return the bounds between two times, of which either may be missing."""
+    start, end = bounds.start_offset or 0, bounds.end_offset
+    start_entry, end_entry = bounds.start_entry, bounds.end_entry
+    if first is not None and first.entry_id is not None:
+        start_entry = max(start_entry or 0, first.entry_id)
+    elif first is not None:
+        start = max(start, first.offset)
+    if after is not None and after.entry_id is not None:
+        end_entry = after.entry_id if end_entry is None else min(end_entry, after.entry_id)
+        end_entry = max(end_entry, start_entry or 0)
+    elif after is not None:
+        end = after.end_offset if end is None else min(end, after.end_offset)
+    return replace(bounds, start_offset=start, end_offset=end, start_entry=start_entry, end_entry=end_entry)
+
+
 def _offset_of(txn: ReadTransaction, segment: SegmentRecord, entry_id: int) -> int:
     placed = next(entries.placed(txn, segment.id, entry_id, entry_id + 1), None)
     return segment.length if placed is None else placed.range.start
 
 
-def _pinned(txn: ReadTransaction, options: ReadOptions, columns: SegmentColumns) -> Iterator[PinnedSegment]:
+def _pinned(
+    txn: ReadTransaction, options: ReadOptions, columns: SegmentColumns, in_segment: _InSegment
+) -> Iterator[PinnedSegment]:
     pinner = Pinner(txn, options.priority, options.tail)
     for path, segment in select(txn, options.selection):
         if options.row_type in (RowType.ENTRIES, RowType.MESSAGES) and segment.kind is not SegmentKind.LEDGER:
@@ -143,20 +183,27 @@ def _pinned(txn: ReadTransaction, options: ReadOptions, columns: SegmentColumns)
                 f"segment {printable(path)} is not a ledger", remedy="read type lines or bytes, or name ledgers only"
             )
         compressed = options.row_type is RowType.LINES and options.lines.codec_of(path) is not None
-        if compressed and (options.bounds.start_offset is not None or options.bounds.end_offset is not None):
+        if compressed and options.bounds.cuts_bytes:
             raise InvalidRequest(
                 f"segment {printable(path)} is compressed by its name, and read from its beginning only",
-                remedy="leave startOffset and endOffset out, or set compression to none",
+                remedy="leave startOffset, startingTimestamp and their ends out, or set compression to none",
             )
-        pinned = _pin(txn, pinner, path, segment, options)
+        bounds = in_segment(segment)
+        has_entries = options.row_type in (RowType.ENTRIES, RowType.MESSAGES)
+        if has_entries and bounds.cuts_times and (bounds.start_entry, bounds.end_entry) == (None, None):
+            raise InvalidRequest(
+                f"the entries of {printable(path)} are not Pulsar's, so that they have no times",
+                remedy="give their ids: startEntry, endEntry",
+            )
+        pinned = _pin(txn, pinner, path, segment, reach_of(options), bounds)
         yield replace(pinned, facts=columns.facts(segment)) if columns.of_record else pinned
 
 
 def _pin(
-    txn: ReadTransaction, pinner: Pinner, path: str, segment: SegmentRecord, options: ReadOptions
+    txn: ReadTransaction, pinner: Pinner, path: str, segment: SegmentRecord, reach: Reach, bounds: Bounds
 ) -> PinnedSegment:
     """Pin the selected bytes of a segment, and those beside them: lines are whole wherever bounds are."""
-    part, reach, bounds = bounded(txn, segment, options.bounds), reach_of(options), options.bounds
+    part = bounded(txn, segment, bounds)
     start = max(segment.start_offset, part.start - reach.before_bytes) if part else part.start
     end = min(segment.length, part.end + reach.behind_bytes) if part else part.end
     pinned = pinner.pin(path, segment, ByteRange(start, end), bounds.start_entry or 0, bounds.end_entry)

@@ -16,7 +16,7 @@ from tierfs.ledger.commit_log import HEAD_BYTES, decode, head_of
 from tierfs.metadata.records import SegmentRecord
 from tierfs.names import printable
 from tierfs.reading.stream import copy_segment
-from tierfs.reading.times import CommitLogReader, reading_ranges
+from tierfs.reading.times import CommitLogReader, reading_segments
 from tierfs.types import ReadPriority
 
 if TYPE_CHECKING:
@@ -78,8 +78,8 @@ def read(session: Session, store: Store, record: SegmentRecord, wanted: WantedMe
 
 
 def _bounds(store: Store, record: SegmentRecord, wanted: WantedMessages) -> tuple[int, int]:
-    with reading_ranges(store.reader, record, wanted.priority) as read_range:
-        log = CommitLogReader(record.range, read_range)
+    with reading_segments(store.reader, wanted.priority) as reading:
+        log = CommitLogReader(record.range, reading(record))
         first = log.first() if record.range else None
         if first is None:
             name = printable(record.name)
