@@ -128,10 +128,13 @@ tierfs top --once --json | jq .
 tierfs offload            # all bytes of the store
 tierfs offload logs/web
 tierfs offload public/default/topic --before 43:0
+tierfs offload logs/web --before 64MiB
+tierfs offload logs --keep 1GiB    # all but the newest of each segment
 """,
     "evict": """
 tierfs evict logs/2025 -n    # what would go
 tierfs evict logs/2025
+tierfs evict logs --keep 10GiB
 """,
     "consolidate": """
 tierfs consolidate logs

@@ -35,6 +35,7 @@ from tierfs.system import processes
 from tierfs.tiering.consolidate_command import ConsolidateReport
 from tierfs.tiering.ledgers.managed import PrefixOffloaded
 from tierfs.tiering.offload_command import OffloadReport
+from tierfs.tiering.part import MovedPart
 
 R = TypeVar("R")
 
@@ -46,6 +47,9 @@ ACCEPT_LOSS = "accept_loss"
 
 # Option of a ledger's offload: a position; without it every closed ledger.
 BEFORE = "before"
+
+# Options of a part: an offset of a segment, and the newest bytes that stay.
+BEFORE_OFFSET, KEEP = "before_offset", "keep"
 
 # Flag of consolidate and evict. It changes nothing and needs no lock, so no request has it.
 DRY_RUN = "dry_run"
@@ -83,6 +87,14 @@ OFFLOAD_PREFIX = Verb(
     uploads=True,
 )
 
+# By a name of its own: an older holder would move everything.
+OFFLOAD_PART = Verb(
+    "offload part",
+    lambda work, path, options, report: work.offload(path, report, _part(options)),
+    OffloadReport,
+    uploads=True,
+)
+
 CONSOLIDATE = Verb(
     "consolidate",
     lambda work, path, options, report: work.consolidate(path, dry_run=DRY_RUN in options, report=report),
@@ -93,6 +105,14 @@ EVICT = Verb(
     "evict",
     lambda work, path, options, report: work.evict(
         path, force=FORCE in options, dry_run=DRY_RUN in options, report=report
+    ),
+    EvictReport,
+)
+
+EVICT_PART = Verb(
+    "evict part",
+    lambda work, path, options, report: work.evict(
+        path, force=FORCE in options, dry_run=DRY_RUN in options, report=report, part=_part(options)
     ),
     EvictReport,
 )
@@ -115,7 +135,8 @@ COLLECT = Verb(
 )
 
 VERBS: Mapping[str, Verb[Any]] = {
-    verb.name: verb for verb in (OFFLOAD, OFFLOAD_PREFIX, CONSOLIDATE, EVICT, LOAD, SWITCH, COLLECT)
+    verb.name: verb
+    for verb in (OFFLOAD, OFFLOAD_PREFIX, OFFLOAD_PART, CONSOLIDATE, EVICT, EVICT_PART, LOAD, SWITCH, COLLECT)
 }
 
 
@@ -126,6 +147,11 @@ def flags(wanted: Mapping[str, bool]) -> Options:
 
 def _position(text: str | None) -> Position | None:
     return None if text is None else Position.parse(text)
+
+
+def _part(options: Options) -> MovedPart:
+    before = options.get(BEFORE_OFFSET)
+    return MovedPart(None if before is None else int(before), int(options.get(KEEP, "0")))
 
 
 _NO_OPTIONS: Options = {}

@@ -7,7 +7,7 @@ store (lock.py).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +29,7 @@ from tierfs.parallel import Meter, OnProgress, doing, unseen
 from tierfs.segments import trash
 from tierfs.segments.positions import Position
 from tierfs.tiering import evict, objects
-from tierfs.tiering.candidates import OffloadAction, PackAction
+from tierfs.tiering.candidates import OffloadAction, PackAction, sealed_local_chunks, up_to
 from tierfs.tiering.consolidate import Consolidate
 from tierfs.tiering.consolidate_command import ConsolidateReport, Consolidation
 from tierfs.tiering.evict import Evicted
@@ -41,6 +41,7 @@ from tierfs.tiering.offload import Offload
 from tierfs.tiering.offload_command import Named, OffloadReport, Upload
 from tierfs.tiering.packs.packing import Packed, PackOffload
 from tierfs.tiering.packs.repack import Repack
+from tierfs.tiering.part import Ends, MovedPart
 from tierfs.tiering.policy import missing_bytes
 from tierfs.tiering.relocate import TierCopy, TierVersion, record_place
 from tierfs.types import ReadPriority, SegmentId, SegmentKind, Tier
@@ -110,26 +111,33 @@ class ColdWork(LocalWork):
         objects.abandon_all(self.metadata)
         self._dismantle()
 
-    def offload(self, path: str, report: OnProgress) -> OffloadReport:
-        """Make every byte below `path` that is acknowledged now cold and named by the journal.
+    def offload(self, path: str, report: OnProgress, part: MovedPart | None = None) -> OffloadReport:
+        """Make every byte below `path` that is acknowledged now, or the `part`, cold and named by the journal.
 
-        Rolls active chunks first; ledgers that are open stay. Raises NotFound, Fenced, and the first error of an upload
-        after all others were done; successful uploads stay.
+        Rolls active chunks first; ledgers that are open stay. Raises NotFound, Fenced, what MovedPart.check raises, and
+        the first error of an upload after all others were done; successful uploads stay.
         """
-        return ballast.with_half(self.ballast_path, lambda: self._offload(path, report))
+        return ballast.with_half(self.ballast_path, lambda: self._offload(path, report, part))
 
-    def _offload(self, path: str, report: OnProgress) -> OffloadReport:
+    def _offload(self, path: str, report: OnProgress, part: MovedPart | None) -> OffloadReport:
         self.publisher.require_ownership()  # else objects are made that no journal will ever name
         segments_and_ledgers = self._segments(path, report)
+        if part is not None:
+            part.check(path, segments_and_ledgers)
         segments = [pair for pair in segments_and_ledgers if not _is_open_ledger(pair[1])]
         ledger_bytes = sum(segment.local.bytes for _, segment in segments_and_ledgers if _is_open_ledger(segment))
-        active = [(name, segment.id) for name, segment in segments if segment.active]
+        active = [
+            (name, segment.id)
+            for name, segment in segments
+            if (segment.active if part is None else part.takes_active(segment))
+        ]
         rolled = Meter(report, total_items=len(active), noun="active chunk")
         for name, segment_id in active:
             self.engine.roll(segment_id)
             rolled(0, name, 1)
-        total = sum(segment.local.bytes for _, segment in segments)
-        upload = Upload(self.metadata, self._make, self.packs, self.settings, report, total)
+        ends = None if part is None else self._ends(part, segments_and_ledgers)
+        total = sum(segment.local.bytes for _, segment in segments) if ends is None else self._moving_bytes(ends)
+        upload = Upload(self.metadata, self._make, self.packs, self.settings, report, total, ends)
         done = upload.run([(name, segment.id) for name, segment in segments], lambda: self._named(path))
         entries = self.publish(report)
         self.collect(report)
@@ -187,8 +195,23 @@ class ColdWork(LocalWork):
         self.collect(report)
         return done
 
-    def evict(self, path: str, *, force: bool, dry_run: bool, report: OnProgress) -> EvictReport:
-        """Drop the local bytes below `path` that are safely cold, whatever the deletion lag says.
+    def _ends(self, part: MovedPart, segments: Sequence[tuple[str, SegmentRecord]]) -> Ends:
+        """Return up to where each segment's chunks move, by records of now: those that were appended to have ended."""
+        with self.metadata.read() as txn:
+            known = (directories.segment(txn, segment.id) for _, segment in segments)
+            return part.ends(txn, [segment for segment in known if segment is not None])
+
+    def _moving_bytes(self, ends: Ends) -> int:
+        """Return the bytes of the local chunks before these ends."""
+        with self.metadata.read() as txn:
+            known = (directories.segment(txn, segment_id) for segment_id in ends)
+            parts = (up_to(ends[each.id], sealed_local_chunks(txn, each)) for each in known if each is not None)
+            return sum(chunk.length for part in parts for chunk in part)
+
+    def evict(
+        self, path: str, *, force: bool, dry_run: bool, report: OnProgress, part: MovedPart | None = None
+    ) -> EvictReport:
+        """Drop the local bytes below `path`, or the `part`, that are safely cold, whatever the deletion lag says.
 
         Segments under an effective `local-only` priority are kept unless `force`.
         """
@@ -197,16 +220,18 @@ class ColdWork(LocalWork):
             self.publisher.require_ownership()
         segments, result = self._segments(path, report), EvictReport()
         seen = Meter(report, sum(segment.local.bytes for _, segment in segments), len(segments))
+        ends = None if part is None else self._ends(part, segments)
         for name, segment in segments:
-            dropped, reason = self._evict_by_command(segment, force=force, dry_run=dry_run)
+            end = None if ends is None else ends.get(segment.id, 0)
+            dropped, reason = self._evict_by_command(segment, force=force, dry_run=dry_run, end=end)
             result = result.plus(segment, dropped, reason)
             seen(segment.local.bytes, name, 1)
         if not dry_run:
             self.collect(report)
         return result
 
-    def evict_segment(self, segment_id: SegmentId, *, cold_before_ms: int) -> Evicted:
-        """Drop the segment's local chunks that were cold at `cold_before_ms`.
+    def evict_segment(self, segment_id: SegmentId, *, cold_before_ms: int, end: int | None = None) -> Evicted:
+        """Drop the segment's local chunks that were cold at `cold_before_ms`, and with `end` lie before it.
 
         Raises Fenced, WrongColdTier, and what the storage raises, unless the cold tier was seen to be ours in the last
         PROOF_S: an object is no copy while the owner of its place cannot be confirmed.
@@ -214,7 +239,7 @@ class ColdWork(LocalWork):
         self.cold.require_ours()
         return ballast.with_room(
             self.ballast_path,
-            lambda: evict.evict(self.metadata, segment_id, cold_before_ms=cold_before_ms),
+            lambda: evict.evict(self.metadata, segment_id, cold_before_ms=cold_before_ms, end=end),
         )
 
     def make_room(self, first: str) -> int:
@@ -340,14 +365,17 @@ class ColdWork(LocalWork):
         with self.metadata.read() as txn:
             return list(listed.each(directories.segments_at(txn, path), lambda named: named[0]))
 
-    def _evict_by_command(self, segment: SegmentRecord, *, force: bool, dry_run: bool) -> tuple[Evicted, str]:
+    def _evict_by_command(
+        self, segment: SegmentRecord, *, force: bool, dry_run: bool, end: int | None = None
+    ) -> tuple[Evicted, str]:
         """Evict one segment; return what was dropped, and why the rest stays."""
+        why = "not cold yet" if end is None else "the newest, or not cold yet"
         with self.metadata.read() as txn:
             if not force and policies.effective(txn, segment).read_priority is ReadPriority.LOCAL_ONLY:
                 return Evicted(), "read priority is local-only (--force overrides)"
             if dry_run:
-                return evict.would_evict(txn, segment, cold_before_ms=_WHENEVER_MS), "not cold yet"
-        return self.evict_segment(segment.id, cold_before_ms=_WHENEVER_MS), "not cold yet"
+                return evict.would_evict(txn, segment, cold_before_ms=_WHENEVER_MS, end=end), why
+        return self.evict_segment(segment.id, cold_before_ms=_WHENEVER_MS, end=end), why
 
 
 def _is_open_ledger(segment: SegmentRecord) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import takewhile
 from typing import Self
 
 from tierfs import ranges
@@ -196,6 +197,11 @@ def sealed_local_chunks(txn: ReadTransaction, segment: SegmentRecord, start: int
             yield chunk
 
 
+def up_to(end: int | None, chunks: Iterable[ChunkRecord]) -> Iterator[ChunkRecord]:
+    """Yield the chunks that end at an offset or before, which come first; all of them for None."""
+    return takewhile(lambda chunk: end is None or chunk.end_offset <= end, chunks)
+
+
 def placed_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[PlacedChunk]:
     """Yield the cold chunks from the first local one on, with their objects."""
     for chunk in chains.chunks(txn, segment.id, Tier.COLD, segment.local.first_chunk):
@@ -204,18 +210,19 @@ def placed_cold(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[Placed
 
 
 def objects_to_make(
-    txn: ReadTransaction, segment: SegmentRecord, object_bytes: int | None = None
+    txn: ReadTransaction, segment: SegmentRecord, object_bytes: int | None = None, end: int | None = None
 ) -> Iterator[OffloadAction]:
     """Yield the objects that make every sealed local chunk cold, of at most `object_bytes` (default: the policy's).
 
-    A ledger becomes cold as a whole, once it is closed.
+    With `end` only chunks that end there or before. A ledger becomes cold as a whole, once it is closed.
     """
     if segment.kind is SegmentKind.LEDGER:
         due = segment.sealed and segment.local.bytes == segment.length > 0 and not segment.whole_in_cold
+        due = due and (end is None or end >= segment.length)
         return iter((OffloadAction.of_ledger(segment.id, segment.length),) if due else ())
     start = _first_local_only(txn, segment)
     limit = policies.effective(txn, segment).object_bytes if object_bytes is None else object_bytes
-    local = sealed_local_chunks(txn, segment, start)
+    local = up_to(end, sealed_local_chunks(txn, segment, start))
     cold = chains.chunks(txn, segment.id, Tier.COLD, start) if segment.cold.count else ()
     return offload_actions(segment.id, local, cold, limit, start_offset=segment.start_offset)
 

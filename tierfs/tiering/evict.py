@@ -17,7 +17,7 @@ from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.segments import trash
-from tierfs.tiering.candidates import evictable, placed_cold, runs, sealed_local_chunks
+from tierfs.tiering.candidates import evictable, placed_cold, runs, sealed_local_chunks, up_to
 from tierfs.types import SegmentId, SegmentKind, Tier
 
 # Chunks removed per commit: some 10 ms, to keep appends from waiting.
@@ -36,8 +36,8 @@ class Evicted:
         return Evicted(self.chunks + len(chunks), self.bytes + sum(chunk.length for chunk in chunks))
 
 
-def evict(metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int) -> Evicted:
-    """Drop every evictable local chunk of a segment; idempotent.
+def evict(metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int, end: int | None = None) -> Evicted:
+    """Drop every evictable local chunk of a segment, with `end` those that end there or before; idempotent.
 
     `cold_before_ms`: cold objects made after this time do not count yet (the deletion lag).
     """
@@ -47,7 +47,7 @@ def evict(metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int
             segment = directories.segment(txn, segment_id)
             if segment is None:
                 return total
-            batch = list(islice(_evictable(txn, segment, cold_before_ms), _BATCH_CHUNKS))
+            batch = list(islice(_evictable(txn, segment, cold_before_ms, end), _BATCH_CHUNKS))
             if not batch:
                 return total
             editor = Editor(txn, segment)
@@ -70,14 +70,18 @@ def _note_ledger(txn: WriteTransaction, segment: SegmentRecord) -> None:
         entries.put_ledger(txn, replace(ledger, offload=replace(ledger.offload, local_deleted=True)))
 
 
-def would_evict(txn: ReadTransaction, segment: SegmentRecord, *, cold_before_ms: int) -> Evicted:
+def would_evict(
+    txn: ReadTransaction, segment: SegmentRecord, *, cold_before_ms: int, end: int | None = None
+) -> Evicted:
     """Count the chunks that `evict` would drop now."""
-    return Evicted().plus(list(_evictable(txn, segment, cold_before_ms)))
+    return Evicted().plus(list(_evictable(txn, segment, cold_before_ms, end)))
 
 
-def _evictable(txn: ReadTransaction, segment: SegmentRecord, cold_before_ms: int) -> Iterator[ChunkRecord]:
+def _evictable(
+    txn: ReadTransaction, segment: SegmentRecord, cold_before_ms: int, end: int | None
+) -> Iterator[ChunkRecord]:
     return evictable(
-        sealed_local_chunks(txn, segment),
+        up_to(end, sealed_local_chunks(txn, segment)),
         placed_cold(txn, segment),
         published_sequence=txn.store.journal.published_sequence,
         cold_before_ms=cold_before_ms,

@@ -27,6 +27,7 @@ from tierfs.tiering.candidates import (
 )
 from tierfs.tiering.objects import ChunksMoved
 from tierfs.tiering.packs.packing import Packed, PackOffload
+from tierfs.tiering.part import Ends
 from tierfs.types import ChunkState, SegmentId
 
 # Plans made again because chunks moved meanwhile; another process made progress each time.
@@ -63,8 +64,13 @@ class Upload:
         settings: OffloadSettings,
         report: OnProgress,
         total_bytes: int,
+        ends: Ends | None = None,
     ) -> None:
-        """Prepare a run. `offload` makes one object and returns the bytes that became cold; raises as Offload.run."""
+        """Prepare a run. `offload` makes one object and returns the bytes that became cold; raises as Offload.run.
+
+        `ends`: chunks after these offsets stay, and so do segments that are not in it.
+        """
+        self._ends = ends
         self._metadata = metadata
         self._offload = offload
         self._packs = packs
@@ -133,7 +139,8 @@ class Upload:
                 segment = directories.segment(txn, segment_id)
                 try:
                     if segment is not None:
-                        planned += objects_to_make(txn, segment, cache.of(txn, segment).values.object_bytes)
+                        end = None if self._ends is None else self._ends.get(segment_id, 0)
+                        planned += objects_to_make(txn, segment, cache.of(txn, segment).values.object_bytes, end)
                         self._refuse_suspect(txn, name, segment)
                 except DataLoss as exc:  # the other segments are still uploaded
                     self._error = self._error or exc

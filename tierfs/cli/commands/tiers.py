@@ -2,44 +2,68 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from tierfs.app.store import Store
 from tierfs.cli import output
 from tierfs.cli.errors import Partial
 from tierfs.cli.group import command, each_command, paths_argument
-from tierfs.cli.options import POSITION, dry_run_option
+from tierfs.cli.options import POSITION, Size, dry_run_option
 from tierfs.cli.progress import perform_shown, progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import InvalidRequest, TierfsError
+from tierfs.metadata import directories
 from tierfs.names import printable
 from tierfs.parallel import Progress
+from tierfs.types import EntryKind
+
+if TYPE_CHECKING:
+    from tierfs.tiering.offload_command import OffloadReport
 
 
 @each_command("offload", "[PATH]...")
-@click.option("--before", metavar=POSITION, help="Of a managed ledger: copy only closed ledgers before this position.")
+@click.option(
+    "--before",
+    metavar=f"OFFSET|{POSITION}",
+    help="Copy only what lies before this offset of a segment, or position of a managed ledger.",
+)
+@click.option("--keep", type=Size(), metavar="SIZE", help="Leave the newest bytes of each segment where they are.")
 @click.option("--no-wait", is_flag=True, help="Leave the work to the mount or daemon and return at once.")
-def offload(session: Session, store: Store, name: str, before: str | None, no_wait: bool) -> None:
+def offload(session: Session, store: Store, name: str, before: str | None, keep: int | None, no_wait: bool) -> None:
     """Copy all bytes below each PATH to the cold tier; without PATH, all bytes of the store.
 
     On return, every byte acknowledged before the call is in the bucket and named by its journal, except those of open
     ledgers. While a mount or daemon holds the store, it does the work; Ctrl-C then ends only the wait.
 
-    --before copies the closed ledgers of the managed ledger PATH that lie wholly before a position, oldest first, and
+    --before OFFSET makes every byte of the segment PATH before the offset cold, with the rest of the chunk that holds
+    the last one. Of a managed ledger it copies the closed ledgers that lie wholly before a position, oldest first, and
     prints the position of the first entry that is not offloaded.
-    """
-    from tierfs.holder.verbs import OFFLOAD, request
 
+    --keep SIZE leaves at least the newest SIZE bytes on this disk alone: of each segment, of a stream through all its
+    segments, and of each managed ledger, whose ledgers move as a whole. Chunks are not cut for it.
+    """
+    from tierfs.holder.verbs import KEEP, OFFLOAD, OFFLOAD_PART, request
+
+    options = {"--before": before, "--keep": keep, "--no-wait": no_wait or None}
+    given = [option for option, value in options.items() if value is not None]
+    if len(given) > 1:
+        raise InvalidRequest(f"{' and '.join(given)} are mutually exclusive", remedy="leave one of them out")
     if before is not None:
-        if no_wait:
-            raise InvalidRequest("--before and --no-wait are mutually exclusive", remedy="leave one of them out")
-        _offload_prefix(session, store, name, before)
+        _offload_before(session, store, name, before)
+        return
+    if keep is not None:
+        _print_offloaded(session, name, perform_shown(session, store, OFFLOAD_PART, name, {KEEP: str(keep)}))
         return
     if no_wait:
         number = request(store, OFFLOAD, name)
         session.done({"path": name, "request": number}, f"request {number}; see its progress: tierfs status")
         return
-    done = perform_shown(session, store, OFFLOAD, name, {})
+    _print_offloaded(session, name, perform_shown(session, store, OFFLOAD, name, {}))
+
+
+def _print_offloaded(session: Session, name: str, done: OffloadReport) -> None:
     if done.ledger_bytes:
         session.warn(f"{output.size(done.ledger_bytes)} of open ledgers stay on this disk alone until they are closed")
     already = output.size(done.already_cold_bytes)
@@ -50,11 +74,23 @@ def offload(session: Session, store: Store, name: str, before: str | None, no_wa
     session.done({"path": name, **output.fields(done)}, text)
 
 
-def _offload_prefix(session: Session, store: Store, name: str, before: str) -> None:
-    from tierfs.holder.verbs import BEFORE, OFFLOAD_PREFIX
+def _offload_before(session: Session, store: Store, name: str, before: str) -> None:
+    from tierfs.holder.verbs import BEFORE, BEFORE_OFFSET, OFFLOAD_PART, OFFLOAD_PREFIX
     from tierfs.segments.positions import Position
 
-    done = perform_shown(session, store, OFFLOAD_PREFIX, name, {BEFORE: str(Position.parse(before))})
+    with store.metadata.read() as txn:
+        is_segment = directories.must_find(txn, name, "segment or managed ledger").kind is EntryKind.SEGMENT
+    if is_segment:
+        offset = Size().convert(before, None, click.get_current_context())
+        moved = perform_shown(session, store, OFFLOAD_PART, name, {BEFORE_OFFSET: str(offset)})
+        _print_offloaded(session, name, moved)
+        return
+    try:
+        position = Position.parse(before)
+    except InvalidRequest as exc:
+        remedy = f"{exc.remedy}; an offset is of one segment, and for all below a directory there is --keep SIZE"
+        raise InvalidRequest(str(exc), remedy=remedy) from exc
+    done = perform_shown(session, store, OFFLOAD_PREFIX, name, {BEFORE: str(position)})
     first = f"the first that is not is {done.first_unoffloaded}" if done.first_unoffloaded else "there is no ledger"
     text = f"offloaded {output.size(done.bytes)} of {output.count(done.ledgers, 'ledger')}; {first}"
     if not done.ledgers:
@@ -64,15 +100,19 @@ def _offload_prefix(session: Session, store: Store, name: str, before: str) -> N
 
 @each_command("evict", "[PATH]...")
 @click.option("--force", is_flag=True, help="Also evict bytes whose read priority is local-only.")
+@click.option("--keep", type=Size(), metavar="SIZE", help="Leave the newest bytes of each segment on this disk.")
 @dry_run_option("Show the bytes to evict, and change nothing.")
-def evict(session: Session, store: Store, name: str, force: bool, dry_run: bool) -> None:
+def evict(session: Session, store: Store, name: str, force: bool, keep: int | None, dry_run: bool) -> None:
     """Drop the local copies of bytes below each PATH that are safely cold; without PATH, of all such bytes.
 
-    Bytes that are not cold are never dropped.
+    Bytes that are not cold are never dropped. --keep SIZE leaves at least the newest SIZE bytes, counted as by offload.
     """
-    from tierfs.holder.verbs import DRY_RUN, EVICT, FORCE, flags
+    from tierfs.holder.verbs import DRY_RUN, EVICT, EVICT_PART, FORCE, KEEP, flags
 
-    done = perform_shown(session, store, EVICT, name, flags({FORCE: force, DRY_RUN: dry_run}))
+    verb, options = EVICT, dict(flags({FORCE: force, DRY_RUN: dry_run}))
+    if keep is not None:
+        verb, options = EVICT_PART, {**options, KEEP: str(keep)}
+    done = perform_shown(session, store, verb, name, options)
     evicted = f"{output.size(done.bytes)} in {output.count(done.chunks, 'chunk')}"
     nothing = f"nothing to evict below {output.path(name)}"
     lines = [f"{'would evict' if dry_run else 'evicted'} {evicted}" if done.chunks else nothing]
