@@ -39,9 +39,13 @@ FSSPEC = ["fsspec>=2024.10"]
 HDFS = [*FSSPEC, "requests>=2.32.4,<3", "hdfs-native>=0.14,<1"]
 GCS = [*FSSPEC, "gcsfs>=2025.5", "aiohttp>=3.12.14,<4"]
 
+# uvicorn speaks HTTP with httptools, which tierfs needs anyway.
+ADMIN = ["starlette>=0.49.1,<2", "uvicorn>=0.34,<1", "anyio>=4.8,<5"]
+
 EXTRAS_REQUIRE = {
     "spark": ["pyspark>=4.0,<5", "py4j>=0.10.9,<1", "pyarrow>=18,<27", "pandas>=2.2,<3", "numpy>=2,<3"],
     "fsspec": FSSPEC,
+    "admin": ADMIN,
     # What `tierfs.testing` needs, the tests for what users write.
     "testing": ["pytest>=9,<10"],
     "hdfs": HDFS,
@@ -69,6 +73,8 @@ EXTRAS_REQUIRE = {
         "grpcio-status>=1.76,<2",
         "googleapis-common-protos>=1.71,<2",
         "zstandard>=0.25,<1",
+        *ADMIN,
+        "schemathesis>=4.3,<5",  # fuzzes the admin API by its own document
         # What reads segments by URL in tests; the pandas of the extra "spark" serves both.
         *HDFS,
         *GCS,

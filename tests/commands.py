@@ -33,7 +33,7 @@ TIMEOUT_S = 100
 FORKED_COMMANDS = "FORKED_COMMANDS"
 STREAMS = ("stdin", "stdout", "stderr")
 PIPE_BYTES = 1 << 16
-IN_PROCESSES = {"bench", "daemon", "mount", "pipeline", "top", "--master"}
+IN_PROCESSES = {"admin", "bench", "daemon", "mount", "pipeline", "top", "--master"}
 """Words of commands that start others or never end."""
 
 

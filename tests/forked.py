@@ -289,7 +289,7 @@ def _main() -> None:
         todo = _serve(requests)
     if todo is None:
         return
-    if not {"mount", "daemon"}.isdisjoint(todo[1]) and REAL_DAEMONS not in os.environ:
+    if not {"admin", "mount", "daemon"}.isdisjoint(todo[1]) and REAL_DAEMONS not in os.environ:
         todo = _fork_daemon() or todo
     module, words = todo
     sys.argv[1:] = words

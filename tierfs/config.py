@@ -331,6 +331,31 @@ class MetricsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class AdminSettings:
+    """The admin API: `tierfs admin`."""
+
+    listen: Annotated[
+        str, "HOST:PORT to serve over TCP too, like 127.0.0.1:9160; none if empty: the socket in the store alone."
+    ] = ""
+    certificate: Annotated[
+        Directory, "File with the certificate of TCP, and those above it; another address than this machine's needs it."
+    ] = ""
+    key: Annotated[Directory, "File with the certificate's key, without a password."] = ""
+    token: Annotated[Directory, "File with the token that TCP asks for; made by the first start."] = "admin.token"
+    names: Annotated[str, "Further names, separated by spaces, by which requests may call the server in Host."] = ""
+    connections: Annotated[AtOnce, "Connections at once; further ones are closed."] = 256
+    body_bytes: Annotated[Size, "Largest append: it is in memory until it is durable."] = 64 * MIB
+    bodies_bytes: Annotated[Size, "Memory for the bodies of all requests together; above it callers wait."] = 256 * MIB
+    head_s: Annotated[Timeout, "Time for the line and the headers of a request, and of waiting for a first one."] = 10.0
+    body_s: Annotated[Timeout, "Longest silence inside a body, and inside an answer that its reader does not take."] = (
+        30.0
+    )
+    writer_idle_s: Annotated[
+        SecondsOrNone, "Time after which a segment that nobody appends to any more is left to other processes."
+    ] = 1.0
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All settings of a store."""
 
@@ -343,3 +368,4 @@ class Settings:
     mount: MountSettings = field(default_factory=MountSettings)
     log: LogSettings = field(default_factory=LogSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    admin: AdminSettings = field(default_factory=AdminSettings)

@@ -15,7 +15,7 @@ from tierfs.names import printable
 ALLOW_OTHER_OWNER = "TIERFS_ALLOW_OTHER_OWNER"
 
 # Names of the daemons of a store, and of their logs.
-MOUNT_NAME, HOLDER_NAME = "mount", "daemon"
+MOUNT_NAME, HOLDER_NAME, ADMIN_NAME = "mount", "daemon", "admin"
 
 _OTHERS_MAY_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _YES = ("1", "true", "yes", "on")
@@ -66,6 +66,16 @@ class StorePaths:
     def place_lock(self) -> Path:
         """Lock of the process that changes the cold tier's place."""
         return self.locks / "place"
+
+    @property
+    def admin(self) -> Path:
+        """Lock and note of the process that serves the admin API."""
+        return self.locks / "admin"
+
+    @property
+    def admin_socket(self) -> Path:
+        """Unix socket of the admin API."""
+        return self.root / "admin.sock"
 
     @property
     def ballast(self) -> Path:

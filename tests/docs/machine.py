@@ -63,8 +63,8 @@ class Machine:
             if mount.mountpoint.is_relative_to(self.root):
                 subprocess.run(["tierfs", "--store", mount.store, "umount", "--quiet", mount.mountpoint], check=True)
         for file in self.root.rglob("store.toml"):
-            held = StorePaths(file.parent).holder
-            holder = lock.current(held)
-            if holder is not None:
-                os.kill(holder.pid, signal.SIGTERM)
-                assert eventually(lambda held=held: lock.current(held) is None)
+            for held in (StorePaths(file.parent).admin, StorePaths(file.parent).holder):
+                holder = lock.current(held)
+                if holder is not None:
+                    os.kill(holder.pid, signal.SIGTERM)
+                    assert eventually(lambda held=held: lock.current(held) is None)

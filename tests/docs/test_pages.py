@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -181,3 +183,12 @@ def test_every_page_with_commands_is_run_and_few_blocks_are_not() -> None:
             typed = COMMAND.match(first) and not block.language and (page, first) not in NOT_TYPED
             assert not typed, f"{page}:{block.line} is a block of commands: call it `sh` or `console`"
     assert markers <= MARKERS
+
+
+def test_admin(machine: Machine) -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        machine.replace["127.0.0.1:9160"] = f"127.0.0.1:{free.getsockname()[1]}"
+    for name in ("store", "second"):
+        (machine.root / name).mkdir()
+        tierfs("-q", "init", "--cold-dir", machine.root / name, store=machine.root / "srv" / name)
+    machine.read("docs/admin.md")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 STARTER = ROOT / "tierfs/system/processes.py"
-MODULES = {"subprocess", "multiprocessing", "pty", "commands", "asyncio"}
+MODULES = {"subprocess", "multiprocessing", "pty", "commands"}
 CALLS = re.compile(
     r"os\.(fork|forkpty|system|popen|exec\w+|spawn\w+|posix_spawnp?)|trio\.(run_process|lowlevel\.open_process)"
-    r"|\w*\.?ProcessPoolExecutor"
+    r"|\w*\.?ProcessPoolExecutor|asyncio\.(create_)?subprocess\w*|\w+\.subprocess_(exec|shell)"
 )
 
 

@@ -130,14 +130,14 @@ class SegmentHandle:
 
     def __init__(self, connection: Connection, segment: SegmentRecord, priority: ReadPriority | None) -> None:
         self._connection = connection
-        self._segment_id = segment.id
+        self.segment_id = segment.id
         self._priority = priority
         self._range = segment.range
         self._open()
 
     def _open(self) -> None:
         self._loop = self._connection.loop
-        self._handle = self._loop.open(self._segment_id, self._priority)
+        self._handle = self._loop.open(self.segment_id, self._priority)
 
     @property
     def size(self) -> int:

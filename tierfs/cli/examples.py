@@ -16,6 +16,10 @@ tierfs --store /srv/store init --cold none    # add one later: tierfs config col
 tierfs status
 tierfs status --json | jq .journal
 """,
+    "admin": """
+tierfs admin                           # in the background, until SIGTERM
+tierfs --store /srv/store admin -f     # for systemd
+""",
     "daemon": """
 tierfs daemon                          # in the background, until SIGTERM
 tierfs --store /srv/store daemon -f    # for systemd

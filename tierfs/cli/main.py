@@ -32,6 +32,7 @@ SECTIONS: Mapping[str, Mapping[str, Line]] = {
         "init": Line("init_status:init", "Create a store in the directory given by --store."),
         "status": Line("init_status:status", "Show tiers, what is not offloaded yet, and who is at work."),
         "daemon": Line("mount:daemon", "Hold the store: offload, publish, evict, collect by policy."),
+        "admin": Line("mount:admin", "Serve the admin API over HTTP, on a socket of the store."),
         "config": Line("config:config", "Show or change settings, and policies of directories."),
         "completion": Line("man:completion", "Print what makes a shell complete commands and names."),
     },

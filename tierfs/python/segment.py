@@ -264,6 +264,8 @@ class Reader(io.BufferedReader):
     def __init__(self, opened: SegmentHandle, start_offset: int) -> None:
         super().__init__(RawSegment(opened), BUFFER_BYTES)
         self._opened = opened
+        self.segment_id = opened.segment_id
+        """Never that of another segment, also of the same name."""
         self.start_offset = start_offset
         """Of the segment when it was opened."""
         self.size = opened.size

@@ -236,22 +236,28 @@ class GroupCommit:
 
     def submit(self, call: AppendCall) -> None:
         """Queue a call, and wait until it is durable. Raises its error, with nothing changed."""
-        with guards.deferred():
-            call.leads = self._enqueue(call)
-            while not call.is_settled:
-                if call.leads:
-                    call.leads = False
-                    self._lead()
-                else:
-                    call.wait()
+        self.submit_all([call])
         if call.error is not None:
             raise call.error
 
-    def _enqueue(self, call: AppendCall) -> bool:
-        """Queue a call; return whether its caller is to lead."""
+    def submit_all(self, calls: Sequence[AppendCall]) -> None:
+        """Queue calls of one thread, and wait until each is durable or has its error."""
+        with guards.deferred():
+            if calls:
+                calls[0].leads = self._enqueue(calls)
+            for call in calls:  # in the order of the queue, so none behind this one is asked to lead before it ends
+                while not call.is_settled:
+                    if call.leads:
+                        call.leads = False
+                        self._lead()
+                    else:
+                        call.wait()
+
+    def _enqueue(self, calls: Sequence[AppendCall]) -> bool:
+        """Queue calls; return whether their caller is to lead."""
         with self._queue_lock:
-            self._queue.append(call)
-            self._queued_bytes += len(call.data)
+            self._queue.extend(calls)
+            self._queued_bytes += sum(len(call.data) for call in calls)
             if self._awaited and self._is_complete():
                 self._awaited = 0
                 self._enough.release()

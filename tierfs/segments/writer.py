@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from tierfs import names
+from tierfs import errors, names
 from tierfs.checksum import Buffer
 from tierfs.chunkstore.local_files import ChunkFiles, file_name
 from tierfs.clock import Clock
@@ -34,6 +34,8 @@ _MAX_REWRITES = 8
 
 # Bytes of small appends that are copied together to be written at once; a copy of more costs as much as a write.
 _JOINED_BYTES = 256 * 1024
+
+_KEEP_FAILING = Closed("earlier appends to the segment keep failing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,17 @@ class SegmentWriter:
             except (StaleBase, ChunkEnded):
                 continue
         raise Closed(f"segment {names.printable(self.name)}: earlier appends keep failing")
+
+    @property
+    def acknowledges_cold(self) -> bool:
+        """Whether an append waits for the bucket."""
+        return (self._ack or self._policy.ack) is Ack.COLD
+
+    def _call(self, append: PlannedAppend) -> AppendCall:
+        """Return an append as a call. Raises Closed in a child of fork."""
+        self._tools.require_process()
+        data = memoryview(append.data).cast("B")
+        return AppendCall(self, data, (), append.expected_offset, last=append.seal, seal=append.seal)
 
     def close(self) -> None:
         """Stop writing. Mark the chunk resumable unless the last append did; idempotent.
@@ -344,6 +357,38 @@ class SegmentWriter:
                 f"({free_bytes >> 20} MiB free, {self._tools.free_space_floor_bytes >> 20} MiB are kept)",
                 remedy="offload and evict make room: tierfs offload PATH && tierfs evict PATH",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedAppend:
+    """One append of many that a thread makes at once, for callers that wait elsewhere."""
+
+    writer: SegmentWriter
+    data: Buffer
+    expected_offset: int | None = None
+    seal: bool = False
+
+
+def append_all(appends: Sequence[PlannedAppend]) -> list[ByteRange | TierfsError]:
+    """Make appends of one engine together, in order; return the range of each, once it is durable, or its error.
+
+    The writers have to be open in this process, and hold bytes, not entries. Errors are those of SegmentWriter.append.
+    """
+    results: list[ByteRange | TierfsError] = [_KEEP_FAILING] * len(appends)
+    waiting = list(range(len(appends)))
+    for _ in range(_MAX_REWRITES):
+        calls = {at: appends[at].writer._call(appends[at]) for at in waiting}
+        # Of the segments that the bucket acknowledges apart: their group takes as long as a PUT.
+        groups = {id(appends[at].writer._commits): appends[at].writer._commits for at in waiting}
+        for key, commits in groups.items():
+            commits.submit_all([call for at, call in calls.items() if id(appends[at].writer._commits) == key])
+        waiting = [at for at, call in calls.items() if isinstance(call.error, StaleBase | ChunkEnded)]
+        for at, call in calls.items():
+            if call.error is None:
+                results[at] = call.range
+            elif at not in waiting and isinstance(call.error, Exception):
+                results[at] = errors.unexpected(call.error, appends[at].writer.name)
+    return results
 
 
 @dataclass(slots=True)

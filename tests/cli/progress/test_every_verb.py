@@ -120,7 +120,7 @@ SILENT = {
     "completion": "a text",
     "inspect": "a header, or an index of 16 MiB",
     **dict.fromkeys(["cat", "ledger read"], "the output shows it"),
-    **dict.fromkeys(["mount", "umount", "daemon", "top"], "runs until it is ended"),
+    **dict.fromkeys(["mount", "umount", "daemon", "admin", "top"], "runs until it is ended"),
     "ledger append": "takes as long as its input",
 }
 

@@ -1,4 +1,4 @@
-"""Define tierfs mount, umount, and daemon, which does the background work without a mount."""
+"""Define tierfs mount, umount, daemon, which does the background work without a mount, and admin, which serves HTTP."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tierfs.errors import InvalidRequest
 from tierfs.holder import lock
 from tierfs.holder.lock import HeldElsewhere
 from tierfs.names import printable
-from tierfs.store_paths import HOLDER_NAME, MOUNT_NAME
+from tierfs.store_paths import ADMIN_NAME, HOLDER_NAME, MOUNT_NAME
 from tierfs.system import processes
 from tierfs.types import ReadPriority
 
@@ -96,3 +96,35 @@ def daemon(session: Session, foreground: bool) -> None:
         raise HeldElsewhere(f"the store is held by {holder}", remedy="leave it to that process, or end it first")
     log = processes.start(["--store", str(paths.root), "daemon", "-f"], paths.log, HOLDER_NAME)
     session.done({"store": str(store), "log": str(log)}, f"at work for {printable(str(store))}; log: {log}")
+
+
+@command("admin")
+@click.option("-f", "--foreground", is_flag=True, help="Stay in the foreground and log to the terminal.")
+def admin(session: Session, foreground: bool) -> None:
+    """Serve the admin API over HTTP, until SIGTERM: on the Unix socket STORE/admin.sock, for this user and root.
+
+    With the setting admin.listen it serves TCP too, with the token in STORE/admin.token. Returns once it serves; fails
+    while another process does. It may run beside a mount or daemon, which carries out its offloads.
+    """
+    store = session.require_store_path().absolute()
+    if foreground:
+        try:
+            from tierfs.admin.listen import serve_foreground
+        except ModuleNotFoundError as exc:
+            if exc.name is None or exc.name.partition(".")[0] == "tierfs":
+                raise
+            remedy = "pip install 'tierfs[admin]'"
+            raise InvalidRequest(f"the admin API needs the package {exc.name}", remedy=remedy) from exc
+
+        serve_foreground(store)
+        return
+    from tierfs.app.store import open_store
+
+    with open_store(store) as opened:
+        paths = opened.paths
+        server = lock.current(paths.admin)
+    if server is not None:
+        raise HeldElsewhere(f"the admin API is served by {server}", remedy="leave it to that process, or end it first")
+    log = processes.start(["--store", str(paths.root), "admin", "-f"], paths.log, ADMIN_NAME)
+    data = {"store": str(store), "socket": str(paths.admin_socket), "log": str(log)}
+    session.done(data, f"serving {printable(str(paths.admin_socket))}; log: {log}")

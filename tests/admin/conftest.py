@@ -1,0 +1,117 @@
+"""A store that `tierfs admin` serves, and clients of its socket."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.commands import tierfs
+from tests.mount.waiting import eventually
+from tierfs.holder import lock
+from tierfs.setup.create import ColdChoice, init_store
+from tierfs.store_paths import StorePaths
+
+TIMEOUT_S = 30
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """A connection of http.client to a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("tierfs", timeout=TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(TIMEOUT_S)
+        self.sock.connect(str(self._path))
+
+
+@dataclass
+class Got:
+    """An answer."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Served:
+    """A store with its server, for as long as the test."""
+
+    path: Path
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def socket(self) -> Path:
+        return StorePaths(self.path).admin_socket
+
+    @property
+    def pid(self) -> int:
+        server = lock.current(StorePaths(self.path).admin)
+        assert server is not None
+        return server.pid
+
+    def connection(self) -> UnixConnection:
+        return UnixConnection(self.socket)
+
+    def ask(self, method: str, target: str, body: bytes | None = None, **headers: str) -> Got:
+        """One request on a connection of its own; `_` in the name of a header is `-`."""
+        with closing(self.connection()) as connection:
+            return ask(connection, method, target, body, **headers)
+
+    def stop(self, number: int = signal.SIGTERM) -> None:
+        server = lock.current(StorePaths(self.path).admin)
+        if server is not None:
+            os.kill(server.pid, number)
+            assert eventually(lambda: lock.current(StorePaths(self.path).admin) is None)
+
+
+def ask(
+    connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None = None, **headers: str
+) -> Got:
+    """One request of a connection that is kept."""
+    connection.request(method, target, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    with connection.getresponse() as answer:
+        return Got(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+
+
+@contextmanager
+def serving(path: Path, **settings: object) -> Iterator[Served]:
+    """Serve a store with some settings of `admin`."""
+    lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+    (path / "store.toml").write_text("\n".join(["[admin]", *lines, ""]))
+    tierfs("admin", store=path)
+    served = Served(path)
+    try:
+        yield served
+    finally:
+        served.stop()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    (tmp_path / "cold").mkdir()
+    init_store(tmp_path / "store", ColdChoice(cold_dir=tmp_path / "cold"))
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def served(path: Path) -> Iterator[Served]:
+    with serving(path, writer_idle_s="200ms") as served:
+        yield served

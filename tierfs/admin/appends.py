@@ -1,0 +1,215 @@
+"""Appends: the appends of all clients, gathered into groups that share syncs and commits.
+
+The loop only queues. One thread takes what has been queued since its last group, and makes it durable together: a
+thread for each request would hand the interpreter around between them for every append. Appends that wait for the
+bucket are left to other threads, so that those of other segments do not wait for it too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+from tierfs import names
+from tierfs.app.store import Store
+from tierfs.errors import Closed, Conflict, NotFound, TierfsError, unexpected
+from tierfs.segments.writer import PlannedAppend, SegmentWriter, append_all
+from tierfs.types import ByteRange
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# Appends of one group: as many as the connections there can be, and a bound of the time that a group takes.
+_MOST_TOGETHER = 1024
+
+# Groups on their way to the bucket at once: one is sent while the next ones fill (a guess).
+_SLOW_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    name: str
+    data: bytes
+    expected_offset: int | None
+    seal: bool
+    answer: asyncio.Future[ByteRange]
+
+
+class Appends:
+    """Appends to the segments of one store, for the loop that it is entered in; close it there."""
+
+    def __init__(self, store: Store, idle_s: float) -> None:
+        """A segment's writer is kept for `idle_s` after its last append, so that others may write then."""
+        self._store = store
+        self._idle_s = idle_s
+        self._queue: list[_Queued] = []
+        self._queued = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, "tierfs-appends")
+        self._writers: dict[str, tuple[SegmentWriter, float]] = {}
+        """By name, each with the time of its last append. Of the thread alone."""
+        self._slow = ThreadPoolExecutor(_SLOW_THREADS, "tierfs-appends-cold")
+        self._on_way: Counter[str] = Counter()
+        """Groups of the other threads by segment; its writer is not idle."""
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def append(self, name: str, data: bytes, expected_offset: int | None = None, *, seal: bool) -> ByteRange:
+        """Append bytes to a segment, which is made where it is missing; return their range, once they are durable.
+
+        Raises as Engine.open_writer and SegmentWriter.append, with nothing appended.
+        """
+        answer: asyncio.Future[ByteRange] = asyncio.get_running_loop().create_future()
+        self._queue.append(_Queued(names.join(names.split(name)), data, expected_offset, seal, answer))
+        self._queued.set()
+        return await answer
+
+    async def without_writer(self, name: str, work: Callable[[], T]) -> T:
+        """Do work that no writer of a segment, or of one below, may be in the way of; it waits behind appends."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._left, names.join(names.split(name)), work)
+
+    async def close(self) -> None:
+        """Let go of all segments. Queued appends fail with Closed."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        for queued in self._queue:
+            _settle(queued, Closed("the admin API ends", remedy="append again"))
+        await self._loop.run_in_executor(None, self._slow.shutdown)
+        await self._loop.run_in_executor(self._thread, self._leave_all)
+        self._thread.shutdown()
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                await asyncio.wait_for(self._queued.wait(), self._idle_s if self._writers else None)
+            except TimeoutError:
+                await loop.run_in_executor(self._thread, self._leave_idle)
+                continue
+            group, self._queue = self._queue[:_MOST_TOGETHER], self._queue[_MOST_TOGETHER:]
+            if not self._queue:
+                self._queued.clear()
+            try:
+                results = await loop.run_in_executor(self._thread, self._append, group)
+            except Exception as exc:
+                results = [unexpected(exc, "append")] * len(group)
+            for queued, result in zip(group, results, strict=True):
+                if result is not _ON_WAY:
+                    _settle(queued, result)
+
+    def _append(self, group: list[_Queued]) -> list[ByteRange | TierfsError]:
+        """Make a group durable. A writer that was kept and proves stale is opened again, once."""
+        results = self._try(group)
+        again = [at for at, (_, kept) in enumerate(results) if kept]
+        if again:
+            for at, result in zip(again, self._try([group[at] for at in again]), strict=True):
+                results[at] = result
+        if self._idle_s == 0:
+            self._leave_all()
+        elif len(self._writers) > 1:
+            self._leave_idle()
+        return [result for result, _ in results]
+
+    def _try(self, group: list[_Queued]) -> list[tuple[ByteRange | TierfsError, bool]]:
+        """Return the result of each append, and whether it failed because a kept writer was of no more use."""
+        results: list[tuple[ByteRange | TierfsError, bool]] = [(_NOT_TRIED, False)] * len(group)
+        planned: dict[int, PlannedAppend] = {}
+        kept = set(self._writers)
+        now_s = self._store.clock.monotonic_s()
+        for at, queued in enumerate(group):
+            try:
+                planned[at] = PlannedAppend(
+                    self._writer(queued.name, now_s), queued.data, queued.expected_offset, queued.seal
+                )
+            except Exception as exc:
+                results[at] = unexpected(exc, names.printable(queued.name)), False
+        slow = {at: append for at, append in planned.items() if append.writer.acknowledges_cold}
+        if slow:
+            self._on_way.update({group[at].name for at in slow})
+            self._slow.submit(self._append_slowly, [(group[at], append) for at, append in slow.items()])
+            results = [(_ON_WAY, False) if at in slow else result for at, result in enumerate(results)]
+        quick = {at: append for at, append in planned.items() if at not in slow}
+        for at, result in zip(quick, append_all([*quick.values()]), strict=True):
+            name = group[at].name
+            # Fenced, sealed or removed by another process, and perhaps open again by now.
+            stale = isinstance(result, Closed | NotFound) or (
+                isinstance(result, Conflict) and not hasattr(result, "actual_length")
+            )
+            if stale or group[at].seal:
+                self._leave(name)
+            results[at] = result, stale and name in kept
+        return results
+
+    def _append_slowly(self, group: list[tuple[_Queued, PlannedAppend]]) -> None:
+        """Make a group durable in the bucket, and answer. The writer of a segment that failed is opened again then."""
+        try:
+            results = append_all([append for _, append in group])
+        except Exception as exc:
+            results = [unexpected(exc, "append")] * len(group)
+        failed = {
+            queued.name
+            for (queued, _), result in zip(group, results, strict=True)
+            if queued.seal or isinstance(result, TierfsError)
+        }
+        self._thread.submit(self._end_slow, {queued.name for queued, _ in group}, failed)
+        for (queued, _), result in zip(group, results, strict=True):
+            self._loop.call_soon_threadsafe(_settle, queued, result)
+
+    def _end_slow(self, names_of_group: set[str], failed: set[str]) -> None:
+        self._on_way.subtract(names_of_group)
+        self._on_way = +self._on_way
+        for name in failed - set(self._on_way):
+            self._leave(name)
+
+    def _writer(self, name: str, now_s: float) -> SegmentWriter:
+        writer, _ = self._writers.get(name, (None, 0.0))
+        if writer is None:
+            writer = self._store.engine.open_writer(name)
+        self._writers[name] = writer, now_s
+        return writer
+
+    def _left(self, name: str, work: Callable[[], T]) -> T:
+        for held in list(self._writers):
+            if held == name or held.startswith(f"{name}/") or not name:
+                self._leave(held)
+        return work()
+
+    def _leave_idle(self) -> None:
+        since_s = self._store.clock.monotonic_s() - self._idle_s
+        for name, (_, last_s) in list(self._writers.items()):
+            if last_s <= since_s and not self._on_way[name]:
+                self._leave(name)
+
+    def _leave_all(self) -> None:
+        for name in list(self._writers):
+            self._leave(name)
+
+    def _leave(self, name: str) -> None:
+        writer, _ = self._writers.pop(name, (None, 0.0))
+        if writer is None:
+            return
+        try:
+            self._store.engine.close_writer(writer)
+        except TierfsError as exc:
+            log.info("%s: its writer was not closed cleanly: %s", names.printable(name), exc)
+
+
+# Of an append that another thread makes.
+_ON_WAY = Closed("the append is on its way")
+_NOT_TRIED = Closed("the append was not tried", remedy="append again")
+
+
+def _settle(queued: _Queued, result: ByteRange | TierfsError) -> None:
+    """Answer a client, unless it is gone."""
+    if queued.answer.done():
+        return
+    if isinstance(result, TierfsError):
+        queued.answer.set_exception(result)
+    else:
+        queued.answer.set_result(result)

@@ -1,0 +1,292 @@
+"""Open the sockets of the admin API, and serve until a signal ends it."""
+
+from __future__ import annotations
+
+import asyncio
+import ipaddress
+import logging
+import os
+import secrets
+import signal
+import socket
+import ssl
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from email.utils import formatdate
+from pathlib import Path
+
+from starlette.types import ASGIApp
+from uvicorn.config import Config
+from uvicorn.server import ServerState
+
+from tierfs import osio, units
+from tierfs.admin.answers import Bodies
+from tierfs.admin.appends import Appends
+from tierfs.admin.guard import Admission
+from tierfs.admin.offloads import Offloads
+from tierfs.admin.protocol import BoundedProtocol
+from tierfs.admin.resources import Resources
+from tierfs.admin.routes import application
+from tierfs.clock import Clock
+from tierfs.config import AdminSettings
+from tierfs.errors import InvalidRequest, PermissionDenied, TierfsError, Unavailable
+from tierfs.holder.lock import HeldElsewhere, Hold
+from tierfs.names import printable
+from tierfs.python.store import Store, open_store
+from tierfs.store_paths import ADMIN_NAME, StorePaths, require_trusted
+from tierfs.system import processes
+
+log = logging.getLogger(__name__)
+
+# Between two requests of one connection (as nginx).
+_KEEP_ALIVE_S = 75
+
+# Time for requests under way when the process is told to end.
+_END_S = 10.0
+
+_BACKLOG = 512
+_TOKEN_BYTES = 32
+# Shorter ones can be guessed; 16 characters are 96 bits of what `tierfs` writes.
+_LEAST_TOKEN = 16
+# sockaddr_un(7) has 108 bytes with the NUL.
+_MOST_SOCKET_PATH = 107
+_MOST_PORT = 65535
+
+
+def serve_foreground(store_path: Path) -> None:
+    """Serve a store in a process of its own, until SIGTERM or SIGINT. Raises as `serve`, and what opening it raises."""
+    require_trusted(store_path)  # before a log is written there
+    with (
+        processes.reporting(StorePaths(store_path).log, ADMIN_NAME) as announce,
+        open_store(store_path) as store,
+    ):
+        settings = store._connection.store.settings.log
+        processes.log_as(settings.level, settings.format)
+        processes.share_arenas()
+        asyncio.run(serve(store, announce))
+
+
+async def serve(store: Store, announce: Callable[[], None]) -> None:
+    """Serve a store until SIGTERM or SIGINT; SIGHUP reads its settings again.
+
+    Raises HeldElsewhere where another process serves it, InvalidRequest and PermissionDenied for settings that are
+    refused, Unavailable for an address that cannot be served.
+    """
+    inner = store._connection.store
+    settings = inner.settings.admin
+    with _held(inner.paths, inner.clock):
+        appends, offloads = Appends(inner, settings.writer_idle_s), Offloads(inner)
+        resources = Resources(store, appends, offloads, Bodies(settings.bodies_bytes, settings.body_bytes))
+        resources.sample_metrics()
+        try:
+            with _unix_socket(inner.paths.admin_socket) as unix:
+                async with _Serving(application(resources), settings) as serving:
+                    await serving.listen(unix, Admission(), peers_uid=os.geteuid())
+                    if settings.listen:
+                        await _listen_tcp(serving, inner.paths.root, settings)
+                    announce()
+                    await _until_told_to_end(inner.reload)
+        finally:
+            await appends.close()
+            await asyncio.to_thread(offloads.close)
+
+
+class _Serving:
+    """The listeners and connections. An async context manager."""
+
+    def __init__(self, app: ASGIApp, settings: AdminSettings) -> None:
+        self._settings = settings
+        self._config = Config(
+            app,
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            timeout_keep_alive=_KEEP_ALIVE_S,
+            server_header=False,
+            proxy_headers=False,
+            ws="none",
+        )
+        self._config.load()
+        self._state = ServerState()
+        self._servers: list[asyncio.Server] = []
+        self._clock: asyncio.Task[None] | None = None
+
+    async def listen(
+        self, sock: socket.socket, admission: Admission, tls: ssl.SSLContext | None = None, peers_uid: int | None = None
+    ) -> None:
+        """Take connections of one socket."""
+        settings, config, state = self._settings, self._config, self._state
+
+        class _Bound(BoundedProtocol):
+            pass
+
+        _Bound.settings, _Bound.peers_uid = settings, peers_uid
+        handshake_s = None if tls is None else settings.head_s
+        loop = asyncio.get_running_loop()
+        self._servers.append(
+            await loop.create_server(
+                lambda: _Bound(config, state, {"admission": admission}),
+                sock=sock,
+                ssl=tls,
+                backlog=_BACKLOG,
+                ssl_handshake_timeout=handshake_s,
+            )
+        )
+
+    async def __aenter__(self) -> _Serving:
+        self._clock = asyncio.get_running_loop().create_task(self._tell_time())
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        for server in self._servers:
+            server.close()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=_END_S)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        if self._clock is not None:
+            self._clock.cancel()
+
+    async def _tell_time(self) -> None:
+        while True:
+            self._state.default_headers = [
+                (b"date", formatdate(usegmt=True).encode()),
+                (b"x-content-type-options", b"nosniff"),
+                (b"cache-control", b"no-store"),
+            ]
+            await asyncio.sleep(1)
+
+
+@contextmanager
+def _held(paths: StorePaths, clock: Clock) -> Iterator[None]:
+    """Be the one process that serves the store's admin API."""
+    try:
+        held = Hold(paths.admin, clock)
+    except HeldElsewhere as exc:
+        raise HeldElsewhere(str(exc).replace("held", "served"), remedy="leave it to that process, or end it") from exc
+    try:
+        yield
+    finally:
+        held.release()
+
+
+@contextmanager
+def _unix_socket(path: Path) -> Iterator[socket.socket]:
+    """Bind the socket, which no other user may open; its file goes with the block."""
+    with suppress(FileNotFoundError):
+        path.unlink()  # of a process that was killed: the lock is ours
+    directory = os.open(path.parent, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o177)  # the file is never, not even for a moment, another user's to connect to
+        try:
+            text = str(path)
+            sock.bind(text if len(text) <= _MOST_SOCKET_PATH else f"/proc/self/fd/{directory}/{path.name}")
+        except OSError as exc:
+            sock.close()
+            raise Unavailable(f"{printable(str(path))} cannot be bound: {exc.strerror}") from exc
+        finally:
+            os.umask(before)
+    finally:
+        os.close(directory)
+    try:
+        yield sock
+    finally:
+        sock.close()
+        with suppress(FileNotFoundError):
+            path.unlink()
+
+
+async def _listen_tcp(serving: _Serving, root: Path, settings: AdminSettings) -> None:
+    host, port = _address(settings.listen)
+    loopback = _is_loopback(host)
+    tls = _tls(root, settings)
+    if tls is None and not loopback:
+        raise InvalidRequest(
+            f"admin.listen = {printable(settings.listen)} is open to other machines, and would send the token in clear",
+            remedy="set admin.certificate and admin.key, or listen at 127.0.0.1",
+        )
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, protocol)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except OSError as exc:
+        raise Unavailable(
+            f"the admin API cannot be served at {printable(settings.listen)}: {exc.strerror or exc}",
+            remedy="set admin.listen to a free address of this machine",
+        ) from exc
+    names = {host.lower(), f"[{host.lower()}]", *settings.names.lower().split()}
+    if loopback:
+        names |= {"localhost", "127.0.0.1", "[::1]"}
+    await serving.listen(sock, Admission(_token(root / settings.token), frozenset(names)), tls)
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.rpartition(":")
+    number = units.decimal(port, _MOST_PORT)
+    if not host or number is None:
+        raise InvalidRequest(f"admin.listen = {printable(text)!r} is not HOST:PORT", remedy="like 127.0.0.1:9160")
+    return host.strip("[]"), number
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _tls(root: Path, settings: AdminSettings) -> ssl.SSLContext | None:
+    if not settings.certificate:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    try:
+        key = root / settings.key if settings.key else None
+        context.load_cert_chain(root / settings.certificate, key, password="")
+    except (OSError, ssl.SSLError, ValueError) as exc:
+        raise InvalidRequest(
+            f"admin.certificate {printable(settings.certificate)} cannot be used: {exc}",
+            remedy="name a certificate and its key, in PEM, without a password",
+        ) from exc
+    return context
+
+
+def _token(path: Path) -> str:
+    """Return the token of a file, which is made if it is missing. Raises PermissionDenied where others may read it."""
+    with suppress(FileExistsError), osio.map_os_errors(str(path)), osio.durable_file(path, os.O_EXCL) as file:
+        file.write(secrets.token_urlsafe(_TOKEN_BYTES).encode() + b"\n")
+    with osio.map_os_errors(str(path)):
+        status = path.stat()
+        token = path.read_text(encoding="ascii", errors="replace").strip()
+    if status.st_mode & 0o077 or status.st_uid != os.geteuid():
+        raise PermissionDenied(
+            f"the token in {printable(str(path))} may be read by others", remedy=f"chmod 600 {printable(str(path))}"
+        )
+    if len(token) < _LEAST_TOKEN or not token.isprintable() or " " in token:
+        raise InvalidRequest(
+            f"the token in {printable(str(path))} is none: at least {_LEAST_TOKEN} characters without blanks",
+            remedy="remove the file; the next start makes one",
+        )
+    return token
+
+
+async def _until_told_to_end(reload: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
+    ended = asyncio.Event()
+
+    def again() -> None:
+        try:
+            reload()
+        except TierfsError as exc:
+            log.error("the settings are used as they were: %s", exc)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ended.set)
+    loop.add_signal_handler(signal.SIGHUP, again)
+    await ended.wait()

@@ -1,0 +1,208 @@
+"""The OpenAPI document of the admin API, served by it and written down in docs/openapi.json."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Protocol
+
+import tierfs
+
+_STRING = {"type": "string"}
+_OFFSET = {"type": "integer", "minimum": 0, "format": "int64"}
+_FLAG = {"type": "boolean"}
+_JSON = "application/json"
+_BYTES = "application/octet-stream"
+
+
+class Described(Protocol):
+    """An operation, as routes have it."""
+
+    @property
+    def method(self) -> str:
+        """HTTP's."""
+
+    @property
+    def path(self) -> str:
+        """With `{name}` for a name."""
+
+    @property
+    def handler(self) -> str:
+        """The operation's name."""
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "required": sorted(properties), "properties": properties}
+
+
+_OR_NULL: dict[str, Any] = {"type": ["string", "null"]}
+_OFFLOAD = _object(
+    path=_STRING,
+    state={"type": "string", "enum": ["not run", "running", "done", "failed"]},
+    before=_OR_NULL,
+    begun=_OR_NULL,
+    ended=_OR_NULL,
+    progress={"type": ["object", "null"]},
+    result={"type": ["object", "null"]},
+    error={"type": ["object", "null"]},
+)
+_POLICIES = _object(path=_STRING, policy={"type": "object", "additionalProperties": {"type": "object"}})
+_SEALED = {"segment": _STRING, "length": _OFFSET}
+
+# By the name of the handler: what it does, its parameters, the status and the schema of its answer.
+_ABOUT: dict[str, tuple[str, dict[str, Any], int, dict[str, Any] | None]] = {
+    "ls": (
+        "List a directory, `limit` names after the name `after`; a segment is a list of itself.",
+        {"after": _STRING, "limit": {"type": "integer", "minimum": 1, "maximum": 1000}},
+        200,
+        _object(path=_STRING, names={"type": "array", "items": {"type": "object"}}, next=_OR_NULL),
+    ),
+    "info": ("Tell the facts of a segment, as `tierfs info --json`.", {}, 200, {"type": "object"}),
+    "map": ("Tell which bytes are in which tier, as `tierfs info --map --json`.", {}, 200, {"type": "object"}),
+    "read": (
+        "Read a segment's bytes, from its start offset on, with `Range`, `If-Match`, `If-None-Match` and `If-Range`.",
+        {"read_priority": _STRING},
+        200,
+        None,
+    ),
+    "append": (
+        "Append the body, durably, where `expect_offset` is the segment's length; it is made where it is missing.",
+        {"expect_offset": _OFFSET, "seal": _FLAG},
+        200,
+        _object(segment=_STRING, start=_OFFSET, end=_OFFSET),
+    ),
+    "seal": ("End a segment for good; repeating it succeeds.", {}, 200, _object(**_SEALED, already_sealed=_FLAG)),
+    "unseal": ("Open a sealed segment again.", {}, 200, _object(**_SEALED, already_open=_FLAG)),
+    "truncate": (
+        "Drop the bytes before an offset; the others keep theirs.",
+        {"before": _OFFSET},
+        200,
+        {"type": "object"},
+    ),
+    "concat": (
+        "Append the bytes of the sealed segment `source`, and remove its name; no byte is copied.",
+        {"source": _STRING},
+        200,
+        {"type": "object"},
+    ),
+    "delete": (
+        "Remove a segment or, with `recursive`, a directory: into the trash, or `now` for good.",
+        {"recursive": _FLAG, "now": _FLAG},
+        200,
+        {"type": "object"},
+    ),
+    "make_directory": ("Make a directory, and those above it.", {}, 201, _object(path=_STRING)),
+    "offload": (
+        "Begin to offload everything at or below a path, or the closed ledgers of a managed ledger before a position.",
+        {"before": _STRING},
+        202,
+        _OFFLOAD,
+    ),
+    "offload_status": ("Tell how the last offload of just this path stands.", {}, 200, _OFFLOAD),
+    "policy": ("Tell the policies in force at a path, with the origin of each.", {}, 200, _POLICIES),
+    "set_policy": ("Set policies at a path; null removes one there.", {}, 200, _POLICIES),
+    "status": ("Tell the status of the store, as `tierfs status --json`.", {}, 200, {"type": "object"}),
+    "failures": (
+        "Tell what failed in the background and is tried again.",
+        {},
+        200,
+        _object(failures={"type": "array", "items": {"type": "object"}}),
+    ),
+    "health": ("Answer if the metadata can be read.", {}, 200, _object(store_id=_STRING, healthy=_FLAG)),
+    "ready": (
+        "Tell whether appends are taken now, and moved by a holder.",
+        {},
+        200,
+        _object(ready=_FLAG, why={"type": "array", "items": _STRING}),
+    ),
+    "metrics": ("Metrics in Prometheus' text format.", {}, 200, None),
+}
+
+_REQUIRED = {"truncate": ("before",), "concat": ("source",)}
+
+_ERROR = _object(error=_STRING, message=_STRING, remedy=_OR_NULL)
+
+# Answers that any operation may have, by what the caller should do.
+_ERRORS = {
+    400: "The request can never succeed as it is.",
+    401: "TCP: the bearer token is missing or wrong.",
+    403: "Not allowed to this process, or a request of a web page.",
+    404: "The name does not exist.",
+    405: "Another method is for this path.",
+    409: "Another was first, another offset is meant, or another operation runs: look again.",
+    421: "TCP: another Host is meant.",
+    500: "Bytes are lost, or a fault of tierfs: see the log.",
+    503: "Try later.",
+    507: "The disk is full.",
+}
+
+
+# Answers of reads alone.
+_OF_READS = {304: "They are those of If-None-Match.", 412: "They are not those of If-Match.", 416: "No such range."}
+
+
+def document(operations: Iterable[Described]) -> dict[str, Any]:
+    """Return the document as data."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "tierfs admin API", "version": tierfs.__version__},
+        "paths": paths,
+        "components": {
+            "schemas": {"Error": _ERROR},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{"token": []}, {}],
+    }
+
+
+def _operation(operation: Described) -> dict[str, Any]:
+    summary, parameters, status, schema = _ABOUT[operation.handler]
+    required = _REQUIRED.get(operation.handler, ())
+    described: list[dict[str, Any]] = [
+        {"name": name, "in": "query", "required": name in required, "schema": kind} for name, kind in parameters.items()
+    ]
+    if "{name}" in operation.path:
+        what = "The name of a segment or directory; its slashes are written as they are, or as %2F."
+        schema_of_name = {"type": "string", "minLength": 1}
+        described.append(
+            {"name": "name", "in": "path", "required": True, "schema": schema_of_name, "description": what}
+        )
+    answers: dict[str, Any] = {
+        str(code): {"description": text, "content": {_JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
+        for code, text in _ERRORS.items()
+    }
+    answers[str(status)] = {
+        "description": summary,
+        **({} if schema is None else {"content": {_JSON: {"schema": schema}}}),
+    }
+    if operation.handler == "read":
+        answers["200"]["content"] = {_BYTES: {}}
+        answers["206"] = {"description": "The range.", "content": {_BYTES: {}}}
+        for code, text in (
+            (304, "The bytes are those of If-None-Match."),
+            (412, "Not those of If-Match."),
+            (416, "No such range."),
+        ):
+            answers[str(code)] = {"description": text}
+    if operation.handler == "ready":
+        answers["503"] = {"description": "Why not.", "content": {_JSON: {"schema": schema}}}
+    if operation.handler == "metrics":
+        answers["200"]["content"] = {"text/plain": {}}
+    data: dict[str, Any] = {
+        "operationId": operation.handler,
+        "summary": summary,
+        "parameters": described,
+        "responses": dict(sorted(answers.items())),
+    }
+    if operation.handler == "append":
+        data["requestBody"] = {
+            "required": True,
+            "content": {_BYTES: {"schema": {"type": "string", "format": "binary"}}},
+        }
+    if operation.handler == "set_policy":
+        value = {"type": ["string", "integer", "boolean", "null"]}
+        schema_of_body = {"type": "object", "additionalProperties": value}
+        data["requestBody"] = {"required": True, "content": {_JSON: {"schema": schema_of_body}}}
+    return data

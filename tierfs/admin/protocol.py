@@ -1,0 +1,123 @@
+"""BoundedProtocol: uvicorn's connection, with a limit for everything that a stranger can make it hold or wait for.
+
+Connections, the size of a request's head, and the times of heads and bodies are bounded here, before an application
+sees anything. uvicorn with httptools has none of these limits for heads and bodies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from tierfs.config import AdminSettings
+
+# Line and headers of a request, as Node.js and nginx have them by default.
+HEAD_BYTES = 16 * 1024
+
+# struct ucred of unix(7): process, user, group.
+_CREDENTIALS = struct.Struct("3i")
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection. A subclass of one listener has its settings."""
+
+    settings: AdminSettings
+    peers_uid: int | None = None
+    """Of a Unix socket: the user whose processes may connect, besides root."""
+
+    _timer: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+    _in_head = True
+    _refused = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take the connection, or close it at once."""
+        if len(self.connections) >= self.settings.connections or not self._is_peer(transport):
+            self._refused = True
+            transport.abort()
+            return
+        super().connection_made(transport)
+        self._expect(self.settings.head_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget it."""
+        self._expect(None)
+        if self.transport is not None:
+            super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what arrived, while it may be a request."""
+        if self._refused:
+            return
+        if self._in_head:
+            self._head_bytes += len(data)
+        super().data_received(data)
+        if self._in_head and self._head_bytes > HEAD_BYTES and not self._refused:
+            self._refuse("431 Request Header Fields Too Large")
+
+    def on_message_begin(self) -> None:
+        """Begin a request: its head has so long to arrive."""
+        super().on_message_begin()
+        self._in_head = True
+        self._expect(self.settings.head_s)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer, unless the head that arrived at once is too large."""
+        self._in_head, self._head_bytes = False, 0
+        if self._refused:
+            return
+        if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES:
+            self._refuse("431 Request Header Fields Too Large")
+            return
+        self._expect(self.settings.body_s)
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body; the next one has so long to arrive."""
+        if not self._refused:
+            self._expect(self.settings.body_s)
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Let the answer take its time."""
+        self._in_head = True
+        if not self._refused:
+            self._expect(None)
+            super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        """End, or wait for the next request: uvicorn's own timer of a kept connection."""
+        if not self._refused:
+            super().on_response_complete()
+
+    def _refuse(self, status: str) -> None:
+        self._refused = True
+        self._expect(None)
+        self.transport.write(f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
+        self.transport.close()
+
+    def _expect(self, within_s: float | None) -> None:
+        """Close the connection unless this is called again in time; None: whenever it is."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = None if within_s is None else self.loop.call_later(within_s, self._late)
+
+    def _late(self) -> None:
+        if not self.flow.read_paused:  # else it is we who do not take the body yet
+            self._refused = True
+            self.transport.abort()
+        else:
+            self._expect(self.settings.body_s)
+
+    def _is_peer(self, transport: Any) -> bool:
+        """Return whether the process at the other end may ask, by the kernel's word (SO_PEERCRED)."""
+        if self.peers_uid is None:
+            return True
+        sock = transport.get_extra_info("socket")
+        credentials = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        _, uid, _ = _CREDENTIALS.unpack(credentials)
+        return uid in (self.peers_uid, 0)
