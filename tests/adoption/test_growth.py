@@ -13,7 +13,6 @@ from tests.adoption.foreign import ForeignBucket, cat, counts, directory_state, 
 from tests.adoption.test_pravega import S, chunk, header, slts
 from tests.adoption.test_rocketmq import PLUGIN, Q, posix
 from tests.commands import Done, tierfs
-from tests.conftest import Bucket
 from tierfs.adoption.grow import compare
 from tierfs.adoption.link import link
 from tierfs.adoption.plan import SegmentPlan
@@ -24,6 +23,7 @@ from tierfs.errors import Conflict
 from tierfs.metadata import directories
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import LocationRecord, SegmentRecord
+from tierfs.metadata.tables import GARBAGE
 from tierfs.parallel import Meter
 from tierfs.types import LocationId
 
@@ -123,6 +123,7 @@ def test_a_head_that_its_system_deleted_is_truncated(store: Path, theirs: Path) 
     assert outcome(adopt(store, theirs, "mq"), LOG) == ("grown", 100_000, 100_000)
     assert cat(store, LOG) == data[200_000:]
     assert tierfs("status", "--json", store=store).json["cold"]["bytes"] == 100_000
+    assert counts(store)[GARBAGE.name] == 0, "what is theirs is never deleted"
 
 
 def test_after_a_hole_a_queue_goes_on_under_the_name_of_its_run(store: Path, theirs: Path) -> None:
@@ -191,8 +192,11 @@ def test_nothing_is_appended_to_a_segment_that_grows(store: Path, theirs: Path) 
     assert cat(store, LOG) == b"abcdefx"
 
 
-def test_a_pravega_stream_that_grows_is_read_as_pravega_would(store: Path, moto_bucket: Bucket) -> None:
-    theirs, data = ForeignBucket(moto_bucket), os.urandom(500_000)
+@pytest.mark.parametrize("server", ["moto", pytest.param("rgw", marks=pytest.mark.s3)])
+def test_a_pravega_stream_that_grows_is_read_as_pravega_would(
+    store: Path, server: str, request: pytest.FixtureRequest
+) -> None:
+    theirs, data = ForeignBucket(request.getfixturevalue(f"{server}_bucket")), os.urandom(500_000)
     words = (theirs.url("p"), "prv", *theirs.options)
     theirs.put({f"p/{slts(1, 0)}": data[:150_000]})
     adopt(store, *words)

@@ -115,21 +115,18 @@ def _linked(txn: ReadTransaction, segment: SegmentRecord, plan: SegmentPlan, pla
     """Return the cold chain by objects: one has several chunks if a part of it was recorded as lost."""
     if segment.kind is not SegmentKind.BYTES or segment.local.count:
         raise other_segment(plan.name, "a segment of other objects or bytes")
+    known = policies.foreign_at(txn, place)
     parts: list[_Linked] = []
     chunks = chains.chunks(txn, segment.id, Tier.COLD, segment.start_offset)
     for object_id, run in groupby(chunks, key=lambda chunk: chunk.object_id):
         pieces: list[ChunkRecord] = list(run)
         record = txn.get(tables.OBJECTS, tables.u64(object_id))
-        if record is None or not record.foreign or not _same_place(txn, record, place):
+        if record is None or not record.foreign or known is None or record.location_id != known.id:
             raise other_segment(plan.name, "a segment of other objects or bytes")
         held = ByteRange(pieces[0].start_offset, pieces[-1].end_offset)
         good = all(piece.state is ChunkState.GOOD for piece in pieces)
         parts.append(_Linked(held, record, pieces[0].object_offset, good))
     return parts
-
-
-def _same_place(txn: ReadTransaction, record: ObjectRecord, place: LocationRecord) -> bool:
-    return policies.same_place(policies.location(txn, record.location_id), place)
 
 
 def _require_end(segment: SegmentRecord, plan: SegmentPlan, linked: Sequence[_Linked], start: int) -> None:
