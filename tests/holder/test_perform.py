@@ -25,11 +25,13 @@ from tierfs.holder.lock import hold
 from tierfs.holder.verbs import (
     ACCEPT_LOSS,
     BEFORE,
+    BEFORE_OFFSET,
     CONSOLIDATE,
     DRY_RUN,
     EVICT,
     FORCE,
     GRACE_S,
+    KEEP,
     OFFLOAD,
     PLACE,
     VERBS,
@@ -194,9 +196,13 @@ def test_the_next_holder_takes_what_the_last_one_left(store: TestStore) -> None:
 
 
 def test_rows_are_what_a_holder_of_another_version_reads() -> None:
-    assert list(VERBS) == ["offload", "ledger offload", "consolidate", "evict", "load", "switch", "gc"]
+    of_parts = ["offload part", "evict part"]
+    others = ["offload", "ledger offload", "consolidate", "evict", "load", "switch", "gc"]
+    assert sorted(VERBS) == sorted([*others, *of_parts])
     assert (ACCEPT_LOSS, BEFORE, FORCE, GRACE_S, PLACE) == ("accept_loss", "before", "force", "grace_s", "place")
-    assert [verb.name for verb in VERBS.values() if verb.uploads] == ["offload", "ledger offload", "switch"]
+    assert (BEFORE_OFFSET, KEEP) == ("before_offset", "keep")
+    uploads = [verb.name for verb in VERBS.values() if verb.uploads]
+    assert uploads == ["offload", "ledger offload", "offload part", "switch"]
 
 
 @pytest.mark.parametrize("verb", [CONSOLIDATE, EVICT], ids=lambda verb: verb.name)

@@ -242,10 +242,12 @@ async def test_a_segment_that_cannot_be_evicted_is_listed_and_keeps_no_other(
         store.append(name, b"abcd", seal=True)
     evict_one, bad = evict.evict, store.segment("a").id
 
-    def refuse(metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int) -> evict.Evicted:
+    def refuse(
+        metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int, end: int | None = None
+    ) -> evict.Evicted:
         if segment_id == bad:
             raise DataLoss("its chain is damaged")
-        return evict_one(metadata, segment_id, cold_before_ms=cold_before_ms)
+        return evict_one(metadata, segment_id, cold_before_ms=cold_before_ms, end=end)
 
     monkeypatch.setattr(evict, "evict", refuse)
     async with working(store, SLOWLY):

@@ -314,6 +314,28 @@ def test_a_damaged_row_of_the_changes_looks_at_everything(store: TestStore, plan
     assert len(planner.views) == 1
 
 
+@pytest.mark.parametrize("gone", ["the first of them", "all of them"])
+def test_changes_that_are_gone_before_they_are_read_look_at_everything(
+    store: TestStore, planner: Planner, gone: str
+) -> None:
+    store.append("kept", b"abcd", seal=True)
+    store.append("removed", b"abcd", seal=True)
+    snapshots = seen(store, planner)
+    assert len(planner.views) == 2
+    with store.metadata.read() as txn:
+        first = txn.store.next_change
+    store.append("new", b"abcd", seal=True)
+    removed = store.segment("removed").id
+    store.engine.delete("removed", recursive=False, cold_due_ms=0)
+    with store.metadata.write() as txn:
+        newest = txn.store.next_change
+        for sequence in range(first, first + 1 if gone == "the first of them" else newest):
+            txn.delete(TOUCHES.name, tables.u64(sequence))
+    assert snapshots.refresh()
+    assert {view.id for view in planner.views} == {store.segment(name).id for name in ("kept", "new")}
+    assert removed not in planner
+
+
 def set_offload_after(store: TestStore, target_id: int, seconds: int) -> None:
     with store.metadata.write() as txn:
         policies.put(txn, target_id, {"chunk_bytes": "4", "object_bytes": "8", "offload_after": str(seconds)})
