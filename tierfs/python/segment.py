@@ -21,6 +21,7 @@ from tierfs.types import ByteRange, EntryKind, ReadPriority, SegmentKind, Tier
 
 if TYPE_CHECKING:
     from tierfs.app.connection import Connection
+    from tierfs.reading.times import TimePlace
     from tierfs.segments.concat import Concatenation
     from tierfs.segments.truncate import Truncation
     from tierfs.segments.writer import SegmentWriter
@@ -178,6 +179,28 @@ class Segment:
         """
         with closing(self.open(read_priority=read_priority)) as reader:
             return reader.read_at(reader.start_offset if offset is None else offset, size)
+
+    def find_time(self, time: datetime, *, read_priority: ReadPriority | str | None = None) -> TimePlace:
+        """Return where its bytes of a time or later begin: by the times in messages, else by those of its chunks.
+
+        Raises NotFound, IsDirectory, InvalidRequest for a time without a zone, Unavailable or DataLoss for bytes in no
+        tier.
+        """
+        from tierfs.reading.times import offset_at
+
+        if time.tzinfo is None:
+            raise InvalidRequest(f"the time {time} has no zone", remedy="write datetime(..., tzinfo=UTC)")
+        with self._connection.store.metadata.read() as txn:
+            record = directories.segment_by_name(txn, self.name)
+        priority = None if read_priority is None else _priority(read_priority)
+        with closing(SegmentHandle(self._connection, record, priority)) as opened:
+
+            def read(wanted: ByteRange) -> Buffer:
+                start = record.start_offset
+                return opened.read_ranges([ByteRange(wanted.start - start, wanted.end - start)])[0]
+
+            time_ms = round(time.timestamp() * _MS_PER_S)
+            return offset_at(self._connection.store.metadata, record, time_ms, read)
 
     def seal(self) -> None:
         """End it for good; repeating it succeeds. Raises NotFound, or Conflict naming a live writer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from tests.adoption.test_rocketmq import PLUGIN, Q
 from tests.commands import Done, run, tierfs
 from tests.ledger.rocketmq import coda, log
 from tests.reading.test_times import published
+from tierfs import open_store
+from tierfs.errors import InvalidRequest
 
 NOW = 1_700_000_000_000
 LOG = f"mq/{Q}/COMMIT_LOG"
@@ -128,3 +131,14 @@ def test_a_ledger_of_other_entries_has_no_times(store: Path) -> None:
     refused = tierfs("ledger", "read", name, "--since", "1h", store=store, check=False)
     assert (refused.code, "are not Pulsar's, so that they have no times" in refused.err) == (2, True), refused
     assert cat(store, name)
+
+
+def test_a_python_program_finds_what_the_command_finds(store: Path, logged: bytes) -> None:
+    at = datetime.fromtimestamp(TIMES[150] / 1000, UTC)
+    told = tierfs("info", LOG, "--at", TIMES[150], "--json", store=store).json["at"]
+    with open_store(store) as opened:
+        place = opened.segment(LOG).find_time(at)
+        assert (place.offset, place.end_offset, place.times_of) == (told["offset"], told["end_offset"], told["by"])
+        assert place.time_ms == TIMES[150]
+        with pytest.raises(InvalidRequest, match="has no zone"):
+            opened.segment(LOG).find_time(at.replace(tzinfo=None))
