@@ -259,7 +259,7 @@ def _tls(root: Path, settings: AdminSettings) -> ssl.SSLContext | None:
 
 def _token(path: Path) -> str:
     """Return the token of a file, which is made if it is missing. Raises PermissionDenied where others may read it."""
-    with suppress(FileExistsError), osio.map_os_errors(str(path)), osio.durable_file(path, os.O_EXCL) as file:
+    with osio.map_os_errors(str(path)), suppress(FileExistsError), osio.durable_file(path, os.O_EXCL) as file:
         file.write(secrets.token_urlsafe(_TOKEN_BYTES).encode() + b"\n")
     with osio.map_os_errors(str(path)):
         status = path.stat()

@@ -1,0 +1,125 @@
+"""What a stranger can cost: heads, bodies, silence and connections are bounded, and others are served meanwhile."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.admin.conftest import Served, serving
+from tests.mount.waiting import eventually
+from tierfs.admin.protocol import HEAD_BYTES
+
+MIB = 1 << 20
+CONNECTIONS = 20
+HEAD = b"POST /v1/append/s HTTP/1.1\r\nHost: x\r\n"
+
+
+@pytest.fixture
+def served(path: Path) -> Iterator[Served]:
+    limits = {"connections": CONNECTIONS, "head_s": "500ms", "body_s": "500ms", "body_bytes": "1MiB"}
+    with serving(path, **limits) as served:
+        yield served
+
+
+def dialled(served: Served) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(20)
+    sock.connect(str(served.socket))
+    return sock
+
+
+def answer(sock: socket.socket) -> bytes:
+    """What comes until the server closes."""
+    data = b""
+    with suppress(ConnectionError):
+        while part := sock.recv(65536):
+            data += part
+    return data
+
+
+def resident_kib(pid: int) -> int:
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
+
+
+def test_a_long_head_is_cut_off(served: Served) -> None:
+    served.ask("GET", "/v1/health")
+    before = resident_kib(served.pid)
+    for line in (b"GET /" + b"x" * 10 * MIB, HEAD + b"a: " + b"x" * 10 * MIB, HEAD + b"a: b\r\n" * 2 * MIB):
+        with closing(dialled(served)) as sock:
+            with suppress(ConnectionError):  # it is closed in the middle
+                sock.sendall(line)
+            told = answer(sock)
+        assert told.startswith(b"HTTP/1.1 431") or told == b""
+    assert resident_kib(served.pid) - before < 5 * 1024
+    assert served.ask("GET", "/v1/health").status == 200
+
+
+@pytest.mark.parametrize(("size", "status"), [(HEAD_BYTES - 300, b"400"), (HEAD_BYTES + 1, b"431")])
+def test_a_head_that_comes_at_once_is_measured_too(served: Served, size: int, status: bytes) -> None:
+    with closing(dialled(served)) as sock:
+        sock.sendall(HEAD + b"a: " + b"x" * size + b"\r\nconnection: close\r\n\r\n")
+        assert answer(sock).startswith(b"HTTP/1.1 " + status)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"POST /v1/app", HEAD, HEAD + b"content-length: 9\r\n\r\n", HEAD + b"content-length: 9\r\n\r\nhalf"]
+)
+def test_silence_ends(served: Served, sent: bytes) -> None:
+    with closing(dialled(served)) as sock:
+        sock.sendall(sent)
+        assert b"200" not in answer(sock)
+    assert served.ask("GET", "/v1/info/s").status == 404, "half a body is not appended"
+
+
+def test_a_body_that_drips_is_not_cut(served: Served) -> None:
+    with closing(dialled(served)) as sock:
+        sock.sendall(HEAD + b"connection: close\r\ncontent-length: 12\r\n\r\n")
+        for at in range(12):
+            sock.sendall(b"%x" % at)
+            assert not eventually(lambda: False, within_s=0.1)
+        assert answer(sock).endswith(b'"end": 12}')
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        b"content-length: 1048577\r\n\r\n" + b"x" * 1000,
+        b"content-length: 99999999999999999999\r\n\r\n",
+        b"content-length: -1\r\n\r\n",
+        b"content-length: 1\r\ncontent-length: 2\r\n\r\nx",
+        b"transfer-encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+        b"transfer-encoding: chunked\r\ncontent-length: 1\r\n\r\n1\r\nx\r\n0\r\n\r\n",
+        b"\r\n",
+        b"content-length : 1\r\n\r\nx",
+        b"\0\r\n\r\n",
+    ],
+)
+def test_a_body_of_no_known_length_is_refused(served: Served, rest: bytes) -> None:
+    with closing(dialled(served)) as sock:
+        sock.sendall(HEAD + b"connection: close\r\n" + rest)
+        assert answer(sock).startswith(b"HTTP/1.1 400")
+    assert served.ask("GET", "/v1/info/s").status == 404
+
+
+def test_the_largest_body_is_taken(served: Served) -> None:
+    assert served.ask("POST", "/v1/append/s", bytes(MIB)).json["end"] == MIB
+    assert served.ask("POST", "/v1/append/s", bytes(MIB + 1)).status == 400
+
+
+def test_more_connections_are_closed_and_room_comes_back(served: Served) -> None:
+    with ExitStack() as stack:
+        held = [stack.enter_context(closing(dialled(served))) for _ in range(10 * CONNECTIONS)]
+        for sock in held[2 * CONNECTIONS :]:
+            assert answer(sock) == b""
+    assert eventually(lambda: served.ask("GET", "/v1/health").status == 200 if _is_open(served) else False)
+
+
+def _is_open(served: Served) -> bool:
+    with closing(dialled(served)) as sock:
+        sock.sendall(b"GET /v1/health HTTP/1.1\r\nHost: x\r\nconnection: close\r\n\r\n")
+        return answer(sock).startswith(b"HTTP/1.1 200")
