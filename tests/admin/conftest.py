@@ -17,11 +17,24 @@ import pytest
 
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
+from tierfs.admin import client
 from tierfs.holder import lock
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.store_paths import StorePaths
 
 TIMEOUT_S = 30
+
+
+def dialled(path: Path) -> socket.socket:
+    """A connection to a Unix socket, however long its path is."""
+    sock = socket.socket(socket.AF_UNIX)
+    sock.settimeout(TIMEOUT_S)
+    try:
+        client._connect(sock, path)
+    except OSError:
+        sock.close()
+        raise
+    return sock
 
 
 class UnixConnection(http.client.HTTPConnection):
@@ -32,9 +45,7 @@ class UnixConnection(http.client.HTTPConnection):
         self._path = path
 
     def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(TIMEOUT_S)
-        self.sock.connect(str(self._path))
+        self.sock = dialled(self._path)
 
 
 @dataclass

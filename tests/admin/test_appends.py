@@ -14,6 +14,7 @@ import pytest
 from tests.admin.conftest import Served, ask, serving
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
+from tierfs.admin import listen
 
 CLIENTS = 16
 EACH = 25
@@ -88,6 +89,61 @@ def test_appends_that_the_bucket_acknowledges_are_told_when_it_has(served: Serve
     for name in ("cold/a", "cold/b"):
         assert served.ask("GET", f"/v1/info/{name}").json["tiers"]["cold"]["bytes"] == 4
     assert served.ask("POST", "/v1/seal/cold/a").json["length"] == 4
+
+
+def test_commands_append_by_the_server(served: Served) -> None:
+    """Without it, the second of two commands at one segment would find the first one's writer."""
+
+    def command(number: int) -> list[str]:
+        done = tierfs("append", "s", store=served.path, stdin=b"%03d;" % number)
+        return done.out.split()[1:]
+
+    with ThreadPoolExecutor(CLIENTS) as pool:
+        ranges = sorted(pool.map(command, range(CLIENTS)), key=lambda ends: int(ends[0]))
+    assert [int(end) - int(start) for start, end in ranges] == [4] * CLIENTS
+    assert served.ask("GET", "/v1/info/s").json["length"] == 4 * CLIENTS
+    refused = tierfs("append", "s", "--expect-offset", 3, store=served.path, stdin=b"x", check=False)
+    assert (refused.code, f"its length is {4 * CLIENTS}" in refused.err) == (8, True)
+    skipped = tierfs("append", "s", "--expect-offset", 60, "--skip", 1, store=served.path, stdin=b"123456", check=False)
+    assert "--expect-offset 64 --skip 5" in skipped.err
+    sealed = tierfs("append", "s", "--seal", store=served.path, stdin=b"end")
+    assert sealed.out == f"s {4 * CLIENTS} {4 * CLIENTS + 3}\n"
+    assert tierfs("append", "s", store=served.path, stdin=b"x", check=False).code == 7
+
+
+@pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (4 << 20) + 3])
+def test_a_long_input_is_appended_by_the_command_itself(served: Served, size: int) -> None:
+    data = os.urandom(size)
+    assert tierfs("append", "s", store=served.path, stdin=data).out == f"s 0 {size}\n"
+    assert served.ask("GET", "/v1/bytes/s").body == data
+
+
+def test_a_server_that_is_not_there_or_takes_nothing_is_done_without(path: Path) -> None:
+    with serving(path, connections=1) as served:
+        with closing(served.connection()) as connection:
+            connection.connect()
+            assert tierfs("append", "s", store=path, stdin=b"full;").out == "s 0 5\n"
+        served.stop(signal.SIGKILL)
+        assert served.socket.exists()
+        assert tierfs("append", "s", store=path, stdin=b"killed").out == "s 5 11\n"
+
+
+def test_a_server_that_dies_over_an_append_leaves_it_in_doubt(path: Path) -> None:
+    """The body was sent: nobody may say that it was not appended."""
+    with listen._unix_socket(path / "admin.sock") as listener:
+        listener.listen()
+
+        def die() -> None:
+            with closing(listener.accept()[0]) as peer:
+                peer.recv(65536)
+                peer.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
+                peer.recv(65536)
+
+        with ThreadPoolExecutor(1) as pool:
+            done = pool.submit(die)
+            refused = tierfs("append", "s", store=path, stdin=b"x", check=False)
+            done.result(60)
+    assert (refused.code, "it is not known whether s has the bytes" in refused.err) == (11, True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

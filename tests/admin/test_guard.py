@@ -7,6 +7,7 @@ import os
 import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -94,7 +95,12 @@ def test_the_kernel_tells_who_asks(served: Served) -> None:
     )
     told = [
         subprocess.run(
-            ["python3", "-c", client, served.socket, str(uid)], capture_output=True, text=True, check=True, timeout=60
+            [sys.executable, "-c", client, "admin.sock", str(uid)],
+            cwd=served.path,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=60,
         ).stdout
         for uid in (0, 65534)
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.admin.conftest import Served, serving
+from tests.admin.conftest import Served, dialled, serving
 from tests.mount.waiting import eventually
 from tierfs.admin.protocol import HEAD_BYTES
 
@@ -23,13 +23,6 @@ def served(path: Path) -> Iterator[Served]:
     limits = {"connections": CONNECTIONS, "head_s": "500ms", "body_s": "500ms", "body_bytes": "1MiB"}
     with serving(path, **limits) as served:
         yield served
-
-
-def dialled(served: Served) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX)
-    sock.settimeout(20)
-    sock.connect(str(served.socket))
-    return sock
 
 
 def answer(sock: socket.socket) -> bytes:
@@ -50,7 +43,7 @@ def test_a_long_head_is_cut_off(served: Served) -> None:
     served.ask("GET", "/v1/health")
     before = resident_kib(served.pid)
     for line in (b"GET /" + b"x" * 10 * MIB, HEAD + b"a: " + b"x" * 10 * MIB, HEAD + b"a: b\r\n" * 2 * MIB):
-        with closing(dialled(served)) as sock:
+        with closing(dialled(served.socket)) as sock:
             with suppress(ConnectionError):  # it is closed in the middle
                 sock.sendall(line)
             told = answer(sock)
@@ -61,7 +54,7 @@ def test_a_long_head_is_cut_off(served: Served) -> None:
 
 @pytest.mark.parametrize(("size", "status"), [(HEAD_BYTES - 300, b"400"), (HEAD_BYTES + 1, b"431")])
 def test_a_head_that_comes_at_once_is_measured_too(served: Served, size: int, status: bytes) -> None:
-    with closing(dialled(served)) as sock:
+    with closing(dialled(served.socket)) as sock:
         sock.sendall(HEAD + b"a: " + b"x" * size + b"\r\nconnection: close\r\n\r\n")
         assert answer(sock).startswith(b"HTTP/1.1 " + status)
 
@@ -70,14 +63,14 @@ def test_a_head_that_comes_at_once_is_measured_too(served: Served, size: int, st
     "sent", [b"", b"POST /v1/app", HEAD, HEAD + b"content-length: 9\r\n\r\n", HEAD + b"content-length: 9\r\n\r\nhalf"]
 )
 def test_silence_ends(served: Served, sent: bytes) -> None:
-    with closing(dialled(served)) as sock:
+    with closing(dialled(served.socket)) as sock:
         sock.sendall(sent)
         assert b"200" not in answer(sock)
     assert served.ask("GET", "/v1/info/s").status == 404, "half a body is not appended"
 
 
 def test_a_body_that_drips_is_not_cut(served: Served) -> None:
-    with closing(dialled(served)) as sock:
+    with closing(dialled(served.socket)) as sock:
         sock.sendall(HEAD + b"connection: close\r\ncontent-length: 12\r\n\r\n")
         for at in range(12):
             sock.sendall(b"%x" % at)
@@ -100,7 +93,7 @@ def test_a_body_that_drips_is_not_cut(served: Served) -> None:
     ],
 )
 def test_a_body_of_no_known_length_is_refused(served: Served, rest: bytes) -> None:
-    with closing(dialled(served)) as sock:
+    with closing(dialled(served.socket)) as sock:
         sock.sendall(HEAD + b"connection: close\r\n" + rest)
         assert answer(sock).startswith(b"HTTP/1.1 400")
     assert served.ask("GET", "/v1/info/s").status == 404
@@ -113,13 +106,13 @@ def test_the_largest_body_is_taken(served: Served) -> None:
 
 def test_more_connections_are_closed_and_room_comes_back(served: Served) -> None:
     with ExitStack() as stack:
-        held = [stack.enter_context(closing(dialled(served))) for _ in range(10 * CONNECTIONS)]
+        held = [stack.enter_context(closing(dialled(served.socket))) for _ in range(10 * CONNECTIONS)]
         for sock in held[2 * CONNECTIONS :]:
             assert answer(sock) == b""
     assert eventually(lambda: served.ask("GET", "/v1/health").status == 200 if _is_open(served) else False)
 
 
 def _is_open(served: Served) -> bool:
-    with closing(dialled(served)) as sock:
+    with closing(dialled(served.socket)) as sock:
         sock.sendall(b"GET /v1/health HTTP/1.1\r\nHost: x\r\nconnection: close\r\n\r\n")
         return answer(sock).startswith(b"HTTP/1.1 200")

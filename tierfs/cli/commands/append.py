@@ -19,6 +19,7 @@ import click
 from tierfs import names
 from tierfs.app.room import HOLDER_WAIT_S, Room
 from tierfs.app.store import Store
+from tierfs.checksum import Buffer
 from tierfs.cli.errors import Partial
 from tierfs.cli.group import ack_option, command, path_argument
 from tierfs.cli.options import Size, wait_option
@@ -42,6 +43,9 @@ STDIN = "-"
 
 # Bytes of one append: large enough to make its fdatasync and commit a small part of it (guess).
 BLOCK_BYTES = 4 * MIB
+
+# An input that the server of the admin API appends: with more, one process gains nothing by sharing its syncs.
+_SERVED_BYTES = MIB
 
 # Wait of an incomplete block for more bytes; too short to be noticed in `tail -f | tierfs append`.
 LINGER_S = 0.05
@@ -73,10 +77,17 @@ class InputSource:
         self._file: io.FileIO | None = None
         self.consumed_bytes = 0
         """Bytes read or skipped."""
+        self._again = memoryview(b"")
+        """Bytes that are read once more."""
         self._next_file()
 
     def read_into(self, view: memoryview) -> int:
         """Read available bytes, waiting for at least one; return 0 at the end of the last file."""
+        if self._again:
+            part, self._again = self._again[: len(view)], self._again[len(view) :]
+            view[: len(part)] = part
+            self.consumed_bytes += len(part)
+            return len(part)
         while self._file is not None:
             try:
                 size = self._file.readinto(view)
@@ -97,6 +108,20 @@ class InputSource:
             remaining -= read
         return size_bytes - remaining
 
+    def whole(self, most_bytes: int) -> bytes | None:
+        """Return all of the input that is left if it ends soon, within so many bytes; None, with none of it taken."""
+        view = memoryview(bytearray(most_bytes))
+        size, ended = _fill(self, view)
+        if ended:
+            return bytes(view[:size])
+        self.read_again(view[:size])
+        return None
+
+    def read_again(self, data: Buffer) -> None:
+        """Let bytes that were read last be read once more."""
+        self._again = memoryview(data)
+        self.consumed_bytes -= len(self._again)
+
     def _seek(self, size_bytes: int) -> int:
         """Seek over bytes of a regular file; return their number, 0 if the file cannot seek."""
         if self._file is None or not stat.S_ISREG(os.fstat(self._file.fileno()).st_mode):
@@ -114,7 +139,7 @@ class InputSource:
 
     def is_ready(self, timeout_s: float = 0) -> bool:
         """Wait up to `timeout_s` and return whether read_into would return at once; always true for files."""
-        if self._file is None:
+        if self._again or self._file is None:
             return True
         poll = select.poll()  # works for files too, and for any descriptor number
         poll.register(self._file.fileno(), select.POLLIN)
@@ -229,6 +254,12 @@ def append(
         skipped = stream.skip(skip)
         if skipped < skip:
             raise InvalidRequest(f"the input has {skipped} bytes, fewer than --skip {skip}")
+        if not take_over and ack is None and store.paths.admin_socket.exists():
+            with _telling_what_to_skip(expect_offset, skip):
+                served = _by_server(store, name, stream, expect_offset, seal=seal)
+            if served is not None:
+                _tell(session, served)
+                return
         room = Room(store, session, wait_s=wait, holder_wait_s=HOLDER_WAIT_S)
         how = Ack(ack) if ack is not None else None
         opened = partial(store.engine.open_writer, name, expected_offset=expect_offset, take_over=take_over, ack=how)
@@ -249,6 +280,30 @@ def append(
 
             with _resumable(done, again, stream, skip if STDIN in paths else None):
                 copy(stream, writer, done, room, meter, seal=seal)
+    _tell(session, done)
+
+
+def _by_server(
+    store: Store, name: str, stream: InputSource, expected_offset: int | None, *, seal: bool
+) -> Acknowledged | None:
+    """Append by the process that serves the admin API, which makes the appends of many commands together.
+
+    Returns None, with none of the input taken, where none does, and for an input that is long or still grows.
+    """
+    from tierfs.admin import client
+
+    data = stream.whole(_SERVED_BYTES)
+    if data is None:
+        return None
+    canonical = names.join(names.split(name))
+    done = client.append(store.paths.admin_socket, canonical, data, expected_offset, seal=seal)
+    if done is None:
+        stream.read_again(data)
+        return None
+    return Acknowledged(canonical, done.start, done.end)
+
+
+def _tell(session: Session, done: Acknowledged) -> None:
     warning = names.hadoop_warning(done.segment) if done.start == 0 else None
     if warning is not None:
         session.warn(warning)

@@ -1,0 +1,130 @@
+"""The lines that keep strangers out, in this process: a server of its own is beyond the reach of a mutation."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from tests.admin.conftest import dialled
+from tierfs.admin import client, listen
+from tierfs.admin.guard import Admission
+from tierfs.admin.protocol import HEAD_BYTES, BoundedProtocol
+from tierfs.config import AdminSettings
+from tierfs.errors import PermissionDenied, Unavailable
+
+SETTINGS = AdminSettings(connections=3, head_s=5.0)
+
+
+class Peer:
+    """A transport whose other end has a user, as the kernel tells it."""
+
+    def __init__(self, uid: int) -> None:
+        self._uid = uid
+
+    def get_extra_info(self, name: str) -> Peer:
+        assert name == "socket"
+        return self
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        assert (level, option, size) == (socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        return struct.pack("3i", 1, self._uid, self._uid)
+
+
+def test_peers() -> None:
+    protocol = BoundedProtocol.__new__(BoundedProtocol)
+    for peers_uid, uid, may in ((1000, 1000, True), (1000, 0, True), (1000, 1001, False), (0, 1000, False)):
+        protocol.peers_uid = peers_uid
+        assert protocol._is_peer(Peer(uid)) is may
+    protocol.peers_uid = None
+    assert protocol._is_peer(None), "over TCP the token tells"
+
+
+def test_the_socket_is_never_open_to_others(tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    (deep / "admin.sock").touch()  # left by a process that was killed
+    before = os.umask(0)
+    try:
+        with listen._unix_socket(deep / "admin.sock"):
+            assert (deep / "admin.sock").stat().st_mode & 0o777 == 0o600
+        assert os.umask(0) == 0, "the process keeps its own"
+    finally:
+        os.umask(before)
+    assert list(deep.iterdir()) == []
+
+
+def test_tokens(tmp_path: Path) -> None:
+    file = tmp_path / "admin.token"
+    token = listen._token(file)
+    assert (len(token) > 40, file.stat().st_mode & 0o777, listen._token(file)) == (True, 0o600, token)
+    for mode in (0o640, 0o604):
+        file.chmod(mode)
+        with pytest.raises(PermissionDenied):
+            listen._token(file)
+
+
+async def hello(scope: Scope, receive: Receive, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+def talk(path: Path, *sent: bytes) -> list[bytes]:
+    """What a server of `hello` answers to each of these, all connected at once."""
+
+    async def run() -> list[bytes]:
+        with listen._unix_socket(path) as sock:
+            async with listen._Serving(hello, SETTINGS) as serving:
+                await serving.listen(sock, Admission())
+                return await asyncio.to_thread(ask_all)
+
+    def ask_all() -> list[bytes]:
+        socks = [dialled(path) for _ in sent]
+        answers = []
+        for data, sock in zip(sent, socks, strict=True):
+            with sock:
+                try:
+                    sock.sendall(data)
+                    answers.append(sock.recv(12))
+                except ConnectionError:
+                    answers.append(b"")
+        return answers
+
+    return asyncio.run(run())
+
+
+def test_heads(tmp_path: Path) -> None:
+    get = b"GET / HTTP/1.1\r\nHost: x\r\na: %s\r\n\r\n"
+    assert talk(tmp_path / "s", get % b"b") == [b"HTTP/1.1 200"]
+    assert talk(tmp_path / "s", get % (b"x" * HEAD_BYTES)) == [b"HTTP/1.1 431"]
+    assert talk(tmp_path / "s", get[:-6] % () + b"x" * 20 * HEAD_BYTES) in ([b"HTTP/1.1 431"], [b""])
+
+
+def test_connections(tmp_path: Path) -> None:
+    answers = talk(tmp_path / "s", *[b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"] * 6)
+    assert answers == [b"HTTP/1.1 200"] * 3 + [b""] * 3
+
+
+def test_a_body_that_was_sent_is_in_doubt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """And one that was not sent is not."""
+    answers: list[Any] = [(100, {}), ConnectionResetError("cut")]
+
+    def answer(sock: socket.socket) -> Any:
+        told = answers.pop(0)
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    monkeypatch.setattr(client, "_answer", answer)
+    with listen._unix_socket(tmp_path / "s") as sock:
+        sock.listen()
+        with pytest.raises(Unavailable, match="not known"):
+            client.append(tmp_path / "s", "s", b"x", None, seal=False)
+        answers.append(ConnectionResetError("cut"))
+        assert client.append(tmp_path / "s", "s", b"x", None, seal=False) is None
