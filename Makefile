@@ -19,6 +19,8 @@ SPARK_CLASSES := $(VENV)/spark-classes/classes.jsa
 HDFS_JARS := $(VENV)/hdfs/done
 # A second S3 server for tests, where Go is there to build it.
 VERSITY := $(VENV)/go/done
+# An emulator of Azure's blobs for tests, where npm is there.
+AZURITE := $(VENV)/azurite/done
 # Prefix of a command that finds the environment's tools first.
 INSIDE := PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
@@ -96,7 +98,12 @@ dev-deps: setup
 
 test-deps: dev-deps spark-deps
 	@mount_helpers/install-deps tests
-	@$(MAKE) --no-print-directory $(SPARK_CLASSES) $(HDFS_JARS) $(VERSITY)
+	@$(MAKE) --no-print-directory $(SPARK_CLASSES) $(HDFS_JARS) $(VERSITY) $(AZURITE)
+
+$(AZURITE): tests/servers/azurite/package.json
+	@mkdir -p $(@D) && cp $< $(@D)
+	@if command -v npm > /dev/null; then cd $(@D) && npm install --silent --no-audit --no-fund; fi
+	@touch $@
 
 $(VERSITY): tests/servers/versity.py
 	@mkdir -p $(@D)

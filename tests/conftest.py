@@ -20,7 +20,7 @@ from tests.doubles.page_cache import PAGE_CACHES
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.servers import quick_java, versity
 from tests.servers.certificates import Authority
-from tests.servers.clouds import GcsServer, program
+from tests.servers.clouds import AZURITE, AzureServer, GcsServer, program
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
 from tests.servers.hdfs_server import HdfsRoot, HdfsServer, missing_tools
 from tests.servers.moto_server import MotoServer
@@ -273,6 +273,23 @@ def gcs_bucket(gcs_server: GcsServer, monkeypatch: pytest.MonkeyPatch) -> tuple[
     monkeypatch.setitem(conf, "gcs", {"token": "anon"})
     monkeypatch.setenv("FSSPEC_GS_TOKEN", "anon")
     return f"gs://{gcs_server.create_bucket()}/tenant/ü 1", gcs_server.endpoint_url
+
+
+@pytest.fixture(scope="session")
+def azure_server(pytestconfig: pytest.Config) -> AzureServer:
+    """An emulator of Azure's blobs, started once for each process."""
+    if not AZURITE.exists():
+        pytest.skip("azurite needs npm, and make test-deps")
+    server = AzureServer()
+    pytestconfig.stash.setdefault(_AT_THE_END, ExitStack()).enter_context(server)
+    return server
+
+
+@pytest.fixture
+def azure_container(azure_server: AzureServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A URL in a fresh container of the emulator; the environment has the key."""
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azure_server.connection_string)
+    return f"abfs://{azure_server.create_container()}/tenant/ü 1"
 
 
 @pytest.fixture

@@ -254,7 +254,7 @@ def _sustained(run: Run) -> str:
 SUBJECTS: dict[str, Callable[[Run], str]] = {
     "versus": lambda run: bench_versus(run.directory, run.other.resolve(), run.repetitions),
     "week": lambda _: bench_week(),
-    "hdfs": lambda run: bench_hdfs(run.directory, run.repetitions),
+    "hdfs": lambda run: bench_hdfs(run.repetitions),
     "scale": lambda run: bench_scale(run.directory),
     "everyday": lambda run: "\n".join(bench_everyday(run.directory / "store", run.repetitions)),
     "one-directory": lambda run: "\n".join(bench_one_directory(run.directory / "store", run.repetitions)),

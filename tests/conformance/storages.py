@@ -33,6 +33,7 @@ STORAGES = [
     "place-memory",
     "place-local",
     "gcs",
+    "azure",
     pytest.param("webhdfs", marks=pytest.mark.hdfs),
     pytest.param("moto", marks=pytest.mark.whole),
     pytest.param("rgw", marks=pytest.mark.s3),
@@ -76,6 +77,8 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
         storage = place_storage(f"{root}/ü 1")
     elif server == "gcs":
         storage = place_storage(*request.getfixturevalue("gcs_bucket"))
+    elif server == "azure":
+        storage = place_storage(request.getfixturevalue("azure_container"))
     elif server in ("webhdfs", "hdfs"):
         storage = place_storage(getattr(request.getfixturevalue("hdfs_root"), server))
     elif kind == "wrapped":

@@ -17,6 +17,7 @@ HDFS = pytest.mark.hdfs
 KINDS = [
     "local",
     "gcs",
+    pytest.param("azure", marks=pytest.mark.whole),
     pytest.param("webhdfs", marks=HDFS),
     pytest.param("hdfs", marks=[HDFS, pytest.mark.whole]),
 ]
@@ -40,6 +41,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     elif kind == "gcs":
         url, endpoint_url = request.getfixturevalue("gcs_bucket")
         kept = Kept(url, ("--endpoint-url", endpoint_url))
+    elif kind == "azure":
+        kept = Kept(request.getfixturevalue("azure_container"))
     else:
         kept = Kept(getattr(request.getfixturevalue("hdfs_root"), kind))
     for name, value in kept.variables.items():

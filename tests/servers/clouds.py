@@ -13,6 +13,10 @@ from tests.servers.leashed import Leashed
 
 _TIMEOUT_S = 30
 
+AZURITE = Path(__file__).parents[2] / ".venv/azurite/node_modules/azurite/dist/src/blob/main.js"
+_ACCOUNT = "devstoreaccount1"
+_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
+
 
 class GcsServer(Leashed):
     """fake-gcs-server, out of its wheel."""
@@ -27,6 +31,29 @@ class GcsServer(Leashed):
         request = Request(f"{self.endpoint_url}/storage/v1/b?project=p", json.dumps({"name": name}).encode())
         request.add_header("Content-Type", "application/json")
         urlopen(request, timeout=_TIMEOUT_S).close()
+        return name
+
+
+class AzureServer(Leashed):
+    """Azurite, out of its package of npm."""
+
+    def __init__(self) -> None:
+        words = "--blobHost 127.0.0.1 --blobPort {port} --inMemoryPersistence --skipApiVersionCheck --silent"
+        super().__init__(["node", str(AZURITE), *words.split()])
+
+    @property
+    def connection_string(self) -> str:
+        """What a client needs to reach it: the account that Azurite knows, with its public key."""
+        where = f"BlobEndpoint={self.endpoint_url}/{_ACCOUNT};"
+        return f"DefaultEndpointsProtocol=http;AccountName={_ACCOUNT};AccountKey={_KEY};{where}"
+
+    def create_container(self) -> str:
+        """Make a container and return its name."""
+        from azure.storage.blob import BlobServiceClient
+
+        name = f"c-{uuid.uuid4().hex}"
+        with BlobServiceClient.from_connection_string(self.connection_string) as client:
+            client.create_container(name)
         return name
 
 

@@ -146,6 +146,14 @@ def _gcs(address: Address, settings: ColdSettings) -> ObjectPlace:
     return GcsPlace(address.host, address.path, address.endpoint_url, settings)
 
 
+def _azure(address: Address, settings: ColdSettings) -> ObjectPlace:
+    from tierfs.chunkstore.places.azure import AzurePlace
+
+    # abfs://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH, or abfs://CONTAINER/PATH of the account that is configured.
+    account = address.host.partition(".")[0] if address.user else ""
+    return AzurePlace(account, address.user or address.host, address.path, settings)
+
+
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """One kind of place."""
@@ -164,6 +172,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "swebhdfs": Scheme(_webhdfs, "hdfs"),
     "hdfs": Scheme(_hdfs, "hdfs"),
     "gs": Scheme(_gcs, "gcs", in_files=False, takes_endpoint=True),
+    "abfs": Scheme(_azure, "azure", in_files=False),
     "memory": Scheme(_memory, "fsspec"),
     "local": Scheme(_local, "fsspec"),
 }

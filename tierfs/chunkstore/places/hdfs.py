@@ -210,7 +210,7 @@ class NativeHdfsFiles:
         with _map_java_errors(path):
             file = self._client.create(path, WriteOptions(overwrite=not create_only, create_parent=True))
             for step in source_steps(path, source):
-                file.write(step)
+                file.write(bytes(step))  # of any other buffer it takes each byte as an object (measured: 15 MB/s)
             file.close()
 
     def rename(self, path: str, target: str, *, overwrite: bool) -> None:
