@@ -1,0 +1,104 @@
+"""Objects made of files: of two writers at once, of writers that are killed, and of parts that are joined."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tierfs.chunkstore.places import files
+from tierfs.chunkstore.places.address import connect_place
+from tierfs.chunkstore.places.filesystem import LocalFiles
+from tierfs.chunkstore.places.storage import PlaceStorage
+from tierfs.chunkstore.protocol import Abilities, BufferSource
+from tierfs.config import ColdSettings
+from tierfs.errors import AlreadyExists, InvalidRequest, NotFound
+
+
+def opened(tmp_path: Path) -> PlaceStorage:
+    return connect_place(f"local://{tmp_path}/cold", "", ColdSettings(), Abilities())
+
+
+def test_the_loser_of_a_name_leaves_the_metadata_of_the_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = LocalFiles.write
+
+    def at_one_time(self: LocalFiles, path: str, *rest: Any, **options: Any) -> None:
+        write(self, path, *rest, **options)
+        os.utime(path, (1_700_000_000, 1_700_000_000))
+
+    monkeypatch.setattr(LocalFiles, "write", at_one_time)
+    storage = opened(tmp_path)
+    first = storage.put("journal/1", BufferSource(b"12345"), metadata={"attempt": "1"})
+    with pytest.raises(AlreadyExists):
+        storage.put("journal/1", BufferSource(b"54321"), metadata={"attempt": "2"})
+    assert storage.stat("journal/1") == first
+    assert first.metadata == {"attempt": "1"}
+
+
+STEPS: dict[str, Callable[[Any], Any]] = {
+    "bytes": lambda patch: patch(LocalFiles, "status", _die),
+    "metadata": lambda patch: patch(LocalFiles, "rename", _die),
+    "name": lambda patch: patch(files.FilePlace, "_rename", _then_die),
+}
+
+
+def _die(*_: Any, **__: Any) -> Any:
+    os._exit(0)
+
+
+_rename = files.FilePlace._rename
+
+
+def _then_die(*arguments: Any, **options: Any) -> None:
+    _rename(*arguments, **options)
+    os._exit(0)
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_a_writer_that_is_killed_leaves_all_of_an_object_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    child = os.fork()
+    if not child:
+        STEPS[step](monkeypatch.setattr)
+        opened(tmp_path).put("a/b", BufferSource(b"killed"), metadata={"attempt": "1"})
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    storage = opened(tmp_path)
+    if step == "name":
+        assert storage.stat("a/b").metadata == {"attempt": "1"}
+        return
+    with pytest.raises(NotFound):
+        storage.stat("a/b")
+    assert list(storage.list("")) == []
+    (left,) = storage.uploads("")
+    storage.abort_upload(left)
+    assert list(storage.uploads("")) == []
+    assert storage.put("a/b", BufferSource(b"second"), metadata={"attempt": "2"}).metadata == {"attempt": "2"}
+    assert storage.stat("a/b").metadata == {"attempt": "2"}
+
+
+def test_names_of_its_own_are_no_objects(tmp_path: Path) -> None:
+    storage = opened(tmp_path)
+    for name in (".tmp/x", ".metadata/x", ".tmp"):
+        with pytest.raises(InvalidRequest):
+            storage.put(name, BufferSource(b"x"))
+
+
+@pytest.mark.hdfs
+@pytest.mark.parametrize("size", [4096, 4097, 3 * 4096])
+def test_a_large_object_is_joined_of_parts(hdfs_root: Any, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(files, "PART_BYTES", 4096)
+    data = random.Random(size).randbytes(size)
+    storage = connect_place(hdfs_root.webhdfs, "", ColdSettings(), Abilities())
+    stored = storage.put("large", BufferSource(data), metadata={"attempt": "1"})
+    buffer = bytearray(size)
+    storage.read_into("large", 0, memoryview(buffer), if_match=stored.etag)
+    assert bytes(buffer) == data
+    assert storage.stat("large") == stored
+    assert list(storage.uploads("")) == []
+    storage.close()
