@@ -138,10 +138,10 @@ class AzurePlace:
     def stat(self, name: str) -> StoredObject:
         """See ObjectPlace.stat."""
         try:
-            found = self._run(self._blob(name).get_blob_properties(**self._once))
+            properties = self._run(self._blob(name).get_blob_properties(**self._once))
         except ResourceNotFoundError as exc:
             raise FileNotFoundError(name) from exc
-        return _described(name, found, found.metadata or {})
+        return _described(name, properties, properties.metadata or {})
 
     def delete(self, name: str) -> None:
         """See ObjectPlace.delete."""
@@ -210,10 +210,10 @@ class _Steps:
             raise
 
 
-def _described(name: str, found: Any, metadata: Mapping[str, str]) -> StoredObject:
-    modified_ms = round(found.last_modified.timestamp() * _MS_PER_S)
+def _described(name: str, properties: Any, metadata: Mapping[str, str]) -> StoredObject:
+    modified_ms = round(properties.last_modified.timestamp() * _MS_PER_S)
     ours = {_name(key): value for key, value in metadata.items() if key.startswith(_OURS)}
-    return StoredObject(name, found.size, found.etag.strip('"'), modified_ms, ours)
+    return StoredObject(name, properties.size, properties.etag.strip('"'), modified_ms, ours)
 
 
 def _key(ours: str) -> str:
