@@ -314,3 +314,24 @@ def test_a_file_that_is_appended_to_meanwhile_is_adopted_as_it_was_listed(store:
     assert lengths == sorted(lengths)
     adopt(store, theirs, "mq")
     assert cat(store, LOG) == data
+
+
+def test_a_dry_run_foretells_what_a_run_does(store: Path, theirs: Path) -> None:
+    data = os.urandom(300_000)
+    write_files(theirs, {posix(0): data[:100_000], posix(100_000): data[100_000:200_000]})
+    assert outcome(adopt(store, theirs, "mq", "--dry-run"), LOG) == ("would be adopted", 200_000, 0)
+    adopt(store, theirs, "mq")
+    rows = counts(store)
+    assert outcome(adopt(store, theirs, "mq", "--dry-run"), LOG) == ("already adopted", 0, 0)
+    write_files(theirs, {posix(200_000): data[200_000:]})
+    done = tierfs("adopt", theirs, "--into", "mq", "--as", "rocketmq", "--dry-run", store=store)
+    assert f"{LOG}: would grow by 97.7 KiB, 293 KiB in 3 objects" in done.out
+    (theirs / posix(200_000)).unlink()
+    (theirs / posix(0)).unlink()
+    assert outcome(adopt(store, theirs, "mq", "--dry-run"), LOG) == ("would be truncated", 0, 100_000)
+    write_files(theirs, {posix(0): data[:100_000]})
+    assert outcome(adopt(store, theirs, "mq", "--dry-run"), LOG) == ("would be read again", 0, 0)
+    (theirs / posix(100_000)).unlink()
+    refused = adopt(store, theirs, "mq", "--dry-run", check=False)
+    assert (refused.code, outcome(refused, LOG)) == (5, ("failed", 0, 0))
+    assert counts(store) == rows

@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import partial
 from itertools import takewhile
 
+from tierfs.adoption import ledger_link
 from tierfs.adoption.grow import Difference, compare
 from tierfs.adoption.ledger_link import LedgerLinker, Standing
 from tierfs.adoption.ledger_read import FoundLedger, LedgerReader
@@ -43,6 +44,10 @@ class State(StrEnum):
     """Outcome of a segment."""
 
     PLANNED = "would be adopted"
+    WOULD_GROW = "would grow"
+    WOULD_BE_TRUNCATED = "would be truncated"
+    WOULD_BE_READ = "would be read again"
+    """Its bytes, in other objects or under other etags; whether they are the same is not known before."""
     ADOPTED = "adopted"
     ALREADY = "already adopted"
     GROWN = "grown"
@@ -195,6 +200,32 @@ class Adoption:
         self._advance(0, segment.plan.name, 1)
         self._unanswered = self._unanswered + 1 if isinstance(error, Unavailable) else 0
         self._stop = self._stop or isinstance(error, OF_THE_STORE) or self._unanswered >= GIVE_UP_AFTER
+
+
+# States of a dry run, by those of a run.
+_FORESEEN = {
+    State.ADOPTED: State.PLANNED,
+    State.GROWN: State.WOULD_GROW,
+    State.TRUNCATED: State.WOULD_BE_TRUNCATED,
+    State.RELINKED: State.WOULD_BE_READ,
+    State.TAKEN_BACK: State.WOULD_BE_READ,
+}
+
+
+def foresee(metadata: MetadataStore, plan: AnyPlan, place: LocationRecord) -> AdoptionOutcome:
+    """Return what a run would do with a segment, as far as it is known without reading its objects."""
+    try:
+        with metadata.read() as txn:
+            if isinstance(plan, LedgerPlan):
+                state = STATES[ledger_link.standing(txn, plan, place)]
+                return AdoptionOutcome(plan, _FORESEEN.get(state, state))
+            difference = compare(txn, plan, place, thorough=False)
+    except TierfsError as exc:
+        return AdoptionOutcome(plan, State.FAILED, exc)
+    if difference.nothing:
+        return AdoptionOutcome(plan, State.ALREADY)
+    state = _FORESEEN[_state_of(difference)]
+    return AdoptionOutcome(plan, state, None, None, difference.new_bytes, difference.removed_bytes)
 
 
 def _state_of(difference: Difference) -> State:

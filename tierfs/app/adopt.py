@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tierfs import names
 from tierfs.adoption import pravega, pulsar, rocketmq, vanished
-from tierfs.adoption.adopt import Adoption, AdoptionOutcome, LedgerAdoption
+from tierfs.adoption.adopt import Adoption, AdoptionOutcome, LedgerAdoption, foresee
 from tierfs.adoption.grow import stored_name
 from tierfs.adoption.plan import AdoptionPlan, AnyPlan, LedgerPlan, SegmentPlan, bounded, plan_objects
 from tierfs.adoption.pravega import plan_pravega
@@ -90,7 +90,7 @@ class Adopted:
     only: str = ""
     """The one object of it that is meant; "" for all."""
     outcomes: list[AdoptionOutcome] = field(default_factory=list)
-    """Empty after a dry run."""
+    """Of its segments; those foreseen after a dry run."""
     vanished: list[Vanished] = field(default_factory=list)
     """Segments that were adopted from it and miss objects."""
 
@@ -183,6 +183,10 @@ class Adopter:
                 adoption = Adoption(*common, appended=appended, grows=grows, thorough=self._thorough)
                 planned.outcomes = adoption.run([plan for plan in segments if isinstance(plan, SegmentPlan)])
         vanished.note(self._store.metadata, planned.place, self.into, planned.vanished)
+
+    def foresee(self, planned: Adopted) -> None:
+        """Note what adopting would do with each segment, changing nothing."""
+        planned.outcomes = [foresee(self._store.metadata, plan, planned.place) for plan in planned.plan.segments]
 
     def _recognise(self, listed: Sequence[str], text: str) -> None:
         """Set the kind by names of a place. Raises InvalidRequest for a second place of another kind."""

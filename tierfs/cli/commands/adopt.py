@@ -132,6 +132,8 @@ def _run(
 
             adopt_again.require_places(adoptions)
         unpublished = None if dry_run else _adopt(adopter, adoptions, jobs, show)
+        for adoption in adoptions if dry_run else ():
+            adopter.foresee(adoption)
         if every_s is not None:
             _repeat(session, store, adopter, adoptions, every_s)
     session.note_unpublished(unpublished)
@@ -159,11 +161,11 @@ def _repeat(session: Session, store: Store, adopter: Adopter, adoptions: Sequenc
 
 def _report(session: Session, adoptions: Sequence[Adopted], *, dry_run: bool) -> None:
     """Print a line per segment, omitted objects and every error; exit with the first error's code."""
-    from tierfs.adoption.adopt import AdoptionOutcome, State
+    from tierfs.adoption.adopt import State
 
     rows: list[AdoptionOutcome] = []
     for adoption in adoptions:
-        rows += adoption.outcomes or [AdoptionOutcome(plan, State.PLANNED) for plan in adoption.plan.segments]
+        rows += adoption.outcomes
     left_out = [out for adoption in adoptions for out in adoption.plan.left_out]
     failed = [refused for adoption in adoptions for refused in adoption.plan.refused]
     failed += [(outcome.plan.name, outcome.error) for outcome in rows if outcome.error is not None]
@@ -205,7 +207,7 @@ def _line(row: AdoptionOutcome) -> str:
     size = output.size(_length(row) - row.plan.start_offset)
     objects = output.count(row.plan.objects, "object")
     begins = f" from byte {row.plan.start_offset}" if row.plan.start_offset else ""
-    changed = [f" by {output.size(row.new_bytes)}"] if row.state is State.GROWN else []
+    changed = [f" by {output.size(row.new_bytes)}"] if row.state in (State.GROWN, State.WOULD_GROW) else []
     changed += [f", without the first {output.size(row.removed_bytes)}"] if row.removed_bytes else []
     line = f"{printable(row.plan.name)}: {row.state.value}{''.join(changed)}, {size}{begins} in {objects}"
     if row.ledger is None:
