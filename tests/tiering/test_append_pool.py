@@ -449,3 +449,23 @@ def test_small_objects_of_a_pool_are_consolidated(store: TestStore) -> None:
     store.consolidate()
     assert len(store.layout("d/s").cold) == 1
     assert store.read("d/s", Tier.COLD) == b"".join(data)
+
+
+def test_gc_ends_the_pack_of_an_appender_that_was_killed_beside_a_living_holder(
+    store: TestStore, storage: ScriptedStorage, clock: ManualClock
+) -> None:
+    def kill() -> None:
+        raise Killed
+
+    with store.holding() as work:  # its first action, which ends what dead processes left, is over
+        writer = store.engine.open_writer("d/s")
+        storage.do("put", kill, when=When.AFTER, of="packs/")
+        with pytest.raises(Killed):
+            writer.append(b"abc")
+        store.engine.close_writer(writer)
+        assert work.collect_all(grace_s=0).deleted == 0
+        clock.advance(24 * 3600)
+        assert work.collect_all(grace_s=0).deleted >= 1
+        assert packs(store) == []
+        with store.metadata.read() as txn:
+            assert txn.count(INTENTS.name) == 0

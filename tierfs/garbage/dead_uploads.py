@@ -22,9 +22,11 @@ from tierfs.journal import batch_markers
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metadata import chains
 from tierfs.metadata.entries import ENTRIES_PREFIX
+from tierfs.metadata.records import IntentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import INTENTS, OBJECTS
-from tierfs.metadata.transaction import ReadTransaction
+from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.tiering import objects
 from tierfs.tiering.batch_job import is_about_job
 from tierfs.tiering.ledgers.copies import attempts, uuid_of
 from tierfs.tiering.objects import JOB_REST_MS, JOBS_PREFIX, job_of, jobs
@@ -70,6 +72,7 @@ class DeadUploads:
             ours = attempts(txn) if any(uuid_of(upload.name) for upload in pending) else set()
             alive = self._alive(txn, newest)
             dead = [intent for name, intent in jobs(txn).items() if name not in alive]
+            dead += self._of_dead_appenders(txn)
         pending = [upload for upload in pending if _is_ours(upload, epoch) or uuid_of(upload.name) in ours]
         ended = [DeadUpload(intent.name, "", intent.created_ms) for intent in dead]
         unowned = [stored for stored in written if job_of(stored.name) not in alive]
@@ -86,7 +89,7 @@ class DeadUploads:
             if job_of(upload.name) in committed:
                 continue
             with self._metadata.write() as txn:
-                if not upload.upload_id:
+                if not upload.upload_id and not self._give_up(txn, upload.name):
                     chains.discard(txn, self._location_id, upload.name, upload.length)
             try:
                 if upload.upload_id and isinstance(self._storage, Uploads):
@@ -102,6 +105,23 @@ class DeadUploads:
         with self._metadata.write() as txn:
             intent = jobs(txn).get(name)
             return intent is not None and txn.delete(INTENTS.name, intent.attempt.encode())
+
+    def _of_dead_appenders(self, txn: ReadTransaction) -> list[IntentRecord]:
+        """Return the intents of packs that nobody makes any more.
+
+        A process that appends with ack=cold makes packs of its own, and may be killed beside a holder that lives on. One
+        that is alive after so long, and finds its intent gone, makes its pack again (tiering/objects.py).
+        """
+        before_ms = self._metadata.clock.now_ms() - JOB_REST_MS
+        packed = (intent for _, intent in txn.scan(INTENTS) if intent.name.startswith(PACKS_PREFIX))
+        return [intent for intent in packed if intent.created_ms <= before_ms]
+
+    def _give_up(self, txn: WriteTransaction, name: str) -> bool:
+        """Drop the intent of a pack, whose object becomes garbage; return whether there was one."""
+        intent = next((intent for _, intent in txn.scan(INTENTS) if intent.name == name), None)
+        if intent is not None:
+            objects.discard(txn, intent)
+        return intent is not None
 
     def _alive(self, txn: ReadTransaction, newest: Mapping[str, int]) -> set[str]:
         """Return the jobs with an intent that began, or to which something was added, in the last JOB_REST_MS."""
