@@ -101,15 +101,25 @@ class Cover:
         self._run = ByteRange(0, 0)
         """The newest of the merged ranges, as far as it was read."""
 
-    def holds(self, wanted: ByteRange) -> bool:
-        """Return whether every byte of `wanted`, which is not empty, is held.
+    def missing(self, wanted: ByteRange) -> list[ByteRange]:
+        """Return the bytes of `wanted` that are not held.
 
         Neither its start nor its end ever goes back.
         """
-        while self._run.end < wanted.end and (new := next(self._held, None)) is not None:
-            start = self._run.start if new.start <= self._run.end else new.start
-            self._run = ByteRange(start, max(self._run.end, new.end))
-        return self._run.contains(wanted)
+        parts: list[ByteRange] = []
+        at = wanted.start
+        while at < wanted.end:
+            if self._run.end > at:
+                if self._run.start > at:
+                    parts.append(ByteRange(at, min(self._run.start, wanted.end)))
+                at = self._run.end
+            elif (new := next(self._held, None)) is not None:
+                start = self._run.start if new.start <= self._run.end else new.start
+                self._run = ByteRange(start, max(self._run.end, new.end))
+            else:
+                parts.append(ByteRange(at, wanted.end))
+                break
+        return parts
 
 
 def groups(items: Iterable[T], size: Callable[[T], int], limit: int, most: int = sys.maxsize) -> Iterator[list[T]]:

@@ -34,7 +34,7 @@ from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.segments.writer import SegmentWriter
-from tierfs.types import ROOT_DIRECTORY, EntryKind, SegmentId, SegmentKind
+from tierfs.types import ROOT_DIRECTORY, Ack, EntryKind, SegmentId, SegmentKind
 
 if TYPE_CHECKING:
     from tests.simulation.verbs.dumps import Dumped
@@ -268,12 +268,12 @@ class World:
                 lives = [last] if not content.data.startswith(last) else []
                 self.ever[segment.id] = (*before, *lives, content.data)
 
-    def writer(self, name: str) -> SegmentWriter:
-        """Return the open writer of a segment."""
+    def writer(self, name: str, ack: Ack = Ack.LOCAL) -> SegmentWriter:
+        """Return the open writer of a segment; one that is opened now has this acknowledgment."""
         writer = self.writers.get(name)
         if writer is None:
             lacks = self.lacks_acknowledged(name)
-            writer = self.writers[name] = self.store.engine.open_writer(name)
+            writer = self.writers[name] = self.store.engine.open_writer(name, ack=ack)
             if lacks:
                 raise Wrong(f"{name} has a writer, though the file of its active chunk lost acknowledged bytes")
         return writer

@@ -15,6 +15,7 @@ import pytest
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.faults.two_owners import become_owner, opened_copy
 from tests.journal.replaying import check_store
+from tests.mount.waiting import eventually
 from tests.recovery.recovering import recovered
 from tests.stores import AT_ONCE, TestStore
 from tests.tiering.test_packing import packs
@@ -28,6 +29,7 @@ from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments.group_commit import AppendCall
 from tierfs.segments.writer import SegmentWriter
 from tierfs.tiering import objects
+from tierfs.tiering.packs import append_pool
 from tierfs.tiering.packs.append_pool import AppendPool
 from tierfs.types import Ack, ByteRange, Tier
 
@@ -150,6 +152,25 @@ def test_a_pool_takes_calls_until_it_is_full(store: TestStore, sizes: list[int],
     assert pool._take() == calls[:taken]
     assert pool._queue == calls[taken:]
     assert pool._queued_bytes == sum(sizes[taken:])
+
+
+def test_a_pool_names_no_more_than_a_reader_of_packs_accepts(
+    store: TestStore, storage: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(append_pool, "MAX_PACK_ENTRIES", 2)
+    writers = [store.engine.open_writer(f"s{number}") for number in range(5)]
+    first = storage.hold("put", of="packs/")
+    threads = [threading.Thread(target=writer.append, args=(b"abc",)) for writer in writers]
+    threads[0].start()
+    first.wait_begun()
+    for number, thread in enumerate(threads[1:], 1):
+        thread.start()
+        assert eventually(lambda: len(pool_of(store)._queue) == number)  # noqa: B023
+    first.go_on()
+    for thread in threads:
+        thread.join(60)
+    assert len(packs(store)) == 3
+    assert [store.read(f"s{number}") for number in range(5)] == [b"abc"] * 5
 
 
 def test_an_upload_that_fails_changes_nothing(store: TestStore, storage: ScriptedStorage) -> None:
@@ -440,6 +461,23 @@ def test_a_file_that_cannot_be_synced_fails_alone(store: TestStore, monkeypatch:
     assert second == ByteRange(0, 3)
     assert writers[0].append(b"again") == ByteRange(0, 5)
     assert store.read("d/a", Tier.COLD) == b"again"
+
+
+@pytest.mark.parametrize("acks", ["lc", "cl", "lcl", "clc", "lclcl", "cllc"])
+def test_appends_of_both_kinds_lie_in_one_chunk(store: TestStore, tmp_path: Path, acks: str) -> None:
+    """What the cold tier did not acknowledge is offloaded later, without the bytes that are cold already."""
+    whole = b""
+    for number, ack in enumerate(acks):
+        data = bytes([65 + number]) * 15
+        store.append("d/s", data, ack=Ack.COLD if ack == "c" else Ack.LOCAL)
+        whole += data
+    report = store.offload()
+    assert report.bytes == 15 * acks.count("l")
+    assert store.read("d/s", Tier.COLD) == whole
+    assert store.evict().bytes == len(whole)
+    with store.metadata.read() as txn:
+        check_store(txn)
+    assert recovered_bytes(store, tmp_path / "other", "d/s") == whole
 
 
 def test_small_objects_of_a_pool_are_consolidated(store: TestStore) -> None:

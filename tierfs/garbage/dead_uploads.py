@@ -109,8 +109,8 @@ class DeadUploads:
     def _of_dead_appenders(self, txn: ReadTransaction) -> list[IntentRecord]:
         """Return the intents of packs that nobody makes any more.
 
-        A process that appends with ack=cold makes packs of its own, and may be killed beside a holder that lives on. One
-        that is alive after so long, and finds its intent gone, makes its pack again (tiering/objects.py).
+        A process that appends with ack=cold makes packs of its own, and may be killed beside a holder that lives on.
+        One that is alive after so long, and finds its intent gone, makes its pack again (tiering/objects.py).
         """
         before_ms = self._metadata.clock.now_ms() - JOB_REST_MS
         packed = (intent for _, intent in txn.scan(INTENTS) if intent.name.startswith(PACKS_PREFIX))

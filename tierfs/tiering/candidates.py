@@ -26,6 +26,7 @@ class OffloadAction:
 
     segment_id: SegmentId
     chunks: tuple[ChunkRecord, ...]
+    """The first and the last may be parts of one."""
     object_bytes: int = 0
     """Largest object that the segment's policy allows."""
     ledger: bool = False
@@ -103,17 +104,30 @@ def offload_actions(
 ) -> Iterator[OffloadAction]:
     """Yield the objects that make every sealed local chunk cold; each at most `object_bytes`, or one chunk.
 
-    A chunk is included unless cold chunks hold all of its bytes from `start_offset`, the segment's begin, on. Both
+    Of a chunk some of whose bytes from `start_offset`, the segment's begin, on are cold, the others are included. Both
     inputs are in offset order.
     """
     covered = ranges.Cover(chunk.range for chunk in cold)
-    missing = (
-        chunk
-        for chunk in sealed_local
-        if not covered.holds(_wanted(chunk, start_offset)) and chunk.state is ChunkState.GOOD
-    )
+    good = (chunk for chunk in sealed_local if chunk.state is ChunkState.GOOD)
+    missing = (part for chunk in good for part in _missing(chunk, covered, start_offset))
     for run in ranges.runs(missing, partial(_fits, object_bytes)):
         yield OffloadAction(segment_id, tuple(run), object_bytes)
+
+
+def _missing(chunk: ChunkRecord, covered: ranges.Cover, start_offset: int) -> Iterator[ChunkRecord]:
+    """Yield the parts of a local chunk that are not cold, the whole chunk if nothing of it is."""
+    # An append that the cold tier acknowledged makes its own bytes cold, whatever else its chunk holds; so does a
+    # repair that gives up a part of a cold chunk.
+    wanted = _wanted(chunk, start_offset)
+    parts = covered.missing(wanted)
+    if parts == [wanted]:
+        yield chunk
+        return
+    for part in parts:
+        shift = part.start - chunk.start_offset
+        yield replace(
+            chunk, start_offset=part.start, length=part.length_bytes, object_offset=chunk.object_offset + shift
+        )
 
 
 def _fits(object_bytes: int, run: Sequence[ChunkRecord], chunk: ChunkRecord) -> bool:
@@ -223,7 +237,9 @@ def objects_to_make(
     start = _first_local_only(txn, segment)
     limit = policies.effective(txn, segment).object_bytes if object_bytes is None else object_bytes
     local = up_to(end, sealed_local_chunks(txn, segment, start))
-    cold = chains.chunks(txn, segment.id, Tier.COLD, start) if segment.cold.count else ()
+    first = chains.chunk_at(txn, segment.id, Tier.LOCAL, start)  # its beginning may be cold
+    begin = start if first is None else min(start, first.start_offset)
+    cold = chains.chunks(txn, segment.id, Tier.COLD, begin) if segment.cold.count else ()
     return offload_actions(segment.id, local, cold, limit, start_offset=segment.start_offset)
 
 

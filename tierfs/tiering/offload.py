@@ -9,12 +9,11 @@ from dataclasses import replace
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, TierfsError, Unavailable
-from tierfs.metadata import chains, checksums, directories, tables
+from tierfs.metadata import chains, checksums, directories
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.records import ChunkRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import CHUNKS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import objects
@@ -51,9 +50,8 @@ class Offload:
     def _make(self, action: OffloadAction) -> dict[int, TierfsError]:
         """Make one object; return the errors of damaged chunks, by their number, if there is none for them."""
         with self._metadata.read() as txn:
-            records = revalidated(txn, action)[1]
-            places = [PlacedChunk(*pair) for pair in zip(action.chunks, records, strict=True)]
-            sources = [source_chunk(txn, place.chunk, place.object) for place in places]
+            _, places = revalidated(txn, action)
+            sources = sources_of(txn, action, places)
         with closing(ChunkSource(self._files, sources)) as source:
             try:
                 recipe = OffloadRecipe(self._metadata, action, source, source.crc32c())
@@ -121,26 +119,36 @@ class OffloadRecipe(objects.Recipe[None]):
             txn.touch(inode=segment.inode, segment_id=segment.id)
 
 
-def revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRecord, list[ObjectRecord]]:
-    """Return the segment and its local objects. Raises ChunksMoved if the chunks changed since the action's plan."""
+def revalidated(txn: ReadTransaction, action: OffloadAction) -> tuple[SegmentRecord, list[PlacedChunk]]:
+    """Return the segment and, for each of the action's chunks, the local chunk that it is, or is a part of.
+
+    Raises ChunksMoved if they changed since the action's plan.
+    """
     segment = directories.living_segment(txn, action.segment_id)  # what is in the trash stays as it was removed
     if segment is None:
         raise ChunksMoved(f"segment {action.segment_id} was deleted meanwhile")
-    records: list[ObjectRecord] = []
+    places: list[PlacedChunk] = []
     for chunk in action.chunks:
-        current = txn.get(CHUNKS, tables.chunk(action.segment_id, Tier.LOCAL, chunk.start_offset))
-        if current is None or _place(current) != _place(chunk):
+        current = chains.chunk_at(txn, action.segment_id, Tier.LOCAL, chunk.start_offset)
+        if current is None or not _holds(current, chunk):
             raise ChunksMoved(f"segment {segment.name}: its chunk at {chunk.start_offset} changed meanwhile")
-        records.append(chains.object_of(txn, current))
+        places.append(PlacedChunk(current, chains.object_of(txn, current)))
     cold = next(chains.overlapping(txn, segment.id, Tier.COLD, action.range), None) if segment.cold.count else None
     if cold is not None:
         raise ChunksMoved(f"segment {segment.name}: bytes from {cold.start_offset} on became cold meanwhile")
-    return segment, records
+    return segment, places
 
 
-def _place(chunk: ChunkRecord) -> tuple[ObjectId, int, int]:
-    """Return the object, offset and length that identify a chunk's bytes."""
-    return chunk.object_id, chunk.object_offset, chunk.length
+def _holds(current: ChunkRecord, planned: ChunkRecord) -> bool:
+    """Return whether a chunk has the bytes of a planned one in the same place of the same object."""
+    shift = planned.start_offset - current.start_offset
+    in_place = planned.object_offset == current.object_offset + shift
+    return current.object_id == planned.object_id and in_place and current.range.contains(planned.range)
+
+
+def sources_of(txn: ReadTransaction, action: OffloadAction, places: Sequence[PlacedChunk]) -> list[SourceChunk]:
+    """Return the bytes of an action's chunks, in the files of the chunks that `revalidated` returned."""
+    return [source_chunk(txn, chunk, place.object) for chunk, place in zip(action.chunks, places, strict=True)]
 
 
 def source_chunk(txn: ReadTransaction, chunk: ChunkRecord, stored: ObjectRecord) -> SourceChunk:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from tests.simulation import invariants
-from tests.simulation.model import Content
+from tests.simulation.model import Content, Model
 from tests.simulation.steps import Arguments, NothingToDo, verb
 from tests.simulation.world import NAMES, World
+from tierfs.errors import Unconfirmed
 from tierfs.garbage import clocks
-from tierfs.types import ByteRange
+from tierfs.segments.group_commit import AppendCall
+from tierfs.segments.writer import SegmentWriter
+from tierfs.types import Ack, ByteRange
 
 LINE_END = b"\n"
 """Of the lines that streams read."""
@@ -37,18 +42,22 @@ def _append(world: World, chance: random.Random) -> Arguments:
         limit = chance.choice([world.knobs.chunk_bytes, world.knobs.constants["CRC_BLOCK_BYTES"]])
         sizes[0] = max(0, limit - len(content.data) % limit + chance.choice([-1, 0, 1]))
     arguments = {"name": name, "sizes": sizes, "salt": chance.randrange(1 << 30), "close": chance.random() < 0.5}
+    if chance.random() < 0.3:
+        arguments["ack"] = Ack.COLD.value
     return {**arguments, "room": chance.choice([-1, -1, 0, 1])} if chance.random() < 0.15 else arguments
 
 
-@verb(8, _append)
+@verb(8, _append, calls_storage=True)
 def append(world: World, arguments: Arguments) -> None:
     """Each part is acknowledged on its own."""
     name, chance = arguments["name"], random.Random(arguments["salt"])
     content = world.model.live.get(name, Content())
     if content.sealed:
         raise NothingToDo
+    if "ack" in arguments:
+        world.without_writer(name)
     with world.change(world.model.put(name, content)):
-        writer = world.writer(name)
+        writer = world.writer(name, Ack(arguments.get("ack", Ack.LOCAL)))
     for size in arguments["sizes"]:
         content = world.model.live[name]
         data, before = chance.randbytes(size), len(content.data)
@@ -57,10 +66,67 @@ def append(world: World, arguments: Arguments) -> None:
         room = arguments.get("room", 0)
         if "room" in arguments and size and invariants.disk_has_a_floor(world, writer, data, room):
             continue
-        with world.change(world.model.put(name, content.appended(data, world.stamp(size)))):
+        after = world.model.put(name, content.appended(data, world.stamp(size)))
+        with world.change(after), _there_if_unconfirmed(world, after):
             assert writer.append(data, expected_offset=before) == ByteRange(before, before + size)
+        _acknowledged(world, name, writer, size)
     if arguments["close"]:
         world.without_writer(name)
+
+
+@contextmanager
+def _there_if_unconfirmed(world: World, after: Model) -> Iterator[None]:
+    """An append that only the journal lacks is in its segment."""
+    try:
+        yield
+    except Unconfirmed:
+        world.model, world.maybe = after, None
+        raise
+
+
+def _acknowledged(world: World, name: str, writer: SegmentWriter, size: int) -> None:
+    """Note what an append promised to be in the bucket."""
+    if writer._commits is not world.store.engine._commits[Ack.LOCAL] and size:
+        world.promised[writer.segment_id] = len(world.model.live[name].data)
+
+
+def _pool(world: World, chance: random.Random) -> Arguments:
+    names = [name for name in NAMES if name not in world.model.live or name in world.model.of_bytes]
+    names = [name for name in names if not world.model.live.get(name, Content()).sealed]
+    if not names:
+        raise NothingToDo
+    most = min(len(names), world.knobs.constants["MAX_PACK_ENTRIES"])  # more are several pools
+    chosen = chance.sample(names, chance.randint(1, most))
+    return {"sizes": {name: _size(world, chance) for name in chosen}, "salt": chance.randrange(1 << 30)}
+
+
+@verb(3, _pool, calls_storage=True)
+def append_pool(world: World, arguments: Arguments) -> None:
+    """Appends to several segments are one object and one entry of the journal: all of them, or none."""
+    chance, calls = random.Random(arguments["salt"]), list[tuple[str, AppendCall]]()
+    if any(world.model.live.get(name, Content()).sealed for name in arguments["sizes"]):
+        raise NothingToDo
+    for name in arguments["sizes"]:
+        world.without_writer(name)
+        content = world.model.live.get(name, Content())
+        with world.change(world.model.put(name, content)):
+            world.writer(name, Ack.COLD)
+    after = world.model
+    for name, size in arguments["sizes"].items():
+        content, data = after.live[name], chance.randbytes(size)
+        calls.append((name, AppendCall(world.writers[name], memoryview(data), (), len(content.data))))
+        after = after.put(name, content.appended(data, world.stamp(size)))
+    pool = world.store.engine._commits[Ack.COLD]
+    with world.change(after), _there_if_unconfirmed(world, after):
+        for _, call in calls:
+            pool._enqueue(call)
+        pool._lead()
+        errors = [call.error for _, call in calls if call.error is not None]
+        for error in errors:
+            assert type(error) is type(errors[0]), errors
+            raise error
+    for name, call in calls:
+        _acknowledged(world, name, world.writers[name], len(call.data))
 
 
 def _any(world: World, chance: random.Random) -> Arguments:

@@ -42,7 +42,7 @@ from tierfs.segments.ownership import StaleBase
 from tierfs.tiering import objects
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.packs.format import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
-from tierfs.types import ObjectId
+from tierfs.types import MAX_PACK_ENTRIES, ObjectId
 
 log = logging.getLogger(__name__)
 
@@ -99,10 +99,11 @@ class AppendPool(GroupCommit):
         return self._is_full or (not self._is_early and super()._is_complete())
 
     def _take(self) -> list[AppendCall]:
-        """Take calls up to the size of a pool, at least one."""
+        """Take calls up to the size of a pool, at least one, and no more than a pack may name."""
         self._sent_s = time.monotonic()
         number = taken_bytes = 0
-        while number < len(self._queue) and (not number or taken_bytes < self._settings.pool_bytes):
+        most = min(len(self._queue), MAX_PACK_ENTRIES)
+        while number < most and (not number or taken_bytes < self._settings.pool_bytes):
             taken_bytes += len(self._queue[number].data)
             number += 1
         taken, self._queue = self._queue[:number], self._queue[number:]

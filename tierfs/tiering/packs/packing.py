@@ -29,7 +29,7 @@ from tierfs.reading.verified import VerifiedReader
 from tierfs.tiering import objects
 from tierfs.tiering.candidates import OffloadAction, PackAction, ended_ms
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
-from tierfs.tiering.offload import Accuser, revalidated, source_chunk
+from tierfs.tiering.offload import Accuser, revalidated, sources_of
 from tierfs.tiering.offload_source import ChunkSource, DamagedChunk, SourceChunk
 from tierfs.tiering.packs.format import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
 from tierfs.types import DirectoryId, ObjectId, SegmentId
@@ -237,7 +237,7 @@ class PackRecipe(objects.Recipe[Packed]):
 
 def _part(txn: ReadTransaction, action: OffloadAction, directory_paths: dict[DirectoryId, str]) -> _PackPart:
     """Return the part of an action, from the current records. Raises ChunksMoved, and DataLoss for damaged records."""
-    segment, records = revalidated(txn, action)
+    segment, places = revalidated(txn, action)
     parent = directory_paths.get(segment.parent_id)
     if parent is None:
         parent = directories.path_of(txn, segment.parent_id, "")
@@ -245,8 +245,7 @@ def _part(txn: ReadTransaction, action: OffloadAction, directory_paths: dict[Dir
     path = f"{parent}{segment.name}"
     if names.is_removed(path):  # the index must not contain the name that a removed segment is hidden under
         raise ChunksMoved(f"segment {segment.id} was removed meanwhile")
-    places = tuple(PlacedChunk(*pair) for pair in zip(action.chunks, records, strict=True))
-    return _PackPart(action, path, places, tuple(source_chunk(txn, place.chunk, place.object) for place in places))
+    return _PackPart(action, path, tuple(places), tuple(sources_of(txn, action, places)))
 
 
 def _unmoved(txn: WriteTransaction, batch: Sequence[tuple[_PackPart, PackEntry]]) -> Iterator[_LinkedPart]:
