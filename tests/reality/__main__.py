@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.benchmarks.reading.peers import ENVIRONMENT
 from tests.disks import disk
 from tests.reality import kills
+from tests.reality.acks import Drill
 from tests.reality.lives import Places, buckets_at, directories_in
 from tests.reality.soak import Soak
 from tests.servers.rgw import RgwServer
@@ -43,6 +44,8 @@ def main() -> None:
     times.add_argument("--at", type=int, action="append", help="kill at this call")
     filling = subjects.add_parser("full", help="run commands on a disk that is nearly full")
     filling.add_argument("--rounds", type=int, default=10, help="of all commands (10)")
+    acking = subjects.add_parser("acks", help="kill appenders with ack=cold, the holder, and the host with its disk")
+    acking.add_argument("--kills", type=int, default=20, help="in all (20)")
     soaking = subjects.add_parser("soak", help="a mount that is never at rest, over Ceph RGW that fails")
     soaking.add_argument("--seconds", type=int, default=1800)
     chosen = parser.parse_args()
@@ -54,6 +57,9 @@ def main() -> None:
                 seen = Soak(Path(root), server.endpoint, chosen.seed).run(chosen.seconds)
             print(seen.text(chosen.seconds))
             sys.exit(bool(seen.failures()))
+        if chosen.subject == "acks":
+            print(dict(Drill(Path(root), places, chosen.seed).run(chosen.kills)))
+            return
         if chosen.subject == "full":
             with disk(Path(root) / "disk", 200 << 20) as path:
                 print(f"{kills.run_full(path, places, chosen.seed, chosen.rounds)} commands had too little room")

@@ -1,0 +1,65 @@
+"""A process that appends numbered records with ack=cold, several threads at once, and tells each acknowledgment.
+
+    python -m tests.reality.ack_appender STORE SEED NAME=NEXT@OFFSET...
+
+One thread for each NAME begins with record NEXT, which lies at OFFSET unless it is in the segment already: then the
+process before stored it and was killed before it was told. `NAME NEXT END` is printed once a record is acknowledged.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+import threading
+from pathlib import Path
+
+from tierfs.app import store as app
+from tierfs.errors import TierfsError
+from tierfs.types import Ack
+
+SIZES = (1, 7, 100, 999, 1000, 1001, 4096)
+"""Of records; chunks end at 1000 bytes."""
+
+
+def record(seed: str, name: str, number: int) -> bytes:
+    """Return the bytes of a record; the same each time."""
+    chance = random.Random(f"{seed} {name} {number}")
+    return chance.randbytes(chance.choice(SIZES))
+
+
+def run(store: app.Store, seed: str, name: str, number: int, at: int) -> None:
+    """Append records until the process is killed."""
+    writer = store.engine.open_writer(name, ack=Ack.COLD, take_over=True)
+    data = record(seed, name, number)
+    if writer.length == at + len(data):
+        number, at = number + 1, at + len(data)
+    while True:
+        data = record(seed, name, number)
+        end = writer.append(data, expected_offset=at).end
+        os.write(sys.stdout.fileno(), f"{name} {number} {end}\n".encode())
+        number, at = number + 1, end
+
+
+def main() -> None:
+    path, seed, *jobs = sys.argv[1:]
+    with app.open_store(Path(path)) as store:
+        threads = []
+        for job in jobs:
+            name, place = job.split("=")
+            number, at = place.split("@")
+            threads.append(threading.Thread(target=_told, args=(store, seed, name, int(number), int(at))))
+            threads[-1].start()
+        for thread in threads:
+            thread.join()
+
+
+def _told(store: app.Store, seed: str, name: str, number: int, at: int) -> None:
+    try:
+        run(store, seed, name, number, at)
+    except TierfsError as exc:
+        os.write(sys.stdout.fileno(), f"error {type(exc).__name__} {exc}\n".encode())
+
+
+if __name__ == "__main__":
+    main()

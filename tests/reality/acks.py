@@ -1,0 +1,141 @@
+"""Kills of appenders, of the holder, and of the whole host with its disk, while appends wait for the cold tier.
+
+After each, every record that was acknowledged is there once, in its place, and the appenders go on where they were.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests import forked, verbs
+from tests.reality.ack_appender import record
+from tests.reality.lives import Life, Places
+from tierfs.app import store as app
+from tierfs.metadata import directories
+
+KINDS = ("appender", "appender", "holder", "host")
+MOST_APPENDERS = 3
+SEGMENTS = 4
+"""Of one appender, each with its thread."""
+
+
+@dataclass
+class Progress:
+    """Records of one segment that were acknowledged: those before `number`, up to `end`."""
+
+    number: int = 0
+    end: int = 0
+
+
+@dataclass
+class Drill:
+    """Appenders that are killed and started again."""
+
+    root: Path
+    places: Places
+    seed: str
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.chosen = random.Random(f"{self.seed} acks")
+        self.life = Life(self.root, self.places, self.chosen)
+        self.acknowledged: dict[str, Progress] = {}
+        self.appenders: dict[int, forked.Talking] = {}
+        self.holder: forked.Talking | None = None
+
+    def run(self, kills: int) -> Counter[str]:
+        """Kill so many times; return what was killed, and how many records were acknowledged."""
+        try:
+            for _ in range(kills):
+                self._start()
+                self._listen(self.chosen.randrange(1, 30))
+                kind = self.chosen.choice(KINDS)
+                self.seen[kind] += 1
+                {"appender": self._kill_appender, "holder": self._kill_holder, "host": self._lose_host}[kind]()
+            self._lose_host()
+        finally:
+            self._end()
+        self.seen["records"] = sum(progress.number for progress in self.acknowledged.values())
+        return self.seen
+
+    def _start(self) -> None:
+        if self.holder is None and self.chosen.random() < 0.7:
+            self.holder = forked.Talking("tierfs", "--store", self.life.path, "daemon", "-f")
+        for number in range(MOST_APPENDERS):
+            if number not in self.appenders:
+                names = [f"d{number}/s{each}" for each in range(SEGMENTS)]
+                places = [self.acknowledged.setdefault(name, Progress()) for name in names]
+                jobs = [f"{name}={each.number}@{each.end}" for name, each in zip(names, places, strict=True)]
+                words = (self.life.path, self.seed, *jobs)
+                self.appenders[number] = forked.Talking("tests.reality.ack_appender", *words)
+
+    def _listen(self, lines: int) -> None:
+        """Wait for so many acknowledgments, of any appender."""
+        for _ in range(lines):
+            appender = self.chosen.choice(list(self.appenders.values()))
+            self._hear(appender.line())
+
+    def _hear(self, line: str) -> None:
+        assert not line.startswith("error"), line
+        assert line, "an appender ended"
+        name, number, end = line.split()
+        progress = self.acknowledged[name]
+        assert int(number) in (progress.number, progress.number + 1), line  # one before it was there unacknowledged
+        progress.number, progress.end = int(number) + 1, int(end)
+
+    def _kill_appender(self) -> None:
+        number = self.chosen.choice(list(self.appenders))
+        self._kill(number)
+        self._compare()
+
+    def _kill(self, number: int) -> None:
+        lines, errors = self.appenders.pop(number).end()
+        assert errors == ""
+        for line in lines:
+            if line.endswith("\n"):  # what was told before the end
+                self._hear(line)
+
+    def _kill_holder(self) -> None:
+        if self.holder is not None:
+            assert self.holder.end()[1] == ""
+            self.holder = None
+        self._compare()
+
+    def _lose_host(self) -> None:
+        """The disk goes with all processes; another host has the bucket alone."""
+        self._end()
+        shutil.rmtree(self.life.path)
+        self.life.number += 1
+        done = self.life.run("recover", *self.life.place.options)
+        assert done.code == 0, done
+        self.life.prepare()
+        self._compare()
+
+    def _end(self) -> None:
+        for number in list(self.appenders):
+            self._kill(number)
+        if self.holder is not None:
+            self.holder.end()
+            self.holder = None
+
+    def _compare(self) -> None:
+        """Read everything; the records of those that go on may be more by now."""
+        with app.open_store(self.life.path) as store:
+            for name, progress in self.acknowledged.items():
+                with store.metadata.read() as txn:
+                    if not directories.exists(txn, name):
+                        assert not progress.number, f"{name} is gone"
+                        continue
+                data = bytearray()
+                verbs.cat(store, name, None, None, None, data.extend)
+                assert len(data) >= progress.end, f"{name} ends at {len(data)}, not {progress.end}"
+                at = number = 0
+                while at < len(data):
+                    expected = record(self.seed, name, number)
+                    assert data[at : at + len(expected)] == expected, f"{name}: record {number} at {at}"
+                    at, number = at + len(expected), number + 1
+                assert number >= progress.number
