@@ -248,7 +248,7 @@ def test_marks(sound: Bucket) -> None:
 
 def test_user_metadata_in_files() -> None:
     for data in (*JSON, *mutations(b'{"store": "s", "epoch": "1", "name": "YQ=="}', 13, 300 * times())):
-        tried(partial(directory._parsed, "name", data), data)
+        tried(partial(directory.parse_metadata, "name", data), data)
         tried(lambda data=data: metadata_beside(put("x.metadata", data), "x"), data)
 
 

@@ -204,7 +204,7 @@ def from_objects(world: World, path: Path) -> None:
     if not any(left.list("segments/")) and not any(left.list("packs/")):
         return
     with rebuilt(path / "rebuilt", left) as found:
-        held = held_as_written(world, found.store.metadata, left)
+        held = held_as_written(world, found.store.metadata, left, attempted=True)
         for item in list(left.list(JOURNAL_PREFIX)):
             left.delete(item.name)  # lost once more, with no new object: the first one's epoch is taken all the same
         with rebuilt(path / "again", left) as second:
@@ -384,8 +384,13 @@ def shows_all(world: World, store: TestStore) -> None:
             require(ledger_entries(store, name) == list(content.entries), f"{name} has other entries")
 
 
-def held_as_written(world: World, metadata: MetadataStore, storage: MemoryStorage) -> set[str]:
-    """Compare every cold chunk with what was written there; return the objects of all."""
+def held_as_written(
+    world: World, metadata: MetadataStore, storage: MemoryStorage, *, attempted: bool = False
+) -> set[str]:
+    """Compare every cold chunk with what was written there; return the objects of all.
+
+    `attempted`: it may be what an append wrote that failed, as no journal says so, and nothing was written after it.
+    """
     held: set[str] = set()
     with metadata.read() as txn:
         for _, segment in txn.scan(SEGMENTS):
@@ -400,7 +405,8 @@ def held_as_written(world: World, metadata: MetadataStore, storage: MemoryStorag
                     continue
                 data = bytearray(chunk.length)
                 storage.read_into(record.name, chunk.object_offset, memoryview(data))
-                written = [life[chunk.start_offset : chunk.end_offset] for life in world.ever[segment.id]]
+                lives = [*world.ever[segment.id], *(world.attempts.get(segment.id, ()) if attempted else ())]
+                written = [life[chunk.start_offset : chunk.end_offset] for life in lives]
                 require(bytes(data) in written, f"segment {segment.id}: {chunk.range} is not as it was written")
     return held
 

@@ -109,6 +109,8 @@ class World:
     ever: dict[int, tuple[bytes, ...]] = field(default_factory=dict)
     """By segment id, those that are gone included: the byte at an offset never changes, but that a load of a dump goes
     on from where that ended."""
+    attempts: dict[int, list[bytes]] = field(default_factory=dict)
+    """By segment id, what a change that failed would have made of it."""
     dumps: dict[str, Dumped] = field(default_factory=dict)
     """By the object's name, whether it came into the bucket or not."""
     promised: dict[int, int] = field(default_factory=dict)
@@ -185,8 +187,19 @@ class World:
     def change(self, after: Model) -> Iterator[None]:
         """Change the store in the block; at its end the change is acknowledged, and until then it may have happened."""
         self.maybe = after
-        yield
+        try:
+            yield
+        except BaseException:
+            self._attempted(after)
+            raise
         self.model, self.maybe = after, None
+
+    def _attempted(self, after: Model) -> None:
+        """Keep what a change that failed would have written: a pack of it may be in the bucket, with nothing named."""
+        segments = listed(self.store.metadata)
+        for name, content in after.live.items():
+            if name in segments and content is not self.model.live.get(name):
+                self.attempts.setdefault(segments[name].id, []).append(content.data)
 
     def end_process(self, power: int | None) -> None:
         """Kill the process, perhaps lose the power, and start again; find out which verb in work has happened."""

@@ -17,6 +17,7 @@ from tests.faults.two_owners import become_owner, opened_copy
 from tests.journal.replaying import check_store
 from tests.mount.waiting import eventually
 from tests.recovery.recovering import recovered
+from tests.recovery.test_from_objects import rebuilt
 from tests.stores import AT_ONCE, TestStore
 from tests.tiering.test_packing import packs
 from tierfs.chunkstore.memory import MemoryStorage
@@ -147,8 +148,7 @@ def test_a_pool_is_one_pack_and_one_entry(
 def test_a_pool_takes_calls_until_it_is_full(store: TestStore, sizes: list[int], taken: int) -> None:
     pool = AppendPool(store.metadata, store.engine._tools.descriptors, replace(AT_ONCE, pool_bytes=10), store.cold_tier)
     calls = [AppendCall(store.engine.open_writer(f"s{n}"), memoryview(bytes(size))) for n, size in enumerate(sizes)]
-    for call in calls:
-        pool._enqueue(call)
+    pool._enqueue(calls)
     assert pool._take() == calls[:taken]
     assert pool._queue == calls[taken:]
     assert pool._queued_bytes == sum(sizes[taken:])
@@ -279,6 +279,7 @@ def test_an_append_follows_the_cold_tier_to_another_place(store: TestStore, stor
     storage.do("put", move, of="packs/")
     assert writer.append(b"after") == ByteRange(6, 11)
     assert seen == ["again"]
+    assert len(packs(store)) == 3
 
 
 def test_a_removed_segment_fails_alone(store: TestStore) -> None:
@@ -461,6 +462,32 @@ def test_a_file_that_cannot_be_synced_fails_alone(store: TestStore, monkeypatch:
     assert second == ByteRange(0, 3)
     assert writers[0].append(b"again") == ByteRange(0, 5)
     assert store.read("d/a", Tier.COLD) == b"again"
+
+
+@pytest.mark.parametrize("acks", ["l", "c", "cc", "lc", "cl"])
+def test_without_a_journal_the_pack_of_a_failed_append_gives_way(
+    store: TestStore, storage: ScriptedStorage, tmp_path: Path, acks: str
+) -> None:
+    """It is longer than those that were written at its offset afterwards, and never was in the segment."""
+    store.append("d/s", b"begin", ack=Ack.COLD)
+    writer = store.engine.open_writer("d/s", ack=Ack.COLD)
+    storage.fail("put", AWAY, of="packs/", when=When.AFTER)
+    with pytest.raises(Unavailable):
+        writer.append(b"failed" * 10)
+    store.engine.close_writer(writer)
+    assert isinstance(storage.inner, MemoryStorage)
+    failed = dict(storage.inner._objects)  # a server may carry out the deletion that an offload asks for much later
+    whole = b"begin"
+    for number, ack in enumerate(acks):
+        data = bytes([65 + number]) * 15
+        store.append("d/s", data, ack=Ack.COLD if ack == "c" else Ack.LOCAL)
+        store.offload()
+        whole += data
+    bucket = MemoryStorage(store.clock)
+    held = {**failed, **storage.inner._objects}
+    bucket._objects = {name: each for name, each in held.items() if not name.startswith(JOURNAL_PREFIX)}
+    with rebuilt(tmp_path / "rebuilt", bucket) as other:
+        assert other.store.read("d/s") == whole
 
 
 @pytest.mark.parametrize("acks", ["lc", "cl", "lcl", "clc", "lclcl", "cllc"])

@@ -914,20 +914,22 @@ class CheckpointManifest(_message.Message):
     def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., store_epoch: _Optional[int] = ..., slot: _Optional[int] = ..., attempt: _Optional[str] = ..., last_sequence: _Optional[int] = ..., parts: _Optional[int] = ..., part_crc32c: _Optional[_Iterable[int]] = ..., written_ms: _Optional[int] = ..., next_id: _Optional[int] = ...) -> None: ...
 
 class PackIndex(_message.Message):
-    __slots__ = ("version", "store_id", "store_epoch", "attempt", "created_ms", "entries")
+    __slots__ = ("version", "store_id", "store_epoch", "attempt", "created_ms", "entries", "appended")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     STORE_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
     CREATED_MS_FIELD_NUMBER: _ClassVar[int]
     ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    APPENDED_FIELD_NUMBER: _ClassVar[int]
     version: int
     store_id: str
     store_epoch: int
     attempt: str
     created_ms: int
     entries: _containers.RepeatedCompositeFieldContainer[PackEntry]
-    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[PackEntry, _Mapping]]] = ...) -> None: ...
+    appended: bool
+    def __init__(self, version: _Optional[int] = ..., store_id: _Optional[str] = ..., store_epoch: _Optional[int] = ..., attempt: _Optional[str] = ..., created_ms: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[PackEntry, _Mapping]]] = ..., appended: _Optional[bool] = ...) -> None: ...
 
 class PackEntry(_message.Message):
     __slots__ = ("segment_id", "path", "start_offset", "length", "object_offset", "crc32c")

@@ -32,7 +32,7 @@ from tierfs.recovery.batches import FoundVersions, batch_objects
 from tierfs.recovery.rebuild_segment import FoundObject, LeftOver, checked_path
 from tierfs.tiering.ledgers.copies import ledger_objects
 from tierfs.tiering.objects import JOBS_PREFIX, object_name
-from tierfs.tiering.packs.format import PACKS_PREFIX, read_index
+from tierfs.tiering.packs.format import PACKS_PREFIX, parse_name, read_index
 from tierfs.types import AttemptId, ByteRange, SegmentId
 
 log = logging.getLogger(__name__)
@@ -252,6 +252,8 @@ def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject |
     An entry whose segment was being removed when the pack was made is left out alone: the others are still good.
     """
     index = read_index(storage, item.name, item.length_bytes)
+    named = parse_name(item.name)
+    assert named is not None, "its index was read by its name"
     described = [
         FoundObject(
             name=item.name,
@@ -267,6 +269,7 @@ def parsed_pack(storage: ChunkStorage, item: StoredObject) -> list[FoundObject |
             crc32c=entry.crc32c,
             pack_bytes=item.length_bytes,
             object_offset=entry.object_offset,
+            appended=named.object_id if index.appended else 0,
         )
         for entry in index.entries
     ]

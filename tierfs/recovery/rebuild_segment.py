@@ -62,6 +62,8 @@ class FoundObject:
     pack_bytes: int = 0
     """Size of the pack that holds the bytes among others; 0 if they are the whole object."""
     object_offset: int = 0
+    appended: int = 0
+    """Number of the pack among those that appends waited for, the later ones higher; 0 for any other object."""
 
     @property
     def length_bytes(self) -> int:
@@ -116,9 +118,16 @@ class ObjectCover:
 
 def choose(objects: Sequence[FoundObject]) -> ObjectCover:
     """Return the best cover of a segment."""
+
+    def rank(item: FoundObject) -> tuple[object, ...]:
+        # The bytes of an append that failed with its pack in the bucket never were in the segment, and the next append
+        # began at the same offset: any object is better than such a pack, and of two of them the later one.
+        doubt = item.appended > 0, -item.appended
+        return (-item.epoch, *doubt, -item.length_bytes, item.start, item.attempt)
+
     placed: list[tuple[int, int, FoundObject]] = []
     omitted: list[FoundObject] = []
-    for item in sorted(objects, key=lambda item: (-item.epoch, -item.length_bytes, item.start, item.attempt)):
+    for item in sorted(objects, key=rank):
         at = bisect_left(placed, item.start, key=lambda row: row[0])
         fits_before = at == 0 or placed[at - 1][1] <= item.start
         fits_after = at == len(placed) or item.end <= placed[at][0]

@@ -118,8 +118,7 @@ def append_pool(world: World, arguments: Arguments) -> None:
         after = after.put(name, content.appended(data, world.stamp(size)))
     pool = world.store.engine._commits[Ack.COLD]
     with world.change(after), _there_if_unconfirmed(world, after):
-        for _, call in calls:
-            pool._enqueue(call)
+        pool._enqueue([call for _, call in calls])
         pool._lead()
         errors = [call.error for _, call in calls if call.error is not None]
         for error in errors:

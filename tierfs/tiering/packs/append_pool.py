@@ -247,7 +247,7 @@ class _PoolRecipe(objects.Recipe[None]):
                 self._entries[pending] = entry
                 at += held.length_bytes
         now_ms, entries = pool.metadata.clock.now_ms(), tuple(self._entries.values())
-        index = PackIndex(self._store.store_id, self._store.store_epoch, self.attempt, now_ms, entries)
+        index = PackIndex(self._store.store_id, self._store.store_epoch, self.attempt, now_ms, entries, True)
         self._data = b"".join([*parts, index_and_trailer(index, at)])
         self._grid = GridBuilder()
         self._grid.feed(self._data)

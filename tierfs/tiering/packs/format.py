@@ -69,6 +69,8 @@ class PackIndex:
     attempt: AttemptId
     created_ms: int
     entries: tuple[PackEntry, ...]
+    appended: bool = False
+    """Whether it was made of appends that waited for it: then a failure may have kept its bytes from their segments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +114,7 @@ def index_and_trailer(index: PackIndex, payload_bytes: int) -> bytes:
         store_epoch=index.store_epoch,
         attempt=index.attempt,
         created_ms=index.created_ms,
+        appended=index.appended,
     )
     message.entries.extend(_message(entry) for entry in index.entries)
     data = message.SerializeToString(deterministic=True)
@@ -148,7 +151,7 @@ def parse_index(data: Buffer, trailer: Trailer, name: str) -> PackIndex:
     entries = tuple(map(_entry, message.entries))
     _check(entries, trailer.index.start, name)
     attempt = AttemptId(message.attempt)
-    return PackIndex(message.store_id, message.store_epoch, attempt, message.created_ms, entries)
+    return PackIndex(message.store_id, message.store_epoch, attempt, message.created_ms, entries, message.appended)
 
 
 def _check(entries: Sequence[PackEntry], payload_bytes: int, name: str) -> None:
