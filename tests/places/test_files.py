@@ -16,7 +16,7 @@ from tierfs.chunkstore.places.filesystem import LocalFiles
 from tierfs.chunkstore.places.storage import PlaceStorage
 from tierfs.chunkstore.protocol import Abilities, BufferSource
 from tierfs.config import ColdSettings
-from tierfs.errors import AlreadyExists, InvalidRequest, NotFound
+from tierfs.errors import AlreadyExists, InvalidRequest, NotFound, Unavailable
 
 
 def opened(tmp_path: Path) -> PlaceStorage:
@@ -37,6 +37,20 @@ def test_the_loser_of_a_name_leaves_the_metadata_of_the_winner(tmp_path: Path, m
         storage.put("journal/1", BufferSource(b"54321"), metadata={"attempt": "2"})
     assert storage.stat("journal/1") == first
     assert first.metadata == {"attempt": "1"}
+
+
+def test_an_answer_that_is_lost_leaves_the_metadata(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rename = LocalFiles.rename
+
+    def unanswered(self: LocalFiles, path: str, target: str, *, overwrite: bool) -> None:
+        rename(self, path, target, overwrite=overwrite)
+        raise ConnectionResetError
+
+    monkeypatch.setattr(LocalFiles, "rename", unanswered)
+    storage = opened(tmp_path)
+    with pytest.raises(Unavailable):
+        storage.put("object", BufferSource(b"bytes"), metadata={"attempt": "1"})
+    assert storage.stat("object").metadata == {"attempt": "1"}
 
 
 STEPS: dict[str, Callable[[Any], Any]] = {

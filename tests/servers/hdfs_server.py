@@ -86,8 +86,8 @@ def missing_tools() -> list[str]:
 
 
 def main() -> None:
-    """Fetch the jars and compile the program, unless that was done."""
-    if DONE.exists() or missing_tools():
+    """Fetch the jars and compile the program; nothing where a tool is missing."""
+    if missing_tools():
         return
     shutil.rmtree(KEPT, ignore_errors=True)
     fetch = ["mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), "dependency:copy-dependencies"]

@@ -152,9 +152,11 @@ class FilePlace:
                 status = self._with_sidecar(temporary, name, status, metadata)
                 sidecar = self._sidecar(name, status)
             self._rename(temporary, name, create_only=create_only)
-        except BaseException:
-            for path in filter(None, (temporary, sidecar)):
-                self._try_to_remove(path)
+        except BaseException as exc:
+            self._try_to_remove(temporary)
+            # After any other error the object may have its name: the server's answer was lost.
+            if sidecar is not None and isinstance(exc, FileExistsError):
+                self._try_to_remove(sidecar)
             raise
         return _described(name, status, metadata)
 
