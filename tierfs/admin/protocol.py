@@ -30,6 +30,8 @@ class BoundedProtocol(HttpToolsProtocol):
     """Of a Unix socket: the user whose processes may connect, besides root."""
 
     _timer: asyncio.TimerHandle | None = None
+    _deadline_s: float | None = None
+    """Time of the loop."""
     _head_bytes = 0
     _in_head = True
     _refused = False
@@ -46,6 +48,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
         self._expect(None)
+        if self._timer is not None:
+            self._timer.cancel()
         if self.transport is not None:
             super().connection_lost(exc)
 
@@ -102,16 +106,28 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _expect(self, within_s: float | None) -> None:
         """Close the connection unless this is called again in time; None: whenever it is."""
+        # Each request changes the deadline four times: a timer for each would cost as much as parsing it.
+        self._deadline_s = None if within_s is None else self.loop.time() + within_s
+        if self._deadline_s is not None and (self._timer is None or self._timer.when() > self._deadline_s):
+            self._wait_until(self._deadline_s)
+
+    def _wait_until(self, at_s: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = None if within_s is None else self.loop.call_later(within_s, self._late)
+        self._timer = self.loop.call_at(at_s, self._look)
 
-    def _late(self) -> None:
-        if not self.flow.read_paused:  # else it is we who do not take the body yet
+    def _look(self) -> None:
+        """Close the connection if it is late."""
+        self._timer = None
+        if self._deadline_s is None:
+            return
+        if self._deadline_s > self.loop.time():
+            self._wait_until(self._deadline_s)
+        elif self.flow.read_paused:  # it is we who do not take the body yet
+            self._expect(self.settings.body_s)
+        else:
             self._refused = True
             self.transport.abort()
-        else:
-            self._expect(self.settings.body_s)
 
     def _is_peer(self, transport: Any) -> bool:
         """Return whether the process at the other end may ask, by the kernel's word (SO_PEERCRED)."""
