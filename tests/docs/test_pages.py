@@ -115,6 +115,7 @@ def test_recovery(s3: Machine, rgw: S3Endpoint, rgw_bucket: Bucket) -> None:
 
 def test_the_cold_tier_and_disk_space(machine: Machine) -> None:
     machine.file("/etc/ssl/our-authority.pem", "")
+    machine.file("today.log", "a line\n")
     machine.replace["/etc/ssl/"] = f"{machine.root}/etc/ssl/"
     machine.file("/mnt/ssd/other", "a disk that is mounted")
     env = {"TIERFS_STORE": str(machine.store("/srv/store", "--cold-dir", "/mnt/nas/tierfs"))}
