@@ -120,8 +120,11 @@ def test_the_cold_tier_and_disk_space(machine: Machine) -> None:
     machine.file("/mnt/ssd/other", "a disk that is mounted")
     env = {"TIERFS_STORE": str(machine.store("/srv/store", "--cold-dir", "/mnt/nas/tierfs"))}
     machine.read("docs/cold-tier.md", env)
-    machine.read("docs/places.md")
     machine.read("docs/space.md", env)
+
+
+def test_places(machine: Machine) -> None:
+    machine.read("docs/places.md")
 
 
 def test_monitoring(machine: Machine) -> None:
