@@ -42,6 +42,7 @@ from tests.benchmarks.starting import bench_start
 from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
 from tests.benchmarks.workloads import dd
+from tests.benchmarks.writing.cold_appends import bench_cold_appends
 from tests.benchmarks.writing.in_hdfs import bench_hdfs
 from tests.benchmarks.writing.small_appends import bench_small_appends
 from tests.benchmarks.writing.sustained import bench_many_writers, bench_sustained
@@ -289,6 +290,7 @@ ON_S3: dict[str, Callable[[Run, Path, RgwServer, str], str]] = {
     ),
     "consolidate": lambda _, path, *__: bench_consolidate(path),
     "whole": lambda _, path, *__: bench_whole(path),
+    "cold-appends": lambda run, path, server, bucket: bench_cold_appends(path.parent, server, bucket, run.repetitions),
     "offload": lambda run, path, server, bucket: bench_offload(path, server, bucket, run.repetitions),
     "s3": lambda run, path, server, bucket: bench_s3(path, server, bucket, run.repetitions),
 }

@@ -17,7 +17,7 @@ from tierfs.errors import InvalidRequest
 from tierfs.metadata import directories
 from tierfs.segments import stat
 from tierfs.segments.stat import Listed, SegmentStat, modified_ns
-from tierfs.types import ByteRange, EntryKind, ReadPriority, SegmentKind, Tier
+from tierfs.types import Ack, ByteRange, EntryKind, ReadPriority, SegmentKind, Tier
 
 if TYPE_CHECKING:
     from tierfs.app.connection import Connection
@@ -150,16 +150,25 @@ class Segment:
         with self.open_writer(expected_offset=expected_offset) as writer:
             return writer._append(data, last=True, seal=seal)
 
-    def open_writer(self, *, expected_offset: int | None = None, take_over: bool = False) -> Writer:
+    def open_writer(
+        self, *, expected_offset: int | None = None, take_over: bool = False, ack: Ack | str | None = None
+    ) -> Writer:
         """Become the segment's one writer, creating it and its directories when they are missing.
 
-        `expected_offset` is the length that it must have. `take_over` fences a writer of another process. Raises
-        OffsetMismatch (its `actual_length` is the true one), Conflict naming a live writer, Sealed, IsDirectory,
-        InvalidRequest for a ledger, StorageFull.
+        `expected_offset` is the length that it must have. `take_over` fences a writer of another process. `ack`,
+        "local" or "cold", is stronger than the policy. Raises OffsetMismatch (its `actual_length` is the true one),
+        Conflict naming a live writer, Sealed, IsDirectory, InvalidRequest for a ledger and for another word,
+        StorageFull, NoColdTier.
         """
+        if ack is not None and ack not in tuple(Ack):
+            raise InvalidRequest(f"ack is one of {', '.join(Ack)}, not {ack!r}")
         room = Room(self._connection.store, InLog(), holder_wait_s=HOLDER_WAIT_S)
         opened = partial(
-            self._connection.store.engine.open_writer, self.name, expected_offset=expected_offset, take_over=take_over
+            self._connection.store.engine.open_writer,
+            self.name,
+            expected_offset=expected_offset,
+            take_over=take_over,
+            ack=None if ack is None else Ack(ack),
         )
         return Writer(self._connection, room, room.make(self.name, opened))
 
@@ -251,7 +260,8 @@ class Writer:
     def append(self, data: Buffer, *, expected_offset: int | None = None) -> ByteRange:
         """Append all of `data` and return its range, once it is durable. Threads that append together share syncs.
 
-        Raises OffsetMismatch, Sealed, Fenced, StorageFull, Unavailable or Closed, with nothing appended.
+        Raises OffsetMismatch, Sealed, Fenced, StorageFull, Unavailable or Closed, with nothing appended; with ack=cold
+        Unconfirmed, if the bytes are in the segment and the journal is not known to name them: go on at its `end`.
         """
         return self._append(data, expected_offset)
 

@@ -14,7 +14,7 @@ from tierfs.errors import Closed
 from tierfs.metadata import directories, policies
 from tierfs.python.segment import Name, Reader, Segment, SegmentInfo, Writer
 from tierfs.segments import stat
-from tierfs.types import ByteRange, EntryKind, ReadPriority
+from tierfs.types import Ack, ByteRange, EntryKind, ReadPriority
 
 if TYPE_CHECKING:
     from tierfs.holder.work import EvictReport
@@ -61,9 +61,11 @@ class Store:
         """Append bytes to a segment; see Segment.append."""
         return self.segment(name).append(data, expected_offset=expected_offset, seal=seal)
 
-    def open_writer(self, name: str, *, expected_offset: int | None = None, take_over: bool = False) -> Writer:
+    def open_writer(
+        self, name: str, *, expected_offset: int | None = None, take_over: bool = False, ack: Ack | str | None = None
+    ) -> Writer:
         """Become the one writer of a segment; see Segment.open_writer."""
-        return self.segment(name).open_writer(expected_offset=expected_offset, take_over=take_over)
+        return self.segment(name).open_writer(expected_offset=expected_offset, take_over=take_over, ack=ack)
 
     def open(self, name: str, *, read_priority: ReadPriority | str | None = None) -> Reader:
         """Open a segment as a file for reading; see Segment.open."""
