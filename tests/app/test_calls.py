@@ -7,9 +7,9 @@ from pathlib import Path
 
 from tests.app import calls
 
-MOST_APPEND = 115
+MOST_APPEND = 117
 MOST_NEW_SEGMENT = 614
-MOST_COLD_READ = 120
+MOST_COLD_READ = 124
 MOST_FROM_MEMORY = 46
 
 

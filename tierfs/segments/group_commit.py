@@ -257,7 +257,8 @@ class GroupCommit:
         """Queue calls; return whether their caller is to lead."""
         with self._queue_lock:
             self._queue.extend(calls)
-            self._queued_bytes += sum(len(call.data) for call in calls)
+            for call in calls:
+                self._queued_bytes += len(call.data)
             if self._awaited and self._is_complete():
                 self._awaited = 0
                 self._enough.release()
