@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.app import calls
 
 MOST_APPEND = 117
-MOST_NEW_SEGMENT = 614
+MOST_NEW_SEGMENT = 618
 MOST_COLD_READ = 124
 MOST_FROM_MEMORY = 46
 
