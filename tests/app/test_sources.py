@@ -71,6 +71,22 @@ def test_a_replica_that_was_removed_is_made_again(store: app.Store, tmp_path: Pa
     assert names_and_lengths(open_source(url(tmp_path))) == {"logs/web": 4}
 
 
+@pytest.mark.parametrize("entries", [0, 20])
+def test_a_bucket_that_became_another_stores_is_read_as_that(store: app.Store, tmp_path: Path, entries: int) -> None:
+    """Its journal may be shorter than what the replica of the store before has applied, or longer."""
+    for _ in range(3):
+        append_cold(store, b"more\n")
+    open_source(url(tmp_path)).close()
+    shutil.rmtree(tmp_path / "cold")
+    (tmp_path / "cold").mkdir()
+    init_store(tmp_path / "other", ColdChoice(cold_dir=tmp_path / "cold"))
+    with app.open_store(tmp_path / "other") as other:
+        for _ in range(entries):
+            append_cold(other, b"new\n")
+    expected = {"logs/web": 4 * entries} if entries else {}
+    assert names_and_lengths(open_source(url(tmp_path))) == expected
+
+
 def test_a_failed_replica_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     (tmp_path / "cold").mkdir()
@@ -83,8 +99,10 @@ def test_what_is_no_store_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("TIERFS_STORE", raising=False)
     with pytest.raises(InvalidRequest, match="no store is named"):
         open_source()
-    with pytest.raises(InvalidRequest, match="hdfs://x is not a store"):
+    with pytest.raises(InvalidRequest, match="hdfs://x names no name node"):
         open_source("hdfs://x")
+    with pytest.raises(InvalidRequest, match="unknown kind of cold tier"):
+        open_source("ftp://x")
     with pytest.raises(NotFound, match="is not a tierfs store"):
         open_source(str(tmp_path / "missing"))
 

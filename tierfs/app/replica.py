@@ -18,6 +18,7 @@ from tierfs.app.store import Store, open_store
 from tierfs.errors import InvalidRequest, PermissionDenied
 from tierfs.holder import lock
 from tierfs.holder.lock import HeldElsewhere
+from tierfs.journal import cold_identity
 from tierfs.metadata.store import new_id
 from tierfs.parallel import OnProgress, unseen
 from tierfs.recovery.replica import Follower, Refreshed, create_replica
@@ -71,11 +72,23 @@ def open_replica(url: str, *, endpoint_url: str | None, region: str | None, prof
         return open_store(path)
     store = open_store(path)
     try:
+        if _is_of_another_store(store):
+            store.close()
+            shutil.rmtree(path)
+            _create(path, choice)
+            return open_store(path)
         refresh_source(store)
     except BaseException:
         store.close()
         raise
     return store
+
+
+def _is_of_another_store(store: Store) -> bool:
+    """Return whether the bucket is another store's by now: its journal may be too short for a refresh to notice."""
+    assert store.cold_location_id is not None
+    there = cold_identity.read_store_id(store.storage_of(store.cold_location_id))
+    return there not in (None, store.metadata.store_id)
 
 
 def _choice(url: str, endpoint_url: str | None, region: str | None, profile: str | None) -> ColdChoice:

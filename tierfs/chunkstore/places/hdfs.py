@@ -171,11 +171,17 @@ class NativeHdfsFiles:
     vendor_errors: tuple[type[Exception], ...] = ()
 
     def __init__(self, host: str, port: int | None) -> None:
-        """Connect to a name node or name service."""
+        """Connect to a name node or name service. Raises InvalidRequest for one that is not known."""
         from hdfs_native.fsspec import HdfsFileSystem
 
         patience = {"dfs.client.failover.max.attempts": _NATIVE_ATTEMPTS}
-        self._client: Any = HdfsFileSystem(host=host, port=port, skip_instance_cache=True, **patience).client
+        try:
+            self._client: Any = HdfsFileSystem(host=host, port=port, skip_instance_cache=True, **patience).client
+        except RuntimeError as exc:  # nothing is asked yet: a name without a port has to be a name service's
+            raise InvalidRequest(
+                f"hdfs://{printable(host)} names no name node and no name service that is configured",
+                remedy="write hdfs://HOST:PORT/PATH, or set HADOOP_CONF_DIR to the directory of hdfs-site.xml",
+            ) from exc
 
     def meaning(self, error: Exception) -> type[TierfsError]:
         """See Files.meaning."""
