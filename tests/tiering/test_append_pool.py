@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -228,6 +229,19 @@ def test_the_journal_is_asked_again_until_the_deadline(store: TestStore, storage
     storage.fail("put", AWAY, of="journal/", when=When.AFTER)
     writer.append(b"abc")
     assert is_published(store)
+
+
+def test_ctrl_c_ends_the_wait_for_the_journal(store: TestStore, storage: ScriptedStorage) -> None:
+    """The append has its result all the same: its bytes are there, unconfirmed."""
+    writer = store.engine.open_writer("d/s")
+    pool_of(store)._settings = replace(AT_ONCE, deadline_s=60)
+    storage.do("put", lambda: os.kill(os.getpid(), signal.SIGINT), on=2, of="journal/")
+    storage.fail("put", AWAY, on=range(1, 1000), of="journal/")
+    with pytest.raises(KeyboardInterrupt):
+        writer.append(b"abc")
+    assert store.segment("d/s").length == 3
+    storage.behave()
+    assert writer.append(b"def") == ByteRange(3, 6)
 
 
 def test_an_append_to_a_store_that_was_taken_over_is_not_acknowledged(

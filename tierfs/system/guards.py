@@ -61,6 +61,14 @@ os.register_at_fork(after_in_child=_forget_all)
 
 _DEFERRED = (signal.SIGINT, signal.SIGTERM)
 
+# Of each block that defers signals now: those that arrived in it.
+_waiting: list[list[tuple[int, FrameType | None]]] = []
+
+
+def is_interrupted() -> bool:
+    """Return whether a signal is deferred: what waits for a server need not wait to the end of its patience."""
+    return any(_waiting)
+
 
 @contextmanager
 def deferred() -> Iterator[None]:
@@ -72,6 +80,7 @@ def deferred() -> Iterator[None]:
         yield
         return
     waiting: list[tuple[int, FrameType | None]] = []
+    _waiting.append(waiting)
     handlers = {}
     try:
         for number in _DEFERRED:
@@ -81,6 +90,7 @@ def deferred() -> Iterator[None]:
                 signal.signal(number, lambda number, frame: waiting.append((number, frame)))
         yield
     finally:
+        _waiting.pop()
         for number, handler in handlers.items():
             signal.signal(number, handler)
         for waiting_number, frame in waiting:

@@ -39,6 +39,7 @@ from tierfs.segments.active_chunk import ChunkDescriptors
 from tierfs.segments.append import PendingAppend
 from tierfs.segments.group_commit import AppendCall, GroupCommit, PendingCommit, shares_of
 from tierfs.segments.ownership import StaleBase
+from tierfs.system import guards
 from tierfs.tiering import objects
 from tierfs.tiering.objects import ChunksMoved, ColdTier, Description, Made
 from tierfs.tiering.packs.format import PackEntry, PackIndex, PackLinks, index_and_trailer, pack_name
@@ -181,7 +182,7 @@ class AppendPool(GroupCommit):
             except Fenced:
                 raise
             except (Unavailable, Conflict) as exc:
-                if time.monotonic() + pause_s >= until_s:
+                if guards.is_interrupted() or time.monotonic() + pause_s >= until_s:
                     raise
                 log.info("the journal is asked again whether it has an append: %s", exc)
             time.sleep(pause_s)
