@@ -38,15 +38,20 @@ def take_over(first: Path, second: Path) -> None:
         storage.close()
 
 
-def test_a_server_without_create_only_is_told_of_everywhere(store: Path) -> None:
+@pytest.mark.parametrize(
+    ("url", "text"), [("", "only an advisory lease keeps two owners apart"), ("s3://b/p", _ADVISORY)]
+)
+def test_a_server_without_create_only_is_told_of_everywhere(store: Path, url: str, text: str) -> None:
     with app.open_store(store) as opened, opened.metadata.write() as txn:
         location = opened.cold_location
         assert location is not None
-        txn.put(LOCATIONS, tables.u32(location.id), replace(location, create_only_put=False))
-    assert _ADVISORY in tierfs("status", store=store).out
+        txn.put(LOCATIONS, tables.u32(location.id), replace(location, create_only_put=False, url=url or location.url))
+    assert text in tierfs("status", store=store).out
+    if url:  # there is no such server
+        return
     with started("daemon", "-f", store=store, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
-        assert _ADVISORY in process.stderr.readline().decode()
+        assert text in process.stderr.readline().decode()
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
 

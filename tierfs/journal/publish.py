@@ -16,9 +16,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
@@ -38,9 +37,6 @@ from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
 
 __all__ = ["PROOF_S", "OtherOwner", "Publisher", "fenced_by", "look_for_other", "note_asked"]
-
-if TYPE_CHECKING:
-    from tierfs.system.locks import LockFile
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +77,6 @@ class Publisher:
         self._storage = storage
         self._place = place or _place_in(metadata)
         self._one_at_a_time = threading.RLock()
-        self._turns: LockFile | None = None
         self._proven_s: float | None = None
         self._marked_s: float | None = None
         """Time since boot at which the place, and its mark, were last seen to be ours."""
@@ -115,16 +110,12 @@ class Publisher:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Wait for other processes that publish, so that each entry is sent once."""
-        if self._turns is None:
-            from tierfs.system.locks import LockFile  # `status` asks the bucket for its owner, and publishes nothing
+        from tierfs.system.locks import LockFile  # `status` asks the bucket for its owner, and publishes nothing
 
-            self._turns = LockFile(self._metadata.path / _TURN_NAME)
-        if not self._turns.lock_within(TURN_S):
-            log.info("another process has been publishing for %.0f s; this one publishes beside it", TURN_S)
-        try:
+        with closing(LockFile(self._metadata.path / _TURN_NAME)) as lock:
+            if not lock.lock_within(TURN_S):
+                log.info("another process has been publishing for %.0f s; this one publishes beside it", TURN_S)
             yield
-        finally:
-            self._turns.unlock()
 
     def is_in_place(self) -> bool:
         """Return whether the storage is still where the store's cold tier is."""

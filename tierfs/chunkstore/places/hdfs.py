@@ -296,6 +296,7 @@ class _Body:
 _MEANINGS: Mapping[str, type[Exception]] = {
     "FileNotFoundException": FileNotFoundError,
     "FileAlreadyExistsException": FileExistsError,
+    "AlreadyBeingCreatedException": FileExistsError,  # another writer has not closed it yet
     "ParentNotDirectoryException": NotADirectoryError,
     "AccessControlException": PermissionDenied,
     "SecurityException": PermissionDenied,
