@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,8 @@ def ask(
     connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None = None, **headers: str
 ) -> Got:
     """One request of a connection that is kept."""
-    connection.request(method, target, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    with suppress(BrokenPipeError):  # a server that refuses what the head says may answer and close before the body
+        connection.request(method, target, body, {name.replace("_", "-"): value for name, value in headers.items()})
     with connection.getresponse() as answer:
         return Got(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
 
