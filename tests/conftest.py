@@ -22,7 +22,7 @@ from tests.servers import quick_java, versity
 from tests.servers.certificates import Authority
 from tests.servers.clouds import AZURITE, AzureServer, GcsServer, program
 from tests.servers.endpoint import ACCESS_KEY, REGION, SECRET_KEY, S3Endpoint
-from tests.servers.hdfs_server import HdfsRoot, HdfsServer, missing_tools
+from tests.servers.hdfs_server import DONE, HdfsRoot, HdfsServer, missing_tools
 from tests.servers.moto_server import MotoServer
 from tests.servers.process import ServerError
 from tests.servers.rgw import RgwServer
@@ -221,6 +221,8 @@ def hdfs_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.C
     """A real HDFS, started once for the run; skipped where its jars cannot be had."""
     if missing := missing_tools():
         pytest.skip(f"HDFS needs {' and '.join(missing)}")
+    if not DONE.exists():
+        pytest.skip("HDFS needs its jars: make test-deps")
     own = tmp_path_factory.getbasetemp()
     common = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "hdfs"
     server = HdfsServer(common / "files")
