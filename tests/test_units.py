@@ -132,6 +132,8 @@ def choices_of(name: str) -> tuple[object, ...]:
 def policy_forms(key: str) -> dict[str, object]:
     if key == "read_priority":
         return {"local-first": "local-first", "bookkeeper-first": "local-first"}
+    if key == "ack":
+        return {"local": "local", "cold": "cold"}
     if isinstance(policy.value_of(Policy(), key), bool):
         return dict(FLAGS)
     off: dict[str, object] = {"off": 0 if key == "trash_age" else None, "OFF": 0 if key == "trash_age" else None}

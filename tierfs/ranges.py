@@ -102,10 +102,7 @@ class Cover:
         """The newest of the merged ranges, as far as it was read."""
 
     def missing(self, wanted: ByteRange) -> list[ByteRange]:
-        """Return the bytes of `wanted` that are not held.
-
-        Neither its start nor its end ever goes back.
-        """
+        """Return the bytes of `wanted` that are not held. It never begins before the end of the one before."""
         parts: list[ByteRange] = []
         at = wanted.start
         while at < wanted.end:

@@ -124,7 +124,8 @@ def test_an_object_whose_chunk_is_another_by_now_is_garbage(
         with store.metadata.write() as txn:
             key = tables.chunk(store.segment("s").id, Tier.LOCAL, 0)
             chunk = txn.must_get(CHUNKS, key, "the chunk")
-            txn.put(CHUNKS, key, replace(chunk, **{field: getattr(chunk, field) + 1}))
+            changed = getattr(chunk, field) + (-1 if field == "length" else 1)
+            txn.put(CHUNKS, key, replace(chunk, **{field: changed}))
 
     action = action_of(store)
     cold.do("put", change, when=When.AFTER, of="segments/")

@@ -21,6 +21,14 @@ ROOT = Path(__file__).parent.parent.parent
 CASES = reads.CASES | verbs.CASES
 
 _WITH = {
+    "AppendPool": "GroupCommit, of which it is one; tests/tiering/test_append_pool.py appends with threads",
+    "Files": "a protocol: tests/conformance has threads for each place",
+    "LedgerInObjects": "LedgerSource",
+    "ObjectOffloader": "one object at a time, of storages that are",
+    "ObjectPlace": "a protocol: tests/conformance has threads for each place",
+    "Offloader": "a protocol",
+    "Offloads": "one table under one lock; tests/admin asks with threads",
+    "Writer": "SegmentWriter",
     "CacheWriter": "tests/reading/cache, with threads of its own",
     "ChunkStorage": "a protocol: its providers are here, and in tests/conformance",
     "ClockCheck": "one value set at a time",

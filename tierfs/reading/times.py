@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from tierfs.errors import DataLoss
 from tierfs.frozen import dataclass
@@ -24,9 +25,11 @@ from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.reading.entries import ReadRange, placed_entries
-from tierfs.reading.handle import ReadHandle
-from tierfs.reading.reader import Reader
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ReadPriority, SegmentId, SegmentKind, Tier
+
+if TYPE_CHECKING:  # a plan of Spark needs neither, unless a time is given
+    from tierfs.reading.handle import ReadHandle
+    from tierfs.reading.reader import Reader
 
 
 class TimesOf(StrEnum):

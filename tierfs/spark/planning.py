@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
@@ -17,7 +18,6 @@ from tierfs.metadata import chains, entries
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
-from tierfs.reading.times import TimePlace, offset_at, reading_segments
 from tierfs.scan.extents import Place
 from tierfs.scan.planning import Partition, Reach, plan
 from tierfs.scan.selection import (
@@ -35,6 +35,9 @@ from tierfs.spark.options import Bounds, ReadOptions, StoreOptions
 from tierfs.spark.partition_columns import PartitionTexts, inferred, require_values, texts_in, texts_of
 from tierfs.spark.row_types import RowType, SegmentRow
 from tierfs.types import ByteRange, SegmentKind
+
+if TYPE_CHECKING:
+    from tierfs.reading.times import TimePlace
 
 # Segments in one partition of type `segments`.
 _ROWS_PER_PARTITION = 20_000
@@ -144,6 +147,11 @@ def _times(store: Store, options: ReadOptions) -> Iterator[_InSegment]:
     if bounds.start_ms is None and bounds.end_ms is None:
         yield lambda _: bounds
         return
+    from tierfs.reading.times import (  # a plan without times needs none of the ledgers' forms
+        offset_at,
+        reading_segments,
+    )
+
     with reading_segments(store.reader, options.priority) as reading:
 
         def place(segment: SegmentRecord, time_ms: int | None) -> TimePlace | None:
