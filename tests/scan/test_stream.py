@@ -30,7 +30,7 @@ from tierfs.scan.planning import Partition, Reach, Sizes, plan
 from tierfs.scan.selection import Selection
 from tierfs.scan.stream import Records, Stream, StreamRead
 from tierfs.scan.stream_plan import StreamOffset
-from tierfs.segments import ledgers
+from tierfs.segments import ledgers, trash
 from tierfs.setup.create import ColdChoice, init_store
 
 ANY = Separator()
@@ -296,7 +296,7 @@ def sealed_again(store: app.Store) -> None:
             [("a", 10, b"ree")],
         ),
         (lambda store: store.engine.unseal("z"), "segment z was unsealed", [("a", 8, b"three")]),
-        (sealed_again, "segment z was unsealed and sealed again", [("a", 8, b"three")]),
+        (sealed_again, "segment z was unsealed, or restored, and sealed again", [("a", 8, b"three")]),
     ],
     ids=["deleted", "cut", "unsealed", "sealed again"],
 )
@@ -325,6 +325,20 @@ def test_losses(
         assert query.trigger() == rows
         assert query.trigger() is None
     assert len(caplog.records) == 1, "what was skipped is told once"
+
+
+@pytest.mark.parametrize("sealed", [False, True])
+def test_a_segment_that_was_in_the_trash_while_the_stream_went_on_is_told(store: app.Store, sealed: bool) -> None:
+    """Its number says that it was there before the others, which were read."""
+    append(store, "b", b"one\n")
+    verbs.delete(store, "b", recursive=False)
+    append(store, "z", b"two\n")
+    query = Query(store)
+    assert query.trigger() == [("z", 0, b"two")]
+    trash.restore(store.metadata, "b")
+    append(store, "b", b"three\n", seal=sealed)
+    with pytest.raises(DataLoss, match=r"segment b was unsealed.*, or restored"):
+        query.trigger()
 
 
 @pytest.mark.parametrize("path", ["d", "d/a", "b"])

@@ -162,7 +162,7 @@ def listed(
         # Its time does not count: a clock may be set back, and a recovered store knows another one.
         (
             [listed(1, 10), listed(2, 9, sealed=True, unsealed_id=8)],
-            "segment n2 was unsealed and sealed again",
+            "segment n2 was unsealed, or restored, and sealed again",
             {1: 10},
         ),
         (

@@ -132,8 +132,6 @@ class World:
     """Streams by what they read."""
     reopened: set[SegmentId] = field(default_factory=set)
     """Segments that were unsealed once, or gone."""
-    restored: set[SegmentId] = field(default_factory=set)
-    """Segments that came back from the trash: a stream that went on meanwhile passes by them (docs/spark.md)."""
     loaded: set[SegmentId] = field(default_factory=set)
     """Segments that came back by a dump."""
     unsure: set[int] = field(default_factory=set)
@@ -237,14 +235,12 @@ class World:
         self._bytes += size
         return Stamp(self.clock.boot_s(), self._bytes - size)
 
-    def came_back(self, name: str, *, from_trash: bool = False) -> None:
+    def came_back(self, name: str) -> None:
         """Note that a segment that was gone may be there again."""
         content = self.model.live.get(name)
         if content is not None:
             self.unsure |= content.numbers(0, len(content.data))
             self.reopened.add(self.store.segment(name).id)
-            if from_trash:
-                self.restored.add(self.store.segment(name).id)
 
     def accept_clock(self) -> None:
         """Go by the present time, and make nothing in the trash due later than it would be if it went there now.

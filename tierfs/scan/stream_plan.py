@@ -375,7 +375,10 @@ def _appended_before(join: Join, target: ListedSegment) -> str:
 
 
 def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iterator[str]:
-    """Return finished segments that were unsealed, even if they are sealed again or were joined to others."""
+    """Return finished segments that were opened again: unsealed, or restored while open.
+
+    They are told even if they are sealed again, or were joined to others.
+    """
     for segment in listed:
         if segment.birth > start.done or segment.birth in start.open:
             position = start.open.get(segment.birth, segment.start)
@@ -384,6 +387,6 @@ def _changed_again(start: StreamOffset, listed: Sequence[ListedSegment]) -> Iter
             continue
         path = printable(segment.path)
         if not segment.sealed:
-            yield f"segment {path} was unsealed after its end was read: what was appended is not read"
+            yield f"segment {path} was unsealed after its end was read, or restored: what was appended is not read"
         elif segment.unsealed_id > start.unsealed:
-            yield f"segment {path} was unsealed and sealed again: what was appended is not read"
+            yield f"segment {path} was unsealed, or restored, and sealed again: what was appended is not read"

@@ -140,6 +140,10 @@ def restore(metadata: MetadataStore, path: str, *, to: str = "", removal_id: int
         parent_id, name = create.make_parent(txn, target)
         moved = _move(txn, ROOT_DIRECTORY, chosen.entry, parent_id, name)
         if isinstance(moved, SegmentRecord):
+            if not moved.sealed:
+                # A stream of Spark that went on meanwhile counts it as finished: what is appended now has to be told,
+                # as after an unseal, also once it is sealed. Those below a directory are not: there may be 100,000.
+                moved = changes.rewrite(txn, replace(moved, unsealed_id=txn.allocate_id()))
             streams.relink(txn, moved)
         return target, chosen
 

@@ -110,7 +110,7 @@ def remove_directory(world: World, arguments: Arguments) -> None:
 @verb(
     1,
     lambda world, chance: {"name": pick(chance, sorted(world.model.trash))},
-    afterwards=lambda world: world.came_back(world.done[-1].arguments["name"], from_trash=True),
+    afterwards=lambda world: world.came_back(world.done[-1].arguments["name"]),
 )
 def restore(world: World, arguments: Arguments) -> None:
     """Take the newest removal of a name back out of the trash, if its time is not over."""

@@ -141,7 +141,7 @@ def _take(world: World, reading: Reading, part: PinnedSegment, data: bytes) -> N
 def _require_everything(world: World, reading: Reading) -> None:
     segments = listed(world.store.metadata)
     for name, content in world.model.live.items():
-        if segments[name].id in reading.passed_by | world.restored:
+        if segments[name].id in reading.passed_by:
             continue
         end = len(content.data) if reading.records is Records.BYTES or content.sealed else _last_end(content)
         left = content.numbers(content.start, end) - reading.read - reading.gaps - world.unsure
