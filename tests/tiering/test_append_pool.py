@@ -19,11 +19,12 @@ from tests.journal.replaying import check_store
 from tests.mount.waiting import eventually
 from tests.recovery.recovering import recovered
 from tests.recovery.test_from_objects import rebuilt
-from tests.stores import AT_ONCE, TestStore
+from tests.stores import AT_ONCE, TestStore, quiet
 from tests.tiering.test_packing import packs
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.clock import ManualClock
 from tierfs.errors import Conflict, Fenced, InvalidRequest, NoColdTier, NotFound, Unavailable, Unconfirmed
+from tierfs.holder.why import reasons
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metadata import changes, directories, policies, tables
 from tierfs.metadata.tables import INTENTS, LOCATIONS
@@ -113,6 +114,35 @@ def test_the_local_copy_serves_reads_and_is_evicted(store: TestStore) -> None:
     assert (report.bytes, report.kept_bytes) == (300, 0)
     assert store.read("d/s", Tier.COLD) == b"a" * 150 + b"b" * 150
     assert store.offload().objects == 0
+
+
+@pytest.mark.parametrize("others", ["", "l"])
+def test_bytes_that_are_cold_are_not_said_to_wait(store: TestStore, others: str) -> None:
+    """Their chunk is still appended to; only what was acknowledged locally is on this disk alone."""
+    store.append("d/s", b"a" * 30)
+    if others:
+        store.append("d/s", b"b" * 7, ack=Ack.LOCAL)
+    store.metadata.count_sums()
+    with store.metadata.read() as txn:
+        told = reasons(txn, store.segment("d/s"), now_ms=store.clock.now_ms(), held=True)
+        totals = txn.sums
+    assert [(reason.range, reason.cold) for reason in told] == [(ByteRange(0, 30), True), (ByteRange(30, 37), False)][
+        : 1 + len(others)
+    ]
+    assert totals is not None
+    assert (totals.growing_bytes, totals.pending_bytes) == (7 * len(others), 0)
+    dry = store.cold_work().evict("", force=False, dry_run=True, report=quiet)
+    assert dry.bytes == (0 if others else 30)
+    assert store.evict().bytes == dry.bytes
+    assert store.read("d/s") == b"a" * 30 + b"b" * 7 * len(others)
+
+
+def test_evict_ends_a_cold_chunk_under_its_writer(store: TestStore) -> None:
+    writer = store.engine.open_writer("d/s")
+    writer.append(b"a" * 30)
+    assert store.evict().bytes == 30
+    assert writer.append(b"b" * 30) == ByteRange(30, 60)
+    assert store.read("d/s") == b"a" * 30 + b"b" * 30
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])

@@ -185,6 +185,23 @@ def active(number: int, mebibytes: int) -> SegmentSummary:
 
 
 @pytest.mark.parametrize(
+    ("excess", "rolled"), [(0, ()), (1, (2,)), (60, (2,)), (61, (2, 3)), (90, (2, 3)), (91, (2, 3))]
+)
+def test_wholly_cold_active_chunks_end_where_copies_make_too_little_room(excess: int, rolled: tuple[int, ...]) -> None:
+    """The largest first; not those that are to stay local, nor those with bytes here alone."""
+    segments = (
+        view(1, active_since_ms=NOW_MS, active_bytes=500),
+        view(2, active_since_ms=NOW_MS, active_cold_bytes=60),
+        view(3, active_since_ms=NOW_MS, active_cold_bytes=30),
+        view(4, policy=LOCAL_ONLY, active_since_ms=NOW_MS, active_cold_bytes=99),
+        view(5, copies=(ColdCopy(NOW_MS - 1, 10),)),
+    )
+    todo = plan(segments, full(100 + 10 + excess), NOW_MS)
+    assert todo.rolls == rolled
+    assert [action.segment_id for action in todo.evictions] == [5]
+
+
+@pytest.mark.parametrize(
     ("free_mebibytes", "evicted"),
     # Well above the floor; just above it, where the next append would be refused again; below it.
     [(200, []), (65, [1]), (64, [1]), (63, [1])],

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+from tierfs import ranges
 from tierfs.frozen import dataclass
 from tierfs.holder.failures import CLOCKS, EVICT, PUBLISH, of_object, of_segment
 from tierfs.holder.waits import Cause, Causes, Wait
@@ -132,7 +133,17 @@ class _Explaining:
             return
         if active is not None and active.length:
             grown = ByteRange(max(segment.start_offset, active.start_offset), active.end_offset)
-            yield Reason(grown, False, *self._causes.of_active(rules, since_ms, self._writer))
+            cause = self._causes.of_active(rules, since_ms, self._writer)
+            alone = [grown] if segment.growing_bytes == grown.length_bytes else self._not_cold(grown)
+            yield from (Reason(part, False, *cause) for part in alone)
+            yield from (Reason(part, True, *cause) for part in ranges.gaps(grown, alone))
+
+    def _not_cold(self, span: ByteRange) -> list[ByteRange]:
+        """Return the bytes that the cold tier has not acknowledged."""
+        if not self._segment.growing_bytes:
+            return []
+        cold = chains.overlapping(self._txn, self._segment.id, Tier.COLD, span)
+        return list(ranges.gaps(span, (chunk.range for chunk in cold if not chunk.lost)))
 
 
 def _joined(parts: list[Reason]) -> list[Reason]:

@@ -129,7 +129,7 @@ class ColdWork(LocalWork):
         active = [
             (name, segment.id)
             for name, segment in segments
-            if (segment.active if part is None else part.takes_active(segment))
+            if segment.uncovered_bytes and (segment.active if part is None else part.takes_active(segment))
         ]
         rolled = Meter(report, total_items=len(active), noun="active chunk")
         for name, segment_id in active:
@@ -368,13 +368,20 @@ class ColdWork(LocalWork):
     def _evict_by_command(
         self, segment: SegmentRecord, *, force: bool, dry_run: bool, end: int | None = None
     ) -> tuple[Evicted, str]:
-        """Evict one segment; return what was dropped, and why the rest stays."""
+        """Evict one segment; return what was dropped, and why the rest stays.
+
+        An active chunk that is wholly cold, as appends with ack=cold make it, is ended first.
+        """
         why = "not cold yet" if end is None else "the newest, or not cold yet"
+        ends = segment.active and not segment.uncovered_bytes and (end is None or end >= segment.length)
         with self.metadata.read() as txn:
             if not force and policies.effective(txn, segment).read_priority is ReadPriority.LOCAL_ONLY:
                 return Evicted(), "read priority is local-only (--force overrides)"
             if dry_run:
+                segment = replace(segment, active=segment.active and not ends)
                 return evict.would_evict(txn, segment, cold_before_ms=_WHENEVER_MS, end=end), why
+        if ends:
+            self.engine.roll(segment.id)
         return self.evict_segment(segment.id, cold_before_ms=_WHENEVER_MS, end=end), why
 
 

@@ -161,6 +161,11 @@ class SegmentRecord(Record):
         return max(0, self.length - self.start_offset - self.readable_bytes(Tier.COLD))
 
     @property
+    def growing_bytes(self) -> int:
+        """Bytes of the chunk that is appended to, without those that the cold tier has acknowledged."""
+        return min(self.length - self.local.last_chunk, self.uncovered_bytes) if self.active else 0
+
+    @property
     def whole_in_cold(self) -> bool:
         """Whether the cold tier has every byte, none of them lost."""
         return self.cold.bytes >= self.length - self.start_offset and self.cold.count > 0

@@ -70,7 +70,7 @@ class Sums:
 
     @property
     def growing_bytes(self) -> int:
-        """Bytes of chunks that are still appended to, without the trash."""
+        """Bytes here alone in chunks that are still appended to, without the trash."""
         return max(0, self.active_bytes - self.trash_active_bytes)
 
     @property
@@ -129,10 +129,12 @@ def _segment_values(data: bytes | None) -> tuple[Any, ...]:
 
 
 def here_alone(row: pb.SegmentRecord) -> tuple[int, int]:
-    """Return the bytes of a segment that no cold chunk holds, and those that are still appended to."""
+    """Return the bytes of a segment that no cold chunk holds, and those of them in a chunk that is appended to."""
+    # As SegmentRecord.uncovered_bytes and growing_bytes, of the message: each append counts with this.
     cold, start, end = row.cold, row.start_offset, row.length
     held = cold.bytes - max(0, start - cold.first_chunk) if cold.count else 0
-    return max(0, end - start - max(0, held)), end - row.local.last_chunk if row.active else 0
+    alone = max(0, end - start - max(0, held))
+    return alone, min(alone, end - row.local.last_chunk) if row.active else 0
 
 
 def _count_segment(values: Values, _: bytes, data: bytes, sign: int) -> None:

@@ -140,7 +140,7 @@ class Deletion:
     uncovered_bytes: int = 0
     """Bytes that no cold chunk holds."""
     active_bytes: int = 0
-    """Bytes of chunks that were still appended to."""
+    """Those of them in chunks that were still appended to."""
     trash_due_ms: int = 0
     """End of its time in the trash; 0: it cannot be restored."""
 
@@ -173,7 +173,7 @@ class Deletion:
             cold_chunks=self.cold_chunks + segment.cold.count,
             bytes=self.bytes + segment.range.length_bytes,
             uncovered_bytes=self.uncovered_bytes + segment.uncovered_bytes,
-            active_bytes=self.active_bytes + (segment.length - segment.local.last_chunk if segment.active else 0),
+            active_bytes=self.active_bytes + segment.growing_bytes,
         )
 
 

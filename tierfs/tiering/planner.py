@@ -69,9 +69,11 @@ class Planner:
         self._views: dict[SegmentId, SegmentSummary] = {}
         self.offloads = OffloadQueue(is_small)
         self._began: Ordered[SegmentId] = Ordered()
-        """Segments with an active chunk: here by its begin, in the next two by the time it is due and largest first."""
+        """Segments with an active chunk: here by its begin, then by the time it is due, and largest first."""
         self._roll_due: Ordered[SegmentId] = Ordered()
         self._active_size: Ordered[SegmentId] = Ordered()
+        self._active_cold: Ordered[SegmentId] = Ordered()
+        """Those whose active chunk is wholly cold, largest first."""
         self._evict_due: Ordered[SegmentId] = Ordered()
         """Segments with evictable copies: here by the end of the first copy's lag, in the next one by its age."""
         self._first_cold: Ordered[SegmentId] = Ordered()
@@ -140,7 +142,7 @@ class Planner:
         self.kept = self.kept.minus(_kept(old))
         self.offloads.replace(old.pending, (), 0)
         self._by_size.drop(segment_id)
-        for queue in (self._began, self._roll_due, self._active_size, self._evict_due, self._first_cold):
+        for queue in (*self._of_active, self._evict_due, self._first_cold):
             queue.remove(segment_id)
 
     @property
@@ -167,9 +169,10 @@ class Planner:
         self._pressed = backlog.bytes > disk.high_unoffloaded_bytes
         self.offloads.advance(now_ms)
         excess_bytes = backlog.active_bytes - self._staying_bytes - disk.high_unoffloaded_bytes
-        rolls = tuple(self._rolls(now_ms, excess_bytes))
-        cutoffs = self._evictions(disk.excess_bytes, now_ms if lag_counts else 0, may_evict)
-        return Actions(rolls, tuple(EvictAction(*cutoff) for cutoff in cutoffs.items()))
+        rolls = dict.fromkeys(self._rolls(now_ms, excess_bytes))
+        cutoffs, kept_bytes = self._evictions(disk.excess_bytes, now_ms if lag_counts else 0, may_evict)
+        rolls |= dict.fromkeys(self._cold_rolls(kept_bytes))
+        return Actions(tuple(rolls), tuple(EvictAction(*cutoff) for cutoff in cutoffs.items()))
 
     def take_offloads(self, group_bytes: int = 0, least_small: int = 0) -> tuple[PendingObject, ...]:
         """Take the next object to make, or a group of small ones; see OffloadQueue.take."""
@@ -177,7 +180,7 @@ class Planner:
 
     def _rank_active(self, view: SegmentSummary) -> None:
         if not view.active_since_ms:
-            for queue in (self._began, self._roll_due, self._active_size):
+            for queue in self._of_active:
                 queue.remove(view.id)
             return
         self._began.put(view.id, _NEVER_MS if view.policy.never_offloads else view.active_since_ms)
@@ -185,6 +188,14 @@ class Planner:
             return
         self._roll_due.put(view.id, view.active_since_ms + view.policy.chunk_age_s * 1000)
         self._active_size.put(view.id, -view.active_bytes)
+        if view.active_cold_bytes and not view.keeps_local:
+            self._active_cold.put(view.id, -view.active_cold_bytes)
+        else:
+            self._active_cold.remove(view.id)
+
+    @property
+    def _of_active(self) -> tuple[Ordered[SegmentId], ...]:
+        return self._began, self._roll_due, self._active_size, self._active_cold
 
     def _rank_copies(self, view: SegmentSummary) -> None:
         if view.keeps_local or not view.copies:
@@ -212,12 +223,21 @@ class Planner:
             if excess_bytes <= 0:
                 return
 
+    def _cold_rolls(self, excess_bytes: int) -> Iterator[SegmentId]:
+        """Yield active chunks that are wholly cold, the largest first, until `excess_bytes` may be evicted."""
+        for (negative_bytes,), segment_id in self._active_cold.ascending():
+            if excess_bytes <= 0:
+                return
+            excess_bytes += negative_bytes
+            yield segment_id
+
     def _evictions(
         self, excess_bytes: int, now_ms: int, may_evict: Callable[[SegmentId], bool]
-    ) -> dict[SegmentId, int]:
-        """Return the cutoff of each segment: copies past their lag go; under pressure the oldest others too.
+    ) -> tuple[dict[SegmentId, int], int]:
+        """Return the cutoff of each segment, and the bytes of the excess that stay all the same.
 
-        Those in the trash are the first of these, by the time of their removal.
+        Copies past their lag go; under pressure the oldest others too, those in the trash first, by the time of their
+        removal.
         """
         cutoffs: dict[SegmentId, int] = {}
         for (due_ms,), segment_id in self._evict_due.ascending():
@@ -235,7 +255,7 @@ class Planner:
                 if may_evict(segment_id):
                     excess_bytes -= size
                     cutoffs[segment_id] = cold_since_ms
-        return cutoffs
+        return cutoffs, excess_bytes
 
     def _lagging(self, now_ms: int) -> Iterator[tuple[int, SegmentId, int]]:
         """Yield the copies within their lag, by the time they became cold; a merge of all segments' lists.

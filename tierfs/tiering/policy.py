@@ -58,6 +58,9 @@ class SegmentSummary:
     active_since_ms: int = 0
     """Begin of the active chunk or of an open ledger; 0 without one."""
     active_bytes: int = 0
+    """Bytes here alone in the active chunk: not what the cold tier has acknowledged."""
+    active_cold_bytes: int = 0
+    """Bytes of an active chunk that is wholly cold: it could be evicted if it ended."""
     ledger: bool = False
     place: StreamPlace | None = None
     """None if none of its bytes is here alone."""

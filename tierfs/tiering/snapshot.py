@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from tierfs import names
-from tierfs.metadata import chains, directories, tables
+from tierfs.metadata import chains, directories, sums, tables
 from tierfs.metadata.journal_state import NOT_REMOVED
 from tierfs.metadata.layout import PlacedChunk
 from tierfs.metadata.policies import PolicyCache
-from tierfs.metadata.records import ChunkRecord, SegmentRecord
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction
@@ -119,8 +119,10 @@ class Snapshots:
             for segment_id in turn:
                 view, row = self._planner.view_of(segment_id), message(txn, SEGMENTS, tables.u64(segment_id))
                 if view is not None and row is not None and row.active:
-                    size = row.length - row.local.last_chunk
-                    self._planner.put(replace(view, local_bytes=row.local.bytes, active_bytes=size))
+                    alone, size = sums.here_alone(row)
+                    cold = 0 if alone else row.length - row.local.last_chunk
+                    local = row.local.bytes
+                    self._planner.put(replace(view, local_bytes=local, active_bytes=size, active_cold_bytes=cold))
 
     def _look_at(self, segment_ids: Iterable[SegmentId]) -> None:
         with self._metadata.read() as txn:
@@ -181,16 +183,17 @@ def view_of(
         policy=policy,
         local_bytes=segment.local.bytes,
         active_since_ms=active_since_ms(txn, segment, active),
-        active_bytes=active.length if active is not None else 0,
+        active_bytes=segment.growing_bytes,
+        active_cold_bytes=0 if active is None or segment.uncovered_bytes else active.length,
         ledger=segment.kind is SegmentKind.LEDGER,
-        place=_place(segment, active),
+        place=_place(segment),
         pending=tuple(PendingObject(action, action_ended_ms(txn, segment, action)) for action in objects),
         copies=tuple(sorted(first, key=lambda copy: copy.cold_since_ms)),
     )
     return view, min(unpublished, default=0)
 
 
-def _place(segment: SegmentRecord, active: ChunkRecord | None) -> StreamPlace | None:
+def _place(segment: SegmentRecord) -> StreamPlace | None:
     if segment.kind is SegmentKind.LEDGER:
         ledger_id = names.ledger_id(segment.name)
         number = segment.id if ledger_id is None else ledger_id
@@ -198,8 +201,9 @@ def _place(segment: SegmentRecord, active: ChunkRecord | None) -> StreamPlace | 
         stream = (segment.parent_id, "")
     else:
         number, stream = segment.first_offset, (segment.parent_id, segment.stream)
-        here_alone = segment.range.length_bytes - segment.readable_bytes(Tier.COLD)
-        here_alone -= active.length if active is not None else 0  # it cannot be offloaded before it ends
+        here_alone = (
+            segment.uncovered_bytes - segment.growing_bytes
+        )  # those cannot be offloaded before their chunk ends
     return StreamPlace(stream, number, here_alone) if here_alone > 0 else None
 
 
