@@ -1,6 +1,6 @@
 """Run the command as a user does: its words, its streams, its output, its exit code.
 
-A command has the test's process, redirected, unless it needs one of its own: it goes on when it is done, or the store
+A command has the test's process, redirected, unless it needs one of its own: it goes on when it is done, or its store
 is open here, or an event loop or other threads' output would be in its way. `FORKED_COMMANDS` in the environment
 gives every command its own.
 """
@@ -75,11 +75,17 @@ def run(
         or not IN_PROCESSES.isdisjoint(words)
         or threading.current_thread() is not threading.main_thread()
         or trio.lowlevel.in_trio_run()
-        or lmdb_environment._registry
+        or _may_be_open_here(words, environment)
     ):
         done = forked.run("tierfs", words, environment, stdin, timeout_s)
         return done.returncode, done.stdout, done.stderr
     return _run_here(words, environment, stdin)
+
+
+def _may_be_open_here(words: Sequence[str], environment: Mapping[str, str]) -> bool:
+    # Stores that other tests keep open are nothing to this command; a process of its own would know no monkeypatch.
+    named = [Path(word).absolute() for word in (environment.get("TIERFS_STORE", ""), *words)]
+    return any(path.is_relative_to(word) for path in lmdb_environment._registry for word in named)
 
 
 def _run_here(words: Sequence[str], environment: Mapping[str, str], stdin: bytes) -> tuple[int, bytes, bytes]:
