@@ -103,6 +103,22 @@ def test_a_log_whose_head_or_tail_is_cut(drawn: st.DataObject) -> None:
     assert (late[0] if late else None) == expected
 
 
+@pytest.mark.parametrize("size", [100, 140_000])
+def test_a_message_is_found_by_its_number_in_a_log_of_several_files(size: int) -> None:
+    data, offsets = b"", list[int]()
+    for first in range(0, 8, 2):
+        offsets += [len(data), len(data) + len(log([b"x" * size], [NOW]))]
+        data += log([b"x" * size] * 2, [NOW + first, NOW + first + 1], start=len(data), first=first)
+        data += coda(NOW + first + 1)
+    reader = CommitLogReader(ByteRange(0, len(data)), of(data, 0))
+
+    def offset_of(number: int) -> int | None:
+        message = reader.first_that(lambda head: head.queue_offset >= number)
+        return message[0] if message else None
+
+    assert [offset_of(number) for number in range(9)] == [*offsets, None]
+
+
 def test_a_large_log_is_found_in_by_few_small_reads(store: TestStore) -> None:
     data = log([b"x" * 900] * 30_000, [NOW + number for number in range(30_000)])
     reads: list[int] = []

@@ -189,6 +189,8 @@ class CommitLogReader:
         while end - start > _WINDOW_BYTES:
             middle = (start + end) // 2
             message = self.next_from(middle, end)
+            while message is not None and message[1].is_coda:  # it has neither a number nor a time of its own
+                message = self.next_from(message[0] + message[1].size, end)
             if message is None or is_late(message[1]):
                 end = middle  # the bytes from there to the message are those of the one before it
             else:
