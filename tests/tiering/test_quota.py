@@ -10,8 +10,9 @@ from tests.holder.holding import set_policy
 from tests.ledgers import new_ledger
 from tests.ledgers import offload as offload_ledger
 from tests.stores import TestStore, assert_layout
+from tests.tiering.test_objects import DATA, Nothing
 from tests.tiering.test_repack import SETTINGS, dying_pack
-from tierfs.errors import QuotaReached, StorageFull
+from tierfs.errors import QuotaReached, StorageFull, Unavailable
 from tierfs.garbage import ballast
 from tierfs.metadata.store import new_id
 from tierfs.metadata.tables import INTENTS
@@ -19,7 +20,7 @@ from tierfs.tiering import objects, quota
 from tierfs.tiering.batch_job import BatchJobs
 from tierfs.tiering.packs.repack import Repack
 from tierfs.tiering.quota import ColdUse
-from tierfs.types import AttemptId, ByteRange, SegmentId
+from tierfs.types import Ack, AttemptId, ByteRange, SegmentId
 
 
 def limit(store: TestStore, quota_bytes: int) -> None:
@@ -83,6 +84,27 @@ def test_what_is_being_made_counts(store: TestStore) -> None:
     assert (use(store).making_bytes, use(store).room_bytes) == (93, 7)
     with pytest.raises(QuotaReached):
         store.offload("a")
+
+
+def test_an_object_that_failed_counts_once_until_it_is_deleted(store: TestStore) -> None:
+    with pytest.raises(Unavailable):
+        objects.make(store.metadata, store.cold_work().cold, Nothing(store, {"write": Unavailable("away")}))
+    assert (use(store).garbage_bytes, use(store).making_bytes) == (len(DATA), 0)
+    store.settle()
+    assert use(store).bytes == stored_bytes(store) == 0
+
+
+def test_an_append_that_waits_for_the_cold_tier_is_refused_whole(store: TestStore) -> None:
+    store.append("a", b"first", ack=Ack.COLD)
+    before = use(store).bytes
+    for room_bytes in (before, 0):
+        limit(store, before + room_bytes)
+        with pytest.raises(QuotaReached):
+            store.append("a", b"x" * before, ack=Ack.COLD)
+        assert (store.read("a"), use(store).bytes, store.segment("a").length) == (b"first", before, 5)
+    limit(store, 3 * before)
+    store.append("a", b"again", ack=Ack.COLD)
+    assert store.read("a") == b"firstagain"
 
 
 def test_a_ledger_counts_with_its_frames(store: TestStore) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol, TypeVar
 
 from tierfs.app.store import Store
-from tierfs.errors import Conflict, NoColdTier, StorageFull, Unavailable
+from tierfs.errors import Conflict, NoColdTier, QuotaReached, StorageFull, Unavailable
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Room:
         self._evictions = 0
 
     def make(self, segment: str, work: Callable[[], T], stop: threading.Event | None = None) -> T:
-        """Do `work`, which appends to `segment`. Raises the errors of `work`; StorageFull only when nothing helped.
+        """Do `work`, which appends to `segment`. Raises the errors of `work`; StorageFull of a disk if nothing helped.
 
         Setting `stop` ends the wait, with StorageFull.
         """
@@ -69,6 +69,8 @@ class Room:
         while True:
             try:
                 return work()
+            except QuotaReached:
+                raise  # no disk is full
             except StorageFull as exc:
                 from tierfs.holder import lock
 

@@ -231,9 +231,10 @@ def discard(txn: WriteTransaction, intent: IntentRecord) -> None:
     """Do the same in a transaction. What a job uploaded, `gc` finds."""
     if not txn.delete(INTENTS.name, intent.attempt.encode()) or is_job(intent):
         return
-    for due_ms in (txn.now_ms, txn.now_ms + _SECOND_DELETE_MS):
-        length = intent.end_offset - intent.start_offset
-        chains.discard(txn, intent.location_id, intent.name, length, due_ms=due_ms)
+    length = intent.end_offset - intent.start_offset
+    chains.discard(txn, intent.location_id, intent.name, length)
+    # Of no bytes: they count once, and are gone by then.
+    chains.discard(txn, intent.location_id, intent.name, due_ms=txn.now_ms + _SECOND_DELETE_MS)
 
 
 def abandon_all(metadata: MetadataStore) -> int:
