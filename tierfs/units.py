@@ -289,10 +289,16 @@ def plain(value: Any) -> Any:
 
 
 def timestamp(time_ms: int) -> str | None:
-    """Format as ISO 8601 in UTC with milliseconds; None for 0, which stands for never."""
+    """Format as ISO 8601 in UTC with milliseconds; None for 0, which stands for never.
+
+    Messages and objects of others may name any number: one of no date is shown as it is.
+    """
     if not time_ms:
         return None
     from datetime import UTC, datetime  # few commands print a time
 
-    at = datetime.fromtimestamp(time_ms / _MS_PER_S, UTC)
+    try:
+        at = datetime.fromtimestamp(time_ms / _MS_PER_S, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{time_ms} ms"
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

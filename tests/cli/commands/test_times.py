@@ -96,6 +96,13 @@ def test_a_ledger_of_pulsars_by_publish_time_is_as_by_position(store: Path, tmp_
     assert "entry 50: the end, all of it is older" in end
 
 
+def test_a_time_of_no_date_is_shown_as_a_number(store: Path, tmp_path: Path) -> None:
+    data = log([b"a", b"b"], [NOW, 2**63])
+    adopt(store, write_files(tmp_path / "mq", {f"{PLUGIN}/seg-0/chunk/chunk-0": data}), "mq")
+    assert f"the first message of {2**63} ms" in tierfs("info", LOG, "--at", NOW + 1, store=store).out
+    tierfs("info", LOG, "--at", 300_000_000_000_000, store=store)
+
+
 def test_bytes_without_messages_go_by_the_times_of_chunks(store: Path) -> None:
     tierfs("append", "s", store=store, stdin=b"one\n")
     assert printed(store, "cat", "s", "--since", "1h") == b"one\n"

@@ -245,13 +245,13 @@ def inspect(session: Session, objects: tuple[str, ...], **options: Any) -> None:
 
 def _header_data(header: ObjectHeader) -> dict[str, Any]:
     data = {"object": header.name, "kind": header.kind, **output.fields(header.stored, "bytes=length_bytes etag")}
-    data |= {"modified": _time(header.stored.modified_ms), "metadata": dict(header.metadata)}
+    data |= {"modified": output.timestamp(header.stored.modified_ms), "metadata": dict(header.metadata)}
     return data | {"header": _plain(header.fields), "parts": header.parts, "wrong": header.wrong}
 
 
 def _header_rows(header: ObjectHeader) -> Iterator[tuple[str, str]]:
     yield from [("object", header.name), ("kind", header.kind), ("size", f"{header.stored.length_bytes:,} B")]
-    yield from [("etag", header.stored.etag), ("modified", _time(header.stored.modified_ms) or "-")]
+    yield from [("etag", header.stored.etag), ("modified", output.timestamp(header.stored.modified_ms) or "-")]
     yield from ((name, _shown(value)) for name, value in _plain(header.fields).items())
     yield from (("", _shown(part)) for part in header.parts[:_PARTS_SHOWN])
     if len(header.parts) > _PARTS_SHOWN:
@@ -262,14 +262,10 @@ def _header_rows(header: ObjectHeader) -> Iterator[tuple[str, str]]:
 
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:
     """Return fields with their times as such."""
-    return {name.removesuffix(_TIME): _time(value) if name.endswith(_TIME) else value for name, value in fields.items()}
-
-
-def _time(time_ms: int) -> str | None:
-    try:
-        return output.timestamp(time_ms)
-    except (ValueError, OverflowError, OSError):  # whoever wrote the object chose the number
-        return f"{time_ms} ms"
+    return {
+        name.removesuffix(_TIME): output.timestamp(value) if name.endswith(_TIME) else value
+        for name, value in fields.items()
+    }
 
 
 def _shown(value: Any) -> str:
