@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from base64 import b64encode
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 
 from tierfs.errors import DataLoss
-from tierfs.ledger.message_bytes import Compression, decompress_stream
+from tierfs.ledger.message_bytes import Compression, decompress_stream, payload_as_json
 from tierfs.types import MIB
 
 # MESSAGE_MAGIC_CODE, MESSAGE_MAGIC_CODE_V2 and BLANK_MAGIC_CODE of RocketMQ.
@@ -103,10 +102,7 @@ class LogMessage:
         line |= {name: getattr(self, name) for name in numbers if getattr(self, name)}
         if self.properties:
             line["properties"] = dict(self.properties)
-        try:
-            return {**line, "payload": self.body.decode()}
-        except UnicodeDecodeError:
-            return {**line, "payload_base64": b64encode(self.body).decode("ascii")}
+        return line | payload_as_json(self.body)
 
 
 def head_of(data: memoryview) -> LogHead | None:

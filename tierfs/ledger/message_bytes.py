@@ -8,7 +8,9 @@ the frame asks for, at most 128 MiB; that is address space, and no memory until 
 from __future__ import annotations
 
 import zlib
+from base64 import b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from enum import IntEnum
 from typing import TypeVar
 
@@ -63,6 +65,14 @@ class MessageReader:
         if not message.IsInitialized():
             raise damaged(self.where, f"{name} is not complete")
         return message
+
+
+def payload_as_json(payload: bytes, *, is_text: bool = True) -> dict[str, object]:
+    """Return a payload as text if it may be one and is UTF-8, else as base64."""
+    if is_text:
+        with suppress(UnicodeDecodeError):
+            return {"payload": payload.decode()}
+    return {"payload_base64": b64encode(payload).decode("ascii")}
 
 
 def damaged(where: str, why: str) -> DataLoss:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from tierfs.checksum import crc32c
 from tierfs.errors import DataLoss
 from tierfs.ledger import pulsar_api_pb2 as pb
-from tierfs.ledger.message_bytes import Compression, MessageReader, damaged, decompress
+from tierfs.ledger.message_bytes import Compression, MessageReader, damaged, decompress, payload_as_json
 from tierfs.types import MIB
 
 
@@ -82,15 +82,9 @@ class MessageRecord:
         return place | ({} if chunk.compression is Compression.NONE else {"compression": chunk.compression.name})
 
     def _payload_as_json(self) -> dict[str, object]:
-        """Return the payload as text if it is UTF-8, else as base64; a chunk always so: a cut may split a character."""
         if not self.payload and (self.null_value or self.compacted_out):
             return {}
-        if self.chunk is None:
-            try:
-                return {"payload": self.payload.decode()}
-            except UnicodeDecodeError:
-                pass
-        return {"payload_base64": _base64(self.payload)}
+        return payload_as_json(self.payload, is_text=self.chunk is None)  # a cut may split a character
 
 
 # Fields of a message whose names and values are those of its JSON line, in this order.
