@@ -132,11 +132,6 @@ class SegmentRecord(Record):
         return self.stream_name or self.name
 
     @property
-    def written_bytes(self) -> int:
-        """Bytes ever written, including a head that was truncated since."""
-        return self.length - self.first_offset
-
-    @property
     def began_ms(self) -> int:
         """Time its first byte was written; for segments of older versions of tierfs, their time of creation."""
         return self.first_byte_ms or self.created_ms

@@ -28,12 +28,12 @@ def is_limited(policy: Policy) -> bool:
 
 def is_long(segment: SegmentRecord, policy: Policy) -> bool:
     """Return whether the segment has reached `seal_bytes`, counted from its first offset."""
-    return policy.seal_bytes is not None and segment.written_bytes >= policy.seal_bytes
+    return policy.seal_bytes is not None and segment.length - segment.first_offset >= policy.seal_bytes
 
 
 def is_old(segment: SegmentRecord, policy: Policy, now_ms: int) -> bool:
     """Return whether `seal_age` has passed since the segment's first byte."""
-    if policy.seal_age_s is None or not segment.written_bytes:
+    if policy.seal_age_s is None or segment.length == segment.first_offset:
         return False
     return now_ms - segment.began_ms >= policy.seal_age_s * 1000
 
