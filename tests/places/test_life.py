@@ -144,11 +144,21 @@ def refusal(tmp_path: Path, *words: str) -> Done:
     ("url", "text"),
     [
         ("ftp://host/x", "unknown kind of cold tier"),
-        ("webhdfs://", "write webhdfs://SERVER/PATH"),
-        ("webhdfs://user:secret@host/x", "a password in a URL would be recorded"),
+        ("sftp://user:secret@host/x?secret", "sftp://user@host/x: unknown kind of cold tier"),
+        ("webhdfs://", "write webhdfs://[USER@]HOST[:PORT]/PATH"),
+        ("webhdfs://user:secret@host/x", "webhdfs://user@host/x: its password or query would be recorded"),
+        ("webhdfs://host/x?delegation=secret", "would be recorded"),
+        ("abfs://c@account.dfs.core.windows.net/x?sig=secret", "would be recorded"),
+        ("s3://key:secret@bucket/x", "s3://key@bucket/x is not an S3 location"),
+        ("webhdfs://ho st/x", "webhdfs://ho st/x is no place"),
+        ("hdfs://user@host/x", "write hdfs://HOST[:PORT]/PATH"),
+        ("gs://bucket:80/x", "write gs://BUCKET/PREFIX"),
+        ("local:///a/../b", "a part of its path is empty, or dots"),
+        ("webhdfs://host//a//b", "a part of its path is empty, or dots"),
+        ("webhdfs://host:0/x", "0 is no port"),
         ("webhdfs://host:8o/x", "8o is no port"),
         ("webhdfs://host:65536/x", "65536 is no port"),
-        ("local://host/x", "write local:///PATH"),
+        ("local://host/x", "write local:///DIR"),
         ("relative", "unknown kind of cold tier"),
     ],
 )
@@ -157,6 +167,15 @@ def test_a_url_that_names_no_place_is_refused(tmp_path: Path, url: str, text: st
     assert done.code == 2
     assert text in done.err
     assert "secret" not in done.err
+
+
+def test_a_configuration_that_its_client_refuses_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("AZURE_STORAGE_CONNECTION_STRING", "AZURE_STORAGE_ACCOUNT_NAME"):
+        monkeypatch.delenv(name, raising=False)
+    done = refusal(tmp_path, "init", "--cold-url", "abfs://container/x")
+    assert done.code == 2
+    assert "abfs://container/x: its client does not start" in done.err
+    assert "docs/places.md" in done.err
 
 
 def test_options_of_s3_are_refused(tmp_path: Path) -> None:

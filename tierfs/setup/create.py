@@ -277,9 +277,12 @@ def locate(choice: ColdChoice) -> LocationRecord | None:
         return LocationRecord(id=FIRST_LOCATION, url=cold)
     if not url.startswith(f"{S3_SCHEME}://") and (choice.bucket_url is None or binding.is_bound(url)):
         return _located_place(url, choice)
+    from tierfs.chunkstore.places import address
+
     parts = urlsplit(url)
-    if parts.scheme != S3_SCHEME or not parts.netloc or parts.query or parts.fragment:
-        raise InvalidRequest(f"{url} is not an S3 location", remedy="write it as s3://BUCKET/PREFIX")
+    if parts.scheme != S3_SCHEME or not parts.netloc or "@" in parts.netloc or parts.query or parts.fragment:
+        shown = address.without_secret(url)
+        raise InvalidRequest(f"{shown} is not an S3 location", remedy="write it as s3://BUCKET/PREFIX")
     prefix = parts.path.strip("/")
     if len(prefix.encode()) > MAX_PREFIX_BYTES:
         raise InvalidRequest(f"the prefix {prefix} has more than {MAX_PREFIX_BYTES} bytes")
@@ -294,14 +297,15 @@ def locate(choice: ColdChoice) -> LocationRecord | None:
 
 def _located_place(url: str, choice: ColdChoice) -> LocationRecord:
     """Return a place of another kind than S3, as a record. Raises InvalidRequest."""
+    from tierfs.chunkstore.places import address
+
     if choice.region or choice.profile:
-        raise InvalidRequest(f"{printable(url)} has neither region nor profile: they are of S3")
+        raise InvalidRequest(f"{address.without_secret(url)} has neither region nor profile: they are of S3")
     directory = url.removeprefix("file://") if url.startswith("file://") else url
     if directory.startswith("/"):
         return LocationRecord(id=FIRST_LOCATION, url=f"{FILE_SCHEME}{directory}")
-    from tierfs.chunkstore.places import address
-
     if not address.is_known(url) and binding.is_bound(url):
+        address.require_no_secret(url)
         return LocationRecord(id=FIRST_LOCATION, url=url.rstrip("/"))
     parsed = address.parse(url, choice.endpoint_url or "")
     if not parsed.in_files and len(parsed.path.encode()) > MAX_PREFIX_BYTES:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
-from tierfs.errors import InvalidRequest
+from tierfs.chunkstore.validate import is_relative
+from tierfs.errors import InvalidRequest, TierfsError
 from tierfs.frozen import dataclass
 from tierfs.names import printable
 from tierfs.units import decimal
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
 _WEBHDFS_PORT = 9870
 _LAST_PORT = 65535
+_HOST = re.compile(r"[\w.-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,31 +53,48 @@ class Address:
 
 
 def parse(url: str, endpoint_url: str = "") -> Address:
-    """Return the parts of a URL; nothing in its path is special. Raises InvalidRequest for any that is no place."""
+    """Return the parts of a URL; its path is taken as it is written. Raises InvalidRequest for any that is no place."""
     scheme, separator, rest = url.partition("://")
     if not separator or scheme not in SCHEMES:
         known = " ".join(f"{name}://" for name in SCHEMES)
         raise InvalidRequest(
-            f"{printable(url)}: unknown kind of cold tier", remedy=f"name a directory, or one of: s3:// {known}"
+            f"{without_secret(url)}: unknown kind of cold tier",
+            remedy=f"name a directory, or one of: s3:// {known}; a package may add others: docs/python.md",
         )
+    require_no_secret(url)
+    kind, shown = SCHEMES[scheme], without_secret(url)
     server, _, path = rest.partition("/")
     user, at, host = server.rpartition("@")
-    if ":" in user:
-        raise InvalidRequest(
-            f"{scheme}://…@{printable(host)}: a password in a URL would be recorded",
-            remedy="put it where its file system looks for it: docs/places.md",
-        )
     name, colon, digits = host.partition(":")
+    unasked = (at and "@" not in kind.form) or (colon and ":" not in kind.form)
+    if bool(name) == kind.form.startswith("/") or unasked or not _HOST.fullmatch(name):
+        raise InvalidRequest(f"{shown} is no place", remedy=f"write {scheme}://{kind.form}; see docs/places.md")
     port = decimal(digits, _LAST_PORT) if colon else None
-    if colon and port is None:
-        raise InvalidRequest(f"{printable(url)}: {printable(digits)} is no port")
-    if bool(name) == (scheme in _WITHOUT_SERVER):
-        wanted = f"{scheme}:///PATH" if scheme in _WITHOUT_SERVER else f"{scheme}://SERVER/PATH"
-        raise InvalidRequest(f"{printable(url)} is no place", remedy=f"write {wanted}")
-    if endpoint_url and not SCHEMES[scheme].takes_endpoint:
+    if colon and not port:
+        raise InvalidRequest(f"{shown}: {printable(digits)} is no port")
+    root = path.strip("/")
+    if root and not is_relative(root):
+        raise InvalidRequest(f"{shown}: a part of its path is empty, or dots", remedy="write the path without it")
+    if endpoint_url and not kind.takes_endpoint:
         raise InvalidRequest(f"{scheme}:// takes no endpoint URL: the URL itself names its server")
-    root = f"/{path.strip('/')}".rstrip("/")
-    return Address(scheme, name, port, unquote(user) if at else "", root, endpoint_url)
+    return Address(scheme, name, port, unquote(user) if at else "", f"/{root}".rstrip("/"), endpoint_url)
+
+
+def require_no_secret(url: str) -> None:
+    """Raise InvalidRequest for a URL with a password, or a query, as a shared signature is: it would be recorded."""
+    if without_secret(url) != printable(url):
+        raise InvalidRequest(
+            f"{without_secret(url)}: its password or query would be recorded",
+            remedy="write it without a password and without a query; docs/places.md says where those belong",
+        )
+
+
+def without_secret(url: str) -> str:
+    """Return a URL as a message may show it: without a password and without a query."""
+    scheme, separator, rest = url.partition("?")[0].partition("://")
+    server, slash, path = rest.partition("/")
+    user, at, host = server.rpartition("@")
+    return printable(f"{scheme}{separator}{user.partition(':')[0]}{at}{host}{slash}{path}")
 
 
 def is_known(url: str) -> bool:
@@ -90,6 +110,7 @@ def in_files(url: str) -> bool:
 
 def connect_place(url: str, endpoint_url: str, settings: ColdSettings, abilities: Abilities) -> PlaceStorage:
     """Return the storage of a place. Raises InvalidRequest for a URL that is none, or without its packages."""
+    from tierfs.chunkstore.places.place import told
     from tierfs.chunkstore.places.storage import PlaceStorage
 
     address = parse(url, endpoint_url)
@@ -100,6 +121,13 @@ def connect_place(url: str, endpoint_url: str, settings: ColdSettings, abilities
         raise InvalidRequest(
             f"{address.scheme}:// needs the package {exc.name}, which is not installed",
             remedy=f"run: pip install 'tierfs[{scheme.extra}]'",
+        ) from exc
+    except TierfsError:
+        raise
+    except Exception as exc:  # its client reads the user's configuration of it: anything may be raised
+        raise InvalidRequest(
+            f"{without_secret(url)}: its client does not start: {told(exc)}",
+            remedy="docs/places.md says what tells it who asks",
         ) from exc
     return PlaceStorage(place, url, abilities)
 
@@ -159,6 +187,8 @@ class Scheme:
     """One kind of place."""
 
     open: Callable[[Address, ColdSettings], ObjectPlace]
+    form: str
+    """Its URL after the two slashes, for people; without an @ or a colon it takes no user or no port."""
     extra: str
     """The extra of this package that brings what it needs."""
     in_files: bool = True
@@ -168,13 +198,11 @@ class Scheme:
 
 
 SCHEMES: Mapping[str, Scheme] = {
-    "webhdfs": Scheme(_webhdfs, "hdfs"),
-    "swebhdfs": Scheme(_webhdfs, "hdfs"),
-    "hdfs": Scheme(_hdfs, "hdfs"),
-    "gs": Scheme(_gcs, "gcs", in_files=False, takes_endpoint=True),
-    "abfs": Scheme(_azure, "azure", in_files=False),
-    "memory": Scheme(_memory, "fsspec"),
-    "local": Scheme(_local, "fsspec"),
+    "webhdfs": Scheme(_webhdfs, "[USER@]HOST[:PORT]/PATH", "hdfs"),
+    "swebhdfs": Scheme(_webhdfs, "[USER@]HOST[:PORT]/PATH", "hdfs"),
+    "hdfs": Scheme(_hdfs, "HOST[:PORT]/PATH", "hdfs"),
+    "gs": Scheme(_gcs, "BUCKET/PREFIX", "gcs", in_files=False, takes_endpoint=True),
+    "abfs": Scheme(_azure, "CONTAINER@ACCOUNT.dfs.core.windows.net/PATH", "azure", in_files=False),
+    "memory": Scheme(_memory, "NAME/PATH", "fsspec"),
+    "local": Scheme(_local, "/DIR", "fsspec"),
 }
-
-_WITHOUT_SERVER = frozenset({"local"})

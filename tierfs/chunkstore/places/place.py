@@ -79,9 +79,9 @@ def map_place_errors(place: ObjectPlace, shown: str, name: str = "") -> Iterator
         raise
     except place.vendor_errors as exc:  # first: requests' errors are OSErrors, too
         kind = place.meaning(exc)
-        raise kind(f"{subject}: {_told(exc)}") from exc
+        raise kind(f"{subject}: {told(exc)}") from exc
     except OSError as exc:
-        raise _kind(exc)(f"{subject}: {_told(exc)}") from exc
+        raise _kind(exc)(f"{subject}: {told(exc)}") from exc
 
 
 def _kind(error: OSError) -> type[errors.TierfsError]:
@@ -100,7 +100,8 @@ def _kind(error: OSError) -> type[errors.TierfsError]:
 _MOST_CHARACTERS = 300
 
 
-def _told(error: Exception) -> str:
+def told(error: Exception) -> str:
+    """Return what an error says, in one line."""
     if isinstance(error, _MISSING):
         return "not found"
     if isinstance(error, FileExistsError):
