@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 _WEBHDFS_PORT = 9870
 _LAST_PORT = 65535
-_HOST = re.compile(r"[\w.-]*")
+_HOST = re.compile(r"[A-Za-z0-9_.-]*")
 
 
 @dataclass(frozen=True, slots=True)
