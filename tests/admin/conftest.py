@@ -104,10 +104,10 @@ def ask(
 
 
 @contextmanager
-def serving(path: Path, **settings: object) -> Iterator[Served]:
-    """Serve a store with some settings of `admin`."""
+def serving(path: Path, others: str = "", **settings: object) -> Iterator[Served]:
+    """Serve a store with some settings of `admin`, and others as they are written in store.toml."""
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
-    (path / "store.toml").write_text("\n".join(["[admin]", *lines, ""]))
+    (path / "store.toml").write_text("\n".join(["[admin]", *lines, others, ""]))
     tierfs("admin", store=path)
     served = Served(path)
     try:

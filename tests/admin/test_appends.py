@@ -14,7 +14,8 @@ import pytest
 from tests.admin.conftest import Served, ask, serving
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
-from tierfs.admin import listen
+from tierfs.admin import client, listen
+from tierfs.errors import Unconfirmed
 
 CLIENTS = 16
 EACH = 25
@@ -89,6 +90,26 @@ def test_appends_that_the_bucket_acknowledges_are_told_when_it_has(served: Serve
     for name in ("cold/a", "cold/b"):
         assert served.ask("GET", f"/v1/info/{name}").json["tiers"]["cold"]["bytes"] == 4
     assert served.ask("POST", "/v1/seal/cold/a").json["length"] == 4
+
+
+def test_an_append_that_the_journal_does_not_name_is_not_to_be_repeated(path: Path) -> None:
+    """The bytes are in the segment: the answer says where to go on, and no client takes it for one to try again."""
+    journal = path.parent / "cold" / "journal"
+    with serving(path, "[ack]\ndeadline_s = 0.2") as served:
+        assert served.ask("PATCH", "/v1/policy/", b'{"ack": "cold"}').status == 200
+        assert served.ask("POST", "/v1/append/s", b"before").status == 200
+        journal.rename(journal.with_name("away"))
+        journal.touch()
+        told = served.ask("POST", "/v1/append/s", b"stored")
+        assert (told.status, told.json["error"], told.json["end"]) == (504, "Unconfirmed", 12)
+        assert "retry-after" not in told.headers
+        with pytest.raises(Unconfirmed, match="12") as caught:
+            client.append(served.socket, "s", b"too", None, seal=False)
+        assert caught.value.end == 15
+        assert served.ask("GET", "/v1/bytes/s").body == b"beforestoredtoo"
+        journal.unlink()
+        journal.with_name("away").rename(journal)
+        assert served.ask("POST", "/v1/append/s?expect_offset=15", b"!").status == 200
 
 
 def test_commands_append_by_the_server(served: Served) -> None:

@@ -12,7 +12,7 @@ from starlette.types import ASGIApp
 
 from tierfs import errors, units
 from tierfs.admin.guard import Refusal
-from tierfs.errors import InvalidRequest, StorageFull, TierfsError, Unavailable
+from tierfs.errors import InvalidRequest, TierfsError, Unavailable
 
 JSON = "application/json"
 
@@ -24,12 +24,14 @@ _STATUS: tuple[tuple[type[TierfsError], int], ...] = (
     (errors.InvalidRequest, 400),
     (errors.Conflict, 409),
     (errors.StorageFull, 507),
+    (errors.Unconfirmed, 504),
     (errors.Unavailable, 503),
     (errors.Closed, 503),
 )
 
 # What clients wait before they try again, in seconds (a guess).
 _RETRY_AFTER = {"retry-after": "1"}
+_TRY_LATER = (503, 507)
 
 
 def status_of(error: TierfsError) -> int:
@@ -47,8 +49,10 @@ def error_answer(error: TierfsError) -> Response:
     data = {"error": type(error).__name__, "message": str(error), "remedy": error.remedy}
     if isinstance(error, errors.OffsetMismatch):
         data["actual_length"] = error.actual_length  # type: ignore[assignment]
+    if isinstance(error, errors.Unconfirmed):
+        data["end"] = error.end  # type: ignore[assignment]
     status = status_of(error)
-    return answer(data, status, _RETRY_AFTER if isinstance(error, Unavailable | StorageFull) else None)
+    return answer(data, status, _RETRY_AFTER if status in _TRY_LATER else None)
 
 
 def refused(refusal: Refusal) -> ASGIApp:

@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tierfs import errors
-from tierfs.errors import OffsetMismatch, StorageFull, TierfsError, Unavailable
+from tierfs.errors import OffsetMismatch, StorageFull, TierfsError, Unavailable, Unconfirmed
 from tierfs.types import ByteRange
 
 # An append that is not answered by then: longer than the server lets a bucket take (a guess).
@@ -93,4 +93,6 @@ def _error(body: dict[str, Any]) -> TierfsError:
     message, remedy = body.get("message", "the admin API gave no reason"), body.get("remedy")
     if "actual_length" in body:
         return OffsetMismatch(message, actual_length=body["actual_length"], remedy=remedy)
+    if "end" in body:
+        return Unconfirmed(message, end=body["end"], remedy=remedy)
     return errors.named(body.get("error", ""))(message, remedy=remedy)

@@ -120,6 +120,7 @@ _ABOUT: dict[str, tuple[str, dict[str, Any], int, dict[str, Any] | None]] = {
 _REQUIRED = {"truncate": ("before",), "concat": ("source",)}
 
 _ERROR = _object(error=_STRING, message=_STRING, remedy=_OR_NULL)
+_ERROR["properties"].update(actual_length=_OFFSET, end=_OFFSET)
 
 # Answers that any operation may have, by what the caller should do.
 _ERRORS = {
@@ -135,9 +136,15 @@ _ERRORS = {
     507: "The disk is full.",
 }
 
+# Of appends alone.
+_UNCONFIRMED = "The bytes are in the segment, and the bucket's journal does not name them yet: go on at `end`."
 
 # Answers of reads alone.
-_OF_READS = {304: "They are those of If-None-Match.", 412: "They are not those of If-Match.", 416: "No such range."}
+_OF_READS = {
+    304: "The bytes are those of If-None-Match.",
+    412: "Not those of If-Match.",
+    416: "No such range.",
+}
 
 
 def document(operations: Iterable[Described]) -> dict[str, Any]:
@@ -171,7 +178,7 @@ def _operation(operation: Described) -> dict[str, Any]:
         )
     answers: dict[str, Any] = {
         str(code): {"description": text, "content": {_JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
-        for code, text in _ERRORS.items()
+        for code, text in (_ERRORS | ({504: _UNCONFIRMED} if operation.handler == "append" else {})).items()
     }
     answers[str(status)] = {
         "description": summary,
@@ -180,11 +187,7 @@ def _operation(operation: Described) -> dict[str, Any]:
     if operation.handler == "read":
         answers["200"]["content"] = {_BYTES: {}}
         answers["206"] = {"description": "The range.", "content": {_BYTES: {}}}
-        for code, text in (
-            (304, "The bytes are those of If-None-Match."),
-            (412, "Not those of If-Match."),
-            (416, "No such range."),
-        ):
+        for code, text in _OF_READS.items():
             answers[str(code)] = {"description": text}
     if operation.handler == "ready":
         answers["503"] = {"description": "Why not.", "content": {_JSON: {"schema": schema}}}
