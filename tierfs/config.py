@@ -343,7 +343,9 @@ class AdminSettings:
     key: Annotated[Directory, "File with the certificate's key, without a password."] = ""
     token: Annotated[Directory, "File with the token that TCP asks for; made by the first start."] = "admin.token"
     names: Annotated[str, "Further names, separated by spaces, by which requests may call the server in Host."] = ""
-    connections: Annotated[AtOnce, "Connections at once; further ones are closed."] = 256
+    connections: Annotated[
+        AtOnce, "Connections at once, of the socket in the store and of TCP each; further ones are closed."
+    ] = 256
     body_bytes: Annotated[Size, "Largest append: it is in memory until it is durable."] = 64 * MIB
     bodies_bytes: Annotated[Size, "Memory for the bodies of all requests together; above it callers wait."] = 256 * MIB
     head_s: Annotated[Timeout, "Time for the line and the headers of a request, and of waiting for a first one."] = 10.0

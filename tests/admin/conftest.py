@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -127,3 +128,18 @@ def path(tmp_path: Path) -> Path:
 def served(path: Path) -> Iterator[Served]:
     with serving(path, writer_idle_s="200ms") as served:
         yield served
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with closing(socket.create_server(("127.0.0.1", 0))) as free:
+        number = free.getsockname()[1]
+    return number
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    words = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    files = ["-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"]
+    subprocess.run(["openssl", *words.split(), *files], check=True, capture_output=True)
+    return tmp_path / "cert.pem"

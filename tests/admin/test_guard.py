@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import http.client
 import os
-import socket
 import ssl
 import subprocess
 import sys
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -107,13 +105,6 @@ def test_the_kernel_tells_who_asks(served: Served) -> None:
     assert told == ["b'HTTP/1.1 200'\n", "b''\n"]
 
 
-@pytest.fixture
-def port() -> Iterator[int]:
-    with closing(socket.create_server(("127.0.0.1", 0))) as free:
-        number = free.getsockname()[1]
-    return number
-
-
 def test_tcp_asks_for_the_token_and_the_host(path: Path, port: int) -> None:
     with serving(path, listen=f"127.0.0.1:{port}"):
         file = path / "admin.token"
@@ -136,14 +127,6 @@ def test_tcp_asks_for_the_token_and_the_host(path: Path, port: int) -> None:
         assert token not in "".join(file.read_text() for file in (path / "log").iterdir())
     with serving(path, listen=f"127.0.0.1:{port}"):
         assert file.read_text().strip() == token, "clients that have it go on"
-
-
-@pytest.fixture
-def certificate(tmp_path: Path) -> Path:
-    words = "req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=localhost -addext subjectAltName=DNS:localhost"
-    files = ["-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"]
-    subprocess.run(["openssl", *words.split(), *files], check=True, capture_output=True)
-    return tmp_path / "cert.pem"
 
 
 def test_tls(path: Path, port: int, certificate: Path) -> None:

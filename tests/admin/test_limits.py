@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import resource
 import socket
+import ssl
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -110,6 +112,47 @@ def test_more_connections_are_closed_and_room_comes_back(served: Served) -> None
         for sock in held[2 * CONNECTIONS :]:
             assert answer(sock) == b""
     assert eventually(lambda: served.ask("GET", "/v1/health").status == 200 if _is_open(served) else False)
+
+
+def test_connections_in_a_handshake_count_and_the_owner_s_socket_has_its_own_limit(
+    path: Path, port: int, certificate: Path
+) -> None:
+    files = {"certificate": str(certificate), "key": str(certificate.with_name("key.pem"))}
+    with serving(path, connections=CONNECTIONS, head_s="2s", listen=f"127.0.0.1:{port}", **files) as served:
+        address = ("127.0.0.1", port)
+        with ExitStack() as stack:
+            for _ in range(CONNECTIONS):
+                stack.enter_context(socket.create_connection(address, timeout=30))
+            with socket.create_connection(address, timeout=1) as another:
+                assert answer(another) == b""
+            assert served.ask("GET", "/v1/health").status == 200
+        assert eventually(lambda: _shakes_hands(address, certificate))
+
+
+def _shakes_hands(address: tuple[str, int], certificate: Path) -> bool:
+    context = ssl.create_default_context(cafile=certificate)
+    with socket.create_connection(address, timeout=30) as sock, suppress(OSError):
+        context.wrap_socket(sock, server_hostname="localhost").close()
+        return True
+    return False
+
+
+def test_a_server_without_descriptors_rests_and_goes_on(path: Path) -> None:
+    with serving(path) as served:
+        before = resource.prlimit(served.pid, resource.RLIMIT_NOFILE)
+        held = len(list(Path(f"/proc/{served.pid}/fd").iterdir()))
+
+        def refusals() -> int:
+            return sum(file.read_text().count("no connection is accepted") for file in (path / "log").iterdir())
+
+        with ExitStack() as stack:
+            resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (held + 5, before[1]))
+            for _ in range(20):
+                stack.enter_context(closing(dialled(served.socket)))
+            assert eventually(lambda: refusals() > 1)
+        resource.prlimit(served.pid, resource.RLIMIT_NOFILE, before)
+        assert served.ask("GET", "/v1/health").status == 200
+        assert refusals() < 10
 
 
 def _is_open(served: Served) -> bool:

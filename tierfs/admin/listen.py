@@ -11,7 +11,7 @@ import signal
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from email.utils import formatdate
 from pathlib import Path
 
@@ -45,6 +45,10 @@ _KEEP_ALIVE_S = 75
 _END_S = 10.0
 
 _BACKLOG = 512
+
+# Pause where no connection can be accepted, as for want of descriptors (as asyncio).
+_FAILED_S = 1.0
+
 _TOKEN_BYTES = 32
 # Shorter ones can be guessed; 16 characters are 96 bits of what `tierfs` writes.
 _LEAST_TOKEN = 16
@@ -108,7 +112,7 @@ class _Serving:
         )
         self._config.load()
         self._state = ServerState()
-        self._servers: list[asyncio.Server] = []
+        self._listening: list[asyncio.Task[None]] = []
         self._clock: asyncio.Task[None] | None = None
 
     async def listen(
@@ -121,25 +125,54 @@ class _Serving:
             pass
 
         _Bound.settings, _Bound.peers_uid = settings, peers_uid
-        handshake_s = None if tls is None else settings.head_s
+        sock.listen(_BACKLOG)
+        sock.setblocking(False)
+        accepting = self._accept(sock, lambda: _Bound(config, state, {"admission": admission}), tls)
+        self._listening.append(asyncio.get_running_loop().create_task(accepting))
+
+    async def _accept(
+        self, sock: socket.socket, bound: Callable[[], BoundedProtocol], tls: ssl.SSLContext | None
+    ) -> None:
+        """Serve the connections of a listener; close one too many before it costs anything, as a handshake of TLS does.
+
+        Each listener has its own limit: the owner's socket answers while strangers fill the other.
+        """
         loop = asyncio.get_running_loop()
-        self._servers.append(
-            await loop.create_server(
-                lambda: _Bound(config, state, {"admission": admission}),
-                sock=sock,
-                ssl=tls,
-                backlog=_BACKLOG,
-                ssl_handshake_timeout=handshake_s,
+        serving = set[asyncio.Task[None]]()
+        with closing(sock):
+            while True:
+                try:
+                    connection, _ = await loop.sock_accept(sock)
+                except OSError as exc:
+                    log.warning("no connection is accepted for %g s: %s", _FAILED_S, exc)
+                    await asyncio.sleep(_FAILED_S)
+                    continue
+                if len(serving) < self._settings.connections:
+                    task = loop.create_task(self._serve(connection, bound, tls))
+                    serving.add(task)
+                    task.add_done_callback(serving.discard)
+                else:
+                    connection.close()
+                await asyncio.sleep(0)  # requests have their turn, also while strangers connect without end
+
+    async def _serve(
+        self, connection: socket.socket, bound: Callable[[], BoundedProtocol], tls: ssl.SSLContext | None
+    ) -> None:
+        """Serve a connection until it is lost."""
+        handshake_s = None if tls is None else self._settings.head_s
+        with suppress(OSError):  # of a handshake that fails, or takes too long
+            _, protocol = await asyncio.get_running_loop().connect_accepted_socket(
+                bound, connection, ssl=tls, ssl_handshake_timeout=handshake_s
             )
-        )
+            await protocol.lost.wait()
 
     async def __aenter__(self) -> _Serving:
         self._clock = asyncio.get_running_loop().create_task(self._tell_time())
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        for server in self._servers:
-            server.close()
+        for listening in self._listening:
+            listening.cancel()
         for connection in list(self._state.connections):
             connection.shutdown()
         if self._state.tasks:

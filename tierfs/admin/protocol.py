@@ -1,7 +1,7 @@
 """BoundedProtocol: uvicorn's connection, with a limit for everything that a stranger can make it hold or wait for.
 
-Connections, the size of a request's head, and the times of heads and bodies are bounded here, before an application
-sees anything. uvicorn with httptools has none of these limits for heads and bodies.
+The size of a request's head, and the times of heads and bodies are bounded here, before an application sees anything.
+uvicorn with httptools has none of these limits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take the connection, or close it at once."""
-        if len(self.connections) >= self.settings.connections or not self._is_peer(transport):
+        self.lost = asyncio.Event()
+        if not self._is_peer(transport):
             self._refused = True
             transport.abort()
             return
@@ -47,6 +48,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
+        self.lost.set()
         self._expect(None)
         if self._timer is not None:
             self._timer.cancel()
