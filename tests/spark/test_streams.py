@@ -15,11 +15,13 @@ from pyspark.sql.types import StructType
 from tests import verbs
 from tests.mount.conftest import append
 from tests.mount.waiting import eventually
+from tests.reading.test_times import NOW, published
 from tests.spark.reading import told
 from tierfs.app import store as app
 from tierfs.errors import InvalidRequest
 from tierfs.segments import ledgers
 from tierfs.spark.columns import full_schema
+from tierfs.spark.errors import TierfsException
 from tierfs.spark.options import StreamOptions
 from tierfs.spark.row_types import RowType
 from tierfs.spark.stream_reader import TierfsStreamReader
@@ -167,6 +169,49 @@ def test_bytes_and_entries(store: app.Store) -> None:
         assert [(row[1], row[3]) for row in found] == list(enumerate(expected))
 
 
+def test_messages_begin_at_a_time_where_a_batch_does(spark: SparkSession, store: app.Store, tmp_path: Path) -> None:
+    """In a closed ledger and in an open one; then what comes, though its time be earlier."""
+    with store.metadata.write() as txn:
+        closed, opened = ledgers.make(txn, "topic"), ledgers.make(txn, "topic")
+
+    def add(name: str, *seconds: int) -> None:
+        writer = store.engine.open_ledger(name)
+        writer.append_entries([published(NOW + 1000 * second) for second in seconds])
+        store.engine.close_writer(writer)
+
+    add(closed, *range(10))
+    store.engine.seal(closed)
+    verbs.offload(store)
+    verbs.evict(store, "topic", force=True)
+    add(opened, *range(10, 15))
+    for begin, expected in ((7, [7, 8, 9, *range(10, 15)]), (99, [])):
+        options = {"type": "messages", "startingTimestamp": str(NOW + 1000 * begin)}
+        stream = Stream(spark, store.path, tmp_path / f"checkpoint-{begin}", "topic", **options)
+        batch = spark.read.format("tierfs").options(**stream.options).load("topic")
+        assert stream.run() == sorted(map(tuple, batch.collect()))
+        published_at = batch.columns.index("publish_time")
+        assert [row[published_at].timestamp() for row in stream.rows] == [NOW / 1000 + second for second in expected]
+    add(opened, 3)
+    assert len(stream.run()) == 1
+
+
+def test_lines_begin_with_the_chunk_of_a_time(store: app.Store) -> None:
+    options = {"store": str(store.path), "path": "s"}
+    append(store, "s", b"one\n")
+    assert [row[0] for row in Asked(startingTimestamp="2020-01-01T00:00:00", **options).rows()] == ["one"]
+    later = Asked(startingTimestamp="2100-01-01T00:00:00", **options)
+    assert later.rows() == []
+    append(store, "s", b"two\n")
+    assert [row[0] for row in later.rows()] == ["two"]
+    with store.metadata.write() as txn:
+        name = ledgers.make(txn, "topic")
+    writer = store.engine.open_ledger(name)
+    writer.append_entries([b"text"])
+    store.engine.close_writer(writer)
+    with pytest.raises(TierfsException, match="are not Pulsar's, so that they have no times"):
+        Asked(RowType.ENTRIES, startingTimestamp="0", store=str(store.path), path="topic")
+
+
 def test_tasks_need_no_store(store: app.Store) -> None:
     """An executor reads what is cold without the store that the path names."""
     append(store, "logs/a", b"one\ntwo\n", seal=True)
@@ -186,6 +231,7 @@ def test_tasks_need_no_store(store: app.Store) -> None:
         ("maxBytesPerTrigger", "much", "must be a size"),
         ("failOnDataLoss", "perhaps", "must be yes or no, or true or false"),
         ("startOffset", "3", "a stream has no startOffset"),
+        ("endingTimestamp", "3", "a stream has no end, so no endingTimestamp read a batch"),
         ("modifiedAfter", "2031-01-01T00:00:00", "a stream cannot choose segments by modifiedAfter"),
         ("type", "segments", "rows of type segments cannot be streamed"),
         ("wholetext", "true", "a stream cannot read segments as one line: they grow"),
@@ -196,3 +242,5 @@ def test_what_a_stream_refuses(option: str, value: str, text: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         StreamOptions.of({"store": "s", "path": "/", option: value})
     assert text in f"{caught.value} {caught.value.remedy}"
+    with pytest.raises(InvalidRequest, match="begins at startingTimestamp or at the latest offset"):
+        StreamOptions.of({"store": "s", "path": "/", "startingTimestamp": "0", "startingOffsets": "latest"})

@@ -45,6 +45,10 @@ class ByteEnds:
         """See Cutter.ends_at."""
         return True
 
+    def first_from(self, listed: ListedSegment, offset: int) -> int:
+        """See Cutter.first_from."""
+        return offset
+
 
 class LineEnds(ByteEnds):
     """Lines end after their separators; the last one of a sealed segment ends with it."""
@@ -58,11 +62,7 @@ class LineEnds(ByteEnds):
 
     def cut(self, listed: ListedSegment, position: int, budget_bytes: int | None, *, must: bool) -> Cut:
         """See Cutter.cut. Raises InvalidRequest for a line over the limit, and what reading raises."""
-        if self._form.codec_of(listed.path) is not None:
-            raise InvalidRequest(
-                f"segment {printable(listed.path)} is compressed by its name, and a stream reads it as it grows",
-                remedy="set compression to none to read its bytes as lines, or leave it out by pathGlobFilter",
-            )
+        self._require_plain(listed)
         stop = listed.end if budget_bytes is None else min(listed.end, position + budget_bytes)
         if stop == listed.end and listed.complete:
             return Cut(stop, stop - position)
@@ -83,6 +83,21 @@ class LineEnds(ByteEnds):
         data, count = self._read(listed, ByteRange(start, min(position + 1, listed.end))), position - start
         ends = (self._form.separator.complete_bytes(part, final=False) for part in (data[:count], data))
         return count > 0 and count in ends
+
+    def first_from(self, listed: ListedSegment, offset: int) -> int:
+        """See Cutter.first_from. Raises as `cut`."""
+        self._require_plain(listed)
+        if offset <= listed.start or (offset >= listed.end and listed.complete):
+            return offset
+        last = self._last(listed, listed.start, offset) or listed.start
+        return last if last == offset else self._first(listed, last, offset) or last
+
+    def _require_plain(self, listed: ListedSegment) -> None:
+        if self._form.codec_of(listed.path) is not None:
+            raise InvalidRequest(
+                f"segment {printable(listed.path)} is compressed by its name, and a stream reads it as it grows",
+                remedy="set compression to none to read its bytes as lines, or leave it out by pathGlobFilter",
+            )
 
     def _last(self, listed: ListedSegment, position: int, stop: int) -> int | None:
         """Return the last end of a line in [position, stop]."""
@@ -162,6 +177,10 @@ class EntryEnds:
     def ends_at(self, listed: ListedSegment, position: int) -> bool:
         """See Cutter.ends_at."""
         return True
+
+    def first_from(self, listed: ListedSegment, offset: int) -> int:
+        """See Cutter.first_from."""
+        return entry_at(self._txn, listed.segment_id, offset)
 
     def _lengths(self, segment_id: SegmentId, start: int, end: int) -> Iterator[int]:
         for run in runs_of(self._txn, segment_id, start, end):

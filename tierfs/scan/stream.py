@@ -11,7 +11,7 @@ are not finished are checked. So a stream over very many sealed segments costs l
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import TracebackType
@@ -36,6 +36,7 @@ from tierfs.scan.stream_plan import (
     ListedSegment,
     StreamOffset,
     advance,
+    beginning_at,
     everything,
     reconcile,
     unfinished,
@@ -257,6 +258,23 @@ class Stream:
         """Return the offset after everything that exists. Raises what reading raises."""
         with self._metadata.read() as txn, self._reader(txn) as reader:
             return everything(self.earliest(), self._listing.at(txn, self.earliest()), self._cutter(txn, reader))
+
+    def starting_at(self, offset_of: Callable[[str, SegmentRecord], int]) -> StreamOffset:
+        """Return the offset before the first records at byte offsets, which `offset_of` tells of a name and a segment.
+
+        Bytes that are only in the store's directory count too, so that they are not read once they are cold. Raises
+        what `offset_of` and reading raise.
+        """
+        start, read = self.earliest(), self._read
+        listing = Listing(read.selection, cold_only=False, of_entries=read.records is Records.ENTRIES)
+        with self._metadata.read() as txn:
+            pinner = Pinner(txn, read.priority, Tail.LOCAL)
+            with DriverReader(txn, pinner, self._place(txn), self._connections) as reader:
+
+                def offset(listed: ListedSegment) -> int:
+                    return offset_of(listed.path, segment_of(txn, listed))
+
+                return beginning_at(start, listing.at(txn, start), self._cutter(txn, reader), offset)
 
     def freeze(self) -> None:
         """Read no further than the present end of the store."""

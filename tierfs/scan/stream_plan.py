@@ -9,7 +9,7 @@ bytes are lost: a segment was deleted, cut, recovered shorter or unsealed meanwh
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -161,6 +161,13 @@ class Cutter(Protocol):
         """Return whether a record ends at a position, whatever follows."""
         ...
 
+    def first_from(self, listed: ListedSegment, offset: int) -> int:
+        """Return the position of the first record that begins at a byte offset or after it; the end if none does.
+
+        A record that is only half written, and begins before, is returned: where the next one begins is not known yet.
+        """
+        ...
+
 
 def advance(
     start: StreamOffset,
@@ -251,6 +258,18 @@ def cut_around(
 def everything(start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cutter) -> StreamOffset:
     """Return the offset after everything that exists, of which nothing was read."""
     return replace(advance(start, listed, cutter, None), bytes=start.bytes)
+
+
+def beginning_at(
+    start: StreamOffset, listed: Sequence[ListedSegment], cutter: Cutter, offset_of: Callable[[ListedSegment], int]
+) -> StreamOffset:
+    """Return the offset before the first records at byte offsets in segments of which nothing was read."""
+    step = _Step(start)
+    for segment in listed:
+        step.take(segment, segment.start, Cut(cutter.first_from(segment, offset_of(segment))))
+    for segment in listed:
+        step.remember(segment)
+    return step.offset()
 
 
 def unfinished(start: StreamOffset, listed: Iterable[ListedSegment]) -> Iterator[ListedSegment]:

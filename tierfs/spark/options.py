@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, tzinfo
 from enum import StrEnum
 from typing import TypeVar
@@ -384,9 +384,11 @@ class StreamOptions:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> StreamOptions:
         """Parse the options of Spark. Raises InvalidRequest naming the wrong one."""
-        read = ReadOptions.of(options, STREAM_OPTIONS)
+        read, pace = ReadOptions.of(options, STREAM_OPTIONS), Pace.of(options)
         _require_endless(read)
-        return cls(read, Pace.of(options))
+        if read.bounds.start_ms is not None and pace.starting is Starting.LATEST:
+            raise InvalidRequest("a stream begins at startingTimestamp or at the latest offset", remedy="give one")
+        return cls(read, pace)
 
     def stream_read(self) -> StreamRead:
         """Return the read that the driver makes of the options."""
@@ -407,9 +409,13 @@ def _require_endless(read: ReadOptions) -> None:
     selection = read.selection
     if read.row_type is RowType.SEGMENTS:
         raise InvalidRequest("rows of type segments cannot be streamed", remedy="read them with spark.read")
-    if read.bounds != Bounds():
+    if read.bounds.end_ms is not None:
         raise InvalidRequest(
-            "a stream has no startOffset, startEntry, startingTimestamp, nor their ends", remedy="set startingOffsets"
+            "a stream has no end, so no endingTimestamp", remedy="read a batch with spark.read, or filter rows"
+        )
+    if replace(read.bounds, start_ms=None) != Bounds():
+        raise InvalidRequest(
+            "a stream has no startOffset, startEntry, nor their ends", remedy="set startingOffsets or startingTimestamp"
         )
     if selection.modified_after_ms is not None or selection.modified_before_ms is not None:
         raise InvalidRequest(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -97,8 +97,8 @@ def plan_read(options: ReadOptions, schema: StructType | None = None) -> ReadPla
             if options.row_type is RowType.SEGMENTS:
                 partitions = list(_segment_rows(txn, options))
             else:
-                with _times(store, options) as times:
-                    pinned = list(_pinned(txn, options, columns, times))
+                with finding_times(store, options) if options.bounds.cuts_times else nullcontext() as place_in:
+                    pinned = list(_pinned(txn, options, columns, place_in))
                 partitions = plan(pinned, options.sizes, reach_of(options))
             if not partitions:
                 explain_nothing(txn, options.selection)
@@ -136,17 +136,16 @@ def bounded(txn: ReadTransaction, segment: SegmentRecord, bounds: Bounds) -> Byt
     return ByteRange(min(start, segment.length), max(min(start, segment.length), end))
 
 
-# Returns the bounds in a segment, with its offsets or entries in place of times.
-_InSegment = Callable[[SegmentRecord], Bounds]
+# Returns the place of a time in the segment of a name.
+PlaceIn = Callable[[str, SegmentRecord, int], "TimePlace"]
 
 
 @contextmanager
-def _times(store: Store, options: ReadOptions) -> Iterator[_InSegment]:
-    """Yield what finds times in segments: on the driver, by a few small reads in each, which share one reader."""
-    bounds = options.bounds
-    if bounds.start_ms is None and bounds.end_ms is None:
-        yield lambda _: bounds
-        return
+def finding_times(store: Store, options: ReadOptions) -> Iterator[PlaceIn]:
+    """Yield what finds times in segments: on the driver, by a few small reads in each, which share one reader.
+
+    It raises InvalidRequest for rows of entries that have no times, and the errors of reads.
+    """
     from tierfs.reading.times import (  # a plan without times needs none of the ledgers' forms
         offset_at,
         reading_segments,
@@ -154,14 +153,24 @@ def _times(store: Store, options: ReadOptions) -> Iterator[_InSegment]:
 
     with reading_segments(store.reader, options.priority) as reading:
 
-        def place(segment: SegmentRecord, time_ms: int | None) -> TimePlace | None:
-            return None if time_ms is None else offset_at(store.metadata, segment, time_ms, reading(segment))
+        def place_in(path: str, segment: SegmentRecord, time_ms: int) -> TimePlace:
+            place = offset_at(store.metadata, segment, time_ms, reading(segment))
+            if options.row_type in (RowType.ENTRIES, RowType.MESSAGES) and place.entry_id is None:
+                raise InvalidRequest(
+                    f"the entries of {printable(path)} are not Pulsar's, so that they have no times",
+                    remedy="give their ids: startEntry, endEntry",
+                )
+            return place
 
-        yield lambda segment: _in_segment(bounds, place(segment, bounds.start_ms), place(segment, bounds.end_ms))
+        yield place_in
 
 
-def _in_segment(bounds: Bounds, first: TimePlace | None, after: TimePlace | None) -> Bounds:
-    """Return the bounds between two times, of which either may be missing."""
+def _in_segment(bounds: Bounds, path: str, segment: SegmentRecord, place_in: PlaceIn | None) -> Bounds:
+    """Return the bounds in a segment, with its offsets or entries in place of times."""
+    if place_in is None:
+        return bounds
+    first = None if bounds.start_ms is None else place_in(path, segment, bounds.start_ms)
+    after = None if bounds.end_ms is None else place_in(path, segment, bounds.end_ms)
     start, end = bounds.start_offset or 0, bounds.end_offset
     start_entry, end_entry = bounds.start_entry, bounds.end_entry
     if first is not None and first.entry_id is not None:
@@ -182,7 +191,7 @@ def _offset_of(txn: ReadTransaction, segment: SegmentRecord, entry_id: int) -> i
 
 
 def _pinned(
-    txn: ReadTransaction, options: ReadOptions, columns: SegmentColumns, in_segment: _InSegment
+    txn: ReadTransaction, options: ReadOptions, columns: SegmentColumns, place_in: PlaceIn | None
 ) -> Iterator[PinnedSegment]:
     pinner = Pinner(txn, options.priority, options.tail)
     for path, segment in select(txn, options.selection):
@@ -196,13 +205,7 @@ def _pinned(
                 f"segment {printable(path)} is compressed by its name, and read from its beginning only",
                 remedy="leave startOffset, startingTimestamp and their ends out, or set compression to none",
             )
-        bounds = in_segment(segment)
-        has_entries = options.row_type in (RowType.ENTRIES, RowType.MESSAGES)
-        if has_entries and bounds.cuts_times and (bounds.start_entry, bounds.end_entry) == (None, None):
-            raise InvalidRequest(
-                f"the entries of {printable(path)} are not Pulsar's, so that they have no times",
-                remedy="give their ids: startEntry, endEntry",
-            )
+        bounds = _in_segment(options.bounds, path, segment, place_in)
         pinned = _pin(txn, pinner, path, segment, reach_of(options), bounds)
         yield replace(pinned, facts=columns.facts(segment)) if columns.of_record else pinned
 

@@ -30,7 +30,7 @@ from tierfs.scan.stream_plan import StreamOffset
 from tierfs.spark.errors import explained
 from tierfs.spark.options import Starting, StreamOptions
 from tierfs.spark.partitions import ExecutorReader, TierfsPartition, connections
-from tierfs.spark.planning import offload_tails, open_store, reach_of, require_schema
+from tierfs.spark.planning import finding_times, offload_tails, open_store, reach_of, require_schema
 
 log = logging.getLogger(__name__)
 
@@ -55,9 +55,12 @@ class TierfsStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ExecutorReader, (self._schema,)
 
     def initialOffset(self) -> Offset:
-        """Return the offset before everything, or after it."""
+        """Return the offset before everything, at a time, or after everything."""
         with explained():
             opened = self._open()
+            start_ms = opened.options.read.bounds.start_ms
+            if start_ms is not None:
+                return opened.starting_at(start_ms).as_json()
             if opened.options.pace.starting is Starting.LATEST:
                 return opened.stream.latest().as_json()
             return opened.stream.earliest().as_json()
@@ -159,6 +162,11 @@ class _Opened:
             if transaction != self._offloaded:
                 offload_tails(store, self.options.read)
                 self._offloaded = transaction
+
+    def starting_at(self, time_ms: int) -> StreamOffset:
+        """Return the offset before the first records of a time or later, where a batch begins too."""
+        with finding_times(self._store, self.options.read) as place_in:
+            return self.stream.starting_at(lambda path, segment: place_in(path, segment, time_ms).offset)
 
     def close(self) -> None:
         """Close the store."""
