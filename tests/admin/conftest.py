@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import http.client
 import json
 import os
@@ -9,16 +10,21 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
+from starlette.types import ASGIApp
 
 from tests.commands import tierfs
 from tests.mount.waiting import eventually
-from tierfs.admin import client
+from tierfs.admin import client, listen
+from tierfs.admin.guard import Admission
+from tierfs.config import AdminSettings
 from tierfs.holder import lock
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.store_paths import StorePaths
@@ -102,6 +108,29 @@ def ask(
         connection.request(method, target, body, {name.replace("_", "-"): value for name, value in headers.items()})
     with connection.getresponse() as answer:
         return Got(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
+
+
+@contextmanager
+def listening(path: Path, app: ASGIApp, settings: AdminSettings) -> Iterator[None]:
+    """An application behind the server's own sockets and protocol, in a thread of this process."""
+    serves, ended = Event(), asyncio.Event()
+
+    async def run() -> None:
+        async with listen._Serving(app, settings) as server:
+            await server.listen(sock, Admission())
+            loops.append(asyncio.get_running_loop())
+            serves.set()
+            await ended.wait()
+
+    loops: list[asyncio.AbstractEventLoop] = []
+    with listen._unix_socket(path) as sock, ThreadPoolExecutor(1) as pool:
+        done = pool.submit(asyncio.run, run())
+        assert serves.wait(TIMEOUT_S)
+        try:
+            yield
+        finally:
+            loops[0].call_soon_threadsafe(ended.set)
+            done.result(TIMEOUT_S)
 
 
 @contextmanager

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import socket
 import struct
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from tests.admin.conftest import dialled
+from tests.admin.conftest import dialled, listening
 from tierfs.admin import client, listen
-from tierfs.admin.guard import Admission
 from tierfs.admin.protocol import HEAD_BYTES, BoundedProtocol
 from tierfs.config import AdminSettings
 from tierfs.errors import PermissionDenied, Unavailable
@@ -78,25 +77,16 @@ async def hello(scope: Scope, receive: Receive, send: Send) -> None:
 def talk(path: Path, *sent: bytes) -> list[bytes]:
     """What a server of `hello` answers to each of these, all connected at once."""
 
-    async def run() -> list[bytes]:
-        with listen._unix_socket(path) as sock:
-            async with listen._Serving(hello, SETTINGS) as serving:
-                await serving.listen(sock, Admission())
-                return await asyncio.to_thread(ask_all)
-
-    def ask_all() -> list[bytes]:
-        socks = [dialled(path) for _ in sent]
+    with listening(path, hello, SETTINGS), ExitStack() as stack:
+        socks = [stack.enter_context(closing(dialled(path))) for _ in sent]
         answers = []
         for data, sock in zip(sent, socks, strict=True):
-            with sock:
-                try:
-                    sock.sendall(data)
-                    answers.append(sock.recv(12))
-                except ConnectionError:
-                    answers.append(b"")
+            try:
+                sock.sendall(data)
+                answers.append(sock.recv(12))
+            except ConnectionError:
+                answers.append(b"")
         return answers
-
-    return asyncio.run(run())
 
 
 def test_heads(tmp_path: Path) -> None:

@@ -100,7 +100,15 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._refused:
             super().on_response_complete()
 
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request."""
+        self._refuse("400 Bad Request")
+
     def _refuse(self, status: str) -> None:
+        """End the connection with an answer, or without one where it would seem to be the answer to another request."""
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._abort()
+            return
         self._refused = True
         self._expect(None)
         self.transport.write(f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
@@ -128,8 +136,11 @@ class BoundedProtocol(HttpToolsProtocol):
         elif self.flow.read_paused:  # it is we who do not take the body yet
             self._expect(self.settings.body_s)
         else:
-            self._refused = True
-            self.transport.abort()
+            self._abort()
+
+    def _abort(self) -> None:
+        self._refused = True
+        self.transport.abort()
 
     def _is_peer(self, transport: Any) -> bool:
         """Return whether the process at the other end may ask, by the kernel's word (SO_PEERCRED)."""

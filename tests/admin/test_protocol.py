@@ -1,0 +1,60 @@
+"""One connection and its requests: each answer is of the request it seems to be of, and nobody is waited for for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from tests.admin.conftest import dialled, listening
+from tierfs.config import AdminSettings
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+LIMIT_S = 0.4
+SETTINGS = AdminSettings(head_s=LIMIT_S, body_s=LIMIT_S)
+OK = b"HTTP/1.1 200"
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer a GET at once, a POST once its body is there."""
+    more = scope["method"] == "POST"
+    while more:
+        more = (await receive()).get("more_body", False)
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Path]:
+    with listening(tmp_path / "s", app, SETTINGS):
+        yield tmp_path / "s"
+
+
+def answers(path: Path, sent: bytes) -> bytes:
+    """What comes until the server closes."""
+    data = b""
+    with closing(dialled(path)) as sock, suppress(ConnectionError):
+        sock.sendall(sent)
+        while part := sock.recv(65536):
+            data += part
+    return data
+
+
+@pytest.mark.parametrize("garbage", [b"\0\r\n\r\n", b"GET /" + b"x" * 20_000])
+def test_what_is_no_request_is_not_the_answer_to_an_earlier_one(served: Path, garbage: bytes) -> None:
+    """An append was perhaps made: to its client, 400 would say that it was not."""
+    assert b"HTTP/1.1 4" not in answers(served, GET + garbage)
+    assert answers(served, garbage).startswith(b"HTTP/1.1 4")
+    with closing(dialled(served)) as sock:
+        sock.sendall(GET)
+        assert sock.recv(65536).startswith(OK)
+        sock.sendall(garbage)
+        assert sock.recv(65536).startswith(b"HTTP/1.1 4")
+
+
+def test_a_body_that_is_none_ends_its_request(served: Path) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    assert answers(served, head + b"1\r\nx\r\nnot a chunk") == b""
