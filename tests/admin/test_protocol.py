@@ -1,4 +1,4 @@
-"""One connection and its requests: each answer is of the request it seems to be of, and nobody is waited for for ever."""
+"""One connection and its requests: each answer belongs to its request, and nobody is waited for without end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from tests.admin.conftest import dialled, listening
+from tierfs.admin.protocol import MOST_WAITING
 from tierfs.config import AdminSettings
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -58,3 +59,9 @@ def test_what_is_no_request_is_not_the_answer_to_an_earlier_one(served: Path, ga
 def test_a_body_that_is_none_ends_its_request(served: Path) -> None:
     head = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
     assert answers(served, head + b"1\r\nx\r\nnot a chunk") == b""
+
+
+@pytest.mark.parametrize("waiting", [1, MOST_WAITING, MOST_WAITING + 1, 5000])
+def test_requests_that_wait_for_the_first_one_are_few(served: Path, waiting: int) -> None:
+    told = answers(served, GET * (1 + waiting) + b"HEAD")  # the half one ends the connection
+    assert told.count(OK) == (1 + waiting if waiting <= MOST_WAITING else 0)

@@ -1,7 +1,7 @@
 """BoundedProtocol: uvicorn's connection, with a limit for everything that a stranger can make it hold or wait for.
 
-The size of a request's head, and the times of heads and bodies are bounded here, before an application sees anything.
-uvicorn with httptools has none of these limits.
+The size of a request's head, the requests that wait, and the times of heads and bodies are bounded here, before an
+application sees anything. uvicorn with httptools has none of these limits.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from tierfs.config import AdminSettings
 
 # Line and headers of a request, as Node.js and nginx have them by default.
 HEAD_BYTES = 16 * 1024
+
+# Requests of one connection that wait for the answer to an earlier one. Few clients send any; each takes some KiB.
+MOST_WAITING = 16
 
 # struct ucred of unix(7): process, user, group.
 _CREDENTIALS = struct.Struct("3i")
@@ -78,6 +81,9 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > HEAD_BYTES:
             self._refuse("431 Request Header Fields Too Large")
+            return
+        if len(self.pipeline) >= MOST_WAITING:
+            self._abort()
             return
         self._expect(self.settings.body_s)
         super().on_headers_complete()
