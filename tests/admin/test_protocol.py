@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -10,10 +11,12 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from tests.admin.conftest import dialled, listening
+from tests.mount.waiting import eventually
 from tierfs.admin.protocol import MOST_WAITING
 from tierfs.config import AdminSettings
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+LAST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
 LIMIT_S = 0.4
 SETTINGS = AdminSettings(head_s=LIMIT_S, body_s=LIMIT_S)
 OK = b"HTTP/1.1 200"
@@ -26,6 +29,12 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         more = (await receive()).get("more_body", False)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
     await send({"type": "http.response.body", "body": b""})
+
+
+async def slow_app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer later than a head may take."""
+    await asyncio.sleep(2 * LIMIT_S)
+    await app(scope, receive, send)
 
 
 @pytest.fixture
@@ -65,3 +74,20 @@ def test_a_body_that_is_none_ends_its_request(served: Path) -> None:
 def test_requests_that_wait_for_the_first_one_are_few(served: Path, waiting: int) -> None:
     told = answers(served, GET * (1 + waiting) + b"HEAD")  # the half one ends the connection
     assert told.count(OK) == (1 + waiting if waiting <= MOST_WAITING else 0)
+
+
+def test_empty_lines_are_no_sign_of_life(served: Path) -> None:
+    with closing(dialled(served)) as sock:
+        sock.sendall(GET)
+        assert sock.recv(65536).startswith(OK)
+        sock.sendall(b"\r\n")
+        assert sock.recv(65536) == b"", "it was closed in time"
+
+
+def test_an_empty_line_behind_a_request_does_not_end_it(tmp_path: Path) -> None:
+    """Some old clients send one behind a body (RFC 9112, section 2.2)."""
+    with listening(tmp_path / "s", slow_app, SETTINGS), closing(dialled(tmp_path / "s")) as sock:
+        sock.sendall(LAST)
+        assert not eventually(lambda: False, within_s=LIMIT_S / 4), "it is read by now"
+        sock.sendall(b"\r\n")
+        assert sock.recv(65536).startswith(OK)

@@ -64,6 +64,8 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._in_head:
             self._head_bytes += len(data)
+            if self._deadline_s is None and self._is_answered:  # also for empty lines, which begin no request
+                self._expect(self.settings.head_s)
         super().data_received(data)
         if self._in_head and self._head_bytes > HEAD_BYTES and not self._refused:
             self._refuse("431 Request Header Fields Too Large")
@@ -110,9 +112,13 @@ class BoundedProtocol(HttpToolsProtocol):
         """Refuse what is no request."""
         self._refuse("400 Bad Request")
 
+    @property
+    def _is_answered(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
+
     def _refuse(self, status: str) -> None:
         """End the connection with an answer, or without one where it would seem to be the answer to another request."""
-        if self.cycle is not None and not self.cycle.response_complete:
+        if not self._is_answered:
             self._abort()
             return
         self._refused = True
