@@ -29,7 +29,7 @@ from tierfs.holder import lock
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.store_paths import StorePaths
 
-TIMEOUT_S = 30
+TIMEOUT_S = 5
 
 
 def dialled(path: Path) -> socket.socket:

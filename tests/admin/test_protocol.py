@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.admin.conftest import dialled, listening
 from tests.mount.waiting import eventually
 from tierfs.admin.protocol import MOST_WAITING
 from tierfs.config import AdminSettings
+from tierfs.types import MIB
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 LAST = b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
@@ -37,6 +39,15 @@ async def slow_app(scope: Scope, receive: Receive, send: Send) -> None:
     await app(scope, receive, send)
 
 
+async def large_app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with as many MiB as the path says."""
+    parts = int(scope["path"][1:])
+    length = str(parts * MIB).encode()
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+    for left in reversed(range(parts)):
+        await send({"type": "http.response.body", "body": bytes(MIB), "more_body": left > 0})
+
+
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Path]:
     with listening(tmp_path / "s", app, SETTINGS):
@@ -45,12 +56,18 @@ def served(tmp_path: Path) -> Iterator[Path]:
 
 def answers(path: Path, sent: bytes) -> bytes:
     """What comes until the server closes."""
-    data = b""
-    with closing(dialled(path)) as sock, suppress(ConnectionError):
+    with closing(dialled(path)) as sock:
         sock.sendall(sent)
+        return rest(sock)
+
+
+def rest(sock: socket.socket) -> bytes:
+    """What comes until the server closes."""
+    data = bytearray()
+    with suppress(ConnectionError):
         while part := sock.recv(65536):
             data += part
-    return data
+    return bytes(data)
 
 
 @pytest.mark.parametrize("garbage", [b"\0\r\n\r\n", b"GET /" + b"x" * 20_000])
@@ -91,3 +108,20 @@ def test_an_empty_line_behind_a_request_does_not_end_it(tmp_path: Path) -> None:
         assert not eventually(lambda: False, within_s=LIMIT_S / 4), "it is read by now"
         sock.sendall(b"\r\n")
         assert sock.recv(65536).startswith(OK)
+
+
+def test_an_answer_waits_for_a_slow_reader_and_not_for_one_that_stopped(tmp_path: Path) -> None:
+    """The last part too, which the server has written as far as it is concerned."""
+    ask = LAST.replace(b"/ ", b"/1 ", 1)
+    with listening(tmp_path / "s", large_app, SETTINGS):
+        with closing(dialled(tmp_path / "s")) as sock:
+            sock.sendall(ask)
+            size = 0
+            while size < MIB:
+                size += len(sock.recv(MIB // 16))
+                assert not eventually(lambda: False, within_s=LIMIT_S / 4), "all of it takes longer than the limit"
+            assert size > MIB, "with its head"
+        with closing(dialled(tmp_path / "s")) as sock:
+            sock.sendall(ask)
+            assert not eventually(lambda: False, within_s=4 * LIMIT_S)
+            assert len(rest(sock)) < MIB

@@ -1,7 +1,7 @@
 """BoundedProtocol: uvicorn's connection, with a limit for everything that a stranger can make it hold or wait for.
 
-The size of a request's head, the requests that wait, and the times of heads and bodies are bounded here, before an
-application sees anything. uvicorn with httptools has none of these limits.
+The size of a request's head, the requests that wait, and the times of heads, bodies and answers are bounded here,
+before an application sees anything. uvicorn with httptools has none of these limits.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _head_bytes = 0
     _in_head = True
     _refused = False
+    _answer_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Take the connection, or close it at once."""
@@ -53,8 +54,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """Forget it."""
         self.lost.set()
         self._expect(None)
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._answer_timer):
+            if timer is not None:
+                timer.cancel()
         if self.transport is not None:
             super().connection_lost(exc)
 
@@ -107,6 +109,24 @@ class BoundedProtocol(HttpToolsProtocol):
         """End, or wait for the next request: uvicorn's own timer of a kept connection."""
         if not self._refused:
             super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """Hold an answer that is not taken, as long as some of it is now and then."""
+        super().pause_writing()
+        self._look_at_answer(None)
+
+    def resume_writing(self) -> None:
+        """Go on with it."""
+        super().resume_writing()
+        if self._answer_timer is not None:
+            self._answer_timer.cancel()
+
+    def _look_at_answer(self, before: int | None) -> None:
+        left = self.transport.get_write_buffer_size()
+        if left == before:
+            self._abort()
+        else:
+            self._answer_timer = self.loop.call_later(self.settings.body_s, self._look_at_answer, left)
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no request."""
