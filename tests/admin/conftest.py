@@ -11,7 +11,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -29,7 +29,7 @@ from tierfs.holder import lock
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.store_paths import StorePaths
 
-TIMEOUT_S = 5
+TIMEOUT_S = 30
 
 
 def dialled(path: Path) -> socket.socket:
@@ -104,8 +104,7 @@ def ask(
     connection: http.client.HTTPConnection, method: str, target: str, body: bytes | None = None, **headers: str
 ) -> Got:
     """One request of a connection that is kept."""
-    with suppress(BrokenPipeError):  # a server that refuses what the head says may answer and close before the body
-        connection.request(method, target, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    connection.request(method, target, body, {name.replace("_", "-"): value for name, value in headers.items()})
     with connection.getresponse() as answer:
         return Got(answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read())
 

@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,13 @@ async def large_app(scope: Scope, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
     for left in reversed(range(parts)):
         await send({"type": "http.response.body", "body": bytes(MIB), "more_body": left > 0})
+
+
+async def refusing_app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer without a look at the body, and close."""
+    headers = [(b"content-length", b"0"), (b"connection", b"close")]
+    await send({"type": "http.response.start", "status": 401, "headers": headers})
+    await send({"type": "http.response.body", "body": b""})
 
 
 @pytest.fixture
@@ -125,3 +133,33 @@ def test_an_answer_waits_for_a_slow_reader_and_not_for_one_that_stopped(tmp_path
             sock.sendall(ask)
             assert not eventually(lambda: False, within_s=4 * LIMIT_S)
             assert len(rest(sock)) < MIB
+
+
+def test_a_client_that_still_sends_gets_its_answer(tmp_path: Path) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100000000\r\n\r\n"
+    with listening(tmp_path / "s", refusing_app, SETTINGS):
+        for sent in (head, head + b"x"):
+            with closing(dialled(tmp_path / "s")) as sock:
+                sock.sendall(sent)
+                assert sock.recv(65536).startswith(b"HTTP/1.1 401")
+                for _ in range(8):
+                    sock.sendall(bytes(MIB))
+                assert sock.recv(65536) == b""
+        with closing(dialled(tmp_path / "s")) as sock:
+            sock.sendall(head)
+            assert eventually(lambda: is_reset(sock), within_s=10)
+
+
+def is_reset(sock: socket.socket) -> bool:
+    """Whether the other end takes no more."""
+    try:
+        sock.sendall(b"x")
+    except ConnectionError:
+        return True
+    return False
+
+
+def test_a_connection_without_a_request_is_closed_at_once(tmp_path: Path) -> None:
+    settings = replace(SETTINGS, body_s=60.0)
+    with listening(tmp_path / "s", app, settings):
+        assert answers(tmp_path / "s", LAST).startswith(OK)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from typing import Any
+from collections.abc import Callable
+from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -25,6 +26,17 @@ MOST_WAITING = 16
 _CREDENTIALS = struct.Struct("3i")
 
 
+class _LingeringTransport:
+    """A transport that is closed by a function of another's; all else is the transport's."""
+
+    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
+        self._transport = transport
+        self.close = close
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+
 class BoundedProtocol(HttpToolsProtocol):
     """One connection. A subclass of one listener has its settings."""
 
@@ -37,7 +49,9 @@ class BoundedProtocol(HttpToolsProtocol):
     """Time of the loop."""
     _head_bytes = 0
     _in_head = True
+    _in_message = False
     _refused = False
+    """Whether nothing that arrives is looked at any more."""
     _answer_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -47,7 +61,8 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refused = True
             transport.abort()
             return
-        super().connection_made(transport)
+        self._wire = transport
+        super().connection_made(cast(asyncio.Transport, _LingeringTransport(transport, self._close)))
         self._expect(self.settings.head_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -75,8 +90,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         """Begin a request: its head has so long to arrive."""
         super().on_message_begin()
-        self._in_head = True
-        self._expect(self.settings.head_s)
+        self._in_head = self._in_message = True
+        if not self._refused:
+            self._expect(self.settings.head_s)
 
     def on_headers_complete(self) -> None:
         """Begin to answer, unless the head that arrived at once is too large."""
@@ -100,7 +116,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         """Let the answer take its time."""
-        self._in_head = True
+        self._in_head, self._in_message = True, False
         if not self._refused:
             self._expect(None)
             super().on_message_complete()
@@ -142,9 +158,21 @@ class BoundedProtocol(HttpToolsProtocol):
             self._abort()
             return
         self._refused = True
-        self._expect(None)
         self.transport.write(f"HTTP/1.1 {status}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n".encode())
         self.transport.close()
+
+    def _close(self) -> None:
+        """End the connection, once a client that is in the middle of a request has the answer.
+
+        Closed at once it would be reset by what the client still sends, and the answer lost (RFC 9112, section 9.6).
+        """
+        self._refused = True
+        self.flow.resume_reading()
+        if not self._in_message:
+            self._wire.close()
+        elif self._wire.can_write_eof():
+            self._wire.write_eof()
+        self._expect(self.settings.body_s)
 
     def _expect(self, within_s: float | None) -> None:
         """Close the connection unless this is called again in time; None: whenever it is."""
@@ -165,8 +193,8 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._deadline_s > self.loop.time():
             self._wait_until(self._deadline_s)
-        elif self.flow.read_paused:  # it is we who do not take the body yet
-            self._expect(self.settings.body_s)
+        elif self.flow.read_paused or self.flow.write_paused:
+            self._expect(self.settings.body_s)  # it is we who do not take the body yet, or an answer, with its own time
         else:
             self._abort()
 
