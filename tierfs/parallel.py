@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from queue import Empty, SimpleQueue
 from types import TracebackType
@@ -176,6 +176,22 @@ class Pool:
         for future in filter(_failed, running):
             future.result()
         return [self._result(future) for future in futures]
+
+    @contextmanager
+    def running(self, work: Callable[[T], object], items: Iterable[T]) -> Iterator[None]:
+        """Run `work` of all items beside the block; no call runs any more after it.
+
+        Raises the error of the block, else that of the first item in order that failed.
+        """
+        futures: list[Future[object]] = []
+        try:
+            futures += (self._submit(work, item) for item in items)
+            yield
+        finally:
+            for future in futures:
+                _settle(future)
+        for future in futures:
+            self._result(future)
 
     def close(self, *, wait: bool = True) -> None:
         """Drop the calls that have not begun, and unless `wait` is false wait for the others; idempotent."""

@@ -31,6 +31,7 @@ from tierfs.metadata.tables import INTENTS, LOCATIONS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.segments.group_commit import AppendCall
 from tierfs.segments.writer import SegmentWriter
+from tierfs.system import guards
 from tierfs.tiering import objects
 from tierfs.tiering.packs import append_pool
 from tierfs.tiering.packs.append_pool import AppendPool
@@ -267,10 +268,25 @@ def test_ctrl_c_ends_the_wait_for_the_journal(store: TestStore, storage: Scripte
     pool_of(store)._settings = replace(AT_ONCE, deadline_s=60)
     storage.do("put", lambda: os.kill(os.getpid(), signal.SIGINT), on=2, of="journal/")
     storage.fail("put", AWAY, on=range(1, 1000), of="journal/")
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as raised:
         writer.append(b"abc")
-    assert store.segment("d/s").length == 3
+    assert isinstance(raised.value.__context__, Unconfirmed)
+    assert raised.value.__context__.end == store.segment("d/s").length == 3
     storage.behave()
+    assert writer.append(b"def") == ByteRange(3, 6)
+
+
+def test_a_second_ctrl_c_ends_a_request_to_the_journal_that_hangs(store: TestStore, storage: ScriptedStorage) -> None:
+    writer = store.engine.open_writer("d/s")
+
+    def pressed_twice() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        guards.abandonable(lambda: os.kill(os.getpid(), signal.SIGINT))
+
+    storage.do("put", pressed_twice, of="journal/")
+    with pytest.raises(KeyboardInterrupt) as raised:
+        writer.append(b"abc")
+    assert isinstance(raised.value.__context__, Unconfirmed)
     assert writer.append(b"def") == ByteRange(3, 6)
 
 

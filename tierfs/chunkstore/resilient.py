@@ -24,6 +24,7 @@ from tierfs.clock import Clock, SystemClock
 from tierfs.errors import AlreadyExists, NotFound, PermissionDenied, TierfsError, Unavailable, WrongColdTier
 from tierfs.metrics import MetricName, MetricSink, NullMetrics
 from tierfs.names import printable
+from tierfs.system import guards
 from tierfs.types import Tier
 
 _log = logging.getLogger(__name__)
@@ -216,7 +217,7 @@ class ResilientStorage(Wrapped):
 
     def _in_slot(self, function: Callable[[], _Result]) -> _Result:
         with self._slots:
-            return function()
+            return guards.abandonable(function)
 
     def _note(self, state: RetryCallState) -> None:
         """Log and count a failure before the pause."""
@@ -233,8 +234,8 @@ class ResilientStorage(Wrapped):
 
 
 def _passes(error: BaseException) -> bool:
-    """Return whether a retry may succeed; a missing mount does not return within our pauses."""
-    return isinstance(error, Unavailable) and not isinstance(error, WrongColdTier)
+    """Return whether a retry may succeed and is wanted; a missing mount does not return within our pauses."""
+    return isinstance(error, Unavailable) and not isinstance(error, WrongColdTier) and not guards.is_interrupted()
 
 
 def _fail(error: Unavailable) -> NoReturn:

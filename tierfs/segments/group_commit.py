@@ -236,9 +236,10 @@ class GroupCommit:
 
     def submit(self, call: AppendCall) -> None:
         """Queue a call, and wait until it is durable. Raises its error, with nothing changed."""
-        self.submit_all([call])
-        if call.error is not None:
-            raise call.error
+        with guards.deferred():  # the error comes before Ctrl-C: it may say that the bytes are there all the same
+            self.submit_all([call])
+            if call.error is not None:
+                raise call.error
 
     def submit_all(self, calls: Sequence[AppendCall]) -> None:
         """Queue calls of one thread, and wait until each is durable or has its error."""

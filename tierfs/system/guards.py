@@ -11,13 +11,15 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol
+from typing import Protocol, TypeVar
 from weakref import WeakSet
 
 from tierfs.errors import Closed
+
+T = TypeVar("T")
 
 
 class Inherited(Protocol):
@@ -61,37 +63,65 @@ os.register_at_fork(after_in_child=_forget_all)
 
 _DEFERRED = (signal.SIGINT, signal.SIGTERM)
 
-# Of each block that defers signals now: those that arrived in it.
-_waiting: list[list[tuple[int, FrameType | None]]] = []
+
+class _Deferral:
+    """The main thread's outermost block that defers signals."""
+
+    waiting: list[tuple[int, FrameType | None]] | None = None
+    """The signal that arrived in it, if any; None outside of one."""
+    is_abandonable = False
+    """Whether the thread is in a call that a second signal may end."""
+
+
+_deferral = _Deferral()
 
 
 def is_interrupted() -> bool:
     """Return whether a signal is deferred: what waits for a server need not wait to the end of its patience."""
-    return any(_waiting)
+    return bool(_deferral.waiting)
 
 
 @contextmanager
 def deferred() -> Iterator[None]:
-    """Run the block, then the handlers of the signals that arrived meanwhile.
+    """Run the block, then the handler of a signal that arrived meanwhile.
 
-    Python handles signals in the main thread only, so in any other this does nothing.
+    A block inside another belongs to it. Python handles signals in the main thread only, so in any other this does
+    nothing.
     """
-    if threading.current_thread() is not threading.main_thread():
+    if _deferral.waiting is not None or threading.current_thread() is not threading.main_thread():
         yield
         return
     waiting: list[tuple[int, FrameType | None]] = []
-    _waiting.append(waiting)
-    handlers = {}
+    handlers = {number: handler for number in _DEFERRED if callable(handler := signal.getsignal(number))}
+
+    def defer(number: int, frame: FrameType | None) -> None:
+        if not waiting:
+            waiting.append((number, frame))
+        elif _deferral.is_abandonable:
+            handlers[signal.Signals(number)](number, frame)
+
+    _deferral.waiting = waiting
     try:
-        for number in _DEFERRED:
-            handler = signal.getsignal(number)
-            if callable(handler):
-                handlers[number] = handler
-                signal.signal(number, lambda number, frame: waiting.append((number, frame)))
+        for number in handlers:
+            signal.signal(number, defer)
         yield
     finally:
-        _waiting.pop()
+        _deferral.waiting = None
         for number, handler in handlers.items():
             signal.signal(number, handler)
         for waiting_number, frame in waiting:
             handlers[signal.Signals(waiting_number)](waiting_number, frame)
+
+
+def abandonable(function: Callable[[], T]) -> T:
+    """Return the result of a call that a second signal ends in a block that defers them.
+
+    A request to a server that hangs takes its whole timeout, and whoever presses Ctrl-C twice does not wait for it.
+    """
+    if _deferral.waiting is None or threading.current_thread() is not threading.main_thread():
+        return function()
+    _deferral.is_abandonable = True
+    try:
+        return function()
+    finally:
+        _deferral.is_abandonable = False

@@ -70,6 +70,23 @@ def test_ctrl_c_inside_a_commit_names_the_bytes_of_that_commit_too(
     assert CliRunner().invoke(cli, ["--store", str(store), "cat", "s"]).stdout_bytes == BEFORE + data
 
 
+def test_ctrl_c_after_bytes_that_no_journal_names_yet_names_those_bytes_too(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_bytes(b"abc")
+
+    def pressed(self: SegmentWriter, data: bytes, **named: bool) -> object:
+        patched.undo()
+        os.kill(os.getpid(), signal.SIGINT)
+        raise errors.Unconfirmed("they are stored", end=1234)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(SegmentWriter, "append", pressed)
+        result = CliRunner().invoke(cli, ["--json", "--store", str(store), "append", "s", str(tmp_path / "file")])
+    assert result.exit_code == 130, result.output
+    assert "--expect-offset 1234" in json.loads(result.stderr)["command"]
+
+
 def interrupted(store: Path, words: list[str], code: int = 28) -> list[str]:
     """Run a command that fails; return the words of the command in its error."""
     result = CliRunner().invoke(cli, ["--json", "--store", str(store), *words])

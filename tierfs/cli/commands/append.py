@@ -380,7 +380,8 @@ def _resumable(
     try:
         yield
     except (TierfsError, OSError, KeyboardInterrupt) as exc:
-        again = command_again(exc.end if isinstance(exc, Unconfirmed) else done.end)
+        cause = exc.__context__ if isinstance(exc, KeyboardInterrupt) else exc
+        again = command_again(cause.end if isinstance(cause, Unconfirmed) else done.end)
         number, segment = done.end - done.start, names.printable(done.segment)
         text = f"{number} bytes are acknowledged: {segment} {done.start} {done.end}"
         remedy = f"to append the rest: {again}"

@@ -21,7 +21,6 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from tierfs import ranges
 from tierfs.checksum import Buffer, GridBuilder, crc32c
@@ -151,12 +150,9 @@ class AppendPool(GroupCommit):
 
     def sync_beside(self, group: Sequence[PendingCommit], upload: Callable[[], StoredObject]) -> StoredObject:
         """Sync the files of a group while `upload` runs; return its result. Raises what it raises."""
-        stored: list[StoredObject] = []
-        steps: list[Callable[[], None]] = [lambda: stored.append(upload())]
         files = [(pending, chunk) for pending in group for chunk in pending.chunks]
-        steps += [partial(self._sync_files, share) for share in shares_of(files)]
-        self._threads().run(lambda step: step(), steps)
-        return stored[0]
+        with self._threads().running(self._sync_files, shares_of(files)):
+            return upload()  # in this thread, where Ctrl-C can end it
 
     def _acknowledge(self, group: Sequence[PendingCommit]) -> None:
         """Wait until the journal names the appends of a group, and give those that it does not name an error."""
@@ -165,8 +161,9 @@ class AppendPool(GroupCommit):
             return
         try:
             self._publish(max(pending.sequence for pending in waiting))
-        except Exception as exc:
-            error = unexpected(exc, "publishing an append")
+        except (Exception, KeyboardInterrupt) as exc:
+            # A second Ctrl-C ends a request; the first one's handler follows, and the others have their result.
+            error = Unavailable("interrupted") if isinstance(exc, KeyboardInterrupt) else unexpected(exc, "publishing")
             for pending in waiting:
                 for call in pending.calls:
                     call.error = _unconfirmed(pending, call, error)
