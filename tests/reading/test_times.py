@@ -19,7 +19,7 @@ from tests.stores import TestStore, open_test_store
 from tierfs.clock import ManualClock
 from tierfs.metadata import policies
 from tierfs.metadata.records import SegmentRecord
-from tierfs.reading.times import CommitLogReader, TimePlace, TimesOf, offset_at
+from tierfs.reading.times import CommitLogReader, TimePlace, TimesOf, entry_at, offset_at
 from tierfs.types import ROOT_DIRECTORY, ByteRange, DirectoryId, Inode, SegmentId
 
 NOW = 1_700_000_000_000
@@ -161,6 +161,26 @@ def test_a_ledger_by_publish_time(store: TestStore, broker: bool) -> None:
         place = offset_at(store.metadata, record, time_ms, of(data, 0))
         assert (place.entry_id, place.offset, place.end_offset) == (number, starts[number], starts[number])
         assert place.time_ms == (times[number] if number < 40 else None)
+
+
+@pytest.mark.parametrize("counts", [[1], [3, 1], [5, 7, 1, 9], [1] * 40])
+def test_a_topic_by_publish_time(store: TestStore, counts: list[int]) -> None:
+    """As in one ledger of all its entries, of which some at the ends of ledgers are of one time."""
+    numbers = iter(range(sum(counts)))
+    times = [[NOW + next(numbers) // 2 * 10 for _ in range(count)] for count in counts]
+    records = [store.segment(new_ledger(store, payloads_at(some))) for some in times]
+    bytes_of = {record.id: b"".join(payloads_at(some)) for record, some in zip(records, times, strict=True)}
+    reads: list[int] = []
+    flat = [(number, entry_id) for number, count in enumerate(counts) for entry_id in range(count)]
+    every = [time for some in times for time in some]
+    for time_ms in {NOW - 1, *every, *(time + 1 for time in every)}:
+        reads.clear()
+        number, place = entry_at(
+            store.metadata, records, time_ms, lambda record: of(bytes_of[record.id], record.start_offset, reads)
+        )
+        expected = bisect_left(every, time_ms)
+        assert (number, place.entry_id) == (flat[expected] if expected < len(flat) else (len(counts) - 1, counts[-1]))
+        assert len(reads) <= 2 + max(counts).bit_length() * 2 + len(counts).bit_length()
 
 
 def test_a_ledger_of_other_entries_has_no_times_of_messages(store: TestStore) -> None:

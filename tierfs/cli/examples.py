@@ -79,6 +79,7 @@ tierfs ledger append public/default/topic --lines < input    # each line is one
     "ledger read": """
 tierfs ledger read public/default/topic/00000000000000000042 --from 100 --to 110
 tierfs ledger read public/default/topic/00000000000000000042 --messages | jq .payload
+tierfs ledger read public/default/topic --since 2h    # in each ledger of the topic
 """,
     "ledger ls": """
 tierfs ledger ls public

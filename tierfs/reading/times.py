@@ -11,12 +11,12 @@ order is met as by them: what is returned is a place where earlier messages end 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from tierfs.errors import DataLoss
+from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.frozen import dataclass
 from tierfs.ledger.commit_log import HEAD_BYTES, LogHead, first_head, head_of
 from tierfs.ledger.messages import entry_time_ms
@@ -24,6 +24,7 @@ from tierfs.metadata import chains, entries
 from tierfs.metadata.records import ChunkRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.names import printable
 from tierfs.reading.entries import ReadRange, placed_entries
 from tierfs.types import CRC_BLOCK_BYTES, ByteRange, ReadPriority, SegmentId, SegmentKind, Tier
 
@@ -118,6 +119,44 @@ def place_of(
         return offset_at(metadata, segment, time_ms, reading(segment))
 
 
+def entry_at(
+    metadata: MetadataStore,
+    ledgers: Sequence[SegmentRecord],
+    time_ms: int,
+    reading: Callable[[SegmentRecord], ReadRange],
+) -> tuple[int, TimePlace]:
+    """Return the first entry of a time or later in the ledgers of a topic: the number of its ledger, its place there.
+
+    `ledgers`: in their order, each with an entry. The place is the end of the last one if all entries are earlier.
+    Raises InvalidRequest for entries without times, and the errors of reads.
+    """
+
+    def place(number: int) -> TimePlace:
+        ledger = ledgers[number]
+        return _in_ledger(metadata, ledger, time_ms, reading(ledger)) or _require_times(ledger)
+
+    def begins_early(number: int) -> bool:
+        ledger = ledgers[number]
+        try:
+            return _time_of(metadata, ledger, 0, reading(ledger)) < time_ms
+        except _NoMessagesError:
+            return _require_times(ledger)
+
+    after = _first(0, len(ledgers), begins_early)
+    if after:
+        last = place(after - 1)
+        if after == len(ledgers) or last.time_ms is not None:
+            return after - 1, last
+    return after, place(after)
+
+
+def _require_times(ledger: SegmentRecord) -> NoReturn:
+    raise InvalidRequest(
+        f"the entries of {printable(ledger.name)} are not Pulsar's, so that they have no times",
+        remedy="give their ids: --from, --to; by the times of chunks: tierfs cat",
+    )
+
+
 def _first(start: int, end: int, is_early: Callable[[int], bool]) -> int:
     """Return the first number of [start, end) that is not early, given that early ones are first; `end` without."""
     while start < end:
@@ -138,23 +177,26 @@ def _in_ledger(metadata: MetadataStore, segment: SegmentRecord, time_ms: int, re
     with metadata.read() as txn:
         count = entries.count(txn, segment.id)
 
-    def time_of(entry_id: int) -> int:
-        entry = next(placed_entries(metadata, segment.id, entry_id, entry_id + 1))
-        for limit in (_ENTRY_HEAD_BYTES, entry.range.length_bytes):
-            head = ByteRange(entry.range.start, min(entry.range.end, entry.range.start + limit))
-            known_ms = entry_time_ms(memoryview(read(head))) if head else None
-            if known_ms is not None:
-                return known_ms
-        raise _NoMessagesError
-
     try:
-        entry_id = _first(0, count, lambda number: time_of(number) < time_ms)
+        entry_id = _first(0, count, lambda number: _time_of(metadata, segment, number, read) < time_ms)
         if entry_id == count:
             return TimePlace(segment.length, segment.length, TimesOf.MESSAGES, entry_id=count)
         offset = next(placed_entries(metadata, segment.id, entry_id, entry_id + 1)).range.start
-        return TimePlace(offset, offset, TimesOf.MESSAGES, time_of(entry_id), entry_id)
+        known_ms = _time_of(metadata, segment, entry_id, read)
+        return TimePlace(offset, offset, TimesOf.MESSAGES, known_ms, entry_id)
     except _NoMessagesError:
         return None
+
+
+def _time_of(metadata: MetadataStore, segment: SegmentRecord, entry_id: int, read: ReadRange) -> int:
+    """Return the time of an entry, which exists. Raises _NoMessagesError if it has none."""
+    entry = next(placed_entries(metadata, segment.id, entry_id, entry_id + 1))
+    for limit in (_ENTRY_HEAD_BYTES, entry.range.length_bytes):
+        head = ByteRange(entry.range.start, min(entry.range.end, entry.range.start + limit))
+        known_ms = entry_time_ms(memoryview(read(head))) if head else None
+        if known_ms is not None:
+            return known_ms
+    raise _NoMessagesError
 
 
 def _in_log(segment: SegmentRecord, time_ms: int, read: ReadRange) -> TimePlace | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from bisect import bisect_left
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.adoption.foreign import cat, write_files
-from tests.adoption.pulsar import TOPIC, in_files, offloaded
+from tests.adoption.pulsar import TOPIC, attempt, in_files, offloaded
 from tests.adoption.test_growth import adopt
 from tests.adoption.test_rocketmq import PLUGIN, Q
 from tests.commands import Done, run, tierfs
@@ -94,6 +95,56 @@ def test_a_ledger_of_pulsars_by_publish_time_is_as_by_position(store: Path, tmp_
     assert (place["entry_id"], place["first"], place["by"]) == (20, "2023-11-14T22:13:40.000Z", "messages")
     end = tierfs("info", name, "--at", "1s", store=store).out
     assert "entry 50: the end, all of it is older" in end
+
+
+@pytest.fixture
+def topic(store: Path, tmp_path: Path) -> str:
+    """Three ledgers of 20 entries, a second apart, of which the two around the first end are of one time."""
+    seconds = [*range(20), 19, *range(20, 59)]
+    numbered = [(7, seconds[:20]), (9, seconds[20:40]), (12, seconds[40:])]
+    ledgers = [
+        offloaded(
+            [published(NOW + time * 1000) for time in times], ledger_id, uuid=attempt(ledger_id), block_bytes=2000
+        )
+        for ledger_id, times in numbered
+    ]
+    tierfs("-q", "adopt", write_files(tmp_path / "theirs", in_files(*ledgers)), "--into", "in", store=store)
+    tierfs("ledger", "create", f"in/{TOPIC}", "--id", 8, store=store, check=False)  # an empty one
+    return f"in/{TOPIC}"
+
+
+def test_a_topic_by_publish_time_is_as_its_ledgers_by_position(store: Path, topic: str) -> None:
+    read = lines(tierfs("ledger", "read", topic, "--messages", store=store))
+    assert [row["ledger_id"] for row in read] == [7] * 20 + [9] * 20 + [12] * 20
+    ids = lines(tierfs("ledger", "read", topic, "--json", store=store))
+    assert [(row["ledger_id"], row["entry_id"]) for row in ids] == [(row["ledger_id"], row["entry_id"]) for row in read]
+    times = [row["publish_time_ms"] for row in read]
+    for since, until in [(0, 1), (15, 45), (19, 20), (20, 19), (38, 40), (57, 58), (58, 90), (70, 90)]:
+        since_ms, until_ms = NOW + since * 1000, NOW + until * 1000
+        wanted = [row for row in read if since_ms <= row["publish_time_ms"] < until_ms]
+        words = ("ledger", "read", topic, "--messages", "--since", since_ms, "--until", until_ms)
+        assert lines(tierfs(*words, store=store)) == wanted
+        at = tierfs("info", topic, "--at", since_ms, "--json", store=store).json["at"]
+        first = bisect_left(times, since_ms)
+        expected = f"{read[first]['ledger_id']}:{read[first]['entry_id']}" if first < len(read) else "12:20"
+        assert (at["position"], at["by"]) == (expected, "messages")
+    assert "7:19, byte " in tierfs("info", topic, "--at", NOW + 19_000, store=store).out
+
+
+def test_directories_that_are_no_topics(store: Path, topic: str) -> None:
+    tierfs("ledger", "create", "empty", store=store, check=False)
+    assert printed(store, "ledger", "read", "empty", "--since", "1h") == b""
+    tierfs("ledger", "append", "text", store=store, stdin=b"a")
+    for words, said in (
+        (("ledger", "read", "in", "--since", "1h"), "in holds no ledgers"),
+        (("ledger", "read", topic, "--from", "3"), "--from and --to are ids in one ledger"),
+        (("ledger", "read", "text", "--since", "1h"), "are not Pulsar's, so that they have no times"),
+        (("info", "in", "--at", "1h"), "in holds no entries of ledgers"),
+        (("info", "text", "--at", "1h"), "are not Pulsar's, so that they have no times"),
+        (("info", topic), "is a directory, not a segment"),
+    ):
+        refused = tierfs(*words, store=store, check=False)
+        assert (refused.code, said in refused.err) == (2, True), refused
 
 
 def test_a_time_of_no_date_is_shown_as_a_number(store: Path, tmp_path: Path) -> None:

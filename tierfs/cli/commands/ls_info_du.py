@@ -19,6 +19,7 @@ from tierfs.cli.drawing.map import BarRun, Mark, Row, draw, offset
 from tierfs.cli.group import command, each, human_option, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import QUIET, Session
+from tierfs.errors import InvalidRequest
 from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.records import ChunkRecord, SegmentRecord, TierState
 from tierfs.metadata.transaction import ReadTransaction
@@ -30,6 +31,7 @@ from tierfs.types import ChunkState, EntryKind, SegmentKind, Tier
 
 if TYPE_CHECKING:
     from tierfs.holder.why import Reason
+    from tierfs.reading.times import TimePlace
 
 _NS_PER_MS = 1_000_000
 
@@ -124,7 +126,7 @@ def info(session: Session, paths: tuple[str, ...], draws: bool, at: str | None) 
 
     Of a ledger it shows the entries and their offload too. In the map a blank is a gap: its bytes are not in that tier.
     A run of bytes is drawn even if it is shorter than a cell. --at finds the first message of a time, in ledgers of
-    Pulsar's entries and commit logs of RocketMQ; elsewhere the first chunk.
+    Pulsar's entries, in a managed ledger by its directory, and in commit logs of RocketMQ; elsewhere the first chunk.
     """
     if draws and at is not None:
         raise click.UsageError("--map and --at are mutually exclusive")
@@ -141,6 +143,12 @@ def info(session: Session, paths: tuple[str, ...], draws: bool, at: str | None) 
 
 
 def _info(session: Session, store: Store, name: str, at: int | None) -> None:
+    if at is not None:
+        with store.metadata.read() as txn:
+            entry = directories.find(txn, name)
+        if entry is not None and entry.kind is EntryKind.DIRECTORY:
+            _topic_at(session, store, name, at)
+            return
     with store.metadata.read() as txn:
         shown = stat.stat(txn, name)
         away = unreachable_of(txn, shown.record, store.path)
@@ -161,7 +169,10 @@ def _at(store: Store, record: SegmentRecord, time_ms: int) -> tuple[dict[str, An
     """Return the place of a time in a segment, as JSON data and as text."""
     from tierfs.reading.times import place_of
 
-    place = place_of(store.metadata, store.reader, record, time_ms)
+    return _told_place(place_of(store.metadata, store.reader, record, time_ms), time_ms)
+
+
+def _told_place(place: TimePlace, time_ms: int) -> tuple[dict[str, Any], str]:
     data = {"time": output.timestamp(time_ms), **output.fields(place, "offset end_offset by=times_of entry_id")}
     data["first"] = None if place.time_ms is None else output.timestamp(place.time_ms)
     entry = "" if place.entry_id is None else f", entry {place.entry_id:,}"
@@ -169,6 +180,26 @@ def _at(store: Store, record: SegmentRecord, time_ms: int) -> tuple[dict[str, An
         return data, f"byte {place.offset}{entry}: the end, all of it is older"
     first = f"{place.times_of.value[:-1]} of {data['first']}"
     return data, f"byte {place.offset}{entry}: the first {first}"
+
+
+def _topic_at(session: Session, store: Store, name: str, time_ms: int) -> None:
+    """Print the position of a time in a managed ledger. Raises InvalidRequest for another directory."""
+    from tierfs.reading.times import entry_at, reading_segments
+    from tierfs.segments import positions
+
+    with store.metadata.read() as txn:
+        members = [member for member in positions.members(txn, positions.directory_of(txn, name)) if member.entries]
+    if not members:
+        raise InvalidRequest(
+            f"{printable(name) or '/'} holds no entries of ledgers", remedy="name a segment, or a managed ledger"
+        )
+    with reading_segments(store.reader, None) as reading:
+        number, place = entry_at(store.metadata, [member.segment for member in members], time_ms, reading)
+    ledger = members[number]
+    position = positions.Position(ledger.ledger_id, place.entry_id or 0)
+    data, told = _told_place(place, time_ms)
+    data |= {"position": str(position), "segment": f"{name}/{ledger.segment.name}"}
+    session.result({"managed_ledger": name, "at": data}, f"{printable(name)}: {position}, {told}")
 
 
 def _ledger(store: Store, txn: ReadTransaction, name: str) -> tuple[dict[str, Any], list[tuple[str, str]]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +28,14 @@ from tierfs.metadata import directories
 from tierfs.metadata.entries import PlacedEntry
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
+from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.parallel import Meter
 from tierfs.reading.entries import EntrySplitter, placed_entries
 from tierfs.reading.stream import copy_segment
-from tierfs.reading.times import place_of
-from tierfs.segments import ledgers
-from tierfs.segments.ledgers import Ledger
-from tierfs.types import ByteRange, ReadPriority, SegmentId, SegmentKind
+from tierfs.reading.times import entry_at, reading_segments
+from tierfs.segments import ledgers, positions
+from tierfs.types import ByteRange, EntryKind, ReadPriority, SegmentId, SegmentKind
 
 if TYPE_CHECKING:
     from tierfs.app.ledger_verify import VerifiedLedger
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
 
 
 @command("read")
-@path_argument("segment")
+@path_argument("path", metavar="SEGMENT|DIR")
 @click.option("--from", "start", type=int, metavar="ID", help="Id of the first entry  [default: that of the first]")
 @click.option("--to", "end", type=int, metavar="ID", help="Id after the last entry  [default: all]")
 @since_option
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 @read_priority_option
 def read(
     session: Session,
-    segment: str,
+    path: str,
     start: int | None,
     end: int | None,
     since: int | None,
@@ -61,23 +62,36 @@ def read(
 ) -> None:
     """Write a ledger's entries back to back. With --json a line per entry: its id, offset, length and SHA-256.
 
+    A directory is a managed ledger: the entries of all its ledgers are read, or those between --since and --until.
     With --messages an entry that cannot be decoded becomes a line with its `error`, and the exit code is 74. A commit
     log of RocketMQ is read like a ledger: its entries are the messages, their ids the queue offsets.
     """
     if (since is not None and start is not None) or (until is not None and end is not None):
         raise click.UsageError("--since and --from are mutually exclusive, and so are --until and --to")
     with session.open_store() as store:
-        name = store.segment_of_path(segment)
+        name = store.segment_of_path(path)
         with store.metadata.read() as txn:
-            record = directories.segment_by_name(txn, name)
-        if record.kind is SegmentKind.BYTES:
+            topic = directories.must_find(txn, name, "ledger").kind is EntryKind.DIRECTORY
+            record = None if topic else directories.segment_by_name(txn, name)
+            members = _members(txn, name, record)
+        if topic and (start is not None or end is not None):
+            raise InvalidRequest(
+                f"{printable(name)} is a managed ledger, and --from and --to are ids in one ledger",
+                remedy="name the ledger, or give --since, --until",
+            )
+        if record is not None and record.kind is SegmentKind.BYTES:
             wrong = log.read(
                 session, store, record, log.WantedMessages(start, end, since, until, read_priority), messages
             )
-        else:
-            start = _entry_at(store, record, since, start, read_priority)
-            end = _entry_at(store, record, until, end, read_priority)
+        elif record is not None:
+            since_id, until_id = (_entry_at(store, members, time_ms, read_priority)[1] for time_ms in (since, until))
+            start, end = since_id if start is None else start, until_id if end is None else end
             wrong = _read_ledger(session, store, name, start, end, messages, read_priority)
+        else:
+            wrong = 0
+            for ledger, first, after in _from_to(store, members, since, until, read_priority):
+                full_name = f"{name}/{ledger.name}"
+                wrong += _read_ledger(session, store, full_name, first, after, messages, read_priority)
     if wrong:
         entries = "entry" if wrong == 1 else "entries"
         raise DataLoss(
@@ -86,19 +100,39 @@ def read(
         )
 
 
+def _members(txn: ReadTransaction, name: str, record: SegmentRecord | None) -> list[SegmentRecord]:
+    """Return the ledgers that have entries: of a managed ledger, or only `record`.
+
+    Raises InvalidRequest for a directory without a ledger.
+    """
+    if record is not None:
+        members = [positions.member(txn, record)] if record.kind is SegmentKind.LEDGER else []
+    else:
+        members = positions.members(txn, positions.directory_of(txn, name))
+        if not members:
+            raise InvalidRequest(f"{printable(name) or '/'} holds no ledgers", remedy="name a ledger or its directory")
+    return [member.segment for member in members if member.entries]
+
+
+def _from_to(
+    store: Store, members: Sequence[SegmentRecord], since: int | None, until: int | None, priority: ReadPriority | None
+) -> Iterator[tuple[SegmentRecord, int | None, int | None]]:
+    """Yield the ledgers between two times, of which either may be missing, with the first id and the one after."""
+    begin, start = _entry_at(store, members, since, priority)
+    last, end = (len(members) - 1, None) if until is None else _entry_at(store, members, until, priority)
+    for number in range(begin, min(last + 1, len(members))):
+        yield members[number], start if number == begin else None, end if number == last else None
+
+
 def _entry_at(
-    store: Store, record: SegmentRecord, time_ms: int | None, given: int | None, priority: ReadPriority | None
-) -> int | None:
-    """Return the number of the first entry of a time; `given` without a time. Raises InvalidRequest."""
-    if time_ms is None:
-        return given
-    place = place_of(store.metadata, store.reader, record, time_ms, priority)
-    if place.entry_id is None:
-        raise InvalidRequest(
-            f"the entries of {printable(record.name)} are not Pulsar's, so that they have no times",
-            remedy="give their ids: --from, --to; by the times of chunks: tierfs cat",
-        )
-    return place.entry_id
+    store: Store, members: Sequence[SegmentRecord], time_ms: int | None, priority: ReadPriority | None
+) -> tuple[int, int | None]:
+    """Return the number of the ledger of the first entry of a time, and the entry's id; None without a time."""
+    if time_ms is None or not members:
+        return 0, None
+    with reading_segments(store.reader, priority) as reading:
+        number, place = entry_at(store.metadata, members, time_ms, reading)
+    return number, place.entry_id
 
 
 def _read_ledger(
@@ -122,7 +156,7 @@ def _read_ledger(
         copy_segment(store.reader(), record, wanted.start, wanted.end, priority, write)
         sys.stdout.buffer.flush()
         return 0
-    printer = _Messages(ledger) if messages else _Entries()
+    printer = _Messages(ledger.ledger_id) if messages else _Entries(ledger.ledger_id)
     splitter = EntrySplitter(placed_entries(store.metadata, record.id, start, end), printer.show)
     try:
         copy_segment(store.reader(), record, wanted.start, wanted.end, priority, splitter.write)
@@ -143,18 +177,19 @@ def _range_of(metadata: MetadataStore, segment_id: SegmentId, start: int, end: i
 class _Entries(JsonLines):
     """Prints a line of JSON per entry."""
 
+    def __init__(self, ledger_id: int | None) -> None:
+        super().__init__()
+        self._ledger_id = ledger_id
+
     def show(self, entry: PlacedEntry, payload: bytes) -> None:
         """Print an entry."""
         sha256 = hashlib.sha256(payload).hexdigest()
-        self.add({"entry_id": entry.entry_id, "offset": entry.range.start, "length": len(payload), "sha256": sha256})
+        place = {"ledger_id": self._ledger_id, "entry_id": entry.entry_id, "offset": entry.range.start}
+        self.add({**place, "length": len(payload), "sha256": sha256})
 
 
 class _Messages(_Entries):
     """Prints a line per message."""
-
-    def __init__(self, ledger: Ledger) -> None:
-        super().__init__()
-        self._ledger_id = ledger.ledger_id
 
     def show(self, entry: PlacedEntry, payload: bytes) -> None:
         """Print the messages of an entry, or the error of its decoding."""
