@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from tests.admin.conftest import dialled, listening
 from tests.mount.waiting import eventually
+from tierfs.admin import protocol
 from tierfs.admin.protocol import MOST_WAITING
 from tierfs.config import AdminSettings
 from tierfs.types import MIB
@@ -32,6 +33,11 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
         more = (await receive()).get("more_body", False)
     await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"0")]})
     await send({"type": "http.response.body", "body": b""})
+
+
+async def hasty_app(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer without a look at the body."""
+    await app({**scope, "method": "GET"}, receive, send)
 
 
 async def slow_app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -101,11 +107,26 @@ def test_requests_that_wait_for_the_first_one_are_few(served: Path, waiting: int
     assert told.count(OK) == (1 + waiting if waiting <= MOST_WAITING else 0)
 
 
-def test_empty_lines_are_no_sign_of_life(served: Path) -> None:
+@pytest.mark.parametrize("sent", [b"", b"\r\n"])
+def test_a_kept_connection_waits_for_its_next_request_for_so_long(
+    monkeypatch: pytest.MonkeyPatch, served: Path, sent: bytes
+) -> None:
+    """Empty lines are no sign of life."""
+    monkeypatch.setattr(protocol, "_KEEP_ALIVE_S", LIMIT_S)
     with closing(dialled(served)) as sock:
-        sock.sendall(GET)
+        for _ in range(2):
+            sock.sendall(GET)
+            assert sock.recv(65536).startswith(OK)
+        sock.sendall(sent)
+        assert sock.recv(65536) == b"", "it was closed in time"
+
+
+def test_a_body_that_comes_after_its_answer_ends_in_time(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(protocol, "_KEEP_ALIVE_S", LIMIT_S)
+    with listening(tmp_path / "s", hasty_app, SETTINGS), closing(dialled(tmp_path / "s")) as sock:
+        sock.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n")
         assert sock.recv(65536).startswith(OK)
-        sock.sendall(b"\r\n")
+        sock.sendall(b"x")
         assert sock.recv(65536) == b"", "it was closed in time"
 
 

@@ -38,9 +38,6 @@ from tierfs.system import processes
 
 log = logging.getLogger(__name__)
 
-# Between two requests of one connection (as nginx).
-_KEEP_ALIVE_S = 75
-
 # Time for requests under way when the process is told to end.
 _END_S = 10.0
 
@@ -105,7 +102,6 @@ class _Serving:
             lifespan="off",
             access_log=False,
             log_config=None,
-            timeout_keep_alive=_KEEP_ALIVE_S,
             server_header=False,
             proxy_headers=False,
             ws="none",

@@ -22,6 +22,9 @@ HEAD_BYTES = 16 * 1024
 # Requests of one connection that wait for the answer to an earlier one. Few clients send any; each takes some KiB.
 MOST_WAITING = 16
 
+# Between two requests of one connection (as nginx).
+_KEEP_ALIVE_S = 75
+
 # struct ucred of unix(7): process, user, group.
 _CREDENTIALS = struct.Struct("3i")
 
@@ -81,8 +84,6 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._in_head:
             self._head_bytes += len(data)
-            if self._deadline_s is None and self._is_answered:  # also for empty lines, which begin no request
-                self._expect(self.settings.head_s)
         super().data_received(data)
         if self._in_head and self._head_bytes > HEAD_BYTES and not self._refused:
             self._refuse("431 Request Header Fields Too Large")
@@ -118,13 +119,18 @@ class BoundedProtocol(HttpToolsProtocol):
         """Let the answer take its time."""
         self._in_head, self._in_message = True, False
         if not self._refused:
-            self._expect(None)
+            self._expect(_KEEP_ALIVE_S if self._is_answered else None)
             super().on_message_complete()
 
     def on_response_complete(self) -> None:
-        """End, or wait for the next request: uvicorn's own timer of a kept connection."""
-        if not self._refused:
-            super().on_response_complete()
+        """Go on with the next request, or wait for it."""
+        if self._refused:
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif not self._in_message:
+            self._expect(_KEEP_ALIVE_S)  # uvicorn has a timer for it, which each request cancels, and each empty line
 
     def pause_writing(self) -> None:
         """Hold an answer that is not taken, as long as some of it is now and then."""
