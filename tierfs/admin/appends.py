@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from tierfs import names
 from tierfs.app.store import Store
+from tierfs.checksum import Buffer
 from tierfs.errors import Closed, Conflict, NotFound, TierfsError, unexpected
 from tierfs.segments.writer import PlannedAppend, SegmentWriter, append_all
 from tierfs.types import ByteRange
@@ -35,7 +36,7 @@ _SLOW_THREADS = 4
 @dataclass(frozen=True, slots=True)
 class _Queued:
     name: str
-    data: bytes
+    data: Buffer
     expected_offset: int | None
     seal: bool
     answer: asyncio.Future[ByteRange]
@@ -59,20 +60,21 @@ class Appends:
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    async def append(self, name: str, data: bytes, expected_offset: int | None = None, *, seal: bool) -> ByteRange:
+    async def append(self, name: str, data: Buffer, expected_offset: int | None = None, *, seal: bool) -> ByteRange:
         """Append bytes to a segment, which is made where it is missing; return their range, once they are durable.
 
-        Raises as Engine.open_writer and SegmentWriter.append, with nothing appended.
+        The name is one that names.join returned. Raises as Engine.open_writer and SegmentWriter.append, with nothing
+        appended.
         """
         answer: asyncio.Future[ByteRange] = asyncio.get_running_loop().create_future()
-        self._queue.append(_Queued(names.join(names.split(name)), data, expected_offset, seal, answer))
+        self._queue.append(_Queued(name, data, expected_offset, seal, answer))
         self._queued.set()
         return await answer
 
     async def without_writer(self, name: str, work: Callable[[], T]) -> T:
         """Do work that no writer of a segment, or of one below, may be in the way of; it waits behind appends."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._left, names.join(names.split(name)), work)
+        return await loop.run_in_executor(self._thread, self._left, name, work)
 
     async def close(self) -> None:
         """Let go of all segments. Queued appends fail with Closed."""

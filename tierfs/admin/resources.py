@@ -277,7 +277,7 @@ def _name(request: Request) -> str:
     return names.join(names.split(request.path_params.get("name", "")))
 
 
-def _policies_of(body: bytes) -> tuple[dict[str, str], list[str]]:
+def _policies_of(body: bytearray) -> tuple[dict[str, str], list[str]]:
     """Return the policies that a body sets, in their stored form, and those that it removes."""
     try:
         given = json.loads(body)
