@@ -25,19 +25,44 @@ MOST_WAITING = 16
 # Between two requests of one connection (as nginx).
 _KEEP_ALIVE_S = 75
 
+# Bytes that are rather copied than sent apart: each sending wakes a client up.
+_SMALL_BYTES = 4096
+
 # struct ucred of unix(7): process, user, group.
 _CREDENTIALS = struct.Struct("3i")
 
 
-class _LingeringTransport:
-    """A transport that is closed by a function of another's; all else is the transport's."""
+class _Transport:
+    """A transport that the protocol closes, and that sends the head of an answer together with a small body."""
 
-    def __init__(self, transport: asyncio.Transport, close: Callable[[], None]) -> None:
-        self._transport = transport
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, close: Callable[[], None]
+    ) -> None:
+        self.transport = transport
+        self._loop = loop
+        self._held = b""
         self.close = close
 
+    def write(self, data: bytes) -> None:
+        """Send bytes; a few of them wait for those that may follow at once."""
+        is_small = len(data) < _SMALL_BYTES
+        if is_small and not self._held:
+            self._held = data
+            self._loop.call_soon(self.flush)
+            return
+        if is_small:
+            data, self._held = self._held + data, b""
+        self.flush()
+        self.transport.write(data)
+
+    def flush(self) -> None:
+        """Send what waits."""
+        if self._held:
+            self.transport.write(self._held)
+            self._held = b""
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._transport, name)
+        return getattr(self.transport, name)
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -64,19 +89,19 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refused = True
             transport.abort()
             return
-        self._wire = transport
-        super().connection_made(cast(asyncio.Transport, _LingeringTransport(transport, self._close)))
+        self._wire = _Transport(transport, self.loop, self._close)
+        super().connection_made(cast(asyncio.Transport, self._wire))
         self._expect(self.settings.head_s)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget it."""
         self.lost.set()
-        self._expect(None)
+        if self.transport is not None:
+            super().connection_lost(exc)
+        self._refused = True
         for timer in (self._timer, self._answer_timer):
             if timer is not None:
                 timer.cancel()
-        if self.transport is not None:
-            super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Parse what arrived, while it may be a request."""
@@ -174,8 +199,9 @@ class BoundedProtocol(HttpToolsProtocol):
         """
         self._refused = True
         self.flow.resume_reading()
+        self._wire.flush()
         if not self._in_message:
-            self._wire.close()
+            self._wire.transport.close()
         elif self._wire.can_write_eof():
             self._wire.write_eof()
         self._expect(self.settings.body_s)
