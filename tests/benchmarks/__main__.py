@@ -42,6 +42,7 @@ from tests.benchmarks.starting import bench_start
 from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
 from tests.benchmarks.workloads import dd
+from tests.benchmarks.writing.admin_appends import bench_admin_appends
 from tests.benchmarks.writing.cold_appends import bench_cold_appends
 from tests.benchmarks.writing.in_hdfs import bench_hdfs
 from tests.benchmarks.writing.small_appends import bench_small_appends
@@ -269,6 +270,7 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "start": lambda run: bench_start(run.directory, run.other and run.other.resolve(), run.repetitions),
     "append": lambda run: bench_append(run.directory, run.repetitions),
     "appends": lambda run: bench_small_appends(run.directory, run.repetitions),
+    "admin": lambda run: bench_admin_appends(run.directory, run.repetitions),
     "local": lambda run: bench_local(run.directory, run.repetitions),
     "url": lambda run: bench_by_url(run.directory, run.repetitions),
 }

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -66,16 +66,17 @@ def bench_small_appends(directory: Path, repetitions: int) -> str:
         "| load | limit, appends/s | tierfs append/s (min, median, max) | ratio | p50, p99 ms |",
         "|---|---|---|---|---|",
     ]
+    data = payloads()
     for load in LOADS:
         limits, ours, delays = list[float](), list[float](), list[float]()
         for turn in range(repetitions):
-            limits.append(_limit(directory / f"limit-{load.threads}-{load.segments}-{turn}", load))
-            with app.open_store(directory / "appends") as store, _writers(store, load, turn) as writers:
-                ours.append(_rate(writers, load.threads, MEASURED_S, delays))
-        limit, rate = statistics.median(limits), statistics.median(ours)
-        rates = ", ".join(f"{value:,.0f}" for value in (min(ours), rate, max(ours)))
+            limits.append(limit(directory / f"limit-{load.threads}-{load.segments}-{turn}", load, data))
+            with app.open_store(directory / "appends") as store, writers_of(store, load, turn) as writers:
+                ours.append(rate(writers, load.threads, MEASURED_S, delays, data))
+        limited, middle = statistics.median(limits), statistics.median(ours)
+        rates = ", ".join(f"{value:,.0f}" for value in (min(ours), middle, max(ours)))
         cuts = statistics.quantiles(delays, n=100)
-        lines.append(f"| {load} | {limit:,.0f} | {rates} | {rate / limit:.2f} | {cuts[49]:.1f}, {cuts[98]:.1f} |")
+        lines.append(f"| {load} | {limited:,.0f} | {rates} | {middle / limited:.2f} | {cuts[49]:.1f}, {cuts[98]:.1f} |")
     lines.append("")
     lines.append(_beside_commands(directory / "appends"))
     return "\n".join(lines) + "\n"
@@ -87,12 +88,14 @@ def payloads() -> list[bytes]:
     return [os.urandom(chosen.randint(SMALLEST_BYTES, LARGEST_BYTES)) for _ in range(_PAYLOADS)]
 
 
-def _limit(directory: Path, load: Load) -> float:
+def limit(directory: Path, load: Load, data: Sequence[bytes]) -> float:
     """Write one batch after the other: every file once, all synced side by side, then one commit of their rows."""
     directory.mkdir()
-    data = payloads()
     fds = [os.open(directory / f"f{number}", os.O_WRONLY | os.O_CREAT | os.O_EXCL) for number in range(load.segments)]
-    batch = [b"".join(data[at : load.threads : load.segments]) for at in range(load.segments)]
+    batch = [
+        b"".join(data[at % len(data)] for at in range(first, load.threads, load.segments))
+        for first in range(load.segments)
+    ]
     database = lmdb.open(str(directory / "db"), map_size=_MAP_BYTES)
     written = 0
     with ThreadPoolExecutor(_SYNC_THREADS) as pool, database:
@@ -111,7 +114,7 @@ def _limit(directory: Path, load: Load) -> float:
 
 
 @contextmanager
-def _writers(store: app.Store, load: Load, turn: int) -> Iterator[list[SegmentWriter]]:
+def writers_of(store: app.Store, load: Load, turn: int) -> Iterator[list[SegmentWriter]]:
     prefix = f"t{load.threads}-{load.segments}-{turn}"
     writers = [store.engine.open_writer(f"{prefix}/s{number:02d}") for number in range(load.segments)]
     yield writers
@@ -119,16 +122,17 @@ def _writers(store: app.Store, load: Load, turn: int) -> Iterator[list[SegmentWr
         store.engine.close_writer(writer)
 
 
-def _rate(writers: list[SegmentWriter], threads: int, measured_s: float, delays: list[float]) -> float:
+def rate(
+    writers: list[SegmentWriter], threads: int, measured_s: float, delays: list[float], data: Sequence[bytes]
+) -> float:
     """Append from all threads; return appends per second, and add how long each took, in ms."""
-    data = payloads()
     starts = time.monotonic() + WARM_S
     ends = starts + measured_s
 
     def work(number: int) -> list[float]:
         writer, taken, turn = writers[number % len(writers)], list[float](), number
         while (began := time.monotonic()) < ends:
-            writer.append(data[turn % _PAYLOADS])
+            writer.append(data[turn % len(data)])
             if began >= starts:
                 taken.append((time.monotonic() - began) * 1e3)
             turn += 1
@@ -155,10 +159,10 @@ def _beside_commands(path: Path) -> str:
     with app.open_store(path) as store:
         alone = _with_commands(commands, over, done, lambda: time.sleep(COMMANDS_S))
         over.clear()
-        with _writers(store, load, -1) as writers:
+        with writers_of(store, load, -1) as writers:
             rates: list[float] = []
             beside = _with_commands(
-                commands, over, done, lambda: rates.append(_rate(writers, load.threads, COMMANDS_S, []))
+                commands, over, done, lambda: rates.append(rate(writers, load.threads, COMMANDS_S, [], payloads()))
             )
     return (
         f"{COMMANDS} loops of `tierfs append`, a process for each append of {LARGEST_BYTES} bytes: "
