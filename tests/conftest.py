@@ -28,6 +28,7 @@ from tests.servers.process import ServerError
 from tests.servers.rgw import RgwServer
 from tests.servers.scripted_http import Script, ScriptedHttp, Serve, ServerTls
 from tests.servers.shared import shared
+from tests.servers.ssh import PROGRAM, SshServer
 from tests.servers.versity import VersityServer
 from tests.stores import TestStore, open_test_store
 from tierfs import osio
@@ -292,6 +293,24 @@ def azure_container(azure_server: AzureServer, monkeypatch: pytest.MonkeyPatch) 
     """A URL in a fresh container of the emulator; the environment has the key."""
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", azure_server.connection_string)
     return f"abfs://{azure_server.create_container()}/tenant/ü 1"
+
+
+@pytest.fixture(scope="session")
+def ssh_server(tmp_path_factory: pytest.TempPathFactory, pytestconfig: pytest.Config) -> SshServer:
+    """A real server of SSH, started once for each process."""
+    if PROGRAM is None:
+        pytest.skip("no sshd: make test-deps")
+    server = SshServer(tmp_path_factory.mktemp("ssh") / "server")
+    pytestconfig.stash.setdefault(_AT_THE_END, ExitStack()).enter_context(server)
+    return server
+
+
+@pytest.fixture
+def sftp_directory(ssh_server: SshServer, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A URL below a fresh directory of the server; our home directory has the keys."""
+    monkeypatch.setenv("HOME", str(ssh_server.home))
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    return ssh_server.create_directory()
 
 
 @pytest.fixture

@@ -34,6 +34,7 @@ STORAGES = [
     "place-local",
     "gcs",
     "azure",
+    "sftp",
     pytest.param("webhdfs", marks=pytest.mark.hdfs),
     pytest.param("moto", marks=pytest.mark.whole),
     pytest.param("rgw", marks=pytest.mark.s3),
@@ -79,6 +80,8 @@ def opened(kind: str, request: pytest.FixtureRequest) -> Iterator[ChunkStorage]:
         storage = place_storage(*request.getfixturevalue("gcs_bucket"))
     elif server == "azure":
         storage = place_storage(request.getfixturevalue("azure_container"))
+    elif server == "sftp":
+        storage = place_storage(request.getfixturevalue("sftp_directory"))
     elif server in ("webhdfs", "hdfs"):
         storage = place_storage(getattr(request.getfixturevalue("hdfs_root"), server))
     elif kind == "wrapped":

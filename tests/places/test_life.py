@@ -17,6 +17,7 @@ HDFS = pytest.mark.hdfs
 KINDS = [
     "local",
     "gcs",
+    "sftp",
     pytest.param("azure", marks=pytest.mark.whole),
     pytest.param("webhdfs", marks=HDFS),
     pytest.param("hdfs", marks=[HDFS, pytest.mark.whole]),
@@ -43,6 +44,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         kept = Kept(url, ("--endpoint-url", endpoint_url))
     elif kind == "azure":
         kept = Kept(request.getfixturevalue("azure_container"))
+    elif kind == "sftp":
+        kept = Kept(request.getfixturevalue("sftp_directory"))
     else:
         kept = Kept(getattr(request.getfixturevalue("hdfs_root"), kind))
     for name, value in kept.variables.items():
@@ -93,7 +96,7 @@ def test_everything_comes_back_from_the_place_alone(place: Kept, tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    "place", ["local", *(pytest.param(kind, marks=HDFS) for kind in ("webhdfs", "hdfs"))], indirect=True
+    "place", ["local", "sftp", *(pytest.param(kind, marks=HDFS) for kind in ("webhdfs", "hdfs"))], indirect=True
 )
 def test_doctor_says_by_which_means(place: Kept, tmp_path: Path) -> None:
     store = filled(tmp_path / "store", place)
@@ -144,7 +147,8 @@ def refusal(tmp_path: Path, *words: str) -> Done:
     ("url", "text"),
     [
         ("ftp://host/x", "unknown kind of cold tier"),
-        ("sftp://user:secret@host/x?secret", "sftp://user@host/x: unknown kind of cold tier"),
+        ("ftp://user:secret@host/x?secret", "ftp://user@host/x: unknown kind of cold tier"),
+        ("sftp://user:secret@host/x", "sftp://user@host/x: its password or query would be recorded"),
         ("webhdfs://", "write webhdfs://[USER@]HOST[:PORT]/PATH"),
         ("webhdfs://user:secret@host/x", "webhdfs://user@host/x: its password or query would be recorded"),
         ("webhdfs://host/x?delegation=secret", "would be recorded"),

@@ -11,6 +11,7 @@ from tests.commands import tierfs
 from tests.servers import versity
 from tests.servers.hdfs_server import HdfsServer, missing_tools
 from tests.servers.process import ServerProcess
+from tests.servers.ssh import PROGRAM, SshServer
 from tests.servers.versity import VersityServer
 from tierfs.types import MIB
 
@@ -36,8 +37,20 @@ def s3(directory: Path) -> tuple[VersityServer, Callable[[], tuple[str, ...]]]:
     return server, where
 
 
-@pytest.fixture(params=[pytest.param(hdfs, marks=[pytest.mark.hdfs, pytest.mark.whole]), s3], ids=["hdfs", "versity"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[ServerProcess, tuple[str, ...]]]:
+def sftp(directory: Path) -> tuple[SshServer, Callable[[], tuple[str, ...]]]:
+    if PROGRAM is None:
+        pytest.skip("no sshd: make test-deps")
+    server = SshServer(directory)
+    return server, lambda: ("--cold-url", server.create_directory())
+
+
+@pytest.fixture(
+    params=[pytest.param(hdfs, marks=[pytest.mark.hdfs, pytest.mark.whole]), s3, sftp], ids=["hdfs", "versity", "sftp"]
+)
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[tuple[ServerProcess, tuple[str, ...]]]:
+    monkeypatch.setenv("HOME", str(tmp_path / "server/home"))  # where SSH looks for its keys
     server, options = request.param(tmp_path / "server")
     with server:
         yield server, options()

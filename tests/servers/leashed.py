@@ -7,11 +7,14 @@ starts the program, which answers at 127.0.0.1:PORT, and prints that URL once it
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from tests.servers.process import ServerProcess
@@ -39,6 +42,12 @@ class Leashed(ServerProcess):
         self._command = [sys.executable, "-m", "tests.servers.leashed", str(self._port), *words]
         super().start()
 
+    @property
+    def program(self) -> int:
+        """The program's process id. Only while it runs."""
+        assert self._process is not None
+        return children_of(self._process.pid)[0]
+
     def join(self, endpoint_url: str) -> None:
         """Use the server that another process of ours runs, and will stop."""
         self._endpoint_url = endpoint_url
@@ -60,11 +69,29 @@ def serve(port: int, words: Sequence[str]) -> None:
         with open("/dev/null", "wb") as nowhere:
             drain = subprocess.Popen(["cat"], stdin=program.stdout, stdout=nowhere)
         sys.stdin.read()
-        program.kill()
+        _kill(program)
         drain.wait()
     finally:
-        program.kill()
+        _kill(program)
         program.wait()
+
+
+def children_of(pid: int) -> list[int]:
+    """Return the processes that a process started."""
+    with suppress(FileNotFoundError):
+        return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return []
+
+
+def _kill(program: subprocess.Popen[bytes]) -> None:
+    """Kill a program with all that it started: sshd has a process for each connection, in a session of its own."""
+    pids = [program.pid]
+    for pid in pids:
+        pids += children_of(pid)
+    program.kill()
+    for pid in pids[1:]:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _answers(port: int) -> bool:

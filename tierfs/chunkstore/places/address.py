@@ -182,6 +182,14 @@ def _azure(address: Address, settings: ColdSettings) -> ObjectPlace:
     return AzurePlace(account, address.user or address.host, address.path, settings)
 
 
+def _sftp(address: Address, settings: ColdSettings) -> ObjectPlace:
+    from tierfs.chunkstore.places.files import FilePlace
+    from tierfs.chunkstore.places.sftp import SftpFiles
+    from tierfs.chunkstore.places.ssh import SshSessions
+
+    return FilePlace(SftpFiles(SshSessions(address.host, address.port, address.user, settings)), address.path)
+
+
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """One kind of place."""
@@ -203,6 +211,7 @@ SCHEMES: Mapping[str, Scheme] = {
     "hdfs": Scheme(_hdfs, "HOST[:PORT]/PATH", "hdfs"),
     "gs": Scheme(_gcs, "BUCKET/PREFIX", "gcs", in_files=False, takes_endpoint=True),
     "abfs": Scheme(_azure, "CONTAINER@ACCOUNT.dfs.core.windows.net/PATH", "azure", in_files=False),
+    "sftp": Scheme(_sftp, "[USER@]HOST[:PORT]/PATH", "sftp"),
     "memory": Scheme(_memory, "NAME/PATH", "fsspec"),
     "local": Scheme(_local, "/DIR", "fsspec"),
 }

@@ -266,7 +266,10 @@ class FilePlace:
         with suppress(FileNotFoundError, NotADirectoryError):
             for entry, status in self._files.entries(self._path(directory)):
                 name = self._decode(entry)
-                key, full = name.encode(), (directory + name).encode()
+                try:
+                    key, full = name.encode(), (directory + name).encode()
+                except UnicodeEncodeError:  # of somebody else: names of objects are text
+                    continue
                 if status is None and wanted.may_hold(full + b"/"):
                     listed.append((key + b"/", None))
                 elif status is not None and wanted.may_hold(full):

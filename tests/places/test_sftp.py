@@ -1,0 +1,208 @@
+"""A server of SSH: whom it takes for the right one, who may ask, and connections that end."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Barrier, Thread
+
+import pytest
+
+from tests.commands import tierfs
+from tests.conformance.storages import place_storage
+from tests.disks import disk
+from tests.servers.leashed import children_of
+from tests.servers.ssh import SshServer
+from tierfs.chunkstore.places.address import connect_place
+from tierfs.chunkstore.places.storage import PlaceStorage
+from tierfs.chunkstore.protocol import Abilities, BufferSource
+from tierfs.config import ColdSettings
+from tierfs.errors import AlreadyExists, InvalidRequest, NotFound, PermissionDenied, StorageFull, Unavailable
+from tierfs.types import MIB
+
+
+@pytest.fixture
+def keys(sftp_directory: str, ssh_server: SshServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A `.ssh` that a test may change."""
+    own = tmp_path / "home/.ssh"
+    shutil.copytree(ssh_server.home / ".ssh", own)
+    monkeypatch.setenv("HOME", str(own.parent))
+    return own
+
+
+def line_of(url: str, store: Path) -> str:
+    done = tierfs("init", "--cold-url", url, store=store, check=False)
+    assert done.code == PermissionDenied.exit_code, done
+    return done.err
+
+
+@pytest.mark.parametrize(
+    "configured", ["", "StrictHostKeyChecking no\n", "UserKnownHostsFile none\n", "UserKnownHostsFile ~/none\n"]
+)
+def test_a_server_that_is_not_known_is_refused(
+    keys: Path, sftp_directory: str, tmp_path: Path, configured: str
+) -> None:
+    if "none" not in configured:
+        (keys / "known_hosts").unlink()
+    (keys / "config").write_text(configured)
+    line = line_of(sftp_directory, tmp_path / "store")
+    assert "its host key is not in known_hosts" in line
+    assert "ssh-keyscan -p " in line
+    assert not (tmp_path / "store").exists()
+    assert configured or not (keys / "known_hosts").exists(), "no key is added"
+
+
+def test_a_server_with_another_key_than_the_known_one_is_refused(
+    keys: Path, sftp_directory: str, tmp_path: Path
+) -> None:
+    known = keys / "known_hosts"
+    where = known.read_text().split()[0]
+    known.write_text(f"{where} {' '.join((keys / 'id_ed25519.pub').read_text().split()[:2])}\n")
+    line = line_of(sftp_directory, tmp_path / "store")
+    assert "known_hosts has another" in line
+    assert "keyscan" not in line
+
+
+def test_a_user_without_a_key_is_refused(keys: Path, sftp_directory: str, tmp_path: Path) -> None:
+    (keys / "id_ed25519").unlink()
+    assert "Permission denied" in line_of(sftp_directory, tmp_path / "store")
+
+
+def test_a_host_is_one_of_ssh_config_and_the_key_that_of_the_agent(
+    keys: Path, sftp_directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, path = sftp_directory.removeprefix("sftp://").split("/", 1)
+    user, _, port = server.replace("@127.0.0.1:", " ").partition(" ")
+    (keys / "config").write_text(f"Host nas\n  HostName 127.0.0.1\n  Port {port}\n  User {user}\n")
+    socket = keys.parent / "agent"
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.PIPE) as agent:
+        assert agent.stdout is not None
+        agent.stdout.readline()  # what it prints once its socket is there
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
+        subprocess.run(["ssh-add", "-q", str(keys / "id_ed25519")], check=True, timeout=30)
+        (keys / "id_ed25519").unlink()
+        with closing(place_storage(f"sftp://nas/{path}")) as storage:
+            storage.put("object", BufferSource(b"bytes"))
+            assert storage.stat("object").length_bytes == len(b"bytes")
+        agent.kill()
+
+
+def test_a_configuration_that_ssh_cannot_use_is_told(keys: Path, sftp_directory: str) -> None:
+    (keys / "known_hosts").write_text("@nonsense 127.0.0.1 ssh-ed25519 AAAA\n")
+    with closing(place_storage(sftp_directory)) as storage, pytest.raises(InvalidRequest, match="known hosts marker"):
+        storage.stat("object")
+
+
+@pytest.fixture
+def storage(sftp_directory: str) -> Iterator[PlaceStorage]:
+    with closing(connect_place(sftp_directory, "", ColdSettings(read_timeout_s=1.0), Abilities())) as storage:
+        yield storage
+
+
+def sessions_of(server: SshServer) -> list[int]:
+    """The processes that serve connections now."""
+    return children_of(server.program)
+
+
+def test_a_connection_that_ended_is_made_again(storage: PlaceStorage, ssh_server: SshServer) -> None:
+    storage.put("object", BufferSource(b"bytes"))
+    for pid in sessions_of(ssh_server):
+        os.kill(pid, signal.SIGKILL)
+    buffer = bytearray(5)
+    for attempts_left in (1, 0):  # the end may be noticed by the request that follows it
+        try:
+            storage.read_into("object", 0, memoryview(buffer))
+            break
+        except Unavailable:
+            assert attempts_left
+    assert bytes(buffer) == b"bytes"
+
+
+def test_a_server_that_stops_in_the_middle_is_an_outage(storage: PlaceStorage, ssh_server: SshServer) -> None:
+    data = os.urandom(12 * MIB)
+    storage.put("object", BufferSource(data))
+    buffer = bytearray(len(data))
+    stopped: list[int] = []
+
+    def stop(received: int) -> None:
+        if not stopped:
+            stopped.extend(sessions_of(ssh_server))
+            for pid in stopped:
+                os.kill(pid, signal.SIGSTOP)
+
+    try:
+        with pytest.raises(Unavailable, match="is silent"):
+            storage.read_into("object", 0, memoryview(buffer), progress=stop)
+        storage.read_into("object", 0, memoryview(buffer))
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGKILL)
+    assert buffer == data
+
+
+def test_of_writers_at_once_one_gets_the_name(sftp_directory: str) -> None:
+    storages = [place_storage(sftp_directory) for _ in range(4)]
+    for slot in range(5):
+        barrier, won = Barrier(len(storages)), []
+
+        def write(number: int, name: str = f"slot/{slot}", barrier: Barrier = barrier, won: list[int] = won) -> None:
+            barrier.wait()
+            try:
+                storages[number].put(name, BufferSource(b"%d" % number), metadata={"attempt": str(number)})
+                won.append(number)
+            except AlreadyExists:
+                pass
+
+        threads = [Thread(target=write, args=(number,)) for number in range(len(storages))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(won) == 1
+        assert storages[0].stat(f"slot/{slot}").metadata == {"attempt": str(won[0])}
+    for storage in storages:
+        storage.close()
+
+
+def test_names_of_others_that_are_no_text_are_passed_over(storage: PlaceStorage, sftp_directory: str) -> None:
+    storage.put("d/object", BufferSource(b"bytes"))
+    root = os.fsencode("/" + sftp_directory.removeprefix("sftp://").split("/", 1)[1])
+    (Path(os.fsdecode(root)) / "d").joinpath(os.fsdecode(b"\xff")).write_bytes(b"x")
+    assert [stored.name for stored in storage.list("")] == ["d/object"]
+
+
+def test_a_full_disk_is_told(sftp_directory: str, tmp_path: Path) -> None:
+    server = sftp_directory.removeprefix("sftp://").split("/", 1)[0]
+    with disk(tmp_path / "disk", 2 * MIB), closing(place_storage(f"sftp://{server}{tmp_path}/disk/x")) as storage:
+        with pytest.raises(StorageFull, match="the server's disk is full"):
+            storage.put("large", BufferSource(bytes(3 * MIB)))
+        assert list(storage.uploads("")) == []
+        storage.put("small", BufferSource(b"bytes"))
+        with pytest.raises(NotFound):
+            storage.stat("large")
+
+
+@pytest.mark.parametrize(
+    ("lacks", "refused"),
+    [("hardlink,fsync", False), ("posix-rename", True)],
+)
+def test_a_server_without_an_extension(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lacks: str, refused: bool
+) -> None:
+    with SshServer(tmp_path / "server", f"internal-sftp -P {lacks}") as server:
+        monkeypatch.setenv("HOME", str(server.home))
+        with closing(place_storage(server.create_directory())) as storage:
+            if refused:
+                with pytest.raises(InvalidRequest, match="POSIX rename not supported"):
+                    storage.probe_abilities("probe/x")
+                return
+            assert storage.probe_abilities("probe/x").create_only_put
+            storage.put("object", BufferSource(b"bytes"))
+            with pytest.raises(AlreadyExists):
+                storage.put("object", BufferSource(b"other"))
+            assert storage.stat("object").length_bytes == len(b"bytes")
