@@ -67,14 +67,6 @@ def test_parts_that_overlap_count_up_to_the_next_one(store: TestStore) -> None:
     assert read(store, theirs, SEVEN) == [b"a", b"b", b"c", b"d"]
 
 
-def test_a_record_without_entries_is_no_limit_but_told(store: TestStore) -> None:
-    theirs = in_memory(streamed(1, [(7, 0, [b"a", b"b"])], {7: 0}))
-    (outcome,) = run(store, theirs)
-    assert outcome.ledger is not None
-    assert read(store, theirs, SEVEN) == [b"a", b"b"]
-    assert outcome.ledger.deviations.messages == [f"{SEVEN}: no index says how many entries it has"]
-
-
 @pytest.mark.parametrize("shift", [1, 12, 30, 128, 140])
 def test_blocks_that_lie_elsewhere_than_the_index_says_end_with_an_error(store: TestStore, shift: int) -> None:
     blocks = [(7, 0, [b"x" * 50, b"a"]), (7, 2, [b"y" * 60]), (7, 3, [b"z" * 99])]

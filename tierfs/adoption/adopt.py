@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import partial
 from itertools import takewhile
 
 from tierfs.adoption import ledger_link
 from tierfs.adoption.grow import Difference, compare
+from tierfs.adoption.ledger_grow import LedgerGrowth, growth_of
 from tierfs.adoption.ledger_link import LedgerLinker, Standing
 from tierfs.adoption.ledger_read import FoundLedger, LedgerReader
 from tierfs.adoption.link import link
@@ -217,6 +218,11 @@ def foresee(metadata: MetadataStore, plan: AnyPlan, place: LocationRecord) -> Ad
     try:
         with metadata.read() as txn:
             if isinstance(plan, LedgerPlan):
+                growth = growth_of(txn, plan, place)
+                if growth is not None and not growth.nothing:
+                    return AdoptionOutcome(plan, State.WOULD_GROW)
+                if growth is not None:
+                    return AdoptionOutcome(plan, State.ALREADY)
                 state = STATES[ledger_link.standing(txn, plan, place)]
                 return AdoptionOutcome(plan, _FORESEEN.get(state, state))
             difference = compare(txn, plan, place, thorough=False)
@@ -286,6 +292,9 @@ class LedgerAdoption:
     def _adopt(self, reader: LedgerReader, numbered: tuple[int, LedgerPlan]) -> AdoptionOutcome:
         _, plan = numbered
         try:
+            growth = self._linker.growth(plan)
+            if growth is not None:
+                return self._grow(reader, plan, growth)
             if self._linker.standing(plan) is Standing.ADOPTED:
                 reader.skip(plan)
                 return AdoptionOutcome(plan, State.ALREADY)
@@ -296,6 +305,17 @@ class LedgerAdoption:
             log.info("%s is not adopted: %s", printable(plan.name), exc)
             return AdoptionOutcome(plan, State.FAILED, exc)
         return AdoptionOutcome(plan, STATES[before], ledger=_described(ledger))
+
+    def _grow(self, reader: LedgerReader, plan: LedgerPlan, growth: LedgerGrowth) -> AdoptionOutcome:
+        """Link what a ledger gained."""
+        reader.skip(replace(plan, parts=growth.known))
+        if growth.nothing:
+            return AdoptionOutcome(plan, State.ALREADY)
+        before, rows = growth.segment, self._linker.rows_of(growth)
+        ledger = reader.read(growth.plan, rows.take, before.length, growth.entries)
+        self._linker.grow(growth, ledger, rows)
+        new_bytes = ledger.payload_bytes - before.length
+        return AdoptionOutcome(plan, State.GROWN, ledger=_described(ledger), new_bytes=new_bytes)
 
 
 def _described(ledger: FoundLedger) -> FoundLedger:

@@ -12,10 +12,11 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from tierfs.adoption.grow import other_segment
+from tierfs.adoption.ledger_grow import LedgerGrowth, growth_of, objects_of
 from tierfs.adoption.ledger_read import FoundLedger, FoundPart
 from tierfs.adoption.plan import LedgerPlan
 from tierfs.errors import Conflict
-from tierfs.metadata import chains, changes, checksums, directories, entries, policies, tables
+from tierfs.metadata import chains, changes, checksums, directories, entries, policies
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.ledger_and_batch_records import EntryRun, OffloadProgress
 from tierfs.metadata.records import IntentRecord, LocationRecord, ObjectRecord, SegmentRecord
@@ -23,7 +24,7 @@ from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
-from tierfs.segments import create
+from tierfs.segments import create, seal
 from tierfs.tiering import objects
 from tierfs.tiering.ledgers import copies
 from tierfs.tiering.objects import ColdTier
@@ -81,7 +82,7 @@ def _same(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan, place:
     named = {part.data.name for part in plan.parts}
     return all(
         record.foreign and record.name in named and policies.same_place(_place(txn, record), place)
-        for record in _records(txn, segment)
+        for record in objects_of(txn, segment)
     )
 
 
@@ -90,20 +91,13 @@ def _in_doubt(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan) ->
     if _lacks_rows(txn, segment):
         return True
     etags = {part.data.name: part.data.etag for part in plan.parts}
-    changed = any(record.etag != etags[record.name] for record in _records(txn, segment))
+    changed = any(record.etag != etags[record.name] for record in objects_of(txn, segment))
     return changed or any(chunk.state is not ChunkState.GOOD for chunk in chains.chunks(txn, segment.id, Tier.COLD))
 
 
 def _lacks_rows(txn: ReadTransaction, segment: SegmentRecord) -> bool:
     known = entries.find(txn, segment.id)
     return entries.count(txn, segment.id) != known.entries or entries.end(txn, segment.id) != segment.length
-
-
-def _records(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[ObjectRecord]:
-    for chunk in chains.chunks(txn, segment.id, Tier.COLD):
-        record = txn.get(OBJECTS, tables.u64(chunk.object_id))
-        if record is not None:
-            yield record
 
 
 def _place(txn: ReadTransaction, record: ObjectRecord) -> LocationRecord:
@@ -119,6 +113,8 @@ class Rows:
     """None for a new ledger before its first rows are written."""
     wanted: bool = True
     """Whether the store lacks rows of it."""
+    together: bool = False
+    """Whether they are written in the commit of their bytes alone: readers count the rows of a ledger that exists."""
     pending: list[EntryRun] = field(default_factory=list)
     written: bool = False
     new: bool = field(init=False)
@@ -132,7 +128,7 @@ class Rows:
         if not self.wanted:
             return
         self.pending.append(run)
-        if len(self.pending) == _RUNS_AT_ONCE:
+        if len(self.pending) == _RUNS_AT_ONCE and not self.together:
             with self.metadata.write() as txn:
                 self.put(txn)
 
@@ -140,7 +136,7 @@ class Rows:
         """Write the pending rows; return the id of the ledger's segment."""
         if self.segment_id is None:
             self.segment_id = SegmentId(txn.allocate_id())
-        if self.wanted and not self.written:
+        if self.wanted and not self.written and not self.together:
             entries.remove(txn, self.segment_id)  # those of a ledger that lacks some
             self.written = True
         for run in self.pending:
@@ -203,29 +199,79 @@ class LedgerLinker:
             if before is Standing.ADOPTED:
                 raise Conflict(f"{printable(plan.name)} was adopted meanwhile", remedy="adopt it again")
             segment_id = rows.put(txn)
-            if copy is not None and not txn.delete(INTENTS.name, copy.attempt.encode()):
-                raise Conflict(f"{printable(plan.name)}: another process discarded its upload as a dead process's")
+            self._forget_intent(txn, plan, copy)
             if before is Standing.NEW:
                 self._make(txn, plan, ledger, segment_id, "" if copy is None else copy.name)
             else:
                 _take_back(txn, plan, ledger)
             return before
 
+    def rows_of(self, growth: LedgerGrowth) -> Rows:
+        """Return the writer of rows for what a ledger gained."""
+        return Rows(self._metadata, growth.segment.id, together=True)
+
+    def growth(self, plan: LedgerPlan) -> LedgerGrowth | None:
+        """See `growth_of`."""
+        with self._metadata.read() as txn:
+            return growth_of(txn, plan, self._place)
+
+    def grow(self, growth: LedgerGrowth, ledger: FoundLedger, rows: Rows) -> None:
+        """Link the new objects of a ledger with their rows, and close it if an index counts its entries. One commit.
+
+        Raises as `growth_of`, Conflict if another process interfered, and errors of our cold tier.
+        """
+        plan = growth.plan
+        with self._copied(plan, ledger, rows) as copy, self._metadata.write() as txn:
+            whole = replace(plan, parts=(*growth.known, *plan.parts))
+            if growth_of(txn, whole, self._place) != growth:
+                raise Conflict(f"{printable(plan.name)} was changed meanwhile", remedy="adopt it again")
+            rows.put(txn)
+            self._forget_intent(txn, plan, copy)
+            before = seal.opened(txn, growth.segment) if growth.segment.sealed else growth.segment
+            newest_ms = max(before.modified_ms, plan.modified_ms)
+            segment = replace(before, length=ledger.payload_bytes, modified_ms=newest_ms)
+            self._link_parts(txn, segment, ledger, "" if copy is None else copy.name, grows=plan.grows)
+            known = entries.find(txn, segment.id)
+            entries.put_ledger(txn, replace(known, offload=_offload(plan, self._place, txn.now_ms)))
+
+    def _forget_intent(self, txn: WriteTransaction, plan: LedgerPlan, copy: IntentRecord | None) -> None:
+        if copy is not None and not txn.delete(INTENTS.name, copy.attempt.encode()):
+            raise Conflict(f"{printable(plan.name)}: another process discarded its upload as a dead process's")
+
+    def _link_parts(
+        self, txn: WriteTransaction, segment: SegmentRecord, ledger: FoundLedger, copy_name: str, *, grows: bool
+    ) -> SegmentRecord:
+        """Link objects to a ledger, and write it: open if it grows, else closed."""
+        location = self._place if self._owned else policies.register_foreign(txn, self._place)
+        editor = Editor(txn, replace(segment, grows_from=location.id if grows else 0))
+        for number, part in enumerate(part for part in ledger.parts if part.length):
+            record = _new_object(txn, segment.id, location.id, part, copy_name, foreign=not self._owned)
+            editor.link_objects(
+                [(ByteRange(part.payload_start, part.payload_start + part.length), record)],
+                segment_first=bool(segment.cold.count) and not number,
+            )
+        if not grows:
+            return create.write(txn, editor.segment)
+        editor.put(journaled=True)
+        return editor.segment
+
     @contextmanager
     def _copied(self, plan: LedgerPlan, ledger: FoundLedger, rows: Rows) -> Iterator[IntentRecord | None]:
         """Put a copy of the rows into our cold tier, if there is one; an error in the block makes the copy garbage."""
-        if self._cold is None or not ledger.payload_bytes or not rows.new:
+        if self._cold is None or not ledger.payload_bytes or not (rows.new or (rows.together and rows.pending)):
             yield None
             return
         self._cold.require_ours()
         with self._metadata.write() as txn:
             self._cold.require_place(txn)
-            segment_id = rows.put(txn)
+            segment_id = rows.segment_id if rows.together and rows.segment_id else rows.put(txn)
             attempt = AttemptId(new_id())
             name = entries.object_name(segment_id, txn.store.store_epoch, attempt)
             intent = objects.intend(txn, attempt, self._cold.location_id, name, segment_id)
         try:
-            copies.put_copy(self._metadata, self._cold.storage, segment_id, intent.name, plan.uuid, owned=False)
+            runs = rows.pending if rows.together else None
+            storage = self._cold.storage
+            copies.put_copy(self._metadata, storage, segment_id, intent.name, plan.uuid, owned=False, runs=runs)
             yield intent
         except BaseException:
             objects.abandon_intent(self._metadata, intent)
@@ -234,16 +280,10 @@ class LedgerLinker:
     def _make(
         self, txn: WriteTransaction, plan: LedgerPlan, ledger: FoundLedger, segment_id: SegmentId, copy_name: str
     ) -> None:
-        location = self._place if self._owned else policies.register_foreign(txn, self._place)
         # The id was reserved for the first rows of entries.
         new = create.create(txn, plan.name, SegmentKind.LEDGER, segment_id)
-        segment = replace(new, length=ledger.payload_bytes, modified_ms=plan.modified_ms or txn.now_ms)
-        editor = Editor(txn, segment)
-        for part in ledger.parts:
-            if part.length:
-                record = _new_object(txn, segment.id, location.id, part, copy_name, foreign=not self._owned)
-                editor.link_objects([(ByteRange(part.payload_start, part.payload_start + part.length), record)])
-        segment = create.write(txn, editor.segment)
+        new = replace(new, length=ledger.payload_bytes, modified_ms=plan.modified_ms or txn.now_ms)
+        segment = self._link_parts(txn, new, ledger, copy_name, grows=plan.grows)
         known = entries.find(txn, segment.id)
         entries.put_ledger(
             txn, replace(known, ledger_id=plan.ledger_id, offload=_offload(plan, self._place, txn.now_ms))
@@ -254,7 +294,7 @@ def _take_back(txn: WriteTransaction, plan: LedgerPlan, ledger: FoundLedger) -> 
     """Mark all bytes good again after all were read. Raises AlreadyExists if any differ from the adopted ones."""
     segment = directories.segment_by_name(txn, plan.name)
     known = entries.find(txn, segment.id)
-    records = {record.name: record for record in _records(txn, segment)}
+    records = {record.name: record for record in objects_of(txn, segment)}
     parts = {part.part.data.name: part for part in ledger.parts if part.length}
     if (ledger.entries, ledger.payload_bytes) != (known.entries, segment.length) or records.keys() != parts.keys():
         raise other_segment(plan.name, "a ledger of other entries")

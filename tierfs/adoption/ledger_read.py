@@ -117,14 +117,16 @@ class LedgerReader:
         self._magic = magic
         self._lock = threading.Lock()
 
-    def read(self, plan: LedgerPlan, take: Take) -> FoundLedger:
-        """Read all objects of a ledger, and pass its rows of entries to `take` in order.
+    def read(self, plan: LedgerPlan, take: Take, payload_start: int = 0, first_entry_id: int = 0) -> FoundLedger:
+        """Read the objects of a plan, and pass their rows of entries to `take` in order.
+
+        They begin with `first_entry_id`, whose payload is at `payload_start` of the ledger.
 
         Raises DataLoss for damage, and for entries that are missing at the end unless that was accepted; Conflict
         for an object that changed; storage errors.
         """
         ledger = FoundLedger()
-        runs = EntryRuns(take)
+        runs = EntryRuns(take, payload_start, first_entry_id)
         for part, following in zip_longest(plan.parts, plan.parts[1:]):
             end = plan.entries if following is None else following.first_entry_id
             layout = self._layout(plan, part, end, ledger.deviations)
@@ -136,9 +138,7 @@ class LedgerReader:
             ledger.parts.append(self._read_part(plan, part, layout, runs, ledger.deviations, last=following is None))
         ledger.entries, ledger.payload_bytes = runs.entries, runs.payload_bytes
         ledger.lost_entries = max(0, (plan.entries or 0) - runs.entries)
-        if plan.entries is None:
-            ledger.deviations.add(f"{printable(plan.name)}: no index says how many entries it has")
-        elif ledger.lost_entries and not self._accept_loss:
+        if ledger.lost_entries and not self._accept_loss:
             raise _lost(plan, ledger)
         return ledger
 
@@ -266,7 +266,8 @@ class LostRows:
 
     segment_id: SegmentId
     name: str
-    entries: int
+    entries: int | None
+    """None of one that grows."""
     length_bytes: int
     records: tuple[ObjectRecord, ...]
     own_location: LocationId
@@ -291,7 +292,7 @@ def lost_rows(metadata: MetadataStore) -> Iterator[LostRows]:
             records = tuple(replace(record, stored=b"") for record in whole.values())
             if records:
                 name = directories.path_of(txn, segment.parent_id, segment.name)
-                count = entries.find(txn, segment.id).entries
+                count = entries.find(txn, segment.id).entries if segment.sealed else None
                 yield LostRows(segment.id, name, count, segment.length, records, own)
 
 

@@ -113,11 +113,16 @@ class LedgerPlan:
     ledger_id: int
     parts: tuple[LedgerPart, ...]
     entries: int | None
-    """Number of entries by its indexes; None if unknown."""
+    """Number of entries by its indexes; None while it is open."""
     payload_bytes: int
     """Bytes by its indexes; 0 if unknown."""
 
     start_offset = 0
+
+    @property
+    def grows(self) -> bool:
+        """Whether more may come: Pulsar writes how many entries a ledger has once it closes it."""
+        return self.entries is None
 
     @property
     def end_offset(self) -> int:

@@ -100,13 +100,14 @@ Take = Callable[[EntryRun], None]
 class EntryRuns:
     """Makes rows of entries from frames: a row ends where the next frame is not adjacent, and when it is full."""
 
-    def __init__(self, take: Take, payload_start: int = 0) -> None:
-        """`payload_start` is the offset in the ledger of the first payload."""
+    def __init__(self, take: Take, payload_start: int = 0, first_entry_id: int = 0) -> None:
+        """`payload_start` is the offset in the ledger of the first payload, that of entry `first_entry_id`."""
         self._take = take
         self._first = self._start = self._stored = 0
         self._lengths: list[int] = []
         self._next_offset = -1
-        self.entries = 0
+        self.entries = first_entry_id
+        """Id of the next entry."""
         self.payload_bytes = payload_start
 
     def add(self, batch: EntryBatch, frame_bytes: int) -> None:

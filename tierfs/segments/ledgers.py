@@ -148,7 +148,7 @@ def filling(txn: ReadTransaction, segment: SegmentRecord) -> Filling:
 
 def is_due(txn: ReadTransaction, segment: SegmentRecord, policy: Policy, now_ms: int) -> bool:
     """Return whether the segment is an open ledger that policy closes now."""
-    if segment.kind is not SegmentKind.LEDGER or segment.sealed:
+    if segment.kind is not SegmentKind.LEDGER or segment.sealed or segment.grows_from:
         return False
     return streams.is_old(segment, policy, now_ms) or filling(txn, segment).is_full(policy)
 

@@ -92,4 +92,4 @@ def _put(store: Store, lost: LostRows, runs: Sequence[EntryRun]) -> bool:
 
 def _waves(lost: Sequence[LostRows]) -> Iterator[list[LostRows]]:
     """Return ledgers whose rows fit into the driver's memory together."""
-    return ranges.groups(lost, lambda ledger: ledger.entries, _WAVE_ENTRIES, _WAVE_LEDGERS)
+    return ranges.groups(lost, lambda ledger: ledger.entries or 0, _WAVE_ENTRIES, _WAVE_LEDGERS)

@@ -59,13 +59,25 @@ def user_metadata(
 
 
 def put_copy(
-    metadata: MetadataStore, storage: ChunkStorage, segment_id: SegmentId, name: str, uuid: UUID, *, owned: bool
+    metadata: MetadataStore,
+    storage: ChunkStorage,
+    segment_id: SegmentId,
+    name: str,
+    uuid: UUID,
+    *,
+    owned: bool,
+    runs: Iterable[EntryRun] | None = None,
 ) -> None:
-    """Write the copy of a ledger's rows; with its name if its other objects are `owned` too. Raises storage errors."""
+    """Write the copy of a ledger's rows; with its name if its other objects are `owned` too. Raises storage errors.
+
+    `runs`: rows that are not in the metadata yet, of new objects; the rows before them are in other copies.
+    """
     with metadata.read() as txn:
         segment = directories.segment(txn, segment_id) if owned else None
         path = "" if segment is None else directories.path_of(txn, segment.parent_id, segment.name)
-        data = entries.encode(txn.store.store_id, segment_id, entries.runs(txn, segment_id), path)
+        data = entries.encode(
+            txn.store.store_id, segment_id, entries.runs(txn, segment_id) if runs is None else runs, path
+        )
         owner = _ours(txn, uuid)
     storage.put(name, BufferSource(data), metadata=owner)
 
