@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,11 +28,11 @@ from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.chunkstore.s3.client import SignedUrls, connect
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.signature import learn
-from tierfs.chunkstore.s3.storage import S3Storage
+from tierfs.chunkstore.s3.storage import UNPROBED, S3Storage
 from tierfs.chunkstore.s3.upload import MAX_PARTS, PART_BYTES, _part_bytes
 from tierfs.clock import ManualClock, SystemClock
 from tierfs.config import ColdSettings
-from tierfs.errors import AlreadyExists, DataLoss, Unavailable
+from tierfs.errors import AlreadyExists, Conflict, DataLoss, Unavailable
 from tierfs.metrics import Metrics
 from tierfs.types import MIB
 
@@ -254,6 +256,59 @@ def test_server_that_stores_other_bytes_is_found_out(moto: Bench, monkeypatch: p
     with pytest.raises(DataLoss, match="other bytes than were sent"):
         moto.storage.put("object", BufferSource(bytes(LARGE)))
     assert moto.incomplete_uploads() == []
+
+
+@pytest.mark.parametrize("verifies_crc32c", [False, True])
+def test_an_answer_that_proves_a_small_object_saves_a_request(
+    ceph: Bench, monkeypatch: pytest.MonkeyPatch, verifies_crc32c: bool
+) -> None:
+    """RGW answers the MD5 always, and a CRC32C where it knows it: what it does not repeat is asked for."""
+    heads = count_calls(ceph, monkeypatch, "head_object")
+    abilities = replace(UNPROBED, create_only_put=True, verifies_crc32c=verifies_crc32c)
+    monkeypatch.setattr(ceph.storage._uploader, "_abilities", abilities)
+    put = ceph.client.put_object
+    answers: list[Any] = []
+
+    def kept(**request: Any) -> Any:
+        answers.append(put(**request))
+        return answers[-1]
+
+    monkeypatch.setattr(ceph.client, "put_object", kept)
+    stored = ceph.storage.put("first", BufferSource(b"bytes"), metadata=OWN)
+    is_told = not verifies_crc32c or "ChecksumCRC32C" in answers[-1]
+    assert len(heads) == (0 if is_told else 1)
+    assert ceph.storage.stat("first") == stored
+    heads.clear()
+    monkeypatch.setattr(ceph.client, "put_object", lambda **request: put(**request) and {"ETag": '"opaque"'})
+    with pytest.raises(Conflict):  # what HEAD answers decides
+        ceph.storage.put("second", BufferSource(b"bytes"), metadata=OWN)
+    assert len(heads) == 1
+
+
+@pytest.mark.parametrize("create_only", [False, True])
+def test_an_object_that_others_may_replace_is_looked_at_after_the_upload(
+    moto: Bench, monkeypatch: pytest.MonkeyPatch, create_only: bool
+) -> None:
+    """Also where the server ignores If-None-Match: the loser of two uploads notices."""
+    monkeypatch.setattr(moto.storage._uploader, "_abilities", replace(UNPROBED, create_only_put=not create_only))
+    heads = count_calls(moto, monkeypatch, "head_object")
+    put = moto.client.put_object
+
+    def replaced(**request: Any) -> Any:
+        answer = put(**request)
+        heads.clear()
+        put(**{**request, "Body": b"other", "ContentMD5": md5_of(b"other")})
+        return answer
+
+    monkeypatch.setattr(moto.client, "put_object", replaced)
+    with pytest.raises(Conflict):
+        moto.storage.put("object", BufferSource(b"bytes"), create_only=create_only)
+    assert len(heads) == 1
+
+
+def md5_of(data: bytes) -> str:
+    """Return what ContentMD5 takes."""
+    return b64encode(hashlib.md5(data).digest()).decode()
 
 
 def test_same_attempt_is_idempotent(moto: Bench) -> None:

@@ -40,8 +40,8 @@ class StoredObject:
     length_bytes: int
     etag: str
     """Opaque; changes whenever the bytes change. Never empty."""
-    modified_ms: int = 0
-    """The server's clock."""
+    modified_ms: int = field(default=0, compare=False)
+    """By the server's clock; 0 where it was not asked, as after most uploads."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """User metadata, lower-case ASCII keys; empty in listings, which do not carry it."""
 

@@ -243,7 +243,7 @@ class Composer:
         uploaded = client_bytes(parts)
         if len(parts) == 1 and uploaded and uploaded <= SINGLE_PUT_BYTES:
             source = BufferSource(self._gather(pieces, parts[0].slices))
-            return self._uploader.upload(name, source, metadata, create_only=create_only), uploaded
+            return self._uploader.upload(name, source, metadata, create_only=create_only).etag, uploaded
         jobs: list[PartJob] = [partial(self._make_part, name, pieces, part) for part in parts]
         copied = [pieces[cut.piece] for part in parts if part.copied for cut in part.slices]
         etag = self._uploader.assemble(

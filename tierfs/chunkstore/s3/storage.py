@@ -93,10 +93,12 @@ class S3Storage:
         metadata = metadata or {}
         check_metadata(metadata)
         try:
-            etag = self._uploader.upload(name, source, metadata, create_only=create_only)
+            uploaded = self._uploader.upload(name, source, metadata, create_only=create_only)
         except AlreadyExists:
             return self._own(name, source.length_bytes, metadata)
-        return self._stored(name, source.length_bytes, etag)
+        if uploaded.is_proved:  # a HEAD would say the same, at the price of another request
+            return StoredObject(name, source.length_bytes, uploaded.etag, metadata=metadata)
+        return self._stored(name, source.length_bytes, uploaded.etag)
 
     def compose(
         self,

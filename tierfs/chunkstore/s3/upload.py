@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from tierfs.checksum import Buffer, crc32c
 from tierfs.chunkstore.link import LEAST_STREAMS, Link, Slots
@@ -65,6 +65,12 @@ class _Checksum:
         md5 = hashlib.md5(body, usedforsecurity=False).digest()
         return cls({"ContentMD5": base64.b64encode(md5).decode("ascii")}, md5)
 
+    def is_in(self, answer: Answer) -> bool:
+        """Return whether an answer repeats it: the server has these very bytes."""
+        if self.md5 is not None:
+            return _etag_of(answer) == self.md5.hex()
+        return bool(_etag_of(answer)) and self.parameters.items() <= answer.items()
+
 
 @dataclass(frozen=True, slots=True)
 class UploadPart:
@@ -79,6 +85,19 @@ class UploadPart:
 PartJob = Callable[[str, int], UploadPart]
 
 
+class Uploaded(NamedTuple):
+    """An object that was stored."""
+
+    etag: str
+    """"" if it is not known yet."""
+    is_proved: bool = False
+    """Whether the answer said that the server has these very bytes, under a name that it gives nobody else."""
+
+
+def _etag_of(answer: Answer) -> str:
+    return str(answer.get("ETag", "")).strip('"')
+
+
 class Uploader:
     """Uploads objects of one location. Thread-safe; the pool bounds parts in flight, of which the link takes some."""
 
@@ -91,17 +110,17 @@ class Uploader:
         self._link = Link()
         self._slots = Slots()
 
-    def upload(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
-        """Store all of `source`; return the etag, "" if not known yet. Raises AlreadyExists.
+    def upload(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> Uploaded:
+        """Store all of `source`. Raises AlreadyExists.
 
         After Unavailable the object may exist, and an incomplete upload may remain for the sweep.
         """
         if source.length_bytes <= SINGLE_PUT_BYTES:
             return self._single(name, source, metadata, create_only=create_only)
-        return self.multipart(name, source, metadata, create_only=create_only)
+        return Uploaded(self.multipart(name, source, metadata, create_only=create_only))
 
     def multipart(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
-        """Store `source` in parts at any size; otherwise as `upload`."""
+        """Store `source` in parts at any size; return the etag, "" if not known yet. Otherwise as `upload`."""
         jobs: list[PartJob] = []
         start = 0
         for size in _part_lengths(source):
@@ -127,7 +146,7 @@ class Uploader:
         part_bytes: int = PART_BYTES,
         before_completion: Callable[[], None] | None = None,
     ) -> str:
-        """Run `jobs`, one per part, in parallel and make their parts one object; return its etag as `upload` does.
+        """Run `jobs`, one per part, in parallel and make their parts one object; return its etag as `multipart` does.
 
         `part_bytes` is the memory that a job takes. `before_completion` is called once all parts exist; when it raises,
         the parts are dropped. Raises Unavailable for an ambiguous answer to the completion, which no abort follows: the
@@ -168,7 +187,7 @@ class Uploader:
             listed |= checksum.parameters
         return UploadPart(listed, checksum.md5)
 
-    def _single(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> str:
+    def _single(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> Uploaded:
         if create_only and not self._abilities.create_only_put:
             self._refuse_existing(name)
         body = _as_body(read_source(name, source, 0, source.length_bytes))
@@ -178,7 +197,9 @@ class Uploader:
             answer: Answer = self._client.put_object(
                 **self._address(name), Body=body, Metadata=dict(metadata), ContentType=_CONTENT_TYPE, **request
             )
-        return self._checked_etag(name, answer, checksum.md5.hex() if checksum.md5 else None)
+        etag = self._checked_etag(name, answer, checksum.md5.hex() if checksum.md5 else None)
+        exclusive = create_only and self._abilities.create_only_put
+        return Uploaded(etag, is_proved=exclusive and checksum.is_in(answer))
 
     def _begin(self, name: str, metadata: Mapping[str, str], abilities: Abilities) -> str:
         request: dict[str, Any] = {"ChecksumAlgorithm": "CRC32C"} if abilities.verifies_crc32c else {}
@@ -241,7 +262,7 @@ class Uploader:
 
         RGW completes multipart uploads without an etag in the answer: then return the expected one, "" if unknown.
         """
-        etag = str(answer.get("ETag", "")).strip('"')
+        etag = _etag_of(answer)
         # A server need not repeat in its answers how it was asked to encrypt: then the etag is no MD5 all the same.
         asked = self._connection.settings.encryption.startswith(_KMS)
         encrypted = asked or _KMS in answer.get("ServerSideEncryption", "") or "SSECustomerAlgorithm" in answer
