@@ -81,7 +81,8 @@ class Mutants:
             (line, lambda line=line: self.trial(line, known[line.loses])) for line in self.lines if known[line.loses]
         )
         for line, result in in_forks(trials, at_once=self.at_once, limit_s=KILL_S):
-            if any(name not in failing for name in result.get("failed", ())):
+            fails = result.get("failed", {}).items()
+            if any(name not in failing and "NameError" not in why for name, why in fails):  # else it kills itself
                 self.killed.append(line)
             else:
                 click.echo(f"SURVIVED {line.file}: {line.loses}: {result.get('died', line.killer)}")

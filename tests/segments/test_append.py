@@ -218,7 +218,7 @@ def test_an_append_that_only_grows_its_chunk_writes_the_rows_of_any_other(
 
     def commit(self: GroupCommit, group: Sequence[PendingAppend]) -> None:
         for pending in group:
-            rows = [_rows_after(self.metadata, change) for change in (pending._change, pending.apply)]
+            rows = [rows_after(self.metadata, change) for change in (pending._change, pending.apply)]
             assert rows[0] == rows[1]
             compared.append(pending._grows_only())
         original(self, group)
@@ -239,7 +239,7 @@ def test_an_append_that_only_grows_its_chunk_writes_the_rows_of_any_other(
     assert compared.count(False) > 3
 
 
-def _rows_after(metadata: MetadataStore, change: Callable[[WriteTransaction], None]) -> dict[bytes, list[object]]:
+def rows_after(metadata: MetadataStore, change: Callable[[WriteTransaction], None]) -> dict[bytes, list[object]]:
     """All rows as the change leaves them; it is undone."""
 
     class Undone(Exception):

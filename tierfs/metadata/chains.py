@@ -124,6 +124,40 @@ def grow(txn: WriteTransaction, growth: Growth) -> bool:
     return True
 
 
+def link_last(
+    txn: WriteTransaction, segment_id: SegmentId, new: ChunkRecord
+) -> tuple[pb.SegmentRecord, pb.ChunkRecord] | None:
+    """Link a chunk behind the last cold one; return the segment and the chunk, which the caller journals.
+
+    None, with nothing changed, where it is not so simple: then Editor.link does it. For the same commits as `grow`, and
+    of messages for the same reason; the object's references are the caller's.
+    """
+    key, start = tables.u64(segment_id), new.start_offset
+    segment = txn.message(SEGMENTS, key)
+    if segment is None:
+        return None
+    cold = segment.cold
+    if cold.count:
+        place = tables.chunk(segment_id, Tier.COLD, cold.last_chunk)
+        last = txn.message(CHUNKS, place)
+        if last is None or last.start_offset + last.length > start or last.object_id == new.object_id:
+            return None
+        last.next = start
+        txn.put_raw(CHUNKS.name, place, last.SerializeToString(deterministic=True))
+    else:
+        cold.first_chunk = start
+    cold.last_chunk = start
+    cold.count += 1
+    cold.bytes += new.length
+    segment.generation += 1
+    segment.changed_ms = txn.now_ms
+    chunk: pb.ChunkRecord = CHUNKS.codec.to_message(new)  # type: ignore[assignment]
+    txn.put_raw(CHUNKS.name, tables.chunk(segment_id, Tier.COLD, start), chunk.SerializeToString(deterministic=True))
+    txn.put_raw(SEGMENTS.name, key, segment.SerializeToString(deterministic=True))
+    txn.touch(inode=segment.inode, segment_id=segment_id)
+    return segment, chunk
+
+
 def objects_named(txn: ReadTransaction, names: Collection[str], *, first_id: int = 0) -> set[str]:
     """Return those of the names that belong to an object with an id of at least `first_id`; one pass over those
     objects."""

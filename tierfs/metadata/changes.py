@@ -209,14 +209,22 @@ def cold_relinked(txn: WriteTransaction, segment_id: SegmentId, chunks: Sequence
         queue(txn, pb.Change(cold_link=pb.ColdLink(segment_id=segment_id, chunks=part)))
 
 
-def link_pack(txn: WriteTransaction, pack: ObjectRecord, linked: Sequence[tuple[SegmentRecord, ChunkRecord]]) -> int:
-    """Write and journal at most PACKED_PER_CHANGE segments of which a chunk was linked to a pack."""
+def link_pack(
+    txn: WriteTransaction,
+    pack: ObjectRecord,
+    linked: Sequence[tuple[SegmentRecord, ChunkRecord]],
+    written: Sequence[tuple[pb.SegmentRecord, pb.ChunkRecord]] = (),
+) -> int:
+    """Write and journal at most PACKED_PER_CHANGE segments of which a chunk was linked to a pack.
+
+    `written` are the messages of further ones, whose rows are written.
+    """
     described = OBJECTS.codec.to_message(pack)
     message = pb.PackLink(object=described, checksums=_runs_of(txn, pack.id))  # type: ignore[arg-type]
-    for segment, chunk in linked:
-        message.segments.append(_put_segment(txn, segment))
-        link = message.links.add(segment_id=segment.id)
-        link.chunks.append(CHUNKS.codec.to_message(chunk))  # type: ignore[arg-type]
+    both = [(_put_segment(txn, segment), CHUNKS.codec.to_message(chunk)) for segment, chunk in linked]
+    for segment, chunk in [*written, *both]:
+        message.segments.append(_without_local(segment))
+        message.links.add(segment_id=segment.id).chunks.append(chunk)  # type: ignore[arg-type]
     return queue(txn, pb.Change(pack_link=message))
 
 

@@ -31,7 +31,7 @@ from tierfs.journal import publish
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import changes, directories, tables
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import OBJECTS, SEGMENTS
+from tierfs.metadata.tables import OBJECTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.segments.active_chunk import ChunkDescriptors
@@ -294,8 +294,7 @@ class _PoolRecipe(objects.Recipe[None]):
         for some in ranges.groups(entries, lambda _: 0, 0, changes.PACKED_PER_CHANGE):
             links = PackLinks(txn, txn.get(OBJECTS, tables.u64(self._object_id)) or pack)
             for entry in some:
-                segment = txn.must_get(SEGMENTS, tables.u64(entry.segment_id), "a segment that just grew")
-                links.add(links.newest(segment), entry)
+                links.append(entry)
             links.end(written_ms=txn.now_ms)
 
 

@@ -18,11 +18,11 @@ from tierfs import object_names
 from tierfs.checksum import Buffer, crc32c, twice
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss
-from tierfs.metadata import changes, tables
+from tierfs.metadata import chains, changes, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
-from tierfs.metadata.tables import OBJECTS
+from tierfs.metadata.tables import OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.metadata.untrusted import MAX_OFFSET
 from tierfs.names import printable
@@ -199,6 +199,7 @@ class PackLinks:
         self._txn = txn
         self._pack = pack
         self._linked: list[tuple[SegmentRecord, ChunkRecord]] = []
+        self._written: list[tuple[pb.SegmentRecord, pb.ChunkRecord]] = []
         self._newest: dict[SegmentId, SegmentRecord] = {}
         self._references = 0
 
@@ -208,7 +209,27 @@ class PackLinks:
 
     def add(self, segment: SegmentRecord, entry: PackEntry) -> None:
         """Link the segment's bytes that a pack entry holds."""
-        chunk = ChunkRecord(
+        chunk = self._chunk(entry)
+        editor = Editor(self._txn, segment)
+        self._references += editor.link(Tier.COLD, chunk)
+        segment = replace(editor.segment, changed_ms=self._txn.now_ms)
+        self._txn.touch(inode=segment.inode, segment_id=segment.id)
+        self._newest[segment.id] = segment
+        self._linked.append((segment, chunk))
+
+    def append(self, entry: PackEntry) -> None:
+        """Link the bytes of an entry, which a segment just grew by. Raises NotFound without the segment."""
+        chunk = self._chunk(entry)
+        linked = None if entry.segment_id in self._newest else chains.link_last(self._txn, entry.segment_id, chunk)
+        if linked is None:
+            segment = self._txn.must_get(SEGMENTS, tables.u64(entry.segment_id), "a segment that just grew")
+            self.add(self.newest(segment), entry)
+        else:
+            self._references += 1
+            self._written.append(linked)
+
+    def _chunk(self, entry: PackEntry) -> ChunkRecord:
+        return ChunkRecord(
             start_offset=entry.start_offset,
             length=entry.length,
             object_id=self._pack.id,
@@ -217,12 +238,6 @@ class PackLinks:
             crc_offset=entry.object_offset,
             crc_length=entry.length,
         )
-        editor = Editor(self._txn, segment)
-        self._references += editor.link(Tier.COLD, chunk)
-        segment = replace(editor.segment, changed_ms=self._txn.now_ms)
-        self._txn.touch(inode=segment.inode, segment_id=segment.id)
-        self._newest[segment.id] = segment
-        self._linked.append((segment, chunk))
 
     def end(self, *, written_ms: int) -> None:
         """Write the pack's record, the segments and the journal's change. By `written_ms` all had been appended."""
@@ -235,7 +250,7 @@ class PackLinks:
             linked_sequence=self._txn.store.next_outbox,
         )
         self._txn.put(OBJECTS, tables.u64(pack.id), pack)
-        changes.link_pack(self._txn, pack, self._linked)
+        changes.link_pack(self._txn, pack, self._linked, self._written)
 
 
 def read_index(storage: ChunkStorage, name: str, length_bytes: int) -> PackIndex:
