@@ -38,6 +38,9 @@ pytestmark = [pytest.mark.mount, pytest.mark.spark, pytest.mark.timeout(420, met
 MANY = 9000
 """Lines of about 400 kB: more splits than there are workers, and long enough that each has a share."""
 
+READS = 5
+"""Attempts to see every worker at work."""
+
 ROWS = 4_000
 """Of a task of a write: 4 MB, in objects of 1 MiB."""
 
@@ -86,12 +89,15 @@ def by_executors(table: DataFrame, of: str, cluster: SparkCluster) -> dict[str, 
 
     Spark reads the lines, Python functions on the executors sum them up.
     """
-    found: dict[str, Sums] = {}
-    workers = set()
-    for directory, name, count, crcs in table.selectExpr(of, "value").rdd.mapPartitions(summed).collect():
-        workers.add(Path(directory).relative_to(cluster.directory).parts[0])
-        before = found.get(name, (0, 0))
-        found[name] = (before[0] + count, before[1] + crcs)
+    workers: set[str] = set()
+    for _ in range(READS):  # a busy machine may start one executor's tasks after the other has done them all
+        found: dict[str, Sums] = {}
+        for directory, name, count, crcs in table.selectExpr(of, "value").rdd.mapPartitions(summed).collect():
+            workers.add(Path(directory).relative_to(cluster.directory).parts[0])
+            before = found.get(name, (0, 0))
+            found[name] = (before[0] + count, before[1] + crcs)
+        if len(workers) == WORKERS:
+            break
     assert workers == {f"worker{number}" for number in range(WORKERS)}
     return found
 
