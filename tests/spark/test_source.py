@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,9 @@ from tests.scan.scanning import store_of
 from tests.spark.reading import frame, lines_of, make_cold, refusal, sums, text, told, truth
 from tierfs.app import store as app
 from tierfs.journal.names import slot_name
+from tierfs.metadata import policies
+from tierfs.setup.create import ColdChoice, init_store
+from tierfs.types import ROOT_DIRECTORY
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(420, method="thread")]
 
@@ -104,6 +108,24 @@ def test_entries_of_ledgers(store: app.Store, spark: SparkSession) -> None:
     assert rows[-1][1] == sum(map(len, payloads[:-1]))
     some = frame(spark, store.path, name, type="entries", startEntry=10, endEntry=20)
     assert sorted(row.entry_id for row in some.collect()) == list(range(10, 20))
+
+
+@pytest.mark.parametrize("kind", ["local", pytest.param("webhdfs", marks=pytest.mark.hdfs)])
+def test_tasks_read_a_place_with_clients_of_their_own(
+    request: pytest.FixtureRequest, tmp_path: Path, spark: SparkSession, kind: str
+) -> None:
+    url = f"local://{tmp_path}/ü 1" if kind == "local" else request.getfixturevalue("hdfs_root").webhdfs
+    data = text(10, MANY)
+    init_store(tmp_path / "store", ColdChoice(cold_url=url))
+    with closing(app.open_store(tmp_path / "store")) as opened:
+        with opened.metadata.write() as txn:
+            policies.put(txn, ROOT_DIRECTORY, {"chunk_bytes": "100000", "object_bytes": "200000"})
+        append(opened, "t/cold", data, seal=True)
+        make_cold(opened, "t/cold")
+        table = frame(spark, opened.path, "t", maxPartitionBytes=SPLIT)
+        assert table.rdd.getNumPartitions() > 3
+        assert sums(table) == {"t/cold": truth(data)}
+    assert sums(frame(spark, url, "t", maxPartitionBytes=SPLIT)) == {"t/cold": truth(data)}, "without a store"
 
 
 def test_a_snapshot_is_pinned(store: app.Store, spark: SparkSession) -> None:
