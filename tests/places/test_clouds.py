@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from tests.conformance.storages import place_storage
 from tierfs.chunkstore.places import gcs
+from tierfs.chunkstore.places.azure import AzurePlace
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import AlreadyExists, DataLoss, NotFound
+from tierfs.testing.chunk_storage import BrokenSource
+from tierfs.types import MIB
+
+BLOCK_BYTES = MIB // 4
 
 
 def test_a_name_that_is_taken_is_refused_by_gcs(gcs_bucket: tuple[str, str]) -> None:
@@ -29,4 +36,26 @@ def test_bytes_that_were_damaged_on_their_way_are_removed(
     monkeypatch.undo()
     with pytest.raises(NotFound):
         storage.stat("object")
+    storage.close()
+
+
+@pytest.mark.parametrize("size", [4 * BLOCK_BYTES, 4 * BLOCK_BYTES + 1])
+def test_a_large_object_of_azure_is_made_of_blocks(azure_container: str, size: int) -> None:
+    storage = place_storage(azure_container)
+    place = storage._place
+    assert isinstance(place, AzurePlace)
+    limits = place._fs.service_client._config
+    limits.max_single_put_size = limits.max_block_size = BLOCK_BYTES
+    data = random.Random(size).randbytes(size)
+    stored = storage.put("object", BufferSource(data), metadata={"attempt": "1"})
+    properties = place._run(place._blob("object").get_block_list())
+    assert len(properties[0]) == -(-size // BLOCK_BYTES)
+    with pytest.raises(AlreadyExists):
+        storage.put("object", BufferSource(bytes(size)), metadata={"attempt": "2"})
+    with pytest.raises(DataLoss, match="damaged"):
+        storage.put("broken", BrokenSource(data))
+    buffer = bytearray(size)
+    storage.read_into("object", 0, memoryview(buffer), if_match=stored.etag)
+    assert bytes(buffer) == data
+    assert [listed.name for listed in storage.list("")] == ["object"], "blocks without a commit are no object"
     storage.close()

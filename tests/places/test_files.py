@@ -96,6 +96,36 @@ def test_a_writer_that_is_killed_leaves_all_of_an_object_or_none(
     assert storage.stat("a/b").metadata == {"attempt": "2"}
 
 
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "local",
+        "sftp",
+        pytest.param("webhdfs", marks=pytest.mark.hdfs),
+        pytest.param("hdfs", marks=[pytest.mark.hdfs, pytest.mark.whole]),
+    ],
+)
+def test_what_an_unfinished_write_leaves_is_known_and_removed(
+    request: pytest.FixtureRequest, tmp_path: Path, kind: str
+) -> None:
+    if kind == "local":
+        url = f"local://{tmp_path}/cold"
+    elif kind == "sftp":
+        url = request.getfixturevalue("sftp_directory")
+    else:
+        url = getattr(request.getfixturevalue("hdfs_root"), kind)
+    storage = connect_place(url, "", ColdSettings(), Abilities())
+    assert list(storage.uploads("")) == []
+    place = storage._place
+    assert isinstance(place, files.FilePlace)
+    place._written(f"{place._root}/.tmp/tierfs-{'0' * 32}", "a/b", BufferSource(b"half"))
+    assert list(storage.list("")) == []
+    (left,) = storage.uploads("")
+    storage.abort_upload(left)
+    assert list(storage.uploads("")) == []
+    storage.close()
+
+
 def test_names_of_its_own_are_no_objects(tmp_path: Path) -> None:
     storage = opened(tmp_path)
     for name in (".tmp/x", ".metadata/x", ".tmp"):

@@ -93,6 +93,9 @@ class Reads:
         put(storage, "object", memoryview(CONTENT)[: 3 * MIB])
         for offset, length in RANGES:
             assert read(storage, "object", offset, length) == CONTENT[offset : offset + length], (offset, length)
+        with ThreadPoolExecutor(CREATORS) as pool:
+            answers = pool.map(lambda wanted: read(storage, "object", *wanted), RANGES * 2)
+            assert list(answers) == [CONTENT[offset : offset + length] for offset, length in RANGES * 2]
 
     def test_reading_beyond_the_end_is_data_loss(self, storage: ChunkStorage) -> None:
         put(storage, "object", b"0123456789")
