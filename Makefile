@@ -17,6 +17,8 @@ BENCH_STAMP := $(VENV)/bench.stamp
 SPARK_CLASSES := $(VENV)/spark-classes/classes.jsa
 # Jars of a real HDFS for tests, where Maven is there to fetch them.
 HDFS_JARS := $(VENV)/hdfs/done
+# Jars of Pulsar's admin client for tests, from Maven too.
+PULSAR_JARS := $(VENV)/pulsar-admin/done
 # A second S3 server for tests, where Go is there to build it.
 VERSITY := $(VENV)/go/done
 # An emulator of Azure's blobs for tests, where npm is there.
@@ -98,7 +100,7 @@ dev-deps: setup
 
 test-deps: dev-deps spark-deps
 	@mount_helpers/install-deps tests
-	@$(MAKE) --no-print-directory $(SPARK_CLASSES) $(HDFS_JARS) $(VERSITY) $(AZURITE)
+	@$(MAKE) --no-print-directory $(SPARK_CLASSES) $(HDFS_JARS) $(PULSAR_JARS) $(VERSITY) $(AZURITE)
 
 $(AZURITE): tests/servers/azurite/package.json
 	@mkdir -p $(@D) && cp $< $(@D)
@@ -112,6 +114,9 @@ $(VERSITY): tests/servers/versity.py
 
 $(HDFS_JARS): $(wildcard tests/servers/hdfs/*)
 	@$(PYTHON) -m tests.servers.hdfs_server || echo 'the jars of HDFS cannot be had: its tests are skipped'
+
+$(PULSAR_JARS): $(wildcard tests/admin/pulsar/*)
+	@$(PYTHON) -m tests.admin.pulsar_admin || echo 'the jars of pulsar-admin cannot be had: its tests are skipped'
 
 $(SPARK_CLASSES): $(SPARK_STAMP)
 	$(PYTHON) -m tests.servers.quick_java

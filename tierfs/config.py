@@ -352,6 +352,9 @@ class AdminSettings:
     body_s: Annotated[Timeout, "Longest silence inside a body, and inside an answer that its reader does not take."] = (
         30.0
     )
+    pulsar_root: Annotated[
+        str, "Directory of the store in which Pulsar's admin client finds the tenants; the root if empty."
+    ] = ""
     writer_idle_s: Annotated[
         SecondsOrNone, "Time after which a segment that nobody appends to any more is left to other processes."
     ] = 1.0

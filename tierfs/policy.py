@@ -33,7 +33,7 @@ class Policy:
     or the disk needs it, or `offload_above_bytes`."""
     offload_above_bytes: int | None = None
     """Bytes of complete chunks of a stream, or of a managed ledger, that may be on this disk alone before the oldest
-    chunks or closed ledgers are offloaded."""
+    chunks or closed ledgers are offloaded; 0: as soon as they are complete."""
     deletion_lag_s: int | None = 4 * 3600
     """Time that local bytes stay after they are cold, so that fresh data is read locally; None: until room is
     needed."""
@@ -106,6 +106,8 @@ _SIZE_SUFFIX = "_bytes"
 _COUNT_SUFFIX = "_entries"
 
 _MAY_BE_OFF = (*TIERING_KEYS, *LIFETIME_KEYS)
+# Of no bytes, Pulsar's documents say of its threshold: as soon as possible.
+_MAY_BE_EMPTY = ("offload_above_bytes",)
 # Off is 0 here: nothing stays. Of `chunk_age` 0 would end a chunk with each append.
 _OFF_IS_ZERO = ("trash_age",)
 _NEGATIVE = re.compile(r"-[0-9]+")
@@ -126,7 +128,8 @@ def parse(key: str, text: str) -> str:
         if key in _OFF_IS_ZERO and units.is_off(text):
             return "0"
         if key.endswith(_SIZE_SUFFIX):
-            return str(_parse_size(text, MAX_OBJECT_BYTES if key in BOUNDED_SIZES else units.MAX_BYTES))
+            most_bytes = MAX_OBJECT_BYTES if key in BOUNDED_SIZES else units.MAX_BYTES
+            return str(_parse_size(text, most_bytes, may_be_empty=key in _MAY_BE_EMPTY))
         if key.endswith(_COUNT_SUFFIX):
             return str(_parse_count(text))
         return str(_parse_time(text, at_least_s=1 if key in LIFETIME_KEYS else 0))
@@ -172,7 +175,8 @@ def allowed(key: str) -> str:
     or_off = f", or {OFF}" if key in (*_MAY_BE_OFF, *_OFF_IS_ZERO) else ""
     if key.endswith(_SIZE_SUFFIX):
         up_to = f" and at most {format(key, MAX_OBJECT_BYTES)}" if key in BOUNDED_SIZES else ""
-        return f"a size of at least one byte{up_to}: {units.SIZES}{or_off}"
+        least = "" if key in _MAY_BE_EMPTY else " of at least one byte"
+        return f"a size{least}{up_to}: {units.SIZES}{or_off}"
     if key.endswith(_COUNT_SUFFIX):
         return f"a whole number from 1 on{or_off}"
     return f"a time of whole seconds, up to a hundred years: {units.DURATIONS}{or_off}"
@@ -203,11 +207,11 @@ def format(key: str, value: Value) -> str:
     return units.format_size(value) if key.endswith(_SIZE_SUFFIX) else units.format_duration(value)
 
 
-def _parse_size(text: str, most_bytes: int) -> int:
+def _parse_size(text: str, most_bytes: int, *, may_be_empty: bool) -> int:
     size = units.parse_size(text)
     if size > most_bytes:
         raise ValueError(f"{text!r} is too large")
-    if size < 1:
+    if size < 1 and not may_be_empty:
         raise ValueError(f"{text!r} holds no byte")
     return size
 

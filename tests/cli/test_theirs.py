@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tierfs import policy, settings
-from tierfs.cli import theirs
-from tierfs.setup import place
+from tierfs.setup import place, theirs
 
 PAGE = Path(__file__).parents[2] / "docs/coming-from.md"
 OURS = {*policy.KEYS, *settings.names(), *(f"cold.{key}" for key in place.KEYS)}
@@ -31,7 +30,7 @@ def test_the_page_has_every_name_and_no_other() -> None:
     ("name", "value", "typed"),
     [
         ("managedLedgerOffloadAutoTriggerSizeThresholdBytes", "10737418240", "/ offload_above_bytes=10GiB"),
-        ("managedLedgerOffloadAutoTriggerSizeThresholdBytes", "0", "/ offload_after=0"),
+        ("managedLedgerOffloadAutoTriggerSizeThresholdBytes", "0", "/ offload_above_bytes=0"),
         ("managedledgeroffloadthresholdinbytes", "-1", "/ offload_above_bytes=off"),
         ("managedLedgerOffloadDeletionLagMs", "14400000", "/ deletion_lag=4h"),
         ("managedLedgerOffloadDeletionLagMs", "1", "/ deletion_lag=1s"),

@@ -85,15 +85,21 @@ def missing_tools() -> list[str]:
     return [tool for tool in TOOLS if shutil.which(tool) is None]
 
 
+def prepare(sources: Path, kept: Path) -> None:
+    """Fetch the jars of a pom.xml into `kept/jars`, and compile the programs beside it into `kept/classes`."""
+    shutil.rmtree(kept, ignore_errors=True)
+    fetch = ["mvn", "-q", "-B", "-f", str(sources / "pom.xml"), "dependency:copy-dependencies"]
+    programs = map(str, sources.glob("*.java"))
+    compile_ = ["javac", "-cp", f"{kept}/jars/*", "-d", str(kept / "classes"), *programs]
+    for command in ([*fetch, "-DincludeScope=runtime", f"-DoutputDirectory={kept}/jars"], compile_):
+        subprocess.run(command, check=True, timeout=_PREPARE_S)
+
+
 def main() -> None:
     """Fetch the jars and compile the program; nothing where a tool is missing."""
     if missing_tools():
         return
-    shutil.rmtree(KEPT, ignore_errors=True)
-    fetch = ["mvn", "-q", "-B", "-f", str(SOURCES / "pom.xml"), "dependency:copy-dependencies"]
-    compile_ = ["javac", "-cp", f"{JARS}/*", "-d", str(CLASSES), str(SOURCES / "Hdfs.java")]
-    for command in ([*fetch, "-DincludeScope=runtime", f"-DoutputDirectory={JARS}"], compile_):
-        subprocess.run(command, check=True, timeout=_PREPARE_S)
+    prepare(SOURCES, KEPT)
     for name in ("hdfs", "datanode", "static"):  # Hadoop's web pages, of which only WebHDFS is used
         pages = CLASSES / "webapps" / name / "WEB-INF"
         pages.mkdir(parents=True)

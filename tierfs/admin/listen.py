@@ -25,6 +25,7 @@ from tierfs.admin.appends import Appends
 from tierfs.admin.guard import Admission
 from tierfs.admin.offloads import Offloads
 from tierfs.admin.protocol import BoundedProtocol
+from tierfs.admin.pulsar.served import PulsarResources
 from tierfs.admin.resources import Resources
 from tierfs.admin.routes import application
 from tierfs.clock import Clock
@@ -77,11 +78,13 @@ async def serve(store: Store, announce: Callable[[], None]) -> None:
     settings = inner.settings.admin
     with _held(inner.paths, inner.clock):
         appends, offloads = Appends(inner, settings.writer_idle_s), Offloads(inner)
-        resources = Resources(store, appends, offloads, Bodies(settings.bodies_bytes, settings.body_bytes))
+        bodies = Bodies(settings.bodies_bytes, settings.body_bytes)
+        resources = Resources(store, appends, offloads, bodies)
+        for_pulsar = PulsarResources(inner, offloads, bodies, resources.in_thread)
         resources.sample_metrics()
         try:
             with _unix_socket(inner.paths.admin_socket) as unix:
-                async with _Serving(application(resources), settings) as serving:
+                async with _Serving(application(resources, for_pulsar), settings) as serving:
                     await serving.listen(unix, Admission(), peers_uid=os.geteuid())
                     if settings.listen:
                         await _listen_tcp(serving, inner.paths.root, settings)

@@ -72,7 +72,7 @@ class Resources:
                     rows.append(describe.listed(item.name, item))
                 return {"path": above, "names": rows, "next": None}
 
-        return answer(await self._in_thread(page))
+        return answer(await self.in_thread(page))
 
     async def info(self, request: Request) -> Response:
         """Tell the facts of a segment."""
@@ -82,7 +82,7 @@ class Resources:
             with self._store.metadata.read() as txn:
                 return describe.segment_now(self._store, txn, _name(request))
 
-        return answer(await self._in_thread(told))
+        return answer(await self.in_thread(told))
 
     async def map(self, request: Request) -> Response:
         """Tell which bytes of a segment are in which tier."""
@@ -93,13 +93,13 @@ class Resources:
                 record = directories.segment_by_name(txn, _name(request))
                 return describe.chunk_map(self._store, txn, _name(request), record)
 
-        return answer(await self._in_thread(told))
+        return answer(await self.in_thread(told))
 
     async def read(self, request: Request) -> Response:
         """Answer with the bytes of a segment, or a range of them."""
         only(request, "read_priority")
         segment = self._face.segment(_name(request))
-        return await read_segment(request, segment, parameter(request, "read_priority"), self._in_thread)
+        return await read_segment(request, segment, parameter(request, "read_priority"), self.in_thread)
 
     async def append(self, request: Request) -> Response:
         """Append the body to a segment, durably. Raises InvalidRequest."""
@@ -136,7 +136,7 @@ class Resources:
             segment.unseal()
             return {"segment": segment.name, "length": segment.info().length, "already_open": already}
 
-        return answer(await self._in_thread(work))
+        return answer(await self.in_thread(work))
 
     async def truncate(self, request: Request) -> Response:
         """Drop the bytes of a segment before an offset. Raises InvalidRequest without one."""
@@ -144,7 +144,7 @@ class Resources:
         segment, before = self._face.segment(_name(request)), number(request, "before")
         if before is None:
             raise InvalidRequest("truncate needs `before`, the offset of the first byte to keep")
-        done = await self._in_thread(partial(segment.truncate, before))
+        done = await self.in_thread(partial(segment.truncate, before))
         return answer({"segment": segment.name, "truncated": bool(done.bytes), **fields(done)})
 
     async def concat(self, request: Request) -> Response:
@@ -169,13 +169,13 @@ class Resources:
     async def make_directory(self, request: Request) -> Response:
         """Make a directory, and those above it."""
         only(request)
-        await self._in_thread(partial(self._face.make_directory, _name(request)))
+        await self.in_thread(partial(self._face.make_directory, _name(request)))
         return answer({"path": _name(request)}, 201)
 
     async def offload(self, request: Request) -> Response:
         """Begin an offload, and answer at once."""
         only(request, "before")
-        run = await self._in_thread(partial(self._offloads.begin, _name(request), parameter(request, "before") or ""))
+        run = await self.in_thread(partial(self._offloads.begin, _name(request), parameter(request, "before") or ""))
         return answer(run.as_data(), 202)
 
     async def offload_status(self, request: Request) -> Response:
@@ -186,7 +186,7 @@ class Resources:
     async def policy(self, request: Request) -> Response:
         """Tell the policies in force at a path, each with its origin."""
         only(request)
-        return answer(await self._in_thread(partial(self._policies, _name(request))))
+        return answer(await self.in_thread(partial(self._policies, _name(request))))
 
     async def set_policy(self, request: Request) -> Response:
         """Set policies at a path, or remove them there: `{"chunk_bytes": "64MiB", "offload_after": null}`."""
@@ -199,17 +199,17 @@ class Resources:
             verbs.change_policies(self._store, path, wanted, unset)
             return self._policies(path)
 
-        return answer(await self._in_thread(work))
+        return answer(await self.in_thread(work))
 
     async def status(self, request: Request) -> Response:
         """Tell the status of the store."""
         only(request)
-        return answer(await self._in_thread(self._status))
+        return answer(await self.in_thread(self._status))
 
     async def failures(self, request: Request) -> Response:
         """Tell what failed in the background and is tried again."""
         only(request)
-        return answer({"failures": (await self._in_thread(self._status))["troubles"]})
+        return answer({"failures": (await self.in_thread(self._status))["troubles"]})
 
     async def health(self, request: Request) -> Response:
         """Answer if the metadata can be read."""
@@ -219,18 +219,18 @@ class Resources:
             with self._store.metadata.read() as txn:
                 return txn.store.store_id
 
-        return answer({"store_id": await self._in_thread(look), "healthy": True})
+        return answer({"store_id": await self.in_thread(look), "healthy": True})
 
     async def ready(self, request: Request) -> Response:
         """Answer whether appends are taken now, 503 with the reasons if not."""
         only(request)
-        why = await self._in_thread(self._why_not_ready)
+        why = await self.in_thread(self._why_not_ready)
         return answer({"ready": not why, "why": why}, 503 if why else 200)
 
     async def metrics(self, request: Request) -> Response:
         """Answer with the metrics of this process and of the store, in Prometheus' text."""
         only(request)
-        return Response(await self._in_thread(self._store.metrics.exposition), media_type="text/plain; version=0.0.4")
+        return Response(await self.in_thread(self._store.metrics.exposition), media_type="text/plain; version=0.0.4")
 
     def sample_metrics(self) -> None:
         """Have the metrics tell of the store too."""
@@ -268,7 +268,8 @@ class Resources:
             why.append("no mount or daemon holds the store: nothing is offloaded or evicted")
         return why
 
-    async def _in_thread(self, work: Callable[[], T]) -> T:
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Do work that waits for a disk or a bucket; raises what it raises."""
         return await to_thread.run_sync(work, limiter=self._threads)
 
 

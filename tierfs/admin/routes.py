@@ -11,6 +11,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from tierfs.admin import openapi
 from tierfs.admin.answers import answer, error_answer, refused
 from tierfs.admin.guard import guarded
+from tierfs.admin.pulsar import served as pulsar
+from tierfs.admin.pulsar.served import PulsarResources
 from tierfs.admin.resources import Handler, Resources
 from tierfs.errors import unexpected
 from tierfs.names import printable
@@ -56,7 +58,7 @@ OPENAPI_PATH = f"/{VERSION}/openapi.json"
 _NAME = "/{name}"
 
 
-def application(resources: Resources) -> ASGIApp:
+def application(resources: Resources, for_pulsar: PulsarResources) -> ASGIApp:
     """Return the application, behind the guard.
 
     Starlette has the requests and the answers. Its router and its layers around a handler take as long as everything
@@ -77,7 +79,9 @@ def application(resources: Resources) -> ASGIApp:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         methods, name = _resolved(table, scope["path"])
         handler = methods.get(scope["method"])
-        if handler is None:
+        if scope["path"].startswith(pulsar.PREFIX):
+            response = await for_pulsar.respond(Request(scope, receive))
+        elif handler is None:
             response = _unknown(scope["method"], methods)
         else:
             scope["path_params"] = {"name": name}

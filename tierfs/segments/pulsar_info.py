@@ -104,14 +104,14 @@ def _driver(txn: ReadTransaction, known: LedgerRecord) -> pulsar.DriverMetadata 
     offload, location_id = known.offload, txn.store.cold_location_id
     name, properties = offload.driver_name, offload.driver_properties
     if name == OUR_DRIVER and location_id:
-        name, properties = _of_place(policies.location(txn, location_id))
+        name, properties = driver_of(policies.location(txn, location_id))
     if not name:
         return None
     pairs = tuple(pulsar.KeyValue(key=key, value=value) for key, value in properties.items())
     return pulsar.DriverMetadata(name=name, properties=pairs)
 
 
-def _of_place(place: LocationRecord) -> tuple[str, Mapping[str, str]]:
+def driver_of(place: LocationRecord) -> tuple[str, Mapping[str, str]]:
     """Return the driver and what it records of a place; no properties for a place that none reads."""
     parts = urlsplit(place.url)
     name, constant = _DRIVERS.get(parts.scheme, (OUR_DRIVER, ""))

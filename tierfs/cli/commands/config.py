@@ -14,13 +14,14 @@ from click.shell_completion import CompletionItem
 from tierfs import contradictions, settings
 from tierfs import policy as policy_text
 from tierfs.app import verbs
-from tierfs.cli import output, theirs
+from tierfs.cli import output
 from tierfs.cli.group import StoreName, command
 from tierfs.cli.session import Session
 from tierfs.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.metadata import policies
 from tierfs.names import as_word, join, printable, split
 from tierfs.policy import KEYS
+from tierfs.setup import theirs
 from tierfs.store_paths import StorePaths
 
 # Prefix of the parts of the cold tier's place, which the store's records hold and not its file of settings.

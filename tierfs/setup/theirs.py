@@ -120,6 +120,7 @@ _PULSAR = (
     ("managedLedgerMaxLedgerRolloverTimeMinutes", "seal_age", Notation.MINUTES),
     ("managedLedgerMinLedgerRolloverTimeMinutes", "", Notation.MINUTES, "a ledger is closed as soon as a limit is met"),
     ("managedLedgerOffloadMaxThreads", "offload.objects_in_parallel"),
+    ("managedLedgerOffloadReadThreads", "", Notation.AS_HERE, "as many reads run at once as fill the link"),
     ("managedLedgerOffloadPrefetchRounds", "", Notation.AS_HERE, "the read-ahead adapts itself"),
     ("managedLedgerOffloadDriver", "", Notation.AS_HERE, _BY_PLACE),
     ("offloadersDirectory", "", Notation.AS_HERE, "there are no plug-ins to load"),
@@ -129,6 +130,8 @@ _PULSAR = (
     ("s3ManagedLedgerOffloadCredentialSecret", "cold.profile", Notation.AS_HERE, _NO_CREDENTIALS),
     ("s3ManagedLedgerOffloadRole", "cold.profile", Notation.AS_HERE, _NO_CREDENTIALS),
     ("s3ManagedLedgerOffloadRoleSessionName", "cold.profile", Notation.AS_HERE, _NO_CREDENTIALS),
+    ("gcsManagedLedgerOffloadServiceAccountKeyFile", "cold.profile", Notation.AS_HERE, _NO_CREDENTIALS),
+    ("managedLedgerExtraConfigurations", "", Notation.AS_HERE, "there are no plug-ins that would read them"),
 )
 # Each stands for all drivers, and with the prefix of one: managedLedgerOffloadBucket, s3ManagedLedgerOffloadBucket.
 _PULSAR_DRIVERS = ("managedLedgerOffload", "s3ManagedLedgerOffload", "gcsManagedLedgerOffload")
@@ -219,9 +222,6 @@ def remedy(name: str, value: str = "", path: str | None = None) -> str:
         return f"{row.name} of {row.system} needs no setting here: {row.why}"
     place = f"{as_word(path or '/')} " if row.ours in KEYS else ""
     ours, written = row.ours, "" if row.why else row.value(value)
-    # A limit of no bytes means at once: Pulsar's documents say so of the threshold.
-    if ours == "offload_above_bytes" and written == "0":
-        ours = "offload_after"
     if ours in KEYS and written:
         try:
             policy.parse(ours, written)
