@@ -14,6 +14,7 @@ from tests.adoption.foreign import cat, write_files
 from tests.adoption.pulsar import TOPIC, Offloaded, in_files, in_memory, offloaded, streamed
 from tests.commands import tierfs
 from tests.ledger.pulsar_goldens import PULSAR, made_of
+from tests.scan.test_stream import ENTRIES, Query
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.adoption.adopt import State, foresee
 from tierfs.adoption.ledger_link import LedgerLinker
@@ -22,9 +23,9 @@ from tierfs.adoption.plan import LedgerPlan
 from tierfs.app import store as app
 from tierfs.clock import ManualClock
 from tierfs.errors import AlreadyExists, Conflict, DataLoss
-from tierfs.metadata import directories, entries, policies
+from tierfs.metadata import directories, entries, policies, tables
 from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.tables import CHUNKS, ENTRIES, LEDGERS, LOCATIONS, OBJECTS
+from tierfs.metadata.tables import CHUNKS, LEDGERS, LOCATIONS, OBJECTS
 from tierfs.parallel import Meter
 from tierfs.segments import ledgers
 from tierfs.types import ROOT_DIRECTORY, SegmentId
@@ -124,7 +125,7 @@ def test_what_is_refused_leaves_the_ledger_as_it_was(
 def counts_of(store: TestStore) -> tuple[int, dict[str, int]]:
     """Entries of the ledger, and rows of tables."""
     with store.metadata.read() as txn:
-        kept = {table.name: txn.count(table.name) for table in (ENTRIES, OBJECTS, CHUNKS, LEDGERS, LOCATIONS)}
+        kept = {table.name: txn.count(table.name) for table in (tables.ENTRIES, OBJECTS, CHUNKS, LEDGERS, LOCATIONS)}
         return entries.count(txn, store.segment(SEVEN).id), kept
 
 
@@ -204,6 +205,18 @@ def test_what_pulsar_itself_wrote_grows(tmp_path: Path) -> None:
         entries = [json.loads(line) for line in tierfs("ledger", "read", name, "--json", store=store).out.splitlines()]
         assert [entry["sha256"] for entry in entries] == expected[:count]
     assert len(expected) == 7
+
+
+def test_a_stream_reads_what_it_gains(tmp_path: Path) -> None:
+    store, theirs = tmp_path / "store", tmp_path / "theirs"
+    tierfs("-q", "init", "--cold", "none", store=store)
+    with app.open_store(store) as opened:
+        query = Query(opened, ENTRIES)
+        for objects, read_before, count in ((FIRST, 0, 3), (SECOND, 3, 6), (THIRD, 6, 7)):
+            write_files(theirs, in_files(objects))
+            tierfs("-q", "adopt", "--as", "pulsar", theirs, "--into", "in", store=store)
+            assert query.trigger() == [(SEVEN, number, len(PAYLOADS[number])) for number in range(read_before, count)]
+        assert query.trigger() is None
 
 
 def test_an_open_ledger_is_sound_recovered_and_restored_from_its_objects(tmp_path: Path) -> None:

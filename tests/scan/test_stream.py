@@ -22,6 +22,8 @@ from tierfs.app import store as app
 from tierfs.app.replica import refresh_source
 from tierfs.app.sources import open_source
 from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.metadata import policies
+from tierfs.metadata.ledger_and_batch_records import MAX_RUN_ENTRIES
 from tierfs.scan.batches import read_blocks, read_entries
 from tierfs.scan.extents import Place, PlaceConnections
 from tierfs.scan.fetching import ScanFetcher
@@ -32,6 +34,7 @@ from tierfs.scan.stream import Records, Stream, StreamRead
 from tierfs.scan.stream_plan import StreamOffset
 from tierfs.segments import ledgers, trash
 from tierfs.setup.create import ColdChoice, init_store
+from tierfs.types import ROOT_DIRECTORY
 
 ANY = Separator()
 ALL = Selection(recursive=True)
@@ -232,6 +235,19 @@ def test_entries_and_empty_ones_among_them(store: app.Store, limit: int | None) 
     append(store, "a", b"x\n")
     with pytest.raises(InvalidRequest, match="segment a is not a ledger"):
         Query(store, ENTRIES).trigger()
+
+
+def test_a_batch_begins_inside_a_block_of_a_cold_ledger(store: app.Store) -> None:
+    """Its first block, which is checked as a whole, begins with the entries of another row."""
+    name, count = new_ledger(store), MAX_RUN_ENTRIES + 900
+    add_entries(store, name, *[b"x"] * count, seal=True)
+    with store.metadata.write() as txn:
+        policies.put(txn, ROOT_DIRECTORY, {"object_bytes": "65536"})
+    verbs.offload(store, name)
+    verbs.evict(store, name, force=True)
+    query = Query(store, ENTRIES)
+    query.trigger(MAX_RUN_ENTRIES + 100)
+    assert query.trigger() == [(name, entry_id, 1) for entry_id in range(MAX_RUN_ENTRIES + 100, count)]
 
 
 def test_cold_only_is_what_the_cold_tier_has(store: app.Store) -> None:

@@ -335,9 +335,12 @@ class Stream:
         if self._read.records is not Records.ENTRIES:
             return pinner.pin(part.listed.path, segment, ByteRange(part.start, part.end))
         wanted = ByteRange(entry_offset(txn, segment.id, part.start), entry_offset(txn, segment.id, part.end))
-        runs = tuple(replace(run, stored=b"") for run in runs_of(txn, segment.id, part.start, part.end))
-        ledger = ScannedLedger(segment.id, runs, part.start, part.end)
-        return replace(pinner.pin(part.listed.path, segment, wanted), ledger=ledger)
+        pinned = pinner.pin(part.listed.path, segment, wanted)
+        # Its own rows, as some may have empty entries alone, and those of the blocks that are checked with its bytes.
+        runs = {run.first_entry_id: replace(run, stored=b"") for run in runs_of(txn, segment.id, part.start, part.end)}
+        runs |= {run.first_entry_id: run for run in (pinned.ledger.runs if pinned.ledger else ())}
+        ledger = ScannedLedger(segment.id, tuple(runs[first] for first in sorted(runs)), part.start, part.end)
+        return replace(pinned, ledger=ledger)
 
     def _as_frozen(self, listed: Sequence[ListedSegment], frozen: dict[int, ListedSegment]) -> Iterator[ListedSegment]:
         for segment in listed:
