@@ -6,6 +6,7 @@ import os
 import random
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -181,6 +182,22 @@ def test_a_topic_by_publish_time(store: TestStore, counts: list[int]) -> None:
         expected = bisect_left(every, time_ms)
         assert (number, place.entry_id) == (flat[expected] if expected < len(flat) else (len(counts) - 1, counts[-1]))
         assert len(reads) <= 2 + max(counts).bit_length() * 2 + len(counts).bit_length()
+
+
+def test_what_was_written_a_day_before_is_not_read(store: TestStore) -> None:
+    """Else a query over thousands of cold segments reads a block of each."""
+    day = 24 * 3600 * 1000
+    data, message = log([b"x"] * 3, [NOW, NOW + 1, NOW + 2]), published(NOW)
+    ledger = store.segment(new_ledger(store, [message]))
+    for record, content, entry_id in ((segment(data), data, None), (ledger, message, 1)):
+        written = replace(record, modified_ms=NOW)
+        reads: list[int] = []
+        offset_at(store.metadata, written, NOW + day, of(content, 0, reads))
+        assert reads, "a clock may be ahead of another"
+        reads.clear()
+        place = offset_at(store.metadata, written, NOW + day + 1, of(content, 0, reads))
+        assert (reads, place.offset, place.end_offset) == ([], written.length, written.length)
+        assert (place.entry_id, place.time_ms) == (entry_id, None)
 
 
 def test_a_ledger_of_other_entries_has_no_times_of_messages(store: TestStore) -> None:
