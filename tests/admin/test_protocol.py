@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
 from dataclasses import replace
@@ -14,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from tests.admin.conftest import dialled, listening
 from tests.mount.waiting import eventually
-from tierfs.admin import protocol
+from tierfs.admin import listen, protocol
 from tierfs.admin.protocol import MOST_WAITING
 from tierfs.config import AdminSettings
 from tierfs.types import MIB
@@ -163,18 +164,18 @@ def test_a_client_that_still_sends_gets_its_answer(tmp_path: Path) -> None:
             with closing(dialled(tmp_path / "s")) as sock:
                 sock.sendall(sent)
                 assert sock.recv(65536).startswith(b"HTTP/1.1 401")
-                for _ in range(8):
-                    sock.sendall(bytes(MIB))
+                sock.sendall(bytes(protocol._LINGER_BYTES))
                 assert sock.recv(65536) == b""
-        with closing(dialled(tmp_path / "s")) as sock:
-            sock.sendall(head)
-            assert eventually(lambda: is_reset(sock), within_s=10)
+        for more in (b"x", bytes(MIB)):  # but not for ever
+            with closing(dialled(tmp_path / "s")) as sock:
+                sock.sendall(head)
+                assert eventually(lambda: is_reset(sock, more), within_s=2 * LIMIT_S)  # noqa: B023
 
 
-def is_reset(sock: socket.socket) -> bool:
+def is_reset(sock: socket.socket, more: bytes) -> bool:
     """Whether the other end takes no more."""
     try:
-        sock.sendall(b"x")
+        sock.sendall(more)
     except ConnectionError:
         return True
     return False
@@ -192,3 +193,21 @@ def test_a_small_answer_is_sent_at_once(served: Path) -> None:
         for _ in range(50):
             sock.sendall(GET)
             assert sock.recv(65536).endswith(b"\r\n\r\nbody")
+
+
+def test_strangers_do_not_turn_the_log_over(served: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.clear()
+    assert answers(served, b"garbage\r\n\r\n").startswith(b"HTTP/1.1 400")
+    assert caplog.records == []
+
+
+def test_new_connections_over_tcp_are_so_many_in_a_second(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Those of one second may come at once."""
+    monkeypatch.setattr(listen, "_NEW_PER_S", 20)
+    with listening(tmp_path / "s", app, SETTINGS):
+        began_s = time.monotonic()
+        for number in range(40):
+            assert answers(tmp_path / "s", LAST).startswith(OK)
+            if number == 10:
+                assert time.monotonic() - began_s < 0.5
+        assert 0.9 < time.monotonic() - began_s < 5

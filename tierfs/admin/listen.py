@@ -44,6 +44,10 @@ _END_S = 10.0
 
 _BACKLOG = 512
 
+# New connections over TCP in a second, where anybody may connect: each one that a stranger fills before he is refused
+# takes 2 ms of a processor, most of it in the kernel.
+_NEW_PER_S = 100
+
 # Pause where no connection can be accepted, as for want of descriptors (as asyncio).
 _FAILED_S = 1.0
 
@@ -105,6 +109,7 @@ class _Serving:
             lifespan="off",
             access_log=False,
             log_config=None,
+            log_level="error",  # what strangers send is no news: it would turn the log over
             server_header=False,
             proxy_headers=False,
             ws="none",
@@ -126,18 +131,25 @@ class _Serving:
         _Bound.settings, _Bound.peers_uid = settings, peers_uid
         sock.listen(_BACKLOG)
         sock.setblocking(False)
-        accepting = self._accept(sock, lambda: _Bound(config, state, {"admission": admission}), tls)
+        pause_s = 1 / _NEW_PER_S if peers_uid is None else 0
+        accepting = self._accept(sock, lambda: _Bound(config, state, {"admission": admission}), tls, pause_s)
         self._listening.append(asyncio.get_running_loop().create_task(accepting))
 
     async def _accept(
-        self, sock: socket.socket, bound: Callable[[], BoundedProtocol], tls: ssl.SSLContext | None
+        self,
+        sock: socket.socket,
+        bound: Callable[[], BoundedProtocol],
+        tls: ssl.SSLContext | None,
+        pause_s: float,
     ) -> None:
         """Serve the connections of a listener; close one too many before it costs anything, as a handshake of TLS does.
 
-        Each listener has its own limit: the owner's socket answers while strangers fill the other.
+        Each listener has its own limit: the owner's socket answers while strangers fill the other. A connection is
+        followed by a pause, but for those of a second, which may come at once; meanwhile others wait in the kernel.
         """
         loop = asyncio.get_running_loop()
         serving = set[asyncio.Task[None]]()
+        due_s = loop.time() - 1
         with closing(sock):
             while True:
                 try:
@@ -152,7 +164,8 @@ class _Serving:
                     task.add_done_callback(serving.discard)
                 else:
                     connection.close()
-                await asyncio.sleep(0)  # requests have their turn, also while strangers connect without end
+                due_s = max(due_s, loop.time() - 1) + pause_s
+                await asyncio.sleep(due_s - loop.time())  # requests have their turn in any case
 
     async def _serve(
         self, connection: socket.socket, bound: Callable[[], BoundedProtocol], tls: ssl.SSLContext | None

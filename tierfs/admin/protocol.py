@@ -15,6 +15,7 @@ from typing import Any, cast
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from tierfs.config import AdminSettings
+from tierfs.types import MIB
 
 # Line and headers of a request, as Node.js and nginx have them by default.
 HEAD_BYTES = 16 * 1024
@@ -27,6 +28,9 @@ _KEEP_ALIVE_S = 75
 
 # Bytes that are rather copied than sent apart: each sending wakes a client up.
 _SMALL_BYTES = 4096
+
+# Bytes that a client may still send before it looks for its answer: most appends are shorter.
+_LINGER_BYTES = MIB // 4
 
 # struct ucred of unix(7): process, user, group.
 _CREDENTIALS = struct.Struct("3i")
@@ -80,6 +84,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_message = False
     _refused = False
     """Whether nothing that arrives is looked at any more."""
+    _unread_bytes = 0
     _answer_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -106,6 +111,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         """Parse what arrived, while it may be a request."""
         if self._refused:
+            self._unread_bytes += len(data)
+            if self._unread_bytes > _LINGER_BYTES:
+                self._abort()
             return
         if self._in_head:
             self._head_bytes += len(data)
