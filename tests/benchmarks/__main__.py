@@ -17,6 +17,8 @@ from pathlib import Path
 from boto3.s3.transfer import TransferConfig
 
 from tests import verbs
+from tests.benchmarks.admin.appends import bench_admin_appends
+from tests.benchmarks.admin.floods import bench_floods
 from tests.benchmarks.algebra import bench_algebra
 from tests.benchmarks.children import null_mount
 from tests.benchmarks.consolidating import bench_consolidate
@@ -42,7 +44,6 @@ from tests.benchmarks.starting import bench_start
 from tests.benchmarks.versus import bench_versus
 from tests.benchmarks.week import bench_week
 from tests.benchmarks.workloads import dd
-from tests.benchmarks.writing.admin_appends import bench_admin_appends
 from tests.benchmarks.writing.cold_appends import bench_cold_appends
 from tests.benchmarks.writing.in_hdfs import bench_hdfs
 from tests.benchmarks.writing.small_appends import bench_small_appends
@@ -271,6 +272,7 @@ SUBJECTS: dict[str, Callable[[Run], str]] = {
     "append": lambda run: bench_append(run.directory, run.repetitions),
     "appends": lambda run: bench_small_appends(run.directory, run.repetitions),
     "admin": lambda run: bench_admin_appends(run.directory, run.repetitions),
+    "floods": lambda run: bench_floods(run.directory, run.repetitions),
     "local": lambda run: bench_local(run.directory, run.repetitions),
     "url": lambda run: bench_by_url(run.directory, run.repetitions),
 }

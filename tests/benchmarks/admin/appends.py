@@ -57,13 +57,13 @@ def bench_admin_appends(directory: Path, repetitions: int) -> str:
         figures.limits.append(limit(directory / f"limit-admin-{turn}", load, data))
         with app.open_store(path) as store, writers_of(store, load, turn) as writers:
             figures.threads.append(rate(writers, load.threads, MEASURED_S, [], data))
-        with _served(path) as pid:
+        with served(path) as pid:
             _ask(path, f"s{turn}", data[0], figures, pid)
     return _table(figures)
 
 
 @contextmanager
-def _served(path: Path) -> Iterator[int]:
+def served(path: Path) -> Iterator[int]:
     """`tierfs admin`, as users start it; the block is given its process."""
     subprocess.run([sys.executable, "-m", "tierfs", "-q", "--store", str(path), "admin"], check=True)
     server = lock.current(StorePaths(path).admin)

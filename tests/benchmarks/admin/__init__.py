@@ -1,0 +1,1 @@
+"""Benchmarks of the admin API: appends over HTTP, and strangers."""
