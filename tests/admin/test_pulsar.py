@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.admin.conftest import Served, serving
 from tests.commands import tierfs
-from tierfs.admin.pulsar import offload_policies
+from tierfs.admin.pulsar import offload_policies, topics
 from tierfs.admin.pulsar.offload_policies import OffloadPlace
 from tierfs.errors import InvalidRequest
 from tierfs.metadata.records import LocationRecord
+from tierfs.python.store import open_store
 from tierfs.setup import theirs
 from tierfs.types import MIB, LocationId, ReadPriority
 
@@ -205,6 +206,15 @@ def test_what_is_wrong_is_answered_with_a_reason(served: Served) -> None:
     assert status == {"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": never}
 
 
+def test_a_tenant_is_one_directory(path: Path) -> None:
+    make_ledger(path, "a/n/t", 1)
+    with open_store(path) as store, store._connection.store.metadata.read() as txn:
+        assert topics.topic_of(txn, "", "a", "n", "t") == "a/n/t"
+        for tenant, namespace in (("a/n", "t"), ("", "a"), ("..", "a"), ("a", "n/t")):
+            with pytest.raises(InvalidRequest):
+                topics.namespace_of(txn, "", tenant, namespace)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -222,3 +232,21 @@ def test_any_fields_are_set_or_refused(fields: dict[str, Any], place: OffloadPla
     assert set(policies) == {
         offload_policies.POLICY[name] for name in fields if name in offload_policies.POLICY and fields[name] is not None
     }
+
+
+PARTS = st.sampled_from(["a", "n", "t", "none", "..", "%2F", "%00", "%C3%BC", "persistent", "namespaces", "*"])
+PLACES = st.sampled_from(["persistent/a/n/t", "namespaces/a/n"]) | st.lists(PARTS, max_size=4).map("/".join)
+BODIES = (
+    JSON | st.dictionaries(FIELDS, JSON, max_size=3) | st.dictionaries(st.sampled_from(["ledgerId", "entryId"]), JSON)
+)
+ENDS = st.sampled_from(["offload", "offloadPolicies", "internalStats", "offloadThreshold", "offloadDeletionLagMs", "x"])
+VERBS = st.sampled_from(["GET", "PUT", "POST", "DELETE", "HEAD", "PATCH"])
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(VERBS, PLACES, ENDS, BODIES)
+def test_any_request_is_answered(served: Served, verb: str, place: str, end: str, data: Any) -> None:
+    served.ask("POST", "/v1/mkdir/a/n/t")
+    body = None if verb in ("GET", "HEAD") else json.dumps(data).encode()
+    got = served.ask(verb, f"/admin/v2/{place}/{end}", body)
+    assert got.status in (200, 204, 400, 404, 405, 409, 412, 501), (verb, place, end, data, got.body)
