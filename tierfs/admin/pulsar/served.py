@@ -11,6 +11,7 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.responses import Response
 
+from tierfs import policy
 from tierfs.admin.answers import Bodies, answer, error_data, flag, only, status_of
 from tierfs.admin.offloads import Offloads
 from tierfs.admin.pulsar import offload_policies, topics
@@ -18,10 +19,10 @@ from tierfs.admin.pulsar.offload_policies import LAG, POLICY, SIZE, TIME, Offloa
 from tierfs.app import verbs
 from tierfs.app.store import Store
 from tierfs.errors import InvalidRequest, unexpected
-from tierfs.metadata import policies
+from tierfs.metadata import directories, policies
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
-from tierfs.policy import OFF
+from tierfs.policy import OFF, Value
 from tierfs.precedence import Policies
 
 PREFIX = "/admin/v2/"
@@ -123,9 +124,8 @@ class PulsarResources:
         def told() -> dict[str, Any] | None:
             with self._store.metadata.read() as txn:
                 path = find(txn)
-                held = policies.at(txn, path)
-                keys = [key for key in POLICY.values() if applied or held.effective(key).origin.name == path]
-                return offload_policies.fields({key: held.effective(key).value for key in keys}, self._place(txn))
+                values = _in_force(txn, path) if applied else _own(txn, path)
+                return offload_policies.fields(values, self._place(txn))
 
         return _or_nothing(await self._in_thread(told))
 
@@ -161,11 +161,11 @@ class PulsarResources:
 
         def told() -> int | str | None:
             with self._store.metadata.read() as txn:
-                path = find(txn)
-                held = policies.at(txn, path).effective(POLICY[name])
-                # A broker has -1 for a threshold that is not set, and nothing for the lag.
-                unset = None if name == LAG else -1
-                return offload_policies.field(name, held.value) if held.origin.name == path else unset
+                own = _own(txn, find(txn))
+            if POLICY[name] in own:
+                return offload_policies.field(name, own[POLICY[name]])
+            # A broker has -1 for a threshold that is not set, and nothing for the lag.
+            return None if name == LAG else -1
 
         return _or_nothing(await self._in_thread(told))
 
@@ -209,6 +209,16 @@ class PulsarResources:
             return json.loads(body)
         except (ValueError, RecursionError) as exc:
             raise InvalidRequest("the body is not JSON") from exc
+
+
+def _own(txn: ReadTransaction, path: str) -> dict[str, Value]:
+    """Return the policies that are set at a path itself, also where a setting of the host overrides them."""
+    stored = policies.settings_of(txn, directories.must_find(txn, path).id)
+    return {key: policy.from_stored(key, text) for key, text in stored.items()}
+
+
+def _in_force(txn: ReadTransaction, path: str) -> dict[str, Value]:
+    return {key: held.value for key, held in policies.at(txn, path).all()}
 
 
 def _without_at_once(held: Policies, path: str, wanted: Mapping[str, str], unset: Any) -> dict[str, str]:
