@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from tests.adoption.foreign import directory_state
 from tests.commands import Done, tierfs
 from tests.ledger.pulsar_goldens import PULSAR, made_of
+from tierfs import open_store
 
 TOPIC = "public/default/persistent/topic"
 
@@ -45,6 +47,20 @@ def test_every_entry_is_what_pulsar_was_given(store: Path, directory: str, manag
     for name, entries in names.items():
         assert read(store, name) == entries
     assert directory_state(PULSAR / directory) == before
+
+
+def test_times_that_pulsar_itself_wrote_are_found(store: Path) -> None:
+    """By publish times up to entry 18; later ones have brokers' times, of another year, and what no time was given."""
+    adopt(store, "whole")
+    rows = [json.loads(line) for line in (PULSAR / "whole.messages").read_text().splitlines()][:19]
+    times = [row["messages"][0]["publish_time_ms"] for row in rows]
+    assert times == sorted(set(times))
+    with open_store(store) as opened:
+        ledger = opened.segment(f"in/{TOPIC}/{8:020d}")
+        for entry_id, time_ms in enumerate(times):
+            at = datetime.fromtimestamp(time_ms / 1000, UTC)
+            place = ledger.find_time(at)
+            assert (place.entry_id, place.time_ms) == (entry_id, time_ms)
 
 
 def test_what_pulsar_lost_is_told(store: Path) -> None:
