@@ -185,8 +185,11 @@ def test_nothing_else_ends_or_appends_to_it(store: TestStore) -> None:
     segment = store.segment(SEVEN)
     with store.metadata.read() as txn:
         assert not ledgers.is_due(txn, segment, policies.effective(txn, segment), store.clock.now_ms())
-    with pytest.raises(Conflict, match="grows from s3://theirs/offloaded, so nothing is appended to it here"):
+    with pytest.raises(
+        Conflict, match="grows from s3://theirs/offloaded, so nothing is appended to it here"
+    ) as refused:
         store.engine.open_ledger(SEVEN)
+    assert refused.value.remedy == "to end its growth: tierfs adopt --stop its place, tierfs seal it"
 
 
 def test_what_pulsar_itself_wrote_grows(tmp_path: Path) -> None:

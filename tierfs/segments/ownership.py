@@ -109,9 +109,11 @@ def require_own_growth(txn: ReadTransaction, segment: SegmentRecord) -> None:
         place = txn.get(LOCATIONS, tables.u32(segment.grows_from))
         name = names.printable(segment.name)
         where = "a foreign place" if place is None else names.printable(place.url)
+        # A closed ledger stays closed; the next entry of its managed ledger begins another.
+        ends = "seal it" if segment.kind is SegmentKind.LEDGER else "seal and tierfs unseal it"
         raise Conflict(
             f"segment {name} grows from {where}, so nothing is appended to it here",
-            remedy="to end its growth: tierfs adopt --stop its place, tierfs seal and tierfs unseal it",
+            remedy=f"to end its growth: tierfs adopt --stop its place, tierfs {ends}",
         )
 
 
