@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import socket
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -79,17 +80,65 @@ def test_a_host_is_one_of_ssh_config_and_the_key_that_of_the_agent(
     server, path = sftp_directory.removeprefix("sftp://").split("/", 1)
     user, _, port = server.replace("@127.0.0.1:", " ").partition(" ")
     (keys / "config").write_text(f"Host nas\n  HostName 127.0.0.1\n  Port {port}\n  User {user}\n")
-    socket = keys.parent / "agent"
-    with subprocess.Popen(["ssh-agent", "-D", "-a", str(socket)], stdout=subprocess.PIPE) as agent:
+    agents = keys.parent / "agent"
+    with subprocess.Popen(["ssh-agent", "-D", "-a", str(agents)], stdout=subprocess.PIPE) as agent:
         assert agent.stdout is not None
         agent.stdout.readline()  # what it prints once its socket is there
-        monkeypatch.setenv("SSH_AUTH_SOCK", str(socket))
+        monkeypatch.setenv("SSH_AUTH_SOCK", str(agents))
         subprocess.run(["ssh-add", "-q", str(keys / "id_ed25519")], check=True, timeout=30)
         (keys / "id_ed25519").unlink()
         with closing(place_storage(f"sftp://nas/{path}")) as storage:
             storage.put("object", BufferSource(b"bytes"))
             assert storage.stat("object").length_bytes == len(b"bytes")
         agent.kill()
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        (None, "127.0.0.1:[0-9]+: Connection refused$"),
+        (b"", "does not answer within 0.5 s"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n" * 1000, "127.0.0.1:[0-9]+: "),
+    ],
+)
+def test_a_server_that_is_none_of_ssh_is_an_outage(says: bytes | None, told: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        port = listening.getsockname()[1]
+
+        def serve() -> None:
+            with listening.accept()[0] as connection:
+                connection.sendall(says or b"")
+                connection.settimeout(60)
+                while connection.recv(1000):
+                    pass
+
+        if says is None:
+            listening.close()
+        else:
+            Thread(target=serve, daemon=True).start()
+        settings = ColdSettings(connect_timeout_s=0.5)
+        with (
+            closing(connect_place(f"sftp://127.0.0.1:{port}/x", "", settings, Abilities())) as storage,
+            pytest.raises(Unavailable, match=told) as caught,
+        ):
+            storage.stat("object")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("program", "told"), [("/bin/sleep 60", "serves no SFTP: it is silent"), ("/bin/false", r"serves no SFTP: \S")]
+)
+def test_a_server_without_sftp_is_an_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str, told: str
+) -> None:
+    with SshServer(tmp_path / "server", program) as server:
+        monkeypatch.setenv("HOME", str(server.home))
+        settings = ColdSettings(read_timeout_s=1.0)
+        with (
+            closing(connect_place(server.create_directory(), "", settings, Abilities())) as storage,
+            pytest.raises(Unavailable, match=told),
+        ):
+            storage.stat("object")
 
 
 def test_a_configuration_that_ssh_cannot_use_is_told(keys: Path, sftp_directory: str) -> None:

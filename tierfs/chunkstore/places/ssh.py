@@ -7,6 +7,7 @@ A server whose key is not known is refused, whatever the configuration says: nob
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
 from pathlib import Path
@@ -50,7 +51,8 @@ class SshSessions:
         if user:
             where["username"] = user
         self._where = where
-        self._shown = printable(f"{user}@{host}" if user else host)
+        at = f"{user}@" if user else ""
+        self._shown = printable(f"{at}{host}" if port is None else f"{at}{host}:{port}")
         self._settings = settings
         self._loop: asyncio.AbstractEventLoop = get_loop()
         self._lock = Lock()
@@ -63,9 +65,10 @@ class SshSessions:
         the other.
         """
         with self._lock:
+            made = _made(self._session)
+            if self._session is None or (self._session.done() and (made is None or made.connection.is_closed())):
+                self._session = asyncio.run_coroutine_threadsafe(self._connect(), self._loop)
             session = self._session
-            if session is None or (session.done() and (session.exception() or session.result().connection.is_closed())):
-                session = self._session = asyncio.run_coroutine_threadsafe(self._connect(), self._loop)
         return session.result()
 
     def begin(self, request: Awaitable[_Result]) -> Future[_Result]:
@@ -96,13 +99,13 @@ class SshSessions:
     def close(self) -> None:
         """End the session, if there is one."""
         with self._lock:
-            session, self._session = self._session, None
-        if session is not None and session.done() and not session.exception():
-            self._loop.call_soon_threadsafe(session.result().connection.abort)
+            session, self._session = _made(self._session), None
+        if session is not None:
+            self._loop.call_soon_threadsafe(session.connection.abort)
 
     def _drop(self, session: SshSession) -> None:
         with self._lock:
-            if self._session is not None and self._session.done() and self._session.result() is session:
+            if _made(self._session) is session:
                 self._session = None
         self._loop.call_soon_threadsafe(session.connection.abort)
 
@@ -124,15 +127,18 @@ class SshSessions:
             ) from exc
         except TimeoutError as exc:
             raise Unavailable(f"{self._shown} does not answer within {self._settings.connect_timeout_s:g} s") from exc
-        except (OSError, asyncssh.Error) as exc:
-            raise Unavailable(f"{self._shown}: {exc}") from exc
-        try:
-            # Names that are no UTF-8 are those of others, and have to pass.
-            client = await connection.start_sftp_client(path_errors="surrogateescape")
+        except OSError as exc:  # asyncio puts an address into the text of its own errors, and the number of the error
+            text = os.strerror(exc.errno) if exc.errno is not None and exc.errno > 0 else exc.strerror or exc
+            raise Unavailable(f"{self._shown}: {text}") from exc
         except asyncssh.Error as exc:
+            raise Unavailable(f"{self._shown}: {exc}") from exc
+        # Names that are no UTF-8 are those of others, and have to pass.
+        client = connection.start_sftp_client(path_errors="surrogateescape")
+        try:
+            return SshSession(connection, await asyncio.wait_for(client, self._settings.read_timeout_s))
+        except (TimeoutError, asyncssh.Error) as exc:
             connection.abort()
-            raise Unavailable(f"{self._shown} has no SFTP: {exc}") from exc
-        return SshSession(connection, client)
+            raise Unavailable(f"{self._shown} serves no SFTP: {str(exc) or 'it is silent'}") from exc
 
     def _not_verified(
         self, error: asyncssh.Error, options: asyncssh.SSHClientConnectionOptions, known: asyncssh.SSHKnownHosts
@@ -148,6 +154,11 @@ class SshSessions:
             f"{self._shown}: its host key is not in known_hosts",
             remedy=f"check and add it: ssh {at}{host}, or ssh-keyscan {at}{host} >> ~/.ssh/known_hosts",
         )
+
+
+def _made(session: Future[SshSession] | None) -> SshSession | None:
+    """Return a session if it was opened."""
+    return session.result() if session is not None and session.done() and session.exception() is None else None
 
 
 def _known_hosts(options: asyncssh.SSHClientConnectionOptions) -> asyncssh.SSHKnownHosts:
