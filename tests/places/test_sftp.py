@@ -12,6 +12,7 @@ from contextlib import closing
 from pathlib import Path
 from threading import Barrier, Thread
 
+import asyncssh
 import pytest
 
 from tests.commands import tierfs
@@ -20,6 +21,7 @@ from tests.disks import disk
 from tests.servers.leashed import children_of
 from tests.servers.ssh import SshServer
 from tierfs.chunkstore.places.address import connect_place
+from tierfs.chunkstore.places.sftp import SftpFiles
 from tierfs.chunkstore.places.storage import PlaceStorage
 from tierfs.chunkstore.protocol import Abilities, BufferSource
 from tierfs.config import ColdSettings
@@ -149,7 +151,7 @@ def test_a_configuration_that_ssh_cannot_use_is_told(keys: Path, sftp_directory:
 
 @pytest.fixture
 def storage(sftp_directory: str) -> Iterator[PlaceStorage]:
-    with closing(connect_place(sftp_directory, "", ColdSettings(read_timeout_s=1.0), Abilities())) as storage:
+    with closing(connect_place(sftp_directory, "", ColdSettings(read_timeout_s=5.0), Abilities())) as storage:
         yield storage
 
 
@@ -196,7 +198,7 @@ def test_a_server_that_stops_in_the_middle_is_an_outage(storage: PlaceStorage, s
 
 def test_of_writers_at_once_one_gets_the_name(sftp_directory: str) -> None:
     storages = [place_storage(sftp_directory) for _ in range(4)]
-    for slot in range(5):
+    for slot in range(3):
         barrier, won = Barrier(len(storages)), []
 
         def write(number: int, name: str = f"slot/{slot}", barrier: Barrier = barrier, won: list[int] = won) -> None:
@@ -216,6 +218,25 @@ def test_of_writers_at_once_one_gets_the_name(sftp_directory: str) -> None:
         assert storages[0].stat(f"slot/{slot}").metadata == {"attempt": str(won[0])}
     for storage in storages:
         storage.close()
+
+
+def test_a_name_that_was_given_back_before_it_is_looked_at_is_taken(
+    storage: PlaceStorage, sftp_directory: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = SftpFiles._require_free
+
+    def given_back(self: SftpFiles, path: str, error: asyncssh.SFTPFailure) -> None:
+        Path(path).unlink(missing_ok=True)
+        look(self, path, error)
+
+    path = "/" + sftp_directory.removeprefix("sftp://").split("/", 1)[1] + "/file"
+    files = storage._place._files  # type: ignore[attr-defined]
+    files.write(path, BufferSource(b"first"))
+    with pytest.raises(FileExistsError):
+        files.write(path, BufferSource(b"other"), create_only=True)
+    monkeypatch.setattr(SftpFiles, "_require_free", given_back)
+    files.write(path, BufferSource(b"second"), create_only=True)
+    assert Path(path).read_bytes() == b"second"
 
 
 def test_names_of_others_that_are_no_text_are_passed_over(storage: PlaceStorage, sftp_directory: str) -> None:

@@ -36,6 +36,9 @@ _ANEW = "wb"
 # Steps under way at once: 8 MiB fill a line of 100 MB/s with a round trip of 80 ms.
 _STEPS_AT_ONCE = 8
 
+# Whoever had a name when we tried to make the file may have removed it before we look, as the loser of a race does.
+_OPENS = 3
+
 # Entries of a directory by one request of this process: some of the server's.
 _ENTRIES = 1000
 
@@ -192,12 +195,7 @@ class SftpFiles:
         """Yield an open file, and the session that has it open."""
         session = self._sessions.open()
         with self._lookup(path):
-            try:
-                file = self._sessions.finish(session, self._sessions.begin(session.client.open(path, mode)))
-            except asyncssh.SFTPFailure as exc:
-                if mode == _NEW:
-                    self._require_free(path, exc)
-                raise
+            file = self._open(session, path, mode)
         try:
             yield session, file
         except BaseException:
@@ -206,6 +204,17 @@ class SftpFiles:
         closed = self._sessions.begin(file.close())
         if mode != _READ:
             self._sessions.finish(session, closed)
+
+    def _open(self, session: SshSession, path: str, mode: str) -> asyncssh.SFTPClientFile:
+        for attempts_left in reversed(range(_OPENS if mode == _NEW else 1)):
+            try:
+                return self._sessions.finish(session, self._sessions.begin(session.client.open(path, mode)))
+            except asyncssh.SFTPFailure as exc:
+                if mode == _NEW:
+                    self._require_free(path, exc)
+                if not attempts_left:
+                    raise
+        raise AssertionError("unreachable")
 
     def _in_order(self, session: SshSession, requests: Iterable[Future[_Result]]) -> Iterator[_Result]:
         """Yield the answers to requests that are sent while others are under way."""
