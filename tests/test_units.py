@@ -136,6 +136,8 @@ def policy_forms(key: str) -> dict[str, object]:
         return {"local": "local", "cold": "cold"}
     if isinstance(policy.value_of(Policy(), key), bool):
         return dict(FLAGS)
+    if key == "transform":
+        return {"unbatch": "unbatch", " my.own-1 ": "my.own-1", "off": None, "OFF": None}
     off: dict[str, object] = {"off": 0 if key == "trash_age" else None, "OFF": 0 if key == "trash_age" else None}
     off = {} if key in (*policy.BOUNDED_SIZES, "chunk_age") else off
     if key.endswith("_entries"):

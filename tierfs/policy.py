@@ -55,6 +55,8 @@ class Policy:
     """The PIP's default; `tierfs init` writes local-first into a new store."""
     ack: Ack = Ack.LOCAL
     """Where appended bytes have to be durable before the append is acknowledged."""
+    transform: str | None = None
+    """Name of the transform of the entries of ledgers that are exported; None: they leave as they are."""
 
     @property
     def never_offloads(self) -> bool:
@@ -95,22 +97,26 @@ _SWITCHES = ("retention_needs_offload",)
 # Settings that take one of a few words.
 _CHOICES: Mapping[str, type[ReadPriority] | type[Ack]] = {"read_priority": ReadPriority, "ack": Ack}
 
+# Settings that take the name of something that is installed.
+_NAMES = ("transform",)
+
 # Names under which settings are stored.
-KEYS = (*BOUNDED_SIZES, *_TIMES, *TIERING_KEYS, *LIFETIME_KEYS, *_SWITCHES, *_CHOICES)
+KEYS = (*BOUNDED_SIZES, *_TIMES, *TIERING_KEYS, *LIFETIME_KEYS, *_SWITCHES, *_CHOICES, *_NAMES)
 
 
-# Bytes, seconds, a number, yes or no, a word, or None for what is off.
-Value = int | bool | ReadPriority | Ack | None
+# Bytes, seconds, a number, yes or no, a word, a name, or None for what is off.
+Value = int | bool | ReadPriority | Ack | str | None
 
 _SIZE_SUFFIX = "_bytes"
 _COUNT_SUFFIX = "_entries"
 
-_MAY_BE_OFF = (*TIERING_KEYS, *LIFETIME_KEYS)
+_MAY_BE_OFF = (*TIERING_KEYS, *LIFETIME_KEYS, *_NAMES)
 # Of no bytes, Pulsar's documents say of its threshold: as soon as possible.
 _MAY_BE_EMPTY = ("offload_above_bytes",)
 # Off is 0 here: nothing stays. Of `chunk_age` 0 would end a chunk with each append.
 _OFF_IS_ZERO = ("trash_age",)
 _NEGATIVE = re.compile(r"-[0-9]+")
+_NAME = re.compile(r"[!-~]{1,100}")
 
 _MAX_COUNT = 2**63 - 1
 
@@ -127,6 +133,8 @@ def parse(key: str, text: str) -> str:
             return OFF
         if key in _OFF_IS_ZERO and units.is_off(text):
             return "0"
+        if key in _NAMES:
+            return _parse_name(text.strip())
         if key.endswith(_SIZE_SUFFIX):
             most_bytes = MAX_OBJECT_BYTES if key in BOUNDED_SIZES else units.MAX_BYTES
             return str(_parse_size(text, most_bytes, may_be_empty=key in _MAY_BE_EMPTY))
@@ -144,8 +152,10 @@ def from_stored(key: str, text: str) -> Value:
         return _CHOICES[key](text)
     if key in _SWITCHES:
         return units.parse_flag(text)
-    if key in _OPTIONAL and text == OFF:
+    if key in _MAY_BE_OFF and text == OFF:
         return None
+    if key in _NAMES:
+        return _parse_name(text)
     # A journal may say anything; a file of more than this could not be offloaded.
     return min(int(text), MAX_OBJECT_BYTES) if key in BOUNDED_SIZES else int(text)
 
@@ -172,6 +182,8 @@ def allowed(key: str) -> str:
         return f"one of {', '.join(_CHOICES[key])}"
     if key in _SWITCHES:
         return units.FLAGS
+    if key in _NAMES:
+        return f"the name of a {key} that is installed, or {OFF}"
     or_off = f", or {OFF}" if key in (*_MAY_BE_OFF, *_OFF_IS_ZERO) else ""
     if key.endswith(_SIZE_SUFFIX):
         up_to = f" and at most {format(key, MAX_OBJECT_BYTES)}" if key in BOUNDED_SIZES else ""
@@ -190,7 +202,7 @@ def attribute(key: str) -> str:
 def value_of(settings: Policy, key: str) -> Value:
     """Return the value of a key in a policy."""
     value = getattr(settings, attribute(key))
-    assert value is None or isinstance(value, int | ReadPriority | Ack)
+    assert value is None or isinstance(value, int | str)
     return value
 
 
@@ -200,6 +212,8 @@ def format(key: str, value: Value) -> str:
         return value.value
     if value is None:
         return OFF
+    if isinstance(value, str):
+        return value
     if isinstance(value, bool):
         return units.format_flag(value)
     if key.endswith(_COUNT_SUFFIX):
@@ -214,6 +228,12 @@ def _parse_size(text: str, most_bytes: int, *, may_be_empty: bool) -> int:
     if size < 1 and not may_be_empty:
         raise ValueError(f"{text!r} holds no byte")
     return size
+
+
+def _parse_name(text: str) -> str:
+    if not _NAME.fullmatch(text):
+        raise ValueError(f"{text!r} is no name")
+    return text
 
 
 def _parse_count(text: str) -> int:

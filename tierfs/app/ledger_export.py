@@ -24,7 +24,7 @@ from tierfs.chunkstore.directory.tree import map_os_errors
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import AlreadyExists, Unavailable
 from tierfs.ledger import keys as object_keys
-from tierfs.ledger import unbatch
+from tierfs.ledger import transforms, unbatch
 from tierfs.ledger.blocks import encode_blocks, plan_blocks
 from tierfs.ledger.index import LedgerIndex, encode_index
 from tierfs.ledger.keys import Role
@@ -112,6 +112,8 @@ class LedgerExport:
     """Of the first PIP's form, one object per ledger."""
     transform: Transform | None = None
     """Applied to each entry."""
+    by_policy: bool = True
+    """Whether a ledger without it gets that of its policy."""
 
     @property
     def copies(self) -> bool:
@@ -166,18 +168,32 @@ class Exporter:
             return require_below(txn, path)
 
     def export(self, ledgers: Iterable[tuple[str, SegmentRecord]]) -> Iterator[Exported]:
-        """Write the ledgers' files. Raises AlreadyExists for a file in the way, and what cannot be read or written."""
+        """Write the ledgers' files.
+
+        Raises AlreadyExists for a file in the way, InvalidRequest for a transform of a policy that is not installed,
+        and what cannot be read or written.
+        """
         osio.make_directories(self._directory, osio.SHARED_DIRECTORY)
         for name, segment in ledgers:
-            with self._store.metadata.read() as txn:
-                ledger = replace(entries.find(txn, segment.id), entries=entries.count(txn, segment.id))
-                records = [chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD)]
-            if not segment.sealed:
-                yield Exported(name, ledger.entries, (), 0, new=False, copied=False, why_not="it is open")
-            elif records and self._options.copies:
-                yield self._copy(name, ledger, records)
-            else:
-                yield self._encode(name, segment, ledger)
+            yield Exporter(self._store, self._directory, self._of(segment), self._advance)._export_ledger(name, segment)
+
+    def _of(self, segment: SegmentRecord) -> LedgerExport:
+        """Return the options for one ledger."""
+        if self._options.transform is not None or not self._options.by_policy:
+            return self._options
+        with self._store.metadata.read() as txn:
+            name = policies.effective(txn, segment).transform
+        return self._options if name is None else replace(self._options, transform=transforms.named(name))
+
+    def _export_ledger(self, name: str, segment: SegmentRecord) -> Exported:
+        with self._store.metadata.read() as txn:
+            ledger = replace(entries.find(txn, segment.id), entries=entries.count(txn, segment.id))
+            records = [chains.object_of(txn, chunk) for chunk in chains.chunks(txn, segment.id, Tier.COLD)]
+        if not segment.sealed:
+            return Exported(name, ledger.entries, (), 0, new=False, copied=False, why_not="it is open")
+        if records and self._options.copies:
+            return self._copy(name, ledger, records)
+        return self._encode(name, segment, ledger)
 
     def _copy(self, name: str, ledger: LedgerRecord, records: list[ObjectRecord]) -> Exported:
         """Write the objects as they lie, data before index."""

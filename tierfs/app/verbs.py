@@ -18,6 +18,7 @@ from tierfs.holder.lock import HeldElsewhere
 from tierfs.metadata import directories, policies
 from tierfs.metadata.tables import GARBAGE, INTENTS
 from tierfs.parallel import OnProgress, unseen
+from tierfs.policy import OFF
 from tierfs.precedence import Policies
 from tierfs.segments import create, managed_ledger, trash
 from tierfs.segments.delete import Deletion
@@ -108,9 +109,13 @@ class PoliciesChanged:
 def change_policies(store: Store, path: str, wanted: Mapping[str, str], unset: Collection[str] = ()) -> PoliciesChanged:
     """Set policies at a path, in their stored form, and remove some there, in one commit; a missing path is made.
 
-    Raises NotFound for a missing path where nothing is set, NotDirectory, and InvalidRequest for an unknown policy or
-    for policies that contradict each other.
+    Raises NotFound for a missing path where nothing is set, NotDirectory, and InvalidRequest for an unknown policy, for
+    policies that contradict each other, or for a transform that is not installed.
     """
+    if wanted.get("transform", OFF) != OFF:
+        from tierfs.ledger import transforms  # few policies need it
+
+        transforms.named(wanted["transform"])
     with store.metadata.write() as txn:
         made = bool(wanted) and directories.find(txn, path) is None
         if made:

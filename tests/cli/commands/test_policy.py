@@ -12,7 +12,11 @@ from tierfs.errors import InvalidRequest
 from tierfs.policy import BOUNDED_SIZES, KEYS, MAX_OBJECT_BYTES, Policy
 
 SIZES = [key for key in KEYS if key.endswith("_bytes")]
-TIMES = [key for key in KEYS if key not in SIZES and key not in ("read_priority", "ack", "retention_needs_offload")]
+TIMES = [
+    key
+    for key in KEYS
+    if key not in SIZES and key not in ("read_priority", "ack", "retention_needs_offload", "transform")
+]
 
 
 @given(st.sampled_from(SIZES), st.integers(1, (1 << 63) - 1))

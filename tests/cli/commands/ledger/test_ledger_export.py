@@ -131,6 +131,38 @@ def test_batches_become_entries(store: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_a_policy_transforms_the_ledgers_below_it_unless_the_command_says_otherwise(
+    store: Path, tmp_path: Path
+) -> None:
+    of_two = batch(in_batch(b"one", (2, b"k1")), in_batch(b"two", (8, 99)))
+    name = ledger(store, [of_two])
+    other = ledger(store, [of_two], 8)
+    tierfs("config", name, "transform=unbatch", store=store)
+    tierfs("-q", "offload", store=store)
+    export(store, name, tmp_path / "by policy")
+    export(store, name, tmp_path / "by option", "--transform", "unbatch")
+    assert [path.name for path in (tmp_path / "by policy").iterdir()] == [
+        path.name for path in (tmp_path / "by option").iterdir()
+    ]
+    for out, words, number in (
+        (tmp_path / "by policy", (name,), 2),
+        (tmp_path / "whole", (name, "--transform", "off"), 1),
+        (tmp_path / "other", (other,), 1),
+    ):
+        tierfs("ledger", "export", words[0], out, *words[1:], store=store)
+        files = keys(out)
+        assert len(independent.decode_ledger(files["index"].read_bytes(), files["data"].read_bytes())) == number
+        assert ("tierfs-transform" in json.loads(files["json"].read_bytes())) is (number == 2)
+
+
+def test_a_policy_names_a_transform_that_is_installed(store: Path) -> None:
+    refused = tierfs("config", "/", "transform=unbach", store=store, check=False)
+    assert (refused.code, "there is no transform 'unbach'" in refused.err) == (2, True)
+    assert "known are: unbatch" in refused.err
+    tierfs("config", "/", "transform=unbatch", store=store)
+    tierfs("config", "/", "transform=off", store=store)
+
+
 @pytest.mark.parametrize("directory", ["whole", "streaming"])
 def test_what_pulsar_wrote_is_exported_as_it_is(store: Path, tmp_path: Path, directory: str) -> None:
     adopted(store, PULSAR / directory)

@@ -36,6 +36,7 @@ from tierfs.reading.stream import copy_segment
 from tierfs.reading.times import entry_at, reading_segments
 from tierfs.segments import ledgers, positions
 from tierfs.types import ByteRange, EntryKind, ReadPriority, SegmentId, SegmentKind
+from tierfs.units import is_off
 
 if TYPE_CHECKING:
     from tierfs.app.ledger_verify import VerifiedLedger
@@ -218,7 +219,8 @@ class _Messages(_Entries):
 @click.option(
     "--transform",
     metavar="NAME",
-    help="Change entries on their way out; unbatch: one uncompressed entry per message; others: by installed packages.",
+    help="Change entries on their way out, as unbatch does: one uncompressed entry per message. Default: the policy"
+    " transform; off: none.",
 )
 def export(
     session: Session, path: str, directory: Path, block_size: int | None, first_form: str | None, transform: str | None
@@ -233,7 +235,8 @@ def export(
     from tierfs.app.ledger_export import Exporter, LedgerExport
     from tierfs.ledger import transforms
 
-    how = LedgerExport(block_size, magic_words(first_form), None if transform is None else transforms.named(transform))
+    named = None if transform is None or is_off(transform) else transforms.named(transform)
+    how = LedgerExport(block_size, magic_words(first_form), named, by_policy=transform is None)
     written = left_out = 0
     with session.open_store() as store, progress_line(session) as show:
         meter = Meter(show, noun="ledger")
