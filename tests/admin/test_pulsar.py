@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from tests.admin.conftest import Served, serving
 from tests.commands import tierfs
+from tierfs.admin.offloads import OffloadRun, OffloadRunState
 from tierfs.admin.pulsar import offload_policies, topics
 from tierfs.admin.pulsar.offload_policies import OffloadPlace
-from tierfs.errors import InvalidRequest
+from tierfs.errors import InvalidRequest, NotFound
 from tierfs.metadata.records import LocationRecord
 from tierfs.python.store import open_store
 from tierfs.setup import theirs
@@ -204,6 +205,21 @@ def test_what_is_wrong_is_answered_with_a_reason(served: Served) -> None:
     status = served.ask("GET", "/admin/v2/persistent/a/n/t/offload").json
     never = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
     assert status == {"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": never}
+
+
+def test_a_status_says_the_first_message_that_is_not_offloaded_or_why_it_failed() -> None:
+    done = OffloadRun("a/n/t", OffloadRunState.DONE, result={"first_unoffloaded": "42:0"})
+    assert topics.offload_status(done) == {
+        "status": "SUCCESS",
+        "lastError": "",
+        "firstUnoffloadedMessage": {"ledgerId": 42, "entryId": 0, "partitionIndex": -1},
+    }
+    failed = OffloadRun("a/n/t", OffloadRunState.FAILED, error=NotFound("it is gone", remedy="look again"))
+    assert (topics.offload_status(failed)["status"], topics.offload_status(failed)["lastError"]) == (
+        "ERROR",
+        "it is gone; look again",
+    )
+    assert topics.offload_status(OffloadRun("a/n/t", OffloadRunState.RUNNING))["status"] == "RUNNING"
 
 
 def test_a_tenant_is_one_directory(path: Path) -> None:

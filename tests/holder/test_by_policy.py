@@ -103,7 +103,17 @@ ROWS = {
     ),
     **{
         f"{above} of 12 bytes may be here alone": ("", f"{BY_SIZE}={above}; append s 12 sealed; +5s; s 4 4 4 | {cold}")
-        for above, cold in {13: "", 12: "", 11: "4", 8: "4", 7: "4 4", 4: "4 4", 3: "4 4 4", 1: "4 4 4"}.items()
+        for above, cold in {
+            13: "",
+            12: "",
+            11: "4",
+            8: "4",
+            7: "4 4",
+            4: "4 4",
+            3: "4 4 4",
+            1: "4 4 4",
+            0: "4 4 4",
+        }.items()
     },
     # 140 bytes in all, of which 20 cannot go
     **{
@@ -113,7 +123,7 @@ ROWS = {
                ledger t/1 40; seal t/1; ledger t/2 40; seal t/2; ledger t/3 40; seal t/3; ledger t/4 20
                +6s;   cold {" ".join(["t/1", "t/2", "t/3"][: max(by_size, by_age)])}""",
         )
-        for above, by_size in {"off": 0, "-1": 0, "1": 3, "100": 1}.items()
+        for above, by_size in {"off": 0, "-1": 0, "0": 3, "1": 3, "100": 1}.items()
         for after, by_age in {"off": 0, "-1": 0, "0": 3, "1": 3, "1w": 0}.items()
     },
     "a segment that grows stays below its limit, and its active chunk does not count": (

@@ -50,19 +50,14 @@ def answer(data: Any, status: int = 200, headers: dict[str, str] | None = None) 
     return Response(_encode(data), status, headers, JSON)
 
 
-def error_data(error: TierfsError) -> dict[str, Any]:
-    """Return an error as data: its kind, what it says, and what to do."""
-    return {"error": type(error).__name__, "message": str(error), "remedy": error.remedy}
-
-
-def error_answer(error: TierfsError) -> Response:
-    """Return an error as an answer."""
-    data = error_data(error)
+def error_answer(error: TierfsError, status: int | None = None, **more: Any) -> Response:
+    """Return an error as an answer: `more`, its kind, what it says, and what to do."""
+    data = {**more, "error": type(error).__name__, "message": str(error), "remedy": error.remedy}
     if isinstance(error, errors.OffsetMismatch):
         data["actual_length"] = error.actual_length
     if isinstance(error, errors.Unconfirmed):
         data["end"] = error.end
-    status = status_of(error)
+    status = status_of(error) if status is None else status
     return answer(data, status, _RETRY_AFTER if status in _TRY_LATER else None)
 
 

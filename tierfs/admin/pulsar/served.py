@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from tierfs import policy
-from tierfs.admin.answers import Bodies, answer, error_data, flag, only, status_of
+from tierfs.admin.answers import Bodies, answer, error_answer, flag, only, status_of
 from tierfs.admin.offloads import Offloads
 from tierfs.admin.pulsar import offload_policies, topics
 from tierfs.admin.pulsar.offload_policies import LAG, POLICY, SIZE, TIME, OffloadPlace
@@ -27,8 +27,6 @@ from tierfs.precedence import Policies
 
 PREFIX = "/admin/v2/"
 
-T = TypeVar("T")
-
 # A directory as the names in a path say it, for a snapshot. Raises NotFound, InvalidRequest.
 Find = Callable[[ReadTransaction], str]
 
@@ -37,7 +35,7 @@ _Handler = Callable[["PulsarResources", Request, Find], Awaitable[Response]]
 # Policies and message ids.
 _BODY_BYTES = 64 * 1024
 
-# Policies that a broker refuses; pulsar-admin shows other refusals as the request's fault too.
+# A broker's answer to policies that it refuses (AdminResource.validateOffloadPolicies).
 _PRECONDITION_FAILED = 412
 _NOT_ALLOWED = 405
 _NOT_IMPLEMENTED = 501
@@ -79,7 +77,7 @@ class PulsarResources:
             status = status_of(error)
             if isinstance(error, InvalidRequest) and what not in _NOT_POLICIES:
                 status = _PRECONDITION_FAILED
-            return answer(_with_reason(error_data(error)), status)
+            return error_answer(error, status, reason=_reason(str(error), error.remedy))
 
     async def partitions(self, request: Request, find: Find) -> Response:
         """Tell that a topic has no partitions: each is a topic of its own here, as `topic-partition-0`."""
@@ -221,7 +219,7 @@ def _in_force(txn: ReadTransaction, path: str) -> dict[str, Value]:
     return {key: held.value for key, held in policies.at(txn, path).all()}
 
 
-def _without_at_once(held: Policies, path: str, wanted: Mapping[str, str], unset: Any) -> dict[str, str]:
+def _without_at_once(held: Policies, path: str, wanted: Mapping[str, str], unset: Collection[str]) -> dict[str, str]:
     """Return what keeps a threshold of size from being idle: `offload_after` off where all is offloaded at once.
 
     A broker offloads nothing by time unless it is told to. `held` are the policies before `wanted` is set.
@@ -261,13 +259,13 @@ def _or_nothing(data: Any) -> Response:
     return _nothing() if data is None else answer(data)
 
 
-def _with_reason(data: dict[str, Any]) -> dict[str, Any]:
-    """Return an error with what Pulsar's client shows of it."""
-    return {"reason": "; ".join(filter(None, (data["message"], data["remedy"]))), **data}
+def _reason(message: str, remedy: str | None) -> str:
+    """Return what Pulsar's client shows of an error."""
+    return message if remedy is None else f"{message}; {remedy}"
 
 
 def _refused(status: int, message: str, remedy: str) -> Response:
-    return answer(_with_reason({"error": "InvalidRequest", "message": message, "remedy": remedy}), status)
+    return error_answer(InvalidRequest(message, remedy=remedy), status, reason=_reason(message, remedy))
 
 
 _R = PulsarResources

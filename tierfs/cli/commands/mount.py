@@ -105,6 +105,7 @@ def admin(session: Session, foreground: bool) -> None:
 
     With the setting admin.listen it serves TCP too, with the token in STORE/admin.token. Returns once it serves; fails
     while another process does. It may run beside a mount or daemon, which carries out its offloads.
+    Pulsar's pulsar-admin can ask it for offloads and set their policies.
     """
     store = session.require_store_path().absolute()
     if foreground:
