@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import struct
@@ -13,8 +14,9 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from tests.admin.conftest import dialled, listening
-from tierfs.admin import client, listen
+from tierfs.admin import appends, client, listen
 from tierfs.admin.protocol import HEAD_BYTES, BoundedProtocol
+from tierfs.app import store as app
 from tierfs.config import AdminSettings
 from tierfs.errors import PermissionDenied, Unavailable
 
@@ -118,3 +120,27 @@ def test_a_body_that_was_sent_is_in_doubt(monkeypatch: pytest.MonkeyPatch, tmp_p
             client.append(tmp_path / "s", "s", b"x", None, seal=False)
         answers.append(ConnectionResetError("cut"))
         assert client.append(tmp_path / "s", "s", b"x", None, seal=False) is None
+
+
+def test_clients_that_come_back_share_a_group(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+    monkeypatch.setattr(appends, "_RETURN_S", 0.2)
+    sizes: list[int] = []
+
+    async def run(store: app.Store) -> None:
+        made = appends.Appends(store, 60.0)
+        make = made._append
+        monkeypatch.setattr(made, "_append", lambda group: sizes.append(len(group)) or make(group))
+        async with asyncio.TaskGroup() as together:
+            for _ in range(3):
+                together.create_task(made.append("s", b"x", seal=False))
+        async with asyncio.TaskGroup() as back:
+            for _ in range(2):
+                back.create_task(made.append("s", b"x", seal=False))
+                for _ in range(10):
+                    await asyncio.sleep(0)
+        await made.append("s", b"x", seal=False)
+        await made.close()
+
+    with app.open_store(path) as store:
+        asyncio.run(run(store))
+    assert sizes == [3, 2, 1], "two came back, and the third one was not waited for without end"

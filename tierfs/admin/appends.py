@@ -29,6 +29,9 @@ T = TypeVar("T")
 # Appends of one group: as many as the connections there can be, and a bound of the time that a group takes.
 _MOST_TOGETHER = 1024
 
+# Longest pause between two clients on their way back: each has to be woken, and to send its next append.
+_RETURN_S = 0.002
+
 # Groups on their way to the bucket at once: one is sent while the next ones fill (a guess).
 _SLOW_THREADS = 4
 
@@ -50,6 +53,8 @@ class Appends:
         self._store = store
         self._idle_s = idle_s
         self._queue: list[_Queued] = []
+        self._expected = 1
+        """Appends of the next group if all known clients come back."""
         self._queued = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, "tierfs-appends")
         self._writers: dict[str, tuple[SegmentWriter, float]] = {}
@@ -94,6 +99,7 @@ class Appends:
             except TimeoutError:
                 await loop.run_in_executor(self._thread, self._leave_idle)
                 continue
+            await self._returned()
             group, self._queue = self._queue[:_MOST_TOGETHER], self._queue[_MOST_TOGETHER:]
             if not self._queue:
                 self._queued.clear()
@@ -101,9 +107,22 @@ class Appends:
                 results = await loop.run_in_executor(self._thread, self._append, group)
             except Exception as exc:
                 results = [unexpected(exc, "append")] * len(group)
+            self._expected = len(self._queue)
             for queued, result in zip(group, results, strict=True):
                 if result is not _ON_WAY:
                     _settle(queued, result)
+                    self._expected += 1
+
+    async def _returned(self) -> None:
+        """Wait for the clients of the group before, while they keep coming.
+
+        A group without them costs as many syncs. Otherwise clients part into two groups, each of which waits for the
+        other's syncs (as in segments/group_commit.py).
+        """
+        arrived = 0
+        while arrived < len(self._queue) < self._expected:
+            arrived = len(self._queue)
+            await asyncio.sleep(_RETURN_S)
 
     def _append(self, group: list[_Queued]) -> list[ByteRange | TierfsError]:
         """Make a group durable. A writer that was kept and proves stale is opened again, once."""
