@@ -125,6 +125,14 @@ def test_a_store_on_a_package_s_storage(tmp_path: Path) -> None:
         assert replica.segment("s").read() == b"bytes"
 
 
+def test_a_secret_in_a_url_is_refused(tmp_path: Path) -> None:
+    for url in ("kept://user:hidden@here/", "kept://here?key=hidden"):
+        with pytest.raises(InvalidRequest, match="would be recorded") as caught:
+            init_store(tmp_path / "store", ColdChoice(cold_url=url))
+        assert "hidden" not in str(caught.value)
+    assert not (tmp_path / "store").exists()
+
+
 def test_a_store_moves_to_a_package_s_storage(tmp_path: Path) -> None:
     init_store(tmp_path / "store", ColdChoice(none=True))
     with open_store(tmp_path / "store") as store:
