@@ -19,6 +19,7 @@ from tierfs.errors import InvalidRequest, NotFound
 from tierfs.metadata.records import LocationRecord
 from tierfs.python.store import open_store
 from tierfs.setup import theirs
+from tierfs.setup.create import ColdChoice, init_store
 from tierfs.types import MIB, LocationId, ReadPriority
 
 S3 = OffloadPlace.of(LocationRecord(id=LocationId(1), url="s3://b/p", endpoint_url="http://h:1", region="r"), 64 * MIB)
@@ -205,6 +206,17 @@ def test_what_is_wrong_is_answered_with_a_reason(served: Served) -> None:
     status = served.ask("GET", "/admin/v2/persistent/a/n/t/offload").json
     never = {"ledgerId": -1, "entryId": -1, "partitionIndex": -1}
     assert status == {"status": "NOT_RUN", "lastError": "", "firstUnoffloadedMessage": never}
+
+
+def test_a_store_without_a_cold_tier_says_so(tmp_path: Path) -> None:
+    init_store(tmp_path / "store", ColdChoice(none=True))
+    make_ledger(tmp_path / "store", "a/n/t", 1)
+    with serving(tmp_path / "store") as served:
+        got = served.ask("PUT", "/admin/v2/persistent/a/n/t/offload", b'{"ledgerId": 1, "entryId": 0}')
+        assert (got.status, got.json["error"]) == (412, "NoColdTier")
+        body = b'{"managedLedgerOffloadDriver": "aws-s3", "managedLedgerOffloadThresholdInBytes": 1}'
+        got = served.ask("POST", "/admin/v2/namespaces/a/n/offloadPolicies", body)
+        assert (got.status, "the store has no cold tier" in got.json["reason"]) == (412, True)
 
 
 def test_a_status_says_the_first_message_that_is_not_offloaded_or_why_it_failed() -> None:

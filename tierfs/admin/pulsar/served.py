@@ -18,7 +18,7 @@ from tierfs.admin.pulsar import offload_policies, topics
 from tierfs.admin.pulsar.offload_policies import LAG, POLICY, SIZE, TIME, OffloadPlace
 from tierfs.app import verbs
 from tierfs.app.store import Store
-from tierfs.errors import InvalidRequest, unexpected
+from tierfs.errors import InvalidRequest, NoColdTier, unexpected
 from tierfs.metadata import directories, policies
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
@@ -75,7 +75,8 @@ class PulsarResources:
         except Exception as exc:
             error = unexpected(exc, _shown(request))
             status = status_of(error)
-            if isinstance(error, InvalidRequest) and what not in _NOT_POLICIES:
+            # 409 says of an offload that another one runs, and is waited for.
+            if isinstance(error, NoColdTier) or (isinstance(error, InvalidRequest) and what not in _NOT_POLICIES):
                 status = _PRECONDITION_FAILED
             return error_answer(error, status, reason=_reason(str(error), error.remedy))
 
