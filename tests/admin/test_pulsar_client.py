@@ -23,7 +23,8 @@ NAMESPACE = "public/default"
 
 Run = Callable[[str], Printed]
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(180)]
+# One process of a run, and one JVM.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(180), pytest.mark.xdist_group("pulsar-admin")]
 
 
 @pytest.fixture(scope="module")
