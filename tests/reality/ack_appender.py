@@ -2,8 +2,8 @@
 
     python -m tests.reality.ack_appender STORE SEED NAME=NEXT@OFFSET...
 
-One thread for each NAME begins with record NEXT, which lies at OFFSET unless it is in the segment already: then the
-process before stored it and was killed before it was told. `NAME NEXT END` is printed once a record is acknowledged.
+One thread for each NAME begins with record NEXT, to be at OFFSET, unless it is in the segment already: each process
+before may have stored one that nobody was told of. `NAME NEXT END` is printed once a record is acknowledged.
 """
 
 from __future__ import annotations
@@ -31,9 +31,8 @@ def record(seed: str, name: str, number: int) -> bytes:
 def run(store: app.Store, seed: str, name: str, number: int, at: int) -> None:
     """Append records until the process is killed."""
     writer = store.engine.open_writer(name, ack=Ack.COLD, take_over=True)
-    data = record(seed, name, number)
-    if writer.length == at + len(data):
-        number, at = number + 1, at + len(data)
+    while at < writer.length:
+        number, at = number + 1, at + len(record(seed, name, number))
     while True:
         data = record(seed, name, number)
         end = writer.append(data, expected_offset=at).end
