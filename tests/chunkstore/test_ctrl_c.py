@@ -60,7 +60,8 @@ def test_a_second_signal_ends_a_call_that_may_be_abandoned_and_the_first_does_no
     @guards.deferred()
     def block() -> None:
         try:
-            guards.abandonable(pressed_twice)
+            with guards.abandonable:
+                pressed_twice()
         finally:
             press()  # outside of the call it has to wait again
             done.append("ended")
@@ -71,8 +72,8 @@ def test_a_second_signal_ends_a_call_that_may_be_abandoned_and_the_first_does_no
 
 
 def test_a_call_outside_of_a_block_is_interrupted_at_once() -> None:
-    with pytest.raises(KeyboardInterrupt):
-        guards.abandonable(press)
+    with pytest.raises(KeyboardInterrupt), guards.abandonable:
+        press()
 
 
 def test_a_storage_is_not_asked_again_once_ctrl_c_waits() -> None:

@@ -45,6 +45,7 @@ _WITH = {
     "RangeReader": "SignedUrls; tests/chunkstore/test_s3.py reads with threads",
     "Repack": "steps under one lock",
     "S3Storage": "its parts",
+    "SshSessions": "one session under one lock; tests/conformance has threads for each place",
     "TaskPatience": "one value set at a time",
     "ThreadGets": "IdleConnections",
     "TlsClient": "one value per origin, under a lock",

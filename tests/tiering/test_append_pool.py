@@ -281,7 +281,8 @@ def test_a_second_ctrl_c_ends_a_request_to_the_journal_that_hangs(store: TestSto
 
     def pressed_twice() -> None:
         os.kill(os.getpid(), signal.SIGINT)
-        guards.abandonable(lambda: os.kill(os.getpid(), signal.SIGINT))
+        with guards.abandonable:
+            os.kill(os.getpid(), signal.SIGINT)
 
     storage.do("put", pressed_twice, of="journal/")
     with pytest.raises(KeyboardInterrupt) as raised:

@@ -216,8 +216,8 @@ class ResilientStorage(Wrapped):
         return result
 
     def _in_slot(self, function: Callable[[], _Result]) -> _Result:
-        with self._slots:
-            return guards.abandonable(function)
+        with self._slots, guards.abandonable:
+            return function()
 
     def _note(self, state: RetryCallState) -> None:
         """Log and count a failure before the pause."""

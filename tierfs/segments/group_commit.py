@@ -237,22 +237,25 @@ class GroupCommit:
     def submit(self, call: AppendCall) -> None:
         """Queue a call, and wait until it is durable. Raises its error, with nothing changed."""
         with guards.deferred():  # the error comes before Ctrl-C: it may say that the bytes are there all the same
-            self.submit_all([call])
+            self._submit([call])
             if call.error is not None:
                 raise call.error
 
     def submit_all(self, calls: Sequence[AppendCall]) -> None:
         """Queue calls of one thread, and wait until each is durable or has its error."""
         with guards.deferred():
-            if calls:
-                calls[0].leads = self._enqueue(calls)
-            for call in calls:  # in the order of the queue, so none behind this one is asked to lead before it ends
-                while not call.is_settled:
-                    if call.leads:
-                        call.leads = False
-                        self._lead()
-                    else:
-                        call.wait()
+            self._submit(calls)
+
+    def _submit(self, calls: Sequence[AppendCall]) -> None:
+        if calls:
+            calls[0].leads = self._enqueue(calls)
+        for call in calls:  # in the order of the queue, so none behind this one is asked to lead before it ends
+            while not call.is_settled:
+                if call.leads:
+                    call.leads = False
+                    self._lead()
+                else:
+                    call.wait()
 
     def _enqueue(self, calls: Sequence[AppendCall]) -> bool:
         """Queue calls; return whether their caller is to lead."""

@@ -14,12 +14,10 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import Protocol, TypeVar
+from typing import Any, Protocol
 from weakref import WeakSet
 
 from tierfs.errors import Closed
-
-T = TypeVar("T")
 
 
 class Inherited(Protocol):
@@ -92,7 +90,7 @@ def deferred() -> Iterator[None]:
         yield
         return
     waiting: list[tuple[int, FrameType | None]] = []
-    handlers = {number: handler for number in _DEFERRED if callable(handler := signal.getsignal(number))}
+    handlers: dict[signal.Signals, Callable[[int, FrameType | None], Any]] = {}
 
     def defer(number: int, frame: FrameType | None) -> None:
         if not waiting:
@@ -102,8 +100,11 @@ def deferred() -> Iterator[None]:
 
     _deferral.waiting = waiting
     try:
-        for number in handlers:
-            signal.signal(number, defer)
+        for number in _DEFERRED:
+            handler = signal.getsignal(number)
+            if callable(handler):
+                handlers[number] = handler
+                signal.signal(number, defer)
         yield
     finally:
         _deferral.waiting = None
@@ -113,15 +114,20 @@ def deferred() -> Iterator[None]:
             handlers[signal.Signals(waiting_number)](waiting_number, frame)
 
 
-def abandonable(function: Callable[[], T]) -> T:
-    """Return the result of a call that a second signal ends in a block that defers them.
+class _Abandonable:
+    """A part of a block that defers signals, which a second one ends.
 
     A request to a server that hangs takes its whole timeout, and whoever presses Ctrl-C twice does not wait for it.
+    Elsewhere it does nothing. A class, as each request to a storage passes it.
     """
-    if _deferral.waiting is None or threading.current_thread() is not threading.main_thread():
-        return function()
-    _deferral.is_abandonable = True
-    try:
-        return function()
-    finally:
-        _deferral.is_abandonable = False
+
+    def __enter__(self) -> None:
+        if _deferral.waiting is not None and threading.current_thread() is threading.main_thread():
+            _deferral.is_abandonable = True
+
+    def __exit__(self, *error: object) -> None:
+        if _deferral.is_abandonable and threading.current_thread() is threading.main_thread():
+            _deferral.is_abandonable = False
+
+
+abandonable = _Abandonable()
