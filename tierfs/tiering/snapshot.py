@@ -201,9 +201,8 @@ def _place(segment: SegmentRecord) -> StreamPlace | None:
         stream = (segment.parent_id, "")
     else:
         number, stream = segment.first_offset, (segment.parent_id, segment.stream)
-        here_alone = (
-            segment.uncovered_bytes - segment.growing_bytes
-        )  # those cannot be offloaded before their chunk ends
+        # What grows cannot be offloaded before its chunk ends.
+        here_alone = segment.uncovered_bytes - segment.growing_bytes
     return StreamPlace(stream, number, here_alone) if here_alone > 0 else None
 
 
