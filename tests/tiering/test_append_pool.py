@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import threading
@@ -29,6 +30,7 @@ from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.metadata import changes, directories, policies, tables
 from tierfs.metadata.tables import INTENTS, LOCATIONS
 from tierfs.metadata.transaction import WriteTransaction
+from tierfs.segments import group_commit
 from tierfs.segments.group_commit import AppendCall
 from tierfs.segments.writer import SegmentWriter
 from tierfs.system import guards
@@ -504,6 +506,35 @@ def test_a_pool_fills_while_the_one_before_is_published(store: TestStore, storag
     second.join(60)
     assert is_published(store)
     assert (store.read("d/a"), store.read("d/b")) == (b"xfirst", b"second")
+
+
+def test_a_pool_waits_for_the_callers_of_the_one_before(
+    store: TestStore, storage: ScriptedStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They come back as soon as the journal names their appends; until `ack.delay_s` is over the next pool waits."""
+    monkeypatch.setattr(group_commit, "_RETURN_S", 60)
+    returning, other = (store.engine.open_writer(name) for name in ("d/a", "d/b"))
+    returning.append(b"x")
+    entry = storage.hold("put", of="journal/")
+
+    def append_twice() -> None:
+        returning.append(b"first")
+        returning.append(b"second")
+
+    pool, before = pool_of(store), len(packs(store))
+    threads = [threading.Thread(target=append_twice), threading.Thread(target=other.append, args=(b"other",))]
+    threads[0].start()
+    entry.wait_begun()
+    pool._settings = replace(AT_ONCE, delay_s=60)
+    pool._sent_s = -math.inf
+    threads[1].start()
+    eventually(lambda: pool._waits_for is not None)
+    pool._settings = AT_ONCE
+    entry.go_on()
+    for thread in threads:
+        thread.join(60)
+    assert len(packs(store)) == before + 2
+    assert (store.read("d/a"), store.read("d/b")) == (b"xfirstsecond", b"other")
 
 
 def test_a_file_that_cannot_be_synced_fails_alone(store: TestStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -290,12 +290,7 @@ class GroupCommit:
             for pending in group:
                 _settle(pending)
             self._pass_on(later, len(calls))
-            self._acknowledge(group)
-            waiting = set(map(id, later))
-            for call in calls:
-                if id(call) not in waiting:
-                    call.is_settled = True
-                    call.wake()
+            self._answer(group, calls, later)
 
     def _take(self) -> list[AppendCall]:
         """Take the calls of a group from the queue. Called with the queue's lock."""
@@ -369,6 +364,17 @@ class GroupCommit:
                 self._queue[0].leads = True
                 self._queue[0].wake()
 
+    def _answer(self, group: Sequence[PendingCommit], calls: Sequence[AppendCall], later: Sequence[AppendCall]) -> None:
+        """Let the callers of a group go on, but for those of `later`. The next group is on its way meanwhile.
+
+        Raises nothing. A subclass may wait for more than the commit first, and give a call the error of that.
+        """
+        waiting = set(map(id, later))
+        for call in calls:
+            if id(call) not in waiting:
+                call.is_settled = True
+                call.wake()
+
     def _sync(self, group: Sequence[PendingCommit]) -> None:
         """Sync the files side by side. A change whose file cannot be synced fails alone."""
         files = [(pending, chunk) for pending in group for chunk in pending.chunks]
@@ -414,12 +420,6 @@ class GroupCommit:
 
     def _link(self, txn: WriteTransaction, changed: Sequence[PendingCommit]) -> None:
         """Change more records in the transaction of a group. An error undoes the group."""
-
-    def _acknowledge(self, group: Sequence[PendingCommit]) -> None:
-        """Wait for more than the commit, and give the calls that it fails for their error; raises nothing.
-
-        The next group is on its way meanwhile.
-        """
 
 
 def shares_of(files: Sequence[File]) -> list[Sequence[File]]:

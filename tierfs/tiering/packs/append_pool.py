@@ -16,6 +16,7 @@ done while the pack is on its way, and takes less time (docs/design/0050).
 
 from __future__ import annotations
 
+import enum
 import logging
 import math
 import sys
@@ -51,6 +52,13 @@ _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
 
 
+class _Wait(enum.Enum):
+    """What a leader waits for before others come back."""
+
+    AGE = enum.auto()
+    ANSWERS = enum.auto()
+
+
 class AppendPool(GroupCommit):
     """Group commit of the appends with `ack = cold` of one engine. Thread-safe; close it to end its threads."""
 
@@ -70,25 +78,50 @@ class AppendPool(GroupCommit):
         self._place: tuple[Publisher, ColdTier] | None = None
         self._sent_s = -math.inf
         """Time at which the last pool was taken from the queue."""
-        self._is_early = False
-        """Whether the last pool was taken less than `ack.delay_s` ago."""
+        self._unanswered = 0
+        """Calls of pools that are committed while the journal does not name them yet."""
+        self._waits_for: _Wait | None = None
+        """What the leader waits for, besides a full pool."""
         self._recipe: _PoolRecipe | None = None
         """The recipe whose pack the commit under way links."""
 
     def _await_returning(self) -> None:
         """Wait until the pool is full, or the last one is old enough and no caller is on its way back."""
         # The delay counts from pool to pool: it bounds their number, and an append after a pause waits for nothing.
-        with self._queue_lock:
-            wait_s = self._sent_s + self._settings.delay_s - time.monotonic()
-            self._is_early = wait_s > 0 and not self._is_full
-            self._awaited = sys.maxsize if self._is_early else 0
-        if self._is_early:
-            self._enough.acquire(timeout=wait_s)
-            with self._queue_lock:
-                self._is_early, self._awaited = False, 0
-            self._enough.acquire(blocking=False)  # filled in the moment in which the wait ended
+        self._wait(_Wait.AGE, self._sent_s + self._settings.delay_s - time.monotonic())
+        # The journal is about to answer the pool before, and its callers come back: without them two halves follow
+        # each other in turn, for twice the requests (64 threads, Ceph RGW on the same cores: 1,200 appends/s, 1,800).
+        self._wait(_Wait.ANSWERS, self._settings.delay_s)
         if not self._is_full:
             super()._await_returning()
+
+    def _wait(self, reason: _Wait, wait_s: float) -> None:
+        """Wait until the reason is gone or the pool is full, `wait_s` at most."""
+        with self._queue_lock:
+            if wait_s <= 0 or self._is_full or (reason is _Wait.ANSWERS and not self._unanswered):
+                return
+            self._waits_for, self._awaited = reason, sys.maxsize
+            self._expected = max(self._expected, len(self._queue) + self._unanswered)
+        self._enough.acquire(timeout=wait_s)
+        with self._queue_lock:
+            self._waits_for, self._awaited = None, 0
+        self._enough.acquire(blocking=False)  # filled in the moment in which the wait ended
+
+    def _pass_on(self, later: Sequence[AppendCall], settled: int) -> None:
+        """Pass the lead on; see GroupCommit."""
+        with self._queue_lock:
+            self._unanswered += settled - len(later)
+        super()._pass_on(later, settled)
+
+    def _answer(self, group: Sequence[PendingCommit], calls: Sequence[AppendCall], later: Sequence[AppendCall]) -> None:
+        """Let the callers go on once the journal names their appends, and then a leader that waits for them."""
+        self._acknowledge(group)
+        super()._answer(group, calls, later)
+        with self._queue_lock:
+            self._unanswered -= len(calls) - len(later)
+            if self._waits_for is _Wait.ANSWERS and self._awaited and not self._unanswered:
+                self._awaited = 0
+                self._enough.release()
 
     @property
     def _is_full(self) -> bool:
@@ -96,7 +129,7 @@ class AppendPool(GroupCommit):
 
     def _is_complete(self) -> bool:
         """Return whether the leader has enough calls; see GroupCommit."""
-        return self._is_full or (not self._is_early and super()._is_complete())
+        return self._is_full or (self._waits_for is None and super()._is_complete())
 
     def _take(self) -> list[AppendCall]:
         """Take calls up to the size of a pool, at least one, and no more than a pack may name."""
