@@ -55,6 +55,8 @@ class Canned(ThreadingHTTPServer):
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), _Handler)
         self.headers = {}
+        self.asked_first: list[bool] = []
+        """Of each PUT: whether its body waited for `100 Continue`."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -63,6 +65,8 @@ class _Handler(BaseHTTPRequestHandler):
     server: Canned
 
     def do_GET(self) -> None:
+        if self.command == "PUT":
+            self.server.asked_first.append("Expect" in self.headers)
         length = self.headers.get("Content-Length")
         self.rfile.read(int(length or 0))
         self.send_response(200)
@@ -196,3 +200,13 @@ def test_mutated_answers_are_objects_or_typed_errors(server: Canned, storage: S3
         for stored in found:
             assert 0 <= stored.length_bytes <= MAX_BYTES
             assert 0 <= stored.modified_ms < 253_402_300_800_000
+
+
+@pytest.mark.parametrize(("length", "asked_first"), [(0, False), (1, False), (262_143, False), (262_144, True)])
+def test_a_small_body_is_sent_without_asking(
+    server: Canned, storage: S3Storage, length: int, asked_first: bool
+) -> None:
+    """A journal entry or a pool of appends waits for one round trip, not for two."""
+    server.headers, before = {"ETag": '"e1"'}, len(server.asked_first)
+    outcome(lambda: storage.put("a", BufferSource(bytes(length)), create_only=False))
+    assert server.asked_first[before:] == [asked_first]

@@ -19,7 +19,7 @@ import botocore.loaders
 import botocore.session
 import urllib3
 from botocore.credentials import Credentials, RefreshableCredentials
-from botocore.utils import get_environ_proxies
+from botocore.utils import determine_content_length, get_environ_proxies
 
 from tierfs.chunkstore.http.tls import TlsClient, system_bundle
 from tierfs.chunkstore.s3 import additions
@@ -32,6 +32,7 @@ from tierfs.errors import AlreadyExists, TierfsError
 from tierfs.frozen import dataclass
 
 if TYPE_CHECKING:
+    from botocore.awsrequest import AWSRequest
     from mypy_boto3_s3 import S3Client
 
 _log = logging.getLogger(__name__)
@@ -47,6 +48,10 @@ _OURS, _TAKEN = "BucketAlreadyOwnedByYou", "BucketAlreadyExists"
 
 # Code for a bucket request that must name the server's region.
 _NEEDS_REGION = "IllegalLocationConstraintException"
+
+# A body of this size is not sent before the server answers that it takes it: one that refuses and closes in the midst
+# of it would be taken for one that is away. Smaller ones fit in the socket's buffers.
+_ASKED_FIRST_BYTES = 256 * 1024
 
 _HTTPS = "https:"
 _SIGNED = ("X-Amz-Signature", "Signature:", "Signature=")
@@ -134,12 +139,19 @@ def connect(location: S3Location, settings: ColdSettings) -> S3Connection:
             verify=bundle or system_bundle(),
         )
         additions.add_to(client, location, settings)
+        client.meta.events.register("before-sign.s3.PutObject", _send_at_once)
         url = client.meta.endpoint_url
         tls = TlsClient(bundle) if url.startswith(_HTTPS) else None
         # NO_PROXY, which names no proxy, is among them.
         proxied = urlsplit(url).scheme in get_environ_proxies(url)
         credentials = session.get_credentials()
     return S3Connection(location, client, settings, tls, proxied, credentials, Renewal(location.profile, credentials))
+
+
+def _send_at_once(request: AWSRequest, **_: object) -> None:
+    """Send a small body without asking first: botocore waits for `100 Continue` before each, a round trip."""
+    if (determine_content_length(request.data) or 0) < _ASKED_FIRST_BYTES:
+        del request.headers["Expect"]
 
 
 @cache
