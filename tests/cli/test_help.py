@@ -63,4 +63,5 @@ def test_an_example_is_what_the_command_takes(line: str) -> None:
 def test_the_options_of_all_commands_are_named_once() -> None:
     shown = tierfs("seal", "--help").out
     assert "--allow-other-owner" not in shown
-    assert shown.endswith("Examples:\n  tierfs seal logs/2026-11-25\n  tierfs seal 'logs/2026-10-*'\n")
+    _, examples = shown.split("Examples:\n")
+    assert all(line.startswith("  tierfs seal ") for line in examples.splitlines())

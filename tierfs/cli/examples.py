@@ -47,6 +47,7 @@ tierfs ingest --open app.log --into app    # leave it open, to append to it
     "seal": """
 tierfs seal logs/2026-11-25
 tierfs seal 'logs/2026-10-*'
+tierfs seal topics/orders/00000000000000000042    # close a ledger: it can be offloaded
 """,
     "unseal": """
 tierfs unseal logs/2026-11-25

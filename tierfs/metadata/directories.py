@@ -130,8 +130,14 @@ def segment_by_name(txn: ReadTransaction, name: str) -> SegmentRecord:
     """Return the segment at a path; raises NotFound, or IsDirectory."""
     entry = must_find(txn, name, "segment")
     if entry.kind is EntryKind.DIRECTORY:
-        raise IsDirectory(f"{names.printable(name) or '/'} is a directory, not a segment")
+        raise not_a_segment(name)
     return txn.must_get(SEGMENTS, tables.u64(entry.id), f"segment {names.printable(name)}")
+
+
+def not_a_segment(name: str) -> IsDirectory:
+    """Return the error of a directory, or of a managed ledger, where a segment is meant."""
+    remedy = f"name a segment in it: tierfs ls {names.as_word(name or '/')}"
+    return IsDirectory(f"{names.printable(name) or '/'} is a directory, not a segment", remedy=remedy)
 
 
 def matching(txn: ReadTransaction, pattern: str) -> list[tuple[str, Entry]]:

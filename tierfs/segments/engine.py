@@ -14,7 +14,7 @@ from tierfs import names
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.clock import Clock
 from tierfs.config import WriteSettings
-from tierfs.errors import InvalidRequest, IsDirectory, Sealed, StorageFull, no_cold_tier
+from tierfs.errors import InvalidRequest, Sealed, StorageFull, no_cold_tier
 from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -315,7 +315,7 @@ class Engine:
         if entry is None:
             return create.create(txn, name)
         if entry.kind is EntryKind.DIRECTORY:
-            raise IsDirectory(f"{names.printable(name) or '/'} is a directory, not a segment")
+            raise directories.not_a_segment(name)
         segment = streams.newest(txn, directories.segment_by_name(txn, name))
         if segment.kind is not kind:
             if segment.kind is SegmentKind.LEDGER:
