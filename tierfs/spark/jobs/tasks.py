@@ -94,7 +94,7 @@ class Tasks:
         if not wanted:
             return []
         self._tasks += len(wanted)
-        with self.watched(), explained():
+        with _looking(self._tell), explained():
             if self._done is None or self._finished is None:
                 return self._run_rows(work, wanted)
             spread = self._spark.sparkContext.parallelize(wanted, len(wanted))
@@ -106,24 +106,6 @@ class Tasks:
         each = partial(_each_row, work, [pickle.dumps(task) for task in wanted])
         rows = numbers.mapInArrow(each, "number long, result binary").collect()
         return [pickle.loads(row["result"]) for row in sorted(rows, key=lambda row: int(row["number"]))]
-
-    @contextmanager
-    def watched(self) -> Iterator[None]:
-        """Show the finished bytes while the block runs."""
-        over = threading.Event()
-
-        def look() -> None:
-            while not over.wait(_LOOK_S):
-                self._tell()
-
-        watcher = threading.Thread(target=look, name="tierfs-job-progress", daemon=True)
-        watcher.start()
-        try:
-            yield
-        finally:
-            over.set()
-            watcher.join()
-            self._tell()
 
     def _tell(self) -> None:
         if self._done is not None and self._finished is not None:
@@ -150,18 +132,13 @@ def _each_row(work: Callable[[T, Counter], R], wanted: Sequence[bytes], batches:
 
 
 @contextmanager
-def stages_watched(spark: SparkSession, show: OnProgress, total_bytes: int) -> Iterator[None]:
-    """Show the finished tasks of the running stages, as their share of all bytes."""
+def _looking(tell: Callable[[], None]) -> Iterator[None]:
+    """Tell the progress now and then while the block runs, and once behind it unless it fails."""
     over = threading.Event()
-    status = spark.sparkContext.statusTracker()
 
     def look() -> None:
         while not over.wait(_LOOK_S):
-            stages = [status.getStageInfo(stage) for stage in status.getActiveStageIds()]
-            tasks = sum(stage.numTasks for stage in stages if stage is not None)
-            done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
-            if tasks:
-                show(Progress(total_bytes * done // tasks, total_bytes, "", done, tasks, "task"))
+            tell()
 
     watcher = threading.Thread(target=look, name="tierfs-job-progress", daemon=True)
     watcher.start()
@@ -170,6 +147,23 @@ def stages_watched(spark: SparkSession, show: OnProgress, total_bytes: int) -> I
     finally:
         over.set()
         watcher.join()
+    tell()
+
+
+@contextmanager
+def stages_watched(spark: SparkSession, show: OnProgress, total_bytes: int) -> Iterator[None]:
+    """Show the finished tasks of the running stages, as their share of all bytes."""
+    status = spark.sparkContext.statusTracker()
+
+    def tell() -> None:
+        stages = [status.getStageInfo(stage) for stage in status.getActiveStageIds()]
+        tasks = sum(stage.numTasks for stage in stages if stage is not None)
+        done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        if tasks:
+            show(Progress(total_bytes * done // tasks, total_bytes, "", done, tasks, "task"))
+
+    with _looking(tell):
+        yield
     show(Progress(total_bytes, total_bytes, "", noun="task"))
 
 
