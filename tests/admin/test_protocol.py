@@ -131,6 +131,16 @@ def test_a_body_that_comes_after_its_answer_ends_in_time(monkeypatch: pytest.Mon
         assert sock.recv(65536) == b"", "it was closed in time"
 
 
+@pytest.mark.parametrize(
+    ("sent", "answered"), [(GET, 1), (3 * GET, 3), (GET + b"GET / HT", 0), (b"", 0), (b"POST / HTTP/1.1\r\n", 0)]
+)
+def test_a_client_that_sends_no_more_has_its_answers(tmp_path: Path, sent: bytes, answered: int) -> None:
+    with listening(tmp_path / "s", slow_app, SETTINGS), closing(dialled(tmp_path / "s")) as sock:
+        sock.sendall(sent)
+        sock.shutdown(socket.SHUT_WR)
+        assert rest(sock).count(OK) == answered
+
+
 def test_an_empty_line_behind_a_request_does_not_end_it(tmp_path: Path) -> None:
     """Some old clients send one behind a body (RFC 9112, section 2.2)."""
     with listening(tmp_path / "s", slow_app, SETTINGS), closing(dialled(tmp_path / "s")) as sock:

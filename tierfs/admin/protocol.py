@@ -84,6 +84,8 @@ class BoundedProtocol(HttpToolsProtocol):
     _in_message = False
     _refused = False
     """Whether nothing that arrives is looked at any more."""
+    _ends = False
+    """Whether the client sends no more."""
     _unread_bytes = 0
     _answer_timer: asyncio.TimerHandle | None = None
 
@@ -120,6 +122,12 @@ class BoundedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if self._in_head and self._head_bytes > HEAD_BYTES and not self._refused:
             self._refuse("431 Request Header Fields Too Large")
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Return whether a client that sends no more still waits for an answer, as `nc -N` does."""
+        # One that is gone looks the same until it is written to. TLS ends both directions at once.
+        self._ends = True
+        return not (self._refused or self._in_message or self._is_answered) and self._wire.can_write_eof()
 
     def on_message_begin(self) -> None:
         """Begin a request: its head has so long to arrive."""
@@ -162,6 +170,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
+        elif self._ends:
+            self.transport.close()
         elif not self._in_message:
             self._expect(_KEEP_ALIVE_S)  # uvicorn has a timer for it, which each request cancels, and each empty line
 
