@@ -211,8 +211,9 @@ class AckSettings:
     ] = 4 * MIB
     delay_s: Annotated[
         SecondsOrNone,
-        "Time from one object to the next, in which appends wait for each other: two requests to write each time, and "
-        "one LIST. More costs fewer requests, and answers later.",
+        "Time from one object to the next, in which appends wait for each other, and longest wait for the "
+        "answer to the one before: two requests to write each time, and one LIST. More costs fewer requests, and "
+        "answers later.",
     ] = 0.02
     deadline_s: Annotated[
         Seconds,
