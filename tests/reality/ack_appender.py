@@ -8,6 +8,8 @@ before may have stored one that nobody was told of. `NAME NEXT END` is printed o
 
 from __future__ import annotations
 
+import fcntl
+import mmap
 import os
 import random
 import sys
@@ -42,6 +44,8 @@ def run(store: app.Store, seed: str, name: str, number: int, at: int) -> None:
 
 def main() -> None:
     path, seed, *jobs = sys.argv[1:]
+    # While the drill compares everything nobody listens, and the appenders are to stop soon: else there is ever more.
+    fcntl.fcntl(sys.stdout, fcntl.F_SETPIPE_SZ, mmap.PAGESIZE)
     with app.open_store(Path(path)) as store:
         threads = []
         for job in jobs:

@@ -50,7 +50,9 @@ class Drill:
     def run(self, kills: int) -> Counter[str]:
         """Kill so many times; return what was killed, and how many records were acknowledged."""
         try:
-            for _ in range(kills):
+            for number in range(kills):
+                if number % 20 == 0:
+                    print(f"{number} of {kills} kills", flush=True)
                 self._start()
                 self._listen(self.chosen.randrange(1, 30))
                 kind = self.chosen.choice(KINDS)
