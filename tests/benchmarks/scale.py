@@ -97,7 +97,7 @@ def bench_scale(directory: Path) -> str:
             f"* built in {built:.0f} s; metadata opens in {opened * 1000:.1f} ms",
             f"* records per chunk: {bytes_per_chunk(path / 'metadata'):.0f} bytes",
             f"* name to layout (three gets and the chunks): {median_us(opening):.0f} µs",
-            f"* resolve 1 MiB in a layout: {median_us(lambda _: resolve(layout, span, tiers)):.0f} µs",
+            f"* resolve 1 MiB in a layout: {median_us(lambda _: tuple(resolve(layout, span, tiers))):.0f} µs",
         ]
     for words in (("info", "d/s000007"), ("ls", "empty"), ("append", "small")):
         if words[0] == "ls":

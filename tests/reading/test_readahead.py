@@ -11,7 +11,7 @@ from tierfs.chunkstore.link import Link, Links
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.resilient import ResilientStorage
 from tierfs.metrics import NullMetrics
-from tierfs.reading.readahead import FairShare, ReadSession, Sessions, Share
+from tierfs.reading.readahead import MOST_SPANS_AHEAD, FairShare, ReadSession, Sessions, Share
 from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange, LocationId
 
 BUDGET_BYTES = 256 * MIB
@@ -117,6 +117,22 @@ def far_links(streams: int) -> Links:
     links.add(LocationId(1), ResilientStorage(MemoryStorage(), metrics=NullMetrics(), link=link))
     assert links.streams == streams, "a far link takes more"
     return links
+
+
+def test_a_window_of_many_spans_is_filled_up_once_half_of_them_are_passed() -> None:
+    file = File()
+    session = file.read_on(0, 4 * MIB)
+    begins = session.position
+    session.ends_ahead.extend(range(begins + 1, begins + 1 + MOST_SPANS_AHEAD))
+    planned = len(file.plans)
+    session.passed(begins + MOST_SPANS_AHEAD // 2 - 1)
+    file.read_on(begins, session.ahead)
+    assert len(file.plans) == planned
+    session.passed(begins + MOST_SPANS_AHEAD // 2)
+    file.read(session.position)
+    assert len(file.plans) == planned + 1
+    session.passed(begins + MOST_SPANS_AHEAD)
+    assert not session.ends_ahead
 
 
 def test_far_from_the_server_a_session_elsewhere_is_proven_by_its_second_request() -> None:

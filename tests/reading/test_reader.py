@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from trio.testing import MockClock
+from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.doubles.page_cache import both_local_paths
 from tests.doubles.scripted_storage import Read, ScriptedStorage
@@ -22,7 +22,11 @@ from tierfs.errors import DataLoss, Fenced, NotFound, Unavailable
 from tierfs.metadata import chains, checksums, policies
 from tierfs.reading.fetch.span_cache import KEEP_PASSED_BYTES
 from tierfs.reading.handle import ReadHandle
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, ReadPriority, Tier
+from tierfs.reading.readahead import MOST_PACKS, MOST_SPANS_AHEAD
+from tierfs.types import CRC_BLOCK_BYTES, MIB, ROOT_DIRECTORY, Ack, ReadPriority, Tier
+
+TINY = 1000
+KEPT = KEEP_PASSED_BYTES // CRC_BLOCK_BYTES + 1
 
 
 def cold_reads(storage: ScriptedStorage) -> list[Read]:
@@ -74,6 +78,22 @@ async def test_blocks_read_whole_at_random_use_the_same_memory_again(tmp_path: P
             for start in starts:
                 assert len(await handle.read(start, block_bytes)) == block_bytes
                 assert reader.spans.pool.used_bytes <= KEEP_PASSED_BYTES + block_bytes
+
+
+async def test_many_tiny_objects_take_little_memory(store: TestStore) -> None:
+    """Each has a buffer however small it is; a segment of appends that the bucket acknowledged has thousands."""
+    writer = store.engine.open_writer("s", ack=Ack.COLD)
+    for number in range(TINY):
+        writer.append(b"%09d\n" % number)
+    store.engine.close_writer(writer)
+    store.evict()
+    data = b"".join(b"%09d\n" % number for number in range(TINY))
+    async with reading(store) as (reader, handle):
+        for start in range(0, len(data), 10):
+            await check(handle, start, 10, data)
+            await wait_all_tasks_blocked()  # a transfer ends on the loop
+            buffers = reader.spans.pool.used_bytes // CRC_BLOCK_BYTES
+            assert buffers <= MOST_SPANS_AHEAD + MOST_PACKS + KEPT < TINY
 
 
 async def test_what_is_wrong_ahead_fails_only_who_comes_there(store: TestStore) -> None:

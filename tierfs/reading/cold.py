@@ -19,7 +19,7 @@ from tierfs.reading.fetch.grid import BlockDiffers, ChecksumCache, blocks_touche
 from tierfs.reading.fetch.queue import WANTED_NOW
 from tierfs.reading.fetch.span import Span
 from tierfs.reading.fetch.span_cache import SpanCache
-from tierfs.reading.readahead import PackAhead, ReadSession, Sessions, is_whole_file
+from tierfs.reading.readahead import MOST_SPANS_AHEAD, PackAhead, ReadSession, Sessions, is_whole_file
 from tierfs.reading.view import Piece, SegmentView, in_object, resolve
 from tierfs.types import ByteRange, Tier
 
@@ -213,6 +213,8 @@ class ColdRead:
         else:
             position, end = self._wanted, self._view.segment.length
             session = self._path.sessions.of(position, self._view.segment.start_offset)
+            chunk = self._placed.chunk
+            session.passed(self._held.start - chunk.object_offset + chunk.start_offset)
         if not session.proven:
             session.note(position)
             return
@@ -237,7 +239,7 @@ class ColdRead:
             for piece in resolve(layout, ByteRange(at, min(reach, layout.window.end)), self._tiers):
                 if at < plan.end:
                     at = self._ask_for(piece, plan.end, session)
-                if at < min(piece.range.end, plan.end):  # memory ran out: the next read asks again
+                if at < min(piece.range.end, plan.end):  # no room for more: a later read asks again
                     session.ahead = at
                     return
         session.ahead = at
@@ -253,10 +255,13 @@ class ColdRead:
         while at < held.end and at + shift < end:
             span = self._spans.find(placed.object.id, at)
             if span is None:
+                if len(session.ends_ahead) >= MOST_SPANS_AHEAD:
+                    break
                 asked = ByteRange(at, min(held.end, at + session.range_bytes))
                 span = self._path.ask(placed, asked, _priority(at + shift, self._wanted), ahead=True)
                 if span is None:
                     break
+                session.ends_ahead.append(span.end + shift)
             at = span.end
         return min(at, held.end) + shift
 

@@ -136,7 +136,7 @@ class ReadHandle:
         if wanted.end > layout.window.end:
             return None
         reach = ByteRange(wanted.start, min(layout.window.end, wanted.start + _RECENT_BYTES))
-        piece = resolve(layout, reach, self._tiers)[0]
+        piece = next(resolve(layout, reach, self._tiers))
         if piece.range.end < wanted.end or not piece.candidates:
             return None
         self._recent = (layout, piece)
@@ -159,7 +159,7 @@ class ReadHandle:
     def _piece(self, wanted: ByteRange) -> Piece:
         """Return the first piece of a range, by the current snapshot."""
         layout = self._view.layout(wanted.start)
-        return resolve(layout, ByteRange(wanted.start, min(wanted.end, layout.window.end)), self._tiers)[0]
+        return next(resolve(layout, ByteRange(wanted.start, min(wanted.end, layout.window.end)), self._tiers))
 
     async def _read_piece(self, piece: Piece, wanted: ByteRange, patience: Patience) -> Buffer:
         """Return a piece from the best candidate that delivers; retry until one does or none ever will."""

@@ -14,7 +14,7 @@ ended belongs to a session of the pack, as reads of one large file do to one of 
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -53,6 +53,10 @@ _FAR_RANGES = 1.5
 
 # Reading on for more than this proves a session far from the server: the kernel's second request, at the latest.
 _FAR_PROVEN_BYTES = CRC_BLOCK_BYTES
+
+# Spans ahead of one reader. Each takes a buffer, however few bytes it holds: a window of tiny chunks took all memory,
+# and each read looked through thousands of spans for one that could go. Ordinary windows have some 100.
+MOST_SPANS_AHEAD = 256
 
 _PROVEN_SESSIONS = 64
 # Sessions kept per segment; a random read leaves an unproven one.
@@ -131,6 +135,8 @@ class ReadSession:
     range_bytes: int = MIB
     grown_at: int = 0
     """Position when its window last grew."""
+    ends_ahead: deque[int] = field(default_factory=deque)
+    """Ends of the spans requested ahead that were not passed yet, ascending."""
 
     @property
     def proven(self) -> bool:
@@ -148,12 +154,19 @@ class ReadSession:
         self.position = max(self.position, wanted.end)
         self.ahead = max(self.ahead, wanted.end)
 
+    def passed(self, at: int) -> None:
+        """Forget the spans ahead that end at or before an offset: its reader is there now."""
+        while self.ends_ahead and self.ends_ahead[0] <= at:
+            self.ends_ahead.popleft()
+
     def plan(self, wanted: ByteRange, share: Share, length_bytes: int) -> ByteRange | None:
         """Note a read of a proven session.
 
         Returns the bytes to request now in ranges of `range_bytes`, None when enough is on its way.
         """
         self.position = max(self.position, wanted.end)
+        if len(self.ends_ahead) > MOST_SPANS_AHEAD // 2:
+            return None  # many are requested at once rather than each after the read that passed one
         if share.grows_at_once:
             self._grow(share)
         window_bytes = min(self.window_bytes, share.window_bytes)
@@ -265,7 +278,7 @@ class Sessions:
 
 
 # Packs whose readers are remembered.
-_PACKS = 64
+MOST_PACKS = 64
 
 # Reading so much in order proves that files are read one after another: single files take less, or few requests.
 _PROVEN_BYTES = 2 * CRC_BLOCK_BYTES
@@ -305,9 +318,11 @@ class PackAhead:
             self._packs.move_to_end(object_id)
             return pack
         pack = self._packs[object_id] = _Pack(Sessions(self.shares, _PROVEN_BYTES))
-        if len(self._packs) > _PACKS:
+        if len(self._packs) > MOST_PACKS:
             _, oldest = self._packs.popitem(last=False)
             oldest.sessions.close()
+            if oldest.last is not None:  # else a pack of a single span would keep it for ever: nothing passes it
+                self.spans.passed(oldest.last)
         return pack
 
 

@@ -126,15 +126,15 @@ class Piece:
         return not self.candidates or self.candidates[0].chunk.lost
 
 
-def resolve(layout: Layout, wanted: ByteRange, tiers: Sequence[Tier]) -> tuple[Piece, ...]:
-    """Cut `wanted`, which must lie in the layout's window, into pieces in offset order.
+def resolve(layout: Layout, wanted: ByteRange, tiers: Sequence[Tier]) -> Iterator[Piece]:
+    """Cut `wanted`, which must lie in the layout's window, into pieces in offset order, each made when it is asked for.
 
     Candidates are in the order of `tiers`, suspect chunks after good ones and lost ones last. A piece
     ends where any tier's chunk begins or ends, so each candidate holds all of it.
     """
     if len(tiers) == 1 or not layout.local or not layout.cold:
-        return tuple(_pieces(layout, wanted, [tier for tier in tiers if layout.chunks(tier)]))
-    return tuple(_pieces(layout, wanted, tiers))
+        tiers = [tier for tier in tiers if layout.chunks(tier)]
+    return _pieces(layout, wanted, tiers)
 
 
 def _pieces(layout: Layout, wanted: ByteRange, tiers: Sequence[Tier]) -> Iterator[Piece]:

@@ -18,7 +18,7 @@ import trio
 
 from tierfs.errors import TierfsError
 from tierfs.metadata.records import ObjectRecord
-from tierfs.reading.fetch.buffers import BufferPool
+from tierfs.reading.fetch.buffers import SMALLEST_BYTES, BufferPool
 from tierfs.reading.fetch.grid import Grid
 from tierfs.reading.fetch.span import Span, Transfer
 from tierfs.types import MIB, ObjectId
@@ -103,8 +103,8 @@ class SpanCache:
         """Note that the reader has passed the span: it is evicted first."""
         if id(span) in self._order and id(span) not in self._passed:
             self._passed[id(span)] = span
-            self._passed_bytes += span.end - span.start
-            self._ever_passed_bytes += span.end - span.start
+            self._passed_bytes += _memory_bytes(span)
+            self._ever_passed_bytes += _memory_bytes(span)
 
     def abandon(self, span: Span) -> None:
         """Drop a span that will not be read, if it has not arrived and has no waiting reader. Idempotent."""
@@ -127,7 +127,7 @@ class SpanCache:
         if self._order.pop(id(span), None) is None:
             return
         if self._passed.pop(id(span), None) is not None:
-            self._passed_bytes -= span.end - span.start
+            self._passed_bytes -= _memory_bytes(span)
         spans = self._by_object[span.record.id]
         spans.remove(span)
         if not spans:
@@ -196,3 +196,8 @@ class SpanCache:
                 self._remove(span)
                 return True
         return False
+
+
+def _memory_bytes(span: Span) -> int:
+    """Return the least memory that a span takes."""
+    return max(SMALLEST_BYTES, span.end - span.start)
