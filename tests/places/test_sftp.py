@@ -67,7 +67,7 @@ def test_a_server_with_another_key_than_the_known_one_is_refused(
     where = known.read_text().split()[0]
     known.write_text(f"{where} {' '.join((keys / 'id_ed25519.pub').read_text().split()[:2])}\n")
     line = line_of(sftp_directory, tmp_path / "store")
-    assert "known_hosts has another" in line
+    assert "its host key is not the one in known_hosts" in line
     assert "keyscan" not in line
 
 
@@ -249,12 +249,25 @@ def test_names_of_others_that_are_no_text_are_passed_over(storage: PlaceStorage,
 def test_a_full_disk_is_told(sftp_directory: str, tmp_path: Path) -> None:
     server = sftp_directory.removeprefix("sftp://").split("/", 1)[0]
     with disk(tmp_path / "disk", 2 * MIB), closing(place_storage(f"sftp://{server}{tmp_path}/disk/x")) as storage:
-        with pytest.raises(StorageFull, match="the server's disk is full"):
+        with pytest.raises(StorageFull, match=f"sftp://{server}/.*/large: the server's disk is full$"):
             storage.put("large", BufferSource(bytes(3 * MIB)))
         assert list(storage.uploads("")) == []
         storage.put("small", BufferSource(b"bytes"))
         with pytest.raises(NotFound):
             storage.stat("large")
+
+
+def test_a_full_disk_of_a_server_that_does_not_say_so_is_an_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        SshServer(tmp_path / "server", "internal-sftp -P statvfs,fstatvfs") as server,
+        disk(tmp_path / "disk", 2 * MIB),
+    ):
+        monkeypatch.setenv("HOME", str(server.home))
+        address = server.create_directory().removeprefix("sftp://").split("/", 1)[0]
+        with closing(place_storage(f"sftp://{address}{tmp_path}/disk/x")) as storage, pytest.raises(Unavailable):
+            storage.put("large", BufferSource(bytes(3 * MIB)))
 
 
 @pytest.mark.parametrize(

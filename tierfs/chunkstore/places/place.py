@@ -108,7 +108,8 @@ def told(error: Exception) -> str:
         return "already exists"
     if "Max retries exceeded" in str(error):  # requests', which made one try, and names its own objects
         return f"its server does not answer ({type(error).__name__})"
-    lines = str(error).strip().splitlines()
+    text = error.strerror if isinstance(error, OSError) else None  # else the number of the error is in front of it
+    lines = (text or str(error)).strip().splitlines()
     text = lines[0] if lines else type(error).__name__
     return text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
 

@@ -6,6 +6,7 @@ of them it was is looked up afterwards. Extensions: https://github.com/openssh/o
 
 from __future__ import annotations
 
+import errno
 import stat
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
@@ -21,7 +22,7 @@ from tierfs.chunkstore.places.ssh import SshSession, SshSessions
 from tierfs.chunkstore.probe import Traits
 from tierfs.chunkstore.protocol import OnReceived, Source
 from tierfs.chunkstore.validate import STEP_BYTES
-from tierfs.errors import InvalidRequest, PermissionDenied, StorageFull, TierfsError, Unavailable
+from tierfs.errors import InvalidRequest, PermissionDenied, TierfsError, Unavailable
 from tierfs.names import printable
 
 _Result = TypeVar("_Result")
@@ -77,7 +78,7 @@ class SftpFiles:
     def entries(self, directory: str) -> Iterable[tuple[str, FileStatus | None]]:
         """See Files.entries."""
         session = self._sessions.open()
-        names = session.client.scandir(directory)
+        names: Any = session.client.scandir(directory)  # a generator, which its type does not say
 
         async def page() -> list[asyncssh.SFTPName]:
             listed: list[asyncssh.SFTPName] = []
@@ -87,17 +88,20 @@ class SftpFiles:
                     break
             return listed
 
-        while True:
-            with self._lookup(directory):
-                listed = self._sessions.finish(session, self._sessions.begin(page()))
-            for entry in listed:
-                name, kind = str(entry.filename), entry.attrs.permissions or 0
-                if stat.S_ISREG(kind):
-                    yield name, _status(entry.attrs)
-                elif stat.S_ISDIR(kind) and name not in (".", ".."):
-                    yield name, None
-            if len(listed) < _ENTRIES:
-                return
+        try:
+            while True:
+                with self._lookup(directory):
+                    listed = self._sessions.finish(session, self._sessions.begin(page()))
+                for entry in listed:
+                    name, kind = str(entry.filename), entry.attrs.permissions or 0
+                    if stat.S_ISREG(kind):
+                        yield name, _status(entry.attrs)
+                    elif stat.S_ISDIR(kind) and name not in (".", ".."):
+                        yield name, None
+                if len(listed) < _ENTRIES:
+                    return
+        finally:
+            self._sessions.begin(names.aclose())  # of a listing that is not read to its end the server keeps a handle
 
     def read_into(self, path: str, offset: int, buffer: memoryview, progress: OnReceived | None) -> None:
         """See Files.read_into."""
@@ -131,10 +135,16 @@ class SftpFiles:
                 deque(self._in_order(session, sent), maxlen=0)
                 self._sync(session, file)
             except asyncssh.SFTPFailure as exc:
-                free = self._sessions.finish(session, self._sessions.begin(file.statvfs()))
-                if free.bavail * free.frsize < STEP_BYTES:
-                    raise StorageFull(f"{printable(path)}: the server's disk is full") from exc
+                if self._is_full(session, file):
+                    raise OSError(errno.ENOSPC, "the server's disk is full") from exc
                 raise
+
+    def _is_full(self, session: SshSession, file: asyncssh.SFTPClientFile) -> bool:
+        """Return whether the server says that its disk is full; another server than OpenSSH may not say."""
+        with suppress(asyncssh.SFTPError):
+            free = self._sessions.finish(session, self._sessions.begin(file.statvfs()))
+            return bool(free.bavail * free.frsize < STEP_BYTES)
+        return False
 
     def rename(self, path: str, target: str, *, overwrite: bool) -> None:
         """See Files.rename."""

@@ -136,7 +136,7 @@ class SshSessions:
         client = connection.start_sftp_client(path_errors="surrogateescape")
         try:
             return SshSession(connection, await asyncio.wait_for(client, self._settings.read_timeout_s))
-        except (TimeoutError, asyncssh.Error) as exc:
+        except (OSError, asyncssh.Error) as exc:
             connection.abort()
             raise Unavailable(f"{self._shown} serves no SFTP: {str(exc) or 'it is silent'}") from exc
 
@@ -147,7 +147,7 @@ class SshSessions:
         at = "" if port == _PORT else f"-p {port} "
         if any(known.match(host, "", None if port == _PORT else port)):
             return PermissionDenied(
-                f"{self._shown}: {error.reason}, and known_hosts has another: its server was replaced, or imitated",
+                f"{self._shown}: its host key is not the one in known_hosts: the server was replaced, or imitated ({error.reason})",
                 remedy="ask who runs it; ssh-keygen -R takes the old key out",
             )
         return PermissionDenied(
