@@ -147,7 +147,8 @@ class SshSessions:
         at = "" if port == _PORT else f"-p {port} "
         if any(known.match(host, "", None if port == _PORT else port)):
             return PermissionDenied(
-                f"{self._shown}: its host key is not the one in known_hosts: the server was replaced, or imitated ({error.reason})",
+                f"{self._shown}: its host key is not the one in known_hosts: the server was replaced, or imitated "
+                f"({error.reason})",
                 remedy="ask who runs it; ssh-keygen -R takes the old key out",
             )
         return PermissionDenied(
