@@ -63,7 +63,8 @@ def growth_of(txn: ReadTransaction, plan: LedgerPlan, place: LocationRecord) -> 
     if not new and last.uuid != entries.find(txn, segment.id).offload.uuid:
         held = f"has entry {last.first_entry_id} already, with which {printable(last.data.name)} begins"
         raise other_segment(plan.name, f"a ledger that {held}")
-    known = tuple(part for part in plan.parts if part not in new)
+    added = {part.data.name for part in new}
+    known = tuple(part for part in plan.parts if part.data.name not in added)
     return LedgerGrowth(replace(plan, parts=new), known, segment, count)
 
 
