@@ -23,7 +23,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from queue import Queue
 from tempfile import TemporaryFile
@@ -89,14 +89,15 @@ class Child:
 class Talking:
     """A process whose lines are read while it runs; `end` it."""
 
-    def __init__(self, module: str, *words: object) -> None:
+    def __init__(self, module: str, *words: object, most_lines: int = 0) -> None:
+        """It waits once `most_lines` were not read, and some in its pipe; 0: it never does."""
         out, theirs = os.pipe()
         self._error = TemporaryFile()  # noqa: SIM115  # `end` closes it
         with open(os.devnull, "rb") as nothing:
             streams = (nothing.fileno(), theirs, self._error.fileno())
             self._child = start(module, [*map(str, words)], os.environ, streams)
         os.close(theirs)
-        self._lines: Queue[str] = Queue()
+        self._lines: Queue[str] = Queue(most_lines)
         self._reader = threading.Thread(target=self._read, args=(out,))
         self._reader.start()
         self.pid = self._child.pid
@@ -125,10 +126,11 @@ class Talking:
         """Kill it unless it ended; return the lines that were not read, and its errors."""
         self._child.kill()
         self._child.wait(_END_S)
+        lines = list(iter(partial(self._lines.get, timeout=_END_S), ""))
         self._reader.join(_END_S)
         with self._error:
             self._error.seek(0)
-            return list(iter(self._lines.get_nowait, "")), self._error.read().decode(errors="replace")
+            return lines, self._error.read().decode(errors="replace")
 
     def _read(self, fd: int) -> None:
         with open(fd, encoding="utf-8") as file:

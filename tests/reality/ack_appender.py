@@ -24,6 +24,10 @@ SIZES = (1, 7, 100, 999, 1000, 1001, 4096)
 """Of records; chunks end at 1000 bytes."""
 
 
+# Of what is told of each record, so that few fit in a pipe of one page.
+_LINE_BYTES = mmap.PAGESIZE // 8 - 1
+
+
 def record(seed: str, name: str, number: int) -> bytes:
     """Return the bytes of a record; the same each time."""
     chance = random.Random(f"{seed} {name} {number}")
@@ -38,13 +42,12 @@ def run(store: app.Store, seed: str, name: str, number: int, at: int) -> None:
     while True:
         data = record(seed, name, number)
         end = writer.append(data, expected_offset=at).end
-        os.write(sys.stdout.fileno(), f"{name} {number} {end}\n".encode())
+        os.write(sys.stdout.fileno(), f"{name} {number} {end}".ljust(_LINE_BYTES).encode() + b"\n")
         number, at = number + 1, end
 
 
 def main() -> None:
     path, seed, *jobs = sys.argv[1:]
-    # While the drill compares everything nobody listens, and the appenders are to stop soon: else there is ever more.
     fcntl.fcntl(sys.stdout, fcntl.F_SETPIPE_SZ, mmap.PAGESIZE)
     with app.open_store(Path(path)) as store:
         threads = []

@@ -19,6 +19,8 @@ from tierfs.metadata import directories
 
 KINDS = ("appender", "appender", "holder", "host")
 MOST_APPENDERS = 3
+MOST_LINES = 30
+"""Acknowledgments that an appender is ahead of us: while we compare everything it waits, else there is ever more."""
 SEGMENTS = 4
 """Of one appender, each with its thread."""
 
@@ -73,7 +75,7 @@ class Drill:
                 places = [self.acknowledged.setdefault(name, Progress()) for name in names]
                 jobs = [f"{name}={each.number}@{each.end}" for name, each in zip(names, places, strict=True)]
                 words = (self.life.path, self.seed, *jobs)
-                self.appenders[number] = forked.Talking("tests.reality.ack_appender", *words)
+                self.appenders[number] = forked.Talking("tests.reality.ack_appender", *words, most_lines=MOST_LINES)
 
     def _listen(self, lines: int) -> None:
         """Wait for so many acknowledgments, of any appender."""
