@@ -104,7 +104,10 @@ class Talking:
 
     def line(self, timeout_s: float = 60) -> str:
         """Return the next line with its end, "" once there are no more. Raises Empty when none arrives."""
-        return self._lines.get(timeout=timeout_s)
+        line = self._lines.get(timeout=timeout_s)
+        if not line:
+            self._lines.put(line)  # for who asks again, and for `end`
+        return line
 
     def wait(self, timeout_s: float) -> int:
         """See Child.wait."""

@@ -98,7 +98,7 @@ class Drill:
 
     def _kill(self, number: int) -> None:
         lines, errors = self.appenders.pop(number).end()
-        assert errors == ""
+        assert not errors, errors
         for line in lines:
             if line.endswith("\n"):  # what was told before the end
                 self._hear(line)
