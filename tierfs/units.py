@@ -65,8 +65,11 @@ _SINGULAR = {"are": "is", "were": "was"}
 # A hundred years: more is a slip of the finger, and far below what any sum of times can hold.
 MAX_S = 100 * 365 * 86_400
 
-# Numbers from here on, of 1973, are milliseconds since the epoch; smaller ones seconds ago.
+# Numbers from here on, of 1973, are milliseconds since the epoch; small ones seconds ago.
 _LEAST_EPOCH_MS = 100_000_000_000
+
+# What is between, from 115 days on, was meant as seconds since the epoch, or as a date without hyphens.
+_MOST_BARE_S = 10_000_000
 
 _DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
@@ -164,8 +167,10 @@ def parse_time(text: str, now_ms: int) -> int:
     from datetime import UTC, datetime  # most commands take no time
 
     written = text.strip()
-    if (number := decimal(written, MAX_S * _MS_PER_S)) is not None and number >= _LEAST_EPOCH_MS:
-        return number
+    if (number := decimal(written, MAX_S * _MS_PER_S)) is not None and number >= _MOST_BARE_S:
+        if number >= _LEAST_EPOCH_MS:
+            return number
+        raise ValueError(f"{text!r} may be a date, or seconds since 1970: write {TIMES}")
     if _DATE.match(written):
         with suppress(ValueError):
             at = datetime.fromisoformat(written)

@@ -18,6 +18,7 @@ from tests.ledger.rocketmq import coda, consume_queue, log
 from tests.ledgers import ROOMY, new_ledger
 from tests.stores import TestStore, open_test_store
 from tierfs.clock import ManualClock
+from tierfs.errors import DataLoss
 from tierfs.metadata import policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.reading.times import CommitLogReader, TimePlace, TimesOf, entry_at, offset_at
@@ -91,7 +92,7 @@ def test_a_log_whose_head_or_tail_is_cut(drawn: st.DataObject) -> None:
     offsets = [int.from_bytes(row[:8], "big") for row in rows(consume_queue(data))]
     start = drawn.draw(st.integers(0, offsets[15]))
     end = drawn.draw(st.integers(offsets[17], len(data)))
-    reader = CommitLogReader(ByteRange(start, end), of(data[start:end], start))
+    reader = CommitLogReader("s", ByteRange(start, end), of(data[start:end], start))
     whole = [(at, after) for at, after in zip(offsets, [*offsets[1:], len(data)], strict=True) if start <= at]
     complete = [at for at, after in whole if after <= end]
     first = reader.first()
@@ -111,7 +112,7 @@ def test_a_message_is_found_by_its_number_in_a_log_of_several_files(size: int) -
         offsets += [len(data), len(data) + len(log([b"x" * size], [NOW]))]
         data += log([b"x" * size] * 2, [NOW + first, NOW + first + 1], start=len(data), first=first)
         data += coda(NOW + first + 1)
-    reader = CommitLogReader(ByteRange(0, len(data)), of(data, 0))
+    reader = CommitLogReader("s", ByteRange(0, len(data)), of(data, 0))
 
     def offset_of(number: int) -> int | None:
         message = reader.first_that(lambda head: head.queue_offset >= number)
@@ -130,7 +131,7 @@ def test_a_large_log_is_found_in_by_few_small_reads(store: TestStore) -> None:
 
 @pytest.mark.parametrize("data", [b"x", os.urandom(300_000), b"text\n" * 50_000], ids=["a byte", "random", "text"])
 def test_other_bytes_are_no_log(data: bytes) -> None:
-    assert CommitLogReader(ByteRange(0, len(data)), of(data, 0)).first() is None
+    assert CommitLogReader("s", ByteRange(0, len(data)), of(data, 0)).first() is None
 
 
 def test_an_empty_segment(store: TestStore) -> None:
@@ -238,3 +239,10 @@ def test_chunks_by_the_times_by_which_they_were_written(store: TestStore, cold: 
         assert all(known >= time_ms for at, known in written if at >= place.end_offset)
         assert place.end_offset - place.offset <= 30
     assert offset_at(store.metadata, record, written[-1][1] + 1, of(b"x" * 90, 0)).offset == 90
+
+
+def test_a_damaged_log_is_named() -> None:
+    data = log([b"x"], [NOW]) + bytes(1000)
+    reader = CommitLogReader("logs/1", ByteRange(0, len(data)), of(data, 0))
+    with pytest.raises(DataLoss, match=f"^logs/1: no message of RocketMQ's begins at byte {len(data) - 1000}$"):
+        list(reader.heads(0))

@@ -215,7 +215,7 @@ def _time_of(metadata: MetadataStore, segment: SegmentRecord, entry_id: int, rea
 
 def _in_log(segment: SegmentRecord, time_ms: int, read: ReadRange) -> TimePlace | None:
     """Return the place in a commit log of RocketMQ's; None for another segment."""
-    log = CommitLogReader(segment.range, read)
+    log = CommitLogReader(segment.name, segment.range, read)
     if log.first() is None:
         return None
     message = log.first_that(lambda head: head.store_ms >= time_ms)
@@ -227,7 +227,9 @@ def _in_log(segment: SegmentRecord, time_ms: int, read: ReadRange) -> TimePlace 
 class CommitLogReader:
     """Walks the messages of a commit log."""
 
-    def __init__(self, bounds: ByteRange, read: ReadRange) -> None:
+    def __init__(self, name: str, bounds: ByteRange, read: ReadRange) -> None:
+        """`name` is the segment's, for errors."""
+        self._name = name
         self._bounds = bounds
         self._read = read
 
@@ -280,7 +282,7 @@ class CommitLogReader:
             if head is None or at + head.size > self._bounds.end:
                 if head is not None or self._bounds.end - at < HEAD_BYTES:
                     return  # its last message is not complete yet
-                raise DataLoss(f"no message of RocketMQ's begins at byte {at}")
+                raise DataLoss(f"{printable(self._name)}: no message of RocketMQ's begins at byte {at}")
             yield at, head
             at += head.size
 

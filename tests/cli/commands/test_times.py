@@ -159,6 +159,8 @@ def test_bytes_without_messages_go_by_the_times_of_chunks(store: Path) -> None:
     assert printed(store, "cat", "s", "--since", "1h") == b"one\n"
     assert printed(store, "cat", "s", "--until", "1h") == b"one\n", "its chunk may hold bytes of before"
     assert printed(store, "cat", "s", "--since", "2100-01-01") == b""
+    assert "chunks" not in tierfs("cat", "s", "--since", "2100-01-01", store=store).err, "no chunk is cut by it"
+    assert printed(store, "cat", "s", "--since", "9999999") == b"one\n"
     said = tierfs("cat", "s", "--since", "1h", store=store, check=False).err
     assert "by the times of its chunks" in said
     assert tierfs("info", "s", "--at", "1h", "--json", store=store).json["at"]["by"] == "chunks"
@@ -169,6 +171,12 @@ def test_bytes_without_messages_go_by_the_times_of_chunks(store: Path) -> None:
     [
         (("cat", "s", "--since", "yesterday"), "'yesterday' is not a time: write how long ago, like 2h"),
         (("cat", "s", "--since", "2026-13-01"), "is not a time"),
+        (
+            ("cat", "s", "--since", "1700000050"),
+            "'1700000050' may be a date, or seconds since 1970: write how long ago",
+        ),
+        (("cat", "s", "--until", "20260131"), "'20260131' may be a date"),
+        (("info", "s", "--at", "10000000"), "'10000000' may be a date"),
         (("cat", "s", "--since", "1h", "--from", "0"), "--since and --from are mutually exclusive"),
         (("cat", "s", "--until", "1h", "-f"), "--until and --follow are mutually exclusive"),
         (("info", "s", "--at", "1h", "--map"), "--map and --at are mutually exclusive"),

@@ -96,13 +96,13 @@ def _bounds(
 ) -> ByteRange:
     """Return the bytes of a segment from one time to another; with those of the whole chunks where only these have
     times, which a note says."""
-    from tierfs.reading.times import TimesOf, place_of
+    from tierfs.reading.times import place_of
 
     def place(time_ms: int | None) -> TimePlace | None:
         return None if time_ms is None else place_of(store.metadata, store.reader, record, time_ms, priority)
 
     first, after = place(since), place(until)
-    if any(known is not None and known.times_of is TimesOf.CHUNKS for known in (first, after)):
+    if any(known is not None and known.offset < known.end_offset for known in (first, after)):
         session.note(f"{printable(record.name)}: by the times of its chunks, of which the first and last are whole")
     start = record.start_offset if first is None else first.offset
     end = record.length if after is None else after.end_offset

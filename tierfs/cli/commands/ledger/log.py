@@ -79,7 +79,7 @@ def read(session: Session, store: Store, record: SegmentRecord, wanted: WantedMe
 
 def _bounds(store: Store, record: SegmentRecord, wanted: WantedMessages) -> tuple[int, int]:
     with reading_segments(store.reader, wanted.priority) as reading:
-        log = CommitLogReader(record.range, reading(record))
+        log = CommitLogReader(record.name, record.range, reading(record))
         first = log.first() if record.range else None
         if first is None:
             name = printable(record.name)
