@@ -51,10 +51,17 @@ def test_an_append_whose_file_cannot_be_made_read_only_is_there_once(
     expected_warnings.append("cannot be made read-only")
     writer = store.engine.open_writer("s")
     with monkeypatch.context() as patch:
-        patch.setattr(os, "chmod", failing(errno.EIO))
+        patch.setattr(os, "fchmod", failing(errno.EIO))
         assert writer.append(b"abcdef") == ByteRange(0, 6)
         assert writer.append(b"gh", seal=True) == ByteRange(6, 8)
     assert store.read("s") == b"abcdefgh"
+
+
+def test_a_file_that_was_evicted_before_it_is_made_read_only_is_nothing_to_warn_of(store: TestStore) -> None:
+    store.append("s", b"ab")
+    (name,) = store.files.names()
+    store.files.delete(name)
+    store.files.protect(name)
 
 
 @pytest.mark.parametrize("verb", ["roll", "seal", "open_writer", "concat"])
@@ -67,7 +74,7 @@ def test_a_verb_that_is_committed_does_not_fail_for_a_mode(
     segment_id = writer.segment_id
     store.append("source", b"cd", seal=True)
     with monkeypatch.context() as patch:
-        patch.setattr(os, "chmod", failing(errno.EPERM))
+        patch.setattr(os, "fchmod", failing(errno.EPERM))
         if verb == "roll":
             store.engine.roll(segment_id)
         elif verb == "concat":

@@ -187,6 +187,8 @@ class ChunkFiles:
         """Seal after the commit that ended the chunk; an error is only logged, because fsck seals it later."""
         try:
             self.seal(name)
+        except NotFound:
+            return  # another process evicted it since; the drill of kills met that once in 200
         except TierfsError as exc:
             log.warning("%s cannot be made read-only; `tierfs check --repair` will do it: %s", name, exc)
 
