@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import struct
 from contextlib import ExitStack, closing
@@ -13,12 +14,14 @@ from typing import Any
 import pytest
 from starlette.types import Receive, Scope, Send
 
+import tierfs
 from tests.admin.conftest import dialled, listening
 from tierfs.admin import appends, client, listen
 from tierfs.admin.protocol import HEAD_BYTES, BoundedProtocol
 from tierfs.app import store as app
 from tierfs.config import AdminSettings
 from tierfs.errors import PermissionDenied, Unavailable
+from tierfs.setup.create import ColdChoice, init_store
 
 SETTINGS = AdminSettings(connections=3, head_s=5.0)
 
@@ -144,3 +147,16 @@ def test_clients_that_come_back_share_a_group(monkeypatch: pytest.MonkeyPatch, p
     with app.open_store(path) as store:
         asyncio.run(run(store))
     assert sizes == [3, 2, 1], "two came back, and the third one was not waited for without end"
+
+
+def test_who_is_told_that_it_serves_may_end_it_at_once(tmp_path: Path) -> None:
+    init_store(tmp_path / "store", ColdChoice(none=True))
+    too_early: list[int] = []
+    before = signal.signal(signal.SIGTERM, lambda number, _: too_early.append(number))
+    try:
+        with tierfs.open_store(tmp_path / "store") as store:
+            asyncio.run(asyncio.wait_for(listen.serve(store, lambda: signal.raise_signal(signal.SIGTERM)), 60))
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert not too_early
+    assert not (tmp_path / "store/admin.sock").exists()

@@ -92,8 +92,9 @@ async def serve(store: Store, announce: Callable[[], None]) -> None:
                     await serving.listen(unix, Admission(), peers_uid=os.geteuid())
                     if settings.listen:
                         await _listen_tcp(serving, inner.paths.root, settings)
+                    ended = _told_to_end(inner.reload)  # who is told that we serve may end us at once
                     announce()
-                    await _until_told_to_end(inner.reload)
+                    await ended.wait()
         finally:
             await appends.close()
             await asyncio.to_thread(offloads.close)
@@ -321,7 +322,8 @@ def _token(path: Path) -> str:
     return token
 
 
-async def _until_told_to_end(reload: Callable[[], None]) -> None:
+def _told_to_end(reload: Callable[[], None]) -> asyncio.Event:
+    """Reload at SIGHUP from now on, and return what SIGTERM and SIGINT set."""
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()
 
@@ -334,4 +336,4 @@ async def _until_told_to_end(reload: Callable[[], None]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
     loop.add_signal_handler(signal.SIGHUP, again)
-    await ended.wait()
+    return ended
