@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -17,7 +18,7 @@ from tierfs.chunkstore.protocol import BufferSource
 from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.s3.storage import S3Storage
 from tierfs.config import ColdSettings
-from tierfs.errors import TierfsError, Unavailable
+from tierfs.errors import PermissionDenied, TierfsError, Unavailable
 from tierfs.names import printable
 from tierfs.units import MAX_BYTES
 
@@ -210,3 +211,26 @@ def test_a_small_body_is_sent_without_asking(
     server.headers, before = {"ETag": '"e1"'}, len(server.asked_first)
     outcome(lambda: storage.put("a", BufferSource(bytes(length)), create_only=False))
     assert server.asked_first[before:] == [asked_first]
+
+
+@pytest.mark.parametrize("length", [1, 262_143, 262_144])
+def test_a_server_that_refuses_and_closes_before_it_has_the_body_is_heard(aws_environment: None, length: int) -> None:
+    """A key without the right to write must not look like an outage."""
+    error = b"<Error><Code>AccessDenied</Code></Error>"
+    head = f"HTTP/1.1 403 Forbidden\r\nConnection: close\r\nContent-Length: {len(error)}\r\n\r\n"
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def refuse() -> None:
+            connection, _ = listening.accept()
+            with connection:
+                received = b""
+                while b"\r\n\r\n" not in received:
+                    received += connection.recv(1000)
+                connection.sendall(head.encode() + error)
+
+        thread = threading.Thread(target=refuse)
+        thread.start()
+        location = S3Location("b", "p", f"http://127.0.0.1:{listening.getsockname()[1]}")
+        with closing(S3Storage(location, ColdSettings())) as storage, pytest.raises(PermissionDenied):
+            storage.put("a", BufferSource(bytes(length)), create_only=False)
+        thread.join()

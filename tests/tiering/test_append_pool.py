@@ -528,7 +528,7 @@ def test_a_pool_waits_for_the_callers_of_the_one_before(
     pool._settings = replace(AT_ONCE, delay_s=60)
     pool._sent_s = -math.inf
     threads[1].start()
-    eventually(lambda: pool._waits_for is not None)
+    assert eventually(lambda: pool._waits_for is not None)
     pool._settings = AT_ONCE
     entry.go_on()
     for thread in threads:
