@@ -41,17 +41,46 @@ def resident_kib(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
 
-def test_a_long_head_is_cut_off(served: Served) -> None:
-    served.ask("GET", "/v1/health")
-    before = resident_kib(served.pid)
-    for line in (b"GET /" + b"x" * 10 * MIB, HEAD + b"a: " + b"x" * 10 * MIB, HEAD + b"a: b\r\n" * 2 * MIB):
-        with closing(dialled(served.socket)) as sock:
-            with suppress(ConnectionError):  # it is closed in the middle
-                sock.sendall(line)
-            told = answer(sock)
-        assert told.startswith(b"HTTP/1.1 431") or told == b""
-    assert resident_kib(served.pid) - before < 5 * 1024
+LONG_HEADS = [
+    pytest.param(b"GET /" + b"x" * 10 * MIB, id="path"),
+    pytest.param(HEAD + b"a: " + b"x" * 10 * MIB, id="header"),
+    pytest.param(HEAD + b"a: b\r\n" * 2 * MIB, id="headers"),
+]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        *LONG_HEADS,
+        pytest.param(HEAD + b"content-length: 1000000\r\n\r\n" + b"x" * 600_000, id="half a body"),
+        pytest.param(HEAD + b"transfer-encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * MIB, id="trailers"),
+    ],
+)
+def test_what_a_stranger_sent_goes_with_its_connection(served: Served, sent: bytes) -> None:
+    def send(times: int) -> int:
+        for _ in range(times):
+            with closing(dialled(served.socket)) as sock:
+                with suppress(ConnectionError):  # it is closed in the middle
+                    sock.sendall(sent)
+                sock.shutdown(socket.SHUT_WR)
+                told = answer(sock)
+            assert told.startswith(b"HTTP/1.1 4") or told == b""
+        return resident_kib(served.pid)
+
+    before = send(2)
+    assert send(12) - before < 2 * 1024
     assert served.ask("GET", "/v1/health").status == 200
+
+
+@pytest.mark.parametrize(
+    "head", [*LONG_HEADS, pytest.param(HEAD + b"a: b\r\n" * (HEAD_BYTES // 20) + b"\r\n", id="many short headers")]
+)
+def test_a_long_head_is_cut_off(served: Served, head: bytes) -> None:
+    with closing(dialled(served.socket)) as sock:
+        with suppress(ConnectionError):
+            sock.sendall(head)
+        told = answer(sock)
+    assert told.startswith(b"HTTP/1.1 431") or told == b""
 
 
 @pytest.mark.parametrize(("size", "status"), [(HEAD_BYTES - 300, b"400"), (HEAD_BYTES + 1, b"431")])
