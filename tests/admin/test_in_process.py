@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -10,12 +11,14 @@ import struct
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 from starlette.types import Receive, Scope, Send
 
 import tierfs
 from tests.admin.conftest import dialled, listening
+from tests.mount.waiting import eventually
 from tierfs.admin import appends, client, listen
 from tierfs.admin.protocol import HEAD_BYTES, BoundedProtocol
 from tierfs.app import store as app
@@ -99,6 +102,32 @@ def test_heads(tmp_path: Path) -> None:
     assert talk(tmp_path / "s", get % b"b") == [b"HTTP/1.1 200"]
     assert talk(tmp_path / "s", get % (b"x" * HEAD_BYTES)) == [b"HTTP/1.1 431"]
     assert talk(tmp_path / "s", get[:-6] % () + b"x" * 20 * HEAD_BYTES) in ([b"HTTP/1.1 431"], [b""])
+
+
+@pytest.mark.parametrize(
+    "sent", [b"", b"GET / HTTP/1.1\r\n", b"GET / HTTP/1.1\r\n\r\n", b"POST / HTTP/1.1\r\ncontent-length: 9\r\n\r\nhalf"]
+)
+def test_what_was_sent_goes_without_the_garbage_collector(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, sent: bytes
+) -> None:
+    held: WeakSet[BoundedProtocol] = WeakSet()
+    made = BoundedProtocol.connection_made
+
+    def hold(protocol: BoundedProtocol, wire: asyncio.Transport) -> None:
+        held.add(protocol)
+        made(protocol, wire)
+
+    monkeypatch.setattr(BoundedProtocol, "connection_made", hold)
+    gc.collect()
+    gc.disable()
+    try:
+        with listening(tmp_path / "s", hello, SETTINGS):
+            with closing(dialled(tmp_path / "s")) as sock:
+                sock.sendall(sent)
+                assert eventually(lambda: len(held) == 1, within_s=10)
+            assert eventually(lambda: not held, within_s=10)
+    finally:
+        gc.enable()
 
 
 def test_connections(tmp_path: Path) -> None:
