@@ -155,6 +155,15 @@ def test_linked_bytes_that_changed_are_refused_by_name(store: Path, theirs: Path
     assert (done.code, counts(store)) == (5, rows)
 
 
+def test_a_copy_of_a_place_is_another_place(store: Path, theirs: Path) -> None:
+    write_files(theirs, {posix(0): b"abc"})
+    adopt(store, theirs, "mq")
+    copy = write_files(theirs.with_name("copy"), {posix(0): b"abc", posix(3): b"def"})
+    (error,) = adopt(store, copy, "mq", check=False).json["errors"]
+    assert f"a segment of the objects in file:{theirs}, not of those in file:{copy}" in error["error"]
+    assert cat(store, LOG) == b"abc"
+
+
 def test_bytes_gone_from_the_end_are_refused_by_name(store: Path, theirs: Path) -> None:
     write_files(theirs, {posix(0): b"abc", posix(3): b"def"})
     adopt(store, theirs, "mq")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,18 @@ def test_a_directory_of_ledgers(store: Path, theirs: Path) -> None:
     tierfs("-q", "rm", "-r", "in", "--yes", store=store)
     tierfs("-q", "gc", "--delete", "--grace", "0s", store=store)
     assert directory_state(theirs) == before
+
+
+def test_a_copy_of_a_place_is_another_place(store: Path, theirs: Path) -> None:
+    adopt(store, theirs)
+    copy = shutil.copytree(theirs, theirs.with_name("copy"))
+    done = adopt(store, copy, check=False)
+    told = f"a segment of the objects in file:{theirs}, not of those in file:{copy}"
+    assert done.code == 5
+    assert [told in one["error"] for one in done.json["errors"]] == [True, True]
+    tierfs("-q", "rm", "-r", "in", "--now", "--yes", store=store)
+    adopt(store, copy)
+    assert cat(store, NAME) == b"".join(PAYLOADS)
 
 
 def test_files_without_what_they_say_of_themselves_are_adopted_with_a_warning(store: Path, theirs: Path) -> None:

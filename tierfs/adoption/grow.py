@@ -38,6 +38,16 @@ def other_segment(name: str, what: str) -> AlreadyExists:
     )
 
 
+def segment_of(txn: ReadTransaction, record: ObjectRecord | None, place: LocationRecord) -> str:
+    """Return what a segment is whose bytes are in such an object, and not in one of `place` as they were adopted."""
+    if record is None or not record.foreign:
+        return "a segment of this store's own bytes"
+    linked = policies.location(txn, record.location_id)
+    if policies.same_place(linked, place):
+        return f"a segment of another object: {printable(record.name)}"
+    return f"a segment of the objects in {policies.told(linked)}, not of those in {policies.told(place)}"
+
+
 @dataclass(frozen=True, slots=True)
 class Difference:
     """What makes a segment that which its place holds now."""
@@ -113,8 +123,10 @@ def compare(txn: ReadTransaction, plan: SegmentPlan, place: LocationRecord, *, t
 
 def _linked(txn: ReadTransaction, segment: SegmentRecord, plan: SegmentPlan, place: LocationRecord) -> list[_Linked]:
     """Return the cold chain by objects: one has several chunks if a part of it was recorded as lost."""
-    if segment.kind is not SegmentKind.BYTES or segment.local.count:
-        raise other_segment(plan.name, "a segment of other objects or bytes")
+    if segment.kind is not SegmentKind.BYTES:
+        raise other_segment(plan.name, "a ledger")
+    if segment.local.count:
+        raise other_segment(plan.name, segment_of(txn, None, place))
     known = policies.foreign_at(txn, place)
     parts: list[_Linked] = []
     chunks = chains.chunks(txn, segment.id, Tier.COLD, segment.start_offset)
@@ -122,7 +134,7 @@ def _linked(txn: ReadTransaction, segment: SegmentRecord, plan: SegmentPlan, pla
         pieces: list[ChunkRecord] = list(run)
         record = txn.get(tables.OBJECTS, tables.u64(object_id))
         if record is None or not record.foreign or known is None or record.location_id != known.id:
-            raise other_segment(plan.name, "a segment of other objects or bytes")
+            raise other_segment(plan.name, segment_of(txn, record, place))
         held = ByteRange(pieces[0].start_offset, pieces[-1].end_offset)
         good = all(piece.state is ChunkState.GOOD for piece in pieces)
         parts.append(_Linked(held, record, pieces[0].object_offset, good))

@@ -6,12 +6,12 @@ error removes them, and a crash in between leaves rows without a ledger, which f
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from tierfs.adoption.grow import other_segment
+from tierfs.adoption.grow import other_segment, segment_of
 from tierfs.adoption.ledger_grow import LedgerGrowth, growth_of, objects_of
 from tierfs.adoption.ledger_read import FoundLedger, FoundPart
 from tierfs.adoption.plan import LedgerPlan
@@ -46,44 +46,34 @@ class Standing(Enum):
     """Adopted, but bytes of it were recorded as lost or suspect since then, or its objects have other etags."""
 
 
-def _standing_of(
-    txn: ReadTransaction, name: str, same: Callable[[SegmentRecord], bool], in_doubt: Callable[[SegmentRecord], bool]
-) -> Standing:
-    """Return the standing of a ledger, given what tells whether it is the same, and in doubt.
-
-    Raises AlreadyExists when its name stands for anything else, NotDirectory when it runs through a segment.
-    """
-    entry = directories.find(txn, name)
-    if entry is None:
-        return Standing.NEW
-    segment = directories.segment(txn, SegmentId(entry.id)) if entry.kind is EntryKind.SEGMENT else None
-    if segment is None or not same(segment):
-        raise other_segment(name, "a directory" if segment is None else "a segment of other objects or bytes")
-    return Standing.IN_DOUBT if in_doubt(segment) else Standing.ADOPTED
-
-
 def standing(txn: ReadTransaction, plan: LedgerPlan, place: LocationRecord) -> Standing:
     """Return whether the ledger exists already, made of the same objects.
 
     Raises AlreadyExists when its name stands for anything else, NotDirectory when it runs through a segment.
     """
-    return _standing_of(
-        txn,
-        plan.name,
-        lambda segment: _same(txn, segment, plan, place),
-        lambda segment: _in_doubt(txn, segment, plan),
-    )
+    entry = directories.find(txn, plan.name)
+    if entry is None:
+        return Standing.NEW
+    segment = directories.segment(txn, SegmentId(entry.id)) if entry.kind is EntryKind.SEGMENT else None
+    other = "a directory" if segment is None else _other(txn, segment, plan, place)
+    if segment is None or other is not None:
+        raise other_segment(plan.name, str(other))
+    return Standing.IN_DOUBT if _in_doubt(txn, segment, plan) else Standing.ADOPTED
 
 
-def _same(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan, place: LocationRecord) -> bool:
+def _other(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan, place: LocationRecord) -> str | None:
+    """Return what a segment is that was not made of the plan's objects; None for one that was."""
+    if segment.kind is not SegmentKind.LEDGER:
+        return "a segment that is no ledger"
     offload = entries.find(txn, segment.id).offload
-    if not segment.sealed or segment.local.count or not offload.complete or offload.uuid != plan.uuid:
-        return False
+    if not segment.sealed or segment.local.count or not offload.complete:
+        return segment_of(txn, None, place)
     named = {part.data.name for part in plan.parts}
-    return all(
-        record.foreign and record.name in named and policies.same_place(_place(txn, record), place)
-        for record in objects_of(txn, segment)
-    )
+    for record in objects_of(txn, segment):
+        known = record.foreign and policies.same_place(policies.location(txn, record.location_id), place)
+        if not known or record.name not in named:
+            return segment_of(txn, record, place)
+    return None if offload.uuid == plan.uuid else f"a ledger that was offloaded as {offload.uuid}, not as {plan.uuid}"
 
 
 def _in_doubt(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan) -> bool:
@@ -98,10 +88,6 @@ def _in_doubt(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan) ->
 def _lacks_rows(txn: ReadTransaction, segment: SegmentRecord) -> bool:
     known = entries.find(txn, segment.id)
     return entries.count(txn, segment.id) != known.entries or entries.end(txn, segment.id) != segment.length
-
-
-def _place(txn: ReadTransaction, record: ObjectRecord) -> LocationRecord:
-    return policies.location(txn, record.location_id)
 
 
 @dataclass(slots=True)

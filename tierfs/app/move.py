@@ -22,8 +22,8 @@ from tierfs.fsck.scrub.scrub import Scrubber
 from tierfs.holder.verbs import PLACE, SWITCH, perform
 from tierfs.journal import cold_identity
 from tierfs.journal.names import JOURNAL_PREFIX
+from tierfs.metadata import policies, tables
 from tierfs.metadata import store as fence
-from tierfs.metadata import tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import LOCATIONS, SEGMENTS
 from tierfs.names import printable
@@ -56,7 +56,7 @@ def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMov
         fence.require_owner(txn.store)
     after = place.moved(before, wanted)
     if (after.url, after.endpoint_url) == (before.url, before.endpoint_url):
-        raise InvalidRequest(f"the cold tier is at {place.told(before)} already")
+        raise InvalidRequest(f"the cold tier is at {policies.told(before)} already")
     with place.changing(store.paths, store.clock):
         with closing(place.connected(after, store.path, store.settings.cold)) as bare:
             _mark(store, after, bare)

@@ -14,6 +14,7 @@ from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import DirectoryRecord, LocationRecord, PolicyRecord, SegmentRecord, require
 from tierfs.metadata.tables import DIRECTORIES, LOCATIONS, OBJECTS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.names import printable
 from tierfs.policy import Policy
 from tierfs.precedence import NO_COLD_TIER, Host, Level, Policies, PolicyOrigin, SetBy
 from tierfs.types import DirectoryId, EntryKind, LocationId
@@ -156,6 +157,11 @@ def location(txn: ReadTransaction, location_id: LocationId) -> LocationRecord:
 def same_place(place: LocationRecord, other: LocationRecord) -> bool:
     """Return whether both are the same URL of the same server."""
     return (place.url, place.endpoint_url) == (other.url, other.endpoint_url)
+
+
+def told(place: LocationRecord) -> str:
+    """Name a place in one line."""
+    return f"{printable(place.url)} at {place.endpoint_url}" if place.endpoint_url else printable(place.url)
 
 
 def foreign_at(txn: ReadTransaction, wanted: LocationRecord) -> LocationRecord | None:

@@ -66,11 +66,6 @@ def lines(place: LocationRecord | None) -> list[str]:
     return [f"{name} = {printable(as_toml(str, value))}  (store)" for name, value in parts(place).items()]
 
 
-def told(place: LocationRecord) -> str:
-    """Name a place in one line."""
-    return f"{printable(place.url)} at {place.endpoint_url}" if place.endpoint_url else printable(place.url)
-
-
 def moved(place: LocationRecord, wanted: Mapping[str, str]) -> LocationRecord:
     """Return a place with other values of KEYS. Raises InvalidRequest for a URL that is none."""
     wanted = dict(wanted)

@@ -268,7 +268,7 @@ def _move_place(session: Session, changes: Mapping[str, str]) -> None:
         moved = place.change(store.metadata, store.paths, store.settings.cold, changes)
     before, after = moved.before, moved.after
     data = {"before": before and before.url, **output.fields(after, "cold_url=url endpoint_url")}
-    session.done(data, f"cold tier: {place.told(after)}")
+    session.done(data, f"cold tier: {policies.told(after)}")
     if before is None:
         session.note("bytes that policies offload go there from now on; all of them at once: tierfs offload")
     elif after.url != before.url:

@@ -119,7 +119,7 @@ def move(session: Session, **wanted: str | None) -> None:
     left as it is.
     """
     from tierfs.app.move import move as move_store
-    from tierfs.setup.place import told
+    from tierfs.metadata.policies import told
 
     with session.open_store() as store, progress_line(session) as show:
         done = move_store(store, {key: value for key, value in wanted.items() if value is not None}, show)
