@@ -53,6 +53,52 @@ def test_an_answer_that_is_lost_leaves_the_metadata(tmp_path: Path, monkeypatch:
     assert storage.stat("object").metadata == {"attempt": "1"}
 
 
+def sidecars(tmp_path: Path) -> list[Path]:
+    return [path for path in tmp_path.glob("cold/.metadata/*/*") if path.is_file()]
+
+
+@pytest.mark.parametrize("error", [ConnectionResetError, KeyboardInterrupt, FileExistsError])
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_a_name_that_was_never_given_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: type[BaseException], is_taken: bool
+) -> None:
+    storage = opened(tmp_path)
+    if is_taken:
+        storage.put("object", BufferSource(b"other"), metadata={"attempt": "1"})
+    before = sidecars(tmp_path)
+
+    def refused(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(LocalFiles, "rename", refused)
+    with pytest.raises((Unavailable, AlreadyExists, KeyboardInterrupt)):
+        storage.put("object", BufferSource(b"bytes"), metadata={"attempt": "2"})
+    assert list(storage.uploads("")) == []
+    assert sidecars(tmp_path) == before
+
+
+def test_an_unfinished_write_that_has_both_names_leaves_the_object_its_metadata(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As SFTP has for a moment, which gives an object its name by a hard link."""
+
+    def linked(self: LocalFiles, path: str, target: str, *, overwrite: bool) -> None:
+        os.link(path, target)
+        os._exit(0)
+
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(LocalFiles, "rename", linked)
+        opened(tmp_path).put("object", BufferSource(b"bytes"), metadata={"attempt": "1"})
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    storage = opened(tmp_path)
+    (left,) = storage.uploads("")
+    storage.abort_upload(left)
+    assert list(storage.uploads("")) == []
+    assert storage.stat("object").metadata == {"attempt": "1"}
+
+
 STEPS: dict[str, Callable[[Any], Any]] = {
     "bytes": lambda patch: patch(LocalFiles, "status", _die),
     "metadata": lambda patch: patch(LocalFiles, "rename", _die),
@@ -92,6 +138,7 @@ def test_a_writer_that_is_killed_leaves_all_of_an_object_or_none(
     (left,) = storage.uploads("")
     storage.abort_upload(left)
     assert list(storage.uploads("")) == []
+    assert sidecars(tmp_path) == []
     assert storage.put("a/b", BufferSource(b"second"), metadata={"attempt": "2"}).metadata == {"attempt": "2"}
     assert storage.stat("a/b").metadata == {"attempt": "2"}
 

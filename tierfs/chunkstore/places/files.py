@@ -29,7 +29,10 @@ _TEMPORARY = ".tmp"
 _METADATA = ".metadata"
 _HIDDEN = frozenset({_TEMPORARY, _METADATA})
 _PREFIX = "tierfs-"
-_NAME = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}(\.[0-9]+)?")
+_NAME = re.compile(rf"{_PREFIX}[0-9a-f]{{32}}(-(?P<digest>[0-9a-f]{{64}}))?(\.[0-9]+)?")
+
+# Key of the object's name beside its metadata: whoever removes an unfinished write looks for the object.
+_OF = ""
 
 # A part of a large object: a block of HDFS, so that joined parts are whole blocks.
 PART_BYTES = 128 * 1024 * 1024
@@ -142,20 +145,21 @@ class FilePlace:
 
     def put(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> StoredObject:
         """See ObjectPlace.put."""
-        temporary = f"{self._root}/{_TEMPORARY}/{_PREFIX}{uuid.uuid4().hex}"
-        sidecar = None
+        temporary = f"{self._root}/{_TEMPORARY}/{_PREFIX}{uuid.uuid4().hex}-{_digest(name)}"
+        sidecar = status = None
         try:
             status = self._written(temporary, name, source)
             if not create_only:
                 status = self._unlike_before(temporary, name, status)
             if metadata:
                 status = self._with_sidecar(temporary, name, status, metadata)
-                sidecar = self._sidecar(name, status)
+                sidecar = self._sidecar(_digest(name), status)
             self._rename(temporary, name, create_only=create_only)
         except BaseException as exc:
-            self._try_to_remove(temporary)
-            # After any other error the object may have its name: the server's answer was lost.
-            if sidecar is not None and isinstance(exc, FileExistsError):
+            is_lost = self._try_to_remove(temporary) and not self._is_there(name, status)
+            # After any other error the object may have its name, and be without the temporary one: the server's
+            # answer was lost. Once that is removed, the object is there or never will be.
+            if sidecar is not None and (is_lost or isinstance(exc, FileExistsError)):
                 self._try_to_remove(sidecar)
             raise
         return _described(name, status, metadata)
@@ -202,10 +206,10 @@ class FilePlace:
         Two writers at once of as many bytes may have the same time: the second one takes another, or it would replace
         the metadata of the one that wins the name.
         """
-        text = BufferSource(json.dumps(dict(metadata)).encode())
+        text = BufferSource(json.dumps({**metadata, _OF: name}).encode())
         for attempts_left in reversed(range(_VERSIONS)):
             try:
-                self._files.write(self._sidecar(name, status), text, create_only=True)
+                self._files.write(self._sidecar(_digest(name), status), text, create_only=True)
                 return status
             except FileExistsError:
                 if not attempts_left:
@@ -225,10 +229,24 @@ class FilePlace:
                     raise
                 self._files.make_directories(path.rpartition("/")[0])
 
-    def _try_to_remove(self, path: str) -> None:
-        """Remove a file after an error, which is reported instead of that of the removal; `gc` lists what stays."""
+    def _try_to_remove(self, path: str) -> bool:
+        """Remove a file after an error, which is reported instead of that of the removal; return whether it was there.
+
+        `gc` lists temporary files that stay.
+        """
         with suppress(OSError, TierfsError, *self.vendor_errors):
             self._files.remove(path)
+            return True
+        return False
+
+    def _is_there(self, name: str, status: FileStatus | None) -> bool:
+        """Return whether an object may be this version."""
+        with suppress(OSError, TierfsError, *self.vendor_errors):
+            try:
+                return self._files.status(self._path(name)) == status
+            except FileNotFoundError:
+                return False
+        return True
 
     def read_into(
         self, name: str, offset: int, buffer: memoryview, if_match: str | None, progress: OnReceived | None
@@ -252,7 +270,7 @@ class FilePlace:
         status = self._files.status(path)
         self._files.remove(path)
         with suppress(FileNotFoundError):
-            self._files.remove(self._sidecar(name, status))
+            self._files.remove(self._sidecar(_digest(name), status))
         parent = name.rpartition("/")[0]
         while parent and self._files.remove_empty(self._path(parent)):
             parent = parent.rpartition("/")[0]
@@ -284,10 +302,20 @@ class FilePlace:
                     yield PendingUpload(f"{_TEMPORARY}/{entry}", entry, status.modified_ms)
 
     def remove_leftover(self, upload: PendingUpload) -> None:
-        """See ObjectPlace.remove_leftover."""
-        if _NAME.fullmatch(upload.upload_id):
-            with suppress(FileNotFoundError):
-                self._files.remove(f"{self._root}/{_TEMPORARY}/{upload.upload_id}")
+        """See ObjectPlace.remove_leftover. Also removes its metadata, unless the object has got its name."""
+        named = _NAME.fullmatch(upload.upload_id)
+        if named is None:
+            return
+        path = f"{self._root}/{_TEMPORARY}/{upload.upload_id}"
+        with suppress(FileNotFoundError):
+            status = self._files.status(path)
+            self._files.remove(path)
+            if named["digest"] is not None:
+                sidecar = self._sidecar(named["digest"], status)
+                name = self._text(upload.upload_id, sidecar).get(_OF)
+                # SFTP has a moment with both names. An object that gets its name later had another temporary file.
+                if name is not None and not self._is_there(name, status):
+                    self._files.remove(sidecar)
 
     def close(self) -> None:
         """See ObjectPlace.close."""
@@ -298,14 +326,18 @@ class FilePlace:
             raise InvalidRequest(f"{printable(name)}: this name is reserved")
         return f"{self._root}/{self._encode(name)}".rstrip("/") or "/"
 
-    def _sidecar(self, name: str, status: FileStatus) -> str:
-        digest = hashlib.sha256(name.encode()).hexdigest()
+    def _sidecar(self, digest: str, status: FileStatus) -> str:
         # In 256 directories: HDFS has at most a million names in one.
         version = f"{digest}-{status.modified_ms}-{status.length_bytes}"
         return f"{self._root}/{_METADATA}/{digest[:2]}/{version}"
 
     def _metadata(self, name: str, status: FileStatus) -> Mapping[str, str]:
-        sidecar = self._sidecar(name, status)
+        text = self._text(name, self._sidecar(_digest(name), status))
+        text.pop(_OF, None)
+        return text
+
+    def _text(self, name: str, sidecar: str) -> dict[str, str]:
+        """Return what a file of metadata says, `name` for errors; nothing if there is none."""
         try:
             length_bytes = self._files.status(sidecar).length_bytes
             buffer = memoryview(bytearray(min(length_bytes, MAX_SIDECAR_BYTES + 1)))
@@ -314,6 +346,10 @@ class FilePlace:
         except FileNotFoundError:
             return {}
         return parse_metadata(name, bytes(buffer))
+
+
+def _digest(name: str) -> str:
+    return hashlib.sha256(name.encode()).hexdigest()
 
 
 class _PartOfSource:
