@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
+from azure.core.exceptions import ClientAuthenticationError
 
 from tests.conformance.storages import place_storage
 from tierfs.chunkstore.places import gcs
 from tierfs.chunkstore.places.azure import AzurePlace
+from tierfs.chunkstore.places.place import map_place_errors
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.errors import AlreadyExists, DataLoss, NotFound
+from tierfs.errors import AlreadyExists, DataLoss, NotFound, PermissionDenied
 from tierfs.testing.chunk_storage import BrokenSource
 from tierfs.types import MIB
 
@@ -36,6 +38,15 @@ def test_bytes_that_were_damaged_on_their_way_are_removed(
     monkeypatch.undo()
     with pytest.raises(NotFound):
         storage.stat("object")
+    storage.close()
+
+
+def test_without_a_credential_of_azure_it_is_said_where_one_is_looked_for(azure_container: str) -> None:
+    storage = place_storage(azure_container)
+    place = storage._place
+    with pytest.raises(PermissionDenied, match="no token") as told, map_place_errors(place, "abfs://c/p"):
+        raise ClientAuthenticationError("no token\nwith a page of reasons")
+    assert told.value.remedy == "check who asks: docs/places.md says by what each place knows it"
     storage.close()
 
 

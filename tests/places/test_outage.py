@@ -71,7 +71,9 @@ def test_an_outage_passes(
     server.stop()
     for words in (("cat", "cold"), ("offload", "local"), ("replica", *options)):
         where = tmp_path / "copy" if words[0] == "replica" else store
-        assert tierfs(*words, store=where, check=False).code == 11, words
+        done = tierfs(*words, store=where, check=False)
+        assert done.code == 11, words
+        assert "  check the " in done.err, "what to do"
     assert tierfs("cat", "local", store=store).out.encode() == TEXT, "what is local is read as ever"
     tierfs("-q", "append", "local", store=store, stdin=b"written meanwhile")
 

@@ -34,8 +34,9 @@ _Result = TypeVar("_Result")
 # Objects listed per retried call: a page of S3.
 _BATCH = 1000
 
-# By failed attempt: one is normal, two are noted, more need an operator.
+# By failed attempt: one is normal, two are noted, more need an operator, and so does a server that is silent.
 _LEVELS = (logging.DEBUG, logging.INFO, logging.WARNING)
+_SILENCE_S = 5.0
 
 _READ, _LIST = "read", "list"
 
@@ -72,6 +73,7 @@ class ResilientStorage(Wrapped):
         self._tier = tier.name.lower()
         self._clock = clock or SystemClock()
         self.link = link or Link(self._clock)
+        self._attempts = attempts
         self._retrying = Retrying(
             stop=stop_after_attempt(attempts),
             wait=wait_random_exponential(multiplier=base_delay_s, max=max_delay_s),
@@ -201,7 +203,7 @@ class ResilientStorage(Wrapped):
 
     def _tried(self, verb: str, name: str, function: Callable[[], _Result]) -> _Result:
         # First without tenacity: its bookkeeping costs more than everything else around a call (measured 20 us).
-        once = partial(self._in_slot, function)
+        once, began_s = partial(self._in_slot, function), self._clock.monotonic_s()
         tries: Iterator[Callable[[], _Result]] = repeat(once)
         try:
             return once()
@@ -212,7 +214,7 @@ class ResilientStorage(Wrapped):
         except PermissionDenied:
             if not self.renew_credentials():
                 raise
-        result: _Result = self._retrying(_run, verb, name, tries)
+        result: _Result = self._retrying(_run, verb, name, tries, began_s)
         return result
 
     def _in_slot(self, function: Callable[[], _Result]) -> _Result:
@@ -221,13 +223,15 @@ class ResilientStorage(Wrapped):
 
     def _note(self, state: RetryCallState) -> None:
         """Log and count a failure before the pause."""
-        verb, name, _ = state.args
+        verb, name, _, began_s = state.args
         self._metrics.count(MetricName.STORAGE_RETRIES, verb=verb)
-        level = _LEVELS[min(state.attempt_number, len(_LEVELS)) - 1]
+        is_long = self._clock.monotonic_s() - began_s > _SILENCE_S
+        level = logging.WARNING if is_long else _LEVELS[min(state.attempt_number, len(_LEVELS)) - 1]
         if verb == _READ:
             level = min(level, logging.INFO)  # the reader continues, and reports the outcome itself
         error = state.outcome.exception() if state.outcome else None
-        _log.log(level, "%s %s failed, try %d: %s", verb, printable(name), state.attempt_number, error)
+        tries = f"{state.attempt_number} of {self._attempts}"
+        _log.log(level, "%s %s failed, try %s: %s", verb, printable(name), tries, error)
 
     def _count_error(self, verb: str, error: TierfsError) -> None:
         self._metrics.count(MetricName.STORAGE_ERRORS, tier=self._tier, verb=verb, error=type(error).__name__)
@@ -242,7 +246,7 @@ def _fail(error: Unavailable) -> NoReturn:
     raise error
 
 
-def _run(verb: str, name: str, tries: Iterator[Callable[[], _Result]]) -> _Result:
+def _run(verb: str, name: str, tries: Iterator[Callable[[], _Result]], began_s: float) -> _Result:
     """Do the next try; the other arguments are for the log line."""
     return next(tries)()
 

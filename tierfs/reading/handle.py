@@ -81,12 +81,12 @@ class ReadHandle:
         if now is not None:
             return now
         self._unanswered.check(wanted)
-        with Patience(self._view.name, self._waits) as patience:
+        with Patience(self._view, wanted, self._waits) as patience:
             try:
                 with trio.fail_after(self._deadline_s):
                     return await self._read_pieces(wanted, whole, patience)
             except trio.TooSlowError as exc:
-                error = patience.ended(f"{self._view.name}: no answer within {self._deadline_s:g} s")
+                error = patience.ended(self._deadline_s)
                 self._unanswered.add(wanted, error)
                 raise error from exc
 

@@ -11,6 +11,7 @@ from itertools import takewhile
 import trio
 
 from tierfs.errors import TierfsError, Unavailable
+from tierfs.reading.view import SegmentView
 from tierfs.types import ByteRange
 
 log = logging.getLogger(__name__)
@@ -25,11 +26,11 @@ _REPEATED_WITHIN_S = 1.0
 # Reads of one handle that may fail before the first one is repeated: those of one read-ahead window (a guess).
 _REMEMBERED = 64
 
-# Failed rounds of tries, each with pauses of its own, before a warning to the operator: some seconds.
-_TOLD_AFTER = 3
-
 # A read that takes longer waits for a tier that does not answer: the slowest answers of S3 take a second (guess).
 _WAITS_AFTER_S = 2.0
+
+# Longest silence about it: a person at a terminal asks by then what it is doing (guess). Looked for as often.
+_SILENCE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +62,20 @@ class Waits:
         if not waiting:
             return Waiting(refused=self.refused)
         longest, since = waiting[0]
-        why = "no answer yet" if longest.last is None else str(longest.last)
+        why = f"no answer{longest.place} yet" if longest.last is None else str(longest.last)
         return Waiting(len(waiting), trio.current_time() - since, why, self.refused)
+
+    async def keep_telling(self) -> None:
+        """Warn when reads begin to wait, once for all that wait at a time: a mount may have thousands."""
+        is_told = False
+        while True:
+            await trio.sleep(_SILENCE_S)
+            now = self.now
+            if now.reads and not is_told:
+                first = next(iter(self._since))
+                others = f" (and {now.reads - 1:,} other reads)" if now.reads > 1 else ""
+                log.warning("%s waits for a tier that does not answer%s: %s", first.view.name, others, now.why)
+            is_told = bool(now.reads)
 
     def add(self, patience: Patience) -> None:
         """Add a read that began."""
@@ -76,11 +89,11 @@ class Waits:
 class Patience:
     """The pauses of one read, with full jitter. A context, for as long as the read lasts."""
 
-    def __init__(self, subject: str, waits: Waits) -> None:
-        """`subject` names the read bytes in the log."""
-        self._subject = subject
+    def __init__(self, view: SegmentView, wanted: ByteRange, waits: Waits) -> None:
+        """`wanted`: the bytes that are read."""
+        self.view = view
+        self._wanted = wanted
         self._waits = waits
-        self._failed = 0
         self._longest_s = _FIRST_PAUSE_S
         self.last: TierfsError | None = None
         """The error that ended the last try."""
@@ -95,17 +108,23 @@ class Patience:
     async def pause(self, error: TierfsError) -> None:
         """Wait before the next try; `error` ended the last one."""
         self.last = error
-        self._failed += 1
-        level = logging.WARNING if self._failed == _TOLD_AFTER else logging.DEBUG
-        log.log(level, "%s waits for a tier that does not answer: %s", self._subject, error)
+        log.debug("%s waits for a tier that does not answer: %s", self.view.name, error)
         await trio.sleep(random.uniform(0, self._longest_s))
         self._longest_s = min(_LONGEST_PAUSE_S, 2 * self._longest_s)
 
-    def ended(self, message: str) -> Unavailable:
+    @property
+    def place(self) -> str:
+        """` from` and the place that is asked, if it is known."""
+        place = self.view.cold_place(self._wanted.start)
+        return f" from {place}" if place else ""
+
+    def ended(self, deadline_s: float) -> Unavailable:
         """Return the error of a read past its deadline, with the error of the last try."""
         if self.last is None:
-            return Unavailable(message)
-        return Unavailable(f"{message}: {self.last}", remedy=self.last.remedy)
+            return Unavailable(
+                f"{self.view.name}: no answer within {deadline_s:g} s{self.place}", remedy="ask it with: tierfs doctor"
+            )
+        return Unavailable(f"{self.view.name}: no answer within {deadline_s:g} s: {self.last}", remedy=self.last.remedy)
 
 
 class Unanswered:

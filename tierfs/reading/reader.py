@@ -121,6 +121,7 @@ class Reader:
         self.fetcher.start(self._nursery)
         self._nursery.start_soon(self._adopt_etags)
         self._nursery.start_soon(self._marks.keep_writing)
+        self._nursery.start_soon(self.waits.keep_telling)
         return self
 
     async def __aexit__(

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from operator import attrgetter
 
 from tierfs import names
-from tierfs.errors import Fenced
-from tierfs.metadata import directories
+from tierfs.errors import Fenced, NotFound
+from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.layout import WINDOW_CHUNKS, Layout, PlacedChunk, load
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -46,8 +47,18 @@ class SegmentView:
 
     @property
     def name(self) -> str:
-        """Name of the segment for messages."""
+        """Name of the segment for messages, in full while it is there."""
+        with self._metadata.read() as txn, suppress(NotFound):
+            return f"segment {names.printable(directories.path_of(txn, self.segment.parent_id, self.segment.name))}"
         return f"segment {names.printable(self.segment.name)}"
+
+    def cold_place(self, offset: int) -> str:
+        """Return the place of the byte's cold copy for messages; empty for none."""
+        with self._metadata.read() as txn:
+            chunk = next(chains.chunks(txn, self.segment.id, Tier.COLD, offset), None)
+            if chunk is None or not chunk.object_id:
+                return ""
+            return policies.told(policies.location(txn, chains.object_of(txn, chunk).location_id))
 
     def refresh(self) -> None:
         """Renew after a commit of any process, unless the segment cannot have changed."""

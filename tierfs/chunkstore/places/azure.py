@@ -5,6 +5,7 @@ https://learn.microsoft.com/rest/api/storageservices/put-blob
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
 from typing import Any, TypeVar
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 from azure.core import MatchConditions
 from azure.core.exceptions import (
     AzureError,
+    ClientAuthenticationError,
     HttpResponseError,
     ResourceExistsError,
     ResourceModifiedError,
@@ -27,6 +29,9 @@ from tierfs.chunkstore.protocol import EtagDiffers, OnReceived, PendingUpload, S
 from tierfs.config import ColdSettings
 from tierfs.errors import PermissionDenied, TierfsError, Unavailable
 from tierfs.names import printable
+
+# It logs a page of every credential that it did not find; the error says it in a line.
+logging.getLogger("azure.identity").setLevel(logging.ERROR)
 
 _Result = TypeVar("_Result")
 
@@ -79,7 +84,8 @@ class AzurePlace:
 
     def meaning(self, error: Exception) -> type[TierfsError]:
         """See ObjectPlace.meaning."""
-        return PermissionDenied if getattr(error, "status_code", None) in _REFUSED else Unavailable
+        is_refused = isinstance(error, ClientAuthenticationError) or getattr(error, "status_code", None) in _REFUSED
+        return PermissionDenied if is_refused else Unavailable
 
     def put(self, name: str, source: Source, metadata: Mapping[str, str], *, create_only: bool) -> StoredObject:
         """See ObjectPlace.put."""

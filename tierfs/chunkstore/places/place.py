@@ -75,13 +75,21 @@ def map_place_errors(place: ObjectPlace, shown: str, name: str = "") -> Iterator
     subject = printable(f"{shown}/{name}" if name else shown)
     try:
         yield
-    except errors.TierfsError:
+    except errors.TierfsError as exc:
+        exc.remedy = exc.remedy or _REMEDIES.get(type(exc))
         raise
     except place.vendor_errors as exc:  # first: requests' errors are OSErrors, too
         kind = place.meaning(exc)
-        raise kind(f"{subject}: {told(exc)}") from exc
+        raise kind(f"{subject}: {told(exc)}", remedy=_REMEDIES.get(kind)) from exc
     except OSError as exc:
-        raise _kind(exc)(f"{subject}: {told(exc)}") from exc
+        kind = _kind(exc)
+        raise kind(f"{subject}: {told(exc)}", remedy=_REMEDIES.get(kind)) from exc
+
+
+_REMEDIES: Mapping[type[errors.TierfsError], str] = {
+    errors.Unavailable: "check the place (cold.url), its server and the network",
+    errors.PermissionDenied: "check who asks: docs/places.md says by what each place knows it",
+}
 
 
 def _kind(error: OSError) -> type[errors.TierfsError]:
