@@ -73,7 +73,7 @@ class Waits:
             now = self.now
             if now.reads and not is_told:
                 first = next(iter(self._since))
-                others = f" (and {now.reads - 1:,} other reads)" if now.reads > 1 else ""
+                others = f" (one of {now.reads:,} reads)" if now.reads > 1 else ""
                 log.warning("%s waits for a tier that does not answer%s: %s", first.view.name, others, now.why)
             is_told = bool(now.reads)
 
