@@ -156,10 +156,12 @@ class FilePlace:
                 sidecar = self._sidecar(_digest(name), status)
             self._rename(temporary, name, create_only=create_only)
         except BaseException as exc:
-            is_lost = self._try_to_remove(temporary) and not self._is_there(name, status)
+            was_left = self._try_to_remove(temporary)
             # After any other error the object may have its name, and be without the temporary one: the server's
             # answer was lost. Once that is removed, the object is there or never will be.
-            if sidecar is not None and (is_lost or isinstance(exc, FileExistsError)):
+            if sidecar is not None and (
+                isinstance(exc, FileExistsError) or (was_left and not self._is_there(name, status))
+            ):
                 self._try_to_remove(sidecar)
             raise
         return _described(name, status, metadata)
