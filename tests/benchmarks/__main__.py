@@ -24,6 +24,7 @@ from tests.benchmarks.children import null_mount
 from tests.benchmarks.consolidating import bench_consolidate
 from tests.benchmarks.files.everyday import bench_everyday, bench_evicted, bench_one_directory
 from tests.benchmarks.files.small_files import bench_small_files
+from tests.benchmarks.files.tiny_objects import bench_tiny
 from tests.benchmarks.first_byte import bench_first_byte
 from tests.benchmarks.fscking import bench_fsck
 from tests.benchmarks.ledgers import bench_ledgers
@@ -283,6 +284,9 @@ ON_S3: dict[str, Callable[[Run, Path, RgwServer, str], str]] = {
     "recover": lambda _, path, server, bucket: bench_recover(path, server, bucket),
     "sustained-s3": lambda run, path, *_: bench_sustained(path, "Ceph RGW as the cold tier", run.seconds),
     "url-s3": lambda run, path, server, bucket: bench_by_url_s3(path, server, bucket, run.repetitions),
+    "tiny": lambda run, path, server, bucket: bench_tiny(
+        path.parent / "tiny", server.endpoint, bucket, run.repetitions
+    ),
     "evicted": lambda run, path, server, _: "\n".join(bench_evicted(path, server.endpoint, run.repetitions)),
     "small-files": lambda _, path, *__: "\n".join(bench_small_files(path)),
     "spark-scrub": lambda run, path, server, bucket: bench_spark_scrub(path, server, bucket, run.repetitions),

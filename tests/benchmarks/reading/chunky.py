@@ -34,16 +34,19 @@ def expected(start: int, length_bytes: int) -> bytes:
     return _CONTENT[within : within + length_bytes]
 
 
-def build(path: Path, endpoint: S3Endpoint, bucket: str) -> None:
-    """A store at `path` whose only segment is this one."""
+def build(
+    path: Path, endpoint: S3Endpoint, bucket: str, *, chunks: int = CHUNKS_COUNT, chunk_bytes: int = CHUNK_BYTES
+) -> None:
+    """A store at `path` whose only segment is this one; a chunk has at most CHUNK_BYTES."""
+    content = _CONTENT[:chunk_bytes]
     choice = ColdChoice(bucket_url=f"s3://{bucket}/{_PREFIX}", endpoint_url=endpoint.endpoint_url)
     init_store(path, choice)
     # Else the mount would join the chunks while they are read.
     settings = path / "store.toml"
-    settings.write_text(settings.read_text() + "\n[offload]\nconsolidate_chunks = 0\n")
+    settings.write_text(settings.read_text().replace("[offload]", "[offload]\nconsolidate_chunks = 0"))
     client = endpoint.client()
     try:
-        answer = client.put_object(Bucket=bucket, Key=OBJECT_KEY, Body=_CONTENT)
+        answer = client.put_object(Bucket=bucket, Key=OBJECT_KEY, Body=content)
     finally:
         client.close()
     etag = answer["ETag"].strip('"')
@@ -52,36 +55,45 @@ def build(path: Path, endpoint: S3Endpoint, bucket: str) -> None:
         assert location is not None
         with store.metadata.write() as txn:
             segment = create(txn, NAME)
-        for first in range(0, CHUNKS_COUNT, _BATCH):
+        starts = range(0, chunks * chunk_bytes, chunk_bytes)
+        for first in range(0, chunks, _BATCH):
             with store.metadata.write() as txn:
-                for number in range(first, first + _BATCH):
-                    _put_chunk(txn, segment, number, location, etag)
+                for start in starts[first : first + _BATCH]:
+                    _put_chunk(txn, segment, content, start, location, etag, is_last=start == starts[-1])
         with store.metadata.write() as txn:
-            txn.put(SEGMENTS, tables.u64(segment.id), _sealed(segment, txn.now_ms))
+            txn.put(SEGMENTS, tables.u64(segment.id), _sealed(segment, starts, txn.now_ms))
 
 
-def _put_chunk(txn: WriteTransaction, segment: SegmentRecord, number: int, location: LocationId, etag: str) -> None:
-    start = number * CHUNK_BYTES
-    following = start + CHUNK_BYTES if number + 1 < CHUNKS_COUNT else 0
+def _put_chunk(
+    txn: WriteTransaction,
+    segment: SegmentRecord,
+    content: bytes,
+    start: int,
+    location: LocationId,
+    etag: str,
+    *,
+    is_last: bool,
+) -> None:
+    following = 0 if is_last else start + len(content)
     object_id = ObjectId(txn.allocate_id())
     holder = ObjectRecord(
         id=object_id,
         tier=Tier.COLD,
         location_id=location,
         name=_OBJECT,
-        length=CHUNK_BYTES,
+        length=len(content),
         etag=etag,
         references=1,
-        crc32c=crc32c(_CONTENT),
+        crc32c=crc32c(content),
         store_epoch=1,
         created_ms=txn.now_ms,
     )
-    chunk = ChunkRecord(start_offset=start, length=CHUNK_BYTES, next=following, object_id=object_id)
+    chunk = ChunkRecord(start_offset=start, length=len(content), next=following, object_id=object_id)
     txn.put(CHUNKS, tables.chunk(segment.id, Tier.COLD, start), chunk)
     txn.put(OBJECTS, tables.u64(object_id), holder)
-    checksums.put_grid(txn, object_id, block_crcs(_CONTENT))
+    checksums.put_grid(txn, object_id, block_crcs(content))
 
 
-def _sealed(segment: SegmentRecord, now_ms: int) -> SegmentRecord:
-    cold = TierState(first_chunk=0, last_chunk=SIZE_BYTES - CHUNK_BYTES, count=CHUNKS_COUNT, bytes=SIZE_BYTES)
-    return replace(segment, cold=cold, length=SIZE_BYTES, status=SegmentStatus.SEALED, sealed_ms=now_ms)
+def _sealed(segment: SegmentRecord, starts: range, now_ms: int) -> SegmentRecord:
+    cold = TierState(first_chunk=0, last_chunk=starts[-1], count=len(starts), bytes=starts.stop)
+    return replace(segment, cold=cold, length=starts.stop, status=SegmentStatus.SEALED, sealed_ms=now_ms)
