@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from tierfs import names
-from tierfs.errors import Fenced, NotFound
+from tierfs.errors import Fenced, TierfsError
 from tierfs.metadata import chains, directories, policies
 from tierfs.metadata.layout import WINDOW_CHUNKS, Layout, PlacedChunk, load
 from tierfs.metadata.records import SegmentRecord
@@ -48,17 +48,18 @@ class SegmentView:
     @property
     def name(self) -> str:
         """Name of the segment for messages, in full while it is there."""
-        with self._metadata.read() as txn, suppress(NotFound):
-            return f"segment {names.printable(directories.path_of(txn, self.segment.parent_id, self.segment.name))}"
-        return f"segment {names.printable(self.segment.name)}"
+        path = self.segment.name
+        with suppress(TierfsError), self._metadata.read() as txn:  # of a message, which goes on without it
+            path = directories.path_of(txn, self.segment.parent_id, path)
+        return f"segment {names.printable(path)}"
 
     def cold_place(self, offset: int) -> str:
-        """Return the place of the byte's cold copy for messages; empty for none."""
-        with self._metadata.read() as txn:
+        """Return the place of the byte's cold copy for messages; empty if it is not known."""
+        with suppress(TierfsError), self._metadata.read() as txn:
             chunk = next(chains.chunks(txn, self.segment.id, Tier.COLD, offset), None)
-            if chunk is None or not chunk.object_id:
-                return ""
-            return policies.told(policies.location(txn, chains.object_of(txn, chunk).location_id))
+            if chunk is not None and chunk.object_id:
+                return policies.told(policies.location(txn, chains.object_of(txn, chunk).location_id))
+        return ""
 
     def refresh(self) -> None:
         """Renew after a commit of any process, unless the segment cannot have changed."""
