@@ -165,6 +165,12 @@ def test_pauses_end_at_the_deadline_of_their_outage() -> None:
     assert not patience.pause(AWAY)
 
 
+def test_an_answer_of_another_thread_while_one_begins_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    patience = TaskPatience(ManualClock())
+    monkeypatch.setattr(in_flight.log, "warning", lambda *_: patience.answered())
+    assert patience.pause(AWAY)
+
+
 def test_buffers_are_used_again_and_bounded() -> None:
     buffers = Buffers()
     taken = [buffers.take(RANGE_BYTES) for _ in range(3)]

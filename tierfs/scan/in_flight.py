@@ -151,11 +151,11 @@ class TaskPatience:
         """Wait before the next try; return False, at once, after the deadline and when the task ends."""
         now_s = self._clock.monotonic_s()
         with self._lock:
-            if self._since_s is None:
-                self._since_s = now_s
+            since_s = self._since_s  # another thread may have an answer meanwhile
+            if since_s is None:
+                since_s = self._since_s = now_s
                 log.warning("waiting up to %g s for a tier that does not answer: %s", DEADLINE_S, error)
-            waited_s = now_s - self._since_s
-        return waited_s < DEADLINE_S and not self._ended.wait(random.uniform(0, _LONGEST_PAUSE_S))
+        return now_s - since_s < DEADLINE_S and not self._ended.wait(random.uniform(0, _LONGEST_PAUSE_S))
 
     def end(self) -> None:
         """End all pauses, for good."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import re
 import subprocess
@@ -54,6 +55,7 @@ def run(command: str, directory: Path, env: Mapping[str, str]) -> CompletedProce
     ):
         requests, asking = os.pipe()
         answers, answering = os.pipe()
+        asking, answers = _above(asking), _above(answers)
         process = subprocess.Popen(
             ["bash", "-uc", _FUNCTION % (asked.name, asking, answers, asking, answers) + command],
             env=env,
@@ -67,11 +69,23 @@ def run(command: str, directory: Path, env: Mapping[str, str]) -> CompletedProce
         os.close(answers)
         # Whatever happens here, closed pipes end the function of bash.
         with process, open(answering, "wb", buffering=0) as told, open(requests, "rb", buffering=0) as lines:
-            for _ in lines:
-                told.write(b"%d\n" % _answer(Path(asked.name).read_bytes()))
+            try:
+                for _ in lines:
+                    told.write(b"%d\n" % _answer(Path(asked.name).read_bytes()))
+                process.wait(TIMEOUT_S)
+            except BaseException:  # else a loop of the shell would be waited for
+                process.kill()
+                raise
         out.seek(0)
         err.seek(0)
         return CompletedProcess(command, process.returncode, out.read(), err.read())
+
+
+def _above(fd: int) -> int:
+    """Return a descriptor in place of `fd` that is none of those by which the shell knows the pipes."""
+    above = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _ANSWERS + 1)
+    os.close(fd)
+    return above
 
 
 def _answer(asked: bytes) -> int:
