@@ -77,6 +77,24 @@ def test_a_name_that_was_never_given_leaves_nothing(
     assert sidecars(tmp_path) == before
 
 
+@pytest.mark.parametrize("kept_bytes", [0, 1, 20, -1])
+def test_metadata_that_was_cut_off_goes_with_its_unfinished_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept_bytes: int
+) -> None:
+    child = os.fork()
+    if not child:
+        monkeypatch.setattr(LocalFiles, "rename", _die)
+        opened(tmp_path).put("object", BufferSource(b"bytes"), metadata={"attempt": "1"})
+        os._exit(1)
+    assert os.waitpid(child, 0)[1] == 0
+    (sidecar,) = sidecars(tmp_path)
+    sidecar.write_bytes(sidecar.read_bytes()[:kept_bytes])
+    storage = opened(tmp_path)
+    (left,) = storage.uploads("")
+    storage.abort_upload(left)
+    assert (list(storage.uploads("")), sidecars(tmp_path)) == ([], [])
+
+
 def test_an_unfinished_write_that_has_both_names_leaves_the_object_its_metadata(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

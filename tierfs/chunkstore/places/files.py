@@ -314,10 +314,17 @@ class FilePlace:
             self._files.remove(path)
             if named["digest"] is not None:
                 sidecar = self._sidecar(named["digest"], status)
-                name = self._text(upload.upload_id, sidecar).get(_OF)
-                # SFTP has a moment with both names. An object that gets its name later had another temporary file.
-                if name is not None and not self._is_there(name, status):
+                if self._is_of_no_object(sidecar, status):
                     self._files.remove(sidecar)
+
+    def _is_of_no_object(self, sidecar: str, status: FileStatus) -> bool:
+        """Return whether metadata is there, and no object has it: that of a write which is over."""
+        try:
+            name = self._text(sidecar, sidecar).get(_OF)
+        except DataLoss:  # the writer ended as it wrote it, so no object got its name after it
+            return True
+        # SFTP has a moment with both names. An object that gets its name later had another temporary file.
+        return name is not None and not self._is_there(name, status)
 
     def close(self) -> None:
         """See ObjectPlace.close."""
