@@ -28,6 +28,7 @@ from tierfs.metadata.records import LocationRecord
 from tierfs.metrics import NullMetrics
 from tierfs.reading import patience
 from tierfs.reading.reader import Reader
+from tierfs.reading.view import SegmentView
 from tierfs.types import ChunkState, Tier
 
 DOWN = Unavailable("cannot reach http://cold", remedy="check the network")
@@ -107,6 +108,15 @@ async def test_the_operator_is_told_once_of_all_reads_that_wait_long(
             for one in held:
                 one.go_on()
         telling.cancel_scope.cancel()
+
+
+def test_no_place_is_named_where_the_local_copy_may_not_answer(store: TestStore) -> None:
+    store.append("s", b"abcd", seal=True)
+    store.offload("s")
+    view = SegmentView(store.metadata, store.segment("s").id)
+    assert [view.cold_place(offset) for offset in (0, 3)] == ["", ""]
+    store.evict("s")
+    assert [view.cold_place(offset) for offset in (0, 3, 4)] == ["memory:", "memory:", ""]
 
 
 async def test_reads_that_wait_are_counted_with_why_and_no_longer_than_they_do(

@@ -54,10 +54,14 @@ class SegmentView:
         return f"segment {names.printable(path)}"
 
     def cold_place(self, offset: int) -> str:
-        """Return the place of the byte's cold copy for messages; empty if it is not known."""
+        """Return the place of a byte's only copy, in the cold tier, for messages; empty if it is not known.
+
+        Of a byte with a local copy too it is not: the local disk may be what does not answer.
+        """
         with suppress(TierfsError), self._metadata.read() as txn:
             chunk = next(chains.chunks(txn, self.segment.id, Tier.COLD, offset), None)
-            if chunk is not None and chunk.object_id:
+            local = next(chains.chunks(txn, self.segment.id, Tier.LOCAL, offset), None)
+            if chunk is not None and chunk.object_id and (local is None or local.start_offset > offset):
                 return policies.told(policies.location(txn, chains.object_of(txn, chunk).location_id))
         return ""
 
