@@ -55,9 +55,11 @@ def standing(txn: ReadTransaction, plan: LedgerPlan, place: LocationRecord) -> S
     if entry is None:
         return Standing.NEW
     segment = directories.segment(txn, SegmentId(entry.id)) if entry.kind is EntryKind.SEGMENT else None
-    other = "a directory" if segment is None else _other(txn, segment, plan, place)
-    if segment is None or other is not None:
-        raise other_segment(plan.name, str(other))
+    if segment is None:
+        raise other_segment(plan.name, "a directory")
+    other = _other(txn, segment, plan, place)
+    if other is not None:
+        raise other_segment(plan.name, other)
     return Standing.IN_DOUBT if _in_doubt(txn, segment, plan) else Standing.ADOPTED
 
 
