@@ -77,6 +77,18 @@ def test_an_object_of_the_journal_that_is_another_there_is_refused(store: Path, 
     require_clean(store)
 
 
+def test_the_journal_of_another_store_is_enough_to_refuse_its_place(store: Path, tmp_path: Path) -> None:
+    """Its mark is lost."""
+    nas = tmp_path / "nas"
+    nas.mkdir()
+    tierfs("-q", "init", "--cold-dir", nas, store=tmp_path / "other")
+    (nas / "tierfs-store").unlink()
+    before = {path: path.stat().st_mtime_ns for path in nas.rglob("*")}
+    done = tierfs("move", "--to", nas, store=store, check=False)
+    assert (done.code, "holds a tierfs store already" in done.err) == (5, True), done
+    assert {path: path.stat().st_mtime_ns for path in nas.rglob("*")} == before
+
+
 def rewrite(file: Path, data: bytes) -> None:
     status = file.stat()
     file.chmod(0o600)

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage, When
+from tests.faults.two_owners import new_owner
 from tests.stores import LOCATION, KeptOpen, TestStore, open_test_store, quiet
 from tierfs.chunkstore.protocol import BufferSource
-from tierfs.errors import Conflict, DataLoss, Unavailable, WrongColdTier
+from tierfs.errors import Conflict, DataLoss, Fenced, Unavailable, WrongColdTier
+from tierfs.journal import cold_identity
+from tierfs.journal.cold_identity import StoreMark
 from tierfs.journal.names import slot_name
 from tierfs.journal.publish import Publisher
 from tierfs.metadata import changes, tables
@@ -223,4 +226,22 @@ def test_a_place_that_another_owner_has_written_to(store: TestStore, target: Scr
     target.put(slot_name(taken.slot + 1), BufferSource(changes.frame(taken)))
     with pytest.raises(WrongColdTier, match="another owner"):
         switch(store)
+    assert place_of(store).url == "memory:"
+
+
+def test_a_place_whose_mark_names_another_store(store: TestStore, target: ScriptedStorage) -> None:
+    cold_identity.write_mark(target, StoreMark("b" * 32))
+    with pytest.raises(WrongColdTier, match="names the store b"):
+        switch(store)
+    assert place_of(store).url == "memory:"
+
+
+def test_a_store_that_was_taken_over_moves_nothing(
+    store: TestStore, cold: ScriptedStorage, target: ScriptedStorage, tmp_path: Path
+) -> None:
+    with new_owner(store, tmp_path / "other"):
+        pass
+    with pytest.raises(Fenced):
+        switch(store)
+    assert not list(target.list(""))
     assert place_of(store).url == "memory:"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 
-from tests.stores import LOCATION, TestStore
+from tests.stores import TestStore
 from tierfs.journal.batch_markers import parse_name
 from tierfs.metadata import directories
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
@@ -21,7 +21,7 @@ class Driver:
 
     def __init__(self, store: TestStore) -> None:
         self.store = store
-        self.jobs = BatchJobs(store.metadata, store.cold, LOCATION)
+        self.jobs = BatchJobs(store.metadata, store.cold_tier()[1])
 
     def begin(self, into: str = "out") -> UploadPlan:
         """A new job."""

@@ -96,7 +96,7 @@ def test_an_aborted_job_leaves_nothing_and_cannot_be_committed(store: TestStore,
     assert driver.jobs.abort(plan.job) == 0
     store.settle()
     assert uploads(store) == set()
-    with pytest.raises(Unavailable, match="is not in the bucket"):
+    with pytest.raises(GivenUp, match="was given up"):
         driver.commit(plan, uploaded)
     with pytest.raises(GivenUp):
         driver.commit(plan, [])
@@ -186,7 +186,7 @@ def test_gc_ends_the_job_of_a_driver_that_died(store: TestStore, driver: Driver)
     assert uploads(store) == set()
     with store.metadata.read() as txn:
         assert txn.count(INTENTS.name) == 0
-    with pytest.raises(Unavailable):
+    with pytest.raises(GivenUp):
         driver.commit(plan, uploaded)
 
 

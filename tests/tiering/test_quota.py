@@ -121,7 +121,7 @@ def test_a_write_of_many_tasks_is_refused_before_it_begins(store: TestStore) -> 
     store.append("a", b"12345678", seal=True)
     store.offload("a")
     work = store.cold_work()
-    jobs = BatchJobs(store.metadata, work.cold.storage, work.cold.location_id)
+    jobs = BatchJobs(store.metadata, work.cold)
     limit(store, 8)
     with pytest.raises(QuotaReached):
         jobs.begin("out")

@@ -118,7 +118,8 @@ def _jobs(store: Store) -> BatchJobs:
     location_id = store.cold_location_id
     if location_id is None:
         raise no_cold_tier(_WHAT)
-    return BatchJobs(store.metadata, store.storage_of(location_id), location_id)
+    _, cold = store.cold_tier(location_id)
+    return BatchJobs(store.metadata, cold)
 
 
 def _require_owner(store: Store) -> None:

@@ -29,7 +29,7 @@ from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import OBJECTS
 from tierfs.osio import map_os_errors
 from tierfs.parallel import Meter, OnProgress, unseen
-from tierfs.setup import create
+from tierfs.setup import create, place
 from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.types import LocationId, Tier
 
@@ -88,13 +88,17 @@ def load_store(directory: Path, source: Path, clock: Clock | None = None, report
 
 
 def dump_segment(store: Store, name: str, report: OnProgress = unseen) -> SegmentDumped:
-    """Write a segment's metadata to its bucket; see backup.segment. Raises Fenced and WrongColdTier too."""
-    with store.metadata.read() as txn:
-        record = txn.store
-    fence.require_owner(record)
-    storage = store.cold_work("a dump to the bucket").cold.storage
-    cold_identity.examine(storage, record)
-    return segment.dump_segment(store.metadata, storage, name, report)
+    """Write a segment's metadata to its bucket; see backup.segment. Raises Fenced and WrongColdTier too.
+
+    Raises Conflict while the cold tier gets another place: no record names a dump, so a move would not miss it.
+    """
+    with place.changing(store.paths, store.clock):
+        with store.metadata.read() as txn:
+            record = txn.store
+        fence.require_owner(record)
+        storage = store.cold_work("a dump to the bucket").cold.storage
+        cold_identity.examine(storage, record)
+        return segment.dump_segment(store.metadata, storage, name, report)
 
 
 def _make_metadata(

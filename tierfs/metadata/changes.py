@@ -243,6 +243,14 @@ def outbox(txn: ReadTransaction, after: int) -> Iterator[tuple[int, bytes]]:
         yield tables.read_u64(key), data
 
 
+def queued_objects(txn: ReadTransaction, first: int) -> Iterator[ObjectRecord]:
+    """Yield the objects that changes from sequence `first` on link, as far as these wait for the journal."""
+    for _, data in outbox(txn, first - 1):
+        change = pb.Change.FromString(data)
+        linked = [change.pack_link.object] if change.HasField("pack_link") else change.cold_link.objects
+        yield from map(OBJECTS.codec.from_message, linked)
+
+
 def entry_of(txn: ReadTransaction, slot: int, first: int, last: int, attempt: str) -> pb.JournalEntry:
     """Return the journal entry for a range of outbox rows. The same arguments always give the same changes."""
     rows = islice(outbox(txn, first - 1), last + 1 - first)

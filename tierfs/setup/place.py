@@ -17,21 +17,25 @@ from tierfs.config import ColdSettings
 from tierfs.errors import Conflict, InvalidRequest, NotFound, no_cold_tier
 from tierfs.holder.lock import HeldElsewhere, Hold
 from tierfs.journal import cold_identity
-from tierfs.metadata import tables
+from tierfs.metadata import changes, tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import LOCATIONS
+from tierfs.metadata.tables import LOCATIONS, OBJECTS
+from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.settings import as_toml
 from tierfs.setup.connect import FILE_SCHEME, connect_bare
 from tierfs.setup.create import FIRST_LOCATION, ColdChoice, claim, claimable, configured_endpoint, locate, probed
 from tierfs.store_paths import StorePaths
-from tierfs.tiering.relocate import record_place
+from tierfs.tiering.relocate import TierVersion, record_place
 
 # Parts of a place, by the names of the fields of its record. Empty text stands for the default.
 KEYS = ("url", "endpoint_url", "region", "profile")
 
 _S3_PREFIX = "s3://"
+
+# Examinations, each after an object was linked during the one before; each takes a few requests (a guess).
+_CHANGE_TRIES = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,9 +117,10 @@ def change(
 ) -> PlaceChange:
     """Record another address of the cold tier, or the first one. Idempotent; nothing is changed when it raises.
 
-    Raises WrongColdTier unless the store's mark and its newest slot of the journal are there, the errors of any request
-    to it, NotFound for a directory that is missing, AlreadyExists for the first place if it holds a store, and Fenced
-    in a store that may not change.
+    Raises WrongColdTier unless the store's mark, its newest slot of the journal and each object that the journal does
+    not name yet are there, Conflict while objects are made too fast, the errors of any request to it, NotFound for a
+    directory that is missing, AlreadyExists for the first place if it holds a store, and Fenced in a store that may
+    not change.
     """
     with changing(paths, metadata.clock):
         before = _now(metadata)
@@ -137,15 +142,41 @@ def change(
             if record.replica:
                 cold_identity.examine_followed(storage, record)
             else:
-                cold_identity.examine(storage, record)
                 place = probed(place, storage)
+                _record_examined(metadata, place, storage)
         if record.replica:
             with metadata.write_replayed() as txn:  # its own address of the bucket, which no journal names
                 txn.put(LOCATIONS, tables.u32(place.id), place)
-        else:
-            with metadata.write() as txn:
-                record_place(txn, place)
         return PlaceChange(before, place)
+
+
+def _record_examined(metadata: MetadataStore, place: LocationRecord, storage: ChunkStorage) -> None:
+    """Record a place once it was seen to have all that the records name; what is linked meanwhile is looked for too."""
+    for _ in range(_CHANGE_TRIES):
+        with metadata.read() as txn:
+            version, record = TierVersion.of(txn), txn.store
+            queued = _queued(txn, place)
+        cold_identity.examine(storage, record)
+        # The newest slot names what was published; what waits to be is in the place before, or in both if they are one.
+        for name in queued:
+            try:
+                storage.stat(name)
+            except NotFound as exc:
+                raise cold_identity.wrong_cold_tier(f"{storage!r} has no {printable(name)}, which is new") from exc
+        with metadata.write() as txn:
+            if version.is_current(txn):
+                record_place(txn, place)
+                return
+    raise Conflict("objects are made faster than they are looked for", remedy="run it again when less is written")
+
+
+def _queued(txn: ReadTransaction, place: LocationRecord) -> list[str]:
+    """Return the names of the objects in a place that records name and the journal does not yet."""
+    first = txn.store.journal.published_sequence + 1
+    ids = {made.id for made in changes.queued_objects(txn, first)}
+    known = [made for made in (txn.get(OBJECTS, tables.u64(each)) for each in sorted(ids)) if made is not None]
+    here = (name for made in known if made.location_id == place.id for name in (made.name, made.index_name))
+    return [name for name in (*here, *(made.entries_name for made in known)) if name]
 
 
 def _give(metadata: MetadataStore, paths: StorePaths, settings: ColdSettings, place: LocationRecord) -> LocationRecord:

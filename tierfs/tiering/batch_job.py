@@ -36,7 +36,8 @@ from tierfs.segments import batch_commit
 from tierfs.segments.batch_commit import GivenUp, require_job
 from tierfs.tiering import objects, quota
 from tierfs.tiering.batch_upload import MAX_OBJECT_BYTES, UploadPlan, job_prefix
-from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, AttemptId, DirectoryId, EntryKind, LocationId, ReadPriority
+from tierfs.tiering.objects import ColdTier
+from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, AttemptId, DirectoryId, EntryKind, ReadPriority
 
 # Size at which a part is full: with one more segment of the longest kind it stays below the readers' limit.
 _PART_BYTES = 4 * 1024 * 1024
@@ -125,18 +126,21 @@ class Written:
 class BatchJobs:
     """Jobs of one store and one cold location. Thread-safe; any process may use it."""
 
-    def __init__(self, metadata: MetadataStore, storage: ChunkStorage, location_id: LocationId) -> None:
+    def __init__(self, metadata: MetadataStore, cold: ColdTier) -> None:
         self._metadata = metadata
-        self._storage = storage
-        self._location_id = location_id
+        self._cold = cold
+        self._storage = cold.storage
+        self._location_id = cold.location_id
 
     def begin(self, into: str) -> UploadPlan:
         """Write the intent of a new job, which protects its objects from `gc`; return the plan for its executors.
 
-        Raises Fenced, QuotaReached, and NotDirectory where `into` runs through a segment; then no intent is written.
+        Raises Fenced, QuotaReached, NotDirectory where `into` runs through a segment, and Conflict once the store has
+        another place than this cold tier; then no intent is written.
         """
         job = new_id()
         with self._metadata.write() as txn:
+            self._cold.require_place(txn)
             policy = _policy(txn, into)
             quota.require_room(txn, 1)  # how much its tasks write, nobody knows yet
             objects.intend(txn, AttemptId(job), self._location_id, job_prefix(job))
@@ -174,11 +178,12 @@ class BatchJobs:
         if self._is_committed(application, version, segments, writer):
             self.abort(job)
             return self._repeated()
-        listed = self._listed(job)
-        uploaded = verified(segments, listed)
         record = BatchRecord(application=application, batch=str(version), job=job, writer=writer)
         try:
-            return self._commit(record, uploaded, listed, seal=seal)
+            with self._metadata.read() as txn:  # of a job that was given up, the objects are gone or in another place
+                require_job(txn, job)
+            listed = self._listed(job)
+            return self._commit(record, verified(segments, listed), listed, seal=seal)
         except GivenUp:
             if self._is_committed(application, version, ()):
                 return self._repeated()  # another process committed the same job

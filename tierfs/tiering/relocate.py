@@ -17,14 +17,14 @@ from tierfs.chunkstore.probe import PROBE_DIRECTORY
 from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, ServerCopies, StoredObject
 from tierfs.chunkstore.validate import MARK_NAME, check_name
 from tierfs.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied
-from tierfs.metadata import changes, tables
+from tierfs.metadata import changes
 from tierfs.metadata.records import LocationRecord
-from tierfs.metadata.tables import INTENTS, LOCATIONS, OBJECTS
+from tierfs.metadata.tables import INTENTS, LOCATIONS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.names import printable
 from tierfs.parallel import Meter, Pool
 from tierfs.tiering.objects import discard
-from tierfs.types import MIB, Tier
+from tierfs.types import MIB
 
 log = logging.getLogger(__name__)
 
@@ -50,25 +50,27 @@ def record_place(txn: WriteTransaction, place: LocationRecord) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TierVersion:
-    """A moment of a cold tier: if it is the same later, no object was added meanwhile."""
+    """A moment of a cold tier: if it is the same later, no object was linked meanwhile, and nothing published."""
 
     next_slot: int
     checkpoint_slot: int
-    next_id: int
-    """Of objects; those of the local tier take some too."""
+    next_outbox: int
+    """Of the changes that wait for the journal."""
 
     @classmethod
     def of(cls, txn: ReadTransaction) -> TierVersion:
         """Return the present one."""
         journal = txn.store.journal
-        return cls(journal.next_slot, journal.checkpoint_slot, txn.store.next_id)
+        return cls(journal.next_slot, journal.checkpoint_slot, txn.store.next_outbox)
 
     def is_current(self, txn: ReadTransaction) -> bool:
-        """Return whether no cold object was linked since, and nothing published."""
+        """Return whether no object was linked since, whenever it was begun, and nothing published."""
         journal = txn.store.journal
         if (journal.next_slot, journal.checkpoint_slot) != (self.next_slot, self.checkpoint_slot):
             return False
-        return all(record.tier is Tier.LOCAL for _, record in txn.scan(OBJECTS, tables.u64(self.next_id)))
+        # The commit that links an object queues the change that names it. Ids tell nothing: a pack has its id from its
+        # intent. What is begun and not linked needs no comparison: record_place ends it.
+        return next(changes.queued_objects(txn, self.next_outbox), None) is None
 
 
 @dataclass(slots=True)
