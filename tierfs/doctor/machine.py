@@ -17,7 +17,7 @@ from pathlib import Path
 from tierfs.config import Settings
 from tierfs.doctor.findings import DoctorFinding, fail, mebibytes, ok, warn
 from tierfs.fuse.mountpoint import ALLOW_OTHER, FUSE_CONFIGURATION, FUSE_DEVICE, FUSERMOUNT, others_allowed
-from tierfs.system import processes
+from tierfs.system import extras, processes
 from tierfs.types import MIB
 
 # From this kernel on a FUSE request carries 1 MiB instead of 128 KiB.
@@ -150,8 +150,6 @@ _MIN_PYSPARK = (4, 0)
 
 _JAVA_ANSWERS_S = 30
 _INSTALL_JAVA = "as root: apt-get install default-jre-headless"
-# The extra `spark` of setup.py.
-INSTALL_PYSPARK = "pip install 'pyspark>=4.0,<5' 'py4j>=0.10.9,<1' 'pyarrow>=18,<27' 'pandas>=2.2,<3' 'numpy>=2,<3'"
 
 # Java 8 calls itself 1.8.
 _OLD_SCHEME = "1"
@@ -197,8 +195,8 @@ def pyspark(installed: str | None) -> DoctorFinding:
     """Check whether PySpark is there and new enough, from its version."""
     wanted = ".".join(map(str, _MIN_PYSPARK))
     if installed is None:
-        return fail("pyspark", f"missing; tierfs needs {wanted} or newer", INSTALL_PYSPARK)
+        return fail("pyspark", f"missing; tierfs needs {wanted} or newer", extras.install("spark"))
     parts = re.match(r"([0-9]+)\.([0-9]+)", installed)
     if parts is None or (int(parts[1]), int(parts[2])) < _MIN_PYSPARK:
-        return fail("pyspark", f"PySpark {installed}; tierfs needs {wanted} or newer", INSTALL_PYSPARK)
+        return fail("pyspark", f"PySpark {installed}; tierfs needs {wanted} or newer", extras.install("spark"))
     return ok("pyspark", f"PySpark {installed}")

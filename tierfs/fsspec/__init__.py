@@ -4,6 +4,9 @@ filesystem.py is the class that fsspec finds by entry point, and files.py are th
 all of a process share (app/connection.py) and the thread that tierfs's own reader runs in (reading/read_loop.py).
 """
 
-from tierfs.fsspec.filesystem import TierfsFileSystem
+from tierfs.system import extras
+
+with extras.needed_by("tierfs.fsspec", "fsspec"):
+    from tierfs.fsspec.filesystem import TierfsFileSystem
 
 __all__ = ["TierfsFileSystem"]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tierfs.system import extras
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -15,7 +17,8 @@ __all__ = ["register"]
 
 def register(spark: SparkSession) -> None:
     """Register the format with a session, and with this thread, if Spark does not find it by itself."""
-    from tierfs.spark.source import TierfsDataSource  # options and plans are used without Spark, too
+    with extras.needed_by("format('tierfs')", "spark"):
+        from tierfs.spark.source import TierfsDataSource  # options and plans are used without Spark, too
 
     spark.dataSource.register(TierfsDataSource)
     # Spark looks for a format that is written to in the session of the thread, which this sets.

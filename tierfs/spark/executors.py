@@ -1,4 +1,7 @@
-"""Ask every executor of a Spark cluster for its view: Python, tierfs, mounts, and the way to the cold tier."""
+"""Ask every executor of a Spark cluster for its view: Python, tierfs, mounts, and the way to the cold tier.
+
+PySpark is imported by the first question: `doctor` judges answers, and runs, where it is not installed.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +12,16 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-from py4j.protocol import Py4JError
-from pyspark import SparkContext, cloudpickle
-from pyspark.errors import PySparkException
+from typing import TYPE_CHECKING, Any
 
 from tierfs.config import ColdSettings
 from tierfs.errors import Unavailable
 from tierfs.metadata.records import LocationRecord
 from tierfs.spark import executor_probe
 from tierfs.spark.executor_probe import DRIVER, View
-from tierfs.spark.jobs.session import cause_of, job_session
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
 
 # With no further executor in this time, all are present (a guess; they registered within 1 s of each other).
 SETTLED_S = 5.0
@@ -87,6 +88,8 @@ def check_executors(master: str, mounts: tuple[str, ...], cold: ColdPlace | None
 
     Raises InvalidRequest for a master of an unknown kind, Unavailable when it or an executor does not answer.
     """
+    from tierfs.spark.jobs.session import job_session
+
     kept = ("url", "endpoint_url", "region", "profile")
     question = {
         "mounts": list(mounts),
@@ -131,6 +134,12 @@ def concurrent_tasks(context: SparkContext) -> int:
 
 def _look_everywhere(context: SparkContext, slots: int, question: Mapping[str, Any]) -> list[View]:
     """Run a task on each slot at the same time, which only a barrier stage guarantees."""
+    from py4j.protocol import Py4JError
+    from pyspark import cloudpickle
+    from pyspark.errors import PySparkException
+
+    from tierfs.spark.jobs.session import cause_of
+
     cloudpickle.register_pickle_by_value(executor_probe)  # type: ignore[no-untyped-call]
     tasks = context.parallelize(range(slots), slots).barrier()
     limit = threading.Timer(_JOB_S, context.cancelAllJobs)

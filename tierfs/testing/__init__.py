@@ -1,10 +1,13 @@
 """Tests for what users write: `ChunkStorageSuite` is the contract of a place for objects, for pytest.
 
 A test class inherits from it and has a fixture `storage`, an empty place for each test; docs/python.md has an example.
-Needs pytest: pip install 'tierfs[testing]'.
+Needs pytest.
 """
 
-import pytest
+from tierfs.system import extras
+
+with extras.needed_by("tierfs.testing", "testing"):
+    import pytest
 
 pytest.register_assert_rewrite("tierfs.testing.chunk_storage", "tierfs.testing.compose")
 

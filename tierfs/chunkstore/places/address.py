@@ -13,6 +13,7 @@ from tierfs.chunkstore.validate import is_relative
 from tierfs.errors import InvalidRequest, TierfsError
 from tierfs.frozen import dataclass
 from tierfs.names import printable
+from tierfs.system import extras
 from tierfs.units import decimal
 
 if TYPE_CHECKING:
@@ -116,12 +117,8 @@ def connect_place(url: str, endpoint_url: str, settings: ColdSettings, abilities
     address = parse(url, endpoint_url)
     scheme = SCHEMES[address.scheme]
     try:
-        place = scheme.open(address, settings)
-    except ImportError as exc:
-        raise InvalidRequest(
-            f"{address.scheme}:// needs the package {exc.name}, which is not installed",
-            remedy=f"run: pip install 'tierfs[{scheme.extra}]'",
-        ) from exc
+        with extras.needed_by(f"{address.scheme}://", scheme.extra):
+            place = scheme.open(address, settings)
     except TierfsError:
         raise
     except Exception as exc:  # its client reads the user's configuration of it: anything may be raised

@@ -14,7 +14,7 @@ from tierfs.holder import lock
 from tierfs.holder.lock import HeldElsewhere
 from tierfs.names import printable
 from tierfs.store_paths import ADMIN_NAME, HOLDER_NAME, MOUNT_NAME
-from tierfs.system import processes
+from tierfs.system import extras, processes
 from tierfs.types import ReadPriority
 
 _MOUNTPOINT = click.Path(path_type=Path)
@@ -107,15 +107,10 @@ def admin(session: Session, foreground: bool) -> None:
     while another process does. It may run beside a mount or daemon, which carries out its offloads.
     Pulsar's pulsar-admin can ask it for offloads and set their policies.
     """
+    extras.require("the admin API", "admin", "starlette", "uvicorn", "anyio")
     store = session.require_store_path().absolute()
     if foreground:
-        try:
-            from tierfs.admin.listen import serve_foreground
-        except ModuleNotFoundError as exc:
-            if exc.name is None or exc.name.partition(".")[0] == "tierfs":
-                raise
-            remedy = "pip install 'tierfs[admin]'"
-            raise InvalidRequest(f"the admin API needs the package {exc.name}", remedy=remedy) from exc
+        from tierfs.admin.listen import serve_foreground
 
         serve_foreground(store)
         return

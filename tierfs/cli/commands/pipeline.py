@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import wraps
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +20,10 @@ from tierfs.cli.errors import EXIT_DAMAGED, EXIT_UNCHECKED
 from tierfs.cli.group import LazyGroup, added, command, path_argument, paths_argument
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import NORMAL, Session
-from tierfs.errors import InvalidRequest, NotFound
+from tierfs.errors import InvalidRequest
 from tierfs.names import printable
 from tierfs.parallel import OnProgress, doing
+from tierfs.system import extras
 
 if TYPE_CHECKING:
     from tierfs.spark.jobs.session import JobSession
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _JOBS = ("ingest", "scrub", "report", "export", "rebuild")
 _COMMANDS = {name: f"tierfs.cli.commands.pipeline:{name}" for name in _JOBS}
 _SCRIPT = Path(__file__).parents[2] / "spark" / "jobs" / "submit.py"
-_NEEDED = ("pyspark", "pyarrow")
+_NEEDED = ("pyspark", "py4j", "pyarrow", "pandas", "numpy")
 
 
 def _print_script(ctx: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -117,12 +117,8 @@ _rows_option = _output_option("Also write the rows: .parquet, .csv or .json (an 
 
 
 def _check_output(file: Path | None, more: Sequence[str] = ()) -> None:
-    """Raise InvalidRequest for an output file that cannot be written, and NotFound if a module of jobs is missing."""
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        from tierfs.doctor.machine import INSTALL_PYSPARK
-
-        raise NotFound(f"{' and '.join(missing)} missing: jobs need Spark", remedy=INSTALL_PYSPARK)
+    """Raise InvalidRequest for an output file that cannot be written, and MissingPackage."""
+    extras.require("a job of Spark", "spark", *_NEEDED)
     from tierfs.spark.jobs.tasks import require_suffix
 
     if file is None:
