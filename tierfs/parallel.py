@@ -18,7 +18,7 @@ from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import TypeVar
 
-from tierfs.errors import Closed, TierfsError
+from tierfs.errors import Closed, Fenced, TierfsError
 from tierfs.frozen import dataclass
 
 T = TypeVar("T")
@@ -220,6 +220,35 @@ class Pool:
 
     def _closed(self) -> Closed:
         return Closed(f"{self._subject}: closed")
+
+
+class Attempts:
+    """Steps of one job, none of which is skipped because another one failed; `end` raises the first error.
+
+    A publish is such a step: what the steps before it stored must be named by the journal, whatever failed meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self.error: Exception | None = None
+
+    @contextmanager
+    def one(self) -> Iterator[None]:
+        """Run a step, and keep its error. Fenced is raised at once: another owner's store is not worked on."""
+        try:
+            yield
+        except Fenced:
+            raise
+        except Exception as exc:
+            self.note(exc)
+
+    def note(self, error: Exception) -> None:
+        """Keep an error, if it is the first."""
+        self.error = self.error or error
+
+    def end(self) -> None:
+        """Raise the first error that a step ended with."""
+        if self.error is not None:
+            raise self.error
 
 
 def caught(work: Callable[[T], R]) -> Callable[[T], R | TierfsError]:

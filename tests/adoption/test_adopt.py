@@ -16,16 +16,18 @@ from tierfs.adoption import link as linking
 from tierfs.adoption import plan as planning
 from tierfs.adoption.adopt import Adoption, AdoptionOutcome, State
 from tierfs.adoption.plan import AdoptionPlan, ForeignExtent, SegmentPlan, bounded
+from tierfs.app.adopt import Adopted, Adopter
 from tierfs.checksum import block_crcs, crc32c
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.chunkstore.read_only import ReadOnlyStorage
+from tierfs.cli.commands import adopt as adopt_command
 from tierfs.errors import AlreadyExists, Fenced, InvalidRequest, Unavailable
 from tierfs.metadata import changes, checksums, directories, policies
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.records import LocationRecord, ObjectRecord
 from tierfs.metadata.tables import GARBAGE, LOCATIONS, OBJECTS, OUTBOX_NAME, SEGMENTS
-from tierfs.parallel import Meter
+from tierfs.parallel import Meter, unseen
 from tierfs.types import CRC_BLOCK_BYTES, MIB, LocationId
 
 PLACE = LocationRecord(id=LocationId(0), url="s3://theirs/logs", endpoint_url="http://h", writable=False)
@@ -219,3 +221,19 @@ def test_a_place_that_does_not_answer_is_named(theirs: ScriptedStorage) -> None:
             ask()
         assert caught.value.remedy == "wait"
         assert "was adopted" not in str(caught.value), "this is how adopt itself fails, too"
+
+
+def test_what_was_adopted_is_published_though_another_place_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    did: list[str] = []
+
+    def adopt_place(self: Adopter, planned: Adopted, jobs: int, advance: Meter) -> None:
+        did.append(planned.only)
+        if planned.only == "first":
+            raise Unavailable("the server does not answer")
+
+    monkeypatch.setattr(Adopter, "adopt", adopt_place)
+    monkeypatch.setattr(Adopter, "settle", lambda *_: did.append("published"))
+    places = [Adopted(PLACE, AdoptionPlan(), only) for only in ("first", "next")]
+    with pytest.raises(Unavailable, match="does not answer"):
+        adopt_command._adopt(object.__new__(Adopter), places, 1, unseen)
+    assert did == ["first", "next", "published"]

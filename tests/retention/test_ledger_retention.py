@@ -17,6 +17,7 @@ from tierfs.metadata import changes as journal
 from tierfs.metadata import policies
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.transaction import WriteTransaction
+from tierfs.parallel import Attempts
 from tierfs.precedence import Host
 from tierfs.segments import ledgers
 from tierfs.tiering.planner import Planner
@@ -44,7 +45,7 @@ def hold(store: TestStore) -> Expired:
     work = store.cold_work()
     for action in planner.next(ENOUGH, store.clock.now_ms()).evictions:
         work.evict_segment(action.segment_id, cold_before_ms=action.cold_before_ms)
-    done = retention(store).expire()
+    done = retention(store).expire(Attempts())
     work.publish()
     work.collect()
     return done
@@ -145,7 +146,7 @@ def test_ledgers_that_are_not_cold_stay_unless_told_otherwise(store: TestStore, 
     status = store_status(store.metadata, store.files, store.paths.holder, store.path)
     assert status.overdue_bytes == 2 * SIZE, "the open one is not complete"
     store.metadata.host = Host.of(Settings(background=BackgroundSettings(retention_needs_offload=False)))
-    assert retention(store).expire() == Expired(removed=2, bytes=2 * SIZE)
+    assert retention(store).expire(Attempts()) == Expired(removed=2, bytes=2 * SIZE)
     assert store.segment(name).range.length_bytes == SIZE  # the open one stays, and whole
 
 
@@ -164,5 +165,5 @@ def test_what_changed_since_the_look_is_not_taken(
         return again(self, txn, batch)
 
     monkeypatch.setattr(Retention, "_looked_at_again", later)
-    assert retention(store).expire() == Expired()
+    assert retention(store).expire(Attempts()) == Expired()
     assert len(held(store)) == 3

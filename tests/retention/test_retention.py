@@ -19,6 +19,7 @@ from tierfs.holder.status import store_status
 from tierfs.joins import MAX_JOINS
 from tierfs.metadata import chains, directories, policies, tables
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
+from tierfs.parallel import Attempts
 from tierfs.policy import Policy
 from tierfs.types import ROOT_DIRECTORY, ByteRange, ChunkState, ObjectId, SegmentId, Tier
 
@@ -32,7 +33,10 @@ POLICY = BASE | {"retention_age": str(DAY_S)}
 
 
 def expire(store: TestStore) -> Expired:
-    return Retention(store.metadata, store.engine, grace_s=HOUR_S).expire()
+    attempts = Attempts()
+    done = Retention(store.metadata, store.engine, grace_s=HOUR_S).expire(attempts)
+    attempts.end()
+    return done
 
 
 def set_policy(store: TestStore, **settings: str) -> None:

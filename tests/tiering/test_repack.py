@@ -32,17 +32,18 @@ def packs(store: TestStore) -> list[str]:
     return [found.name for found in store.cold.list("packs/")]
 
 
-def dying_pack(store: TestStore) -> dict[str, bytes]:
+def dying_pack(store: TestStore, below: str = "") -> dict[str, bytes]:
     """A pack of which two segments of twenty are left, nowhere but there."""
-    data = {f"{'de'[number % 2]}/s{number:02d}": os.urandom(3000) for number in range(20)}
+    kept = [f"{below}{name}" for name in KEPT]
+    data = {f"{below}{'de'[number % 2]}/s{number:02d}": os.urandom(3000) for number in range(20)}
     for name, content in data.items():
         store.append(name, content, seal=True)
     store.offload()
     store.evict()
-    for name in data.keys() - set(KEPT):
+    for name in data.keys() - set(kept):
         store.engine.delete(name, recursive=False, cold_due_ms=0)
     store.cold_work().publish()
-    return {name: data[name] for name in KEPT}
+    return {name: data[name] for name in kept}
 
 
 def show(storage: MemoryStorage, content: dict[str, bytes]) -> None:

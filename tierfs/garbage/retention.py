@@ -20,6 +20,7 @@ from tierfs.metadata import directories, policies
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
+from tierfs.parallel import Attempts
 from tierfs.policy import Policy
 from tierfs.segments import ledgers, streams, truncate
 from tierfs.segments.engine import Engine
@@ -71,36 +72,48 @@ class Retention:
         self._managed_ledgers: set[DirectoryId] = set()
         """The managed ledgers that a pass met."""
 
-    def seal(self) -> int:
-        """Seal every segment that is long or old enough; return how many."""
-        return sum(self._engine.end_if_due(segment_id) for segment_id in self._due(self._is_to_be_sealed))
+    def seal(self, attempts: Attempts) -> int:
+        """Seal every segment that is long or old enough; return how many. One that fails is passed over."""
+        sealed = 0
+        for segment_id in self._due(self._is_to_be_sealed, attempts):
+            with attempts.one():
+                sealed += self._engine.end_if_due(segment_id)
+        return sealed
 
-    def expire(self) -> Expired:
+    def expire(self, attempts: Attempts) -> Expired:
         """Take away what is no longer kept; note when the next bytes go, and those that wait for their offload.
 
-        Cold objects go after the grace period.
+        Cold objects go after the grace period. A segment that fails is passed over.
         """
         total, self._next_ms = Expired(), _NEVER_MS
         self._overdue_bytes, self._overdue = 0, ""
         self._managed_ledgers = set()
-        for segment_id in self._due(self._has_expired):
-            for expiry in self._expire_stream(segment_id):
-                total = total.plus(expiry)
+        for segment_id in self._due(self._has_expired, attempts):
+            with attempts.one():
+                for expiry in self._expire_stream(segment_id):
+                    total = total.plus(expiry)
         for directory_id in self._managed_ledgers:
-            for expiry in self._expire_ledgers(directory_id):
-                total = total.plus(expiry)
+            with attempts.one():
+                for expiry in self._expire_ledgers(directory_id):
+                    total = total.plus(expiry)
         self._note()
         return total
 
-    def _due(self, wanted: Callable[[ReadTransaction, SegmentRecord, int], bool]) -> Iterator[SegmentId]:
+    def _due(
+        self, wanted: Callable[[ReadTransaction, SegmentRecord, int], bool], attempts: Attempts
+    ) -> Iterator[SegmentId]:
         """Yield the segments below a policy on lifetimes for which there is something to do."""
         now_ms = self._metadata.clock.now_ms()
         with self._metadata.read() as txn:
             candidates = iter(lifetimes.governed(txn))
         while batch := list(islice(candidates, _LOOK_BATCH)):
+            due: list[SegmentId] = []
             with self._metadata.read() as txn:
-                segments = (directories.living_segment(txn, segment_id) for segment_id in batch)
-                due = [segment.id for segment in segments if segment is not None and wanted(txn, segment, now_ms)]
+                for segment_id in batch:
+                    with attempts.one():
+                        segment = directories.living_segment(txn, segment_id)
+                        if segment is not None and wanted(txn, segment, now_ms):
+                            due.append(segment_id)
             yield from due
 
     def _is_to_be_sealed(self, txn: ReadTransaction, segment: SegmentRecord, now_ms: int) -> bool:

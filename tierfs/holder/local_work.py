@@ -20,7 +20,7 @@ from tierfs.garbage.retention import Expired, Retention
 from tierfs.garbage.strays import StrayFiles
 from tierfs.holder.failures import Failures, look
 from tierfs.metrics import MetricName, MetricSink
-from tierfs.parallel import OnProgress, unseen
+from tierfs.parallel import Attempts, OnProgress, unseen
 from tierfs.reading.suspects import Suspects
 from tierfs.segments import delete, trash
 from tierfs.segments.engine import Engine
@@ -76,12 +76,17 @@ class LocalWork:
         self.metrics.set_gauge(MetricName.DELETIONS_PAUSED, float(self.clocks.reason() is not None))
 
     def end_lifetimes(self) -> Expired:
-        """Seal what policy seals; take away what it no longer keeps, if the clock is trusted."""
-        sealed = self.retention.seal()
+        """Seal what policy seals; take away what it no longer keeps, if the clock is trusted.
+
+        Raises the first error of a segment, after all others.
+        """
+        attempts = Attempts()
+        sealed = self.retention.seal(attempts)
         self.clocks.ask()
-        done = Expired() if self.clocks.reason() is not None else self.retention.expire()
+        done = Expired() if self.clocks.reason() is not None else self.retention.expire(attempts)
         self.metrics.count(MetricName.SEALED_BY_POLICY, sealed)
         self.metrics.count(MetricName.RETENTION_BYTES, done.bytes)
+        attempts.end()
         return replace(done, sealed=sealed)
 
     def collect_strays(self) -> bool:
@@ -108,9 +113,11 @@ class ExpiringChunks:
 
     def look(self) -> bool:
         """Look at what changed, in one slice, and end chunks; return whether more is left to look at."""
-        complete = look(self._snapshots, self._failures, slice_s=SLICE_S)
+        complete, attempts = look(self._snapshots, self._failures, slice_s=SLICE_S), Attempts()
         for segment_id in self._planner.next(_ROOMY, self._engine.metadata.clock.now_ms()).rolls:
             view = self._planner.view_of(segment_id)
             if view is not None and (view.policy.retention_age_s or view.policy.retention_bytes):
-                self._engine.roll(segment_id)
+                with attempts.one():
+                    self._engine.roll(segment_id)
+        attempts.end()
         return not complete

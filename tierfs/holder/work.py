@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from tierfs.backup.segment import DumpSource, SegmentRestore, SegmentRestored
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import Conflict, NotFound, TierfsError
+from tierfs.errors import Conflict, DataLoss, NotFound
 from tierfs.garbage import ballast
 from tierfs.garbage.collect import Collected
 from tierfs.garbage.dead_uploads import DeadUpload, DeadUploads
@@ -25,7 +25,7 @@ from tierfs.journal.checkpoint import Checkpointer
 from tierfs.journal.publish import Publisher, look_for_other
 from tierfs.metadata import directories, policies, store
 from tierfs.metadata.records import LocationRecord, SegmentRecord
-from tierfs.parallel import Meter, OnProgress, doing, unseen
+from tierfs.parallel import Attempts, Meter, OnProgress, doing, unseen
 from tierfs.segments import trash
 from tierfs.segments.positions import Position
 from tierfs.tiering import evict, objects
@@ -131,17 +131,31 @@ class ColdWork(LocalWork):
             for name, segment in segments
             if segment.uncovered_bytes and (segment.active if part is None else part.takes_active(segment))
         ]
-        rolled = Meter(report, total_items=len(active), noun="active chunk")
+        rolled, attempts = Meter(report, total_items=len(active), noun="active chunk"), Attempts()
         for name, segment_id in active:
-            self.engine.roll(segment_id)
+            with attempts.one():
+                self.engine.roll(segment_id)
             rolled(0, name, 1)
         ends = None if part is None else self._ends(part, segments_and_ledgers)
         total = sum(segment.local.bytes for _, segment in segments) if ends is None else self._moving_bytes(ends)
         upload = Upload(self.metadata, self._make, self.packs, self.settings, report, total, ends)
-        done = upload.run([(name, segment.id) for name, segment in segments], lambda: self._named(path))
-        entries = self.publish(report)
-        self.collect(report)
-        return replace(done, journal_entries=entries, ledger_bytes=ledger_bytes)
+        done = OffloadReport()
+        with attempts.one():
+            done = upload.run([(name, segment.id) for name, segment in segments], lambda: self._named(path))
+        return replace(done, journal_entries=self._publish_after(attempts, report), ledger_bytes=ledger_bytes)
+
+    def _publish_after(self, attempts: Attempts, report: OnProgress) -> int:
+        """Publish what the attempts have done, collect, and raise the first error; return the entries written.
+
+        In this order: an object that the journal does not name is lost with this disk, though its bytes are stored.
+        """
+        entries = 0
+        with attempts.one():
+            entries = self.publish(report)
+        with attempts.one():
+            self.collect(report)
+        attempts.end()
+        return entries
 
     def upload(self, action: OffloadAction) -> None:
         """Make one object, or a ledger's; see Offload.run and LedgerOffloader.offload."""
@@ -160,15 +174,10 @@ class ColdWork(LocalWork):
 
     def _offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
         self.publisher.require_ownership()
-        try:
+        attempts, done = Attempts(), PrefixOffloaded("")
+        with attempts.one():
             done = self.managed.offload_prefix(path, before, report)
-        except TierfsError:
-            with suppress(TierfsError):  # other ledgers may have become cold
-                self.publish()
-            raise
-        entries = self.publish(report)
-        self.collect(report)
-        return replace(done, journal_entries=entries)
+        return replace(done, journal_entries=self._publish_after(attempts, report))
 
     def pack(self, action: PackAction) -> Packed:
         """Make one object of many small ones; see PackOffload.run."""
@@ -185,15 +194,28 @@ class ColdWork(LocalWork):
         run = Consolidation(self.metadata, self.consolidator, self.cold.location_id, self.settings, report)
         if dry_run:
             return run.would_do(segments)
-        done = run.run(segments, partial(self.publish, report))
+        attempts, done = Attempts(), ConsolidateReport()
+        with attempts.one():
+            done = run.run(segments, partial(self.publish, report))
         report(doing("looking for packs that are mostly dead"))
+        with attempts.one():
+            self._repack(attempts, report)
+        self._publish_after(attempts, report)
+        return done
+
+    def _repack(self, attempts: Attempts, report: OnProgress) -> None:
+        """Repack all packs that are mostly dead, past damaged ones. Raises what concerns all of them."""
         repacked = Meter(report, noun="pack")
-        while (live_bytes := self.repacker.step()) is not None:
+        live_bytes: int | None = 0
+        while live_bytes is not None:
+            try:
+                live_bytes = self.repacker.step()
+            except DataLoss as exc:
+                attempts.note(exc)
+                continue
             if live_bytes:
                 repacked(live_bytes, "repacking", 1)
             self.publish()
-        self.collect(report)
-        return done
 
     def _ends(self, part: MovedPart, segments: Sequence[tuple[str, SegmentRecord]]) -> Ends:
         """Return up to where each segment's chunks move, by records of now: those that were appended to have ended."""
@@ -220,14 +242,17 @@ class ColdWork(LocalWork):
             self.publisher.require_ownership()
         segments, result = self._segments(path, report), EvictReport()
         seen = Meter(report, sum(segment.local.bytes for _, segment in segments), len(segments))
-        ends = None if part is None else self._ends(part, segments)
+        ends, attempts = None if part is None else self._ends(part, segments), Attempts()
         for name, segment in segments:
             end = None if ends is None else ends.get(segment.id, 0)
-            dropped, reason = self._evict_by_command(segment, force=force, dry_run=dry_run, end=end)
-            result = result.plus(segment, dropped, reason)
+            with attempts.one():
+                dropped, reason = self._evict_by_command(segment, force=force, dry_run=dry_run, end=end)
+                result = result.plus(segment, dropped, reason)
             seen(segment.local.bytes, name, 1)
         if not dry_run:
-            self.collect(report)
+            with attempts.one():
+                self.collect(report)
+        attempts.end()
         return result
 
     def evict_segment(self, segment_id: SegmentId, *, cold_before_ms: int, end: int | None = None) -> Evicted:
@@ -245,21 +270,23 @@ class ColdWork(LocalWork):
     def make_room(self, first: str) -> int:
         """Evict cold bytes whatever their lag until appends have room: of the trash first, then of segment `first`.
 
-        Returns the number of bytes. Raises what `evict` raises.
+        Returns the number of bytes. Raises what `evict` raises, unless there is room without those that failed.
         """
         self.publish()
         self.publisher.require_ownership()
-        engine, freed = self.engine, 0
+        engine, freed, attempts = self.engine, 0, Attempts()
         with self.metadata.read() as txn:
             in_trash = sorted(trash.removed(txn), key=lambda each: each.removal.removed_ms)
             removed = [pair for each in in_trash for pair in directories.segments_below(txn, each.entry, "")]
         for _, segment in (*removed, *sorted(self._segments(""), key=lambda pair: pair[0] != first)):
             if not missing_bytes(engine.files.disk_bytes(), max(1, engine.free_space_floor_bytes)):
-                break
-            dropped, _ = self._evict_by_command(segment, force=False, dry_run=False)
-            if dropped.bytes:
-                freed += dropped.bytes
-                self.collect()
+                return freed
+            with attempts.one():
+                dropped, _ = self._evict_by_command(segment, force=False, dry_run=False)
+                if dropped.bytes:
+                    freed += dropped.bytes
+                    self.collect()
+        attempts.end()
         return freed
 
     def publish(self, report: OnProgress = unseen) -> int:
@@ -279,9 +306,14 @@ class ColdWork(LocalWork):
             restored = SegmentRestore(source).restore(wanted, accept_loss=accept_loss, report=report)
         with self.metadata.read() as txn:
             segment_id = directories.segment_by_name(txn, restored.segment).id
-        unknown = EntryRows(self.metadata, self.cold.storage, self.metadata.write).restore([segment_id])
-        self.publish()
-        return replace(restored, warnings=unknown)
+        attempts = Attempts()
+        with attempts.one():
+            unknown = EntryRows(self.metadata, self.cold.storage, self.metadata.write).restore([segment_id])
+            restored = replace(restored, warnings=unknown)
+        with attempts.one():
+            self.publish()
+        attempts.end()
+        return restored
 
     def switch(self, place: LocationRecord, report: OnProgress) -> Switched:
         """Copy what another place of the cold tier still lacks, and record it as the store's.

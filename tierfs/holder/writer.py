@@ -20,6 +20,7 @@ from tierfs.holder.tasks import Task, TaskLoop, TaskOutcome
 from tierfs.holder.work import ColdWork
 from tierfs.metadata.sums import Sums
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.parallel import Attempts
 from tierfs.tiering import quota
 from tierfs.tiering.candidates import PackAction, is_small
 from tierfs.tiering.consolidate_command import ConsolidationWatch
@@ -115,11 +116,13 @@ class BackgroundWriter:
         """Look, plan, and start what is due."""
         todo, released = await self._in_thread(partial(self._plan, tuple(self._uploads.ended)))
         self._uploads.ended.difference_update(released)
+        attempts = Attempts()
         if todo.rolls:
-            await self._in_thread(partial(self._roll, todo.rolls))
+            await self._in_thread(partial(self._roll, todo.rolls, attempts))
         await self._offer()
         if todo.evictions:  # on its own: one that waits for the cold tier holds up no roll or offload
             await self._loop.attempt(EVICT, self._loop.blocking(partial(self._evict, todo.evictions)))
+        attempts.end()
         return TaskOutcome.DONE if self._current else TaskOutcome.MORE
 
     def _plan(self, ended: Collection[ObjectKey]) -> tuple[Actions, list[ObjectKey]]:
@@ -189,9 +192,10 @@ class BackgroundWriter:
             with self._metadata.write_notes() as txn:
                 txn.note_oldest(oldest_ms)
 
-    def _roll(self, segment_ids: Sequence[SegmentId]) -> None:
+    def _roll(self, segment_ids: Sequence[SegmentId], attempts: Attempts) -> None:
         for segment_id in segment_ids:
-            self._work.engine.roll(segment_id)
+            with attempts.one():
+                self._work.engine.roll(segment_id)
 
     async def _offer(self) -> None:
         """Hand the most urgent uploads to workers that are free; the others stay in the planner's queue."""

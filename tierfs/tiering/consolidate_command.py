@@ -141,8 +141,12 @@ class Consolidation:
         return replace(self.done, segments=len(self._changed), journal_entries=entries)
 
     def _run_segment(self, pool: Pool, name: str, segment_id: SegmentId) -> bool:
-        """Carry out a segment's actions; return whether there may be more to do."""
-        again = any([self._run_actions(pool, name, actions) for actions in self._windows(segment_id)])
+        """Carry out a segment's actions; return whether there may be more to do. Keeps the error of damaged records."""
+        again = False
+        try:
+            again = any([self._run_actions(pool, name, actions) for actions in self._windows(segment_id)])
+        except DataLoss as exc:  # the other segments are still consolidated, and all is published
+            self._error = self._error or exc
         self._meter(0, name, 1)
         return again
 

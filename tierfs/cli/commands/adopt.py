@@ -16,7 +16,7 @@ from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session
 from tierfs.errors import TierfsError
 from tierfs.names import printable
-from tierfs.parallel import Meter, OnProgress
+from tierfs.parallel import Attempts, Meter, OnProgress
 
 if TYPE_CHECKING:
     from tierfs.adoption.adopt import AdoptionOutcome
@@ -141,12 +141,17 @@ def _run(
 
 
 def _adopt(adopter: Adopter, adoptions: Sequence[Adopted], jobs: int, show: OnProgress) -> TierfsError | None:
-    """Adopt the planned segments; return the error of a failed publication."""
+    """Adopt the planned segments; return the error of a failed publication. Raises a place's error after all others."""
     plans = [plan for adoption in adoptions for plan in adoption.plan.segments]
-    meter = Meter(show, sum(plan.object_bytes for plan in plans), len(plans))
+    meter, attempts = Meter(show, sum(plan.object_bytes for plan in plans), len(plans)), Attempts()
     for adoption in adoptions:
-        adopter.adopt(adoption, jobs, meter)
-    return adopter.settle(show)
+        with attempts.one():
+            adopter.adopt(adoption, jobs, meter)
+    unpublished = None
+    with attempts.one():
+        unpublished = adopter.settle(show)
+    attempts.end()
+    return unpublished
 
 
 def _repeat(session: Session, store: Store, adopter: Adopter, adoptions: Sequence[Adopted], every_s: int) -> None:

@@ -15,11 +15,11 @@ from dataclasses import dataclass, replace
 from uuid import uuid4
 
 from tierfs import names
-from tierfs.errors import Conflict, Fenced, NotFound, TierfsError
+from tierfs.errors import Conflict, NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
-from tierfs.parallel import Meter, OnProgress
+from tierfs.parallel import Attempts, Meter, OnProgress
 from tierfs.segments import positions
 from tierfs.segments.positions import MemberLedger, Position
 from tierfs.tiering.ledgers.offload import LedgerOffloader
@@ -126,24 +126,17 @@ class ManagedOffload:
     def _carry_out(self, path: str, plan: _Plan, report: OnProgress) -> PrefixOffloaded:
         done = PrefixOffloaded(plan.first_unoffloaded, already_cold=plan.already_cold)
         meter = Meter(report, sum(member.segment.length for member in plan.ledgers), len(plan.ledgers), "ledger")
-        first_error = None
+        attempts = Attempts()
         for member in plan.ledgers:
             name, size = names.join((*names.split(path), member.segment.name)), 0
-            try:
-                size = self._offload(member.segment.id)
-            except Fenced:
-                raise
-            except ChunksMoved as exc:
-                log.info("ledger %s is skipped: %s", printable(name), exc)
-                continue
-            except TierfsError as exc:
-                first_error = first_error or exc
-                continue
-            finally:
-                meter(size, name, 1)
-            done = replace(done, ledgers=done.ledgers + 1, bytes=done.bytes + size)
-        if first_error is not None:
-            raise first_error
+            with attempts.one():
+                try:
+                    size = self._offload(member.segment.id)
+                    done = replace(done, ledgers=done.ledgers + 1, bytes=done.bytes + size)
+                except ChunksMoved as exc:
+                    log.info("ledger %s is skipped: %s", printable(name), exc)
+            meter(size, name, 1)
+        attempts.end()
         return done
 
     def _offload(self, segment_id: SegmentId) -> int:

@@ -86,6 +86,7 @@ class Repack:
         with self._metadata.read() as txn:
             rows = list(islice(txn.scan_raw(OBJECTS.name, self._next), _ROWS))
             pack_keys = [key for key, row in rows if PACKS_PREFIX.encode() in row]
+            self._next = rows[-1][0] + b"\0" if len(rows) == _ROWS else b""  # also past a row that is damaged
             candidates = [pack for key in pack_keys if (pack := txn.get(OBJECTS, key)) is not None]
             dead = next((pack for pack in candidates if self._is_dead(txn, pack)), None)
         if dead is not None:
@@ -97,7 +98,6 @@ class Repack:
                 del self._kept[dead.id]  # a later walk tries again
                 self._next += b"\0"
                 raise
-        self._next = rows[-1][0] + b"\0" if len(rows) == _ROWS else b""
         return 0 if self._next else None
 
     def run(self, pack: ObjectRecord) -> int:
