@@ -19,12 +19,12 @@ from tests.stores import TestStore, open_test_store
 from tierfs.chunkstore.local_files import ChunkFiles, DiskBytes
 from tierfs.clock import ManualClock
 from tierfs.config import WriteSettings
-from tierfs.errors import Conflict, DataLoss, NotFound, StorageFull, TierfsError, Unavailable
+from tierfs.errors import Conflict, DataLoss, NotFound, Sealed, StorageFull, TierfsError, Unavailable
 from tierfs.garbage import ballast
 from tierfs.metadata import chain, chain_edits, chains, changes, tables, transaction
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.chains import Growth
-from tierfs.metadata.directories import must_find, queue
+from tierfs.metadata.directories import must_find, queue, segment_by_name
 from tierfs.metadata.environment import open_environment
 from tierfs.metadata.records import ChunkRecord, ObjectRecord
 from tierfs.metadata.tables import GARBAGE, OBJECTS, SEGMENTS
@@ -37,7 +37,7 @@ from tierfs.segments.ownership import StaleBase
 from tierfs.segments.seal import unseal
 from tierfs.segments.trash import end_due
 from tierfs.segments.truncate import truncate
-from tierfs.types import ROOT_DIRECTORY, AttemptId, ChunkState, LocationId, ObjectId, SegmentStatus, Tier
+from tierfs.types import ROOT_DIRECTORY, AttemptId, ByteRange, ChunkState, LocationId, ObjectId, SegmentStatus, Tier
 
 LIMIT = 2
 """Files that stay open."""
@@ -372,3 +372,52 @@ def test_a_removal_ends_at_its_own_time(store: TestStore) -> None:
     assert (end_due(store.metadata), end_due(store.metadata)) == (1, 0)
     store.clock.advance(5)
     assert end_due(store.metadata) == 1
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_only_a_sealed_segment_becomes_the_end_of_another_one(store: TestStore, sealed: bool) -> None:
+    store.append("target", b"ab")
+    store.append("source", b"cd", seal=sealed)
+    with refused(not sealed, Conflict, "is not sealed"):
+        store.engine.concat("target", "source")
+    assert store.read("target") == (b"abcd" if sealed else b"ab")
+    assert sealed or store.read("source") == b"cd"
+
+
+@pytest.mark.parametrize("sealed", [True, False])
+def test_a_sealed_segment_does_not_grow_by_a_concat(store: TestStore, sealed: bool) -> None:
+    store.append("target", b"ab", seal=sealed)
+    store.append("source", b"cd", seal=True)
+    with refused(sealed, Sealed, "it is sealed"):
+        store.engine.concat("target", "source")
+    assert store.read("target") == (b"ab" if sealed else b"abcd")
+
+
+@pytest.mark.parametrize("writes", [True, False])
+def test_a_concat_waits_for_a_writer_elsewhere(store: TestStore, writes: bool) -> None:
+    store.append("source", b"cd", seal=True)
+    writer = store.engine.open_writer("target")
+    writer.append(b"ab")
+    if not writes:
+        store.engine.close_writer(writer)
+    with another(store) as other, refused(writes, Conflict, "being written"):
+        other.concat("target", "source")
+    assert store.segment("target").length == (2 if writes else 4)
+
+
+@pytest.mark.parametrize("state", [ChunkState.GOOD, ChunkState.SUSPECT])
+@pytest.mark.parametrize(("verb", "left"), [("lose", ChunkState.LOST), ("take_out", None)])
+def test_bytes_around_a_cut_keep_the_state_of_their_chunk(
+    store: TestStore, verb: str, left: ChunkState | None, state: ChunkState
+) -> None:
+    store.append("s", b"abcdefgh", seal=True)
+    store.offload("s")
+    placed = store.layout("s").cold[0]
+    chain_edits.set_state(store.metadata, store.segment("s").id, Tier.COLD, placed.chunk, state)
+    with store.metadata.write() as txn:
+        editor = chain_edits.Editor(txn, segment_by_name(txn, "s"))
+        edited = editor.lose(ByteRange(2, 5)) if verb == "lose" else editor.take_out(ByteRange(2, 5), due_ms=0)
+        txn.put(SEGMENTS, tables.u64(edited.segment.id), edited.segment)
+    states = {chunk.range: chunk.state for chunk in (each.chunk for each in store.layout("s").cold)}
+    middle = {} if left is None else {ByteRange(2, 5): left}
+    assert states == {ByteRange(0, 2): state, ByteRange(5, 8): state, **middle}

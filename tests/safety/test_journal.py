@@ -11,13 +11,13 @@ import pytest
 
 from tests.doubles.scripted_storage import ScriptedStorage
 from tests.safety.refused import refused
-from tests.stores import TestStore, open_test_store
+from tests.stores import LOCATION, TestStore, open_test_store
 from tierfs.app import batch_write
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, StoredObject
-from tierfs.errors import AlreadyExists, Conflict, DataLoss, WrongColdTier
-from tierfs.journal import batch_markers, cold_identity, publish, reader, replay
+from tierfs.errors import AlreadyExists, Conflict, DataLoss, Fenced, WrongColdTier
+from tierfs.journal import batch_markers, cold_identity, epochs, publish, reader, replay
 from tierfs.journal.checkpoint import Checkpointer
 from tierfs.journal.cold_identity import StoreMark, read_small
 from tierfs.journal.names import checkpoint_name, part_name, slot_name
@@ -27,8 +27,9 @@ from tierfs.metadata import changes
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import CheckpointIntent, PublishIntent, first_of
 from tierfs.metadata.ledger_and_batch_records import MAX_BATCH, BatchRecord
-from tierfs.metadata.records import RECORD_VERSION
+from tierfs.metadata.records import RECORD_VERSION, LocationRecord
 from tierfs.metadata.store import new_id
+from tierfs.recovery.takeover import SupersededError, Takeover
 
 
 @pytest.fixture
@@ -67,6 +68,36 @@ def test_an_entry_is_that_of_its_name(slot: int) -> None:
     item = put(storage, 1, slot, 1)
     with refused(slot != 1, DataLoss, "entry of slot 2"):
         assert reader.read_entry(storage, item).slot == 1
+
+
+@pytest.mark.parametrize(("slot", "sums"), [(1, 1), (2, 1), (1, 0), (1, 2)])
+def test_a_checkpoint_is_that_of_its_name_and_knows_each_part(slot: int, sums: int) -> None:
+    storage = MemoryStorage()
+    manifest = pb.CheckpointManifest(version=RECORD_VERSION, slot=slot, parts=1, part_crc32c=range(sums))
+    item = storage.put(checkpoint_name(1), BufferSource(changes.frame(manifest)))
+    with refused((slot, sums) != (1, 1), DataLoss, "contradicts itself"):
+        assert reader.read_manifest(storage, item).slot == 1
+
+
+@pytest.mark.parametrize(
+    ("later_epoch", "error"), [(0, None), (2, SupersededError), (3, Fenced), (4, Fenced)], ids=["none", *"234"]
+)
+def test_a_recovery_owns_its_slot_unless_another_follows(
+    store: TestStore, later_epoch: int, error: type[Exception] | None
+) -> None:
+    storage = journal((5, 3), *[(6, later_epoch)] * (later_epoch > 0))
+    takeover = Takeover(store.metadata, storage, LocationRecord(id=LOCATION, url="memory:"))
+    with refused(error, error or Fenced):
+        takeover._require_newest(pb.JournalEntry(store_epoch=3, slot=5))
+
+
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_one_recovery_begins_an_epoch(is_taken: bool) -> None:
+    storage = MemoryStorage()
+    epochs.begin(storage, 2, "store", 0)
+    with refused(is_taken, Fenced, "another recovery"):
+        epochs.begin(storage, 2 if is_taken else 3, "store", 0)
+    assert epochs.newest(storage) == (2 if is_taken else 3)
 
 
 def test_slots_below_a_recovery_from_objects_are_void() -> None:

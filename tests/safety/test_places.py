@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.disks import synced
 from tests.doubles.scripted_storage import ALWAYS, ScriptedStorage
 from tests.safety.refused import refused
 from tests.stores import TestStore, open_test_store
 from tierfs import app
+from tierfs.admin import listen
+from tierfs.app.dump import dump_store, load_store
 from tierfs.app.move import move
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import ManualClock
@@ -198,3 +201,28 @@ def test_a_place_that_gives_other_bytes_does_not_become_the_cold_tier(
     with refused(flips, DataLoss, "is not in"):
         move(made, {"url": str(tmp_path / "nas")}, unseen)
     assert (place.of_store(made.metadata, "x").url == "file:cold") is flips
+
+
+@pytest.mark.parametrize(("mode", "is_theirs"), [(0o600, False), (0o640, False), (0o604, False), (0o600, True)])
+def test_a_token_is_the_secret_of_this_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: int, is_theirs: bool
+) -> None:
+    path = tmp_path / "admin.token"
+    path.write_text("a-token-of-enough-characters")
+    path.chmod(mode)
+    if is_theirs:
+        monkeypatch.setattr(os, "geteuid", lambda: path.stat().st_uid + 1)
+    with refused(mode != 0o600 or is_theirs, PermissionDenied, "by others"):
+        assert listen._token(path) == path.read_text()
+
+
+def test_a_backup_and_a_restored_store_keep_their_names_after_a_power_loss(
+    tmp_path: Path, made: app.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = synced(monkeypatch)
+    dump_store(made, str(tmp_path / "backups"))
+    assert done[-1] == str(tmp_path)
+    rename = os.rename
+    monkeypatch.setattr(os, "rename", lambda *paths: (rename(*paths), done.append("renamed")))
+    load_store(tmp_path / "restored", tmp_path / "backups", made.clock)
+    assert done[done.index("renamed") + 1] == str(tmp_path / "restored")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import secrets
 from collections.abc import Iterator
@@ -10,7 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 
+from tests.disks import synced
 from tests.doubles.scripted_storage import ScriptedStorage, When
 from tests.safety.refused import refused
 from tierfs import osio
@@ -18,12 +21,16 @@ from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.directory.tree import RootDirectory
 from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.chunkstore.memory import MemoryStorage
-from tierfs.chunkstore.protocol import BufferSource, EtagDiffers, PendingUpload
+from tierfs.chunkstore.places.address import connect_place
+from tierfs.chunkstore.places.filesystem import LocalFiles
+from tierfs.chunkstore.protocol import Abilities, BufferSource, EtagDiffers, PendingUpload, Source
 from tierfs.chunkstore.read_only import ReadOnlyStorage
 from tierfs.chunkstore.resilient import ResilientStorage
+from tierfs.chunkstore.s3.answer import RangeRead
+from tierfs.chunkstore.s3.location import S3Location
 from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.config import ColdSettings
-from tierfs.errors import DataLoss, NotFound, PermissionDenied, Unavailable
+from tierfs.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied, TierfsError, Unavailable
 from tierfs.metadata.records import LocationRecord
 from tierfs.metrics import NullMetrics
 from tierfs.setup.connect import wrapped
@@ -148,3 +155,61 @@ def test_the_directories_of_chunk_files_are_durable(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "fsync", lambda fd: synced.add(os.fstat(fd).st_ino))
     with closing(ChunkFiles.create(tmp_path / "chunks")):
         assert {(tmp_path / "chunks").stat().st_ino, tmp_path.stat().st_ino} <= synced
+
+
+def test_a_deleted_object_of_a_directory_tier_stays_deleted_after_a_power_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with closing(DirectoryStorage.create(tmp_path / "cold")) as storage:
+        storage.put("d/object", BufferSource(b"bytes"))
+        storage.put("d/other", BufferSource(b"bytes"))
+        done = synced(monkeypatch)
+        storage.delete("d/object")
+        assert done == [str(tmp_path / "cold/d")]
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_an_object_in_a_place_of_files_is_as_long_as_its_source(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: int
+) -> None:
+    write = LocalFiles.write
+
+    def short(self: LocalFiles, path: str, source: Source, **options: Any) -> None:
+        write(self, path, source, **options)
+        os.truncate(path, source.length_bytes - missing)
+
+    monkeypatch.setattr(LocalFiles, "write", short)
+    storage = connect_place(f"local://{tmp_path}/cold", "", ColdSettings(), Abilities())
+    with refused(missing, DataLoss, "4 of 5 bytes arrived"):
+        storage.put("object", BufferSource(b"bytes"))
+    assert [stored.name for stored in storage.list("")] == ([] if missing else ["object"])
+
+
+RANGE = "bytes 4-7/10"
+
+
+@pytest.mark.parametrize(
+    ("status", "answered", "etag", "error"),
+    [
+        (206, RANGE, "e", None),
+        (206, "bytes 4-7/*", "e", None),
+        (206, "bytes 3-7/10", "e", InvalidRequest),  # the range before it
+        (206, "bytes 5-7/10", "e", InvalidRequest),
+        (206, "bytes 4-6/7", "e", DataLoss),
+        (206, "bytes 4-8/10", "e", DataLoss),
+        (200, "", "e", InvalidRequest),
+        (206, RANGE, "other", EtagDiffers),
+        (404, RANGE, "e", TierfsError),
+    ],
+)
+def test_the_answer_for_another_range_or_version_is_not_read(
+    status: int, answered: str, etag: str, error: type[TierfsError] | None
+) -> None:
+    location = S3Location("bucket", "prefix")
+    buffer = bytearray(4)
+    read = RangeRead(location, "object", 4, memoryview(buffer), "e", None)
+    headers = {"Content-Range": answered, "ETag": f'"{etag}"'}
+    answer = urllib3.HTTPResponse(io.BytesIO(b"bytes"), headers, status, preload_content=False)
+    with refused(error, error or TierfsError):
+        assert read.receive(answer) == 4
+    assert bytes(buffer) == (bytes(4) if error else b"byte")

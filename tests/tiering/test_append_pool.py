@@ -386,9 +386,11 @@ def test_an_override_is_stronger_than_the_policy(store: TestStore) -> None:
     assert store.layout("d/local").cold[0].chunk.range == ByteRange(6, 9)
 
 
-def test_a_seal_is_acknowledged_once_the_journal_names_it(store: TestStore, tmp_path: Path) -> None:
+@pytest.mark.parametrize("data", [b"abc", b""])
+def test_a_seal_is_acknowledged_once_the_journal_names_it(store: TestStore, tmp_path: Path, data: bytes) -> None:
     writer = store.engine.open_writer("d/s")
-    writer.append(b"abc", seal=True)
+    writer.append(b"before")
+    writer.append(data, seal=True)
     assert is_published(store)
     with on_another_host(store, tmp_path / "other") as other:
         assert other.segment("d/s").sealed
