@@ -1,22 +1,25 @@
 """Move a store's cold tier: copy it to another place, prove every byte there, and switch. Part of the composition root.
 
-Steps: the place is marked as this store's -> everything is copied while the store is used -> everything that has
-checksums is read there and proved -> the holder, which uploads nothing meanwhile, copies what is newer and records the
-place. A move that was stopped continues when it is run again. The place before is left as it is.
+Steps: the place is shown to be another one, and marked as this store's -> everything is copied while the store is used
+-> everything that has checksums is read there and proved -> the holder, which uploads nothing meanwhile, copies what is
+newer and records the place. A move that was stopped continues when it is run again. The place before is left as it is.
 """
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from tierfs import ranges
 from tierfs.app.store import Store
+from tierfs.chunkstore import probe
+from tierfs.chunkstore.probe import Trace
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss, InvalidRequest
+from tierfs.chunkstore.validate import MARK_NAME
+from tierfs.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.fsck.scrub.pieces import ScrubPiece, pieces
 from tierfs.fsck.scrub.scrub import Scrubber
 from tierfs.holder.verbs import PLACE, SWITCH, perform
@@ -46,7 +49,7 @@ class TierMoved:
 
 
 def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMoved:
-    """Move the cold tier to another place. Raises InvalidRequest for the present one, and in a replica.
+    """Move the cold tier to another place. Raises InvalidRequest for the present one under any name, and in a replica.
 
     Raises AlreadyExists for a place of another store, DataLoss for bytes that are not there what they are here, Fenced
     in a store that may not change, and what the storages raise; then the cold tier is where it was.
@@ -58,41 +61,70 @@ def move(store: Store, wanted: Mapping[str, str], report: OnProgress) -> TierMov
     if (after.url, after.endpoint_url) == (before.url, before.endpoint_url):
         raise InvalidRequest(f"the cold tier is at {policies.told(before)} already")
     with place.changing(store.paths, store.clock):
-        with closing(place.connected(after, store.path, store.settings.cold)) as bare:
-            _mark(store, after, bare)
+        with ExitStack() as stack:
+            bare = stack.enter_context(closing(_connected(store, after)))
+            is_marked = _is_marked(store, after, bare)
+            trace = stack.enter_context(probe.trace(bare))
+            if trace.is_at(store.storage_of(before.id)):
+                raise _same_place(before, after)
+            if not is_marked:
+                with store.metadata.read() as txn:
+                    cold_identity.write_mark(bare, cold_identity.mark_of(txn.store))
             after = probed(after, bare)
-        with closing(store.connect_to(after)) as target:
-            moving = _Moving(store, before, target, report)
-            moving.copy()
+            target = stack.enter_context(closing(store.connect_to(after)))
+            moving = _Moving(store, before, target, report, trace)
+            try:
+                moving.copy()
+            except InvalidRequest:  # it lies inside the present place
+                if not is_marked:
+                    bare.delete(MARK_NAME)
+                raise
             damaged = moving.prove()
         perform(store, SWITCH, "", {PLACE: LOCATIONS.codec.encode(after).hex()}, report)
     return TierMoved(before, after, moving.copied, tuple(damaged))
 
 
-def _mark(store: Store, after: LocationRecord, bare: ChunkStorage) -> None:
-    """Mark the new place as this store's. Raises AlreadyExists where another one is, or its parts."""
-    with store.metadata.read() as txn:
-        ours = txn.store
+def _connected(store: Store, after: LocationRecord) -> ChunkStorage:
+    try:
+        return place.connected(after, store.path, store.settings.cold)
+    except NotFound as exc:
+        raise NotFound(str(exc), remedy="make the directory, or mount its disk, first") from exc
+
+
+def _is_marked(store: Store, after: LocationRecord, bare: ChunkStorage) -> bool:
+    """Return whether the new place is marked as this store's; nothing is written to it.
+
+    Raises AlreadyExists where another store is, or its parts.
+    """
     marked = cold_identity.read_store_id(bare)
-    if marked == ours.store_id:
-        return
+    if marked == store.metadata.store_id:
+        return True
     if marked is not None or next(bare.list(JOURNAL_PREFIX), None) is not None:
         raise holds_a_store(after)
     refuse_nested(after, store.path, bare, store.settings.cold)
-    cold_identity.write_mark(bare, cold_identity.mark_of(ours))
+    return False
+
+
+def _same_place(before: LocationRecord, after: LocationRecord) -> InvalidRequest:
+    return InvalidRequest(
+        f"{policies.told(after)} is {policies.told(before)} under another name: what is put there is seen here",
+        remedy="name another place; for the cold tier to have the other name: tierfs config cold.url=...",
+    )
 
 
 class _Moving:
     """The copy of one cold tier, and its proof."""
 
-    def __init__(self, store: Store, before: LocationRecord, target: ChunkStorage, report: OnProgress) -> None:
+    def __init__(
+        self, store: Store, before: LocationRecord, target: ChunkStorage, report: OnProgress, trace: Trace
+    ) -> None:
         self._store = store
         self._origin = store.storage_of(before.id)
         self._target = target
         self._location_id = before.id
         with store.metadata.read() as txn:
             cold_bytes = 0 if txn.sums is None else txn.sums.cold_bytes
-        self._copy = TierCopy(self._origin, target, Meter(report, cold_bytes, noun="object"))
+        self._copy = TierCopy(self._origin, target, Meter(report, cold_bytes, noun="object"), trace)
         self._proved = Meter(report, cold_bytes, noun="proof")
         self.copied = self._copy.done
 

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 
 from tierfs.chunkstore.protocol import Abilities, BufferSource, ChunkStorage
-from tierfs.errors import AlreadyExists, PermissionDenied
+from tierfs.errors import AlreadyExists, NotFound, PermissionDenied
 from tierfs.frozen import dataclass
 
 PROBE_DIRECTORY = "probe/"
 
 # Overwritten by each probe of a location that cannot delete.
 _KEPT_NAME = f"{PROBE_DIRECTORY}kept"
+
+# Overwritten by each trace, as one may be left by a process that was killed.
+_TRACE_NAME = f"{PROBE_DIRECTORY}trace"
 
 _FIRST = b"first"
 _SECOND = b"second"
@@ -130,6 +134,42 @@ def probe(storage: ChunkStorage, *, keeps: bool = False) -> Abilities:
     finally:
         deletes = _removed(storage, name)
     return replace(probed, deletes=deletes)
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """An object in one place that is looked for in another: where it is found, both are one."""
+
+    token: bytes
+
+    def is_at(self, storage: ChunkStorage) -> bool:
+        """Return whether a storage shows it."""
+        return self._is(storage, _TRACE_NAME)
+
+    def is_below(self, storage: ChunkStorage, name: str) -> bool:
+        """Return whether it is the object `name`, deeper in a storage: its place lies inside that one."""
+        return name.endswith(f"/{_TRACE_NAME}") and self._is(storage, name)
+
+    def _is(self, storage: ChunkStorage, name: str) -> bool:
+        try:
+            if storage.stat(name).length_bytes != len(self.token):
+                return False
+            found = bytearray(len(self.token))
+            storage.read_into(name, 0, memoryview(found))
+        except NotFound:
+            return False
+        return found == self.token
+
+
+@contextmanager
+def trace(storage: ChunkStorage) -> Iterator[Trace]:
+    """Put a trace for as long as the block lasts; it stays where nothing can be deleted. Raises what put raises."""
+    made = Trace(uuid.uuid4().bytes)
+    storage.put(_TRACE_NAME, BufferSource(made.token), create_only=False)
+    try:
+        yield made
+    finally:
+        _removed(storage, _TRACE_NAME)
 
 
 def _name(*, keeps: bool) -> str:

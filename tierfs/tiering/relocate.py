@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from tierfs.checksum import Buffer
-from tierfs.chunkstore.probe import PROBE_DIRECTORY
+from tierfs.chunkstore.probe import PROBE_DIRECTORY, Trace
 from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, ServerCopies, StoredObject
 from tierfs.chunkstore.validate import MARK_NAME, check_name
 from tierfs.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied
@@ -96,7 +96,9 @@ class Copied:
 class TierCopy:
     """Copies the objects of one place to another. Used by one thread, which starts others."""
 
-    def __init__(self, origin: ChunkStorage, target: ChunkStorage, meter: Meter) -> None:
+    def __init__(self, origin: ChunkStorage, target: ChunkStorage, meter: Meter, trace: Trace | None = None) -> None:
+        """`trace`: what is in the target, to notice that it lies inside the origin."""
+        self._trace = trace
         self._origin = origin
         self._target = target
         self._meter = meter
@@ -107,7 +109,8 @@ class TierCopy:
         """Copy every object that is missing; return how many.
 
         `compares`: compare those that are there and have no checksums. The mark is left out: it is written when the
-        copy begins. Raises DataLoss for one that differs, and what the storages raise; then a later call continues.
+        copy begins. Raises DataLoss for one that differs, InvalidRequest for a target inside the origin, and what the
+        storages raise; then a later call continues.
         """
         before = self.done.objects
         self.done.present, self.done.left = 0, []
@@ -129,6 +132,11 @@ class TierCopy:
         there = self._target.list("")
         other = next(there, None)
         for stored in self._origin.list(""):
+            if self._trace is not None and self._trace.is_below(self._origin, stored.name):
+                raise InvalidRequest(
+                    f"{self._target!r} lies inside the present place, {self._origin!r}",
+                    remedy="choose another prefix or directory",
+                )
             name = stored.name.encode()
             while other is not None and other.name.encode() < name:
                 other = next(there, None)
