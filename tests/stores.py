@@ -23,7 +23,7 @@ from tierfs.metadata import chains, changes, directories, policies, tables
 from tierfs.metadata.layout import Layout, load
 from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import LOCATIONS
+from tierfs.metadata.tables import GARBAGE, LOCATIONS
 from tierfs.metrics import NullMetrics
 from tierfs.parallel import Progress
 from tierfs.segments.active_chunk import ChunkDescriptors
@@ -217,6 +217,12 @@ class TestStore:
             self.engine.close()
             self.files.close()
             self.metadata.close()
+
+
+def waiting_objects(store: TestStore) -> int:
+    """Return how many cold objects wait to be deleted."""
+    with store.metadata.read() as txn:
+        return sum(row.tier is Tier.COLD for _, row in txn.scan(GARBAGE))
 
 
 def quiet(_: Progress) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,9 @@ from tests.conftest import Bucket
 from tests.stores import TestStore, assert_layout, open_test_store
 from tierfs.app import store as app
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.clock import ManualClock, SystemClock
+from tierfs.clock import LONGEST_REST_S, ClockReading, ManualClock, SystemClock
 from tierfs.garbage import clocks as clock_accept
-from tierfs.garbage.clocks import ClockCheck, ClockDisagrees, ClockView, Instant, disagreement
+from tierfs.garbage.clocks import ClockCheck, ClockDisagrees, ClockView, disagreement
 from tierfs.garbage.retention import Expired
 from tierfs.holder.work import ColdWork
 from tierfs.metadata.store import MetadataStore
@@ -29,14 +30,36 @@ START_MS = 1_700_000_000_000
 MINUTE_S, HOUR_S, DAY_S = 60, 3600, 86_400
 
 
+BOOTED_S = 1000
+
+
 def view(
-    *, ran_s: float = HOUR_S, wall_off_s: float = 0, rested_s: float = 0, server_off_s: float | None = None
+    *,
+    ran_s: float = HOUR_S,
+    wall_off_s: float = 0,
+    rested_s: float = 0,
+    server_off_s: float | None = None,
+    seen: ClockReading | None = None,
 ) -> ClockView:
     """A process that began `ran_s` ago; `wall_off_s`: what its wall clock jumped since."""
-    began = Instant(START_MS, 1000.0)
-    now = Instant(began.expected_ms(1000.0 + ran_s) + round(wall_off_s * 1000), 1000.0 + ran_s)
-    server = None if server_off_s is None else Instant(now.wall_ms + round(server_off_s * 1000), now.boot_s)
-    return ClockView(now, began, START_MS - round(rested_s * 1000), server)
+    began = reading()
+    now = reading(after_s=ran_s, wall_off_s=wall_off_s)
+    server = None if server_off_s is None else replace(now, wall_ms=now.wall_ms + round(server_off_s * 1000))
+    last_wall_ms = START_MS - round(rested_s * 1000)
+    return ClockView(now, began, last_wall_ms, seen or ClockReading(wall_ms=last_wall_ms), server)
+
+
+def reading(*, after_s: float = 0, wall_off_s: float = 0, boot: str = "this") -> ClockReading:
+    """What the clocks showed so long after the process began, or before."""
+    return ClockReading(
+        boot_id=boot,
+        boot_ms=round((BOOTED_S + after_s) * 1000),
+        wall_ms=START_MS + round((after_s + wall_off_s) * 1000),
+    )
+
+
+BEFORE = reading(after_s=-BOOTED_S)
+"""Of another process, which began with the machine."""
 
 
 @pytest.mark.parametrize(
@@ -54,10 +77,24 @@ def view(
         (view(wall_off_s=0, server_off_s=HOUR_S), "3,600 s behind the cold tier's server"),
         (view(ran_s=0, rested_s=-HOUR_S), "3,600 s behind the newest time in the store's metadata"),
         (view(ran_s=2 * HOUR_S, rested_s=-HOUR_S), None),
-        (view(rested_s=30 * DAY_S), None),
-        (view(rested_s=365 * DAY_S), "365 days old, and no server confirms that"),
+        (view(rested_s=LONGEST_REST_S), None),
+        (view(rested_s=LONGEST_REST_S + 0.001), "4 hours old, before a restart, and no server confirms that"),
+        (view(rested_s=365 * DAY_S), "365 days old, before a restart, and no server confirms that"),
         (view(rested_s=365 * DAY_S, server_off_s=0), None),
         (view(ran_s=DAY_S, rested_s=365 * DAY_S), None),
+        (view(ran_s=DAY_S - 0.001, rested_s=365 * DAY_S), "no server confirms that"),
+        (view(rested_s=365 * DAY_S, seen=BEFORE), None),
+        (view(rested_s=-10 * DAY_S, seen=BEFORE), "behind the newest time in the store's metadata"),
+        (view(seen=replace(BEFORE, wall_ms=BEFORE.wall_ms - 301_000)), "301 s ahead of the time since this machine's"),
+        (view(seen=replace(BEFORE, wall_ms=BEFORE.wall_ms - 300_000)), None),
+        (view(seen=replace(BEFORE, wall_ms=BEFORE.wall_ms + 301_000)), "301 s behind the time since this machine's"),
+        (view(seen=replace(BEFORE, wall_ms=BEFORE.wall_ms - 10**9), server_off_s=0), None),
+        (view(seen=reading(after_s=-HOUR_S, boot="before")), None),
+        (view(seen=reading(after_s=-5 * HOUR_S, boot="before")), "5 hours old, before a restart"),
+        (view(seen=reading(after_s=-10 * DAY_S, boot="before")), "10 days old, before a restart"),
+        # A container shows one id for ever: its machine was started again.
+        (view(seen=reading(after_s=2 * HOUR_S, wall_off_s=-5 * DAY_S)), "5 days old, before a restart"),
+        (view(seen=replace(reading(after_s=-5 * HOUR_S), boot_id="")), "5 hours old, before a restart"),
     ],
 )
 def test_what_is_trusted(found: ClockView, said: str | None) -> None:

@@ -33,6 +33,7 @@ from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.errors import DataLoss, Fenced, WrongColdTier
 from tierfs.fsck.findings import Severity
+from tierfs.garbage import clocks
 from tierfs.journal.batch_markers import parse_name
 from tierfs.journal.epochs import EPOCHS_PREFIX
 from tierfs.journal.names import JOURNAL_PREFIX
@@ -57,7 +58,10 @@ def check(world: World, path: Path, chance: random.Random) -> None:
     """Check all that is cheap, and one of the dear things, in new directories below `path`. Raises Wrong."""
     world.storage.calm()
     world.storage.require_theirs()
-    world.clock.jump(max(0, world.newest_ms - world.clock.now_ms()) / 1000)  # it is right again
+    # It is right again, and later than all that a wrong one wrote.
+    world.clock.jump(max(0, world.newest_ms - world.clock.now_ms()) / 1000)
+    clocks.accept(world.store.metadata, grace_s=world.knobs.settings.grace_s)
+    world.accept_clock()
     if world.damages:
         damaged(world)
         what_is_back_is_good_again(world, repairs=chance.random() < 0.5)

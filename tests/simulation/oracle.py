@@ -80,7 +80,7 @@ class Oracle:
         world, chance = self._world, random.Random(step.look)
         rots = bool(world.damages) or VERBS[step.verb].damages
         often = _BESIDE_MOVES if step.verb in _MOVES else _BESIDE
-        beside = chance.random() < often and step.end is None and not rots
+        beside = chance.random() < often and step.end is None and not rots and not VERBS[step.verb].ends
         passed = await self._beside_a_read(step, chance) if beside else world.step(step)
         if not world.new_process:
             await self._look(chance)

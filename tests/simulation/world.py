@@ -27,8 +27,9 @@ from tierfs import osio, parallel
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.chunkstore.resilient import ResilientStorage
-from tierfs.clock import ManualClock
+from tierfs.clock import ClockReading, ManualClock
 from tierfs.errors import DataLoss, NotFound, Unavailable
+from tierfs.garbage.clocks import ClockDisagrees
 from tierfs.metadata import directories, entries, environment, tables
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.records import SegmentRecord
@@ -68,6 +69,33 @@ class Wrong(AssertionError):
     """The store is not what it must be."""
 
 
+class WorldClock(ManualClock):
+    """A clock that knows the time."""
+
+    true_s = 0.0
+    """Seconds that have passed."""
+    off_s = 0.0
+    """By which the wall clock is ahead of the right time."""
+
+    def advance(self, delay_s: float) -> None:
+        super().advance(delay_s)
+        self.true_s += delay_s
+
+    def jump(self, delay_s: float) -> None:
+        super().jump(delay_s)
+        self.off_s += delay_s
+
+    def restart(self, rested_s: float, *, ahead_s: float = 0) -> None:
+        super().restart(rested_s, ahead_s=ahead_s)
+        self.true_s += rested_s
+        self.off_s += ahead_s
+
+    @property
+    def right_ms(self) -> int:
+        """What the wall clock should show."""
+        return self.now_ms() - round(self.off_s * 1000)
+
+
 class Errors(logging.Handler):
     """Keeps what the product logged as an error."""
 
@@ -100,7 +128,7 @@ class World:
     disk: SimDisk
     storage: SimStorage
     for_readers: ReadersStorage
-    clock: ManualClock
+    clock: WorldClock
     points: Points
     errors: Errors
     model: Model = field(default_factory=Model)
@@ -124,7 +152,7 @@ class World:
     newest_ms: int = 0
     """The latest time that the wall clock ever showed."""
     latest_ms: int = 0
-    """The same since a time was accepted."""
+    """The latest since a time was accepted, of those that were not ahead of the right one."""
     replica: TestStore | None = None
     replicated: dict[int, int] = field(default_factory=dict)
     """Lengths that it showed, by inode."""
@@ -153,8 +181,8 @@ class World:
         if len(self.done) == _MIDDLE:
             self.earlier = dict(self.storage.inner._objects)
         self.clock.advance(_TICK_S)
-        self.latest_ms = max(self.latest_ms, self.clock.now_ms())
-        self.newest_ms = max(self.newest_ms, self.latest_ms)
+        self.latest_ms = max(self.latest_ms, min(self.clock.now_ms(), self.clock.right_ms))
+        self.newest_ms = max(self.newest_ms, self.clock.now_ms())
         self.new_process = False
         self.storage.begin(step.fault)
         self.faulty = step.fault is not None or self.storage.is_away
@@ -164,6 +192,8 @@ class World:
             self.counts[step.verb] = self.counts.get(step.verb, 0) + 1
         except NothingToDo:
             pass
+        except ClockDisagrees:
+            self.counts["paused"] = self.counts.get("paused", 0) + 1
         except Unavailable:
             if not self.faulty:
                 raise
@@ -230,10 +260,15 @@ class World:
         """Return what a listing of the store says."""
         return shown(self.store.metadata)
 
+    def dated_ms(self) -> int:
+        """Return the time that the store records for what happens now."""
+        with self.store.metadata.read() as txn:
+            return txn.store.clock_seen.dates(ClockReading.of(self.clock))
+
     def stamp(self, size: int) -> Stamp:
         """Return when bytes are written, and their numbers."""
         self._bytes += size
-        return Stamp(self.clock.boot_s(), self._bytes - size)
+        return Stamp(self.clock.true_s, self._bytes - size)
 
     def came_back(self, name: str) -> None:
         """Note that a segment that was gone may be there again."""
@@ -248,7 +283,7 @@ class World:
         What was due before may be gone, and stays due.
         """
         latest_ms, now_ms = self.latest_ms, self.clock.now_ms()
-        self.latest_ms = now_ms
+        self.latest_ms, self.clock.off_s = now_ms, 0.0
         last_ms = now_ms + 1000 * int(self.knobs.policy["trash_age"])
         trash = {
             name: tuple(
@@ -338,7 +373,7 @@ def shown(metadata: MetadataStore) -> dict[str, Shown]:
 @contextmanager
 def opened(path: Path, knobs: Knobs, seed: int) -> Iterator[World]:
     """A new store in `path`, in a world with these limits."""
-    points, clock = Points(), ManualClock(_BEGIN_MS)
+    points, clock = Points(), WorldClock(_BEGIN_MS)
     with ExitStack() as stack:
         errors = Errors()
         stack.enter_context(errors.kept())

@@ -34,6 +34,9 @@ _LOOK_BATCH = 1000
 # Later than any time.
 _NEVER_MS = 1 << 62
 
+# A time at which nothing has an age.
+_NEVER_OLD_MS = 0
+
 # A ledger of a few hundred chunks goes in some 10 ms (guess).
 _LEDGERS_PER_COMMIT = 20
 
@@ -72,12 +75,15 @@ class Retention:
         self._managed_ledgers: set[DirectoryId] = set()
         """The managed ledgers that a pass met."""
 
-    def seal(self, attempts: Attempts) -> int:
-        """Seal every segment that is long or old enough; return how many. One that fails is passed over."""
-        sealed = 0
-        for segment_id in self._due(self._is_to_be_sealed, attempts):
+    def seal(self, attempts: Attempts, *, by_age: bool = True) -> int:
+        """Seal every segment that is long or old enough; return how many. One that fails is passed over.
+
+        Without `by_age` none is old.
+        """
+        now_ms, sealed = self._metadata.clock.now_ms() if by_age else _NEVER_OLD_MS, 0
+        for segment_id in self._due(self._is_to_be_sealed, attempts, now_ms):
             with attempts.one():
-                sealed += self._engine.end_if_due(segment_id)
+                sealed += self._engine.end_if_due(segment_id, now_ms=now_ms)
         return sealed
 
     def expire(self, attempts: Attempts) -> Expired:
@@ -88,7 +94,7 @@ class Retention:
         total, self._next_ms = Expired(), _NEVER_MS
         self._overdue_bytes, self._overdue = 0, ""
         self._managed_ledgers = set()
-        for segment_id in self._due(self._has_expired, attempts):
+        for segment_id in self._due(self._has_expired, attempts, self._metadata.clock.now_ms()):
             with attempts.one():
                 for expiry in self._expire_stream(segment_id):
                     total = total.plus(expiry)
@@ -100,10 +106,9 @@ class Retention:
         return total
 
     def _due(
-        self, wanted: Callable[[ReadTransaction, SegmentRecord, int], bool], attempts: Attempts
+        self, wanted: Callable[[ReadTransaction, SegmentRecord, int], bool], attempts: Attempts, now_ms: int
     ) -> Iterator[SegmentId]:
-        """Yield the segments below a policy on lifetimes for which there is something to do."""
-        now_ms = self._metadata.clock.now_ms()
+        """Yield the segments below a policy on lifetimes for which there is something to do at a time."""
         with self._metadata.read() as txn:
             candidates = iter(lifetimes.governed(txn))
         while batch := list(islice(candidates, _LOOK_BATCH)):

@@ -62,9 +62,8 @@ class LocalWork:
         """
         with self.metadata.read() as txn:
             trash_is_due = trash.is_due(txn, self.metadata.clock.now_ms())
-        if trash_is_due or self.collector.is_due(Tier.COLD):
-            self.clocks.ask()
-        trusted = self.clocks.reason() is None
+        # Not asked, not trusted: what falls due from now on waits for the next time.
+        trusted = (trash_is_due or self.collector.is_due(Tier.COLD)) and self.clocks.trusts()
         if trash_is_due and trusted:
             trash.end_due(self.metadata)
         self._dismantle(report)
@@ -76,14 +75,13 @@ class LocalWork:
         self.metrics.set_gauge(MetricName.DELETIONS_PAUSED, float(self.clocks.reason() is not None))
 
     def end_lifetimes(self) -> Expired:
-        """Seal what policy seals; take away what it no longer keeps, if the clock is trusted.
+        """Seal what policy seals, and take away what it no longer keeps: by age only if the clock is trusted.
 
         Raises the first error of a segment, after all others.
         """
-        attempts = Attempts()
-        sealed = self.retention.seal(attempts)
-        self.clocks.ask()
-        done = Expired() if self.clocks.reason() is not None else self.retention.expire(attempts)
+        attempts, trusted = Attempts(), self.clocks.trusts()
+        sealed = self.retention.seal(attempts, by_age=trusted)
+        done = self.retention.expire(attempts) if trusted else Expired()
         self.metrics.count(MetricName.SEALED_BY_POLICY, sealed)
         self.metrics.count(MetricName.RETENTION_BYTES, done.bytes)
         attempts.end()

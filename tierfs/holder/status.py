@@ -14,8 +14,9 @@ from pathlib import Path
 
 from tierfs import names, ranges
 from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.clock import TOLERANCE_S, ClockReading
 from tierfs.errors import TierfsError, WrongColdTier
-from tierfs.garbage.clocks import ACCEPT, TOLERANCE_S
+from tierfs.garbage.clocks import ACCEPT
 from tierfs.holder import lock, requests
 from tierfs.holder.failures import QUOTA
 from tierfs.holder.lock import Holder
@@ -199,7 +200,7 @@ def store_status(
         use = quota.use_of(txn, totals)
         warnings = _warnings(store, location, txn.store, unknown_owner)
         warnings += tuple(quota_warning(use, txn.get(FAILURES, QUOTA.encode())))
-        warnings += tuple(clock_warning(metadata.clock.now_ms(), txn.store))
+        warnings += tuple(clock_warning(ClockReading.of(metadata.clock), txn.store))
         return StoreStatus(
             path=str(store),
             store_id=txn.store.store_id,
@@ -319,12 +320,17 @@ def quota_warning(use: quota.ColdUse, refused: FailureRecord | None) -> list[str
     return [f"the cold tier holds {use}: nothing is offloaded, and this disk fills; {quota.REMEDY}"]
 
 
-def clock_warning(now_ms: int, record: StoreRecord) -> list[str]:
-    """Return why timed deletions wait although nothing fails: the clock is set back to before the newest change."""
-    behind_s = (record.last_wall_ms - now_ms) // 1000
-    if behind_s <= TOLERANCE_S:
+def clock_warning(now: ClockReading, record: StoreRecord) -> list[str]:
+    """Return why timed deletions wait although nothing fails: the clock was set, back or ahead, since a change."""
+    behind_s = (record.last_wall_ms - now.wall_ms) // 1000
+    ahead_s = (record.clock_seen.ahead_ms(now) or 0) // 1000
+    if behind_s > TOLERANCE_S:
+        off = f"{behind_s:,} s behind the store's newest change"
+    elif ahead_s > TOLERANCE_S:
+        off = f"{ahead_s:,} s ahead of the time since this machine's boot"
+    else:
         return []
-    return [f"the clock is {behind_s:,} s behind the store's newest change: set it, or if it is right now: {ACCEPT}"]
+    return [f"the clock is {off}: set it, or if it is right now: {ACCEPT}"]
 
 
 def advisory_fence_warning(location: LocationRecord | None) -> str | None:

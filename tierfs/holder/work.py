@@ -361,7 +361,11 @@ class ColdWork(LocalWork):
         return self._dead_uploads().find(grace_ms=grace_s * 1000)
 
     def collect_all(self, *, grace_s: int, report: OnProgress = unseen) -> Collected:
-        """Delete the garbage that is due or failed before, and orphans; abort dead uploads."""
+        """Delete the garbage that is due or failed before, and orphans; abort dead uploads.
+
+        Raises ClockDisagrees while the clock is not trusted: by it, what is in use is old enough to be dead.
+        """
+        self.clocks.require()
         self.publish(report)
         self.collector.retry_failed()
         unlinked = self._orphan_finder().discard(self.orphans(grace_s=grace_s, report=report), report)

@@ -153,7 +153,8 @@ class BackgroundWriter:
         disk = disk_view(engine.files.disk_bytes(), local_bytes, engine.free_space_floor_bytes, self._settings)
         if backlog.bytes > disk.high_unoffloaded_bytes:
             self._snapshots.refresh_active()
-        trusted = self._work.clocks.reason() is None
+        # Before the server was asked, the task of the clocks asks it (kinds.py).
+        trusted = self._work.clocks.asked and self._work.clocks.reason() is None
         now_ms = self._metadata.clock.now_ms()
         return planner.next(
             disk, now_ms, backlog=backlog, lag_counts=trusted, may_evict=partial(self._may_try, EVICT)

@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from tierfs import policy
+from tierfs.clock import ClockReading
 from tierfs.errors import AlreadyExists, DataLoss, InvalidRequest, NotFound
 from tierfs.journal import replay_rows
 from tierfs.journal.names import checkpoint_name, slot_name
@@ -109,6 +110,21 @@ def finish_checkpoint(txn: WriteTransaction, manifest: pb.CheckpointManifest) ->
     journal = replace(txn.store.journal, next_slot=manifest.slot + 1, checkpoint_slot=manifest.slot)
     txn.update_store(store_epoch=manifest.store_epoch, journal=journal)
     _move_to(txn, manifest.last_sequence)
+
+
+def written_ms(entry: pb.JournalEntry) -> int:
+    """Return the owner's time at an entry; of one of an older tierfs when the owner began, or 0."""
+    return max([entry.written_ms, *(change.owner_begins.wall_ms for change in entry.changes)])
+
+
+def see_time(txn: WriteTransaction, written_ms: int) -> None:
+    """Compare this machine's clock with the time of what a previous owner wrote, in a store that is rebuilt of it.
+
+    Otherwise a recovery under a clock that is ahead ends all that was removed, or has an age, at once.
+    """
+    seen = txn.store.clock_seen
+    if seen.boot_id or seen.wall_ms < written_ms:
+        txn.update_store(clock_seen=ClockReading(wall_ms=max(1, written_ms)))
 
 
 def applied(txn: WriteTransaction) -> int:

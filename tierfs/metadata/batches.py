@@ -21,7 +21,7 @@ from itertools import islice, takewhile
 from tierfs.errors import Conflict, InvalidRequest
 from tierfs.frozen import dataclass
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata import tables, transaction, untrusted
+from tierfs.metadata import tables, untrusted
 from tierfs.metadata.ledger_and_batch_records import MAX_APPLICATION_BYTES, MAX_BATCH, BatchRecord, BatchState
 from tierfs.metadata.tables import BATCHES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -303,7 +303,7 @@ def _prefix(application: str) -> bytes:
 
 
 def _journal(txn: WriteTransaction, record: BatchRecord) -> None:
-    transaction.add(txn, _change(record))
+    txn.add_to_outbox(_change(record).SerializeToString(deterministic=True))
 
 
 def _change(record: BatchRecord) -> pb.Change:

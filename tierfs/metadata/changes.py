@@ -44,7 +44,6 @@ from tierfs.metadata.tables import (
     Table,
 )
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.metadata.transaction import add as queue
 from tierfs.names import printable
 from tierfs.types import ObjectId, SegmentId, SegmentKind, Tier
 
@@ -100,6 +99,11 @@ PACKED_PER_CHANGE = 1000
 
 # Fields of a segment that stay on this host: its local chunks, its writer, and the owner's view in a replica.
 _LOCAL_FIELDS = ("local", "active", "resumable", "writer", "owner_view")
+
+
+def queue(txn: WriteTransaction, change: pb.Change) -> int:
+    """Queue a change for the journal; return its sequence."""
+    return txn.add_to_outbox(change.SerializeToString(deterministic=True))
 
 
 def put_segment(txn: WriteTransaction, segment: SegmentRecord) -> int:
@@ -269,6 +273,7 @@ def _entry(
         attempt=attempt,
         first_sequence=first,
         last_sequence=last,
+        written_ms=store.last_wall_ms,
     )
     for sequence, change in rows:
         change.sequence = sequence

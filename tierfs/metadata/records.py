@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tierfs.clock import NO_READING, ClockReading
 from tierfs.errors import DataLoss
 from tierfs.frozen import dataclass, field
 from tierfs.joins import NO_JOINS, Joins
@@ -315,6 +316,7 @@ class StoreRecord(Record):
     next_request: int = 1
     replica: bool = False
     clock_accepted_ms: int = 0
+    clock_seen: ClockReading = NO_READING
     next_expiry_ms: int = 0
     overdue_bytes: int = 0
     overdue_reason: str = ""

@@ -243,7 +243,7 @@ class ChecksumRun(_message.Message):
     def __init__(self, version: _Optional[int] = ..., start: _Optional[int] = ..., crcs: _Optional[bytes] = ..., object_id: _Optional[int] = ...) -> None: ...
 
 class StoreRecord(_message.Message):
-    __slots__ = ("version", "min_reader_version", "min_writer_version", "store_id", "next_id", "store_epoch", "created_ms", "last_wall_ms", "next_outbox", "next_change", "next_garbage", "journal", "cold_location_id", "next_request", "replica", "clock_accepted_ms", "next_expiry_ms", "overdue_bytes", "overdue_reason", "removals")
+    __slots__ = ("version", "min_reader_version", "min_writer_version", "store_id", "next_id", "store_epoch", "created_ms", "last_wall_ms", "next_outbox", "next_change", "next_garbage", "journal", "cold_location_id", "next_request", "replica", "clock_accepted_ms", "clock_seen", "next_expiry_ms", "overdue_bytes", "overdue_reason", "removals")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MIN_READER_VERSION_FIELD_NUMBER: _ClassVar[int]
     MIN_WRITER_VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -260,6 +260,7 @@ class StoreRecord(_message.Message):
     NEXT_REQUEST_FIELD_NUMBER: _ClassVar[int]
     REPLICA_FIELD_NUMBER: _ClassVar[int]
     CLOCK_ACCEPTED_MS_FIELD_NUMBER: _ClassVar[int]
+    CLOCK_SEEN_FIELD_NUMBER: _ClassVar[int]
     NEXT_EXPIRY_MS_FIELD_NUMBER: _ClassVar[int]
     OVERDUE_BYTES_FIELD_NUMBER: _ClassVar[int]
     OVERDUE_REASON_FIELD_NUMBER: _ClassVar[int]
@@ -280,11 +281,22 @@ class StoreRecord(_message.Message):
     next_request: int
     replica: bool
     clock_accepted_ms: int
+    clock_seen: ClockReading
     next_expiry_ms: int
     overdue_bytes: int
     overdue_reason: str
     removals: int
-    def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ..., replica: _Optional[bool] = ..., clock_accepted_ms: _Optional[int] = ..., next_expiry_ms: _Optional[int] = ..., overdue_bytes: _Optional[int] = ..., overdue_reason: _Optional[str] = ..., removals: _Optional[int] = ...) -> None: ...
+    def __init__(self, version: _Optional[int] = ..., min_reader_version: _Optional[int] = ..., min_writer_version: _Optional[int] = ..., store_id: _Optional[str] = ..., next_id: _Optional[int] = ..., store_epoch: _Optional[int] = ..., created_ms: _Optional[int] = ..., last_wall_ms: _Optional[int] = ..., next_outbox: _Optional[int] = ..., next_change: _Optional[int] = ..., next_garbage: _Optional[int] = ..., journal: _Optional[_Union[JournalState, _Mapping]] = ..., cold_location_id: _Optional[int] = ..., next_request: _Optional[int] = ..., replica: _Optional[bool] = ..., clock_accepted_ms: _Optional[int] = ..., clock_seen: _Optional[_Union[ClockReading, _Mapping]] = ..., next_expiry_ms: _Optional[int] = ..., overdue_bytes: _Optional[int] = ..., overdue_reason: _Optional[str] = ..., removals: _Optional[int] = ...) -> None: ...
+
+class ClockReading(_message.Message):
+    __slots__ = ("boot_id", "boot_ms", "wall_ms")
+    BOOT_ID_FIELD_NUMBER: _ClassVar[int]
+    BOOT_MS_FIELD_NUMBER: _ClassVar[int]
+    WALL_MS_FIELD_NUMBER: _ClassVar[int]
+    boot_id: str
+    boot_ms: int
+    wall_ms: int
+    def __init__(self, boot_id: _Optional[str] = ..., boot_ms: _Optional[int] = ..., wall_ms: _Optional[int] = ...) -> None: ...
 
 class JournalState(_message.Message):
     __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint", "fencer", "wrong_place", "superseded_kept", "superseded_error", "asked")

@@ -17,9 +17,8 @@ from typing import Any, TypeVar
 
 import lmdb
 
-from tierfs.clock import Clock
+from tierfs.clock import Clock, ClockReading, newest_reading
 from tierfs.errors import DataLoss, NotFound, StorageFull, Unavailable
-from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import sums, tables
 from tierfs.metadata.environment import Environment, map_lmdb_errors, meaning, raise_as_ours
 from tierfs.metadata.records import Record, StoreRecord, TouchRecord
@@ -152,9 +151,10 @@ class ReadTransaction:
 class WriteTransaction(ReadTransaction):
     """The store's one write transaction. Committed whole or not at all."""
 
-    def __init__(self, environment: Environment, txn: Any, now_ms: int, host: Host) -> None:
+    def __init__(self, environment: Environment, txn: Any, clock: Clock, host: Host) -> None:
         super().__init__(environment, txn, host)
-        self.now_ms = now_ms
+        self._now, self._store = ClockReading.of(clock), self.get(STORE, SUPERBLOCK_KEY)
+        self.now_ms = self._store.clock_seen.dates(self._now) if self._store is not None else self._now.wall_ms
         self._store_changed = False
         self._counters: dict[str, int] = {}
         """Counters of the superblock that advanced since it was last put together: a `replace` for each is dear."""
@@ -296,6 +296,11 @@ class WriteTransaction(ReadTransaction):
             self.add_to_outbox(data)
         for segment_id in sorted(self._kept_tally.changed_active - self._touched) if self._kept_tally else ():
             self.touch(segment_id=segment_id)
+        if self._dirty or self._store_changed or self._counters:
+            # By any process: one that begins after a clock was set is compared with those before (garbage/clocks.py).
+            seen = newest_reading(self.store.clock_seen, self.store.last_wall_ms, self._now)
+            if seen != self.store.clock_seen:
+                self.update_store(clock_seen=seen)
         if self._store_changed or self._counters:
             store = self.store
             wall_ms = max(store.last_wall_ms, self.now_ms)
@@ -397,7 +402,7 @@ class write_transaction:
             raise
         environment.watch.acquired()
         try:
-            self._writer = WriteTransaction(environment, self._txn, self._clock.now_ms(), self._host)
+            self._writer = WriteTransaction(environment, self._txn, self._clock, self._host)
             if self._may_write is not None:
                 self._may_write(self._writer.store)
         except BaseException as exc:
@@ -443,8 +448,3 @@ def _commit(environment: Environment, txn: Any) -> None:
         if not isinstance(error, StorageFull):
             environment.broken = str(error)
         raise error from exc
-
-
-def add(txn: WriteTransaction, change: pb.Change) -> int:
-    """Queue a change for the journal; return its sequence."""
-    return txn.add_to_outbox(change.SerializeToString(deterministic=True))

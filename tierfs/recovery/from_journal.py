@@ -166,6 +166,7 @@ class Rebuilder:
                 self.advance(item.length_bytes, item.name, 1)
         with metadata.write() as txn:
             replay.finish_checkpoint(txn, manifest)
+            replay.see_time(txn, manifest.written_ms)
 
     def _replay(self, metadata: MetadataStore, items: list[StoredObject]) -> None:
         """Apply entries in order."""
@@ -173,6 +174,7 @@ class Rebuilder:
             for item, entry in zip(items, entries, strict=True):
                 with metadata.write() as txn:
                     replay.apply_entry(txn, entry)
+                    replay.see_time(txn, replay.written_ms(entry))
                 self.advance(item.length_bytes, item.name, 1)
 
 

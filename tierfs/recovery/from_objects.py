@@ -19,7 +19,7 @@ from tierfs import units
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.errors import DataLoss, InvalidRequest, TierfsError
-from tierfs.journal import epochs, reader
+from tierfs.journal import epochs, reader, replay
 from tierfs.journal.checkpoint import Checkpointer
 from tierfs.journal.publish import Publisher
 from tierfs.journal.reader import JournalListing
@@ -28,7 +28,7 @@ from tierfs.metadata.batches import Versions
 from tierfs.metadata.journal_state import MAX_EPOCH
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
-from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME
+from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.parallel import Meter, OnProgress, doing, unseen
 from tierfs.recovery import inventory, ledgers
@@ -209,6 +209,9 @@ class Rebuilding:
                 published_sequence=txn.store.next_outbox - 1,
             )
             txn.update_store(journal=state)
+            newest_ms = max((segment.modified_ms for _, segment in txn.scan(SEGMENTS)), default=0)
+            if newest_ms:  # of the objects, as no owner tells when it wrote last
+                replay.see_time(txn, newest_ms)
             changes.owner_begins(txn, socket.gethostname())
         epochs.begin(self._storage, epoch, self._metadata.store_id, self._metadata.clock.now_ms())
         publisher.publish(claims=True)

@@ -107,6 +107,7 @@ class Takeover:
             raise epochs.faster(entry.store_epoch)
         with self.metadata.write() as txn:
             replay.apply_entry(txn, entry)
+            replay.see_time(txn, replay.written_ms(entry))
 
     def _require_newest(self, entry: pb.JournalEntry) -> None:
         """Raise unless no entry or checkpoint follows ours: a deleted slot can be created again, and is then void."""

@@ -179,16 +179,18 @@ class Engine:
         if ended is not None:
             self.files.protect(ended)
 
-    def end_if_due(self, segment_id: SegmentId) -> bool:
+    def end_if_due(self, segment_id: SegmentId, *, now_ms: int | None = None) -> bool:
         """Seal a segment if it is long or old enough by policy, and create its successor; return whether it was due.
 
-        A ledger is closed; the next one is created with the next entry of its managed ledger.
+        `now_ms`: the time by which it is old, if not the present one. A ledger is closed; the next one is created with
+        the next entry of its managed ledger.
         """
         from tierfs.segments import ledgers
 
         with self.metadata.write() as txn:
-            closed, ended = ledgers.close_if_due(txn, self._locks, segment_id)
-            done = seal.end_if_due(txn, self._locks, segment_id, now_ms=txn.now_ms)
+            at_ms = txn.now_ms if now_ms is None else now_ms
+            closed, ended = ledgers.close_if_due(txn, self._locks, segment_id, now_ms=at_ms)
+            done = seal.end_if_due(txn, self._locks, segment_id, now_ms=at_ms)
         if closed and ended is not None:
             self.files.protect(ended)
         if done is None:

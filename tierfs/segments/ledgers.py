@@ -153,7 +153,9 @@ def is_due(txn: ReadTransaction, segment: SegmentRecord, policy: Policy, now_ms:
     return streams.is_old(segment, policy, now_ms) or filling(txn, segment).is_full(policy)
 
 
-def close_if_due(txn: WriteTransaction, writer_locks: WriterLocks, segment_id: SegmentId) -> tuple[bool, str | None]:
+def close_if_due(
+    txn: WriteTransaction, writer_locks: WriterLocks, segment_id: SegmentId, *, now_ms: int
+) -> tuple[bool, str | None]:
     """Close a ledger that is due by policy; return whether it did, and the chunk file it ended.
 
     A ledger that is only full is left to its living writer. The writer of an old one finds it closed, and continues
@@ -163,10 +165,10 @@ def close_if_due(txn: WriteTransaction, writer_locks: WriterLocks, segment_id: S
     if segment is None:
         return False, None
     policy = policies.effective(txn, segment)
-    if not is_due(txn, segment, policy, txn.now_ms):
+    if not is_due(txn, segment, policy, now_ms):
         return False, None
     alive = writer_locks.is_alive_elsewhere(segment.id, segment.writer_epoch)
-    if alive and not streams.is_old(segment, policy, txn.now_ms):
+    if alive and not streams.is_old(segment, policy, now_ms):
         return False, None
     ended = seal.active_file(txn, segment)
     create.write(txn, segment)

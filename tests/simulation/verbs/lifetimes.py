@@ -25,7 +25,7 @@ def follow(world: World) -> None:
 
 
 def _require_surplus_or_old(world: World, name: str, start: int) -> None:
-    content, policy, now_s = world.model.live[name], _policy(world), world.clock.boot_s()
+    content, policy, now_s = world.model.live[name], _policy(world), world.clock.true_s
     behind = len(content.data) - start
     if content.is_ledger:  # whole ledgers go, so that those behind them are left
         behind = sum(

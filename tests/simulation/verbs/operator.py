@@ -87,7 +87,7 @@ def remove(world: World, arguments: Arguments) -> None:
     """Take away a segment, for good or not."""
     name, _ = content_of(world, arguments)
     world.without_writer(name)
-    now, due_ms = arguments["now"], world.clock.now_ms() + 1000 * int(world.knobs.policy["trash_age"])
+    now, due_ms = arguments["now"], world.dated_ms() + 1000 * int(world.knobs.policy["trash_age"])
     with world.change(world.model.gone(name) if now else world.model.removed(name, due_ms)):
         world.store.engine.delete(name, recursive=False, cold_due_ms=_due_ms(world), to_trash=not now)
 

@@ -178,10 +178,38 @@ def set_clock_back(world: World, arguments: Arguments) -> None:
     world.clock.jump(-arguments["seconds"])
 
 
+@verb(1, lambda world, chance: {"seconds": chance.choice([20_000, 100_000, 864_000])})
+def set_clock_ahead(world: World, arguments: Arguments) -> None:
+    """Set the wall clock alone: by it everything is old."""
+    world.clock.jump(arguments["seconds"])
+
+
+@verb(1, lambda world, chance: {})
+def set_clock_right(world: World, arguments: Arguments) -> None:
+    """Set the wall clock to the right time, as a time server does."""
+    if not world.clock.off_s:
+        raise NothingToDo
+    world.clock.jump(-world.clock.off_s)
+
+
+@verb(
+    2,
+    lambda world, chance: {
+        "rested": chance.choice([0, 30, 4000, 14_000, 100_000]),
+        "ahead": chance.choice([0, 0, 20_000, 864_000, -100_000]),
+    },
+    ends=True,
+)
+def restart_machine(world: World, arguments: Arguments) -> None:
+    """Start the machine again, with a wall clock that may be wrong."""
+    world.end_process(None)
+    world.clock.restart(arguments["rested"], ahead_s=arguments["ahead"])
+
+
 @verb(1, lambda world, chance: {})
 def accept_clock(world: World, arguments: Arguments) -> None:
-    """Take the time of a clock that was set back for right: deletions are due by it, none of them sooner."""
-    if world.clock.now_ms() >= world.latest_ms:
+    """Take the time of a clock that is right, or was set back, for right: deletions are due by it, none sooner."""
+    if world.clock.off_s > 0:
         raise NothingToDo
     clocks.accept(world.store.metadata, grace_s=world.knobs.settings.grace_s)
     world.accept_clock()
