@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from uuid import UUID
@@ -68,6 +69,18 @@ def split(name: str) -> tuple[str, ...]:
             f"{printable(name)}: a name is at most {MAX_NAME_BYTES} bytes, this one has {length_bytes}"
         )
     return parts
+
+
+def from_os(text: str) -> str:
+    """Return the name that stands for a file's name or path, as Python's functions for files return it.
+
+    The names of files are bytes, and a name is their text in UTF-8, whatever the encoding of the locale is, in which
+    Python decodes them. Raises InvalidRequest for bytes that are no UTF-8.
+    """
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeError as exc:
+        raise InvalidRequest(f"{printable(text)}: a name must be valid UTF-8") from exc
 
 
 def check_component(part: str) -> None:

@@ -67,6 +67,10 @@ class StorePaths:
         """Lock of the process that changes the cold tier's place."""
         return self.locks / "place"
 
+    def mount(self, device: str) -> Path:
+        """Lock and note of the process that serves the mount with a device's number."""
+        return self.locks / f"mount-{device}"
+
     @property
     def admin(self) -> Path:
         """Lock and note of the process that serves the admin API."""

@@ -17,7 +17,7 @@ from tests.forked import REAL_DAEMONS
 from tests.spark.conftest import SETTINGS
 from tierfs.app.store import open_store
 from tierfs.setup.create import ColdChoice, init_store
-from tierfs.system.mounts import mounts
+from tierfs.system.places import mounts
 
 pytestmark = pytest.mark.mount
 

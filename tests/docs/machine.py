@@ -15,7 +15,7 @@ from tests.docs.blocks import ROOT, Reader
 from tests.mount.waiting import eventually
 from tierfs.holder import lock
 from tierfs.store_paths import StorePaths
-from tierfs.system.mounts import mounts
+from tierfs.system.places import mounts
 
 PLACES = ("/srv", "/mnt", "/backup", "/var/lib", "/var/log")
 """Directories of a machine that the pages write to or read; each stands for one below the test's own."""

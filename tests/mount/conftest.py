@@ -19,7 +19,7 @@ from tests.mount.waiting import eventually
 from tierfs.app import store as app
 from tierfs.metadata import policies
 from tierfs.setup.create import ColdChoice, init_store
-from tierfs.system.mounts import mounts
+from tierfs.system.places import mounts
 from tierfs.types import ROOT_DIRECTORY
 
 STOP_S = 30

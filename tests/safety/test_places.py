@@ -20,7 +20,7 @@ from tierfs.app.move import move
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import ManualClock
 from tierfs.config import Settings
-from tierfs.errors import Conflict, DataLoss, InvalidRequest, PermissionDenied, TierfsError, WrongColdTier
+from tierfs.errors import Conflict, DataLoss, PermissionDenied, TierfsError, WrongColdTier
 from tierfs.holder.verbs import holding
 from tierfs.metadata import host
 from tierfs.metadata.records import RECORD_VERSION
@@ -29,7 +29,6 @@ from tierfs.parallel import unseen
 from tierfs.setup import place
 from tierfs.setup.create import ColdChoice, init_store, replace_settings
 from tierfs.store_paths import StorePaths
-from tierfs.system import mounts
 from tierfs.system.locks import LockFile
 
 
@@ -96,53 +95,6 @@ def test_the_last_time_never_goes_back(store: TestStore) -> None:
     store.append("t", b"2")
     with store.metadata.read() as txn:
         assert txn.store.last_wall_ms == before_ms
-
-
-@pytest.mark.parametrize(
-    ("mounted", "working", "text", "name"),
-    [
-        ("ours", "", "{}/mnt/d/s", "d/s"),
-        ("link", "", "{}/mnt/d/s", "d/s"),
-        ("ours", "", "{}/mnt", ""),
-        ("ours", "", "", None),
-        ("ours", "", "d/s", None),
-        ("ours", "", "mnt/d/s", "d/s"),
-        ("ours", "", "./mnt/d/s", "d/s"),
-        ("ours", "mnt/d", "s", "d/s"),
-        ("ours", "mnt/d", "./s", "d/s"),
-        ("ours", "mnt/d", "../t", "t"),
-        ("ours", "mnt/d", "x/../../../t", None),
-        ("ours", "mnt/d", "", None),
-        ("theirs", "mnt/d", "s", None),
-        ("theirs", "", "{}/mnt/d/s", InvalidRequest),
-    ],
-)
-def test_a_path_names_a_segment_only_in_a_mount_of_its_store(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mounted: str, working: str, text: str, name: str | type | None
-) -> None:
-    (tmp_path / "mnt/d").mkdir(parents=True)
-    (tmp_path / "link").symlink_to("ours")
-    table = tmp_path / "mountinfo"
-    table.write_text(f"1 2 0:57 / {tmp_path}/mnt ro - fuse.tierfs {mounts.FSNAME_PREFIX}{tmp_path}/{mounted} ro\n")
-    monkeypatch.setattr(mounts, "_MOUNT_TABLE", table)
-    monkeypatch.chdir(tmp_path / working)
-    if name is InvalidRequest:
-        with pytest.raises(InvalidRequest, match="is in a mount of the store"):
-            mounts.name_under_mount(text.format(tmp_path), tmp_path / "ours")
-        return
-    assert mounts.name_under_mount(text.format(tmp_path), tmp_path / "ours") == name
-
-
-def test_a_path_in_a_mount_as_it_stands_is_not_resolved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # To resolve it is to ask the mount, which may not answer: `umount --lazy` must end all the same.
-    table = tmp_path / "mountinfo"
-    table.write_text(f"1 2 0:57 / {tmp_path} ro - fuse.tierfs {mounts.FSNAME_PREFIX}/ours ro\n")
-    monkeypatch.setattr(mounts, "_MOUNT_TABLE", table)
-    monkeypatch.setattr(mounts.os.path, "realpath", lambda path: pytest.fail(f"{path} is resolved"))
-    monkeypatch.chdir(tmp_path)
-    assert mounts.name_under_mount(f"{tmp_path}/d/s", Path("/ours")) == "d/s"
-    assert mounts.name_under_mount("d/s", Path("/ours")) == "d/s"
-    assert mounts.mount_of_typed("") is not None
 
 
 @pytest.fixture

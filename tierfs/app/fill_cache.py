@@ -15,6 +15,7 @@ from pathlib import Path
 from tierfs.app.store import Store
 from tierfs.errors import Conflict, InvalidRequest, PermissionDenied, StorageFull, TierfsError, Unavailable
 from tierfs.holder import requests
+from tierfs.holder.lock import mounts_of
 from tierfs.holder.requests import RequestServer
 from tierfs.metadata import directories, policies
 from tierfs.metadata.records import RequestRecord, SegmentRecord
@@ -27,7 +28,7 @@ from tierfs.reading.cache.fill import Warmer
 from tierfs.reading.cache.fill_plan import FillPlan, Target, held_bytes
 from tierfs.reading.cache.health import CacheState
 from tierfs.reading.stats import CACHE_REPORT_NAME, CacheReport
-from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, mounts, state_of
+from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
 from tierfs.types import ReadPriority, SegmentId
 
 _CONTROL_DIRECTORY = ".tierfs"
@@ -230,9 +231,7 @@ def _mount_with(store: Store, directory: Path) -> Path:
     Raises Conflict when none has, Unavailable when one does not answer.
     """
     silent: Path | None = None
-    for mount in mounts():
-        if os.path.realpath(mount.store) != os.path.realpath(store.path):
-            continue
+    for mount in mounts_of(store.path):
         if state_of(mount) is MountState.SILENT:  # a read of its control files would wait for ever
             silent = mount.mountpoint
             continue

@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from glob import escape
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
@@ -29,7 +30,7 @@ from tierfs.names import is_pattern, printable
 from tierfs.precedence import Host
 from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.system import guards
-from tierfs.system.mounts import is_path, mount_of_typed, name_under_mount
+from tierfs.system.places import is_path, place_of_typed
 from tierfs.types import LocationId
 
 log = logging.getLogger(__name__)
@@ -191,29 +192,40 @@ class Store:
         """Return the name that was typed, or that a path under a mount of this store stands for.
 
         A text that may be both is a path first in a directory of a mount, and a name first elsewhere. Raises
-        InvalidRequest for a path in a mount of another store.
+        InvalidRequest for a path in a mount of another store, and for one that is not certain to be in one of this.
         """
-        name = name_under_mount(text, self.path)
-        if name is None or is_path(text):
-            return text if name is None else name
-        with self.metadata.read() as txn:
-            is_there, is_name = (directories.exists(txn, each) for each in (name, text))
-        if mount_of_typed("") is None:
-            return name if is_there and not is_name else text
-        return text if is_name and not is_there else name
+        return self._name_of(text)[0]
+
+    def _name_of(self, text: str) -> tuple[str, str]:
+        """Return the name that `segment_of_path` returns, and the beginning of it that was not typed."""
+        if not text or place_of_typed(text) is None:
+            return text, ""
+        from tierfs.setup import typed
+
+        place = typed.under_mount(self.path, self.metadata, text)
+        if place is None:
+            return text, ""
+        if not is_path(text) and ".." not in text.split("/"):  # which no name has
+            with self.metadata.read() as txn:
+                is_there, is_name = (directories.exists(txn, each) for each in (place.name, text))
+            is_first = place_of_typed("") is not None
+            if is_name and not is_there if is_first else is_name or not is_there:
+                return text, ""
+        return place.name, place.above
 
     def names_of(self, text: str) -> list[str]:
         """Return the names that a typed path stands for: all that match it if it is a pattern, and no name itself.
 
         Raises NotFound where nothing matches, and what `segment_of_path` raises.
         """
-        name = self.segment_of_path(text)
-        if not is_pattern(name):
+        name, above = self._name_of(text)
+        if not is_pattern(name.removeprefix(above)):
             return [name]
         with self.metadata.read() as txn:
             if directories.exists(txn, name):
                 return [name]
-            matching = [path for path, _ in directories.matching(txn, name)]
+            # A directory with a bracket in its name was not typed as a pattern.
+            matching = [path for path, _ in directories.matching(txn, escape(above) + name.removeprefix(above))]
         if not matching:
             raise NotFound(f"nothing matches {printable(text)}")
         return matching

@@ -247,7 +247,7 @@ class StoreName(click.ParamType[str]):
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Complete a name of the store that is named before it, or by TIERFS_STORE; paths are left to the shell."""
         from tierfs.metadata import directories
-        from tierfs.system.mounts import is_path
+        from tierfs.system.places import is_path
         from tierfs.types import EntryKind
 
         if is_path(incomplete):

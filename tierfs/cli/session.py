@@ -28,6 +28,7 @@ from tierfs.names import hadoop_warning, printable
 
 if TYPE_CHECKING:
     from tierfs.app.store import Store
+    from tierfs.system.places import Mount
 
 
 _STDIN_FD, _STDOUT_FD, _STDERR_FD = 0, 1, 2
@@ -112,8 +113,10 @@ class Session:
 
         Without any of them it is that of the mount around the working directory. Raises UsageError if there is none.
         """
-        if not self.names_store and (mounted := self._mounted_store()) is not None:
-            return mounted
+        if not self.names_store and (mount := self._mount()) is not None:
+            from tierfs.setup.typed import store_of
+
+            return store_of(mount)
         if self.store_path is None:
             raise click.UsageError("no store was named: give --store DIR, a path under its mount, or set TIERFS_STORE")
         return self.store_path
@@ -121,24 +124,37 @@ class Session:
     @property
     def has_store(self) -> bool:
         """Whether a store was named, so that `require_store_path` returns one."""
-        return self.store_path is not None or self._mounted_store() is not None
+        return self.store_path is not None or self._mount() is not None
 
-    def _mounted_store(self) -> Path | None:
-        from tierfs.system.mounts import is_path, mount_of_typed
+    def _mount(self) -> Mount | None:
+        """Return the mount that a path is in, or the working directory where nothing names a store."""
+        from tierfs.system.places import is_path, place_of_typed
 
         # A bare name says nothing of the store: where TIERFS_STORE names one, it is a name there.
         paths = [text for text in self.typed if is_path(text)]
         if self.store_path is None:
             paths = [*(paths or self.typed), ""]
-        place = next(filter(None, map(mount_of_typed, paths)), None)
-        return None if place is None else place[0].store
+        place = next(filter(None, map(place_of_typed, paths)), None)
+        return None if place is None else place.mount
 
     def open_store(self, *, looks: bool = False) -> Store:
-        """Open the given store, perhaps only to look at it. Raises the errors of app.open_store."""
+        """Open the given store, perhaps only to look at it. Raises the errors of app.open_store.
+
+        Raises InvalidRequest if a mount named it, and may be one of another store that is at the same path here.
+        """
         path = self.require_store_path()
         from tierfs.app.store import open_store
 
-        return open_store(path, looks=looks)
+        store = open_store(path, looks=looks)
+        if not self.names_store and (mount := self._mount()) is not None:
+            from tierfs.setup.typed import is_mount_of
+
+            try:
+                is_mount_of(store.path, store.metadata, mount)
+            except BaseException:
+                store.close()
+                raise
+        return store
 
     def result(self, data: Any, text: str) -> None:
         """Print a result: `data`, which may be or contain records, with --json, else `text`, with printable names."""

@@ -15,14 +15,15 @@ from pathlib import Path
 from tierfs.app.store import Store, open_store
 from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import DataLoss, NotFound
+from tierfs.errors import DataLoss, InvalidRequest, NotFound
 from tierfs.metadata import chains, directories, tables
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.names import printable
 from tierfs.parallel import Pool
 from tierfs.setup.connect import connect_bare
-from tierfs.system.mounts import Mount
+from tierfs.setup.typed import is_mount_of, store_of
+from tierfs.system.places import Mount, MountedPlace
 from tierfs.types import MIB, ByteRange, SegmentKind, Tier
 
 # What a mount is compared with; GETs are plain reads of the files where the cold tier is a directory.
@@ -70,12 +71,18 @@ class _Piece:
     length_bytes: int
 
 
-def bench_mount(mount: Mount, name: str, size_bytes: int, repetitions: int, tell: Tell) -> Results:
-    """Read the largest sealed segment below `name` of a mount; nothing is written.
+def bench_mount(place: MountedPlace, size_bytes: int, repetitions: int, tell: Tell) -> Results:
+    """Read the largest sealed segment below a place in a mount; nothing is written.
 
-    Raises NotFound where there is none.
+    Raises NotFound where there is none, InvalidRequest in a bind mount of a part of a mount, which has no statistics.
     """
-    with open_store(mount.store) as store:
+    mount, name = place.mount, place.name
+    if mount.root:
+        raise InvalidRequest(
+            f"{mount.mountpoint} is a bind mount of a part of a mount", remedy="measure the mount itself"
+        )
+    with open_store(store_of(mount)) as store:
+        is_mount_of(store.path, store.metadata, mount)
         name, segment = _largest(store, name)
         path = mount.mountpoint / name
         chosen = windows(segment.range.length_bytes, size_bytes, repetitions)

@@ -11,7 +11,7 @@ from tierfs.doctor.findings import DoctorFinding, fail, ok, warn
 from tierfs.metadata import tables
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.names import printable
-from tierfs.spark.executor_probe import DRIVER, FORBIDDEN, UNTOLD
+from tierfs.spark.executor_probe import DRIVER, FORBIDDEN, PART, UNTOLD
 from tierfs.spark.executors import ColdPlace, ExecutorReport, MountReport, check_executors
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState
 
@@ -119,6 +119,9 @@ def mounted(name: str, mount: MountReport, store_id: str, newest_slot: int) -> D
     if mount.state == UNTOLD:
         text = "it can be read, but not which store it shows: .tierfs is for the user who mounted it"
         return warn(name, text, f"there: tierfs mount -o allow_other,allow_other_control {path}")
+    if mount.state == PART:
+        text = "a bind mount of a directory of a mount: it does not report which store it shows"
+        return warn(name, text, "there: tierfs doctor, for the mount itself")
     if mount.state != MountState.ALIVE.value:
         return fail(name, f"no tierfs mount there ({mount.state})", f"there: tierfs --store DIR mount {path}")
     if not mount.store_id:

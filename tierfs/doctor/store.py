@@ -26,9 +26,11 @@ from tierfs.fuse.mountpoint import (
     READ_AHEAD_KIB,
 )
 from tierfs.garbage.clocks import ACCEPT
+from tierfs.holder.lock import mounts_of
 from tierfs.holder.status import StoreStatus, shared_filesystem_warning, store_status
 from tierfs.names import printable
-from tierfs.system.mounts import SILENT, SILENT_REMEDY, Mount, MountState, mounts, state_of
+from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
+from tierfs.system.places import Mount
 from tierfs.tiering import quota
 from tierfs.tiering.policy import disk_view
 
@@ -122,9 +124,8 @@ def check_store(store: Store) -> Iterator[DoctorFinding]:
     yield from damage(status)
     for text in contradictions.useless_settings(store.settings):
         yield warn("settings", text, f"see {store.paths.settings}")
-    for mount in mounts():
-        if mount.store == store.path:
-            yield from mounted(mount)
+    for mount in mounts_of(store.path):
+        yield from mounted(mount)
     yield from disk(store.files.disk_bytes(), status, store.settings)
     yield from guarded("filesystem", lambda: check_filesystem(store.path))
     yield cold_place(store.path, status.cold_url, status.cold_address)
@@ -178,6 +179,11 @@ def mounted(mount: Mount) -> Iterator[DoctorFinding]:
     if state is MountState.DEAD:
         yield dead_mount(mount)
         return
+    if state is MountState.COVERED:
+        yield covered_mount(mount)
+        return
+    if mount.root:  # a bind mount: the settings are those of the mount
+        return
     if state is MountState.SILENT:
         yield silent_mount(mount)
     yield read_ahead(mount, BDI)
@@ -188,6 +194,12 @@ def silent_mount(mount: Mount) -> DoctorFinding:
     """Report a mount point whose daemon exists and does not answer."""
     point = printable(str(mount.mountpoint))
     return fail(f"mount of {point}", f"its daemon {SILENT}", f"{SILENT_REMEDY} {point}")
+
+
+def covered_mount(mount: Mount) -> DoctorFinding:
+    """Report a mount point over which another filesystem was mounted."""
+    point = printable(str(mount.mountpoint))
+    return warn(f"mount of {point}", "another filesystem is mounted over it", f"see: findmnt {point}; umount {point}")
 
 
 def dead_mount(mount: Mount) -> DoctorFinding:

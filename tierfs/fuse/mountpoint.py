@@ -8,8 +8,10 @@ import shutil
 from pathlib import Path
 
 from tierfs.errors import Conflict, InvalidRequest, NotDirectory, NotFound, PermissionDenied, TierfsError, Unavailable
+from tierfs.fuse.server import watched
 from tierfs.system import processes
-from tierfs.system.mounts import SILENT, SILENT_REMEDY, Mount, MountState, mount_of, state_of
+from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
+from tierfs.system.places import Mount, is_autofs, mount_at
 
 FUSE_DEVICE = Path("/dev/fuse")
 # 1 MiB is the largest request libfuse accepts; 128 KiB costs a fifth, 4096 gains nothing (measured).
@@ -38,38 +40,39 @@ def require_usable(mountpoint: Path, *, allow_other: bool = False) -> None:
     Raises Conflict for one in use, InvalidRequest for one with files, and what the operating system says of others.
     """
     _require_fuse(allow_other)
+    if is_autofs(mountpoint):
+        # Who looks into it waits until it is mounted, unless the process is of automount's group. It is empty.
+        return
     _clear_stale(mountpoint)
     mounted = mount_at(mountpoint)
     if mounted is not None:
         raise Conflict(f"{mountpoint} is a mount of {mounted.store} already", remedy=f"tierfs umount {mountpoint}")
     try:
-        empty = next(os.scandir(mountpoint), None) is None
+        with os.scandir(mountpoint) as names:
+            empty = next(names, None) is None
     except OSError as exc:
         raise _unusable(mountpoint, exc) from exc
     if not empty:
         raise InvalidRequest(f"mount point {mountpoint} is not empty", remedy="name an empty directory")
 
 
-def mount_at(mountpoint: Path) -> Mount | None:
-    """Return the tierfs mount at a path, or None."""
-    place = mount_of(mountpoint)
-    return place[0] if place is not None and not place[1] else None
+def unmount(mountpoint: Path, *, lazy: bool = False) -> list[Path]:
+    """Unmount a tierfs mount, and wait until the process that serves it has ended, unless it is mounted elsewhere too.
 
-
-def unmount(mountpoint: Path, *, lazy: bool = False) -> None:
-    """Unmount a tierfs mount. Raises NotFound if there is none, Conflict while files are open.
-
-    Raises Unavailable for one that does not answer: umount(8) asks it first, and would wait for ever. `lazy` asks
-    neither: the name is free at once, and the daemon ends when the last open file is closed.
+    Returns the other mount points that it has. Raises NotFound if there is none, Conflict while files are open, and,
+    with the mount gone here, where another mount namespace has it still, which keeps the process at work. Raises
+    Unavailable for one that does not answer: umount(8) asks it first, and would wait for ever. `lazy` asks neither and
+    waits for nothing: the name is free at once, and the process ends when the last open file is closed.
     """
     mount = mount_at(mountpoint)
     if mount is None:
         raise NotFound(f"{mountpoint} is not a tierfs mount", remedy="see what is: findmnt -t fuse.tierfs")
     if not lazy:
         _require_answer(mount)
-    done = _detach(mount, lazy=lazy)
-    if done.returncode == 0:
-        return
+    with watched(mount) as server:
+        done = _detach(mount, lazy=lazy)
+        if done.returncode == 0:
+            return [] if lazy else server.require_end()
     if "busy" in done.stderr:
         raise Conflict(
             f"{mountpoint} is busy: files in it are open",

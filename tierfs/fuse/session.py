@@ -8,7 +8,7 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyfuse3
@@ -23,12 +23,13 @@ from tierfs.fuse.access_log import AccessLog
 from tierfs.fuse.control_files import ControlFiles, Opener
 from tierfs.fuse.operations import Operations
 from tierfs.fuse.options import MountOptions
+from tierfs.fuse.server import serving
 from tierfs.fuse.watch import ChangeWatcher
 from tierfs.metadata.store import MetadataStore
 from tierfs.metrics import MetricSink
 from tierfs.reading.reader import Reader, rehearse, run_loop
 from tierfs.system import processes
-from tierfs.system.mounts import FSNAME_PREFIX
+from tierfs.system.places import FSNAME_PREFIX
 from tierfs.system.signals import HEARD, Reload, until_told_to_end
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ class MountSession:
         self._settings = settings
         self._metrics = metrics
         self._announced = trio.Event()
+        self._until_end = ExitStack()
 
     async def wait_settled(self) -> None:
         """Return when the mount was announced, and its first readers had a moment for themselves."""
@@ -123,10 +125,16 @@ class MountSession:
                     nursery.cancel_scope.cancel()
             finally:
                 pyfuse3.close(unmount=True)
+                self._until_end.close()
 
     async def _announce(self, mountpoint: Path, on_ready: Callable[[], None]) -> None:
         """Wait until a stat through the kernel is answered, tune the mount, then call `on_ready`."""
         await trio.to_thread.run_sync(os.stat, mountpoint, abandon_on_cancel=True)
+        await trio.to_thread.run_sync(
+            self._until_end.enter_context,
+            serving(self._store, mountpoint, self._metadata.clock),
+            abandon_on_cancel=True,
+        )
         tuned = await trio.to_thread.run_sync(points.tune_read_ahead, mountpoint, abandon_on_cancel=True)
         if not tuned:
             log.info("the kernel's read-ahead stays as it is: changing it needs root")

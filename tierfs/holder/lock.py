@@ -17,7 +17,9 @@ from tierfs import names
 from tierfs.clock import Clock
 from tierfs.errors import Conflict
 from tierfs.frozen import dataclass
+from tierfs.store_paths import StorePaths
 from tierfs.system.locks import LockFile
+from tierfs.system.places import Mount, mounts
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +46,11 @@ class HeldElsewhere(Conflict):
 class Hold:
     """The holder's lock, until it is released or the process ends. A child of fork does not have it."""
 
-    def __init__(self, path: Path, clock: Clock) -> None:
-        """Take it. Raises HeldElsewhere naming the present holder."""
+    def __init__(self, path: Path, clock: Clock, *, within_s: float = 0) -> None:
+        """Take it, as soon as it is free. Raises HeldElsewhere naming the present holder."""
         self._file = LockFile(path)
         try:
-            if not self._file.try_lock():
+            if not self._file.lock_within(within_s):
                 holder = _read(self._file.fd)
                 raise HeldElsewhere(f"the store is held by {holder or 'another process'}", remedy="wait until it ends")
             _write(self._file.fd, Holder(os.getpid(), socket.gethostname(), _command(), clock.now_ms()))
@@ -75,6 +77,30 @@ def current(path: Path) -> Holder | None:
     """Return the living holder, or None."""
     with closing(LockFile(path)) as file:
         return _read(file.fd) if file.is_locked() else None
+
+
+def server_of(store: Path, device: str) -> Holder | None:
+    """Return the living process that serves the mount of a store with a device's number; None if there is none.
+
+    Writes nothing. A mount of an older version leaves no such note, and no mount does in a store that cannot be
+    written.
+    """
+    path = StorePaths(store).mount(device)
+    try:
+        with closing(LockFile(path, looks=True)) as file:
+            return _read(file.fd) if file.is_locked() else None
+    except OSError:
+        return None
+
+
+def mounts_of(store: Path) -> list[Mount]:
+    """Return the mounts of a store that this process can see, for reports: those that say so, or have its lock."""
+    return [mount for mount in mounts() if same_directory(mount.store, store) or server_of(store, mount.device)]
+
+
+def same_directory(path: Path, other: Path) -> bool:
+    """Return whether two paths lead to one directory."""
+    return path == other or os.path.realpath(path) == os.path.realpath(other)
 
 
 def _command() -> str:

@@ -105,6 +105,13 @@ def find(txn: ReadTransaction, name: str) -> Entry | None:
     return entry
 
 
+def inode_of(txn: ReadTransaction, entry: Entry) -> int:
+    """Return the inode that mounts show for an entry. Raises NotFound."""
+    if entry.kind is EntryKind.DIRECTORY:
+        return directory(txn, entry.id).inode
+    return segment_by_id(txn, SegmentId(entry.id)).inode
+
+
 def exists(txn: ReadTransaction, name: str) -> bool:
     """Return whether a path names something; nothing is below a segment."""
     try:

@@ -22,6 +22,7 @@ DRIVER = "driver"
 
 # States of a path besides those of tierfs.system.mounts.MountState.
 NO_MOUNT, MISSING, FORBIDDEN, UNTOLD = "no mount", "missing", "forbidden", "untold"
+PART = "bind mount of a part of a mount"
 
 # Processes from a task's own up to its JVM: the worker, the daemon that forked it, the JVM, and one to spare.
 _GENERATIONS = 4
@@ -78,15 +79,26 @@ def pyarrow_version() -> str | None:
 
 def mount_at(path: str) -> View:
     """Return the state of `path`, and for a mount that answers its store and its position in the journal."""
-    from tierfs.system.mounts import MountState, mount_of, state_of
+    from tierfs.errors import TierfsError
+    from tierfs.system.mounts import MountState, state_of
 
-    place = mount_of(Path(path))
+    try:
+        from tierfs.system.places import mount_of
+    except ImportError:  # an older tierfs on the executor
+        from tierfs.system.mounts import mount_of  # type: ignore[attr-defined, no-redef]
+
+    try:
+        place = mount_of(Path(path))
+    except TierfsError as exc:  # below another filesystem, or in what was removed
+        return {"path": path, "state": str(exc)}
     if place is None:
         return {"path": path, "state": NO_MOUNT if os.path.lexists(path) else MISSING}
     mount = place[0]
     state = state_of(mount)
     if state is not MountState.ALIVE:
         return {"path": path, "state": state.value}
+    if getattr(mount, "root", ""):  # older versions do not tell
+        return {"path": path, "state": PART}
     try:
         stats = json.loads((mount.mountpoint / ".tierfs" / "stats").read_text())
     except PermissionError:

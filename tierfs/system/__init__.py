@@ -2,6 +2,7 @@
 
 `extras` names packages that are not installed, and the command that installs them. `guards` drops the resources that a
 child of a fork must not share, and holds signals back while a block must not be interrupted. `locks` are open-file-
-description locks that die with their owner. `mounts` reads the kernel's table of mounts. `processes` starts children
-and daemons. `signals` maps signals to requests: end, reload, report.
+description locks that die with their owner. `places` reads the kernel's table of mounts and finds the one that covers a
+path, `mounts` makes requests to them. `processes` starts children and daemons. `signals` maps signals to requests: end,
+reload, report.
 """

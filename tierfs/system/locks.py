@@ -32,11 +32,11 @@ class LockFile:
     releases the locks before the file is closed.
     """
 
-    def __init__(self, path: Path) -> None:
-        """Open the file, made when it is missing; raises OSError."""
+    def __init__(self, path: Path, *, looks: bool = False) -> None:
+        """Open the file, made when it is missing; raises OSError. `looks`: only to see locks, and nothing is made."""
         self._path = path
         self._pid = os.getpid()
-        self._fd = osio.open_or_create(path)
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW) if looks else osio.open_or_create(path)
         guards.register(self)
 
     @property

@@ -16,7 +16,7 @@ from tests.commands import tierfs
 from tests.mount.waiting import eventually
 from tests.servers.rgw import free_ports
 from tierfs.setup.create import ColdChoice, init_store
-from tierfs.system.mounts import mounts
+from tierfs.system.places import mounts
 
 pytestmark = [pytest.mark.mount, pytest.mark.timeout(180, method="thread")]
 

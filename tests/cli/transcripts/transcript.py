@@ -30,7 +30,7 @@ from tests.commands import run
 from tests.docs.blocks import Block, prompted
 from tierfs import __version__
 from tierfs.holder import lock
-from tierfs.system.mounts import mounts
+from tierfs.system.places import mounts
 
 FOLDER = Path(__file__).parent
 NAMES = sorted(path.stem for path in FOLDER.glob("*.txt"))

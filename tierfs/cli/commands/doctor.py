@@ -21,7 +21,7 @@ from tierfs.doctor.findings import DoctorFinding, FindingLevel
 from tierfs.errors import InvalidRequest, NotFound
 from tierfs.names import printable
 from tierfs.parallel import doing
-from tierfs.system.mounts import mount_of
+from tierfs.system.places import place_of
 from tierfs.types import MIB
 
 _EXIT_FAILED = 1
@@ -119,13 +119,13 @@ def _bench(session: Session, target: Path, size_bytes: int, repetitions: int) ->
 
     if size_bytes < MIB:
         raise InvalidRequest(f"--size {size_bytes} is less than 1 MiB, too little to measure")
-    mounted = mount_of(target)
-    if mounted is None:
+    place = place_of(str(target))
+    if place is None:
         raise NotFound(
             f"{printable(str(target))} is not under a mount of a store",
             remedy="list the mounts: findmnt -t fuse.tierfs",
         )
-    results = bench_mount(*mounted, size_bytes, repetitions, session.note)
+    results = bench_mount(place, size_bytes, repetitions, session.note)
     rows = [(f"mount, {results.tier.name.lower()} tier", results.mount), (RAW[results.tier], results.raw)]
     measured = [(what, rates) for what, rates in rows if rates]
     data = {

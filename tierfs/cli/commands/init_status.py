@@ -19,8 +19,9 @@ from tierfs.cli.group import ack_option, command, place_options, require_bucket,
 from tierfs.cli.mount_stats import WaitingMount, waiting_at
 from tierfs.cli.progress import progress_line
 from tierfs.cli.session import Session, as_json
+from tierfs.holder.lock import mounts_of
 from tierfs.names import printable
-from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, mounts, state_of
+from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
 from tierfs.types import Ack, RequestState
 
 if TYPE_CHECKING:
@@ -150,12 +151,13 @@ def status(session: Session) -> None:
     with session.open_store(looks=True) as store:
         unknown = store.owner_watch.ask()
         report = store_status(store.metadata, store.files, store.paths.holder, store.path, unknown)
-        ours = {str(mount.mountpoint): state_of(mount) for mount in mounts() if mount.store == store.path}
-        alive, dead, silent = ([point for point in ours if ours[point] is state] for state in MountState)
+        ours = {str(mount.mountpoint): state_of(mount) for mount in mounts_of(store.path)}
+        alive, dead, silent, covered = ([point for point in ours if ours[point] is state] for state in MountState)
         waiting = [reads for point in alive if (reads := waiting_at(point)) is not None]
         data = describe.store_status(report)
-        data |= {"mounts": [*ours], "dead_mounts": dead, "silent_mounts": silent, "waiting": waiting}
-        text = _status_text(report, alive, dead, silent, waiting)
+        data |= {"mounts": [*ours], "dead_mounts": dead, "silent_mounts": silent, "covered_mounts": covered}
+        data |= {"waiting": waiting}
+        text = _status_text(report, alive, dead, silent, covered, waiting)
         if not report.journal.fenced_by_epoch:
             session.result(data, text)
             return
@@ -170,6 +172,7 @@ def _status_text(
     mount_points: Sequence[str],
     dead: Sequence[str],
     silent: Sequence[str],
+    covered: Sequence[str],
     waiting: Sequence[WaitingMount],
 ) -> str:
     """Return the status as a table for people."""
@@ -206,6 +209,7 @@ def _status_text(
     rows += [("waiting", str(reads)) for reads in waiting]
     rows += [("dead mount", f"{printable(point)}: its daemon is gone: tierfs umount {point}") for point in dead]
     rows += [("silent mount", f"{printable(point)}: its daemon {SILENT}: {SILENT_REMEDY} {point}") for point in silent]
+    rows += [("covered mount", f"{printable(point)}: another filesystem is mounted over it") for point in covered]
     rows += [("stuck", _stuck(failure)) for failure in report.troubles]
     rows += [("request", _request(request)) for request in report.requests]
     rows += [("garbage error", printable(error)) for error in report.garbage_errors]

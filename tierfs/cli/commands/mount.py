@@ -64,12 +64,13 @@ def umount(session: Session, mountpoint: Path | None, lazy: bool, force: bool) -
     MOUNT may be omitted if the store has one mount.
     """
     from tierfs.fuse.mountpoint import unmount
-    from tierfs.system.mounts import only_mount
+    from tierfs.setup.typed import only_mount
 
     mountpoint = mountpoint or only_mount(session.require_store_path(), "umount")
     if force and not lazy:
         raise InvalidRequest("a mount is not forced away", remedy=f"detach it: tierfs umount --lazy {mountpoint}")
-    unmount(mountpoint, lazy=lazy)
+    if others := unmount(mountpoint, lazy=lazy):
+        session.note(f"it is mounted at {', '.join(map(str, others))} too, where it stays")
     session.done({"mountpoint": str(mountpoint), "mounted": False}, f"unmounted {printable(str(mountpoint))}")
 
 

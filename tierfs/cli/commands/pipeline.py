@@ -189,6 +189,7 @@ def ingest(
         from tierfs.spark.jobs.tasks import explained
 
         batch, seal = Batch(application, version or 0, Acknowledge(acknowledge)), not no_seal
+        into = store.segment_of_path(into)
         if key is None:
             result = ingest_files(
                 spark, store, sources, into, batch=batch, skip_existing=skip_existing, seal=seal, show=show

@@ -20,7 +20,7 @@ from tierfs.cli.group import command
 from tierfs.cli.mount_stats import read_stats
 from tierfs.cli.options import Duration
 from tierfs.cli.session import Session
-from tierfs.system.mounts import only_mount
+from tierfs.setup.typed import only_mount
 
 _INPUT_FD, _OUTPUT_FD = 0, 1
 # Keys that end the display; a read of nothing means that the terminal is gone.

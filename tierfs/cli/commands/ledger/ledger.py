@@ -56,8 +56,9 @@ def create(session: Session, managed_ledger: str, ledger_id: int | None) -> None
     Prints the name of its segment.
     """
     with session.open_store() as store:
+        directory = store.segment_of_path(managed_ledger)
         with store.metadata.write() as txn:
-            name = ledgers.make(txn, managed_ledger, ledger_id)
+            name = ledgers.make(txn, directory, ledger_id)
         with store.metadata.read() as txn:
             ledger = ledgers.find(txn, name)[1]
     session.result(ledger, printable(name))
