@@ -17,13 +17,12 @@ from tests.commands import tierfs
 from tests.conftest import Bucket
 from tierfs.adoption.plan import AdoptionPlan
 from tierfs.adoption.pravega import (
-    ChunkName,
     HeaderChunk,
     is_rolling_chunk,
-    parse_chunk_name,
     parse_header,
     plan_pravega,
 )
+from tierfs.adoption.slts import ChunkName, parse_chunk_name
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource
 from tierfs.errors import InvalidRequest
@@ -132,6 +131,41 @@ CHUNKS: dict[str, tuple[Lengths, dict[int, Kept], set[str]]] = {
         {0: [(slts(1, 0), 10), (slts(2, 10), 7), (slts(3, 17), 2)]},
         {slts(1, 15), slts(1, 17)},
     ),
+    "nor what it wrote after a run that a later owner continued": (
+        {slts(1, 0): 10, slts(2, 10): 7, slts(1, 17): 3, slts(1, 20): 3},
+        {0: [(slts(1, 0), 10), (slts(2, 10), 7)]},
+        {slts(1, 17), slts(1, 20)},
+    ),
+    "nor what it wrote after a try at one offset": (
+        {slts(1, 0): 10, slts(2, 0): 9, slts(1, 10): 7},
+        {0: [(slts(2, 0), 9)]},
+        {slts(1, 0), slts(1, 10)},
+    ),
+    "a relocated head deposes nobody": (
+        {slts(3, 90): 10, slts(1, 100): 5, slts(2, 105): 5},
+        {90: [(slts(3, 90), 10), (slts(1, 100), 5), (slts(2, 105), 5)]},
+        set(),
+    ),
+    "a relocated head before its original is deleted": (
+        {slts(1, 0): 103, slts(3, 90): 10, slts(1, 100): 5},
+        {0: [(slts(1, 0), 90), (slts(3, 90), 10), (slts(1, 100), 5)]},
+        set(),
+    ),
+    "what begins within a relocated head is a deposed owner's": (
+        {slts(3, 90): 20, slts(1, 100): 5, slts(1, 110): 1},
+        {90: [(slts(3, 90), 20), (slts(1, 110), 1)]},
+        {slts(1, 100)},
+    ),
+    "an unfinished copy does not count": (
+        {slts(1, 0): 100, slts(3, 80): 10, slts(1, 100): 5},
+        {0: [(slts(1, 0), 100), (slts(1, 100), 5)]},
+        {slts(3, 80)},
+    ),
+    "nor one that its own owner gave up": (
+        {slts(1, 0): 100, slts(1, 50): 10, slts(1, 100): 5},
+        {0: [(slts(1, 0), 100), (slts(1, 100), 5)]},
+        {slts(1, 50)},
+    ),
     "of two tries at one offset the higher epoch and then the longer one counts": (
         {slts(1, 0): 9, slts(2, 0, number=1): 4, slts(2, 0, number=2): 5},
         {0: [(slts(2, 0, number=2), 5)]},
@@ -163,6 +197,16 @@ def test_what_a_zombie_wrote_is_never_part_of_the_segment(
     holes = [f"bytes 10 to {start} are nowhere" for start in segments if start != first]
     assert [said for said in holes if said not in plan.warnings[0]] == []
     assert len(plan.warnings) == len(holes)
+
+
+def test_what_may_be_a_copy_or_a_later_owners_chunk_refuses_the_segment_and_no_other() -> None:
+    other = slts(1, 0, "scope/stream/1.#epoch.0")
+    plan = of_lengths({slts(1, 0): 100, slts(3, 79): 10, slts(1, 100): 5, other: 1})
+    assert (refused(plan), list(picture(plan))) == ({f"in/{S}": "InvalidRequest"}, ["in/scope/stream/1.#epoch.0"])
+    (error,) = (str(error) for _, error in plan.refused)
+    assert f"{slts(3, 79)} is either an unfinished copy of bytes in {slts(1, 0)}, or from a later owner" in error
+    settled = of_lengths({slts(1, 0): 100, slts(3, 79): 22, slts(1, 100): 5})
+    assert picture(settled) == {f"in/{S}": (0, [(slts(1, 0), 79), (slts(3, 79), 22)])}
 
 
 def test_pravegas_own_segments_are_left_out() -> None:

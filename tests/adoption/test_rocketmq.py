@@ -131,9 +131,9 @@ OTHER = posix(0).replace("orders", "other")
 
 QUEUES: dict[str, tuple[dict[str, int], Picture, dict[str, str], dict[str, str]]] = {
     "the sealed object wins over chunks left behind": (
-        {f"{BASE}/segment": 10, f"{BASE}/chunk-0": 10, f"{BASE}/chunk-10": 3},
-        {COMMIT_LOG: (0, [(f"{BASE}/segment", 10)])},
-        {f"{BASE}/chunk-0": "that", f"{BASE}/chunk-10": "beyond"},
+        {f"{BASE}/segment": 13, f"{BASE}/chunk-0": 10, f"{BASE}/chunk-10": 3},
+        {COMMIT_LOG: (0, [(f"{BASE}/segment", 13)])},
+        {f"{BASE}/chunk-0": "that", f"{BASE}/chunk-10": "that"},
         {},
     ),
     "two objects for one byte refuse the whole queue and no other": (
@@ -169,6 +169,31 @@ def test_which_objects_make_a_queue(
     assert {one.what for one in plan.left_out} >= left.keys()
     assert all(left[one.what] in one.why for one in plan.left_out if one.what in left)
     assert not plan.warnings
+
+
+@pytest.mark.parametrize(
+    ("sealed", "chunks", "taken", "hole"),
+    [
+        (12, {0: 10, 10: 3}, [("chunk-0", 10), ("chunk-10", 3)], False),
+        (1, {0: 10}, [("chunk-0", 10)], False),
+        (0, {0: 10}, [("chunk-0", 10)], False),
+        (12, {10: 3}, [("segment", 10), ("chunk-10", 3)], False),
+        (12, {4: 3, 10: 3, 13: 1}, [("segment", 10), ("chunk-10", 3), ("chunk-13", 1)], False),
+        (10, {10: 3}, [("segment", 10), ("chunk-10", 3)], False),
+        (9, {10: 3}, [("segment", 9), ("chunk-10", 3)], True),
+        (10, {4: 8, 20: 2}, [("segment", 4), ("chunk-4", 8), ("chunk-20", 2)], True),
+    ],
+)
+def test_chunks_that_reach_farther_than_their_sealed_segment_count(
+    sealed: int, chunks: dict[int, int], taken: list[tuple[str, int]], hole: bool
+) -> None:
+    lengths = {f"{BASE}/chunk-{position}": length for position, length in chunks.items()}
+    plan = planned({f"{BASE}/segment": sealed, **lengths})
+    found = [(name.rpartition("/")[2], length) for _, extents in picture(plan).values() for name, length in extents]
+    assert (found, len(plan.warnings)) == (taken, 1 + hole)
+    assert f"{BASE}/segment: it ends before its chunks do" in plan.warnings[0]
+    everything = {name.rpartition("/")[2] for name in lengths} | {"segment"}
+    assert {name for name, _ in found} | {one.what.rpartition("/")[2] for one in plan.left_out} == everything
 
 
 @pytest.mark.parametrize("hole", [1, BEYOND_32_BITS - 20])

@@ -180,8 +180,8 @@ class Adoption:
             self._link(segment, segment.difference)
 
     def _link(self, segment: _Segment, difference: Difference) -> None:
-        sums = join(segment.parts, difference.reads)
         try:
+            sums = join(segment.parts, difference.reads)
             link(self._metadata, difference, self._place, sums, grows=self._grows)
         except TierfsError as exc:
             self._fail(segment, exc)

@@ -17,7 +17,8 @@ from itertools import groupby
 
 from tierfs import names, ranges
 from tierfs.adoption.plan import ForeignExtent, SegmentPlan, offset
-from tierfs.adoption.read import ExtentRead, PartSums, Proof
+from tierfs.adoption.prove import Proof
+from tierfs.adoption.read import ExtentRead, PartSums
 from tierfs.checksum import Stretch, joined
 from tierfs.errors import AlreadyExists, Conflict
 from tierfs.metadata import chains, checksums, directories, policies, tables
@@ -50,7 +51,7 @@ def segment_of(txn: ReadTransaction, record: ObjectRecord | None, place: Locatio
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What makes a segment that which its place holds now."""
+    """The changes that make a segment what its place holds now."""
 
     plan: SegmentPlan
     segment: SegmentRecord | None
@@ -90,6 +91,11 @@ class _Linked:
     object_offset: int
     good: bool
 
+    @property
+    def object_offset_end(self) -> int:
+        """Offset in the object just past the run."""
+        return self.object_offset + self.range.length_bytes
+
 
 def compare(txn: ReadTransaction, plan: SegmentPlan, place: LocationRecord, *, thorough: bool) -> Difference:
     """Return what adopting `plan` changes.
@@ -117,7 +123,7 @@ def compare(txn: ReadTransaction, plan: SegmentPlan, place: LocationRecord, *, t
     ]
     if changed and not segment.sealed and not segment.grows_from:
         raise other_segment(plan.name, "unsealed: its next bytes are appends of this store; seal it first")
-    reads = tuple(_read(txn, plan, extent, linked, start, thorough=thorough) for extent in changed)
+    reads = _reads(txn, plan, changed, [part for part in linked if part.range.end > start], thorough=thorough)
     return Difference(plan, segment, start, reads)
 
 
@@ -149,49 +155,94 @@ def _require_end(segment: SegmentRecord, plan: SegmentPlan, linked: Sequence[_Li
         return
     missing = next((part.object.name for part in linked if part.range.end > plan.end_offset), "")
     where = f", once in {printable(missing)}," if missing else ""
-    raise other_segment(
-        plan.name, f"longer: its bytes {plan.end_offset} to {segment.length}{where} are not in its place any more"
-    )
+    gone = f"longer: its bytes {plan.end_offset} to {segment.length}{where} are not in its place any more"
+    last = plan.extents[-1] if plan.extents else None
+    if last is not None and any(extent.object.name == missing != last.object.name for extent in plan.extents):
+        cut = f"{printable(last.object.name)} begins at byte {last.start_offset}, which cuts it"
+        raise AlreadyExists(
+            f"{printable(plan.name)} exists already and is {gone}: {cut}",
+            remedy="wait until its system has written them again, or remove it and adopt it again",
+        )
+    raise other_segment(plan.name, gone)
 
 
 def _is_linked(part: _Linked | None, extent: ForeignExtent) -> bool:
+    """Return whether an extent is linked as it is; a record may hold more of its object than the extent has."""
     if part is None or not part.good or (part.range, part.object_offset) != (extent.range, 0):
         return False
     held, listed = part.object, extent.object
-    return (held.name, held.length, held.etag) == (listed.name, listed.length_bytes, listed.etag)
+    return (held.name, held.etag) == (listed.name, listed.etag) and held.length >= listed.length_bytes
 
 
-def _read(
+def _reads(
     txn: ReadTransaction,
     plan: SegmentPlan,
-    extent: ForeignExtent,
+    changed: Sequence[ForeignExtent],
     linked: Sequence[_Linked],
-    start: int,
     *,
     thorough: bool,
-) -> ExtentRead:
-    """Return how an extent's object is read, and what its bytes are compared with."""
+) -> tuple[ExtentRead, ...]:
+    """Return how the objects of extents are read, and what their bytes are compared with."""
+    reads: list[ExtentRead] = []
     proofs: list[Proof] = []
     for part in linked:
-        if part.range.end <= start or not part.range.intersect(extent.range):
+        held_by = [extent for extent in changed if extent.range.intersect(part.range)]
+        if held_by:
+            proofs.extend(_proof(txn, plan, part, held_by))
+    for extent in changed:
+        same = next((part for part in linked if _has_grown(part, extent)), None)
+        read = ExtentRead(extent)
+        if same is not None and not thorough:
+            read = _from_last_block(txn, extent, same)
+        wanted = ByteRange(extent.start_offset + read.start, extent.end_offset)
+        reads.append(replace(read, proofs=tuple(_within(proofs, wanted, from_last_block=bool(read.start)))))
+    return tuple(reads)
+
+
+def _within(proofs: Sequence[Proof], wanted: ByteRange, *, from_last_block: bool) -> Iterator[Proof]:
+    """Yield the proofs of bytes in `wanted`: of one whose first blocks are not read again, the others."""
+    for proof in proofs:
+        if not proof.range.intersect(wanted):
             continue
-        if not extent.range.contains(part.range):
-            raise _moved(plan, part, extent)
-        if part.object.name == extent.object.name and part.range.start == extent.start_offset:
-            if part.object.length > extent.object.length_bytes:
-                raise _moved(plan, part, extent)
-            proof = _proof(txn, part.object, ByteRange(0, part.object.length), 0)
-            grown = part.good and extent.object.length_bytes > part.object.length
-            if grown and not thorough:
-                return _from_last_block(extent, proof)
+        skipped = (wanted.start - proof.range.start) // CRC_BLOCK_BYTES if from_last_block else 0
+        if skipped <= 0:
+            yield proof
         else:
-            taken = ByteRange(part.object_offset, part.object_offset + part.range.length_bytes)
-            ends_whole = taken.end == part.object.length or not taken.end % CRC_BLOCK_BYTES
-            if taken.start % CRC_BLOCK_BYTES or not ends_whole:
-                raise _moved(plan, part, extent)
-            proof = _proof(txn, part.object, taken, part.range.start - extent.start_offset)
-        proofs.append(proof)
-    return ExtentRead(extent, proofs=tuple(proofs))
+            rest = ByteRange(proof.range.start + skipped * CRC_BLOCK_BYTES, proof.range.end)
+            yield Proof(proof.name, rest, proof.packed[skipped * _CRC_BYTES :])
+
+
+def _has_grown(part: _Linked, extent: ForeignExtent) -> bool:
+    """Return whether an object is the one that was linked, and has become longer."""
+    held = part.object
+    begins = part.range.start - part.object_offset
+    return (
+        part.good
+        and (held.name, begins) == (extent.object.name, extent.start_offset)
+        and part.range.end == begins + held.length < extent.end_offset
+    )
+
+
+def _proof(txn: ReadTransaction, plan: SegmentPlan, part: _Linked, held_by: Sequence[ForeignExtent]) -> Iterator[Proof]:
+    """Yield the proof of the whole blocks of a linked part that the plan has.
+
+    Where the plan begins inside a block, its system has deleted the first bytes of it, and copied the others: they
+    cannot be compared any more, and the copy is taken. That is less than a block at the head. Raises AlreadyExists
+    where only a part of the last block is linked.
+    """
+    begins = part.range.start - part.object_offset
+    ends = begins + part.object.length
+    if part.range.end < ends and part.object_offset_end % CRC_BLOCK_BYTES:
+        # Records of earlier versions hold what a successor cut off: it is compared if the object has it still.
+        same = held_by[-1].object.name == part.object.name and held_by[-1].end_offset >= ends
+        if not same:
+            raise _moved(plan, part, held_by[-1])
+    else:
+        ends = part.range.end
+    before = max(0, plan.start_offset - begins)
+    first = -(-before // CRC_BLOCK_BYTES) * CRC_BLOCK_BYTES
+    if begins + first < ends:
+        yield Proof(part.object.name, ByteRange(begins + first, ends), _packed(txn, part.object, first, ends - begins))
 
 
 def _moved(plan: SegmentPlan, part: _Linked, extent: ForeignExtent) -> AlreadyExists:
@@ -201,25 +252,23 @@ def _moved(plan: SegmentPlan, part: _Linked, extent: ForeignExtent) -> AlreadyEx
     )
 
 
-def _proof(txn: ReadTransaction, record: ObjectRecord, taken: ByteRange, at: int) -> Proof:
-    first, packed = checksums.PackedChecksums(txn).covering(record.id, taken)
-    skipped = (taken.start - first) // CRC_BLOCK_BYTES * _CRC_BYTES
-    count = -(-taken.length_bytes // CRC_BLOCK_BYTES)
-    return Proof(record.name, at, at + taken.length_bytes, packed[skipped : skipped + count * _CRC_BYTES])
+def _packed(txn: ReadTransaction, record: ObjectRecord, start: int, end: int) -> bytes:
+    """Return the CRCs of an object's blocks; `start` is the first byte of one."""
+    first, packed = checksums.PackedChecksums(txn).covering(record.id, ByteRange(start, end))
+    skipped = (start - first) // CRC_BLOCK_BYTES * _CRC_BYTES
+    return packed[skipped : skipped + -(-(end - start) // CRC_BLOCK_BYTES) * _CRC_BYTES]
 
 
-def _from_last_block(extent: ForeignExtent, proof: Proof) -> ExtentRead:
+def _from_last_block(txn: ReadTransaction, extent: ForeignExtent, part: _Linked) -> ExtentRead:
     """Return a read of a longer object from the block on that its recorded bytes end in.
 
     The blocks before were proved when they were linked, and are at each read and by the scrub.
     """
-    begin = proof.end - proof.end % CRC_BLOCK_BYTES
-    count = begin // CRC_BLOCK_BYTES * _CRC_BYTES
-    packed = proof.packed[:count]
-    blocks = (packed[at : at + _CRC_BYTES] for at in range(0, count, _CRC_BYTES))
+    begin = part.object.length - part.object.length % CRC_BLOCK_BYTES
+    packed = _packed(txn, part.object, 0, begin) if begin else b""
+    blocks = (packed[at : at + _CRC_BYTES] for at in range(0, len(packed), _CRC_BYTES))
     whole = joined(Stretch(CRC_BLOCK_BYTES, int.from_bytes(crc, "big")) for crc in blocks)
-    rest = Proof(proof.name, begin, proof.end, proof.packed[count:])
-    return ExtentRead(extent, begin, PartSums(packed, whole.crc32c), (rest,) if rest.packed else ())
+    return ExtentRead(extent, begin, PartSums(packed, whole.crc32c))
 
 
 def apply(

@@ -21,7 +21,7 @@ from tierfs.types import EntryKind, SegmentId, SegmentKind, Tier
 
 @dataclass(frozen=True, slots=True)
 class LedgerGrowth:
-    """What makes a ledger that grows that which its place holds now."""
+    """The objects that make a ledger what its place holds now."""
 
     plan: LedgerPlan
     """Of the new objects alone; there may be none."""

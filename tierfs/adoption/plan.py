@@ -61,6 +61,8 @@ class SegmentPlan:
     """Time of an empty segment; otherwise the newest object's is used."""
     stem: str = ""
     """Name of the first run, if the segment is one of several runs that holes may part; "" for others."""
+    unfinished: bool = False
+    """Whether a later object may still cut the last one, or its writer write it over."""
 
     @property
     def end_offset(self) -> int:
@@ -246,10 +248,22 @@ class Run:
         return self.extents[-1].end_offset if self.extents else self.start_offset
 
 
-def add_runs(plan: AdoptionPlan, name: str, extents: Iterable[ForeignExtent], into: str) -> None:
+def extent_of(start_offset: int, held: StoredObject, end_offset: int | None = None) -> ForeignExtent:
+    """Return the extent of an object's bytes up to `end_offset`, or to its end.
+
+    Bytes after that belong to nothing, and its writer may change them: neither is their checksum recorded, nor do they
+    matter to a later comparison.
+    """
+    length = held.length_bytes if end_offset is None else min(held.length_bytes, end_offset - start_offset)
+    return ForeignExtent(start_offset, length, replace(held, length_bytes=length))
+
+
+def add_runs(
+    plan: AdoptionPlan, name: str, extents: Iterable[ForeignExtent], into: str, *, unfinished: bool = False
+) -> None:
     """Add INTO/name to the plan, and after each hole INTO/name.<offset>, with a warning.
 
-    Refuses all of it when two objects hold the same byte.
+    `unfinished`: of the last run. Refuses all of it when two objects hold the same byte.
     """
     try:
         joined = runs(extents)
@@ -261,7 +275,8 @@ def add_runs(plan: AdoptionPlan, name: str, extents: Iterable[ForeignExtent], in
             hole = f"bytes {joined[index - 1].end_offset} to {run.start_offset} are nowhere"
             plan.warnings.append(f"{name}: {hole}; what follows becomes a segment of its own")
         segment = f"{into}/{name}.{run.start_offset}" if index else f"{into}/{name}"
-        plan.add(SegmentPlan(segment, run.start_offset, run.extents, stem=f"{into}/{name}"), segment)
+        planned = SegmentPlan(segment, run.start_offset, run.extents, stem=f"{into}/{name}")
+        plan.add(replace(planned, unfinished=unfinished and run is joined[-1]), segment)
 
 
 def runs(extents: Iterable[ForeignExtent]) -> list[Run]:

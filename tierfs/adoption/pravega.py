@@ -1,10 +1,10 @@
 """adopt pravega: each Pravega segment becomes a segment, at Pravega's own offsets, from SLTS or from rolling storage.
 
-{segment}.E-{epoch}-O-{offset}.{uuid}     a chunk of simplified long-term storage (SLTS)
+{segment}.E-{epoch}-O-{offset}.{uuid}     a chunk of simplified long-term storage (slts.py)
 {segment}$header                          the header of a segment in rolling storage, before SLTS
 {segment}$offset.{offset}                 one of its chunks, which the header names
 
-The parsers and the choice of chunks (`cover`, `rolling`) are pure; every name and byte is untrusted.
+The parsers and the choice of chunks (`rolling`) are pure; every name and byte is untrusted.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 from tierfs.adoption.plan import (
     MAX_OBJECTS,
@@ -23,9 +22,11 @@ from tierfs.adoption.plan import (
     LeftOut,
     SegmentPlan,
     add_runs,
+    extent_of,
     offset,
     readable,
 )
+from tierfs.adoption.slts import Chunk, cover, parse_chunk_name
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.errors import DataLoss, InvalidRequest, NotFound, TierfsError
 from tierfs.names import printable
@@ -38,22 +39,10 @@ ATTRIBUTES = "$attributes"
 # Some hundred thousand chunks; a header is read into memory.
 MAX_HEADER_BYTES = 64 * 1024 * 1024
 
-_UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-_CHUNK = re.compile(rf"(?P<segment>.+)\.E-(?P<epoch>[0-9]+)-O-(?P<offset>[0-9]+)\.{_UUID}", re.DOTALL)
 _ROLLING_CHUNK = re.compile(r".+\$offset\.[0-9]+", re.DOTALL)
 
 _SEPARATOR, _EQUALS, _AT = "&", "=", "@"
 _MAX_SIZE, _CONCAT = "maxsize", "concat"
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkName:
-    """The fields of a chunk's name in SLTS."""
-
-    segment: str
-    epoch: int
-    """Epoch of the container that created it: a later owner has a higher one."""
-    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,15 +51,6 @@ class HeaderChunk:
 
     name: str
     start_offset: int
-
-
-def parse_chunk_name(name: str) -> ChunkName | None:
-    """Parse a chunk's name; None for any other name."""
-    match = _CHUNK.fullmatch(name)
-    if match is None:
-        return None
-    epoch, start = offset(match["epoch"]), offset(match["offset"])
-    return None if epoch is None or start is None else ChunkName(match["segment"], epoch, start)
 
 
 def is_rolling_chunk(name: str) -> bool:
@@ -147,37 +127,6 @@ def _bad(name: str, entry: str) -> InvalidRequest:
     return InvalidRequest(f"{printable(name)}: {printable(entry[:80])!r} is no entry of a header")
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A chunk of SLTS."""
-
-    name: ChunkName
-    object: StoredObject
-
-
-def cover(chunks: Sequence[Chunk]) -> tuple[list[ForeignExtent], list[StoredObject]]:
-    """Return the extents of a segment in SLTS, by ascending offset, and the objects that are not part of it.
-
-    An owner that takes a segment over begins a new chunk at its length, in a higher epoch. So a chunk that begins at
-    or after one of a higher epoch was written by an owner that did not know yet that it was deposed; and the bytes of
-    a chunk beyond the beginning of the next one were written and never acknowledged. Of two chunks of one epoch and
-    offset the longer one is taken: the other is a write that was tried again.
-    """
-    taken: list[Chunk] = []
-    rest: list[StoredObject] = []
-    highest = -1
-    for chunk in sorted(chunks, key=lambda piece: (piece.name.offset, -piece.name.epoch, -piece.object.length_bytes)):
-        same_start = bool(taken) and taken[-1].name.offset == chunk.name.offset
-        if chunk.name.epoch < highest or same_start:
-            rest.append(chunk.object)
-            continue
-        highest = chunk.name.epoch
-        taken.append(chunk)
-    extents = [_extent(chunk.name.offset, following.name.offset, chunk.object) for chunk, following in pairwise(taken)]
-    extents += [_extent(chunk.name.offset, None, chunk.object) for chunk in taken[-1:]]
-    return extents, rest
-
-
 def rolling(header: Sequence[HeaderChunk], objects: Mapping[str, StoredObject]) -> list[ForeignExtent]:
     """Return the extents of a segment in rolling storage.
 
@@ -195,13 +144,8 @@ def rolling(header: Sequence[HeaderChunk], objects: Mapping[str, StoredObject]) 
         if end is not None and held.length_bytes < end - chunk.start_offset:
             length = end - chunk.start_offset
             raise DataLoss(f"{printable(chunk.name)} has {held.length_bytes} of the {length} bytes its header says")
-        extents.append(_extent(chunk.start_offset, end, held))
+        extents.append(extent_of(chunk.start_offset, held, end))
     return extents
-
-
-def _extent(start: int, end: int | None, held: StoredObject) -> ForeignExtent:
-    length = held.length_bytes if end is None else min(held.length_bytes, end - start)
-    return ForeignExtent(start, length, held)
 
 
 def plan_pravega(plan: AdoptionPlan, storage: ChunkStorage, listed: Iterable[StoredObject], into: str) -> None:
@@ -234,10 +178,13 @@ def plan_pravega(plan: AdoptionPlan, storage: ChunkStorage, listed: Iterable[Sto
 
 
 def _plan_chunks(plan: AdoptionPlan, name: str, chunks: list[Chunk], into: str) -> None:
-    extents, rest = cover(chunks)
-    why = "a chunk that a later owner or a later try replaced"
-    plan.left_out.extend(LeftOut(stored.name, why) for stored in rest)
-    add_runs(plan, name, extents, into)
+    try:
+        covered = cover(chunks)
+    except InvalidRequest as exc:
+        plan.refused.append((f"{into}/{name}", exc))
+        return
+    plan.left_out.extend(covered.rest)
+    add_runs(plan, name, covered.extents, into, unfinished=True)
 
 
 def _plan_header(

@@ -10,17 +10,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from tierfs.adoption.plan import AdoptionPlan, ForeignExtent, LeftOut
-from tierfs.checksum import GridBuilder, combine, grid_of
+from tierfs.adoption.prove import NOTHING_PROVED, Comparison, Proof, Proved, require_proved
+from tierfs.checksum import combine, grid_of
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import MARK_NAME, read_steps
-from tierfs.errors import AlreadyExists, Conflict, DataLoss
+from tierfs.errors import Conflict, DataLoss
 from tierfs.metadata import checksums, policies
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable
 from tierfs.tiering.ledgers.copies import companions
-from tierfs.types import CRC_BLOCK_BYTES, MIB, ByteRange
+from tierfs.types import CRC_BLOCK_BYTES, MIB
 
 # Bytes that one job reads in sequence; a multiple of the grid, so that parts' grids join.
 _PART_BYTES = 64 * MIB
@@ -34,22 +35,11 @@ class PartSums:
 
     packed: bytes = b""
     crc32c: int = 0
+    proved: Proved = NOTHING_PROVED
 
     def plus(self, other: PartSums, other_bytes: int) -> PartSums:
         """Return the sums including the bytes that follow."""
         return PartSums(self.packed + other.packed, combine(self.crc32c, other.crc32c, other_bytes))
-
-
-@dataclass(frozen=True, slots=True)
-class Proof:
-    """Bytes of an object that were linked before, perhaps from another one: [start, end) in this object."""
-
-    name: str
-    """The object that held them."""
-    start: int
-    end: int
-    packed: bytes
-    """CRCs of their blocks, counted from `start`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +52,7 @@ class ExtentRead:
     known: PartSums = PartSums()
     """Sums of the bytes before it."""
     proofs: tuple[Proof, ...] = ()
-    """In order; they do not overlap."""
+    """Of the bytes to read; in order, and they do not overlap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,28 +64,30 @@ class ReadPart:
     object: StoredObject
     start: int
     end: int
+    segment_start: int = 0
+    """Offset of the object's first byte in the segment."""
     proofs: tuple[Proof, ...] = ()
     appended: bool = False
     """Whether its system appends to it, perhaps while it is read."""
 
 
 def parts_of(reads: Sequence[ExtentRead], *, appended: bool = False) -> Iterator[ReadPart]:
-    """Yield the parts of all objects to read, in order; one to be compared is a single part."""
+    """Yield the parts of all objects to read, in order."""
     for index, read in enumerate(reads):
-        length = read.extent.object.length_bytes
-        size = length if read.proofs else _PART_BYTES
-        for start in range(read.start, length, size):
-            yield ReadPart(index, read.extent.object, start, min(start + size, length), read.proofs, appended)
+        held, begins = read.extent.object, read.extent.start_offset
+        for start in range(read.start, held.length_bytes, _PART_BYTES):
+            end = min(start + _PART_BYTES, held.length_bytes)
+            yield ReadPart(index, held, start, end, begins, read.proofs, appended)
 
 
 def read_part(storage: ChunkStorage, part: ReadPart) -> PartSums:
     """Read one part and return its checksums.
 
-    Raises Conflict when the object changed since it was listed, but for bytes appended; AlreadyExists when it does not
-    hold the bytes that were linked before; and storage errors. A stat afterwards detects changes on servers that ignore
+    Raises Conflict when the object changed since it was listed, but for bytes appended; AlreadyExists when a block
+    differs that was linked before; and storage errors. A stat afterwards detects changes on servers that ignore
     If-Match.
     """
-    comparison = _Comparison(part)
+    comparison = Comparison(part.proofs, part.object.name, part.segment_start, part.start)
     try:
         steps = read_steps(storage, part.object, part.start, part.end, appended=part.appended)
         sums = grid_of(comparison.passed(steps))
@@ -103,51 +95,18 @@ def read_part(storage: ChunkStorage, part: ReadPart) -> PartSums:
         _require_unchanged(storage, part)
         raise
     _require_unchanged(storage, part)
-    comparison.require_equal()
-    return PartSums(checksums.pack(sums.grid()), sums.crc32c)
-
-
-class _Comparison:
-    """Sums up the proofs' bytes of a part while they pass."""
-
-    def __init__(self, part: ReadPart) -> None:
-        self._part = part
-        self._sums = [GridBuilder() for _ in part.proofs]
-
-    def passed(self, steps: Iterable[memoryview]) -> Iterator[memoryview]:
-        """Yield the steps of the part."""
-        at = self._part.start
-        for step in steps:
-            here = ByteRange(at, at + len(step))
-            for proof, sums in zip(self._part.proofs, self._sums, strict=True):
-                common = here.intersect(ByteRange(proof.start, proof.end))
-                if common:
-                    sums.feed(step[common.start - at : common.end - at])
-            yield step
-            at = here.end
-
-    def require_equal(self) -> None:
-        """Raise AlreadyExists, naming the object, unless all bytes are those that were linked before."""
-        for proof, sums in zip(self._part.proofs, self._sums, strict=True):
-            packed = checksums.pack(sums.grid())
-            if packed == proof.packed:
-                continue
-            new = printable(self._part.object.name)
-            block = next(at for at in range(0, len(packed), 4) if packed[at : at + 4] != proof.packed[at : at + 4])
-            where = proof.start + block // 4 * CRC_BLOCK_BYTES
-            old = "" if proof.name == self._part.object.name else f" from {printable(proof.name)}"
-            raise AlreadyExists(
-                f"{new} has other bytes than were adopted{old}: they differ in the {CRC_BLOCK_BYTES >> 10} KiB from "
-                f"byte {where} on",
-                remedy="remove the segment, if the new bytes are right, and adopt it again",
-            )
+    return PartSums(checksums.pack(sums.grid()), sums.crc32c, comparison.proved())
 
 
 def join(parts: list[tuple[ReadPart, PartSums]], reads: Sequence[ExtentRead]) -> list[PartSums]:
-    """Return the sums of each object to read, from those of all parts in any order."""
+    """Return the sums of each object to read, from those of all parts in any order.
+
+    Raises AlreadyExists when they do not hold the bytes that were linked before.
+    """
     joined = [read.known for read in reads]
     for part, sums in sorted(parts, key=lambda pair: (pair[0].extent, pair[0].start)):
         joined[part.extent] = joined[part.extent].plus(sums, part.end - part.start)
+    require_proved([proof for read in reads for proof in read.proofs], [sums.proved for _, sums in parts])
     return joined
 
 

@@ -14,10 +14,11 @@ from __future__ import annotations
 import hashlib
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from tierfs.adoption.plan import AdoptionPlan, ForeignExtent, LeftOut, add_runs, offset, readable
+from tierfs import ranges
+from tierfs.adoption.plan import AdoptionPlan, ForeignExtent, LeftOut, add_runs, extent_of, offset, readable
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import InvalidRequest
 from tierfs.names import printable
@@ -35,6 +36,9 @@ _LAYOUTS = (
     re.compile(rf"{_PATH}{_TYPE}/{_IN_SEGMENT}(chunk-(?P<position>[0-9]+)|segment)", re.DOTALL),
     re.compile(rf"{_PATH}{_TYPE}-(?P<base>[0-9]+)(/chunk-(?P<position>[0-9]+)|-seg)", re.DOTALL),
 )
+REPLACED = "a chunk that its sealed file segment replaced"
+NOT_WHOLE = "a sealed file segment that is shorter than its chunks"
+
 _POSIX = re.compile(rf"{_PATH}(?P<type>[A-Z_]+)/(?P<hash>[0-9a-f]{{8}})(?P<base>[0-9]{{20}})", re.DOTALL)
 
 
@@ -155,33 +159,46 @@ def plan_rocketmq(plan: AdoptionPlan, listed: Iterable[StoredObject], into: str)
         _plan_queue(plan, queue, segments.values(), into)
 
 
-def _plan_queue(plan: AdoptionPlan, queue: Queue, segments: Iterable[_FileSegment], into: str) -> None:
+def _plan_queue(plan: AdoptionPlan, queue: Queue, segments: Collection[_FileSegment], into: str) -> None:
     try:
         extents = [extent for segment in segments for extent in _extents(plan, segment)]
     except InvalidRequest as exc:
         plan.refused.append((f"{into}/{queue.name}", exc))
         return
-    add_runs(plan, queue.name, extents, into)
+    # A sealed file segment is final, and POSIX files are only appended to (PosixFileSegment, recoverFileSize).
+    last = max(segments, key=lambda segment: segment.base)
+    add_runs(plan, queue.name, extents, into, unfinished=bool(last.chunks))
 
 
 def _extents(plan: AdoptionPlan, segment: _FileSegment) -> list[ForeignExtent]:
     """Return the extents of a file segment's objects in the queue's file: the sealed object replaces its chunks.
 
-    RocketMQ seals by one multipart upload that copies all chunks, so a sealed object is always complete; remaining
-    chunks are those it did not delete in time. Raises InvalidRequest for two sealed objects.
+    RocketMQ seals by one multipart upload that copies all chunks (S3FileSegment.trySealFile), so a sealed object in a
+    bucket is complete; remaining chunks are those it did not delete in time. A sealed object in a copy of the place may
+    be there before all of its bytes are: chunks that reach farther count. Raises InvalidRequest for two sealed objects.
     """
     if not segment.sealed:
-        return [_extent(segment.base + position, chunk) for position, chunk in segment.chunks]
+        return [extent_of(segment.base + position, chunk) for position, chunk in segment.chunks]
     if len(segment.sealed) > 1:
         both = " and ".join(printable(sealed.name) for sealed in segment.sealed[:2])
         raise InvalidRequest(f"{both} are both all of one file segment")
     sealed = segment.sealed[0]
-    for position, chunk in segment.chunks:
-        replaced = position + chunk.length_bytes <= sealed.length_bytes
-        why = "a chunk that its sealed file segment replaced" if replaced else "a chunk beyond its sealed file segment"
-        plan.left_out.append(LeftOut(chunk.name, why))
-    return [_extent(segment.base, sealed)]
+    chunks = ranges.runs(sorted(segment.chunks, key=lambda placed: placed[0]), _follows)
+    farther = [placed for run in chunks if _end(run[-1]) > sealed.length_bytes for placed in run]
+    kept = {chunk.name for _, chunk in farther}
+    plan.left_out.extend(LeftOut(chunk.name, REPLACED) for _, chunk in segment.chunks if chunk.name not in kept)
+    if farther:
+        plan.warnings.append(f"{sealed.name}: it ends before its chunks do, so not all of it is there; they count")
+    begin = farther[0][0] if farther else sealed.length_bytes
+    if not begin:
+        plan.left_out.append(LeftOut(sealed.name, NOT_WHOLE))
+    head = [extent_of(segment.base, sealed, segment.base + begin)] if begin else []
+    return head + [extent_of(segment.base + position, chunk) for position, chunk in farther]
 
 
-def _extent(start_offset: int, stored: StoredObject) -> ForeignExtent:
-    return ForeignExtent(start_offset, stored.length_bytes, stored)
+def _end(placed: tuple[int, StoredObject]) -> int:
+    return placed[0] + placed[1].length_bytes
+
+
+def _follows(run: Sequence[tuple[int, StoredObject]], chunk: tuple[int, StoredObject]) -> bool:
+    return chunk[0] <= _end(run[-1])

@@ -9,14 +9,15 @@ from itertools import chain, islice
 from pathlib import Path
 
 from tierfs import names
-from tierfs.adoption import pravega, pulsar, rocketmq, vanished
+from tierfs.adoption import pravega, pulsar, rocketmq, slts, vanished
 from tierfs.adoption.adopt import Adoption, AdoptionOutcome, LedgerAdoption, foresee
 from tierfs.adoption.grow import stored_name
-from tierfs.adoption.plan import AdoptionPlan, AnyPlan, LedgerPlan, SegmentPlan, bounded, plan_objects
+from tierfs.adoption.plan import AdoptionPlan, AnyPlan, LedgerPlan, LeftOut, SegmentPlan, bounded, plan_objects
 from tierfs.adoption.pravega import plan_pravega
 from tierfs.adoption.pulsar import INDEX_SUFFIX, Reading, plan_pulsar
 from tierfs.adoption.read import own_names, without_own
 from tierfs.adoption.rocketmq import plan_rocketmq
+from tierfs.adoption.tail import HELD_BACK, Tails, cut_to
 from tierfs.adoption.vanished import Absent, Vanished
 from tierfs.app import verbs
 from tierfs.app.store import Store
@@ -25,14 +26,14 @@ from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.chunkstore.validate import is_relative
 from tierfs.errors import InvalidRequest, NotFound, TierfsError
 from tierfs.ledger.single_object import MagicWords
-from tierfs.metadata import policies
+from tierfs.metadata import directories, policies
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.parallel import Meter, OnProgress, unseen
 from tierfs.setup import connect
 from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME, split_s3_url
 from tierfs.tiering.objects import ColdTier
-from tierfs.types import LocationId
+from tierfs.types import EntryKind, LocationId, SegmentId
 
 OBJECTS, ROCKETMQ, PRAVEGA, PULSAR = "objects", "rocketmq", "pravega", "pulsar"
 
@@ -43,11 +44,13 @@ GROWING = (ROCKETMQ, PRAVEGA)
 _MARKS: Mapping[str, Callable[[str], object]] = {
     PULSAR: lambda name: ("-ledger-" in name or name.endswith(INDEX_SUFFIX)) and pulsar.parse_key(name),
     ROCKETMQ: rocketmq.parse,
-    PRAVEGA: lambda name: pravega.parse_chunk_name(name) or pravega.is_rolling_chunk(name),
+    PRAVEGA: lambda name: slts.parse_chunk_name(name) or pravega.is_rolling_chunk(name),
 }
 
 # Names of a place that are looked at: one listing of a bucket.
 _LOOKED_AT = 1000
+
+HEAD_LEFT = "before a gap in its segment: its system deletes the head"
 
 _NO_ID = LocationId(0)
 _S3_URL = f"{S3_SCHEME}://"
@@ -89,6 +92,8 @@ class Adopted:
     plan: AdoptionPlan
     only: str = ""
     """The one object of it that is meant; "" for all."""
+    followed: bool = False
+    """Whether it is adopted again and again: more of its segments is expected."""
     outcomes: list[AdoptionOutcome] = field(default_factory=list)
     """Of its segments; those foreseen after a dry run."""
     vanished: list[Vanished] = field(default_factory=list)
@@ -119,12 +124,15 @@ class Adopter:
         *,
         grows: bool = False,
         thorough: bool = True,
+        tails: Tails | None = None,
     ) -> None:
         """Check `into`; raises InvalidRequest. Without a kind the first place's names tell it.
 
         `grows`: files of RocketMQ and streams of Pravega stay unsealed from their first adoption on, as more of them is
-        expected. `thorough`: see grow.compare.
+        expected, and their last objects are held back; `tails` knows those of the adoptions before. `thorough`: see
+        grow.compare.
         """
+        self._tails = tails or Tails()
         self._grows = grows
         self._thorough = thorough
         self.kind = kind
@@ -160,10 +168,15 @@ class Adopter:
         if not (plan.segments or plan.refused or plan.left_out or absent.any):
             raise NotFound(f"{names.printable(text)} holds nothing", remedy="check the URL and its prefix")
         with self._store.metadata.read() as txn:
-            plan.segments = [_as_stored(txn, planned) for planned in plan.segments]
+            plan.segments = list(_as_stored(txn, plan))
+            known = policies.foreign_at(txn, place.location)
+            followed = self._grows or bool(known is not None and known.adoption.every_s)
+            if followed:
+                plan.segments = list(self._final(txn, plan))
         plan.segments += list(absent.emptied(plan))
         plan.check_names()
-        return Adopted(place.location, plan, place.only, vanished=[] if place.only else absent.vanished(plan))
+        gone = [] if place.only else absent.vanished(plan)
+        return Adopted(place.location, plan, place.only, followed=followed, vanished=gone)
 
     def adopt(self, planned: Adopted, jobs: int, advance: Meter) -> None:
         """Adopt what was planned; every segment's outcome is noted."""
@@ -179,7 +192,7 @@ class Adopter:
                 planned.outcomes = ledgers.run([plan for plan in segments if isinstance(plan, LedgerPlan)])
             else:
                 appended = self.kind in GROWING
-                grows = self._grows and appended
+                grows = planned.followed and appended
                 adoption = Adoption(*common, appended=appended, grows=grows, thorough=self._thorough)
                 planned.outcomes = adoption.run([plan for plan in segments if isinstance(plan, SegmentPlan)])
         vanished.note(self._store.metadata, planned.place, self.into, planned.vanished)
@@ -187,6 +200,22 @@ class Adopter:
     def foresee(self, planned: Adopted) -> None:
         """Note what adopting would do with each segment, changing nothing."""
         planned.outcomes = [foresee(self._store.metadata, plan, planned.place) for plan in planned.plan.segments]
+
+    def _final(self, txn: ReadTransaction, plan: AdoptionPlan) -> Iterator[AnyPlan]:
+        """Yield the planned segments without bytes that their system may still change."""
+        clock = self._store.clock
+        self._tails.begin()
+        for planned in plan.segments:
+            if isinstance(planned, LedgerPlan) or not (planned.unfinished and planned.extents):
+                yield planned
+                continue
+            last = planned.extents[-1].object
+            settled = self._tails.settled(last, clock.monotonic_s(), clock.now_ms())
+            cut = cut_to(planned, _length(txn, planned.name), settled)
+            if cut is not planned:
+                plan.left_out.append(LeftOut(last.name, HELD_BACK))
+            yield cut
+        self._tails.end()
 
     def _recognise(self, listed: Sequence[str], text: str) -> None:
         """Set the kind by names of a place. Raises InvalidRequest for a second place of another kind."""
@@ -283,11 +312,32 @@ class Adopter:
             storage.close()
 
 
-def _as_stored(txn: ReadTransaction, planned: AnyPlan) -> AnyPlan:
-    """Return the plan of a run with the name of the segment that it continues."""
-    if isinstance(planned, LedgerPlan) or not planned.stem:
-        return planned
-    return replace(planned, name=stored_name(txn, planned))
+def _as_stored(txn: ReadTransaction, plan: AdoptionPlan) -> Iterator[AnyPlan]:
+    """Yield the planned segments, runs with the names of the segments that they continue.
+
+    Of several runs that one segment was, the last one is it: its system is deleting the objects before.
+    """
+    last: dict[str, SegmentPlan] = {}
+    for planned in plan.segments:
+        if isinstance(planned, LedgerPlan) or not planned.stem:
+            yield planned
+            continue
+        named = replace(planned, name=stored_name(txn, planned))
+        before = last.get(named.name)
+        last[named.name] = named if before is None or before.start_offset < named.start_offset else before
+        if before is not None:
+            gone = min(before, named, key=lambda run: run.start_offset)
+            plan.left_out.extend(LeftOut(extent.object.name, HEAD_LEFT) for extent in gone.extents)
+    yield from last.values()
+
+
+def _length(txn: ReadTransaction, name: str) -> int:
+    """Return the length of a segment; 0 where there is none."""
+    entry = directories.find(txn, name)
+    segment = None
+    if entry is not None and entry.kind is EntryKind.SEGMENT:
+        segment = directories.segment(txn, SegmentId(entry.id))
+    return 0 if segment is None else segment.length
 
 
 def _objects(storage: ChunkStorage, place: _Place) -> Iterator[StoredObject]:

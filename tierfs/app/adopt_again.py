@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from tierfs import names, units
 from tierfs.adoption.adopt import State
+from tierfs.adoption.tail import Tails
 from tierfs.app.adopt import Adopted, Adopter, ForeignReach, LedgerOptions
 from tierfs.app.store import Store
 from tierfs.config import BackgroundSettings
@@ -106,6 +107,7 @@ class Readopter:
     def __init__(self, store: Store, failures: Failures) -> None:
         self._store = store
         self._failures = failures
+        self._tails: dict[int, Tails] = {}
 
     def look(self) -> None:
         """Adopt each place that is due; one that fails is listed, and tried again after a pause. Raises Fenced."""
@@ -146,7 +148,8 @@ class Readopter:
             return
         reach = ForeignReach(location.endpoint_url or None, location.region or None, location.profile or None)
         options = LedgerOptions(accept_loss=timer.accept_loss)
-        adopter = Adopter(self._store, timer.layout, into, reach, options, grows=True, thorough=False)
+        tails = self._tails.setdefault(location.id, Tails())
+        adopter = Adopter(self._store, timer.layout, into, reach, options, grows=True, thorough=False, tails=tails)
         adopted = adopter.plan(typed(location))
         adopter.adopt(adopted, _JOBS, Meter(unseen))
         changed = sum(outcome.state not in (State.ALREADY, State.FAILED) for outcome in adopted.outcomes)
