@@ -30,7 +30,7 @@ from tierfs.journal import replay
 from tierfs.metadata import chain_edits, chains, changes, directories, policies, store, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord
+from tierfs.metadata.records import RECORD_VERSION, ChunkRecord, ObjectRecord, SegmentRecord, may_have_length
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import GARBAGE, LEDGERS, POLICIES, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -273,7 +273,7 @@ class SegmentRestore:
             stored = self._storage_of(record.location_id).stat(record.name)
         except NotFound:
             return False
-        if stored.length_bytes != record.stored_bytes:
+        if not may_have_length(record, stored.length_bytes):
             return False
         # Of an encoded object the checksums cover payloads, which only its entries' rows find: each read proves them.
         return stored.etag == record.etag or bool(record.encoding) or self._proves_right(record, stored)
@@ -284,7 +284,7 @@ class SegmentRestore:
             return False
         storage = self._storage_of(record.location_id)
         try:
-            proved_sums(lambda: read_steps(storage, stored), record.crc32c)
+            proved_sums(lambda: read_steps(storage, stored, 0, record.length), record.crc32c)
         except (NotFound, DataLoss):
             return False
         return True

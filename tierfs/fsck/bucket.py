@@ -22,7 +22,7 @@ from tierfs.fsck.repair.checksums import Located, locate
 from tierfs.garbage.orphans import chunk_objects
 from tierfs.metadata import tables
 from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import ObjectRecord
+from tierfs.metadata.records import ObjectRecord, may_have_length
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import GARBAGE, INTENTS, OBJECTS
 from tierfs.metadata.untrusted import message, messages
@@ -259,8 +259,8 @@ class BucketCheck:
         location_id = LocationId(record.location_id)
         if stored is None:
             self._bad[record.id] = _Bad(location_id)
-        elif stored.length_bytes != (stored_bytes := record.stored_length or record.length):
-            text = f"it has {stored.length_bytes} bytes, its record says {stored_bytes}"
+        elif not may_have_length(record, stored.length_bytes):
+            text = f"it has {stored.length_bytes} bytes, its record says {record.stored_length or record.length}"
             self._bad[record.id] = _Bad(location_id, text)
         elif stored.etag != record.etag:
             self._waiting.append((record.id, stored))

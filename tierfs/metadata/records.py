@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from tierfs.clock import NO_READING, ClockReading
 from tierfs.errors import DataLoss
@@ -269,6 +270,16 @@ class ObjectRecord(Record):
         require(self.tier is Tier.LOCAL or bool(self.etag), "a cold object without an etag", self.id)
         framed = self.stored_length > self.length and self.segment_id > 0
         require(self.encoding is PayloadEncoding.RAW or framed, "an encoded object without a ledger", self.id)
+
+
+def may_have_length(record: Any, length_bytes: int) -> bool:
+    """Return whether the object of a record, or of its message, may have a length.
+
+    A foreign object may be longer than what counts of it: its system appends to it, or wrote bytes that it never
+    acknowledged.
+    """
+    longer = record.foreign and not record.encoding and length_bytes > record.length
+    return longer or length_bytes == (record.stored_length or record.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

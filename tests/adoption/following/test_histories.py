@@ -343,3 +343,33 @@ def test_a_last_object_that_is_written_over_waits_anew() -> None:
     tails.begin()
     tails.end()
     assert settled(4, "d", 10 * SETTLED_S) == 0, "it was not the last one meanwhile"
+
+
+def test_an_object_that_is_longer_than_what_counts_of_it_is_not_damage(tmp_path: Path) -> None:
+    store, cold, root = (tmp_path / name for name in ("store", "cold", "theirs"))
+    cold.mkdir()
+    tierfs("-q", "init", "--cold-dir", cold, store=store, check=False)
+    first, second = root / e(1, 0), root / e(2, 200_000)
+    write_files(root, {e(1, 0): part(0, 200_000, junk=5), e(2, 200_000): part(200_000, 300_000)})
+    tierfs("-q", "adopt", "--as", "pravega", root, "--into", "in", store=store, check=False)
+
+    def checked() -> tuple[int, str]:
+        done = tierfs("check", store=store, check=False)
+        return done.code, done.out
+
+    assert (checked()[0], cat(store, f"in/{S}")) == (0, DATA[:300_000])
+    tierfs("-q", "backup", f"in/{S}", "--to-bucket", store=store)
+    for file in (first, second):
+        file.write_bytes(file.read_bytes() + JUNK[:99])
+    assert checked()[0] == 0
+    tierfs("-q", "rm", f"in/{S}", "--now", "--yes", store=store)
+    tierfs("-q", "restore", f"in/{S}", "--from-bucket", store=store)
+    assert cat(store, f"in/{S}") == DATA[:300_000]
+    data = bytearray(first.read_bytes())
+    data[150_000] ^= 1
+    first.write_bytes(bytes(data))
+    code, out = checked()
+    assert (code, e(1, 0) in out, "do not match their checksums" in out) == (74, True, True), out
+    first.write_bytes(part(0, 199_999))
+    code, out = checked()
+    assert (code, "it has 199999 bytes, its record says 200000" in out) == (74, True), out
