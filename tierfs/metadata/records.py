@@ -279,7 +279,7 @@ def may_have_length(record: Any, length_bytes: int) -> bool:
     acknowledged.
     """
     longer = record.foreign and not record.encoding and length_bytes > record.length
-    return longer or length_bytes == (record.stored_length or record.length)
+    return bool(longer) or length_bytes == (record.stored_length or record.length)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
