@@ -111,8 +111,7 @@ def hold(store: TestStore, work: ColdWork, planner: Planner, snapshots: Snapshot
                 done.append(key_of(pending))
         for key in done:
             planner.offloads.release(key)
-        for eviction in todo.evictions:
-            work.evict_segment(eviction.segment_id, cold_before_ms=eviction.cold_before_ms)
+        list(work.evict_segments(todo.evictions))
     work.publish()
     while (action := watch.next(lambda _: True)) is not None:
         work.consolidator.run(action, lambda _: None)

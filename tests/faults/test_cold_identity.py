@@ -22,11 +22,13 @@ from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.errors import AlreadyExists, Unavailable, WrongColdTier
+from tierfs.holder.work import ColdWork
 from tierfs.journal import cold_identity
 from tierfs.journal.cold_identity import MARK_NAME
 from tierfs.journal.names import entry_slot, slot_name
 from tierfs.journal.publish import PROOF_S, Publisher
 from tierfs.setup.create import ColdChoice, init_store
+from tierfs.tiering.policy import EvictAction
 from tierfs.types import Tier
 
 NOT_OURS = "this is not the store's cold tier"
@@ -38,9 +40,7 @@ VERBS: dict[str, Callable[[TestStore], object]] = {
     "evict --force": lambda store: store.evict(force=True),
     "consolidate": lambda store: store.consolidate(),
     "checkpoint": lambda store: store.cold_work().checkpointer.checkpoint(),
-    "holder's eviction": lambda store: store.cold_work().evict_segment(
-        store.segment("s").id, cold_before_ms=store.clock.now_ms()
-    ),
+    "holder's eviction": lambda store: evict_all_of_it(store, store.cold_work()),
     "holder's offload": lambda store: store.cold_work().cold.require_ours(),
     "repack": lambda store: store.cold_work().repacker.run(store.layout("s").cold[0].object),
 }
@@ -52,6 +52,10 @@ def nas(tmp_path: Path) -> Iterator[Nas]:
     place.mount()
     yield place
     place.unmount()
+
+
+def evict_all_of_it(store: TestStore, work: ColdWork) -> None:
+    list(work.evict_segments([EvictAction(store.segment("s").id, store.clock.now_ms())]))
 
 
 def slots(storage: ChunkStorage) -> list[int]:
@@ -344,9 +348,9 @@ def test_a_proof_counts_for_seconds_only(tmp_path: Path) -> None:
         store.clock.advance(PROOF_S + 1)  # type: ignore[attr-defined]
         flaky.fail("list", Unavailable("the server does not answer"))
         with pytest.raises(Unavailable):
-            work.evict_segment(store.segment("s").id, cold_before_ms=store.clock.now_ms())
+            evict_all_of_it(store, work)
         assert store.read("s", Tier.LOCAL) == b"abcdonly"
-        work.evict_segment(store.segment("s").id, cold_before_ms=store.clock.now_ms())
+        evict_all_of_it(store, work)
         assert store.segment("s").local.bytes == 4
 
 

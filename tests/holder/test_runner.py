@@ -41,7 +41,7 @@ from tierfs.tiering import evict
 from tierfs.tiering.candidates import OffloadAction
 from tierfs.tiering.offload_source import ChunkSource
 from tierfs.tiering.planner import Planner
-from tierfs.tiering.policy import DiskView, PendingObject, SegmentSummary, StreamPlace
+from tierfs.tiering.policy import DiskView, EvictAction, PendingObject, SegmentSummary, StreamPlace
 from tierfs.tiering.snapshot import Snapshots
 from tierfs.types import ROOT_DIRECTORY, ChunkState, ObjectId, SegmentId
 
@@ -240,16 +240,14 @@ async def test_a_segment_that_cannot_be_evicted_is_listed_and_keeps_no_other(
     expected_warnings.append("evict .* failed: its chain is damaged")
     for name in ("a", "b", "c"):
         store.append(name, b"abcd", seal=True)
-    evict_one, bad = evict.evict, store.segment("a").id
+    bad, drop = store.segment("a").id, evict._Eviction.drop
 
-    def refuse(
-        metadata: MetadataStore, segment_id: SegmentId, *, cold_before_ms: int, end: int | None = None
-    ) -> evict.Evicted:
-        if segment_id == bad:
+    def refuse(batch: evict._Eviction, action: EvictAction, most: int) -> evict.Evicted:
+        if action.segment_id == bad:
             raise DataLoss("its chain is damaged")
-        return evict_one(metadata, segment_id, cold_before_ms=cold_before_ms, end=end)
+        return drop(batch, action, most)
 
-    monkeypatch.setattr(evict, "evict", refuse)
+    monkeypatch.setattr(evict._Eviction, "drop", refuse)
     async with working(store, SLOWLY):
         await trio.sleep(5 * HOUR_S)
         (row,) = failures(store)

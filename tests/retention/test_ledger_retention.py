@@ -43,8 +43,7 @@ def hold(store: TestStore) -> Expired:
     planner = Planner()
     Snapshots(store.metadata, planner).refresh()
     work = store.cold_work()
-    for action in planner.next(ENOUGH, store.clock.now_ms()).evictions:
-        work.evict_segment(action.segment_id, cold_before_ms=action.cold_before_ms)
+    list(work.evict_segments(planner.next(ENOUGH, store.clock.now_ms()).evictions))
     done = retention(store).expire(Attempts())
     work.publish()
     work.collect()

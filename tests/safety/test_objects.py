@@ -30,6 +30,7 @@ from tierfs.tiering.offload import Offload
 from tierfs.tiering.offload_source import ChunkSource
 from tierfs.tiering.packs import format as packs
 from tierfs.tiering.packs.format import PackEntry, PackIndex, read_index
+from tierfs.tiering.policy import EvictAction
 from tierfs.types import ROOT_DIRECTORY, AttemptId, ChunkState, LocationId, ObjectId, SegmentId, Tier
 
 
@@ -139,8 +140,8 @@ def test_an_object_whose_chunk_is_another_by_now_is_garbage(
 def test_the_lag_counts_in_the_transaction_that_evicts(store: TestStore, late_ms: int) -> None:
     store.offload("s")
     made_ms = store.layout("s").cold[0].object.created_ms
-    done = evict.evict(store.metadata, store.segment("s").id, cold_before_ms=made_ms - late_ms)
-    assert done.bytes == (0 if late_ms > 0 else 4)
+    ((_, done),) = evict.evict_some(store.metadata, [EvictAction(store.segment("s").id, made_ms - late_ms)])
+    assert done == (evict.Evicted() if late_ms > 0 else evict.Evicted(chunks=1, bytes=4))
 
 
 @pytest.mark.parametrize("writable", [True, False])

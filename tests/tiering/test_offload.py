@@ -24,6 +24,7 @@ from tierfs.tiering import evict, objects
 from tierfs.tiering.candidates import objects_to_make
 from tierfs.tiering.objects import ChunksMoved
 from tierfs.tiering.offload_source import ChunkSource, SourceChunk
+from tierfs.tiering.policy import EvictAction
 from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, AttemptId, ByteRange, ChunkState, SegmentId, Tier
 
 GARBAGE_ROWS = 250
@@ -92,7 +93,8 @@ def test_evict_keeps_what_the_journal_does_not_name(store: TestStore) -> None:
     with store.metadata.write() as txn:
         journal = txn.store.journal
         txn.update_store(journal=type(journal)(next_slot=journal.next_slot, published_sequence=0))
-    assert evict.evict(store.metadata, store.segment("s").id, cold_before_ms=store.clock.now_ms()).chunks == 0
+    ((_, kept),) = evict.evict_some(store.metadata, [EvictAction(store.segment("s").id, store.clock.now_ms())])
+    assert kept == evict.Evicted()
 
 
 def test_evict_keeps_local_only_segments_unless_forced(store: TestStore) -> None:

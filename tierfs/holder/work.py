@@ -7,10 +7,12 @@ store (lock.py).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 
 from tierfs.backup.segment import DumpSource, SegmentRestore, SegmentRestored
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
@@ -32,7 +34,8 @@ from tierfs.tiering import evict, objects
 from tierfs.tiering.candidates import OffloadAction, PackAction, sealed_local_chunks, up_to
 from tierfs.tiering.consolidate import Consolidate
 from tierfs.tiering.consolidate_command import ConsolidateReport, Consolidation
-from tierfs.tiering.evict import Evicted
+from tierfs.tiering.evict import Evicted, Outcome
+from tierfs.tiering.evict_command import EvictCommand, LocalSegment
 from tierfs.tiering.ledgers.copies import EntryRows
 from tierfs.tiering.ledgers.managed import ManagedOffload, PrefixOffloaded
 from tierfs.tiering.ledgers.offload import LedgerOffloader
@@ -42,17 +45,18 @@ from tierfs.tiering.offload_command import Named, OffloadReport, Upload
 from tierfs.tiering.packs.packing import Packed, PackOffload
 from tierfs.tiering.packs.repack import Repack
 from tierfs.tiering.part import Ends, MovedPart
-from tierfs.tiering.policy import missing_bytes
+from tierfs.tiering.policy import EvictAction, missing_bytes
 from tierfs.tiering.relocate import TierCopy, TierVersion, record_place
-from tierfs.types import ReadPriority, SegmentId, SegmentKind, Tier
+from tierfs.types import SegmentKind, Tier
 
 _MS_PER_S = 1000
 
 # Copies of what was made during the one before; each takes a few listings (a guess).
 _SWITCH_TRIES = 10
 
-# Cold at any time, also at one that a wrong clock wrote: an explicit command waives the lag and goes by no clock.
-_WHENEVER_MS = (1 << 63) - 1
+
+# What a file takes of a disk however short it is: a block of nearly every filesystem.
+_LEAST_FILE_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +69,9 @@ class EvictReport:
     reasons: dict[str, int] = field(default_factory=dict)
     """Reason -> bytes kept for it."""
 
-    def plus(self, segment: SegmentRecord, dropped: Evicted, reason: str) -> EvictReport:
-        """Add one more segment."""
-        kept = segment.local.bytes - dropped.bytes
+    def plus(self, local_bytes: int, dropped: Evicted, reason: str) -> EvictReport:
+        """Add one more segment, which had so many bytes here."""
+        kept = local_bytes - dropped.bytes
         reasons = dict(self.reasons)
         if kept:
             reasons[reason] = reasons.get(reason, 0) + kept
@@ -235,37 +239,57 @@ class ColdWork(LocalWork):
     ) -> EvictReport:
         """Drop the local bytes below `path`, or the `part`, that are safely cold, whatever the deletion lag says.
 
-        Segments under an effective `local-only` priority are kept unless `force`.
+        Segments under an effective `local-only` priority are kept unless `force`. Raises the first error of a segment
+        after all others were done.
         """
         if not dry_run:
             self.publish(report)
             self.publisher.require_ownership()
-        segments, result = self._segments(path, report), EvictReport()
-        seen = Meter(report, sum(segment.local.bytes for _, segment in segments), len(segments))
-        ends, attempts = None if part is None else self._ends(part, segments), Attempts()
-        for name, segment in segments:
-            end = None if ends is None else ends.get(segment.id, 0)
-            with attempts.one():
-                dropped, reason = self._evict_by_command(segment, force=force, dry_run=dry_run, end=end)
-                result = result.plus(segment, dropped, reason)
-            seen(segment.local.bytes, name, 1)
+        ends, attempts = None if part is None else self._ends(part, self._segments(path, report)), Attempts()
+        run = EvictCommand(self.metadata, self.engine.roll, attempts, force=force, ends=ends)
+        seen, result = run.meter(path, report), EvictReport()
+        with attempts.one():
+            for page in directories.pages(self.metadata.read, path):
+                local = run.look(page)
+                done = run.succeeded(run.would_do(local) if dry_run else self.evict_segments(run.actions(local)))
+                for each in local:
+                    result = result.plus(each.local_bytes, done.get(each.id, Evicted()), each.why_kept)
+                    seen(each.local_bytes, each.name, 1)
+                seen(0, page[-1][0] if page else path, len(page) - len(local))
         if not dry_run:
             with attempts.one():
                 self.collect(report)
         attempts.end()
         return result
 
-    def evict_segment(self, segment_id: SegmentId, *, cold_before_ms: int, end: int | None = None) -> Evicted:
-        """Drop the segment's local chunks that were cold at `cold_before_ms`, and with `end` lie before it.
+    def evict_segments(self, actions: Iterable[EvictAction]) -> Iterator[tuple[EvictAction, Outcome]]:
+        """Drop the local chunks that were cold at each action's time; yield what became of each, in order.
 
-        Raises Fenced, WrongColdTier, and what the storage raises, unless the cold tier was seen to be ours in the last
+        Many share a commit, after which their files are deleted. An error of one segment is its outcome. Raises Fenced,
+        StorageFull, WrongColdTier, and what the storage raises, unless the cold tier was seen to be ours in the last
         PROOF_S: an object is no copy while the owner of its place cannot be confirmed.
         """
-        self.cold.require_ours()
-        return ballast.with_room(
-            self.ballast_path,
-            lambda: evict.evict(self.metadata, segment_id, cold_before_ms=cold_before_ms, end=end),
-        )
+        source, waiting = iter(actions), deque[EvictAction]()
+        before = Evicted()  # of the first that waits, whose chunks may take several commits
+        files, file_bytes = 0, 0
+        while True:
+            waiting.extend(islice(source, evict.MOST_SEGMENTS - len(waiting)))
+            if not waiting or files >= evict.MOST_SEGMENTS or file_bytes >= evict.BATCH_BYTES:
+                ballast.with_room(self.ballast_path, partial(self.collector.collect, tiers=(Tier.LOCAL,)))
+                files, file_bytes = 0, 0
+            if not waiting:
+                return
+            self.cold.require_ours()
+            outcomes = ballast.with_room(self.ballast_path, partial(evict.evict_some, self.metadata, tuple(waiting)))
+            files += sum(outcome.chunks for _, outcome in outcomes if isinstance(outcome, Evicted))
+            file_bytes += sum(outcome.bytes for _, outcome in outcomes if isinstance(outcome, Evicted))
+            for action, outcome in outcomes:
+                if isinstance(outcome, Evicted) and outcome.more:
+                    before = before.plus(outcome)
+                    break
+                waiting.popleft()
+                yield action, before.plus(outcome) if isinstance(outcome, Evicted) else outcome
+                before = Evicted()
 
     def make_room(self, first: str) -> int:
         """Evict cold bytes whatever their lag until appends have room: of the trash first, then of segment `first`.
@@ -275,19 +299,26 @@ class ColdWork(LocalWork):
         self.publish()
         self.publisher.require_ownership()
         engine, freed, attempts = self.engine, 0, Attempts()
-        with self.metadata.read() as txn:
-            in_trash = sorted(trash.removed(txn), key=lambda each: each.removal.removed_ms)
-            removed = [pair for each in in_trash for pair in directories.segments_below(txn, each.entry, "")]
-        for _, segment in (*removed, *sorted(self._segments(""), key=lambda pair: pair[0] != first)):
-            if not missing_bytes(engine.files.disk_bytes(), max(1, engine.free_space_floor_bytes)):
-                return freed
-            with attempts.one():
-                dropped, _ = self._evict_by_command(segment, force=False, dry_run=False)
-                if dropped.bytes:
-                    freed += dropped.bytes
-                    self.collect()
-        attempts.end()
+        run = EvictCommand(self.metadata, engine.roll, attempts)
+        order = (segment for page in self._room_order(first) for segment in run.look(page))
+        while missing := missing_bytes(engine.files.disk_bytes(), max(1, engine.free_space_floor_bytes)):
+            wanted = list(_of_bytes(order, missing))
+            if not wanted:
+                attempts.end()
+                break
+            done = run.succeeded(self.evict_segments(run.actions(wanted)))
+            freed += sum(dropped.bytes for dropped in done.values())
         return freed
+
+    def _room_order(self, first: str) -> Iterator[list[directories.Named]]:
+        """Yield segments in the order in which they make room: the trash, the oldest removal first, `first`, others."""
+        begin = self.metadata.read
+        with begin() as txn:
+            in_trash = sorted(trash.removed(txn), key=lambda each: each.removal.removed_ms)
+            wanted = directories.find(txn, first)
+        for entry in [*(each.entry for each in in_trash), *([wanted] if wanted else [])]:
+            yield from directories.pages_below(begin, entry, "")
+        yield from directories.pages(begin, "")
 
     def publish(self, report: OnProgress = unseen) -> int:
         """Publish what is queued, with a checkpoint when one is due; return the number of entries written."""
@@ -401,24 +432,14 @@ class ColdWork(LocalWork):
         with self.metadata.read() as txn:
             return list(listed.each(directories.segments_at(txn, path), lambda named: named[0]))
 
-    def _evict_by_command(
-        self, segment: SegmentRecord, *, force: bool, dry_run: bool, end: int | None = None
-    ) -> tuple[Evicted, str]:
-        """Evict one segment; return what was dropped, and why the rest stays.
 
-        An active chunk that is wholly cold, as appends with ack=cold make it, is ended first.
-        """
-        why = "not cold yet" if end is None else "the newest, or not cold yet"
-        ends = segment.active and not segment.uncovered_bytes and (end is None or end >= segment.length)
-        with self.metadata.read() as txn:
-            if not force and policies.effective(txn, segment).read_priority is ReadPriority.LOCAL_ONLY:
-                return Evicted(), "read priority is local-only (--force overrides)"
-            if dry_run:
-                segment = replace(segment, active=segment.active and not ends)
-                return evict.would_evict(txn, segment, cold_before_ms=_WHENEVER_MS, end=end), why
-        if ends:
-            self.engine.roll(segment.id)
-        return self.evict_segment(segment.id, cold_before_ms=_WHENEVER_MS, end=end), why
+def _of_bytes(segments: Iterator[LocalSegment], least_bytes: int) -> Iterator[LocalSegment]:
+    """Take segments whose files take so many bytes of the disk together, or as many as one commit takes."""
+    for segment in islice(segments, evict.MOST_SEGMENTS):
+        yield segment
+        least_bytes -= 0 if segment.stays else max(segment.local_bytes, _LEAST_FILE_BYTES)
+        if least_bytes <= 0:
+            return
 
 
 def _is_open_ledger(segment: SegmentRecord) -> bool:

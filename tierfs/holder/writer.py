@@ -12,7 +12,7 @@ from functools import partial
 import trio
 
 from tierfs.config import BackgroundSettings
-from tierfs.errors import Fenced, QuotaReached, StorageFull, TierfsError, Unavailable
+from tierfs.errors import QuotaReached, TierfsError
 from tierfs.holder import verbs
 from tierfs.holder.failures import EVICT, OFFLOAD, OWNER, PACK, PUBLISH, QUOTA, look, of_object, of_segment
 from tierfs.holder.status import BacklogStatus
@@ -26,7 +26,7 @@ from tierfs.tiering.candidates import PackAction, is_small
 from tierfs.tiering.consolidate_command import ConsolidationWatch
 from tierfs.tiering.consolidate_plan import ConsolidateAction
 from tierfs.tiering.offload_queue import ObjectKey, key_of
-from tierfs.tiering.planner import Actions, Backlog, Planner
+from tierfs.tiering.planner import MOST_EVICTIONS, Actions, Backlog, Planner
 from tierfs.tiering.policy import EvictAction, PendingObject, disk_view
 from tierfs.tiering.snapshot import SLICE_S, Snapshots
 from tierfs.types import SegmentId
@@ -91,16 +91,20 @@ class BackgroundWriter:
         self._send, self._receive = trio.open_memory_channel[Group](0)
         self._current = True
         """Whether the planner knows of everything that changed before the last look."""
+        self._is_full = False
+        self._room_waits = trio.Event()
+        """Set once what was uploaded has to be published at once, because the disk is full and it can be evicted."""
         self.backlog: BacklogStatus | None = None
         """As of the last look."""
 
     def tasks(self) -> list[Task]:
         """Return the tasks that only a store with a cold tier has."""
         s, work, blocking = self._settings, self._work, self._loop.blocking
-        publish = {PUBLISH: blocking(work.publish), "collect": blocking(work.collect)}
+        publish = {PUBLISH: self._publish, "collect": blocking(work.collect)}
         table = [
             Task(s.tick_s, {"look": self._look}, woken=lambda: self._uploads.changed),
-            Task(s.tick_s, publish, still_periods=_STILL_TICKS),
+            # One entry of the journal in this time, however many changes come: each is a PUT and a LIST.
+            Task(s.tick_s, publish, still_periods=_STILL_TICKS, woken=lambda: self._room_waits),
             # Without publishing: a failure of that is PUBLISH's, and an upload's own check would end it here.
             Task(s.owner_check_s, {OWNER: blocking(work.publisher.verify_ownership)}),
             Task(s.request_poll_s, {"requests": self._serve}),
@@ -120,10 +124,12 @@ class BackgroundWriter:
         if todo.rolls:
             await self._in_thread(partial(self._roll, todo.rolls, attempts))
         await self._offer()
+        evicted = TaskOutcome.DONE
         if todo.evictions:  # on its own: one that waits for the cold tier holds up no roll or offload
-            await self._loop.attempt(EVICT, self._loop.blocking(partial(self._evict, todo.evictions)))
+            evicted = await self._loop.attempt(EVICT, self._loop.blocking(partial(self._evict, todo.evictions)))
         attempts.end()
-        return TaskOutcome.DONE if self._current else TaskOutcome.MORE
+        full = len(todo.evictions) >= MOST_EVICTIONS and evicted is TaskOutcome.DONE
+        return TaskOutcome.DONE if self._current and not full else TaskOutcome.MORE
 
     def _plan(self, ended: Collection[ObjectKey]) -> tuple[Actions, list[ObjectKey]]:
         """Return what is due, and the ended uploads whose segments were looked at since.
@@ -151,6 +157,7 @@ class BackgroundWriter:
         self._note_oldest(noted_ms)
         engine = self._work.engine
         disk = disk_view(engine.files.disk_bytes(), local_bytes, engine.free_space_floor_bytes, self._settings)
+        self._is_full = disk.excess_bytes > 0
         if backlog.bytes > disk.high_unoffloaded_bytes:
             self._snapshots.refresh_active()
         # Before the server was asked, the task of the clocks asks it (kinds.py).
@@ -198,6 +205,12 @@ class BackgroundWriter:
             with attempts.one():
                 self._work.engine.roll(segment_id)
 
+    async def _publish(self) -> None:
+        """Publish; where room is waited for, look at once for what may be evicted now."""
+        await self._in_thread(self._work.publish)
+        if self._is_full:
+            self._uploads.end(())
+
     async def _offer(self) -> None:
         """Hand the most urgent uploads to workers that are free; the others stay in the planner's queue."""
         free = self._send.statistics
@@ -236,15 +249,10 @@ class BackgroundWriter:
         Raises what concerns all of them: Fenced, StorageFull, Unavailable as while the cold tier is away, and why the
         cold tier cannot be proved ours, as without credentials.
         """
-        for action in evictions:
+        for action, outcome in self._work.evict_segments(evictions):
             what = of_segment(EVICT, action.segment_id)
-            self._work.cold.require_ours()
-            try:
-                self._work.evict_segment(action.segment_id, cold_before_ms=action.cold_before_ms)
-            except (Fenced, StorageFull, Unavailable):
-                raise
-            except TierfsError as exc:
-                self._failures.failed(what, exc)
+            if isinstance(outcome, TierfsError):
+                self._failures.failed(what, outcome)
             else:
                 self._failures.passed(what)
         self._work.collect()
@@ -267,6 +275,9 @@ class BackgroundWriter:
                 await loop.attempt(of_object(key_of(pending)), loop.blocking(upload), size_bytes=size_bytes)
         finally:
             self._uploads.end([key_of(pending) for pending in group])
+        if self._is_full:
+            self._room_waits.set()
+            self._room_waits = trio.Event()
         return TaskOutcome.AT_ONCE
 
     def _pack(self, group: Group) -> None:

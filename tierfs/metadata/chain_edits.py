@@ -77,9 +77,10 @@ class Editor:
         """
         if removed:
             first, last = removed[0].start_offset, removed[-1].end_offset
-            previous = chains.chunk_at(self._txn, self.segment.id, tier, first - 1) if first else None
-            following = next(chains.starting_from(self._txn, self.segment.id, tier, last), None)
-            state = self.segment.tier_state(tier)
+            state, previous, following = self.segment.tier_state(tier), None, None
+            if len(removed) < state.count:
+                previous = chains.chunk_at(self._txn, self.segment.id, tier, first - 1) if first else None
+                following = next(chains.starting_from(self._txn, self.segment.id, tier, last), None)
             self._apply(tier, chain.remove(state, removed, previous=previous, following=following))
         gained: dict[ObjectId, int] = {}
         for chunk in removed:  # in the order in which objects lose their last chunk
@@ -296,7 +297,8 @@ def _discard(txn: WriteTransaction, gone: ObjectRecord, due_ms: int, after_seque
     """Make the stored objects garbage that are ours to delete; a companion's size is unknown."""
     stored = [(gone.location_id, gone.name, gone.stored_bytes), (gone.location_id, gone.index_name, 0)]
     owned = [] if gone.foreign else stored
-    for location_id, name, length in (*owned, (txn.store.cold_location_id, gone.entries_name, 0)):
+    entries = [(txn.store.cold_location_id, gone.entries_name, 0)] if gone.entries_name else []
+    for location_id, name, length in (*owned, *entries):
         if name:
             garbage = GarbageRecord(
                 due_ms=due_ms,

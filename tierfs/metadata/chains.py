@@ -10,10 +10,17 @@ from tierfs import ranges
 from tierfs.frozen import dataclass
 from tierfs.metadata import checksums, tables
 from tierfs.metadata import records_pb2 as pb
-from tierfs.metadata.records import ChunkRecord, GarbageRecord, ObjectRecord, SegmentRecord, require
+from tierfs.metadata.records import (
+    RECORD_VERSION,
+    ChunkRecord,
+    GarbageRecord,
+    ObjectRecord,
+    SegmentRecord,
+    require,
+)
 from tierfs.metadata.tables import CHUNKS, GARBAGE, OBJECTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
-from tierfs.types import ByteRange, LocationId, ObjectId, SegmentId, SegmentStatus, Tier
+from tierfs.types import ByteRange, ChunkState, LocationId, ObjectId, SegmentId, SegmentKind, SegmentStatus, Tier
 
 
 def chunk_at(txn: ReadTransaction, segment_id: SegmentId, tier: Tier, offset: int) -> ChunkRecord | None:
@@ -158,6 +165,64 @@ def link_last(
     return segment, chunk
 
 
+@dataclass(frozen=True, slots=True)
+class LoneChunk:
+    """The only local chunk of a segment, and its only cold one, as messages."""
+
+    segment: pb.SegmentRecord
+    local: pb.ChunkRecord
+    cold: pb.ChunkRecord
+
+
+def lone_chunk(txn: ReadTransaction, segment_id: SegmentId) -> LoneChunk | None:
+    """Return the chunks of a segment that has one in each tier and appends to neither; None for any other segment.
+
+    For evictions, of which there are 10,000 a second, and of messages for the same reason as `grow`.
+    """
+    segment = txn.message(SEGMENTS, tables.u64(segment_id))
+    if segment is None or segment.active or segment.kind != SegmentKind.BYTES:
+        return None
+    if segment.local.count != 1 or segment.cold.count != 1:
+        return None
+    local = txn.message(CHUNKS, tables.chunk(segment_id, Tier.LOCAL, segment.local.first_chunk))
+    cold = txn.message(CHUNKS, tables.chunk(segment_id, Tier.COLD, segment.cold.first_chunk))
+    if local is None or cold is None or local.next or local.state != ChunkState.GOOD:
+        return None
+    return LoneChunk(segment, local, cold)
+
+
+def drop_lone(txn: WriteTransaction, lone: LoneChunk) -> bool:
+    """Remove a segment's only local chunk, and queue its file for deletion now, as Editor.remove would.
+
+    False, with nothing changed, where its object is not that of this one chunk alone.
+    """
+    segment, local = lone.segment, lone.local
+    object_key = tables.u64(local.object_id)
+    stored = txn.message(OBJECTS, object_key)
+    if stored is None or stored.references != 1 or stored.foreign or stored.index_name or stored.entries_name:
+        return False
+    txn.delete(CHUNKS.name, tables.chunk(segment.id, Tier.LOCAL, local.start_offset))
+    txn.delete(OBJECTS.name, object_key)
+    checksums.delete(txn, ObjectId(local.object_id))
+    sequence = txn.take("next_garbage")
+    gone = pb.GarbageRecord(
+        version=RECORD_VERSION,
+        sequence=sequence,
+        due_ms=txn.now_ms,
+        tier=stored.tier,
+        location_id=stored.location_id,
+        name=stored.name,
+        length=stored.stored_length or stored.length,
+        object_id=stored.id,
+    )
+    txn.put_raw(GARBAGE.name, tables.pair(txn.now_ms, sequence), gone.SerializeToString(deterministic=True))
+    segment.ClearField("local")
+    segment.generation += 1
+    txn.put_raw(SEGMENTS.name, tables.u64(segment.id), segment.SerializeToString(deterministic=True))
+    txn.touch(inode=segment.inode, segment_id=segment.id)
+    return True
+
+
 def objects_named(txn: ReadTransaction, names: Collection[str], *, first_id: int = 0) -> set[str]:
     """Return those of the names that belong to an object with an id of at least `first_id`; one pass over those
     objects."""
@@ -178,10 +243,8 @@ def add_garbage(txn: WriteTransaction, record: GarbageRecord) -> None:
     Cold garbage that has to wait is journaled, so that the bucket's next owner deletes it too. Garbage that may be
     deleted at once would be gone before another owner could read of it.
     """
-    sequence = txn.store.next_garbage
-    queued = replace(record, sequence=sequence)
-    txn.put(GARBAGE, tables.pair(record.due_ms, sequence), queued)
-    txn.update_store(next_garbage=sequence + 1)
+    queued = replace(record, sequence=txn.take("next_garbage"))
+    txn.put(GARBAGE, tables.pair(queued.due_ms, queued.sequence), queued)
     if record.tier is Tier.COLD and (record.due_ms > txn.now_ms or record.after_sequence):
         change = pb.Change(garbage=GARBAGE.codec.to_message(queued))  # type: ignore[arg-type]
         txn.add_to_outbox_last(change.SerializeToString(deterministic=True))

@@ -122,5 +122,4 @@ def write_blocks(txn: WriteTransaction, object_id: ObjectId, first_block: int, c
 
 def delete(txn: WriteTransaction, object_id: ObjectId) -> None:
     """Remove all runs of an object."""
-    for key in [key for key, _ in txn.scan(CHECKSUMS, prefix=tables.u64(object_id))]:
-        txn.delete(CHECKSUMS.name, key)
+    txn.delete_prefix(CHECKSUMS.name, tables.u64(object_id))

@@ -7,9 +7,11 @@ queue without a database of its own. The journal records an ordinary move, so bo
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from fnmatch import fnmatchcase
+from itertools import islice
 
 from tierfs import names
 from tierfs.errors import AlreadyExists, DataLoss, IsDirectory, NotDirectory, NotFound
@@ -21,6 +23,12 @@ from tierfs.metadata.records import DirectoryRecord, DirentRecord, SegmentRecord
 from tierfs.metadata.tables import DIRECTORIES, DIRENTS, SEGMENTS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
 from tierfs.types import ROOT_DIRECTORY, DirectoryId, EntryKind, Inode, SegmentId, SegmentStatus
+
+# A segment's full name and its id.
+Named = tuple[str, SegmentId]
+
+# Segments listed in one transaction: some milliseconds, and 200 KiB.
+PAGE_SEGMENTS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,9 +92,9 @@ def is_going(txn: ReadTransaction, segment: SegmentRecord) -> bool:
     return names.is_removed(top(txn, segment).name)
 
 
-def top(txn: ReadTransaction, segment: SegmentRecord) -> SegmentRecord | DirectoryRecord:
-    """Return the entry of the root that a segment is, or is below."""
-    above: SegmentRecord | DirectoryRecord = segment
+def top(txn: ReadTransaction, entry: SegmentRecord | DirectoryRecord) -> SegmentRecord | DirectoryRecord:
+    """Return the entry of the root that a segment or directory is, or is below."""
+    above = entry
     while above.parent_id != ROOT_DIRECTORY:
         above = directory(txn, above.parent_id)
     return above
@@ -195,6 +203,53 @@ def segments_below(txn: ReadTransaction, entry: Entry, path: str) -> Iterator[tu
         return
     for child in entries(txn, DirectoryId(entry.id)):
         yield from segments_below(txn, child, f"{path}/{child.name}" if path else child.name)
+
+
+def pages(
+    begin: Callable[[], AbstractContextManager[ReadTransaction]], path: str, most: int = PAGE_SEGMENTS
+) -> Iterator[list[Named]]:
+    """Yield the segments at or below a path in pages, as pages_below. Raises what must_find raises."""
+    with begin() as txn:
+        entry = must_find(txn, path)
+    return pages_below(begin, entry, names.join(names.split(path)), most)
+
+
+def pages_below(
+    begin: Callable[[], AbstractContextManager[ReadTransaction]], entry: Entry, path: str, most: int = PAGE_SEGMENTS
+) -> Iterator[list[Named]]:
+    """Yield full names and ids of a segment, or of the segments under a directory, in the order of segments_below.
+
+    At most `most` at a time, each page in a transaction of its own: any number of segments takes the memory of one
+    page, and keeps no old page of the database. What appears meanwhile is listed or not. What was there before the
+    first page and is after the last one is listed: a segment moves to the trash and back, and nowhere else.
+    """
+    after: tuple[str, ...] = ()
+    depth = path.count("/") + 1 if path else 0
+    while True:
+        with begin() as txn:
+            page = list(islice(_named_below(txn, entry, path, after), most))
+        yield page
+        if len(page) < most or entry.kind is EntryKind.SEGMENT:
+            return
+        after = tuple(page[-1][0].split("/"))[depth:]
+
+
+def _named_below(txn: ReadTransaction, entry: Entry, path: str, after: tuple[str, ...]) -> Iterator[Named]:
+    """Yield what lies behind the relative name `after`; its rows of segments are not read."""
+    if entry.kind is EntryKind.SEGMENT:
+        if not after:
+            yield path, SegmentId(entry.id)
+        return
+    prefix = f"{path}/" if path else ""
+    first, *rest = after or ("",)
+    inside = lookup(txn, DirectoryId(entry.id), first) if rest else None
+    if inside is not None and inside.kind is EntryKind.DIRECTORY:
+        yield from _named_below(txn, inside, f"{prefix}{first}", tuple(rest))
+    for child in entries(txn, DirectoryId(entry.id), after=first):
+        if child.kind is EntryKind.SEGMENT:
+            yield f"{prefix}{child.name}", SegmentId(child.id)
+        else:
+            yield from _named_below(txn, child, f"{prefix}{child.name}", ())
 
 
 def make_directories(txn: WriteTransaction, parts: tuple[str, ...]) -> DirectoryId:

@@ -21,7 +21,7 @@ from tierfs.clock import Clock, ClockReading, newest_reading
 from tierfs.errors import DataLoss, NotFound, StorageFull, Unavailable
 from tierfs.metadata import sums, tables
 from tierfs.metadata.environment import Environment, map_lmdb_errors, meaning, raise_as_ours
-from tierfs.metadata.records import Record, StoreRecord, TouchRecord
+from tierfs.metadata.records import RECORD_VERSION, Record, StoreRecord
 from tierfs.metadata.sums import COUNTED, SUMS_KEY, Sums, Tally
 from tierfs.metadata.tables import OUTBOX_NAME, STORE, TOUCHES, Table
 from tierfs.precedence import NO_HOST, Host
@@ -256,7 +256,7 @@ class WriteTransaction(ReadTransaction):
 
     def allocate_id(self) -> int:
         """Return a number never used before for a segment, directory, object or inode."""
-        return self._take("next_id")
+        return self.take("next_id")
 
     def touch(
         self, *, parent_inode: int = 0, name: str = "", inode: int = 0, segment_id: int = 0, policies: bool = False
@@ -266,11 +266,10 @@ class WriteTransaction(ReadTransaction):
         `policies` of a segment changed; of a directory where no segment is named: the holder examines all segments.
         """
         self._touched.add(segment_id)
-        sequence = self._take("next_change")
-        record = TouchRecord(
-            parent_inode=parent_inode, name=name, inode=inode, segment_id=segment_id, policies=policies
-        )
-        self.put(TOUCHES, tables.u64(sequence), record)
+        sequence = self.take("next_change")
+        row = pb.TouchRecord(version=RECORD_VERSION, parent_inode=parent_inode, name=name, inode=inode)
+        row.segment_id, row.policies = segment_id, policies
+        self.put_raw(TOUCHES.name, tables.u64(sequence), row.SerializeToString(deterministic=True))
         if sequence > MAX_TOUCHES and sequence % _TRIM_BATCH == 0:
             with self._txn.cursor(db=self._databases[TOUCHES.name]) as cursor:
                 has_row = cursor.first()
@@ -279,7 +278,7 @@ class WriteTransaction(ReadTransaction):
 
     def add_to_outbox(self, data: bytes) -> int:
         """Queue a serialized Change for the journal; return its sequence. `data` lacks the sequence."""
-        sequence = self._take("next_outbox")
+        sequence = self.take("next_outbox")
         self.put_raw(OUTBOX_NAME, tables.u64(sequence), data)
         return sequence
 
@@ -311,7 +310,7 @@ class WriteTransaction(ReadTransaction):
                 tally.count(self.scan_raw, _COUNTED_PER_COMMIT)
             self._txn.put(SUMS_KEY, tally.encode(self._txn.id(), self.now_ms), db=self._databases[STORE.name])
 
-    def _take(self, counter: str) -> int:
+    def take(self, counter: str) -> int:
         """Return the next number of one of the superblock's counters."""
         number = int(self._counters.get(counter) or getattr(self._store or self._read_store(), counter))
         self._counters[counter] = number + 1

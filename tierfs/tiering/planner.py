@@ -18,8 +18,8 @@ from tierfs.types import SegmentId
 # Objects of one stream that are due by size at the same time; the next ones are due when these are cold.
 _MOST_DUE = 64
 
-# Segments that one plan evicts of.
-_MOST_EVICTIONS = 1000
+# Segments that one plan evicts of: half a second of work, in which the disk may fill on. Another plan follows at once.
+MOST_EVICTIONS = 5000
 
 # Longer than any time.
 _NEVER_MS = 1 << 62
@@ -241,16 +241,16 @@ class Planner:
         """
         cutoffs: dict[SegmentId, int] = {}
         for (due_ms,), segment_id in self._evict_due.ascending():
-            if due_ms > now_ms or len(cutoffs) >= _MOST_EVICTIONS:
+            if due_ms > now_ms or len(cutoffs) >= MOST_EVICTIONS:
                 break
             if not may_evict(segment_id):
                 continue
             view = self._views[segment_id]
             cutoffs[segment_id] = now_ms - _lag_ms(view)
             excess_bytes -= sum(copy.bytes for copy in _due(view, now_ms))
-        if excess_bytes > 0 and len(cutoffs) < _MOST_EVICTIONS:
+        if excess_bytes > 0 and len(cutoffs) < MOST_EVICTIONS:
             for cold_since_ms, segment_id, size in self._lagging(now_ms):
-                if excess_bytes <= 0 or len(cutoffs) >= _MOST_EVICTIONS:
+                if excess_bytes <= 0 or len(cutoffs) >= MOST_EVICTIONS:
                     break
                 if may_evict(segment_id):
                     excess_bytes -= size

@@ -102,10 +102,12 @@ class DiskView:
 
 @dataclass(frozen=True, slots=True)
 class EvictAction:
-    """Drop the segment's local chunks that were cold at `cold_before_ms`."""
+    """Drop the segment's local chunks that were cold at `cold_before_ms`, the deletion lag."""
 
     segment_id: SegmentId
     cold_before_ms: int
+    end: int | None = None
+    """Only chunks that end there or before."""
 
 
 _PERCENT = 100

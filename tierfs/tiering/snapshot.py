@@ -141,10 +141,11 @@ class Snapshots:
 
     def _look_at_one(self, txn: ReadTransaction, segment_id: SegmentId, cache: PolicyCache) -> int:
         """Give the planner a segment's view; return the next journal sequence that changes it, or 0."""
-        segment = directories.segment(txn, segment_id)
+        row = txn.message(SEGMENTS, tables.u64(segment_id))  # thousands of evicted ones need no more
+        segment = directories.segment(txn, segment_id) if row is not None and row.local.count else None
         removal = NOT_REMOVED if segment is None else directories.top(txn, segment).removal
         is_deleted = segment is None or (not removal.due_ms and directories.is_going(txn, segment))
-        if segment is None or is_deleted or not segment.local.count:
+        if segment is None or is_deleted:
             self._planner.drop(segment_id)
             return 0
         view, waits_for = view_of(txn, segment, cache, self._is_stuck)
