@@ -82,14 +82,16 @@ class Publisher:
         """Time since boot at which the place, and its mark, were last seen to be ours."""
 
     def publish(self, *, until: int | None = None, claims: bool = False, report: OnProgress = unseen) -> int:
-        """Publish until the outbox is empty, or the journal names change `until`; return how many entries were written.
+        """Publish until the journal names change `until`; return how many entries were written.
 
-        Idempotent. `claims`: a new owner wins its first slot, before anything of its own is there to identify the
-        place. Raises Fenced when another owner's entries are found (the store is read-only from then on),
+        By default that is the newest change of now: changes that come meanwhile are gathered for the next call, however
+        fast they come. Idempotent. `claims`: a new owner wins its first slot, before anything of its own is there to
+        identify the place. Raises Fenced when another owner's entries are found (the store is read-only from then on),
         WrongColdTier, and what the storage raises: then nothing is lost, and the next call continues.
         """
         entries, published = 0, Meter(report, noun="journal entry")
         with self._one_at_a_time:
+            until = self._store_record().next_outbox - 1 if until is None else until
             if not self._is_queued(until):
                 return 0
             with self._turn():
@@ -155,12 +157,12 @@ class Publisher:
     def _is_proven(self) -> bool:
         return _is_recent(self._proven_s, self._metadata.clock.boot_s(), PROOF_S)
 
-    def _is_queued(self, until: int | None) -> bool:
-        """Return whether there is anything to publish; called each second, so it does not occupy the one writer."""
+    def _is_queued(self, until: int) -> bool:
+        """Return whether any of that is to be published; called each second, so it does not occupy the one writer."""
         with self._metadata.read() as txn:
             store.require_owner(txn.store)
             state = txn.store.journal
-            if until is not None and state.published_sequence >= until:
+            if state.published_sequence >= until:
                 return False
             return bool(state.intent.attempt or txn.count(OUTBOX_NAME))
 

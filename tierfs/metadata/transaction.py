@@ -19,6 +19,7 @@ import lmdb
 
 from tierfs.clock import Clock, ClockReading, newest_reading
 from tierfs.errors import DataLoss, NotFound, StorageFull, Unavailable
+from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata import sums, tables
 from tierfs.metadata.environment import Environment, map_lmdb_errors, meaning, raise_as_ours
 from tierfs.metadata.records import RECORD_VERSION, Record, StoreRecord
