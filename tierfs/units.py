@@ -65,7 +65,7 @@ _SINGULAR = {"are": "is", "were": "was"}
 # A hundred years: more is a slip of the finger, and far below what any sum of times can hold.
 MAX_S = 100 * 365 * 86_400
 
-# Numbers from here on, of 1973, are milliseconds since the epoch; small ones seconds ago.
+# Numbers from here on, of 1973, are milliseconds since the epoch and nothing else.
 _LEAST_EPOCH_MS = 100_000_000_000
 
 # What is between, from 115 days on, was meant as seconds since the epoch, or as a date without hyphens.
@@ -166,11 +166,10 @@ def parse_time(text: str, now_ms: int) -> int:
     """
     from datetime import UTC, datetime  # most commands take no time
 
+    number = parse_epoch_ms(text)
+    if number is not None:
+        return number
     written = text.strip()
-    if (number := decimal(written, MAX_S * _MS_PER_S)) is not None and number >= _MOST_BARE_S:
-        if number >= _LEAST_EPOCH_MS:
-            return number
-        raise ValueError(f"{text!r} may be a date, or seconds since 1970: write {TIMES}")
     if _DATE.match(written):
         with suppress(ValueError):
             at = datetime.fromisoformat(written)
@@ -179,6 +178,23 @@ def parse_time(text: str, now_ms: int) -> int:
         with suppress(ValueError):
             return max(0, now_ms - round(parse_duration(written) * _MS_PER_S))
     raise ValueError(f"{text!r} is not a time: write {TIMES}")
+
+
+def parse_epoch_ms(text: str) -> int | None:
+    """Parse a bare number of milliseconds since the epoch, the form of all faces; None for any other text.
+
+    Raises ValueError that names the valid forms for a number that may be anything else: seconds ago, seconds since the
+    epoch, or a date without hyphens.
+    """
+    written = text.strip()
+    if _NUMBER.fullmatch(written) is None:
+        return None
+    number = decimal(written)
+    if number is not None and number >= _LEAST_EPOCH_MS:
+        return number
+    large = number is not None and number >= _MOST_BARE_S
+    may_be = "a date, or seconds since 1970" if large else "seconds ago, or milliseconds since 1970"
+    raise ValueError(f"{text!r} may be {may_be}: write {TIMES}")
 
 
 def format_duration(seconds: float) -> str:

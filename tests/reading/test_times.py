@@ -241,6 +241,40 @@ def test_chunks_by_the_times_by_which_they_were_written(store: TestStore, cold: 
     assert offset_at(store.metadata, record, written[-1][1] + 1, of(b"x" * 90, 0)).offset == 90
 
 
+@pytest.mark.parametrize("cold", [False, True], ids=["local", "cold"])
+@pytest.mark.parametrize("joined", [False, True])
+@pytest.mark.parametrize("cut", [False, True])
+def test_no_byte_is_of_a_time_before_the_first_one(store: TestStore, cold: bool, joined: bool, cut: bool) -> None:
+    """Unless bytes were joined that are older."""
+    clock = store.clock
+    assert isinstance(clock, ManualClock)
+    store.append("older", b"x" * 10, seal=True)
+    clock.advance(60)
+    store.append("s", b"y" * 10)
+    first_ms = clock.now_ms()
+    clock.advance(60)
+    store.append("s", b"z" * 10)
+    if joined:
+        store.engine.concat("s", "older")
+    if cold:
+        store.offload()
+        store.evict(force=True)
+    if cut:
+        store.engine.truncate("s", 8, cold_due_ms=clock.now_ms())
+    record = store.segment("s")
+    start, end = record.start_offset, record.length
+
+    def found(time_ms: int) -> tuple[int, int]:
+        place = offset_at(store.metadata, record, time_ms, of(b"x" * end, 0))
+        return place.offset, place.end_offset
+
+    for time_ms in (0, first_ms - 1, first_ms):
+        assert found(time_ms) == (start, start) or joined
+        assert not joined or found(time_ms)[1] == end or time_ms == 0
+    assert found(first_ms + 1)[1] > start
+    assert found(first_ms + 60_000)[0] < 20, "the bytes behind it are older"
+
+
 def test_a_damaged_log_is_named() -> None:
     data = log([b"x"], [NOW]) + bytes(1000)
     reader = CommitLogReader("logs/1", ByteRange(0, len(data)), of(data, 0))

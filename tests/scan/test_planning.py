@@ -191,6 +191,9 @@ def test_times_select_lines_by_whole_chunks(store: app.Store) -> None:
         assert len(rows) == expected
     with pytest.raises(InvalidRequest, match="the option endingTimestamp is 'soon'"):
         ReadOptions.of(common | {"endingTimestamp": "soon"})
+    for bare in ("0", "1", "1700000000", "20260131"):  # as the command line does
+        with pytest.raises(InvalidRequest, match=rf"the option startingTimestamp is '{bare}'"):
+            ReadOptions.of(common | {"startingTimestamp": bare})
 
 
 def test_entries_without_times_are_refused_and_empty_ledgers_are_not(tmp_path: Path) -> None:

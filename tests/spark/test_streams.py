@@ -209,7 +209,7 @@ def test_lines_begin_with_the_chunk_of_a_time(store: app.Store) -> None:
     writer.append_entries([b"text"])
     store.engine.close_writer(writer)
     with pytest.raises(TierfsException, match="are not Pulsar's, so that they have no times"):
-        Asked(RowType.ENTRIES, startingTimestamp="0", store=str(store.path), path="topic")
+        Asked(RowType.ENTRIES, startingTimestamp="1700000000000", store=str(store.path), path="topic")
 
 
 def test_tasks_need_no_store(store: app.Store) -> None:
@@ -231,7 +231,7 @@ def test_tasks_need_no_store(store: app.Store) -> None:
         ("maxBytesPerTrigger", "much", "must be a size"),
         ("failOnDataLoss", "perhaps", "must be yes or no, or true or false"),
         ("startOffset", "3", "a stream has no startOffset"),
-        ("endingTimestamp", "3", "a stream has no end, so no endingTimestamp read a batch"),
+        ("endingTimestamp", "1700000000000", "a stream has no end, so no endingTimestamp read a batch"),
         ("modifiedAfter", "2031-01-01T00:00:00", "a stream cannot choose segments by modifiedAfter"),
         ("type", "segments", "rows of type segments cannot be streamed"),
         ("wholetext", "true", "a stream cannot read segments as one line: they grow"),
@@ -243,4 +243,4 @@ def test_what_a_stream_refuses(option: str, value: str, text: str) -> None:
         StreamOptions.of({"store": "s", "path": "/", option: value})
     assert text in f"{caught.value} {caught.value.remedy}"
     with pytest.raises(InvalidRequest, match="begins at startingTimestamp or at the latest offset"):
-        StreamOptions.of({"store": "s", "path": "/", "startingTimestamp": "0", "startingOffsets": "latest"})
+        StreamOptions.of({"store": "s", "path": "/", "startingTimestamp": "1700000000000", "startingOffsets": "latest"})

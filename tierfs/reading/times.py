@@ -289,12 +289,40 @@ class CommitLogReader:
 
 def _by_chunks(txn: ReadTransaction, segment: SegmentRecord, time_ms: int) -> TimePlace:
     """Return the place by the times by which chunks had been written, in whichever tier tells more."""
+    if time_ms <= _begin_ms(txn, segment):
+        return TimePlace(segment.start_offset, segment.start_offset, TimesOf.CHUNKS, segment.first_byte_ms)
     place = TimePlace(segment.start_offset, segment.length, TimesOf.CHUNKS)
+    find = _by_joined if segment.joins.numbers else _by_tier
     for tier in Tier:
-        known = _by_tier(txn, segment, tier, time_ms)
+        known = find(txn, segment, tier, time_ms)
         if known is not None and (known.offset, -known.end_offset) > (place.offset, -place.end_offset):
             place = known
     return place
+
+
+def _begin_ms(txn: ReadTransaction, segment: SegmentRecord) -> int:
+    """Return a time before which no byte was written; 0 where none is known.
+
+    Bytes that were joined, adopted, or brought back may be older than the segment says.
+    """
+    if segment.joins.numbers or segment.recovered_ms:
+        return 0
+    firsts = ((tier, next(chains.chunks(txn, segment.id, tier, segment.start_offset), None)) for tier in Tier)
+    written = (_written_ms(txn, segment, tier, first) for tier, first in firsts if first is not None)
+    return segment.first_byte_ms if all(by_ms >= segment.first_byte_ms for by_ms in written) else 0
+
+
+def _by_joined(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, time_ms: int) -> TimePlace | None:
+    """Do as `_by_tier` where the times are in no order: one chunk after another, and the end is the segment's."""
+    at = segment.start_offset
+    for chunk in chains.chunks(txn, segment.id, tier, at):
+        if chunk.start_offset > at:
+            return None
+        written_ms = _written_ms(txn, segment, tier, chunk)
+        if written_ms >= time_ms:
+            return TimePlace(at, segment.length, TimesOf.CHUNKS, written_ms)
+        at = chunk.end_offset
+    return TimePlace(at, at, TimesOf.CHUNKS) if at >= segment.length else None
 
 
 def _by_tier(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, time_ms: int) -> TimePlace | None:
@@ -323,7 +351,9 @@ def _written_ms(txn: ReadTransaction, segment: SegmentRecord, tier: Tier, chunk:
         if not chunk.next:
             return segment.modified_ms
         following = next(chains.starting_from(txn, segment.id, tier, chunk.next), None)
-        return segment.modified_ms if following is None else chains.object_of(txn, following).created_ms
+        ended_ms = 0 if following is None else chains.object_of(txn, following).created_ms
+        # One that was joined was begun before.
+        return ended_ms if ended_ms >= chains.object_of(txn, chunk).created_ms else segment.modified_ms
     if not chunk.object_id:
         return segment.modified_ms
     record = chains.object_of(txn, chunk)

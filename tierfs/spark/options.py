@@ -243,7 +243,11 @@ class Given:
 
     def moment_ms(self, name: str, zone: tzinfo) -> int | None:
         """Return a time in Spark's form, or in milliseconds since the epoch as Spark's source of Kafka has it."""
-        number = units.decimal(self.text(name) or "")
+        try:
+            number = units.parse_epoch_ms(self.text(name) or "")
+        except ValueError as exc:
+            wanted = "a time, like 2031-01-30T12:00:00, or milliseconds since 1970, of 1973 or later"
+            raise self._wrong(name, wanted) from exc
         return self.time_ms(name, zone) if number is None else number
 
     def choice(self, name: str, kind: type[E], default: E) -> E:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from bisect import bisect_left
 from datetime import UTC, datetime
 from pathlib import Path
@@ -157,13 +158,19 @@ def test_a_time_of_no_date_is_shown_as_a_number(store: Path, tmp_path: Path) -> 
 def test_bytes_without_messages_go_by_the_times_of_chunks(store: Path) -> None:
     tierfs("append", "s", store=store, stdin=b"one\n")
     assert printed(store, "cat", "s", "--since", "1h") == b"one\n"
-    assert printed(store, "cat", "s", "--until", "1h") == b"one\n", "its chunk may hold bytes of before"
+    assert printed(store, "cat", "s", "--until", "1h") == b"", "it began later"
+    assert printed(store, "cat", "s", "--until", "2100-01-01") == b"one\n"
     assert printed(store, "cat", "s", "--since", "2100-01-01") == b""
     assert "chunks" not in tierfs("cat", "s", "--since", "2100-01-01", store=store).err, "no chunk is cut by it"
-    assert printed(store, "cat", "s", "--since", "9999999") == b"one\n"
-    said = tierfs("cat", "s", "--since", "1h", store=store, check=False).err
-    assert "by the times of its chunks" in said
-    assert tierfs("info", "s", "--at", "1h", "--json", store=store).json["at"]["by"] == "chunks"
+    assert printed(store, "cat", "s", "--since", "9999999s") == b"one\n"
+    begun = tierfs("cat", "s", "--since", "1h", store=store)
+    assert (begun.out, begun.err) == ("one\n", "")  # no chunk is cut
+    time.sleep(0.002)
+    tierfs("append", "s", store=store, stdin=b"two\n")
+    newest = tierfs("info", "s", "--json", store=store).json["modified"]
+    said = tierfs("cat", "s", "--since", newest, store=store, check=False)
+    assert (said.out, "by the times of its chunks" in said.err) == ("one\ntwo\n", True)
+    assert tierfs("info", "s", "--at", newest, "--json", store=store).json["at"]["by"] == "chunks"
 
 
 @pytest.mark.parametrize(
@@ -176,6 +183,11 @@ def test_bytes_without_messages_go_by_the_times_of_chunks(store: Path) -> None:
             "'1700000050' may be a date, or seconds since 1970: write how long ago",
         ),
         (("cat", "s", "--until", "20260131"), "'20260131' may be a date"),
+        (("cat", "s", "--since", "0"), "'0' may be seconds ago, or milliseconds since 1970: write how long ago"),
+        (("cat", "s", "--until", "1"), "'1' may be seconds ago, or milliseconds since 1970"),
+        (("info", "s", "--at", "5"), "'5' may be seconds ago"),
+        (("info", "s", "--at", "1.5"), "'1.5' may be seconds ago"),
+        (("cat", "s", "--since", "9999999"), "'9999999' may be seconds ago"),
         (("info", "s", "--at", "10000000"), "'10000000' may be a date"),
         (("cat", "s", "--since", "1h", "--from", "0"), "--since and --from are mutually exclusive"),
         (("cat", "s", "--until", "1h", "-f"), "--until and --follow are mutually exclusive"),
