@@ -153,7 +153,7 @@ def test_a_ledger_that_changed_meanwhile_is_left_alone(store: TestStore) -> None
     assert growth is not None
     store.engine.seal(SEVEN)
     with pytest.raises(Conflict, match="was changed meanwhile"):
-        linker.grow(growth, FoundLedger(), linker.rows_of(growth))
+        linker.grow(growth, FoundLedger(), linker.rows_of(growth.segment))
     assert states(run(store, theirs)) == [State.GROWN]
     assert read(store, theirs, SEVEN) == PAYLOADS[:6]
 

@@ -216,14 +216,6 @@ def test_the_managed_ledger_is_a_directory(said: str, custom: str, directory: st
     assert bool(plan.warnings) == (directory == "unknown")
 
 
-def test_a_ledger_of_other_objects_is_in_the_way(store: TestStore) -> None:
-    run(store, in_memory(offloaded(PAYLOADS)))
-    other = in_memory(offloaded(PAYLOADS, uuid=attempt(2)))
-    (outcome,) = run(store, other)
-    assert (outcome.state, type(outcome.error).__name__) == (State.FAILED, "AlreadyExists")
-    assert f"a segment of another object: {offloaded(PAYLOADS).key}" in str(outcome.error)
-
-
 def test_rows_and_bytes_that_were_lost_are_taken_back(store: TestStore) -> None:
     theirs = in_memory(offloaded(PAYLOADS))
     run(store, theirs)

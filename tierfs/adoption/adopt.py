@@ -23,7 +23,18 @@ from tierfs.adoption.link import link
 from tierfs.adoption.plan import AnyPlan, LedgerPlan, SegmentPlan
 from tierfs.adoption.read import PartSums, ReadPart, join, parts_of, read_part
 from tierfs.chunkstore.protocol import ChunkStorage
-from tierfs.errors import Closed, Fenced, StorageFull, TierfsError, Unavailable
+from tierfs.errors import (
+    AlreadyExists,
+    Closed,
+    Conflict,
+    DataLoss,
+    Fenced,
+    InvalidRequest,
+    NotFound,
+    StorageFull,
+    TierfsError,
+    Unavailable,
+)
 from tierfs.ledger.single_object import MagicWords
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
@@ -36,6 +47,9 @@ log = logging.getLogger(__name__)
 
 # Errors that every later segment would raise too.
 OF_THE_STORE = (Fenced, StorageFull, Closed)
+
+# Errors of the objects of one offload attempt; those of another may be whole.
+OF_AN_ATTEMPT = (DataLoss, NotFound, AlreadyExists, Conflict, InvalidRequest)
 
 # Segments in a row without an answer from a place, each after its retries; then it counts as down (a guess).
 GIVE_UP_AFTER = 8
@@ -63,7 +77,12 @@ class State(StrEnum):
 
 
 # Outcome by the segment's standing before.
-STATES = {Standing.NEW: State.ADOPTED, Standing.ADOPTED: State.ALREADY, Standing.IN_DOUBT: State.TAKEN_BACK}
+STATES = {
+    Standing.NEW: State.ADOPTED,
+    Standing.ADOPTED: State.ALREADY,
+    Standing.IN_DOUBT: State.TAKEN_BACK,
+    Standing.MOVED: State.RELINKED,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +237,7 @@ def foresee(metadata: MetadataStore, plan: AnyPlan, place: LocationRecord) -> Ad
     try:
         with metadata.read() as txn:
             if isinstance(plan, LedgerPlan):
+                plan = ledger_link.linked_first(txn, plan)
                 growth = growth_of(txn, plan, place)
                 if growth is not None and not growth.nothing:
                     return AdoptionOutcome(plan, State.WOULD_GROW)
@@ -274,11 +294,14 @@ class LedgerAdoption:
         """Adopt the ledgers; return the outcome of each, in the order of `plans`."""
         at_once = max(1, min(self._jobs, len(plans)))
         pieces = Pieces(self._storage, self._jobs, at_once)
-        reader = LedgerReader(self._storage, pieces, self._advance, accept_loss=self._accept_loss, magic=self._magic)
+        readers = tuple(
+            LedgerReader(self._storage, pieces, self._advance, accept_loss=accepts, magic=self._magic)
+            for accepts in ((False, True) if self._accept_loss else (False,))
+        )
         outcomes: dict[int, AdoptionOutcome] = {}
         begun = takewhile(lambda _: not self._stop, enumerate(plans))
         with Pool(at_once, "tierfs-adopt") as pool, closing(pieces):
-            for (index, plan), outcome in pool.as_completed(partial(self._adopt, reader), begun, ahead=at_once):
+            for (index, plan), outcome in pool.as_completed(partial(self._adopt, readers), begun, ahead=at_once):
                 outcomes[index] = outcome
                 self._advance(0, plan.name, 1)
                 self._note(outcome.error)
@@ -289,18 +312,38 @@ class LedgerAdoption:
         self._unanswered = self._unanswered + 1 if isinstance(error, Unavailable) else 0
         self._stop = self._stop or isinstance(error, OF_THE_STORE) or self._unanswered >= GIVE_UP_AFTER
 
-    def _adopt(self, reader: LedgerReader, numbered: tuple[int, LedgerPlan]) -> AdoptionOutcome:
-        _, plan = numbered
+    def _adopt(self, readers: tuple[LedgerReader, ...], numbered: tuple[int, LedgerPlan]) -> AdoptionOutcome:
+        """Adopt a ledger from the first attempt that is whole; loss is accepted if none is."""
+        outcomes: list[AdoptionOutcome] = []
+        try:
+            attempts = self._linker.linked_first(numbered[1]).attempts
+        except TierfsError as exc:
+            return AdoptionOutcome(numbered[1], State.FAILED, exc)
+        for reader in readers:
+            for plan in attempts:
+                outcome = self._try(reader, plan)
+                if not isinstance(outcome.error, OF_AN_ATTEMPT) or isinstance(outcome.error, OF_THE_STORE):
+                    return outcome
+                outcomes.append(outcome)
+        return outcomes[0]
+
+    def _try(self, reader: LedgerReader, plan: LedgerPlan) -> AdoptionOutcome:
         try:
             growth = self._linker.growth(plan)
             if growth is not None:
                 return self._grow(reader, plan, growth)
-            if self._linker.standing(plan) is Standing.ADOPTED:
+            before = self._linker.standing(plan)
+            if before is Standing.ADOPTED:
                 reader.skip(plan)
                 return AdoptionOutcome(plan, State.ALREADY)
-            with self._linker.rows(plan) as rows:
-                ledger = reader.read(plan, rows.take)
-                before = self._linker.link(plan, ledger, rows)
+            if before is Standing.MOVED:
+                new = self._linker.rows_of(self._linker.segment(plan))
+                ledger = reader.read(plan, new.take)
+                self._linker.relink(plan, ledger, new)
+            else:
+                with self._linker.rows(plan) as rows:
+                    ledger = reader.read(plan, rows.take)
+                    before = self._linker.link(plan, ledger, rows)
         except TierfsError as exc:
             log.info("%s is not adopted: %s", printable(plan.name), exc)
             return AdoptionOutcome(plan, State.FAILED, exc)
@@ -311,7 +354,7 @@ class LedgerAdoption:
         reader.skip(replace(plan, parts=growth.known))
         if growth.nothing:
             return AdoptionOutcome(plan, State.ALREADY)
-        before, rows = growth.segment, self._linker.rows_of(growth)
+        before, rows = growth.segment, self._linker.rows_of(growth.segment)
         ledger = reader.read(growth.plan, rows.take, before.length, growth.entries)
         self._linker.grow(growth, ledger, rows)
         new_bytes = ledger.payload_bytes - before.length

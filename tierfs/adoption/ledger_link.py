@@ -6,15 +6,18 @@ error removes them, and a crash in between leaves rows without a ledger, which f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import Enum
+from itertools import chain
+from operator import eq
 
 from tierfs.adoption.grow import other_segment, segment_of
 from tierfs.adoption.ledger_grow import LedgerGrowth, growth_of, objects_of
 from tierfs.adoption.ledger_read import FoundLedger, FoundPart
 from tierfs.adoption.plan import LedgerPlan
+from tierfs.checksum import Stretch, joined
 from tierfs.errors import Conflict
 from tierfs.metadata import chains, changes, checksums, directories, entries, policies
 from tierfs.metadata.chain_edits import Editor
@@ -44,6 +47,8 @@ class Standing(Enum):
     ADOPTED = "adopted"
     IN_DOUBT = "in doubt"
     """Adopted, but bytes of it were recorded as lost or suspect since then, or its objects have other etags."""
+    MOVED = "moved"
+    """Adopted, from objects of its place that are not those of the plan: another attempt's, which are gone."""
 
 
 def standing(txn: ReadTransaction, plan: LedgerPlan, place: LocationRecord) -> Standing:
@@ -57,25 +62,47 @@ def standing(txn: ReadTransaction, plan: LedgerPlan, place: LocationRecord) -> S
     segment = directories.segment(txn, SegmentId(entry.id)) if entry.kind is EntryKind.SEGMENT else None
     if segment is None:
         raise other_segment(plan.name, "a directory")
-    other = _other(txn, segment, plan, place)
+    other = _other(txn, segment, place)
     if other is not None:
         raise other_segment(plan.name, other)
+    if not _is_made_of(txn, segment, plan):
+        return Standing.MOVED
     return Standing.IN_DOUBT if _in_doubt(txn, segment, plan) else Standing.ADOPTED
 
 
-def _other(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan, place: LocationRecord) -> str | None:
-    """Return what a segment is that was not made of the plan's objects; None for one that was."""
+def _other(txn: ReadTransaction, segment: SegmentRecord, place: LocationRecord) -> str | None:
+    """Return what a segment is that was not adopted from the place as a closed ledger; None for one that was."""
     if segment.kind is not SegmentKind.LEDGER:
         return "a segment that is no ledger"
     offload = entries.find(txn, segment.id).offload
     if not segment.sealed or segment.local.count or not offload.complete:
         return segment_of(txn, None, place)
-    named = {part.data.name for part in plan.parts}
     for record in objects_of(txn, segment):
-        known = record.foreign and policies.same_place(policies.location(txn, record.location_id), place)
-        if not known or record.name not in named:
+        if not (record.foreign and policies.same_place(policies.location(txn, record.location_id), place)):
             return segment_of(txn, record, place)
-    return None if offload.uuid == plan.uuid else f"a ledger that was offloaded as {offload.uuid}, not as {plan.uuid}"
+    return None
+
+
+def _is_made_of(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan) -> bool:
+    """Return whether the objects of an adopted ledger are those of one attempt."""
+    linked = {record.name for record in objects_of(txn, segment)}
+    return linked <= {part.data.name for part in plan.parts} and entries.find(txn, segment.id).offload.uuid == plan.uuid
+
+
+def linked_first(txn: ReadTransaction, plan: LedgerPlan) -> LedgerPlan:
+    """Return a plan with the attempt first that the ledger was adopted from, if all of its objects are there."""
+    entry = directories.find(txn, plan.name)
+    is_segment = entry is not None and entry.kind is EntryKind.SEGMENT
+    segment = directories.segment(txn, SegmentId(entry.id)) if entry is not None and is_segment else None
+    if segment is None or segment.kind is not SegmentKind.LEDGER:
+        return plan
+    linked = {record.name for record in objects_of(txn, segment)}
+    uuid = entries.find(txn, segment.id).offload.uuid
+    for attempt in plan.attempts:
+        names = {part.data.name for part in attempt.parts}
+        if linked <= names and (linked or attempt.uuid == uuid):
+            return replace(attempt, others=tuple(other for other in plan.attempts if other != attempt))
+    return plan
 
 
 def _in_doubt(txn: ReadTransaction, segment: SegmentRecord, plan: LedgerPlan) -> bool:
@@ -190,13 +217,46 @@ class LedgerLinker:
             self._forget_intent(txn, plan, copy)
             if before is Standing.NEW:
                 self._make(txn, plan, ledger, segment_id, "" if copy is None else copy.name)
-            else:
+            elif before is Standing.IN_DOUBT:
                 _take_back(txn, plan, ledger)
+            else:
+                raise Conflict(f"{printable(plan.name)} was changed meanwhile", remedy="adopt it again")
             return before
 
-    def rows_of(self, growth: LedgerGrowth) -> Rows:
-        """Return the writer of rows for what a ledger gained."""
-        return Rows(self._metadata, growth.segment.id, together=True)
+    def relink(self, plan: LedgerPlan, ledger: FoundLedger, rows: Rows) -> None:
+        """Link a ledger to the objects of another attempt, which hold the same entries. One commit.
+
+        Raises AlreadyExists for other entries, Conflict if another process interfered, and errors of our cold tier.
+        """
+        with self._copied(plan, ledger, rows) as copy, self._metadata.write() as txn:
+            if standing(txn, plan, self._place) is not Standing.MOVED:
+                raise Conflict(f"{printable(plan.name)} was changed meanwhile", remedy="adopt it again")
+            segment = directories.segment_by_name(txn, plan.name)
+            _require_same(txn, plan, segment, ledger, rows.pending)
+            self._forget_intent(txn, plan, copy)
+            # Their places in the objects of this attempt, whose blocks may be others.
+            entries.remove(txn, segment.id)
+            rows.put(txn)
+            editor = Editor(txn, segment)
+            # Not journaled: the links below cover them, and a replay puts a link in place of what it covers.
+            editor.remove(Tier.COLD, list(chains.chunks(txn, segment.id, Tier.COLD)), due_ms=txn.now_ms)
+            self._link_parts(txn, editor.segment, ledger, "" if copy is None else copy.name, grows=False)
+            known = entries.find(txn, segment.id)
+            entries.put_ledger(txn, replace(known, offload=_offload(plan, self._place, txn.now_ms)))
+
+    def rows_of(self, segment: SegmentRecord) -> Rows:
+        """Return the writer of rows for what a ledger gained, or for the objects of another attempt."""
+        return Rows(self._metadata, segment.id, together=True)
+
+    def segment(self, plan: LedgerPlan) -> SegmentRecord:
+        """Return the ledger as it is. Raises NotFound."""
+        with self._metadata.read() as txn:
+            return directories.segment_by_name(txn, plan.name)
+
+    def linked_first(self, plan: LedgerPlan) -> LedgerPlan:
+        """See `linked_first`."""
+        with self._metadata.read() as txn:
+            return linked_first(txn, plan)
 
     def growth(self, plan: LedgerPlan) -> LedgerGrowth | None:
         """See `growth_of`."""
@@ -276,6 +336,20 @@ class LedgerLinker:
         entries.put_ledger(
             txn, replace(known, ledger_id=plan.ledger_id, offload=_offload(plan, self._place, txn.now_ms))
         )
+
+
+def _require_same(
+    txn: ReadTransaction, plan: LedgerPlan, segment: SegmentRecord, ledger: FoundLedger, rows: Sequence[EntryRun]
+) -> None:
+    """Raise AlreadyExists unless the objects of another attempt hold the entries that were adopted."""
+    old, new = (chain.from_iterable(run.lengths for run in runs) for runs in (entries.runs(txn, segment.id), rows))
+    same = (ledger.entries, ledger.payload_bytes) == (entries.find(txn, segment.id).entries, segment.length)
+    held = sorted(objects_of(txn, segment), key=lambda record: record.payload_start)
+    before = joined(Stretch(record.length, record.crc32c or 0) for record in held)
+    after = joined(Stretch(part.length, part.crc32c) for part in ledger.parts)
+    if not (same and all(map(eq, old, new)) and before == after):
+        names = " and ".join(printable(part.data.name) for part in plan.parts)
+        raise other_segment(plan.name, f"a ledger of other entries than those in {names}")
 
 
 def _take_back(txn: WriteTransaction, plan: LedgerPlan, ledger: FoundLedger) -> None:

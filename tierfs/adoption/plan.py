@@ -118,6 +118,8 @@ class LedgerPlan:
     """Number of entries by its indexes; None while it is open."""
     payload_bytes: int
     """Bytes by its indexes; 0 if unknown."""
+    others: tuple[LedgerPlan, ...] = ()
+    """The same ledger in the objects of other offload attempts, best first: each is whole by its indexes."""
 
     start_offset = 0
 
@@ -140,6 +142,11 @@ class LedgerPlan:
     def object_bytes(self) -> int:
         """Bytes to read."""
         return sum(part.read_bytes for part in self.parts)
+
+    @property
+    def attempts(self) -> tuple[LedgerPlan, ...]:
+        """This plan and the others, each alone."""
+        return (replace(self, others=()), *self.others)
 
     @property
     def uuid(self) -> UUID:

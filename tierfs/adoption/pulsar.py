@@ -11,8 +11,8 @@ read, checked and adopted later (ledger_read).
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from tierfs import names
 from tierfs.adoption.plan import MAX_OBJECTS, AdoptionPlan, LedgerPart, LedgerPlan, LeftOut, readable
@@ -32,6 +32,9 @@ INDEX_SUFFIX = "-index"
 
 # The managed ledger of ledgers that do not name theirs.
 UNKNOWN = "unknown"
+
+OTHER_ATTEMPT = "another attempt at a ledger that is adopted from the objects of one"
+ORPHAN_INDEX = "an index whose data object is gone, of a ledger that was offloaded again"
 
 # Of a component that was too long: 160 and its digest.
 _CUT_BYTES = 177
@@ -103,10 +106,15 @@ class _FoundObjects:
     payload_bytes: int
 
     @property
-    def age(self) -> tuple[bool, int, str]:
+    def age(self) -> tuple[bool, int, int, str]:
         """Sort key of attempts; the greatest is chosen."""
         written = self.part.index or self.part.data
-        return self.complete, written.modified_ms, written.name
+        return self.complete, 0 if self.streaming else self.entries or 0, written.modified_ms, written.name
+
+    @property
+    def content(self) -> tuple[int | None, int]:
+        """What attempts at a closed ledger have in common."""
+        return self.entries, self.payload_bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +140,8 @@ def plan_pulsar(
     plan: AdoptionPlan, storage: ChunkStorage, listed: Iterable[StoredObject], into: str, reading: Reading
 ) -> None:
     """Read the indexes and plan each ledger as INTO/<managed ledger>/<ledger id, 20 digits>; see ledger_name."""
-    pairs = _pairs(plan, {stored.name: stored for stored in readable(plan, listed)}, reading)
+    orphans: list[tuple[str, LedgerKey]] = []
+    pairs = _pairs(plan, {stored.name: stored for stored in readable(plan, listed)}, reading, orphans)
     ledgers: dict[tuple[str, int], list[_FoundObjects]] = defaultdict(list)
     unversioned: list[str] = []
     ledger_count = 0
@@ -147,6 +156,12 @@ def plan_pulsar(
         ledger_count += len(look.ledgers)
         if ledger_count > MAX_OBJECTS:
             raise InvalidRequest(f"more than {MAX_OBJECTS:,} ledgers are there", remedy="adopt its parts one by one")
+    found = {ledger_id for _, ledger_id in ledgers}
+    for name, key in orphans:
+        if key.ledger_id in found:
+            plan.left_out.append(LeftOut(name, ORPHAN_INDEX))
+        else:
+            plan.refused.append((name, DataLoss(f"{printable(name)} is an index whose data object is gone")))
     for (managed_ledger, ledger_id), candidates in ledgers.items():
         _add(plan, ledger_name(into, managed_ledger, ledger_id), candidates)
     _warn(plan, unversioned, [parts[0] for (managed_ledger, _), parts in ledgers.items() if not managed_ledger])
@@ -167,8 +182,13 @@ def _warn(plan: AdoptionPlan, unversioned: list[str], nameless: list[_FoundObjec
         )
 
 
-def _pairs(plan: AdoptionPlan, objects: Mapping[str, StoredObject], reading: Reading) -> Iterator[_Pair]:
-    """Yield the pairs by name; other objects are left out, and an index without its data object is refused."""
+def _pairs(
+    plan: AdoptionPlan,
+    objects: Mapping[str, StoredObject],
+    reading: Reading,
+    orphans: list[tuple[str, LedgerKey]],
+) -> Iterator[_Pair]:
+    """Yield the pairs by name; other objects are left out, and indexes without their data object are `orphans`."""
     for name, stored in objects.items():
         key = parse_key(name)
         if key is None:
@@ -178,8 +198,7 @@ def _pairs(plan: AdoptionPlan, objects: Mapping[str, StoredObject], reading: Rea
         elif key.is_index:
             data = objects.get(name.removesuffix(INDEX_SUFFIX))
             if data is None:
-                error = DataLoss(f"{printable(name)} is an index whose data object is gone")
-                plan.refused.append((name, error))
+                orphans.append((name, key))
             else:
                 yield _Pair(key, data, stored)
         elif name + INDEX_SUFFIX not in objects:
@@ -290,20 +309,44 @@ def _look_at_single(storage: ChunkStorage, pair: _Pair, reading: Reading, look: 
 
 
 def _add(plan: AdoptionPlan, name: str, candidates: list[_FoundObjects]) -> None:
-    """Plan one ledger from all its candidates: the newest complete attempt is chosen."""
+    """Plan one ledger from all its candidates: of the complete attempts one with the most entries, of these the newest.
+
+    Pulsar offloads a ledger again under another UUID if it could not record the first attempt (ManagedLedgerImpl,
+    completeLedgerInfoForOffloaded), and deletes the objects of that one then or at some later time.
+    """
     ordered = sorted(candidates, key=lambda attempt: attempt.age, reverse=True)
     whole = [attempt for attempt in ordered if not attempt.streaming]
-    chosen = whole[:1]
-    if not whole:
-        parts: dict[int, _FoundObjects] = {}
-        for attempt in ordered:
-            parts.setdefault(attempt.part.first_entry_id, attempt)
-        chosen = [parts[first] for first in sorted(parts)]
-    taken = {attempt.part.data.name for attempt in chosen}
-    why = "another attempt at a ledger whose newest complete one is adopted"
-    plan.left_out.extend(
-        LeftOut(attempt.part.data.name, why) for attempt in ordered if attempt.part.data.name not in taken
-    )
+    if whole:
+        chains = [[attempt] for attempt in whole]
+        differ = next((one for one in whole if one.complete and one.content != whole[0].content), None)
+        if differ is not None and whole[0].complete:
+            best, other = printable(whole[0].part.data.name), printable(differ.part.data.name)
+            plan.warnings.append(
+                f"{printable(name)} was offloaded twice, and differently by the indexes: {best} has "
+                f"{count(whole[0].entries or 0, 'entry')}, {other} has {count(differ.entries or 0, 'entry')}"
+            )
+    else:
+        chains = [_chain(ordered), _chain(ordered[::-1])]
+    first, *others = (_attempt(name, chain) for chain in chains)
+    plan.add(replace(first, others=tuple(other for other in others if other != first)), name)
+    plan.left_out.extend(left_out(first, [attempt.part.data.name for attempt in ordered]))
+
+
+def _chain(ordered: Iterable[_FoundObjects]) -> list[_FoundObjects]:
+    """Return the objects of a ledger in the streaming form: of those with the same beginning the first one."""
+    parts: dict[int, _FoundObjects] = {}
+    for attempt in ordered:
+        parts.setdefault(attempt.part.first_entry_id, attempt)
+    return [parts[first] for first in sorted(parts)]
+
+
+def _attempt(name: str, chosen: Sequence[_FoundObjects]) -> LedgerPlan:
     entries = max((attempt.entries for attempt in chosen if attempt.entries is not None), default=None)
     size = max(attempt.payload_bytes for attempt in chosen)
-    plan.add(LedgerPlan(name, chosen[0].ledger_id, tuple(attempt.part for attempt in chosen), entries, size), name)
+    return LedgerPlan(name, chosen[0].ledger_id, tuple(attempt.part for attempt in chosen), entries, size)
+
+
+def left_out(chosen: LedgerPlan, names_of: Iterable[str]) -> Iterator[LeftOut]:
+    """Yield the data objects of a ledger that are not those of the attempt that is chosen."""
+    taken = {part.data.name for part in chosen.parts}
+    return (LeftOut(name, OTHER_ATTEMPT) for name in dict.fromkeys(names_of) if name not in taken)

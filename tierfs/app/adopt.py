@@ -12,6 +12,7 @@ from tierfs import names
 from tierfs.adoption import pravega, pulsar, rocketmq, slts, vanished
 from tierfs.adoption.adopt import Adoption, AdoptionOutcome, LedgerAdoption, foresee
 from tierfs.adoption.grow import stored_name
+from tierfs.adoption.ledger_link import linked_first
 from tierfs.adoption.plan import AdoptionPlan, AnyPlan, LedgerPlan, LeftOut, SegmentPlan, bounded, plan_objects
 from tierfs.adoption.pravega import plan_pravega
 from tierfs.adoption.pulsar import INDEX_SUFFIX, Reading, plan_pulsar
@@ -319,7 +320,10 @@ def _as_stored(txn: ReadTransaction, plan: AdoptionPlan) -> Iterator[AnyPlan]:
     """
     last: dict[str, SegmentPlan] = {}
     for planned in plan.segments:
-        if isinstance(planned, LedgerPlan) or not planned.stem:
+        if isinstance(planned, LedgerPlan):
+            yield _linked_attempt(txn, plan, planned)
+            continue
+        if not planned.stem:
             yield planned
             continue
         named = replace(planned, name=stored_name(txn, planned))
@@ -329,6 +333,18 @@ def _as_stored(txn: ReadTransaction, plan: AdoptionPlan) -> Iterator[AnyPlan]:
             gone = min(before, named, key=lambda run: run.start_offset)
             plan.left_out.extend(LeftOut(extent.object.name, HEAD_LEFT) for extent in gone.extents)
     yield from last.values()
+
+
+def _linked_attempt(txn: ReadTransaction, plan: AdoptionPlan, planned: LedgerPlan) -> LedgerPlan:
+    """Return the plan of a ledger that begins with the attempt it is adopted from; the others are left out."""
+    if not planned.others:
+        return planned
+    first = linked_first(txn, planned)
+    if first.parts != planned.parts:
+        every = [part.data.name for attempt in planned.attempts for part in attempt.parts]
+        plan.left_out = [out for out in plan.left_out if out.what not in every]
+        plan.left_out.extend(pulsar.left_out(first, every))
+    return first
 
 
 def _length(txn: ReadTransaction, name: str) -> int:
