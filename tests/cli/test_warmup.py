@@ -89,7 +89,7 @@ class Counted:
 def counted(store: Path) -> Iterator[tuple[app.Store, Counted]]:
     with app.open_store(store) as opened:
         storage = Counted(opened.storage_of(opened.cold_location_id))
-        opened._storages[opened.cold_location_id] = storage
+        opened.locations._following[opened.cold_location_id] = storage
         yield opened, storage
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -94,8 +95,11 @@ def test_status_says_at_once_that_the_bucket_is_lost(path: Path, tmp_path: Path)
 def cold(store: Store) -> ScriptedStorage:
     """Return the store's cold tier, which follows a script from now on."""
     assert store.cold_location_id is not None
-    scripted = ScriptedStorage(store.storage_of(store.cold_location_id))
-    store._providers[store.cold_location_id] = scripted
+    location = store.cold_location
+    assert location is not None
+    connection = store.locations.connection_at(location)
+    scripted = ScriptedStorage(connection.bare)
+    store.locations._connected[location.id] = replace(connection, bare=scripted)
     return scripted
 
 
@@ -111,9 +115,9 @@ def test_one_process_asks_for_all_of_the_store(store: Store, clock: ManualClock,
     append(store, "s", b"x")
     assert cold.calls["list"] == 1
     with open_store(store.path, clock) as another:
-        another._providers = store._providers
+        another.locations._connected = store.locations._connected
         append(another, "s", b"x")
-        another._providers = {}
+        another.locations._connected = {}
     assert cold.calls["list"] == 1
 
 

@@ -70,7 +70,7 @@ def test_a_place_that_only_the_journal_named_is_unused_until_it_is_allowed(cold:
         with opened.metadata.write() as txn:
             txn.put(LOCATIONS, tables.u32(place.id), place)
         with pytest.raises(PermissionDenied) as refused:
-            opened.storage_of(place.id)
+            opened.storage_of(place.id).stat("s")
     assert refused.value.remedy is not None
     (store / "store.toml").write_text(f'[cold]\nallowed_locations = "{place.url}"\n')
     assert place.url in refused.value.remedy

@@ -230,10 +230,8 @@ class Adopter:
 
     def _cold_tier(self) -> ColdTier | None:
         """Return the cold tier that the store itself writes to."""
-        location_id = self._store.cold_location_id
-        if location_id is None:
-            return None
-        return self._store.cold_tier(location_id)[1]
+        location = self._store.cold_location
+        return None if location is None else self._store.cold_tier(location)[1]
 
     def _allow(self, place: LocationRecord) -> None:
         """Allow a place that a recovered journal named from now on, even if all of it was adopted."""

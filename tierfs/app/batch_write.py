@@ -115,10 +115,10 @@ def is_committed(store: Store, application: str, version: int) -> bool:
 
 
 def _jobs(store: Store) -> BatchJobs:
-    location_id = store.cold_location_id
-    if location_id is None:
+    location = store.cold_location
+    if location is None:
         raise no_cold_tier(_WHAT)
-    _, cold = store.cold_tier(location_id)
+    _, cold = store.cold_tier(location)
     return BatchJobs(store.metadata, cold)
 
 

@@ -20,6 +20,7 @@ from tierfs.app import fill_cache
 from tierfs.app.adopt_again import repeating
 from tierfs.app.replica import follower_of
 from tierfs.app.store import Store, open_store
+from tierfs.chunkstore.located import LOOK_S
 from tierfs.errors import Unavailable
 from tierfs.fuse.control_files import Opener, made_in_thread, made_when_opened
 from tierfs.fuse.options import MountOptions, parse_options
@@ -70,23 +71,26 @@ async def reload(store: Store, task: HolderTask, threads: BackgroundThreads) -> 
     task.renew()
 
 
-async def _follow_place(store: Store, on_reload: Reload) -> None:
-    """Connect again when the cold tier has another address, which any process of the store may record."""
+async def _follow_place(store: Store, task: HolderTask) -> None:
+    """Begin the background work again when the cold tier has another address, which any process may record.
+
+    That work is in one place; whatever reads follows by itself.
+    """
     used, failing = store.cold_location, False
     while True:
-        await trio.sleep(_PLACE_POLL_S)
+        await trio.sleep(LOOK_S)
         try:
             newest = store.cold_location
-            if newest == used:
-                continue
-            await on_reload()
-        except Exception as exc:
+        except Exception as exc:  # of the metadata: what serves goes on, and says so itself
             if not failing:
-                log.error("the cold tier's address is used as it was until this error ends: %s", exc)
+                log.error("where the cold tier is cannot be read: %s", exc)
             failing = True
-        else:
-            used, failing = newest, False
+            continue
+        failing = False
+        if newest != used:
+            used = newest
             log.info("the cold tier is at another address now: %s", "none" if newest is None else newest.url)
+            task.renew()
 
 
 def _log_as_set(store: Store) -> None:
@@ -144,7 +148,7 @@ async def _serve(store: Store, task: HolderTask, on_reload: Reload, announce: Ca
     with trio.open_signal_receiver(*HEARD) as signals:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(_end_on_signal, signals, on_reload, nursery.cancel_scope)
-            nursery.start_soon(_follow_place, store, on_reload)
+            nursery.start_soon(_follow_place, store, task)
             nursery.start_soon(_write_metrics, store)
             await task.run(wait=False, on_held=announce)
             nursery.cancel_scope.cancel()
@@ -154,9 +158,6 @@ async def _end_on_signal(signals: AsyncIterator[int], on_reload: Reload, scope: 
     await until_told_to_end(signals, on_reload)
     scope.cancel()
 
-
-# Period of looking whether the cold tier has another address: 10 microseconds each (measured).
-_PLACE_POLL_S = 1.0
 
 # After the metadata could not be written, as on a full disk (a guess).
 _AGAIN_S = 10.0
@@ -195,7 +196,7 @@ def session_of(store: Store, threads: BackgroundThreads) -> MountSession:
     async def hold() -> None:
         await holder.run(before_work=session.wait_settled)
 
-    tasks: list[Callable[[], Awaitable[None]]] = [hold, partial(_follow_place, store, on_reload)]
+    tasks: list[Callable[[], Awaitable[None]]] = [hold, partial(_follow_place, store, holder)]
     if reader.cache is not None:
         check = trio.from_thread.check_cancelled
         server = fill_cache.server(store, reader.cache, cache_directory, check, lambda: reader.mount_option)

@@ -22,7 +22,7 @@ from tierfs.chunkstore.local_files import ChunkFiles
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import Settings
 from tierfs.errors import InvalidRequest, NotFound, no_cold_tier
-from tierfs.metadata import directories, tables
+from tierfs.metadata import directories, policies, tables
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
@@ -36,6 +36,7 @@ from tierfs.types import LocationId
 log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
+    from tierfs.chunkstore.located import LocatedStorage
     from tierfs.chunkstore.protocol import ChunkStorage
     from tierfs.holder.local_work import LocalWork
     from tierfs.holder.work import ColdWork
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from tierfs.segments.active_chunk import ChunkDescriptors
     from tierfs.segments.engine import Engine
     from tierfs.segments.group_commit import GroupCommit
+    from tierfs.setup.locations import Locations
     from tierfs.tiering.objects import ColdTier
 
 
@@ -72,17 +74,14 @@ class Store:
         self._owner_watch: OwnerWatch | None = None
         self._metrics: Metrics | None = None
         self._lock = threading.RLock()
-        self._storages: dict[LocationId, ChunkStorage] = {}
-        self._providers: dict[LocationId, ChunkStorage] = {}
-        """The same without their wrappers."""
-        self._places: dict[LocationId, LocationRecord] = {}
-        """The records by which they were connected."""
+        self._locations: Locations | None = None
         guards.register(self)
 
     def forget(self) -> None:
         """Connect again in a child of fork: two processes on one connection would read each other's answers."""
         self._lock = threading.RLock()
-        self._storages, self._providers = {}, {}
+        if self._locations is not None:
+            self._locations.forget()
 
     @property
     def metrics(self) -> Metrics:
@@ -127,50 +126,39 @@ class Store:
         return AppendPool(self.metadata, descriptors, self.settings.ack, self._cold_tier_now)
 
     def _cold_tier_now(self) -> tuple[Publisher, ColdTier]:
-        """Return the cold tier, connected by its present address. Raises NoColdTier."""
+        """Return the cold tier at its present address. Raises NoColdTier."""
         location = self.cold_location
         if location is None:
             raise no_cold_tier("an append with ack=cold")
-        with self._lock:
-            if self._places.get(location.id, location) != location:
-                self._storages.pop(location.id, None)
-                self._providers.pop(location.id, None)
-        return self.cold_tier(location.id)
+        return self.cold_tier(location)
 
     @property
     def path(self) -> Path:
         """The store's directory."""
         return self.paths.root
 
-    def storage_of(self, location_id: LocationId) -> ChunkStorage:
-        """Return the storage of a location, with its wrappers; connected on first use. Raises NotFound."""
-        storage = self._storages.get(location_id)
-        if storage is None:
-            with self.metadata.read() as txn:
-                location = txn.must_get(LOCATIONS, tables.u32(location_id), f"location {location_id}")
-            storage = self._storage_at(location)
-        return storage
+    @property
+    def locations(self) -> Locations:
+        """The connections to the store's locations; made on first use."""
+        if self._locations is None:
+            from tierfs.setup.locations import Locations
 
-    def _storage_at(self, location: LocationRecord) -> ChunkStorage:
-        with self._lock:  # threads ask at the same time, and one client is enough
-            storage = self._storages.get(location.id)
-            if storage is None:
-                storage = self._storages[location.id] = self._connect(location)
-                self._places[location.id] = location
-        return storage
+            with self._lock:
+                if self._locations is None:
+                    self._locations = Locations(self.metadata, self.path, self.settings.cold, lambda: self.metrics)
+        return self._locations
+
+    def storage_of(self, location_id: LocationId) -> LocatedStorage:
+        """Return the storage of a location, wherever that is now and later. Raises NotFound for an unknown one.
+
+        It connects with its first call.
+        """
+        return self.locations.storage_of(location_id)
 
     def _connector(self) -> Callable[[], ChunkStorage] | None:
         """Return what connects to the cold tier without a look into the records; None without one."""
         location = self.cold_location
-        return None if location is None else partial(self._bare_at, location)
-
-    def _bare_at(self, location: LocationRecord) -> ChunkStorage:
-        """Return a connection that tries once: the watch asks again by itself, and `status` waits for it."""
-        from tierfs.setup import connect
-
-        with self._lock:
-            bare = self._providers.get(location.id)
-            return connect.tried_once(bare if bare is not None else self._provide(location))
+        return None if location is None else partial(self.locations.tried_once_at, location)
 
     def reader(self, *, cached: bool = False) -> Reader:
         """Return a reader over both tiers; enter it inside trio.
@@ -238,16 +226,15 @@ class Store:
         """
         self.settings = settings.load(self.paths.settings, os.environ)
         self.metadata.host = Host.of(self.settings)
-        with self._lock:
-            self._storages, self._providers = {}, {}
+        if self._locations is not None:
+            self._locations.renew(self.settings.cold)
 
     def close(self) -> None:
         """Close everything; idempotent."""
         if self._engine is not None:
             self._engine.close()
-        for storage in self._storages.values():
-            storage.close()
-        self._storages = {}
+        if self._locations is not None:
+            self._locations.close()
         self.files.close()
         self.metadata.close()
 
@@ -259,30 +246,11 @@ class Store:
     ) -> None:
         self.close()
 
-    def _connect(self, location: LocationRecord) -> ChunkStorage:
-        from tierfs.setup import connect
-
-        return connect.wrapped(self._provide(location), location, self.settings.cold, self.metrics)
-
     def connect_to(self, place: LocationRecord) -> ChunkStorage:
         """Return a connection of its own to a place that is not the store's yet; the caller closes it."""
         from tierfs.setup import connect
 
         return connect.connect(place, self.path, self.settings.cold, self.metrics, sweeps=False)
-
-    def _provide(self, location: LocationRecord) -> ChunkStorage:
-        from tierfs.journal.cold_identity import wrong_cold_tier
-        from tierfs.setup import connect
-
-        connect.require_allowed(location, self.settings.cold)
-        try:
-            bare = connect.connect_bare(location, self.path, self.settings.cold, sweep=self.metadata.clock)
-        except NotFound as exc:
-            if not location.writable:
-                raise
-            raise wrong_cold_tier(str(exc)) from exc
-        self._providers[location.id] = bare
-        return bare
 
     @property
     def cold_location_id(self) -> LocationId | None:
@@ -309,14 +277,14 @@ class Store:
         with self.metadata.read() as txn:
             return txn.get(LOCATIONS, tables.u32(txn.store.cold_location_id))
 
-    def cold_tier(self, location_id: LocationId) -> tuple[Publisher, ColdTier]:
-        """Return the cold tier, and what publishes to it: both only as long as it has the present address."""
+    def cold_tier(self, location: LocationRecord) -> tuple[Publisher, ColdTier]:
+        """Return the cold tier, and what publishes to it: both only as long as it has this address."""
         from tierfs.journal.publish import Publisher
         from tierfs.tiering.objects import ColdTier
 
-        storage = self.storage_of(location_id)
-        publisher = Publisher(self.metadata, storage, self._places[location_id])
-        return publisher, ColdTier(location_id, storage, publisher.require_recent_ownership, publisher.require_place)
+        storage = self.locations.at(location)
+        publisher = Publisher(self.metadata, storage, location)
+        return publisher, ColdTier(location.id, storage, publisher.require_recent_ownership, publisher.require_place)
 
     def cold_work(self, what: str = "background work") -> ColdWork:
         """Return the cold work of the store's holder. Raises NoColdTier, naming `what`."""
@@ -324,18 +292,17 @@ class Store:
         from tierfs.garbage.collect import Collector
         from tierfs.holder.work import ColdWork
 
-        location_id = self.cold_location_id
-        if location_id is None:
-            raise no_cold_tier(what)
-        publisher, cold = self.cold_tier(location_id)
-        settings = self.settings.offload
         location = self.cold_location
-        if location is not None and location.keeps_objects:
+        if location is None:
+            raise no_cold_tier(what)
+        publisher, cold = self.cold_tier(location)
+        settings = self.settings.offload
+        if location.keeps_objects:
             settings = replace(settings, consolidate_chunks=0)  # the old objects would stay beside the new ones
         return ColdWork(
             engine=self.engine,
             collector=Collector(self.metadata, self.files, self.storage_of, publisher.require_ownership),
-            clocks=ClockCheck(self.metadata, self.clock, lambda: self._server_time_ms(location_id)),
+            clocks=ClockCheck(self.metadata, self.clock, lambda: self._server_time_ms(location.id)),
             settings=settings,
             ballast_path=self.paths.ballast,
             metrics=self.metrics,
@@ -364,9 +331,9 @@ class Store:
         """Ask by the present connection: a new one costs 50 ms of the interpreter, in the middle of a first read."""
         from tierfs.setup.connect import server_time_ms
 
-        self.storage_of(location_id)
-        provider = self._providers.get(location_id)  # gone again if the settings were reloaded just now
-        return None if provider is None else server_time_ms(provider)
+        with self.metadata.read() as txn:
+            place = policies.location(txn, location_id)
+        return server_time_ms(self.locations.provider_at(place))
 
 
 def open_store(path: Path, clock: Clock | None = None, *, any_owner: bool = False, looks: bool = False) -> Store:

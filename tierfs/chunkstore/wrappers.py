@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
+from tierfs.chunkstore.located import LocatedStorage
 from tierfs.chunkstore.protocol import (
     ChunkStorage,
     ComposedObject,
@@ -113,9 +114,15 @@ class Wrapped:
 
 
 def _provider(storage: ChunkStorage) -> ChunkStorage:
-    while isinstance(storage, Wrapped):
-        storage = storage._inner
+    while (provider := _inside(storage)) is not storage:
+        storage = provider
     return storage
+
+
+def _inside(storage: ChunkStorage) -> ChunkStorage:
+    if isinstance(storage, LocatedStorage):
+        return storage.connection()
+    return storage._inner if isinstance(storage, Wrapped) else storage
 
 
 def _no_url(name: str) -> None:

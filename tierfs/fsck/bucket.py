@@ -247,7 +247,10 @@ class BucketCheck:
                 numbers = list(self._table.names[Tier.COLD].find(listed.name))
                 for number in numbers:
                     record = message(txn, OBJECTS, tables.u64(self._table.ids[number]))
-                    if record is not None and record.location_id == self._location_id:
+                    if record is None or record.location_id != self._location_id:
+                        continue
+                    # Else it is looked at by itself, later: the store may have left the place that is listed.
+                    if listed.length_bytes == (record.stored_length or record.length):
                         self._seen[number] = 1
                         self._judge(record, listed)
                 if not numbers and not _is_known(listed.name, known) and listed.modified_ms < young_ms:

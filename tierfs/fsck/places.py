@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from tierfs import errors
+from tierfs.chunkstore.located import PlaceSeen
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, TierfsError, Unavailable, WrongColdTier
 from tierfs.fsck.findings import RECOVER, Finding, Kind, Severity
@@ -46,7 +47,7 @@ class Places:
     def __init__(self, metadata: MetadataStore, storage_of: Callable[[LocationId], ChunkStorage]) -> None:
         self._metadata = metadata
         self._storage_of = storage_of
-        self._known: dict[LocationId, str | None] = {}
+        self._known: dict[LocationId, tuple[PlaceSeen, str | None]] = {}
         self._lock = threading.Lock()
 
     def away(self, location_id: LocationId) -> str | None:
@@ -55,9 +56,11 @@ class Places:
         Raises Unavailable and PermissionDenied when the store's own place does not answer.
         """
         with self._lock:
-            if location_id not in self._known:
-                self._known[location_id] = self._look(location_id)
-            return self._known[location_id]
+            known = self._known.get(location_id)
+            if known is None or known[0].was_left():
+                place = PlaceSeen(self._storage_of(location_id))
+                known = self._known[location_id] = place, self._look(location_id)
+            return known[1]
 
     def _look(self, location_id: LocationId) -> str | None:
         with self._metadata.read() as txn:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 
+from tierfs.chunkstore.located import LocatedStorage
 from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import AlreadyExists, Conflict, Fenced, TierfsError, WrongColdTier
@@ -307,8 +308,11 @@ def look_for_other(
 def fenced_by(metadata: MetadataStore, storage: ChunkStorage, other: OtherOwner) -> Fenced:
     """Record that another owner has the bucket, and return the error. Raises WrongColdTier for another store's object.
 
-    From then on the store changes nothing, here or in the bucket (invariant 7).
+    From then on the store changes nothing, here or in the bucket (invariant 7). Raises Conflict if the cold tier has
+    another place by now: who writes to the one before is no owner of this one.
     """
+    if isinstance(storage, LocatedStorage):
+        storage.present()
     with metadata.read() as txn:
         cold_identity.require_same_store(storage, other.name, other.fencer.store_id, txn.store)
     with metadata.write_notes() as writing:

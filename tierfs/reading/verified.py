@@ -2,8 +2,9 @@
 
 Its rules: an object is read under the etag that its place reports, which is adopted once its bytes prove right; frames
 of ledgers are left out; a pack's chunks share blocks, so the chunk's own CRC32C decides about a block that has bytes of
-others; and a copy is damaged only if two reads of it differ, because a transfer damages bytes once. Works without the
-store's metadata, as on an executor of Spark. Readers on the trio loop have `fetch`, with the same rules.
+others; a copy is damaged only if two reads of it differ, because a transfer damages bytes once, and both were of the
+place where the store's records have it after them. Works without the store's metadata, as on an executor of Spark.
+Readers on the trio loop have `fetch`, with the same rules.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from typing import NamedTuple
 
 from tierfs.checksum import crc32c
 from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.chunkstore.located import PlaceSeen
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.errors import Closed, DataLoss, NotFound
 from tierfs.metadata import chain_edits, checksums
@@ -127,7 +130,8 @@ class VerifiedReader:
         """
         whole = own is not None and own.range == wanted  # read without the rest of its blocks, which may be much longer
         view = memoryview(bytearray(0 if whole else grid.range.length_bytes))
-        for _ in range(TRIES):
+        tries, place = 0, self.place(record)
+        while tries < TRIES:
             bad = [wanted] if whole else self.bad_blocks(record, grid, view)
             if not bad:
                 return wanted.of(view, grid.range.start)
@@ -135,6 +139,7 @@ class VerifiedReader:
                 right = self.by_itself(record, own, wanted)
                 if right is not None:
                     return right
+            tries = 0 if place.was_left() else tries + 1
         where = f"between bytes {bad[0].start} and {bad[0].end}"
         raise BlockDiffers(f"{printable(record.name)} does not match its checksums {where}", bad[0])
 
@@ -169,10 +174,17 @@ class VerifiedReader:
 
         Raises Unavailable when its tier does not answer, Closed at the next step once `stopped` is set.
         """
-        try:
-            return self._blocks_are_right(placed, stopped) or self.whole_chunk(placed) is not None
-        except (NotFound, DataLoss):
-            return False
+        place = self.place(placed.object)
+        while True:
+            with suppress(NotFound, DataLoss):
+                if self._blocks_are_right(placed, stopped) or self.whole_chunk(placed) is not None:
+                    return True
+            if not place.was_left():
+                return False
+
+    def place(self, record: ObjectRecord) -> PlaceSeen:
+        """Return where an object is read now. Costs a microsecond, before each read of bytes that may be accused."""
+        return PlaceSeen(self._storage_of(record.location_id) if record.tier is Tier.COLD else None)
 
     def accuse(self, segment_id: SegmentId, placed: PlacedChunk) -> bool:
         """Read a chunk again that failed once; return whether it fails again. If so it is suspect now.

@@ -6,6 +6,7 @@ travel with a partition. Extents are pure; the connections to places are made wh
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -14,11 +15,14 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from tierfs.checksum import crc32c
+from tierfs.chunkstore.link import Link
 from tierfs.chunkstore.local_files import ChunkFiles
+from tierfs.chunkstore.located import LocatedStorage
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import SystemClock
 from tierfs.config import ColdSettings
 from tierfs.errors import DataLoss, NotFound, PermissionDenied, Unavailable
+from tierfs.metadata import policies
 from tierfs.metadata.layout import HeldObject, PlacedChunk, Placement, held_object, load, placements
 from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
@@ -30,7 +34,7 @@ from tierfs.reading.fetch.grid import Grid, cut_grid
 from tierfs.reading.verified import OwnSum, grid_in, own_sum
 from tierfs.reading.view import Piece, in_object, resolve
 from tierfs.scan.in_flight import InFlight
-from tierfs.setup.connect import connect
+from tierfs.setup.connect import connect, link_of, require_allowed
 from tierfs.store_paths import StorePaths, require_trusted
 from tierfs.system import guards
 from tierfs.types import ByteRange, LocationId, ObjectId, PayloadEncoding, ReadPriority, Tier
@@ -269,12 +273,15 @@ class PlaceConnections:
             etags.adopt(metadata=self.metadata(place))
 
     def storage(self, place: Place, location_id: LocationId) -> ChunkStorage:
-        """Return the storage of a location. Raises NotFound, InvalidRequest or Unavailable."""
+        """Return the storage of a location, which connects with its first call. Raises NotFound.
+
+        Where this host sees the store, a failure at a place that the store has left is repeated at the present one.
+        """
         with self._lock:
             storage = self._storages.get((place, location_id))
             if storage is None:
                 location = place.location(location_id)
-                storage = connect(location, Path(place.path), place.settings, NullMetrics())
+                storage = _TaskStorage(self, place, location)
                 self._storages[place, location_id] = storage
                 self._in_flight_of(place).follow(location_id, storage)
             return storage
@@ -310,6 +317,40 @@ class PlaceConnections:
         except PermissionDenied:
             return False
         return os.access(StorePaths(Path(place.path)).chunks, os.R_OK | os.X_OK)
+
+
+class _TaskStorage(LocatedStorage):
+    """The storage of a location for tasks that read one place."""
+
+    def __init__(self, connections: PlaceConnections, place: Place, location: LocationRecord) -> None:
+        # Without looks between failures: most executors never open the metadata, and tasks are short.
+        super().__init__(None, _TaskConnector(place), location, look_s=math.inf)
+        self._connections = connections
+        self._of = place
+
+    def _newest(self) -> LocationRecord:
+        """Return the store's record where this host sees the store, else the one that came with the task."""
+        metadata = self._connections.metadata(self._of)
+        if metadata is None:
+            return self._of.location(self.location_id)
+        with metadata.read() as txn:
+            return policies.location(txn, self.location_id)
+
+
+@dataclass(frozen=True, slots=True)
+class _TaskConnector:
+    """Connects for tasks that read one place; see Connector."""
+
+    _place: Place
+
+    def connected(self, location: LocationRecord) -> ChunkStorage:
+        """Connect. Raises PermissionDenied, InvalidRequest and Unavailable."""
+        require_allowed(location, self._place.settings)
+        return connect(location, Path(self._place.path), self._place.settings, NullMetrics())
+
+    def link(self, location: LocationRecord) -> Link:
+        """Return a new link."""
+        return link_of(location)
 
 
 def _metadata_of(place: Place) -> MetadataStore | None:

@@ -42,14 +42,21 @@ def connect(
     `sweeps`: removes what killed writers left, as a store's owner does.
     """
     sweep = SystemClock() if sweeps else None
-    return wrapped(connect_bare(location, store, settings, sweep=sweep), location, settings, metrics)
+    bare = connect_bare(location, store, settings, sweep=sweep)
+    return wrapped(bare, location, settings, metrics)
 
 
-def wrapped(bare: ChunkStorage, location: LocationRecord, settings: ColdSettings, metrics: MetricSink) -> ChunkStorage:
-    """Return the provider of a location in its wrappers; closed with them."""
-    allowed = bare if location.writable else ReadOnlyStorage(bare)
+def link_of(location: LocationRecord) -> Link:
+    """Return a new measurement of the link to a location."""
     # A disk, also one of a NAS, is not faster for more readers at once: its head has more ways to go.
-    most_streams = LEAST_STREAMS if location.url.startswith(FILE_SCHEME) else None
+    return Link(most_streams=LEAST_STREAMS if location.url.startswith(FILE_SCHEME) else None)
+
+
+def wrapped(
+    bare: ChunkStorage, location: LocationRecord, settings: ColdSettings, metrics: MetricSink, link: Link | None = None
+) -> ChunkStorage:
+    """Return the provider of a location in its wrappers, closed with them. They measure `link`; None: a new one."""
+    allowed = bare if location.writable else ReadOnlyStorage(bare)
     return ResilientStorage(
         allowed,
         max_in_flight=settings.requests_in_flight,
@@ -57,7 +64,7 @@ def wrapped(bare: ChunkStorage, location: LocationRecord, settings: ColdSettings
         base_delay_s=settings.retry_base_s,
         max_delay_s=settings.retry_max_s,
         metrics=metrics,
-        link=Link(most_streams=most_streams),
+        link=link or link_of(location),
     )
 
 

@@ -169,12 +169,12 @@ class Warmer:
     def _fetch(self, record: ObjectRecord, grid: Grid, view: memoryview) -> list[ByteRange]:
         """Fill `view` with blocks of an object; return those that differ in two reads."""
         self._links.add(record.location_id, self._storage_of(record.location_id))
-        bad: list[ByteRange] = []
-        for _ in range(TRIES):
-            bad = self._reader.bad_blocks(record, grid, view)
-            if not bad:
-                break
+        place, tries = self._reader.place(record), 0
+        while bad := self._reader.bad_blocks(record, grid, view):
             self._metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
+            tries = 0 if place.was_left() else tries + 1
+            if tries == TRIES:
+                break
         return bad
 
     def _judge(self, part: WantedBytes, block: ByteRange) -> None:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 
 from tierfs.checksum import block_crcs, crc32c
+from tierfs.chunkstore.located import PlaceSeen
 from tierfs.chunkstore.protocol import ChunkStorage, OnReceived
 from tierfs.errors import DataLoss
 from tierfs.metadata import checksums
@@ -188,10 +189,12 @@ class CheckedBlocks:
 def fetch(blocks: CheckedBlocks, storage: ChunkStorage, etags: Etags, metrics: MetricSink) -> str | None:
     """Fetch the missing bytes; return the etag under which they arrived, None for any.
 
-    A block that differs is fetched once more, with those after it: a bit flipped in transit is not a bad object. Raises
+    A block that differs is fetched once more, with those after it: a bit flipped in transit is not a bad object, and
+    one of a place that the storage has left by now says nothing of the one where it is. Raises
     BlockDiffers if it still differs, and the errors of the storage and of `show`.
     """
-    for is_last in (False, True):
+    place, is_last = PlaceSeen(storage), False
+    while True:
         try:
             for attempt in etags.attempts(blocks.record):
                 with attempt:
@@ -204,9 +207,11 @@ def fetch(blocks: CheckedBlocks, storage: ChunkStorage, etags: Etags, metrics: M
             return attempt.etag
         except BlockDiffers:
             metrics.count(MetricName.CHECKSUM_FAILURES, source="cold")
+            if place.was_left():
+                continue
             if is_last:
                 raise
-    raise AssertionError("unreachable")
+            is_last = True
 
 
 def _shifted(blocks: CheckedBlocks, held: int) -> OnReceived:

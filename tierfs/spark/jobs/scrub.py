@@ -10,10 +10,11 @@ from functools import partial
 from pyspark.sql import SparkSession
 
 from tierfs.app.store import Store
+from tierfs.chunkstore.located import same_place
 from tierfs.errors import NotFound, Unavailable
 from tierfs.fsck.places import Places
 from tierfs.fsck.scrub.copy_reader import Fault
-from tierfs.metadata import tables
+from tierfs.metadata import policies, tables
 from tierfs.metadata.tables import OBJECTS
 from tierfs.names import printable
 from tierfs.parallel import OnProgress, unseen
@@ -79,8 +80,6 @@ def scrub(
     """
     started_s = time.monotonic()
     segments, total_bytes = wanted_segments(store.metadata, paths)
-    with store.metadata.read() as txn:
-        place = place_of(txn, str(store.path), store.settings.cold)
     tasks = Tasks(spark, show, total_bytes)
     judge = _Judge(store)
     sums = ScrubSums(segments=len(segments))
@@ -91,12 +90,14 @@ def scrub(
         partition_bytes = min(max(total_bytes // (_TASKS_PER_SLOT * slots), PARTITION_BYTES), _MOST_PARTITION_BYTES)
     wave_partitions = max(WAVE_PARTITIONS, 16 * slots)
     for wave in waves(store.metadata, segments, partition_bytes, wave_partitions):
+        with store.metadata.read() as txn:
+            place = place_of(txn, str(store.path), store.settings.cold)
         reports = tasks.run(partial(check_copies, place), wave.partitions)
         for report in reports:
             sums.local_bytes += report.local_bytes
             sums.cold_bytes += report.cold_bytes
             sums.unseen_bytes += report.unseen_bytes
-        faults += [*wave.faults, *judge.judged(fault for report in reports for fault in report.faults)]
+        faults += [*wave.faults, *judge.judged(place, (fault for report in reports for fault in report.faults))]
     merged = list(joined(faults))
     for fault in merged:
         _count(sums, fault)
@@ -119,12 +120,17 @@ class _Judge:
         self._storage_of = store.storage_of
         self._places = Places(store.metadata, store.storage_of)
 
-    def judged(self, faults: Iterable[CopyFault]) -> Iterator[CopyFault]:
-        """Return the faults that still count. Raises Unavailable when the store's own cold tier does not answer."""
+    def judged(self, place: Place, faults: Iterable[CopyFault]) -> Iterator[CopyFault]:
+        """Return the faults, found at `place`, that still count.
+
+        Raises Unavailable when the store's own cold tier does not answer, or was moved meanwhile.
+        """
         for fault in faults:
             if not self._is_there(fault):
                 continue
             if fault.tier is Tier.LOCAL or fault.fault is Fault.DAMAGED:
+                if fault.tier is Tier.COLD:
+                    self._require_at(place, fault)
                 yield fault
                 continue
             yield self._out_of_reach(fault)
@@ -141,6 +147,15 @@ class _Judge:
         if fault.fault is Fault.AWAY:
             raise Unavailable(f"{printable(fault.object.name)} did not answer: {fault.why}", remedy="run it again")
         return replace(fault, fault=Fault.UNSEEN, why="this machine finds it, and an executor does not")
+
+    def _require_at(self, place: Place, fault: CopyFault) -> None:
+        """Raise Unavailable if a location has another place by now: executors that do not see the store stay behind."""
+        location_id = fault.object.location_id
+        with self._metadata.read() as txn:
+            now = policies.location(txn, location_id)
+        if not same_place(now, place.location(location_id)):
+            name = printable(fault.object.name)
+            raise Unavailable(f"{name} was read in a place that the store has left meanwhile", remedy="run it again")
 
     def _is_there(self, fault: CopyFault) -> bool:
         """Return whether the object is still one of the store's: eviction and consolidation continue meanwhile."""
