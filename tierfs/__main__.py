@@ -1,15 +1,20 @@
 """The command `tierfs`, also as `python -m tierfs`."""
 
+import os
 import sys
 from contextlib import suppress
 
 from tierfs import __version__
 
+# What this program is called where it was started as one, and not by a function of another.
+_OWN_NAMES = ("tierfs", "__main__.py")
+_UTF8 = "utf-8"
 _VERSION = (["--version"], ["-V"], ["version"])
 
 
 def main() -> None:
     """Run the command line and exit."""
+    _use_utf8()
     # Scripts ask for the version often, and click takes 50 of the 70 ms (measured). Where the output fails, the
     # command line tells why.
     if sys.argv[1:] in _VERSION and sys.stdout is not None:
@@ -19,6 +24,26 @@ def main() -> None:
     from tierfs.cli.main import main
 
     main()
+
+
+def _use_utf8() -> None:
+    """Take names of files and words as UTF-8, whatever the locale is: start again in Python's UTF-8 mode (PEP 540).
+
+    In ISO-8859-1 and the like the same bytes of a name would be other text, and so another segment. Output that has
+    another encoding nevertheless, as PYTHONIOENCODING asks for, gets escapes in place of what it cannot hold.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None and stream.encoding.lower() != _UTF8:
+            stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
+    if sys.getfilesystemencoding() == _UTF8 or os.path.basename(sys.argv[0]) not in _OWN_NAMES:
+        return
+    try:
+        with open("/proc/self/cmdline", "rb") as file:  # as the kernel has it: Python decoded it by the locale
+            program, *words = file.read().split(b"\0")[:-1]
+    except OSError:
+        program, *words = map(os.fsencode, sys.orig_argv)
+    os.environ["PYTHONUTF8"] = "1"  # for children, such as workers of Spark
+    os.execv(sys.executable or program, [program, b"-X", b"utf8", *words])
 
 
 if __name__ == "__main__":

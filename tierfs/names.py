@@ -83,6 +83,11 @@ def from_os(text: str) -> str:
         raise InvalidRequest(f"{printable(text)}: a name must be valid UTF-8") from exc
 
 
+def to_os(name: str) -> str:
+    """Return a path of the store, such as that of a cold directory, as Python's functions for files take it."""
+    return os.fsdecode(name.encode(errors="surrogateescape"))
+
+
 def check_component(part: str) -> None:
     """Raise InvalidRequest unless `part` can be one component of a name."""
     if part in ("", ".", ".."):

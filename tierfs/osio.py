@@ -71,7 +71,7 @@ class PageCache:
             return 0
 
 
-def sync(path: str | Path, *, dir_fd: int | None = None, flags: int = 0) -> None:
+def sync(path: str | bytes | Path, *, dir_fd: int | None = None, flags: int = 0) -> None:
     """Make a file's bytes, or the names in a directory, durable. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | flags, dir_fd=dir_fd)
     try:

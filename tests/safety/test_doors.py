@@ -328,3 +328,10 @@ def test_no_place_is_used_that_only_a_journal_named(from_journal: bool, allowed:
     location = LocationRecord(id=LocationId(1), url="s3://b/p", from_journal=from_journal)
     with refused(from_journal and not allowed, PermissionDenied, "named by the bucket's journal"):
         require_allowed(location, ColdSettings(allowed_locations=allowed))
+
+
+def test_a_files_name_is_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InvalidRequest, match="must be valid UTF-8"):
+        names.from_os("bad\udce9")
+    monkeypatch.setattr(os, "fsencode", lambda text: text.encode("latin-1"))  # as in such a locale
+    assert names.from_os("gr\u00c3\u00b6\u00c3\u009fe") == "gr\u00f6\u00dfe"

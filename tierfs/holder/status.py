@@ -365,7 +365,7 @@ def shared_filesystem_warning(store: Path, cold_url: str | None) -> str | None:
         return "there is no cold tier: this disk holds the only copy"
     if not cold_url.startswith("file:"):
         return None
-    cold = store / cold_url.removeprefix("file:")
+    cold = store / names.to_os(cold_url.removeprefix("file:"))
     try:
         shared = os.stat(store).st_dev == os.stat(cold).st_dev
     except OSError as exc:

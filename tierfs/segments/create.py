@@ -116,7 +116,7 @@ class CopiedDirectories:
             self._seen.add((directory, path))
             with map_os_errors(path):
                 mode = os.stat(os.path.join(directory, path)).st_mode
-            target = names.join((*self._into, *names.split(name), *names.split(path)))
+            target = names.join((*self._into, *map(names.from_os, (*names.split(name), *names.split(path)))))
             self._modes[target] = mode & self._modes.get(target, mode)
             if not path:
                 return

@@ -280,7 +280,7 @@ def _why_away(place: LocationRecord, store: Path) -> str | None:
     if not place.url.startswith(FILE_SCHEME):
         return None
     try:
-        with os.scandir(store / place.url.removeprefix(FILE_SCHEME)) as entries:
+        with os.scandir(store / names.to_os(place.url.removeprefix(FILE_SCHEME))) as entries:
             return None if next(entries, None) is not None else "the directory is empty; is it mounted?"
     except OSError as exc:
         if exc.errno == errno.EACCES:

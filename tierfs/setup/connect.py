@@ -16,7 +16,7 @@ from tierfs.config import ColdSettings
 from tierfs.errors import InvalidRequest, PermissionDenied
 from tierfs.metadata.records import LocationRecord
 from tierfs.metrics import MetricSink
-from tierfs.names import printable
+from tierfs.names import printable, to_os
 
 FILE_SCHEME = "file:"
 S3_SCHEME = "s3"
@@ -100,7 +100,7 @@ def connect_bare(
     missing.
     """
     if location.url.startswith(FILE_SCHEME):
-        path = store / location.url.removeprefix(FILE_SCHEME)
+        path = store / to_os(location.url.removeprefix(FILE_SCHEME))
         return DirectoryStorage(path, sweep=sweep) if location.writable else ReadOnlyDirectory(path)
     abilities = Abilities(
         create_only_put=location.create_only_put,

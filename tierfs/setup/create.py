@@ -41,7 +41,7 @@ from tierfs.metadata import changes, directories, policies
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import DIRECTORIES, LOCATIONS
-from tierfs.names import printable
+from tierfs.names import from_os, printable
 from tierfs.osio import map_os_errors
 from tierfs.setup.connect import FILE_SCHEME, S3_SCHEME, connect_bare, create_bucket
 from tierfs.store_paths import StorePaths, require_own
@@ -273,7 +273,7 @@ def locate(choice: ColdChoice) -> LocationRecord | None:
         return None
     url = choice.bucket_url or choice.cold_url
     if url is None:
-        cold = FILE_SCHEME + (_DEFAULT_COLD if choice.cold_dir is None else str(choice.cold_dir.absolute()))
+        cold = FILE_SCHEME + (_DEFAULT_COLD if choice.cold_dir is None else from_os(str(choice.cold_dir.absolute())))
         return LocationRecord(id=FIRST_LOCATION, url=cold)
     if not url.startswith(f"{S3_SCHEME}://") and (choice.bucket_url is None or binding.is_bound(url)):
         return _located_place(url, choice)

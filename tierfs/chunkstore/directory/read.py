@@ -65,7 +65,7 @@ class FileReader:
         parent, _, last = name.rpartition("/")
         with map_os_errors(name), self._tree.open_directory(parent) as directory:
             # O_NONBLOCK: a FIFO of that name must not block us.
-            fd = os.open(last, READ_FLAGS | os.O_NONBLOCK, dir_fd=directory)
+            fd = os.open(last.encode(), READ_FLAGS | os.O_NONBLOCK, dir_fd=directory)
         try:
             with map_os_errors(name):
                 status = os.fstat(fd)

@@ -123,7 +123,8 @@ class DirectoryStorage:
     def delete(self, name: str) -> None:
         """See ChunkStorage.delete. Also removes directories that become empty."""
         _check(name)
-        parent, _, last = name.rpartition("/")
+        parent, _, text = name.rpartition("/")
+        last = text.encode()
         with map_os_errors(name):
             try:
                 with self._tree.open_directory(parent) as directory:

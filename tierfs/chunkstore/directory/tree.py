@@ -136,7 +136,7 @@ class RootDirectory:
             parent, _, name = path.rpartition("/")
             try:
                 with self.open_directory(parent) as fd:
-                    os.rmdir(name, dir_fd=fd)
+                    os.rmdir(name.encode(), dir_fd=fd)
             except OSError as exc:
                 if exc.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
                     return
@@ -251,11 +251,12 @@ def _is_empty(fd: int) -> bool:
 
 def _enter(fd: int, part: str, *, create: bool) -> int:
     """Open the directory `part` of `fd`; with `create`, make a missing one."""
+    name = part.encode()  # the bytes of a name are UTF-8; the locale may have another encoding
     try:
-        return os.open(part, DIRECTORY_FLAGS, dir_fd=fd)
+        return os.open(name, DIRECTORY_FLAGS, dir_fd=fd)
     except FileNotFoundError:
         if not create:
             raise
     with suppress(FileExistsError):  # another thread was first: the same directory
-        os.mkdir(part, osio.OWNER_DIRECTORY, dir_fd=fd)
-    return os.open(part, DIRECTORY_FLAGS, dir_fd=fd)
+        os.mkdir(name, osio.OWNER_DIRECTORY, dir_fd=fd)
+    return os.open(name, DIRECTORY_FLAGS, dir_fd=fd)

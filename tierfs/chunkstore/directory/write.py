@@ -75,16 +75,17 @@ class FileWriter:
                     os.unlink(temporary, dir_fd=directory)
 
     def _publish(self, directory: int, temporary: str, name: str, *, create_only: bool) -> None:
-        parent, _, last = name.rpartition("/")
+        parent, _, text = name.rpartition("/")
+        last = text.encode()
         for attempts_left in reversed(range(_LINK_ATTEMPTS)):
             try:
                 with self._tree.open_directory(parent, create=True) as fd:
                     if create_only:
                         # link(2) refuses a name that is taken, rename(2) replaces it; both show all of the file or
                         # none.
-                        os.link(temporary, last, src_dir_fd=directory, dst_dir_fd=fd, follow_symlinks=False)
+                        os.link(temporary.encode(), last, src_dir_fd=directory, dst_dir_fd=fd, follow_symlinks=False)
                     else:
-                        os.rename(temporary, last, src_dir_fd=directory, dst_dir_fd=fd)
+                        os.rename(temporary.encode(), last, src_dir_fd=directory, dst_dir_fd=fd)
                 break
             except FileExistsError:
                 self._sync_file(parent, last)
@@ -101,7 +102,7 @@ class FileWriter:
         if parent in self._unsynced:
             self._sync_directories(parent)
 
-    def _sync_file(self, parent: str, last: str) -> None:
+    def _sync_file(self, parent: str, last: bytes) -> None:
         with suppress(FileNotFoundError), self._tree.open_directory(parent) as directory:
             if not stat.S_ISREG(os.stat(last, dir_fd=directory, follow_symlinks=False).st_mode):
                 return  # a link or a directory is not an object

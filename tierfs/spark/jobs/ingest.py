@@ -124,7 +124,7 @@ def _below(path: Path, given: str, copy: str) -> Iterator[SourceFile]:
 
 
 def _file(path: Path, name: str, directory: str = "", copy: str = "") -> SourceFile:
-    status, own = path.stat(), names.join(names.split(name))
+    status, own = path.stat(), names.join(names.split(names.from_os(name)))
     return SourceFile(str(path), own, status.st_size, status.st_mtime_ns, status.st_mode, directory, copy)
 
 
