@@ -102,9 +102,11 @@ class TestStore:
     def append(self, name: str, *parts: bytes, seal: bool = False, ack: Ack | None = None) -> None:
         """Append each part on its own, then close the writer."""
         writer = self.engine.open_writer(name, ack=ack)
-        for part in parts:
-            writer.append(part)
-        self.engine.close_writer(writer)
+        try:
+            for part in parts:
+                writer.append(part)
+        finally:
+            self.engine.close_writer(writer)
         if seal:
             self.engine.seal(name)
 

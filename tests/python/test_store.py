@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
 
 import tierfs
 from tests.commands import tierfs as command
 from tierfs.errors import Closed, InvalidRequest, IsDirectory, NotFound, OffsetMismatch, Sealed
+from tierfs.segments.shared_writers import SharedWriters
 from tierfs.types import ByteRange, ReadPriority
 
 MORE_THAN_A_BUFFER = (1 << 20) + 7
@@ -133,6 +136,49 @@ def test_threads_share_one_writer(store: tierfs.Store) -> None:
         for thread in threads:
             thread.join(60)
     assert store.segment("s").read() == b"line\n" * 160
+
+
+def test_appends_of_threads_are_all_made(path: Path, store: tierfs.Store) -> None:
+    """Each opens a writer and closes it, and so may another store of the same path."""
+    stores = [store, tierfs.open_store(path)]
+
+    def append(number: int) -> bytes:
+        at = stores[number % 2].append("s", b"%04d" % number)
+        return store.segment("s").read(at.start, at.length_bytes)
+
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(append, range(160))) == [b"%04d" % number for number in range(160)]
+    assert store.info("s").length == 4 * 160
+
+
+def test_a_conditional_append_is_refused_where_another_thread_was_faster(
+    store: tierfs.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with store.open_writer("s") as writer:
+        opened = SharedWriters.open
+
+        def open_late(writers: SharedWriters, name: str, **options: Any) -> Any:
+            found = opened(writers, name, **options)
+            writer.append(b"faster")
+            return found
+
+        monkeypatch.setattr(SharedWriters, "open", open_late)
+        with pytest.raises(OffsetMismatch) as refused:
+            store.append("s", b"late", expected_offset=0)
+    assert refused.value.actual_length == 6
+    assert store.segment("s").read() == b"faster"
+
+
+def test_a_writer_ends_for_its_user_alone(path: Path, store: tierfs.Store) -> None:
+    first, second = store.open_writer("s"), store.open_writer("s")
+    first.append(b"a")
+    first.close()
+    first.close()
+    with pytest.raises(Closed):
+        first.append(b"lost")
+    assert second.append(b"b", expected_offset=1).end == 2
+    second.close()
+    assert command("append", "s", store=path, stdin=b"c").out == "s 2 3\n"
 
 
 def test_a_child_of_fork_has_a_store_of_its_own(store: tierfs.Store) -> None:

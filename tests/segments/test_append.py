@@ -134,7 +134,7 @@ def test_a_dead_writers_chunk_ends_at_the_committed_length(store: TestStore) -> 
 def test_an_older_writer_is_fenced(store: TestStore) -> None:
     old = store.engine.open_writer("s")
     old.append(b"a")
-    new = store.engine.open_writer("s")
+    new = store.engine.open_writer("s", take_over=True)
     new.append(b"b")
     with pytest.raises(Closed):
         old.append(b"c")

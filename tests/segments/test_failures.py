@@ -79,8 +79,10 @@ def test_a_verb_that_is_committed_does_not_fail_for_a_mode(
             store.engine.roll(segment_id)
         elif verb == "concat":
             store.engine.concat("s", "source")
+        elif verb == "open_writer":
+            store.engine.open_writer("s", take_over=True)
         else:
-            getattr(store.engine, verb)("s")
+            store.engine.seal("s")
     assert not store.segment("s").active
 
 

@@ -14,6 +14,7 @@ from tierfs.metadata import changes as journal
 from tierfs.metadata import directories, entries, policies, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.tables import ENTRIES
+from tierfs.parallel import Attempts
 from tierfs.segments import ledgers, positions
 from tierfs.segments.managed_ledger import Added, ManagedLedger
 from tierfs.segments.positions import Position
@@ -210,9 +211,9 @@ def test_a_roll_and_the_holder_close_what_no_writer_will(store: TestStore) -> No
     managed.add_entries([b"a"] * 12)
     set_policy(store, ledger_entries="10")
     other = store.another_engine()
-    assert Retention(store.metadata, other, grace_s=0).seal() == 0  # its writer will
+    assert Retention(store.metadata, other, grace_s=0).seal(Attempts()) == 0  # its writer will
     managed.close()
-    assert Retention(store.metadata, store.engine, grace_s=0).seal() == 1
+    assert Retention(store.metadata, store.engine, grace_s=0).seal(Attempts()) == 1
     assert picture(store) == [(1, "closed"), (12, "closed")]
     other.close()
 
@@ -275,7 +276,7 @@ def test_a_ledger_that_the_holder_closed_or_trimmed_is_left_for_the_next(store: 
     managed = opened(store)
     managed.add_entries([b"a"])
     clock.advance(HOUR_S)
-    assert Retention(store.metadata, store.engine, grace_s=0).seal() == 1
+    assert Retention(store.metadata, store.engine, grace_s=0).seal(Attempts()) == 1
     assert picture(store) == [(1, "closed")]
     managed.add_entries([b"b"])
     assert picture(store) == [(1, "closed"), (1, "open")]

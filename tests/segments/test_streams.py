@@ -206,7 +206,7 @@ def test_a_fenced_writer_does_not_follow(store: TestStore) -> None:
     old = store.engine.open_writer("s")
     old.append(b"abc")
     old_id, old_epoch = old.segment_id, old.epoch
-    new = store.engine.open_writer("s")
+    new = store.engine.open_writer("s", take_over=True)
     new.append(b"0123456789")
     new.append(b"d")
     assert new.segment_id != old_id

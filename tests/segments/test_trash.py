@@ -253,7 +253,7 @@ def test_an_open_writer_is_refused_and_its_segment_takes_no_byte_in_the_trash(st
     assert restore(store, "a") == "a"
     assert restore(store, "d") == "d"
     assert (store.read("a"), store.read("d/b")) == (b"12", b"12")
-    store.append("d/b", b"3")
+    below.append(b"3")
     assert store.read("d/b") == b"123"
 
 

@@ -28,6 +28,7 @@ _WITH = {
     "ObjectPlace": "a protocol: tests/conformance has threads for each place",
     "Offloader": "a protocol",
     "Offloads": "one table under one lock; tests/admin asks with threads",
+    "SharedWriters": "tests/segments/test_shared_writers.py opens and closes with threads",
     "Writer": "SegmentWriter",
     "CacheWriter": "tests/reading/cache, with threads of its own",
     "ChunkStorage": "a protocol: its providers are here, and in tests/conformance",

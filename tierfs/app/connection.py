@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
     from tierfs.reading.read_loop import ReadLoop
+    from tierfs.segments.shared_writers import SharedWriters
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,18 @@ class Connection:
         self.pid = os.getpid()
         self._starting = threading.Lock()
         self._end = weakref.finalize(self, _end, self.pid, store, None)
+
+    @cached_property
+    def _writers(self) -> SharedWriters:
+        from tierfs.segments.shared_writers import SharedWriters  # reading needs none
+
+        return SharedWriters(self.store.engine)
+
+    @property
+    def writers(self) -> SharedWriters:
+        """The writers that all users of this connection share."""
+        with self._starting:
+            return self._writers
 
     @cached_property
     def _loop(self) -> ReadLoop:

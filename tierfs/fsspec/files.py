@@ -174,7 +174,7 @@ class _RawAppend(io.RawIOBase):
                     self._writer.append(b"", last=True, seal=True)
             finally:
                 with suppress(TierfsError):
-                    self._connection.store.engine.close_writer(self._writer)
+                    self._connection.writers.close(self._writer)
 
 
 class AppendFile(io.BufferedWriter):

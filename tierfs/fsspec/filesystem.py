@@ -276,7 +276,7 @@ class TierfsFileSystem(AbstractFileSystem):  # type: ignore[misc]  # fsspec has 
                 remedy="append to it with mode ab, or remove it first",
             )
         if mode == "ab":
-            writer = engine.open_writer(name)
+            writer = connection.writers.open(name)
         elif existing is None:
             writer = engine.open_writer(name, one_segment=True, new=True)
         else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +14,7 @@ from tierfs import names
 from tierfs.app.connection import BUFFER_BYTES, RawSegment, SegmentHandle
 from tierfs.app.room import HOLDER_WAIT_S, InLog, Room
 from tierfs.checksum import Buffer
-from tierfs.errors import InvalidRequest
+from tierfs.errors import Closed, InvalidRequest
 from tierfs.metadata import directories
 from tierfs.segments import stat
 from tierfs.segments.stat import Listed, SegmentStat, modified_ns
@@ -148,23 +149,25 @@ class Segment:
         Raises as `open_writer` and Writer.append, with nothing appended.
         """
         with self.open_writer(expected_offset=expected_offset) as writer:
-            return writer._append(data, last=True, seal=seal)
+            # The writer may be shared: others may append between its opening and here.
+            return writer._append(data, expected_offset, last=True, seal=seal)
 
     def open_writer(
         self, *, expected_offset: int | None = None, take_over: bool = False, ack: Ack | str | None = None
     ) -> Writer:
-        """Become the segment's one writer, creating it and its directories when they are missing.
+        """Open the segment for appends, creating it and its directories when they are missing.
 
-        `expected_offset` is the length that it must have. `take_over` fences a writer of another process. `ack`,
-        "local" or "cold", is stronger than the policy. Raises OffsetMismatch (its `actual_length` is the true one),
-        Conflict naming a live writer, Sealed, IsDirectory, InvalidRequest for a ledger and for another word,
-        StorageFull, NoColdTier.
+        One process is its writer at a time; the writers that it opens append in turn. `expected_offset` is the length
+        that the segment must have. `take_over` fences the writer of another process, and replaces those of this one.
+        `ack`, "local" or "cold", is stronger than the policy. Raises OffsetMismatch (its `actual_length` is the true
+        one), Conflict naming a live writer, or for another `ack` than that of an open writer of this process, Sealed,
+        IsDirectory, InvalidRequest for a ledger and for another word, StorageFull, NoColdTier.
         """
         if ack is not None and ack not in tuple(Ack):
             raise InvalidRequest(f"ack is one of {', '.join(Ack)}, not {ack!r}")
         room = Room(self._connection.store, InLog(), holder_wait_s=HOLDER_WAIT_S)
         opened = partial(
-            self._connection.store.engine.open_writer,
+            self._connection.writers.open,
             self.name,
             expected_offset=expected_offset,
             take_over=take_over,
@@ -240,12 +243,17 @@ class Segment:
 
 
 class Writer:
-    """The one writer of a segment. Thread-safe; a context manager. Closing it lets other processes write at once."""
+    """Appends to a segment. Thread-safe; a context manager.
+
+    When the last one of a process is closed, other processes may write at once.
+    """
 
     def __init__(self, connection: Connection, room: Room, writer: SegmentWriter) -> None:
         self._connection = connection
         self._room = room
         self._writer = writer
+        self._closing = threading.Lock()
+        self._closed = False
 
     @property
     def name(self) -> str:
@@ -268,17 +276,22 @@ class Writer:
     def _append(
         self, data: Buffer, expected_offset: int | None = None, *, last: bool = False, seal: bool = False
     ) -> ByteRange:
+        if self._closed:  # the writer below may be open for others
+            raise Closed(f"the writer of {names.printable(self.name)} is closed")
         work = partial(self._writer.append, data, expected_offset=expected_offset, last=last, seal=seal)
         return self._room.make(self.name, work)
 
     def seal(self) -> None:
-        """End the segment, and this writer with it. Raises as `append`."""
-        self._writer.append(b"", last=True, seal=True)
+        """End the segment, and each writer of it in this process. Raises as `append`."""
+        self._append(b"", last=True, seal=True)
         self.close()
 
     def close(self) -> None:
-        """Let other processes write; idempotent. Raises Closed in a child of fork."""
-        self._connection.store.engine.close_writer(self._writer)
+        """End this writer; idempotent. Raises Closed in a child of fork."""
+        with self._closing:
+            closed, self._closed = self._closed, True
+        if not closed:
+            self._connection.writers.close(self._writer)
 
     def __enter__(self) -> Self:
         return self

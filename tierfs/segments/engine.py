@@ -113,7 +113,7 @@ class Engine:
 
         The name of a stream means its newest segment, and the writer moves to successors by itself, unless
         `one_segment` keeps all its appends together. With `new`, an existing segment raises AlreadyExists. `ack` is
-        stronger than the segment's policy. Raises Conflict naming a live writer in another process (unless
+        stronger than the segment's policy. Raises Conflict naming a live writer, of this process or another (unless
         `take_over`), Sealed, OffsetMismatch, IsDirectory, NotDirectory, StorageFull, NoColdTier or InvalidRequest (also
         for a ledger), with nothing created.
         """
@@ -149,6 +149,25 @@ class Engine:
                 raise
             self._writers[segment.id] = writer
             return writer
+
+    def own_writer(self, name: str) -> SegmentWriter | None:
+        """Return the open writer that this process has of a segment, or of a stream by any member's name."""
+        with self.metadata.read() as txn:
+            entry = directories.find(txn, name)
+            if entry is None or entry.kind is EntryKind.DIRECTORY:
+                return None
+            segment = streams.newest(txn, directories.segment_by_name(txn, name))
+            # The writer of a segment that policy sealed moves to the successor with its next append.
+            before = directories.segment(txn, SegmentId(segment.predecessor_id)) if segment.predecessor_id else None
+        for each in (segment, before):
+            if each is not None and (own := self._own(each)) is not None:
+                return own
+        return None
+
+    def _own(self, segment: SegmentRecord) -> SegmentWriter | None:
+        """Return the writer of this process, unless it was closed, or fenced by a later one."""
+        own = self._writers.get(segment.id)
+        return own if own is not None and not own.is_closed and own.epoch == segment.writer_epoch else None
 
     def close_writer(self, writer: SegmentWriter) -> None:
         """Close a writer and release its lock at once; idempotent. Raises Closed in a child of fork."""
@@ -291,6 +310,8 @@ class Engine:
                 before = create.create(txn, name, kind) if new else self._find_or_create(txn, name, kind)
                 if expected_offset is not None and expected_offset != before.length:
                     raise offset_mismatch(name, expected_offset, before.length)
+                if not take_over and self._own(before) is not None:
+                    raise ownership.own_writer_conflict(before)
                 active_chunk.require_whole(txn, self.files, before, name)
                 segment = ownership.register(txn, before, self._locks, take_over=take_over)
                 policy = policies.effective(txn, segment)

@@ -171,6 +171,14 @@ def live_writer_conflict(segment: SegmentRecord) -> Conflict:
     )
 
 
+def own_writer_conflict(segment: SegmentRecord) -> Conflict:
+    """Return the error of a second writer in one process."""
+    return Conflict(
+        f"segment {names.printable(segment.name)} is being written in this process",
+        remedy="append through that writer, close it first, or replace it with take_over",
+    )
+
+
 def _this_process(now_ms: int) -> WriterInfo:
     command = " ".join([os.path.basename(sys.argv[0]), *sys.argv[1:]])[:_COMMAND_CHARACTERS]
     return WriterInfo(pid=os.getpid(), host=os.uname().nodename, command=command, since_ms=now_ms)

@@ -92,6 +92,11 @@ class SegmentWriter:
         """Return the end of the segment, including bytes not yet committed."""
         return self._length
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no more appends: it was closed, replaced, or has sealed its segment."""
+        return self._closed
+
     def append(
         self, data: Buffer, *, expected_offset: int | None = None, last: bool = False, seal: bool = False
     ) -> ByteRange:
@@ -138,6 +143,10 @@ class SegmentWriter:
     def acknowledges_cold(self) -> bool:
         """Whether an append waits for the bucket."""
         return (self._ack or self._policy.ack) is Ack.COLD
+
+    def acknowledges(self, ack: Ack | None) -> bool:
+        """Return whether a writer opened with this `ack` would acknowledge appends as this one does."""
+        return ((ack or self._policy.ack) is Ack.COLD) is self.acknowledges_cold
 
     def _call(self, append: PlannedAppend) -> AppendCall:
         """Return an append as a call. Raises Closed in a child of fork."""
