@@ -25,6 +25,26 @@ CRC_BLOCK_BYTES = 128 * 1024
 
 MIB = 1024 * 1024
 
+# The last second of the year 9999: the latest that a date can show.
+MAX_TIME_MS = 253_402_300_799_000
+
+# Limits of 64 bits: the years 1677 and 2262.
+_MIN_TIME_NS, _MAX_TIME_NS = -(2**63), 2**63 - 1
+
+
+def recordable_ms(time_ms: int) -> int:
+    """Return a time that others tell as records have it: the nearest of 1970 to 9999; 0, which is no time, stays.
+
+    File systems and servers have others: 1601 is the zero of NTFS and SMB.
+    """
+    return time_ms and min(max(time_ms, 1), MAX_TIME_MS)
+
+
+def recordable_ns(time_ns: int) -> int:
+    """Return a file's time as records have it: the nearest of 1677 to 2262."""
+    return min(max(time_ns, _MIN_TIME_NS), _MAX_TIME_NS)
+
+
 # Sizes of blocks are Java ints in Pulsar.
 MAX_LEDGER_BLOCK_BYTES = 2**31 - 1
 

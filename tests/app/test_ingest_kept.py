@@ -19,7 +19,7 @@ from tests.mount.waiting import eventually
 from tierfs.app.store import open_store
 from tierfs.cli.commands.ingest_files import _SMALL_FILE_BYTES
 from tierfs.metadata import directories
-from tierfs.metadata.records import IngestedFile
+from tierfs.metadata.journal_state import IngestedFile
 from tierfs.metadata.tables import SEGMENTS
 from tierfs.segments.stat import modified_ns
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from tierfs import names
 from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.config import ColdSettings
+from tierfs.metadata.journal_state import IngestedFile
 from tierfs.metadata.ledger_and_batch_records import NO_FILE, UploadedSegment
-from tierfs.metadata.records import IngestedFile, LocationRecord
+from tierfs.metadata.records import LocationRecord
 from tierfs.metrics import NullMetrics
 from tierfs.setup import connect
 from tierfs.tiering.batch_upload import SegmentUpload, UploadPlan

@@ -13,6 +13,7 @@ from tierfs.checksum import Buffer
 from tierfs.errors import DataLoss
 from tierfs.frozen import dataclass, field
 from tierfs.osio import map_os_errors, read_all
+from tierfs.types import recordable_ms
 
 if TYPE_CHECKING:
     from tierfs.chunkstore.http.tls import TlsClient
@@ -41,9 +42,15 @@ class StoredObject:
     etag: str
     """Opaque; changes whenever the bytes change. Never empty."""
     modified_ms: int = field(default=0, compare=False)
-    """By the server's clock; 0 where it was not asked, as after most uploads."""
+    """By the server's clock, as near as a record can have it; 0 where it was not asked, as after most uploads."""
     metadata: Mapping[str, str] = field(default_factory=dict)
     """User metadata, lower-case ASCII keys; empty in listings, which do not carry it."""
+
+    def __post_init__(self) -> None:
+        """Here for all storages: an adopted object keeps its time, and no record has one before 1970."""
+        recordable = recordable_ms(self.modified_ms)
+        if recordable != self.modified_ms:
+            object.__setattr__(self, "modified_ms", recordable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,21 @@ from __future__ import annotations
 
 from tierfs.frozen import dataclass
 from tierfs.names import printable
-from tierfs.types import SegmentStatus
+from tierfs.types import SegmentStatus, recordable_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IngestedFile:
+    """The file that a segment was copied from; mode 0: not copied from a file."""
+
+    mode: int = 0
+    modified_ns: int = 0
+    length: int = 0
+
+    def __post_init__(self) -> None:
+        recordable = recordable_ns(self.modified_ns)
+        if recordable != self.modified_ns:
+            object.__setattr__(self, "modified_ns", recordable)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

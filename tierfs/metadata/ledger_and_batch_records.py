@@ -13,7 +13,8 @@ from uuid import UUID
 
 from tierfs import units
 from tierfs.frozen import dataclass, field
-from tierfs.metadata.records import IngestedFile, Record, require
+from tierfs.metadata.journal_state import IngestedFile
+from tierfs.metadata.records import Record, require
 from tierfs.types import AttemptId
 
 # Entries in one row of `entries`: 4 to 12 KiB, which a reader of one entry decodes in 0.1 ms.

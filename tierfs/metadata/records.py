@@ -17,6 +17,7 @@ from tierfs.metadata.journal_state import (
     NOT_REPEATED,
     NOTHING_HELD_BACK,
     AdoptionTimer,
+    IngestedFile,
     JournalState,
     OwnerView,
     Removal,
@@ -75,15 +76,6 @@ class TierState:
         require(self.count > 0 or self.bytes == 0, "an empty chain holds bytes", segment_id)
         require(self.first_chunk <= self.last_chunk, "a chain ends before it begins", segment_id)
         require(self.count != 1 or self.first_chunk == self.last_chunk, "one chunk, two ends", segment_id)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IngestedFile:
-    """The file that a segment was copied from; mode 0: not copied from a file."""
-
-    mode: int = 0
-    modified_ns: int = 0
-    length: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,7 @@ from tierfs.errors import DataLoss, InvalidRequest
 from tierfs.metadata.records import ChecksumRun, ChunkRecord, DirectoryRecord, ObjectRecord, SegmentRecord
 from tierfs.metadata.tables import Table
 from tierfs.metadata.transaction import ReadTransaction
-from tierfs.types import CRC_BLOCK_BYTES, ROOT_DIRECTORY, ROOT_INODE, PayloadEncoding, Tier
+from tierfs.types import CRC_BLOCK_BYTES, MAX_TIME_MS, ROOT_DIRECTORY, ROOT_INODE, PayloadEncoding, Tier
 
 # Limit of numbers that counters hand out; below the 64 bits of a key, so that the next one exists.
 MAX_ID = 2**63 - 1
@@ -26,9 +26,6 @@ MAX_OFFSET = 2**63 - 1
 
 # Limit of an object's length, 64 TiB: more than any server stores (S3: 50 TB), and what claims of it may cost.
 MAX_OBJECT_BYTES = 2**46
-
-# The last second of the year 9999: the latest that a date can show.
-MAX_TIME_MS = 253_402_300_799_000
 
 _MAX_RUN_BLOCKS = 256
 

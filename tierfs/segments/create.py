@@ -20,8 +20,9 @@ from tierfs.chunkstore.local_files import ChunkFiles, name_beside
 from tierfs.errors import AlreadyExists, InvalidRequest, NotDirectory, StorageFull, Unavailable
 from tierfs.metadata import chain_edits, changes, checksums, directories, entries, policies
 from tierfs.metadata.directories import Entry
+from tierfs.metadata.journal_state import IngestedFile
 from tierfs.metadata.ledger_and_batch_records import NO_FILE
-from tierfs.metadata.records import ChunkRecord, DirectoryRecord, IngestedFile, ObjectRecord, SegmentRecord, TierState
+from tierfs.metadata.records import ChunkRecord, DirectoryRecord, ObjectRecord, SegmentRecord, TierState
 from tierfs.metadata.store import MetadataStore, new_id
 from tierfs.metadata.tables import DIRECTORIES
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction

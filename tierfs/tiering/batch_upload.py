@@ -19,8 +19,9 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import Closed, DataLoss, InvalidRequest, TierfsError
 from tierfs.metadata import checksums
+from tierfs.metadata.journal_state import IngestedFile
 from tierfs.metadata.ledger_and_batch_records import NO_FILE, UploadedObject, UploadedSegment
-from tierfs.metadata.records import RECORD_VERSION, IngestedFile
+from tierfs.metadata.records import RECORD_VERSION
 from tierfs.metadata.store import new_id
 from tierfs.names import join, printable, split
 from tierfs.tiering.objects import JOBS_PREFIX

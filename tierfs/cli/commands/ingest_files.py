@@ -24,8 +24,9 @@ from tierfs.cli.errors import from_os_error
 from tierfs.errors import Conflict, InvalidRequest, NotDirectory, NotFound, StorageFull, TierfsError
 from tierfs.fsck.scrub.pieces import PIECE_BYTES, ScrubPiece, pieces
 from tierfs.metadata import directories
+from tierfs.metadata.journal_state import IngestedFile
 from tierfs.metadata.layout import PlacedChunk
-from tierfs.metadata.records import IngestedFile, SegmentRecord
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
 from tierfs.parallel import Meter, OnProgress, unseen

@@ -27,8 +27,8 @@ from tierfs.app.store import Store
 from tierfs.app.upload_task import Acknowledge, WriteJob
 from tierfs.errors import AlreadyExists, Conflict, InvalidRequest, NotFound, TierfsError
 from tierfs.metadata import directories
+from tierfs.metadata.journal_state import IngestedFile
 from tierfs.metadata.ledger_and_batch_records import UploadedSegment
-from tierfs.metadata.records import IngestedFile
 from tierfs.osio import map_os_errors
 from tierfs.parallel import OnProgress, unseen
 from tierfs.segments.create import CopiedDirectories, name_of_copy
