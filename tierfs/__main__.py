@@ -37,13 +37,9 @@ def _use_utf8() -> None:
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     if sys.getfilesystemencoding() == _UTF8 or os.path.basename(sys.argv[0]) not in _OWN_NAMES:
         return
-    try:
-        with open("/proc/self/cmdline", "rb") as file:  # as the kernel has it: Python decoded it by the locale
-            program, *words = file.read().split(b"\0")[:-1]
-    except OSError:
-        program, *words = map(os.fsencode, sys.orig_argv)
-    os.environ["PYTHONUTF8"] = "1"  # for children, such as workers of Spark
-    os.execv(sys.executable or program, [program, b"-X", b"utf8", *words])
+    from tierfs.system import processes
+
+    processes.start_again_in_utf8()
 
 
 if __name__ == "__main__":

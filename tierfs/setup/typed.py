@@ -1,4 +1,4 @@
-"""What a person typed or a program passed, as a store and a name in it.
+"""Turn a word that a person typed, or a program passed, into a store and a name in it.
 
 A path stands for a segment only where the mount that covers it is one of that store. The process that serves a mount
 keeps a lock in the store, named after the mount's device, which is one on the whole machine: it tells whose the mount

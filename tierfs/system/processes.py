@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 from tierfs import errors
 from tierfs.errors import TierfsError, Unavailable
@@ -101,6 +101,16 @@ def is_stopped(pid: int) -> bool:
     except OSError:
         return False  # it ended
     return status.rpartition(")")[2].split()[0] in _STOPPED
+
+
+def start_again_in_utf8() -> NoReturn:
+    """Start this program again in Python's UTF-8 mode, in the same process, with the same words."""
+    try:  # as the kernel has them: Python decoded them by the locale
+        program, *words = Path("/proc/self/cmdline").read_bytes().split(b"\0")[:-1]
+    except OSError:
+        program, *words = map(os.fsencode, sys.orig_argv)
+    os.environ["PYTHONUTF8"] = "1"  # for children, such as workers of Spark
+    os.execv(sys.executable or program, [program, b"-X", b"utf8", *words])
 
 
 def _words(command: Sequence[Argument]) -> list[str]:
