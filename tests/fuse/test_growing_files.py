@@ -174,3 +174,15 @@ async def test_pages_that_stay_keep_the_size_and_nobody_waiting(
             await file.growing.finish(file.inode, file.known, 6)
         assert (file.size(), file.known.pages_end) == (size, size)
         assert file.known.growing is None
+
+
+def test_a_kept_page_gives_only_what_it_has() -> None:
+    known = InodeEntry(EntryKind.SEGMENT, 1, start_offset=100)
+    known.note_tail(4000, bytes(range(200)) + b"end!")  # of the segment; the file's second page begins at 4196
+    assert (known.tail, known.tail_end) == (bytes(range(196, 200)) + b"end!", 4204)
+    assert known.tail_between(4196, 4204) == known.tail
+    assert known.tail_between(4200, 4201) == b"e"
+    for start, end in ((4195, 4200), (4200, 4205), (4200, 4200), (0, 4)):
+        assert known.tail_between(start, end) is None
+    known.note_tail(4100, b"older")
+    assert known.tail_end == 4204

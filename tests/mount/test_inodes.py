@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -116,6 +117,40 @@ def test_bytes_that_are_gone_are_stale(store: Store, mount: Mount) -> None:
             assert errno_of(lambda fd=old: os.pread(fd, 1000, 0)) == errno.ESTALE
             assert os.pread(old, 1000, CUT) == reference(CUT, CUT + 1000)
             assert size_of(old) == 3 * CUT
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4095, 4096, 4097])
+def test_a_reader_behind_a_dropped_head_goes_on(store: Store, mount: Mount, kept: int) -> None:
+    """The kernel reads whole pages: that of the reader has bytes of the head, too."""
+    name, size = f"tail/{kept}", CUT + 5000
+    append(store, name, reference(0, size))
+    with opened(mount().path / name) as tail:
+        os.lseek(tail, size - 10, os.SEEK_SET)
+        assert os.read(tail, 100) == reference(size - 10, size)
+        cut(store, name, size - kept)
+        for number in range(3):
+            end = size + 3000 * number
+            append(store, name, reference(end, end + 3000))
+            assert eventually(lambda end=end: size_of(tail) == end + 3000)
+            assert os.read(tail, 1 << 20) == reference(end, end + 3000)
+        for offset in range(0, size, 1000):
+            assert pread_or_errno(tail, offset) in (errno.ESTALE, reference(offset, offset + 1000))
+
+
+def test_tail_goes_on_behind_a_dropped_head(store: Store, mount: Mount) -> None:
+    lines = [b"%d\n" % number for number in range(8)]
+    append(store, "followed", b"".join(lines[:4]))
+    command = ["tail", "-n", "+1", "-s", "0.1", "-f", str(mount().path / "followed")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as tail:
+        assert tail.stdout is not None
+        try:
+            assert [tail.stdout.readline() for _ in range(4)] == lines[:4]
+            for line, before in zip(lines[4:], (4, 8, 12, 13), strict=True):
+                cut(store, "followed", before)
+                append(store, "followed", line)
+                assert tail.stdout.readline() == line
+        finally:
+            tail.kill()
 
 
 def test_an_old_inode_that_nobody_has_open_is_stale(store: Store, mount: Mount) -> None:

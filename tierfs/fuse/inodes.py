@@ -9,9 +9,11 @@ them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from mmap import PAGESIZE
 
 import trio
 
+from tierfs.checksum import Buffer
 from tierfs.metadata import records_pb2 as pb
 from tierfs.types import ROOT_DIRECTORY, ROOT_INODE, EntryKind, SegmentStatus, Tier
 
@@ -40,6 +42,26 @@ class InodeEntry:
     """Set when the growth in progress is over."""
     served_from: Tier | None = None
     """Tier that served the newest read."""
+    tail: bytes = b""
+    """The bytes of the page in which the file ends, as the kernel has it, up to `tail_end`.
+
+    A head that is dropped within this page takes bytes that its readers have behind them; but the kernel reads the page
+    as a whole when the file grows.
+    """
+    tail_end: int = 0
+    """Offset in the segment."""
+
+    def note_tail(self, start: int, data: Buffer) -> None:
+        """Keep the file's last page out of bytes of the segment that were read up to its end."""
+        end = start + len(data)
+        in_page = (end - self.start_offset) % PAGESIZE
+        if end >= self.tail_end and in_page <= len(data):
+            self.tail, self.tail_end = bytes(data[len(data) - in_page :]), end
+
+    def tail_between(self, start: int, end: int) -> bytes | None:
+        """Return bytes of the segment out of the last page; None where it has not all of them."""
+        first = self.tail_end - len(self.tail)
+        return self.tail[start - first : end - first] if first <= start < end <= self.tail_end else None
 
     def opened(self, segment: pb.SegmentRecord) -> int:
         """Count one more handle of the inode; return the file's size."""

@@ -64,6 +64,18 @@ class ReadOnlyOperations(pyfuse3.Operations):
     write = _refused
 
 
+async def _after_tail(known: InodeEntry, reading: ReadHandle, start: int, size: int) -> Buffer:
+    """Read a page in which the head of the file was dropped: the kernel has the bytes before it, which are gone.
+
+    A reader behind them goes on. Raises Fenced where they are not at hand.
+    """
+    begin = reading.segment.start_offset
+    gone = known.tail_between(start, begin)
+    if gone is None or begin - start > size:
+        raise Fenced(f"bytes from {start} on are gone")
+    return gone + bytes(await reading.read(begin, size - len(gone)))
+
+
 _NAME_MAX = 255
 
 
@@ -215,8 +227,16 @@ class Operations(ReadOnlyOperations):
             size = max(0, min(size, known.sealed_end - start))
         if file.paged:
             known.pages_kept = True  # the kernel has dropped older pages before it reads by this handle
-        data = await reading.read(start, size)
-        if not file.paged:
+        try:
+            data = await reading.read(start, size)
+        except Fenced:
+            if not file.paged:
+                raise
+            data = await _after_tail(known, reading, start, size)
+        if file.paged:
+            if len(data) < size and known.sealed_end is None:
+                known.note_tail(start, data)
+        else:
             known.size_shown = max(known.size_shown, offset + len(data))
         known.served_from = reading.served_from
         self._reader.open_handles.served(reading, start + len(data), len(data))
