@@ -270,6 +270,7 @@ def test_a_process_that_outlives_the_switch_begins_nothing_in_the_place_before(
     store: TestStore, cold: ScriptedStorage, target: ScriptedStorage
 ) -> None:
     jobs, (_, tier) = Driver(store).jobs, store.cold_tier()
+    tier.require_ours()  # which holds for a moment
     switch(store)
     left = {stored.name for stored in cold.inner.list("")}
     with pytest.raises(Conflict, match="another address"):

@@ -14,6 +14,7 @@ from tierfs.journal.names import (
     checkpoint_name,
     checkpoint_slot,
     entry_slot,
+    left_slot,
     part_name,
     part_of,
     slot_name,
@@ -125,7 +126,7 @@ class JournalCheck:
 def _strangers(names: list[str]) -> Iterator[Finding]:
     """Yield one note on objects that every reader ignores."""
     strange = [name for name in names if entry_slot(name) is None and checkpoint_slot(name) is None]
-    strange = [name for name in strange if part_of(name) is None]
+    strange = [name for name in strange if part_of(name) is None and left_slot(name) is None]
     if strange:
         text = f"{units.count(len(strange), 'object')} with names that no owner gives, the first is this one: ignored"
         yield Finding(Kind.JOURNAL, Severity.NOTE, strange[0], text, remedy="remove what tierfs did not write")

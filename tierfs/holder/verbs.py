@@ -23,7 +23,8 @@ from tierfs.garbage.collect import Collected
 from tierfs.holder import lock, requests
 from tierfs.holder.lock import HeldElsewhere
 from tierfs.holder.requests import RequestServer
-from tierfs.holder.work import ColdWork, EvictReport, Switched
+from tierfs.holder.switch import Switched
+from tierfs.holder.work import ColdWork, EvictReport
 from tierfs.metadata import directories
 from tierfs.metadata.records import RequestRecord
 from tierfs.metadata.store import MetadataStore

@@ -9,23 +9,22 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 
 from tierfs.backup.segment import DumpSource, SegmentRestore, SegmentRestored
 from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
-from tierfs.errors import Conflict, DataLoss, NotFound
+from tierfs.errors import DataLoss, NotFound
 from tierfs.garbage import ballast
 from tierfs.garbage.collect import Collected
 from tierfs.garbage.dead_uploads import DeadUpload, DeadUploads
 from tierfs.garbage.orphans import Orphan, OrphanFinder
 from tierfs.holder.local_work import LocalWork
-from tierfs.journal import cold_identity
+from tierfs.holder.switch import PlaceSwitch, Switched
 from tierfs.journal.checkpoint import Checkpointer
-from tierfs.journal.publish import Publisher, look_for_other
-from tierfs.metadata import directories, policies, store
+from tierfs.journal.publish import Publisher
+from tierfs.metadata import directories, store
 from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.parallel import Attempts, Meter, OnProgress, doing, unseen
 from tierfs.segments import trash
@@ -46,14 +45,9 @@ from tierfs.tiering.packs.packing import Packed, PackOffload
 from tierfs.tiering.packs.repack import Repack
 from tierfs.tiering.part import Ends, MovedPart
 from tierfs.tiering.policy import EvictAction, missing_bytes
-from tierfs.tiering.relocate import TierCopy, TierVersion, record_place
 from tierfs.types import SegmentKind, Tier
 
 _MS_PER_S = 1000
-
-# Copies of what was made during the one before; each takes a few listings (a guess).
-_SWITCH_TRIES = 10
-
 
 # What a file takes of a disk however short it is: a block of nearly every filesystem.
 _LEAST_FILE_BYTES = 4096
@@ -76,13 +70,6 @@ class EvictReport:
         if kept:
             reasons[reason] = reasons.get(reason, 0) + kept
         return EvictReport(self.chunks + dropped.chunks, self.bytes + dropped.bytes, self.kept_bytes + kept, reasons)
-
-
-@dataclass(frozen=True, slots=True)
-class Switched:
-    """The objects that were copied last, when nothing was uploaded."""
-
-    objects: int = 0
 
 
 @dataclass(eq=False)
@@ -114,6 +101,7 @@ class ColdWork(LocalWork):
             store.require_owner(txn.store)
         objects.abandon_all(self.metadata)
         self._dismantle()
+        self._place_switch().finish()
 
     def offload(self, path: str, report: OnProgress, part: MovedPart | None = None) -> OffloadReport:
         """Make every byte below `path` that is acknowledged now, or the `part`, cold and named by the journal.
@@ -347,34 +335,15 @@ class ColdWork(LocalWork):
         return restored
 
     def switch(self, place: LocationRecord, report: OnProgress) -> Switched:
-        """Copy what another place of the cold tier still lacks, and record it as the store's.
+        """Copy what another place of the cold tier still lacks, and record it as the store's; see PlaceSwitch.run.
 
-        Nothing is published meanwhile, and the caller uploads nothing; where an object was linked all the same, it is
-        copied too. Raises WrongColdTier for a place that another owner has written to, Conflict where objects are made
-        faster than they are copied, and what the storages raise; then the place is the one before.
+        Nothing is published meanwhile, and the caller uploads nothing.
         """
-        copied = 0
-        with self._publishing, closing(self.connect(place)) as target:
-            for _ in range(_SWITCH_TRIES):
-                self.publisher.publish()
-                self.publisher.require_ownership()
-                with self.metadata.read() as txn:
-                    version, present = TierVersion.of(txn), policies.location(txn, place.id)
-                if present == place:  # a holder that died had recorded it
-                    return Switched(copied)
-                copied += TierCopy(self.cold.storage, target, Meter(report, noun="object")).run(compares=False)
-                with self.metadata.read() as txn:
-                    record, current = txn.store, version.is_current(txn)
-                if not current:
-                    continue
-                cold_identity.examine(target, record)
-                if look_for_other(target, record) is not None:
-                    raise cold_identity.wrong_cold_tier(f"another owner has written to {target!r}")
-                with self.metadata.write() as txn:
-                    if version.is_current(txn):
-                        record_place(txn, place)
-                        return Switched(copied)
-        raise Conflict("objects are made faster than they are copied", remedy="run it again when less is written")
+        with self._publishing:
+            return self._place_switch().run(place, report)
+
+    def _place_switch(self) -> PlaceSwitch:
+        return PlaceSwitch(self.metadata, self.cold, self.publisher, self.connect)
 
     def orphans(self, *, grace_s: int, report: OnProgress = unseen) -> list[Orphan]:
         """Return files and objects older than the grace period that no record names. Raises Fenced in a replica.

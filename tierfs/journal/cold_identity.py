@@ -21,7 +21,15 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import MARK_NAME
 from tierfs.errors import AlreadyExists, DataLoss, NotFound, WrongColdTier
 from tierfs.frozen import dataclass
-from tierfs.journal.names import JOURNAL_PREFIX, checkpoint_name, checkpoint_slot, entry_slot, slot_name
+from tierfs.journal import left
+from tierfs.journal.names import (
+    JOURNAL_PREFIX,
+    checkpoint_name,
+    checkpoint_slot,
+    entry_slot,
+    left_slot,
+    slot_name,
+)
 from tierfs.metadata import changes
 from tierfs.metadata.records import RECORD_VERSION, StoreRecord
 from tierfs.names import printable
@@ -137,6 +145,11 @@ def _damaged(why: str) -> DataLoss:
 _REMEDY = "mount it, or check bucket and endpoint; if it is lost, restore its newest copy, or run: tierfs recover"
 
 
+# Remedies where a place was left by a move.
+_COPY = "go on with the store that was moved; this is a copy of it from before, or an old backup"
+FOLLOW = "follow the new one: tierfs config {setting}"
+
+
 def wrong_cold_tier(why: str) -> WrongColdTier:
     """Return the error of a place that is not the store's."""
     return WrongColdTier(f"this is not the store's cold tier: {why}", remedy=_REMEDY)
@@ -150,21 +163,25 @@ class Sighting:
     """Slots that exist, as entries or as checkpoints."""
     later: tuple[str, ...]
     """Names of entries and manifests after our newest slot, entries first."""
+    left: int = 0
+    """The newest slot as the place was left by a move, if a note tells that of our newest one or a later one."""
 
 
 def look(storage: ChunkStorage, newest: int) -> Sighting:
     """List the journal from slot `newest` on; all of it for 0. Raises what the storage raises."""
     shown: set[int] = set()
     later: list[str] = []
+    noted = 0
     for item in storage.list(JOURNAL_PREFIX, after=slot_name(newest - 1) if newest > 1 else ""):
         entry, checkpoint = entry_slot(item.name), checkpoint_slot(item.name)
         slot = entry if entry is not None else checkpoint
         if slot is None:
+            noted = max(noted, left_slot(item.name) or 0)
             continue
         shown.add(slot)
         if slot > newest:
             later.append(item.name)
-    return Sighting(frozenset(shown), tuple(later))
+    return Sighting(frozenset(shown), tuple(later), noted if noted >= newest else 0)
 
 
 def require_shown(storage: ChunkStorage, sighting: Sighting, slot: int) -> None:
@@ -179,7 +196,9 @@ def _what_it_holds(storage: ChunkStorage) -> str:
     whole = look(storage, 0)
     if not whole.shown:
         return "holds no journal"
-    return f"has a journal that ends at slot {max(whole.shown)}"
+    last = max(whole.shown)
+    moved = f" (it was left for {left.read(storage, whole.left).to})" if whole.left >= last else ""
+    return f"has a journal that ends at slot {last}{moved}"
 
 
 def require_same_store(storage: ChunkStorage, name: str, store_id: str, ours: StoreRecord) -> None:
@@ -196,14 +215,20 @@ def as_warning(error: WrongColdTier) -> str:
 def examine(storage: ChunkStorage, ours: StoreRecord) -> None:
     """Raise WrongColdTier unless the place is the store's; writes nothing. For doctor."""
     newest = ours.journal.newest_slot
-    require_shown(storage, look(storage, newest), newest)
+    sighting = look(storage, newest)
+    if sighting.left:
+        raise left.error(storage, sighting.left, _COPY)
+    require_shown(storage, sighting, newest)
     require_mark(storage, ours, write=False)
 
 
 def examine_followed(storage: ChunkStorage, ours: StoreRecord) -> None:
     """Raise WrongColdTier unless a replica's bucket is there, with a journal that is not behind what it has applied."""
     newest = ours.journal.newest_slot
-    if not look(storage, newest).shown:  # its last slot may be superseded by now, but then there are later ones
+    sighting = look(storage, newest)
+    if sighting.left >= max(sighting.shown, default=newest) and sighting.left:
+        raise left.error(storage, sighting.left, FOLLOW)
+    if not sighting.shown:  # its last slot may be superseded by now, but then there are later ones
         raise wrong_cold_tier(f"{storage!r} {_what_it_holds(storage)}, and this replica has applied slot {newest}")
     require_mark(storage, ours, write=False)
 

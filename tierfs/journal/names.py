@@ -16,6 +16,7 @@ MAX_SLOT = first_of(MAX_EPOCH + 1) - 1
 
 _SLOT = re.compile(r"journal/([0-9]{20})")
 _CHECKPOINT = re.compile(r"journal/checkpoint-([0-9]{20})")
+_LEFT = re.compile(r"journal/moved-([0-9]{20})")
 _PART = re.compile(r"journal/checkpoint-([0-9]{20})\.part-([0-9a-f]{32})-([0-9]{6})")
 
 
@@ -34,6 +35,14 @@ def part_name(slot: int, attempt: str, index: int) -> str:
     return f"{checkpoint_name(slot)}.part-{attempt}-{index:06d}"
 
 
+def left_name(slot: int) -> str:
+    """Return the name of the note in a place that was left when `slot` was its newest one.
+
+    It sorts behind all slots and checkpoints: the listing that proves ownership shows it, and older versions pass by.
+    """
+    return f"{JOURNAL_PREFIX}moved-{slot:020d}"
+
+
 def entry_slot(name: str) -> int | None:
     """Return the slot in an entry's name, None for other names."""
     return _slot(_SLOT.fullmatch(name))
@@ -42,6 +51,11 @@ def entry_slot(name: str) -> int | None:
 def checkpoint_slot(name: str) -> int | None:
     """Return the slot in a manifest's name, None for other names."""
     return _slot(_CHECKPOINT.fullmatch(name))
+
+
+def left_slot(name: str) -> int | None:
+    """Return the slot in a note's name, None for other names."""
+    return _slot(_LEFT.fullmatch(name))
 
 
 def part_of(name: str) -> tuple[int, str] | None:

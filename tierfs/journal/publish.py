@@ -24,9 +24,9 @@ from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
 from tierfs.chunkstore.validate import ATTEMPT_KEY
 from tierfs.errors import AlreadyExists, Conflict, Fenced, TierfsError, WrongColdTier
 from tierfs.frozen import dataclass
-from tierfs.journal import batch_markers, cold_identity
+from tierfs.journal import batch_markers, cold_identity, left
 from tierfs.journal.cold_identity import read_parsed
-from tierfs.journal.names import entry_slot, slot_name
+from tierfs.journal.names import entry_slot, left_name, slot_name
 from tierfs.metadata import batches, changes, store, tables
 from tierfs.metadata import records_pb2 as pb
 from tierfs.metadata.journal_state import Fencer, OwnerAsked, PublishIntent
@@ -128,7 +128,7 @@ class Publisher:
         """Raise Conflict if the cold tier has another address by now: what was just written is not there."""
         # An intent stays: under the new address the same entry is written again, or found if it is the same bucket.
         if self._place is not None and _place_of(txn) not in (None, self._place):
-            raise Conflict("the cold tier has another address now", remedy="run the command again")
+            raise _elsewhere()
 
     def mark_batches(self, *, after_sequence: int) -> None:
         """Write the markers that an owner before this one may have left out, of commits after a change."""
@@ -171,6 +171,7 @@ class Publisher:
         """Return the entry of the standing intent, or of a new one that is committed first; None without changes."""
         while True:
             with self._metadata.write() as txn:
+                self.require_place(txn)  # no slot is created in a place that was left
                 intent = intend(txn)
             if intent is None:
                 return None
@@ -217,6 +218,8 @@ class Publisher:
                 marked = cold_identity.require_mark(self._storage, store, created)
                 self._marked_s = began_s if marked else None
         except WrongColdTier as exc:
+            if not self.is_in_place():
+                raise _elsewhere() from exc
             note_asked(self._metadata, began_s, cold_identity.as_warning(exc), every_s=PROOF_S)
             raise
         note_asked(self._metadata, began_s, every_s=PROOF_S)
@@ -279,6 +282,12 @@ class OtherOwner:
     epoch: int
     attempt: str
     fencer: Fencer
+    left_slot: int = 0
+    """Newest slot of the place as it was left by a move, for a note that tells so."""
+
+
+def _elsewhere() -> Conflict:
+    return Conflict("the cold tier has another address now", remedy="run the command again")
 
 
 def look_for_other(
@@ -286,11 +295,18 @@ def look_for_other(
 ) -> OtherOwner | None:
     """Return the first object of another owner, by one listing; None when the place is the store's.
 
+    A note that a move left counts as one: this store is a copy of the one that was moved.
+
     Raises WrongColdTier unless the newest slot is shown, and the one just `created`; a new owner that `claims` the
     place has only that one. Entries of lower epochs are void at any position, so they prove nothing.
     """
     state = store.journal
     sighting = cold_identity.look(storage, state.next_slot - 1)
+    if sighting.left and not claims:  # as the last of its store's owners left it, and not as one of them goes on
+        note = left.read(storage, sighting.left)
+        fencer = Fencer(store_id=note.store_id, host=note.host, since_ms=note.moved_ms, moved_to=note.to)
+        name = left_name(sighting.left)
+        return OtherOwner(name, store.store_epoch, name, fencer, sighting.left)
     for name in sighting.later:
         if entry_slot(name) == created:
             continue
@@ -316,6 +332,8 @@ def fenced_by(metadata: MetadataStore, storage: ChunkStorage, other: OtherOwner)
     with metadata.read() as txn:
         cold_identity.require_same_store(storage, other.name, other.fencer.store_id, txn.store)
     with metadata.write_notes() as writing:
+        if other.left_slot and writing.store.journal.newest_slot > other.left_slot:
+            raise _elsewhere()  # it is this store that was moved meanwhile, and this process is late
         journal = replace(writing.store.journal, fenced_by_epoch=other.epoch, fencer=other.fencer)
         writing.update_store(journal=journal)
         return store.fenced(writing.store)

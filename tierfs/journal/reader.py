@@ -18,6 +18,7 @@ from tierfs.journal.names import (
     checkpoint_name,
     checkpoint_slot,
     entry_slot,
+    left_slot,
     part_name,
     part_of,
     slot_name,
@@ -41,6 +42,13 @@ class JournalListing:
     """Manifests by slot, ascending."""
     parts: dict[str, StoredObject] = field(default_factory=dict)
     """Parts of checkpoints by name."""
+    noted: int = 0
+    """Newest slot as the place was left by a move, in the last note that tells so; 0 without one."""
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the store went on in another place, and nothing was added here since."""
+        return self.noted >= self.last_slot > 0
 
     @property
     def last_slot(self) -> int:
@@ -75,6 +83,8 @@ def list_journal(storage: ChunkStorage, *, after_slot: int = 0) -> JournalListin
             listing.checkpoints[checkpoint] = item
         elif part_of(item.name) is not None:
             listing.parts[item.name] = item
+        else:
+            listing.noted = max(listing.noted, left_slot(item.name) or 0)
     first = journal_state.first_of(listing.epoch)
     listing.slots = {slot: item for slot, item in listing.slots.items() if slot >= first}
     listing.checkpoints = {slot: item for slot, item in listing.checkpoints.items() if slot >= first}

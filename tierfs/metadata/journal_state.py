@@ -54,6 +54,25 @@ class Fencer:
     store_id: str = ""
     host: str = ""
     since_ms: int = 0
+    moved_to: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftPlace:
+    """The place of the cold tier before the present one, where a note is to name that one; without a URL there is none.
+
+    See journal/left.py.
+    """
+
+    url: str = ""
+    endpoint_url: str = ""
+    region: str = ""
+    profile: str = ""
+    slot: int = 0
+    left_ms: int = 0
+
+
+NOWHERE = LeftPlace()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +103,7 @@ class JournalState:
     superseded_kept: int = 0
     superseded_error: str = ""
     asked: OwnerAsked = OwnerAsked()
+    left: LeftPlace = NOWHERE
 
     @property
     def newest_slot(self) -> int:

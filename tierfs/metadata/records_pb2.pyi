@@ -299,7 +299,7 @@ class ClockReading(_message.Message):
     def __init__(self, boot_id: _Optional[str] = ..., boot_ms: _Optional[int] = ..., wall_ms: _Optional[int] = ...) -> None: ...
 
 class JournalState(_message.Message):
-    __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint", "fencer", "wrong_place", "superseded_kept", "superseded_error", "asked")
+    __slots__ = ("next_slot", "published_sequence", "checkpoint_slot", "previous_checkpoint_slot", "intent", "fenced_by_epoch", "checkpoint", "fencer", "wrong_place", "superseded_kept", "superseded_error", "asked", "left")
     NEXT_SLOT_FIELD_NUMBER: _ClassVar[int]
     PUBLISHED_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     CHECKPOINT_SLOT_FIELD_NUMBER: _ClassVar[int]
@@ -312,6 +312,7 @@ class JournalState(_message.Message):
     SUPERSEDED_KEPT_FIELD_NUMBER: _ClassVar[int]
     SUPERSEDED_ERROR_FIELD_NUMBER: _ClassVar[int]
     ASKED_FIELD_NUMBER: _ClassVar[int]
+    LEFT_FIELD_NUMBER: _ClassVar[int]
     next_slot: int
     published_sequence: int
     checkpoint_slot: int
@@ -324,7 +325,8 @@ class JournalState(_message.Message):
     superseded_kept: int
     superseded_error: str
     asked: OwnerAsked
-    def __init__(self, next_slot: _Optional[int] = ..., published_sequence: _Optional[int] = ..., checkpoint_slot: _Optional[int] = ..., previous_checkpoint_slot: _Optional[int] = ..., intent: _Optional[_Union[PublishIntent, _Mapping]] = ..., fenced_by_epoch: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointIntent, _Mapping]] = ..., fencer: _Optional[_Union[Fencer, _Mapping]] = ..., wrong_place: _Optional[str] = ..., superseded_kept: _Optional[int] = ..., superseded_error: _Optional[str] = ..., asked: _Optional[_Union[OwnerAsked, _Mapping]] = ...) -> None: ...
+    left: LeftPlace
+    def __init__(self, next_slot: _Optional[int] = ..., published_sequence: _Optional[int] = ..., checkpoint_slot: _Optional[int] = ..., previous_checkpoint_slot: _Optional[int] = ..., intent: _Optional[_Union[PublishIntent, _Mapping]] = ..., fenced_by_epoch: _Optional[int] = ..., checkpoint: _Optional[_Union[CheckpointIntent, _Mapping]] = ..., fencer: _Optional[_Union[Fencer, _Mapping]] = ..., wrong_place: _Optional[str] = ..., superseded_kept: _Optional[int] = ..., superseded_error: _Optional[str] = ..., asked: _Optional[_Union[OwnerAsked, _Mapping]] = ..., left: _Optional[_Union[LeftPlace, _Mapping]] = ...) -> None: ...
 
 class OwnerAsked(_message.Message):
     __slots__ = ("boot_id", "boot_ms")
@@ -334,15 +336,33 @@ class OwnerAsked(_message.Message):
     boot_ms: int
     def __init__(self, boot_id: _Optional[str] = ..., boot_ms: _Optional[int] = ...) -> None: ...
 
+class LeftPlace(_message.Message):
+    __slots__ = ("url", "endpoint_url", "region", "profile", "slot", "left_ms")
+    URL_FIELD_NUMBER: _ClassVar[int]
+    ENDPOINT_URL_FIELD_NUMBER: _ClassVar[int]
+    REGION_FIELD_NUMBER: _ClassVar[int]
+    PROFILE_FIELD_NUMBER: _ClassVar[int]
+    SLOT_FIELD_NUMBER: _ClassVar[int]
+    LEFT_MS_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    endpoint_url: str
+    region: str
+    profile: str
+    slot: int
+    left_ms: int
+    def __init__(self, url: _Optional[str] = ..., endpoint_url: _Optional[str] = ..., region: _Optional[str] = ..., profile: _Optional[str] = ..., slot: _Optional[int] = ..., left_ms: _Optional[int] = ...) -> None: ...
+
 class Fencer(_message.Message):
-    __slots__ = ("store_id", "host", "since_ms")
+    __slots__ = ("store_id", "host", "since_ms", "moved_to")
     STORE_ID_FIELD_NUMBER: _ClassVar[int]
     HOST_FIELD_NUMBER: _ClassVar[int]
     SINCE_MS_FIELD_NUMBER: _ClassVar[int]
+    MOVED_TO_FIELD_NUMBER: _ClassVar[int]
     store_id: str
     host: str
     since_ms: int
-    def __init__(self, store_id: _Optional[str] = ..., host: _Optional[str] = ..., since_ms: _Optional[int] = ...) -> None: ...
+    moved_to: str
+    def __init__(self, store_id: _Optional[str] = ..., host: _Optional[str] = ..., since_ms: _Optional[int] = ..., moved_to: _Optional[str] = ...) -> None: ...
 
 class PublishIntent(_message.Message):
     __slots__ = ("slot", "first_sequence", "last_sequence", "attempt")

@@ -58,6 +58,12 @@ def is_old_backup(store: StoreRecord) -> bool:
 
 def fenced(store: StoreRecord) -> Fenced:
     """Return the error of a store whose record says that it is fenced."""
+    if store.journal.fencer.moved_to:
+        return Fenced(
+            f"the store's cold tier was moved to {store.journal.fencer.moved_to}, and this is a copy of the store from "
+            "before, or an old backup; it may only be read",
+            remedy="go on with the store that was moved; if it is lost, rebuild it from there with: tierfs recover",
+        )
     if is_old_backup(store):
         return Fenced(
             "the bucket is ahead of this store's metadata: they are an old backup, or a copy of them is in use; "

@@ -23,7 +23,7 @@ from tierfs.chunkstore.protocol import ChunkStorage, StoredObject
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import Settings
 from tierfs.errors import DataLoss, InvalidRequest, NotFound, Unavailable
-from tierfs.journal import reader, replay
+from tierfs.journal import left, reader, replay
 from tierfs.journal.checkpoint import Checkpointer
 from tierfs.journal.names import JOURNAL_PREFIX, slot_name
 from tierfs.journal.publish import Publisher
@@ -226,15 +226,20 @@ class Losses:
                 self.incomplete.append(segment)
 
 
-def recover_store(path: Path, choice: ColdChoice, report: OnProgress, clock: Clock | None = None) -> RecoverReport:
+def recover_store(
+    path: Path, choice: ColdChoice, report: OnProgress, clock: Clock | None = None, *, takes_left: bool = False
+) -> RecoverReport:
     """Make a store in `path`, which must be missing or empty, from the bucket's journal.
 
-    This store owns the bucket from then on. Raises AlreadyExists for a store, NotFound without a journal, DataLoss
-    when it is damaged, Fenced when another recovery was faster, and storage errors; then nothing is left in `path`.
+    This store owns the bucket from then on. Raises AlreadyExists for a store, NotFound without a journal, WrongColdTier
+    for a place that a move left, unless `takes_left`, DataLoss when it is damaged, Fenced when another recovery was
+    faster, and storage errors; then nothing is left in `path`.
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
     with create.new_directory(paths), reached(choice, paths) as (location, storage):
+        if not takes_left:
+            require_not_left(storage, reader.list_journal(storage))
         create.create_files(paths)
         create.prepare_settings(paths)
         rebuilt = owned(paths.metadata, storage, location, clock, report)
@@ -258,6 +263,16 @@ def recover_store(path: Path, choice: ColdChoice, report: OnProgress, clock: Clo
         incomplete=tuple(losses.incomplete),
         warnings=(*rebuilt.warnings, *unknown, *warnings_of(paths, location)),
     )
+
+
+def require_not_left(storage: ChunkStorage, listing: JournalListing) -> None:
+    """Raise WrongColdTier for a place that a move left: what came since is in the new one alone."""
+    if listing.is_left:
+        raise left.error(
+            storage,
+            listing.noted,
+            "recover from there: tierfs recover {option}; if that is lost, recover what is here with: --left-place",
+        )
 
 
 @contextmanager

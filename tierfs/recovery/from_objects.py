@@ -32,7 +32,7 @@ from tierfs.metadata.tables import LOCATIONS, OUTBOX_NAME, SEGMENTS
 from tierfs.metadata.transaction import WriteTransaction
 from tierfs.parallel import Meter, OnProgress, doing, unseen
 from tierfs.recovery import inventory, ledgers
-from tierfs.recovery.from_journal import reached
+from tierfs.recovery.from_journal import reached, require_not_left
 from tierfs.recovery.inventory import Group, Inventory
 from tierfs.recovery.ledgers import LedgerRebuilding, OffloadedLedger
 from tierfs.recovery.rebuild_segment import LeftOver, PackIds, Packs, make_segment, verified_cover
@@ -98,18 +98,26 @@ class _Past:
 
 
 def recover_from_objects(
-    path: Path, choice: ColdChoice, report: OnProgress, confirm: Confirm, clock: Clock | None = None
+    path: Path,
+    choice: ColdChoice,
+    report: OnProgress,
+    confirm: Confirm,
+    clock: Clock | None = None,
+    *,
+    takes_left: bool = False,
 ) -> FromObjectsReport:
     """Make a store in `path`, which must be missing or empty, from its objects.
 
     Reads every object that it links, once. Calls `confirm` if there is a journal, and raises its error. Raises
-    AlreadyExists for a store, NotFound without objects, Fenced when another recovery was faster, and storage errors;
-    then nothing is left in `path`.
+    AlreadyExists for a store, NotFound without objects, WrongColdTier as recover_store does, Fenced when another
+    recovery was faster, and storage errors; then nothing is left in `path`.
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
     with create.new_directory(paths), reached(choice, paths) as (location, storage):
         listing = reader.list_journal(storage)
+        if not takes_left:
+            require_not_left(storage, listing)
         if listing.last_slot:
             confirm(_ignored(listing))
         listed = inventory.take(storage, paths.root / _INVENTORY_NAME, report)

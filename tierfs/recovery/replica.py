@@ -23,7 +23,7 @@ from tierfs.chunkstore.protocol import ChunkStorage
 from tierfs.clock import Clock, SystemClock
 from tierfs.config import Settings
 from tierfs.errors import DataLoss, InvalidRequest, NotFound, Unavailable
-from tierfs.journal import reader, replay
+from tierfs.journal import cold_identity, left, reader, replay
 from tierfs.journal.names import JOURNAL_PREFIX
 from tierfs.journal.reader import JournalListing
 from tierfs.metadata import chains, directories, journal_state, tables
@@ -266,7 +266,8 @@ class Follower:
     def refresh(self, report: OnProgress = unseen) -> Refreshed:
         """Apply the new slots of the journal. Costs one listing when there are none.
 
-        Raises DataLoss for a damaged journal, Unavailable while a recovery from objects has not written its
+        Raises WrongColdTier once all slots of a place are applied that the owner has left, naming the new one; DataLoss
+        for a damaged journal, Unavailable while a recovery from objects has not written its
         checkpoint, and storage errors; then the replica stays as it was, or as of an earlier slot.
         """
         for _ in range(_ATTEMPTS):
@@ -286,9 +287,13 @@ class Follower:
             )
         if reader.must_start_over(listing, applied):
             self._start_over(report)
-            return Refreshed(started_over=True, slot=self._applied())
-        entries = self._apply(listing, applied, report)
-        return Refreshed(entries=entries, slot=applied + entries)
+            done = Refreshed(started_over=True, slot=self._applied())
+        else:
+            entries = self._apply(listing, applied, report)
+            done = Refreshed(entries=entries, slot=applied + entries)
+        if listing.noted >= done.slot:
+            raise left.error(self._storage, listing.noted, cold_identity.FOLLOW)
+        return done
 
     def _applied(self) -> int:
         with self._metadata.read() as txn:
@@ -343,13 +348,15 @@ def _ledgers_of(entry: pb.JournalEntry) -> Iterator[SegmentId]:
 def create_replica(path: Path, choice: ColdChoice, report: OnProgress, clock: Clock | None = None) -> ReplicaReport:
     """Make a store in `path`, which must be missing or empty, that follows the bucket and changes nothing there.
 
-    Raises AlreadyExists, NotFound without a journal, DataLoss when it is damaged, and storage errors; then nothing is
-    left in `path`.
+    Raises AlreadyExists, NotFound without a journal, WrongColdTier for a place that a move left, DataLoss when it is
+    damaged, and storage errors; then nothing is left in `path`.
     """
     clock = clock or SystemClock()
     paths = StorePaths(path.absolute())
     with create.new_directory(paths), _reached(choice, paths) as (location, storage):
         listing = reader.list_journal(storage)
+        if listing.is_left:
+            raise left.error(storage, listing.noted, "follow the new one: tierfs replica {option}")
         rebuilt = Rebuilder(paths.metadata, storage, location, clock, meter_of(report, listing)).rebuild(listing)
         with closing(rebuilt.metadata) as metadata:
             become_replica(metadata, report)

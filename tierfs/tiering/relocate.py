@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from tierfs.checksum import Buffer
@@ -17,7 +17,9 @@ from tierfs.chunkstore.probe import PROBE_DIRECTORY, Trace
 from tierfs.chunkstore.protocol import ChunkStorage, ComposedObject, ServerCopies, StoredObject
 from tierfs.chunkstore.validate import MARK_NAME, check_name
 from tierfs.errors import DataLoss, InvalidRequest, NotFound, PermissionDenied
+from tierfs.journal.names import left_slot
 from tierfs.metadata import changes
+from tierfs.metadata.journal_state import NOWHERE
 from tierfs.metadata.records import LocationRecord
 from tierfs.metadata.tables import INTENTS, LOCATIONS
 from tierfs.metadata.transaction import ReadTransaction, WriteTransaction
@@ -46,6 +48,8 @@ def record_place(txn: WriteTransaction, place: LocationRecord) -> None:
     for _, intent in list(txn.scan(INTENTS)):
         discard(txn, intent)
     changes.put(txn, LOCATIONS, place)
+    # A place that a note is missing in may be this one.
+    txn.update_store(journal=replace(txn.store.journal, left=NOWHERE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +144,9 @@ class TierCopy:
             name = stored.name.encode()
             while other is not None and other.name.encode() < name:
                 other = next(there, None)
-            if stored.name == MARK_NAME or stored.name.startswith(PROBE_DIRECTORY) or not self._is_ours(stored.name):
+            if stored.name == MARK_NAME or stored.name.startswith(PROBE_DIRECTORY) or left_slot(stored.name):
+                continue  # they tell of the place
+            if not self._is_ours(stored.name):
                 continue
             if other is None or other.name != stored.name:
                 yield stored

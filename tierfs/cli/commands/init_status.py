@@ -140,7 +140,10 @@ def move(session: Session, **wanted: str | None) -> None:
         session.warn(f"{printable(name)} was left: no object of a store has such a name")
     if more := len(done.damaged[_SHOWN:]) + len(copied.left[_SHOWN:]):
         session.warn(f"and {more} more of these, which --json lists")
-    session.note(f"{before} is left as it is; replicas of it need: tierfs config cold.url={done.after.url}")
+    session.note(
+        f"{before} is left as it is, with a note that names the new place; replicas of it need: "
+        f"tierfs config cold.url={done.after.url}"
+    )
 
 
 @command("status")

@@ -46,13 +46,16 @@ def _cold_choice(
 @server_options()
 @click.option("--from-objects", is_flag=True, help="Read every object instead of the journal, if that is lost too.")
 @click.option("--yes", is_flag=True, help="With --from-objects: ignore an existing journal without confirmation.")
-def recover(session: Session, from_objects: bool, yes: bool, **place: Any) -> None:
+@click.option("--left-place", is_flag=True, help="Recover from a place that a move left, if the new one is lost.")
+def recover(session: Session, from_objects: bool, yes: bool, left_place: bool, **place: Any) -> None:
     """Rebuild a lost store in the directory given by --store, which must be missing or empty.
 
     Everything in the bucket's journal is recovered; bytes that were only on the lost disk are not. The new
     store owns the bucket from then on: the lost one, should it still run, can only be read. Settings
     (store.toml) are not in the bucket. A killed recovery leaves a directory that is not a store: remove
     it and start again.
+
+    A place that `tierfs move` left names the new one and is refused: what came since is in the new one alone.
 
     --from-objects rebuilds bytes, not operations: concatenated, truncated or deleted bytes may reappear, seals
     and policies are lost. It reads every object once.
@@ -74,7 +77,7 @@ def recover(session: Session, from_objects: bool, yes: bool, **place: Any) -> No
         if from_objects:
             from tierfs.recovery.from_objects import recover_from_objects
 
-            rebuilt = recover_from_objects(path, choice, show, confirm)
+            rebuilt = recover_from_objects(path, choice, show, confirm, takes_left=left_place)
             session.warn_text(rebuilt.warnings)
             data = output.fields(rebuilt, "path store_id store_epoch cold_url objects bytes segments=rebuilt")
             data["left"] = [output.fields(left, "object=name why") for left in rebuilt.left]
@@ -83,7 +86,7 @@ def recover(session: Session, from_objects: bool, yes: bool, **place: Any) -> No
         else:
             from tierfs.recovery.from_journal import recover_store
 
-            report = recover_store(path, choice, show)
+            report = recover_store(path, choice, show, takes_left=left_place)
             session.warn_text(report.warnings)
             session.done(report, _recovered_text(report, every_segment=every_segment))
 

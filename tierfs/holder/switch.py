@@ -1,0 +1,142 @@
+"""The last step of a move: copy what is newer, record the new place, and tell of it in the place before.
+
+Crash order: copied and examined -> recorded, with the place before as one where a note is missing -> the journal at the
+new place names it -> note (journal/left.py) -> forgotten. After a crash the next holder goes on behind the record.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+from tierfs.chunkstore.places import address
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import Conflict, TierfsError
+from tierfs.journal import cold_identity, left
+from tierfs.journal.left import Left
+from tierfs.journal.publish import Publisher, look_for_other
+from tierfs.metadata import policies
+from tierfs.metadata.journal_state import NOWHERE, LeftPlace
+from tierfs.metadata.records import LocationRecord
+from tierfs.metadata.store import MetadataStore
+from tierfs.parallel import Meter, OnProgress
+from tierfs.tiering.objects import ColdTier
+from tierfs.tiering.relocate import TierCopy, TierVersion, record_place
+
+log = logging.getLogger(__name__)
+
+# Copies of what was made during the one before; each takes a few listings (a guess).
+_TRIES = 10
+
+_FILE = "file:"
+
+
+@dataclass(frozen=True, slots=True)
+class Switched:
+    """The objects that were copied last, when nothing was uploaded."""
+
+    objects: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceSwitch:
+    """The change of one store's place, by its holder."""
+
+    metadata: MetadataStore
+    cold: ColdTier
+    publisher: Publisher
+    connect: Callable[[LocationRecord], ChunkStorage]
+    """Connects to a place that is not the store's; closed by its user."""
+
+    def run(self, place: LocationRecord, report: OnProgress) -> Switched:
+        """Copy what a place still lacks, and record it. Where an object is linked meanwhile, it is copied too.
+
+        Raises WrongColdTier for a place that another owner has written to, Conflict where objects are made faster than
+        they are copied, and what the storages raise; then the place is the one before.
+        """
+        copied = 0
+        with closing(self.connect(place)) as target:
+            for _ in range(_TRIES):
+                self.publisher.publish()
+                self.publisher.require_ownership()
+                with self.metadata.read() as txn:
+                    version, present = TierVersion.of(txn), policies.location(txn, place.id)
+                if present == place:  # a holder that died had recorded it
+                    return Switched(copied)
+                copied += TierCopy(self.cold.storage, target, Meter(report, noun="object")).run(compares=False)
+                if self._record(version, present, place, target):
+                    self._tell(place, target)
+                    return Switched(copied)
+        raise Conflict("objects are made faster than they are copied", remedy="run it again when less is written")
+
+    def _record(
+        self, version: TierVersion, present: LocationRecord, place: LocationRecord, target: ChunkStorage
+    ) -> bool:
+        """Record a place that was seen to be the store's; return False if objects were linked since the version."""
+        with self.metadata.read() as txn:
+            record, current = txn.store, version.is_current(txn)
+        if not current:
+            return False
+        cold_identity.examine(target, record)
+        if look_for_other(target, record) is not None:
+            raise cold_identity.wrong_cold_tier(f"another owner has written to {target!r}")
+        with self.metadata.write() as txn:
+            # An entry that another process has announced would be put there behind the note.
+            if not version.is_current(txn) or txn.store.journal.intent.attempt:
+                return False
+            record_place(txn, place)
+            journal = txn.store.journal
+            txn.update_store(journal=replace(journal, left=_left(present, journal.newest_slot, txn.now_ms)))
+        return True
+
+    def _tell(self, place: LocationRecord, target: ChunkStorage) -> None:
+        try:
+            Publisher(self.metadata, target, place).publish()
+            self._put_note(self.cold.storage, place)
+        except TierfsError as exc:
+            log.info("the place that was left does not tell of the new one yet: %s", exc)
+
+    def finish(self) -> None:
+        """Do what a dead holder left of that. A place that does not answer is not asked again: it may be given up."""
+        with self.metadata.read() as txn:
+            before, place = txn.store.journal.left, policies.location(txn, self.cold.location_id)
+        if not before.url:
+            return
+        address_of = {key: getattr(before, key) for key in ("url", "endpoint_url", "region", "profile")}
+        try:
+            self.publisher.publish()
+            with closing(self.connect(replace(place, **address_of))) as storage:
+                self._put_note(storage, place)
+        except TierfsError as exc:
+            log.warning("%s was left, and no note there tells of the new place: %s", before.url, exc)
+        self._forget(before)
+
+    def _put_note(self, storage: ChunkStorage, place: LocationRecord) -> None:
+        """Put the note into the place that was left, once the journal in the new one names that."""
+        with self.metadata.read() as txn:
+            before, record = txn.store.journal.left, txn.store
+        if not before.url or record.journal.newest_slot <= before.slot:
+            return
+        url = place.url if place.url.startswith(_FILE) else address.without_secret(place.url)
+        host = socket.gethostname()
+        left.put(storage, Left(before.slot, record.store_id, url, place.endpoint_url, host, before.left_ms))
+        self._forget(before)
+
+    def _forget(self, before: LeftPlace) -> None:
+        with self.metadata.write() as txn:
+            if txn.store.journal.left == before:
+                txn.update_store(journal=replace(txn.store.journal, left=NOWHERE))
+
+
+def _left(place: LocationRecord, slot: int, now_ms: int) -> LeftPlace:
+    return LeftPlace(
+        url=place.url,
+        endpoint_url=place.endpoint_url,
+        region=place.region,
+        profile=place.profile,
+        slot=slot,
+        left_ms=now_ms,
+    )

@@ -1,0 +1,117 @@
+"""The note in a place that the cold tier was moved from: a last, create-only object of its journal.
+
+Without it replicas of that place would be content for ever, `recover` would bring back a store of then, and a copy of
+the store's directory would acknowledge what nobody will find. It names the new place and no secret, and the newest slot
+there was: behind a later slot it is void, as in a place that the cold tier came back to, or that was recovered all the
+same. Crash order: new place recorded, with what is to be noted -> named by the journal there -> note put -> forgotten.
+So a note never tells of a move that did not happen; one that is missing is put by the next holder.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from datetime import UTC, datetime
+from typing import Any
+
+from tierfs.chunkstore.protocol import BufferSource, ChunkStorage
+from tierfs.errors import AlreadyExists, NotFound, WrongColdTier
+from tierfs.frozen import dataclass
+from tierfs.journal.names import left_name
+from tierfs.names import printable
+
+_MAX_BYTES = 4096
+_MS_PER_S = 1000
+_NOTE = "the cold tier of this store was moved; nothing was added here since"
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What a note says; all but the slot is empty in one that cannot be read."""
+
+    slot: int
+    store_id: str = ""
+    url: str = ""
+    endpoint_url: str = ""
+    host: str = ""
+    moved_ms: int = 0
+
+    @property
+    def to(self) -> str:
+        """The new place, in a few words."""
+        if not self.url:
+            return "another place, which its damaged note does not name"
+        return f"{printable(self.url)} at {printable(self.endpoint_url)}" if self.endpoint_url else printable(self.url)
+
+    @property
+    def option(self) -> str:
+        """The option by which recover and replica take the new place."""
+        if not self.url:
+            return "--bucket ..."
+        kinds = {"s3": "--bucket", "file": "--cold-dir"}
+        scheme = self.url.partition(":")[0]
+        url = self.url.removeprefix("file:")
+        named = f"{kinds.get(scheme, '--cold-url')} {_word(url)}"
+        return f"{named} --endpoint-url {_word(self.endpoint_url)}" if self.endpoint_url else named
+
+    @property
+    def setting(self) -> str:
+        """The settings by which a store takes the new place."""
+        if not self.url:
+            return "cold.url=..."
+        named = f"cold.url={_word(self.url)}"
+        return f"{named} cold.endpoint_url={_word(self.endpoint_url)}" if self.endpoint_url else named
+
+
+def _word(text: str) -> str:
+    return shlex.quote(printable(text))
+
+
+def put(storage: ChunkStorage, left: Left) -> None:
+    """Put a note; one that is there already is success. Raises what put raises."""
+    moved = datetime.fromtimestamp(left.moved_ms / _MS_PER_S, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    fields = {"tierfs": _NOTE, "store": left.store_id, "url": left.url, "endpoint_url": left.endpoint_url}
+    fields |= {"host": left.host, "moved": moved}
+    data = json.dumps(fields, indent=2).encode() + b"\n"
+    try:
+        storage.put(left_name(left.slot), BufferSource(data))
+    except AlreadyExists:
+        if read(storage, left.slot).store_id != left.store_id:
+            raise
+
+
+def read(storage: ChunkStorage, slot: int) -> Left:
+    """Return what the note for a slot says. It is untrusted; damage leaves that there is one. Raises the storage's."""
+    try:
+        length_bytes = storage.stat(left_name(slot)).length_bytes
+        buffer = bytearray(min(length_bytes, _MAX_BYTES))
+        if buffer:
+            storage.read_into(left_name(slot), 0, memoryview(buffer))
+    except NotFound:
+        return Left(slot)
+    return _parsed(slot, bytes(buffer))
+
+
+def _parsed(slot: int, data: bytes) -> Left:
+    try:
+        fields: Any = json.loads(data)
+        texts = {key: fields[key] for key in ("url", "endpoint_url", "host")}
+        store_id, moved_ms = fields["store"], round(datetime.fromisoformat(fields["moved"]).timestamp() * _MS_PER_S)
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return Left(slot)
+    if not all(isinstance(text, str) for text in (*texts.values(), store_id)):
+        return Left(slot)
+    return Left(slot, store_id, **texts, moved_ms=max(0, moved_ms))
+
+
+def error(storage: ChunkStorage, slot: int, remedy: str) -> WrongColdTier:
+    """Return the error of a place that was left; `{option}` and `{setting}` in the remedy stand for the new one."""
+    left = read(storage, slot)
+    return WrongColdTier(told(storage, left), remedy=remedy.format(option=left.option, setting=left.setting))
+
+
+def told(storage: ChunkStorage, left: Left) -> str:
+    """Return one line that says who moved what to where."""
+    host = f" by {printable(left.host)}" if left.host else ""
+    day = f" on {datetime.fromtimestamp(left.moved_ms / _MS_PER_S, UTC):%Y-%m-%d}" if left.moved_ms else ""
+    return f"{storage!r} was left: its store's cold tier was moved to {left.to}{day}{host}"
