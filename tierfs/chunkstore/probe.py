@@ -154,11 +154,11 @@ class Trace:
         try:
             if storage.stat(name).length_bytes != len(self.token):
                 return False
-            found = bytearray(len(self.token))
-            storage.read_into(name, 0, memoryview(found))
+            there = bytearray(len(self.token))
+            storage.read_into(name, 0, memoryview(there))
         except NotFound:
             return False
-        return found == self.token
+        return there == self.token
 
 
 @contextmanager
