@@ -232,7 +232,7 @@ class Attempts:
         self.error: Exception | None = None
 
     @contextmanager
-    def one(self) -> Iterator[None]:
+    def step(self) -> Iterator[None]:
         """Run a step, and keep its error. Fenced is raised at once: another owner's store is not worked on."""
         try:
             yield

@@ -26,7 +26,7 @@ from tierfs.holder import requests
 from tierfs.holder import verbs as holder_verbs
 from tierfs.holder.requests import RequestServer
 from tierfs.metadata import policies
-from tierfs.metadata.records import RequestRecord
+from tierfs.metadata.holder_records import RequestRecord
 from tierfs.metadata.tables import REQUESTS
 from tierfs.parallel import Progress, unseen
 from tierfs.reading.cache.cache import DiskCache

@@ -18,7 +18,7 @@ from tierfs.holder import kinds
 from tierfs.holder.failures import Failures
 from tierfs.holder.tasks import TaskLoop, TaskTable
 from tierfs.metadata import policies
-from tierfs.metadata.records import FailureRecord
+from tierfs.metadata.holder_records import FailureRecord
 from tierfs.metadata.tables import FAILURES, GARBAGE, OUTBOX_NAME
 from tierfs.types import ROOT_DIRECTORY
 

@@ -253,11 +253,11 @@ def test_lifetimes_end_past_a_damaged_segment(tmp_path: Path) -> None:
 
 def test_a_fenced_step_ends_the_job_at_once() -> None:
     attempts = Attempts()
-    with attempts.one():
+    with attempts.step():
         raise Unavailable("first")
-    with attempts.one():
+    with attempts.step():
         raise ZeroDivisionError
-    with pytest.raises(Fenced), attempts.one():
+    with pytest.raises(Fenced), attempts.step():
         raise Fenced("another owner")
     with pytest.raises(Unavailable, match="first"):
         attempts.end()

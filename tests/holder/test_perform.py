@@ -40,7 +40,7 @@ from tierfs.holder.verbs import (
     perform,
     request,
 )
-from tierfs.metadata.records import RequestRecord
+from tierfs.metadata.holder_records import RequestRecord
 from tierfs.metadata.tables import REQUESTS
 from tierfs.parallel import Progress
 from tierfs.setup.create import ColdChoice, init_store

@@ -22,7 +22,7 @@ from tierfs.errors import Fenced, Unavailable
 from tierfs.holder.failures import Failures, of_segment
 from tierfs.holder.lock import HeldElsewhere, Hold, current
 from tierfs.holder.tasks import PAUSE_S, Task, TaskLoop, TaskOutcome
-from tierfs.metadata.records import FailureRecord
+from tierfs.metadata.holder_records import FailureRecord
 from tierfs.metadata.tables import FAILURES
 
 PERIOD_S = 10.0

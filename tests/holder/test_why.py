@@ -22,7 +22,8 @@ from tierfs.holder.waits import Causes, Wait
 from tierfs.holder.why import Reason, reasons
 from tierfs.metadata import chains, directories, policies, tables
 from tierfs.metadata.chain_edits import Editor
-from tierfs.metadata.records import FailureRecord, IntentRecord
+from tierfs.metadata.holder_records import FailureRecord
+from tierfs.metadata.records import IntentRecord
 from tierfs.metadata.tables import CHUNKS, FAILURES, INTENTS
 from tierfs.types import AttemptId, ByteRange, ChunkState, Tier
 

@@ -20,7 +20,7 @@ from tests.mount.waiting import eventually
 from tests.reading.cache.cache_blocks import size_for
 from tests.reality.reference import reference
 from tierfs.app import store
-from tierfs.metadata.records import RequestRecord
+from tierfs.metadata.holder_records import RequestRecord
 from tierfs.metadata.tables import REQUESTS
 from tierfs.reading.stats import CacheReport
 from tierfs.types import CRC_BLOCK_BYTES

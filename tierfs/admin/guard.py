@@ -14,7 +14,7 @@ _BEARER = "bearer"
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What a listener asks of each request."""
+    """The conditions that a listener sets for each request."""
 
     token: str | None = None
     """The bearer token; None on a Unix socket, where the kernel tells who asks."""
@@ -24,7 +24,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a request is not answered."""
+    """The reason why a request is refused."""
 
     status: int
     kind: str

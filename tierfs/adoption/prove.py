@@ -58,7 +58,7 @@ class BlockPiece:
     name: str
     """The object that holds it."""
     object_start: int
-    """Where that object begins in the segment."""
+    """Offset of the segment at which that object begins."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -113,7 +113,7 @@ class _FoundObjects:
 
     @property
     def content(self) -> tuple[int | None, int]:
-        """What attempts at a closed ledger have in common."""
+        """The facts that all attempts at a closed ledger share."""
         return self.entries, self.payload_bytes
 
 
@@ -156,9 +156,9 @@ def plan_pulsar(
         ledger_count += len(look.ledgers)
         if ledger_count > MAX_OBJECTS:
             raise InvalidRequest(f"more than {MAX_OBJECTS:,} ledgers are there", remedy="adopt its parts one by one")
-    found = {ledger_id for _, ledger_id in ledgers}
+    known = {ledger_id for _, ledger_id in ledgers}
     for name, key in orphans:
-        if key.ledger_id in found:
+        if key.ledger_id in known:
             plan.left_out.append(LeftOut(name, ORPHAN_INDEX))
         else:
             plan.refused.append((name, DataLoss(f"{printable(name)} is an index whose data object is gone")))
@@ -318,7 +318,7 @@ def _add(plan: AdoptionPlan, name: str, candidates: list[_FoundObjects]) -> None
     whole = [attempt for attempt in ordered if not attempt.streaming]
     if whole:
         chains = [[attempt] for attempt in whole]
-        differ = next((one for one in whole if one.complete and one.content != whole[0].content), None)
+        differ = next((each for each in whole if each.complete and each.content != whole[0].content), None)
         if differ is not None and whole[0].complete:
             best, other = printable(whole[0].part.data.name), printable(differ.part.data.name)
             plan.warnings.append(

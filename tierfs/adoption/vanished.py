@@ -14,7 +14,8 @@ from tierfs.adoption.plan import AdoptionPlan, SegmentPlan
 from tierfs.chunkstore.protocol import StoredObject
 from tierfs.errors import NotFound
 from tierfs.metadata import chains, directories, policies, tables
-from tierfs.metadata.records import FailureRecord, LocationRecord, SegmentRecord
+from tierfs.metadata.holder_records import FailureRecord
+from tierfs.metadata.records import LocationRecord, SegmentRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.names import printable

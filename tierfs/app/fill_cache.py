@@ -18,7 +18,8 @@ from tierfs.holder import requests
 from tierfs.holder.lock import mounts_of
 from tierfs.holder.requests import RequestServer
 from tierfs.metadata import directories, policies
-from tierfs.metadata.records import RequestRecord, SegmentRecord
+from tierfs.metadata.holder_records import RequestRecord
+from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
 from tierfs.parallel import Meter, OnProgress, Progress
 from tierfs.reading.cache import fill_plan

@@ -80,7 +80,7 @@ def _no_url(name: str) -> RangeUrl | None:
 
 @dataclass(frozen=True, slots=True)
 class _Whereabouts:
-    """Where a location is."""
+    """The address of a location."""
 
     number: int
     """Another one for another place."""

@@ -82,7 +82,7 @@ class Retention:
         """
         now_ms, sealed = self._metadata.clock.now_ms() if by_age else _NEVER_OLD_MS, 0
         for segment_id in self._due(self._is_to_be_sealed, attempts, now_ms):
-            with attempts.one():
+            with attempts.step():
                 sealed += self._engine.end_if_due(segment_id, now_ms=now_ms)
         return sealed
 
@@ -95,11 +95,11 @@ class Retention:
         self._overdue_bytes, self._overdue = 0, ""
         self._managed_ledgers = set()
         for segment_id in self._due(self._has_expired, attempts, self._metadata.clock.now_ms()):
-            with attempts.one():
+            with attempts.step():
                 for expiry in self._expire_stream(segment_id):
                     total = total.plus(expiry)
         for directory_id in self._managed_ledgers:
-            with attempts.one():
+            with attempts.step():
                 for expiry in self._expire_ledgers(directory_id):
                     total = total.plus(expiry)
         self._note()
@@ -115,7 +115,7 @@ class Retention:
             due: list[SegmentId] = []
             with self._metadata.read() as txn:
                 for segment_id in batch:
-                    with attempts.one():
+                    with attempts.step():
                         segment = directories.living_segment(txn, segment_id)
                         if segment is not None and wanted(txn, segment, now_ms):
                             due.append(segment_id)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from tierfs.config import BackgroundSettings
 from tierfs.errors import DataLoss, NotFound, TierfsError
 from tierfs.metadata import directories
-from tierfs.metadata.records import FailureRecord
+from tierfs.metadata.holder_records import FailureRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import FAILURES
 from tierfs.types import SegmentId

@@ -115,7 +115,7 @@ class ExpiringChunks:
         for segment_id in self._planner.next(_ROOMY, self._engine.metadata.clock.now_ms()).rolls:
             view = self._planner.view_of(segment_id)
             if view is not None and (view.policy.retention_age_s or view.policy.retention_bytes):
-                with attempts.one():
+                with attempts.step():
                     self._engine.roll(segment_id)
         attempts.end()
         return not complete

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from tierfs import errors
 from tierfs.errors import NotFound, TierfsError, unexpected
 from tierfs.metadata import tables
-from tierfs.metadata.records import RequestRecord
+from tierfs.metadata.holder_records import RequestRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import REQUESTS
 from tierfs.metadata.transaction import ReadTransaction

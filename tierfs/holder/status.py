@@ -23,8 +23,9 @@ from tierfs.holder.lock import Holder
 from tierfs.holder.waits import BacklogReason, Causes, Wait
 from tierfs.metadata import chains, directories, tables
 from tierfs.metadata import store as fence
+from tierfs.metadata.holder_records import FailureRecord, RequestRecord
 from tierfs.metadata.journal_state import Fencer, JournalState
-from tierfs.metadata.records import FailureRecord, LocationRecord, RequestRecord, SegmentRecord, StoreRecord
+from tierfs.metadata.records import LocationRecord, SegmentRecord, StoreRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.sums import Sums, recount
 from tierfs.metadata.tables import DIRECTORIES, FAILURES, GARBAGE, INTENTS, LOCATIONS, OUTBOX_NAME, SEGMENTS

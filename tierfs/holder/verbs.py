@@ -26,7 +26,7 @@ from tierfs.holder.requests import RequestServer
 from tierfs.holder.switch import Switched
 from tierfs.holder.work import ColdWork, EvictReport
 from tierfs.metadata import directories
-from tierfs.metadata.records import RequestRecord
+from tierfs.metadata.holder_records import RequestRecord
 from tierfs.metadata.store import MetadataStore
 from tierfs.metadata.tables import LOCATIONS
 from tierfs.parallel import OnProgress, unseen

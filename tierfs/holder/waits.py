@@ -16,8 +16,8 @@ from tierfs import names, policy
 from tierfs.errors import TierfsError
 from tierfs.holder.failures import OFFLOAD, OWNER, PACK, QUOTA
 from tierfs.metadata import chains, policies, sums
+from tierfs.metadata.holder_records import FailureRecord
 from tierfs.metadata.policies import PolicyCache
-from tierfs.metadata.records import FailureRecord
 from tierfs.metadata.store import owns_bucket
 from tierfs.metadata.sums import Sums
 from tierfs.metadata.tables import ENTRIES, FAILURES, POLICIES, SEGMENTS

@@ -125,14 +125,14 @@ class ColdWork(LocalWork):
         ]
         rolled, attempts = Meter(report, total_items=len(active), noun="active chunk"), Attempts()
         for name, segment_id in active:
-            with attempts.one():
+            with attempts.step():
                 self.engine.roll(segment_id)
             rolled(0, name, 1)
         ends = None if part is None else self._ends(part, segments_and_ledgers)
         total = sum(segment.local.bytes for _, segment in segments) if ends is None else self._moving_bytes(ends)
         upload = Upload(self.metadata, self._make, self.packs, self.settings, report, total, ends)
         done = OffloadReport()
-        with attempts.one():
+        with attempts.step():
             done = upload.run([(name, segment.id) for name, segment in segments], lambda: self._named(path))
         return replace(done, journal_entries=self._publish_after(attempts, report), ledger_bytes=ledger_bytes)
 
@@ -142,9 +142,9 @@ class ColdWork(LocalWork):
         In this order: an object that the journal does not name is lost with this disk, though its bytes are stored.
         """
         entries = 0
-        with attempts.one():
+        with attempts.step():
             entries = self.publish(report)
-        with attempts.one():
+        with attempts.step():
             self.collect(report)
         attempts.end()
         return entries
@@ -167,7 +167,7 @@ class ColdWork(LocalWork):
     def _offload_prefix(self, path: str, before: Position | None, report: OnProgress) -> PrefixOffloaded:
         self.publisher.require_ownership()
         attempts, done = Attempts(), PrefixOffloaded("")
-        with attempts.one():
+        with attempts.step():
             done = self.managed.offload_prefix(path, before, report)
         return replace(done, journal_entries=self._publish_after(attempts, report))
 
@@ -187,10 +187,10 @@ class ColdWork(LocalWork):
         if dry_run:
             return run.would_do(segments)
         attempts, done = Attempts(), ConsolidateReport()
-        with attempts.one():
+        with attempts.step():
             done = run.run(segments, partial(self.publish, report))
         report(doing("looking for packs that are mostly dead"))
-        with attempts.one():
+        with attempts.step():
             self._repack(attempts, report)
         self._publish_after(attempts, report)
         return done
@@ -236,7 +236,7 @@ class ColdWork(LocalWork):
         ends, attempts = None if part is None else self._ends(part, self._segments(path, report)), Attempts()
         run = EvictCommand(self.metadata, self.engine.roll, attempts, force=force, ends=ends)
         seen, result = run.meter(path, report), EvictReport()
-        with attempts.one():
+        with attempts.step():
             for page in directories.pages(self.metadata.read, path):
                 local = run.look(page)
                 done = run.succeeded(run.would_do(local) if dry_run else self.evict_segments(run.actions(local)))
@@ -245,7 +245,7 @@ class ColdWork(LocalWork):
                     seen(each.local_bytes, each.name, 1)
                 seen(0, page[-1][0] if page else path, len(page) - len(local))
         if not dry_run:
-            with attempts.one():
+            with attempts.step():
                 self.collect(report)
         attempts.end()
         return result
@@ -326,10 +326,10 @@ class ColdWork(LocalWork):
         with self.metadata.read() as txn:
             segment_id = directories.segment_by_name(txn, restored.segment).id
         attempts = Attempts()
-        with attempts.one():
+        with attempts.step():
             unknown = EntryRows(self.metadata, self.cold.storage, self.metadata.write).restore([segment_id])
             restored = replace(restored, warnings=unknown)
-        with attempts.one():
+        with attempts.step():
             self.publish()
         attempts.end()
         return restored

@@ -202,7 +202,7 @@ class BackgroundWriter:
 
     def _roll(self, segment_ids: Sequence[SegmentId], attempts: Attempts) -> None:
         for segment_id in segment_ids:
-            with attempts.one():
+            with attempts.step():
                 self._work.engine.roll(segment_id)
 
     async def _publish(self) -> None:

@@ -27,7 +27,7 @@ _NOTE = "the cold tier of this store was moved; nothing was added here since"
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a note says; all but the slot is empty in one that cannot be read."""
+    """The contents of a note; all but the slot is empty in one that cannot be read."""
 
     slot: int
     store_id: str = ""

@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError, Message
 from tierfs.errors import DataLoss
 from tierfs.frozen import dataclass
 from tierfs.metadata import records_pb2 as pb
+from tierfs.metadata.holder_records import FailureRecord, RequestRecord
 from tierfs.metadata.ledger_and_batch_records import BatchRecord, EntryRun, LedgerRecord
 from tierfs.metadata.records import (
     RECORD_VERSION,
@@ -28,14 +29,12 @@ from tierfs.metadata.records import (
     ChunkRecord,
     DirectoryRecord,
     DirentRecord,
-    FailureRecord,
     GarbageRecord,
     IntentRecord,
     LocationRecord,
     ObjectRecord,
     PolicyRecord,
     Record,
-    RequestRecord,
     SegmentRecord,
     StoreRecord,
     TouchRecord,

@@ -135,7 +135,7 @@ def mountpoint_of(process: Path, device: str) -> str | None:
 
 
 class MountedPlace(NamedTuple):
-    """What a path stands for."""
+    """The meaning of a path."""
 
     mount: Mount
     name: str

@@ -89,7 +89,7 @@ class EvictCommand:
         """Yield what is to be evicted; ends active chunks on the way."""
         for segment in segments:
             if segment.ends_active and not segment.stays:
-                with self._attempts.one():
+                with self._attempts.step():
                     self._roll(segment.id)
             if not segment.stays:
                 yield segment.action

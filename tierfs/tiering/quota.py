@@ -10,7 +10,7 @@ from __future__ import annotations
 from tierfs import units
 from tierfs.errors import QuotaReached
 from tierfs.frozen import dataclass
-from tierfs.metadata.records import FailureRecord
+from tierfs.metadata.holder_records import FailureRecord
 from tierfs.metadata.sums import Sums, recount
 from tierfs.metadata.tables import INTENTS
 from tierfs.metadata.transaction import ReadTransaction

@@ -23,7 +23,7 @@ from tierfs.doctor import store as store_checks
 from tierfs.doctor.executors import KnownStore, judge
 from tierfs.doctor.findings import DoctorFinding, FindingLevel
 from tierfs.holder.status import StoreStatus
-from tierfs.metadata.records import FailureRecord
+from tierfs.metadata.holder_records import FailureRecord
 from tierfs.setup.create import ColdChoice, init_store
 from tierfs.spark.executors import ExecutorReport, MountReport
 from tierfs.types import MIB

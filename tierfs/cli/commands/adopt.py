@@ -145,10 +145,10 @@ def _adopt(adopter: Adopter, adoptions: Sequence[Adopted], jobs: int, show: OnPr
     plans = [plan for adoption in adoptions for plan in adoption.plan.segments]
     meter, attempts = Meter(show, sum(plan.object_bytes for plan in plans), len(plans)), Attempts()
     for adoption in adoptions:
-        with attempts.one():
+        with attempts.step():
             adopter.adopt(adoption, jobs, meter)
     unpublished = None
-    with attempts.one():
+    with attempts.step():
         unpublished = adopter.settle(show)
     attempts.end()
     return unpublished

@@ -26,7 +26,7 @@ from tierfs.types import Ack, RequestState
 
 if TYPE_CHECKING:
     from tierfs.holder.status import AdoptionStatus, BacklogStatus, JournalStatus, LocalOnly, StoreStatus, TierStatus
-    from tierfs.metadata.records import FailureRecord, RequestRecord
+    from tierfs.metadata.holder_records import FailureRecord, RequestRecord
     from tierfs.segments.stat import Endangered
 
 

@@ -129,7 +129,7 @@ class ManagedOffload:
         attempts = Attempts()
         for member in plan.ledgers:
             name, size = names.join((*names.split(path), member.segment.name)), 0
-            with attempts.one():
+            with attempts.step():
                 try:
                     size = self._offload(member.segment.id)
                     done = replace(done, ledgers=done.ledgers + 1, bytes=done.bytes + size)
