@@ -44,6 +44,9 @@ TRASH_PREFIX = ".tierfs-trash-"
 
 _HIDDEN_PREFIXES = (REMOVED_PREFIX, TRASH_PREFIX)
 
+# The directory at the root of a mount in which it reports; not listed. Stores of older versions may have this name.
+CONTROL_NAME = ".tierfs"
+
 _PATTERN = frozenset("*?[")
 _HADOOP_UNFINISHED = "._COPYING_"
 _HADOOP_SPECIAL = frozenset(":*?{}[]\\")
@@ -105,6 +108,21 @@ def check_component(part: str) -> None:
 def is_removed(name: str) -> bool:
     """Return whether a full name stands for what was removed, in the trash or not, or lies below it."""
     return name.startswith(_HIDDEN_PREFIXES)
+
+
+def require_unreserved(name: str) -> None:
+    """Raise InvalidRequest for a new name that stands, or lies below one that stands, for something else at the root.
+
+    What an older version stored under such a name can be read, and removed.
+    """
+    first = name.lstrip("/").partition("/")[0]
+    if first == CONTROL_NAME:
+        raise InvalidRequest(
+            f"{printable(name)}: {CONTROL_NAME} is the directory in which a mount reports", remedy="choose another name"
+        )
+    if is_removed(first):
+        reserved = f"{REMOVED_PREFIX} and {TRASH_PREFIX}"
+        raise InvalidRequest(f"{printable(name)}: names that begin with {reserved} are reserved")
 
 
 def is_in_trash(name: str) -> bool:

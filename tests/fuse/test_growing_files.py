@@ -6,16 +6,20 @@ import errno
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyfuse3
 import pytest
 import trio
 
 from tests.stores import TestStore, open_test_store
+from tierfs.errors import Fenced
+from tierfs.fuse import operations
 from tierfs.fuse.growth import GrowingFiles
 from tierfs.fuse.inodes import InodeEntry, Inodes
 from tierfs.fuse.options import parse_options
 from tierfs.fuse.tree import Tree
+from tierfs.metadata import records_pb2 as pb
 from tierfs.types import EntryKind
 
 TIMEOUT_S = 300.0
@@ -174,6 +178,35 @@ async def test_pages_that_stay_keep_the_size_and_nobody_waiting(
             await file.growing.finish(file.inode, file.known, 6)
         assert (file.size(), file.known.pages_end) == (size, size)
         assert file.known.growing is None
+
+
+class Reading:
+    """Reads a segment whose head was dropped."""
+
+    def __init__(self, start_offset: int, data: bytes) -> None:
+        self.segment = pb.SegmentRecord(start_offset=start_offset, length=start_offset + len(data))
+        self._data = data
+
+    async def read(self, offset: int, size_bytes: int) -> bytes:
+        at = offset - self.segment.start_offset
+        return self._data[at : at + size_bytes]
+
+
+@pytest.mark.parametrize(("start", "size", "read"), [(10, 6, b"kept+n"), (12, 100, b"pt+new"), (13, 2, b"t+")])
+async def test_a_page_in_which_a_head_was_dropped_begins_with_what_was_kept(start: int, size: int, read: bytes) -> None:
+    known = InodeEntry(EntryKind.SEGMENT, 1, start_offset=10)
+    known.note_tail(10, b"kept")
+    reading: Any = Reading(14, b"+new")
+    assert await operations._after_tail(known, reading, start, size) == read
+
+
+@pytest.mark.parametrize("start", [9, 0])
+async def test_what_was_not_kept_of_a_dropped_head_is_gone(start: int) -> None:
+    known = InodeEntry(EntryKind.SEGMENT, 1, start_offset=10)
+    known.note_tail(10, b"kept")
+    reading: Any = Reading(14, b"+new")
+    with pytest.raises(Fenced):
+        await operations._after_tail(known, reading, start, 100)
 
 
 def test_a_kept_page_gives_only_what_it_has() -> None:

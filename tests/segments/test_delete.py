@@ -11,7 +11,7 @@ from tierfs import names
 from tierfs.errors import Conflict, InvalidRequest, NotFound
 from tierfs.metadata import directories, policies
 from tierfs.metadata.tables import CHUNKS, DIRECTORIES, DIRENTS, OBJECTS, POLICIES, SEGMENTS
-from tierfs.segments import delete, stat
+from tierfs.segments import create, delete, stat
 from tierfs.segments.delete import Deletion
 from tierfs.segments.ownership import WriterLocks
 
@@ -131,8 +131,30 @@ def test_nobody_can_make_such_a_name(store: TestStore) -> None:
         store.append(f"{names.REMOVED_PREFIX}7", b"x")
     with pytest.raises(InvalidRequest, match="reserved"):
         store.append(f"{names.REMOVED_PREFIX}7/x", b"x")
-    store.append(f"d/{names.REMOVED_PREFIX}7", b"x")  # only the root's are
+    for name in (names.CONTROL_NAME, f"/{names.CONTROL_NAME}", f"{names.CONTROL_NAME}/x"):
+        with pytest.raises(InvalidRequest, match="in which a mount reports"):
+            store.append(name, b"x")
+        with pytest.raises(InvalidRequest, match="in which a mount reports"), store.metadata.write() as txn:
+            create.make_directory(txn, name)
+    store.append(f"d/{names.CONTROL_NAME}", b"x")  # only the root's are
+    store.append(f"{names.CONTROL_NAME}7", b"x")
+    store.append(f"d/{names.REMOVED_PREFIX}7", b"x")
     assert store.read(f"d/{names.REMOVED_PREFIX}7") == b"x"
+
+
+def test_what_an_older_version_stored_under_such_a_name_is_read_and_moved(
+    store: TestStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as older:
+        older.setattr(names, "require_unreserved", lambda name: None)
+        store.append(f"{names.CONTROL_NAME}/x", b"old", seal=True)
+    assert store.read(f"{names.CONTROL_NAME}/x") == b"old"
+    with store.metadata.read() as txn:
+        assert directories.exists(txn, names.CONTROL_NAME)
+    store.append("moved", b"")
+    store.engine.concat("moved", f"{names.CONTROL_NAME}/x")
+    assert store.read("moved") == b"old"
+    store.engine.delete(names.CONTROL_NAME, recursive=True, cold_due_ms=0)
 
 
 def test_members_of_a_stream_are_linked_past_one_that_is_queued(

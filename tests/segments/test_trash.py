@@ -218,6 +218,8 @@ def test_a_taken_name_needs_another_one_and_of_several_removals_the_newest_comes
         ("dd", "", NotFound),
         ("b", ".tierfs-trash-000000000000001-1", InvalidRequest),
         ("b", ".tierfs-removed-1", InvalidRequest),
+        ("b", ".tierfs", InvalidRequest),
+        ("b", ".tierfs/x", InvalidRequest),
         ("b", "f/a/below", NotDirectory),
     ],
 )

@@ -62,7 +62,7 @@ def ledger_name(into: str, managed_ledger: str, ledger_id: int) -> str:
 
 
 def _component(part: str) -> str:
-    if part in (".", "..") or names.is_removed(part):
+    if part in (".", "..", names.CONTROL_NAME) or names.is_removed(part):
         part = part.replace(".", "%2E", 2 if part == ".." else 1)
     accepted = "".join(map(_accepted, part))
     return names.cut(accepted, _CUT_BYTES) if len(accepted.encode()) > names.MAX_COMPONENT_BYTES else accepted

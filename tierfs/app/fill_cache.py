@@ -21,6 +21,7 @@ from tierfs.metadata import directories, policies
 from tierfs.metadata.holder_records import RequestRecord
 from tierfs.metadata.records import SegmentRecord
 from tierfs.metadata.transaction import ReadTransaction
+from tierfs.names import CONTROL_NAME
 from tierfs.parallel import Meter, OnProgress, Progress
 from tierfs.reading.cache import fill_plan
 from tierfs.reading.cache.cache import FREE_FLOOR_BYTES, DiskCache
@@ -31,8 +32,6 @@ from tierfs.reading.cache.health import CacheState
 from tierfs.reading.stats import CACHE_REPORT_NAME, CacheReport
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
 from tierfs.types import ReadPriority, SegmentId
-
-_CONTROL_DIRECTORY = ".tierfs"
 
 # Options of a request: the cache's directory, the mount that has it, and what to fetch as a list in JSON.
 _CACHE, _MOUNTPOINT, _PATHS = "cache", "mountpoint", "paths"
@@ -237,7 +236,7 @@ def _mount_with(store: Store, directory: Path) -> Path:
             silent = mount.mountpoint
             continue
         try:
-            report = CacheReport.decode((mount.mountpoint / _CONTROL_DIRECTORY / CACHE_REPORT_NAME).read_bytes())
+            report = CacheReport.decode((mount.mountpoint / CONTROL_NAME / CACHE_REPORT_NAME).read_bytes())
         except (OSError, ValueError):
             continue  # a dead one, or one of an older version
         if report.fills_on_request and os.path.realpath(report.directory) == os.path.realpath(directory):

@@ -349,6 +349,7 @@ def _place(txn: WriteTransaction, dump: Contents) -> SegmentRecord:
     through segments in the order of their commits may have passed its id. It continues in a successor that continues
     it, and in no other; the segment before it has another successor by now.
     """
+    names.require_unreserved(dump.path)
     parts = names.split(dump.path)
     parent_id = directories.make_directories(txn, parts[:-1])
     message = pb.SegmentRecord()

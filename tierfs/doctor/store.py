@@ -28,7 +28,8 @@ from tierfs.fuse.mountpoint import (
 from tierfs.garbage.clocks import ACCEPT
 from tierfs.holder.lock import mounts_of
 from tierfs.holder.status import StoreStatus, shared_filesystem_warning, store_status
-from tierfs.names import printable
+from tierfs.metadata import directories
+from tierfs.names import CONTROL_NAME, printable
 from tierfs.system.mounts import SILENT, SILENT_REMEDY, MountState, state_of
 from tierfs.system.places import Mount
 from tierfs.tiering import quota
@@ -119,6 +120,7 @@ def check_store(store: Store) -> Iterator[DoctorFinding]:
     yield owner(status)
     yield failures(status)
     yield holder(status)
+    yield from hidden(store)
     yield from overdue(status)
     yield from cold_quota(status)
     yield from damage(status)
@@ -132,6 +134,19 @@ def check_store(store: Store) -> Iterator[DoctorFinding]:
     with store.metadata.read() as txn:
         last_commit_ms = txn.store.last_wall_ms
     yield commit_clock(store.clock.now_ms(), last_commit_ms)
+
+
+def hidden(store: Store) -> Iterator[DoctorFinding]:
+    """Report what an older version stored under the name of the directory in which mounts report."""
+    with store.metadata.read() as txn:
+        is_there = directories.exists(txn, CONTROL_NAME)
+    if is_there:
+        text = f"{CONTROL_NAME} is hidden in mounts by the directory in which they report"
+        yield warn(
+            "names",
+            text,
+            f"tierfs cat {CONTROL_NAME} | tierfs append ANOTHER-NAME, and so each segment below it; then rm it",
+        )
 
 
 def owner(status: StoreStatus) -> DoctorFinding:

@@ -17,9 +17,10 @@ import trio
 
 from tierfs import osio
 from tierfs.fuse.options import MountOptions
+from tierfs.names import CONTROL_NAME
 from tierfs.types import ROOT_INODE
 
-DIRECTORY_NAME = b".tierfs"
+DIRECTORY_NAME = CONTROL_NAME.encode()
 # Inode numbers of the store count up from 1 and never reach this one.
 _DIRECTORY_INODE = 1 << 63
 

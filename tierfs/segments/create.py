@@ -51,21 +51,16 @@ def make_parent(txn: WriteTransaction, name: str) -> tuple[DirectoryId, str]:
     parts = names.split(name)
     if not parts:
         raise InvalidRequest("a segment needs a name")
-    return _make_directories(txn, name, parts[0], parts[:-1]), parts[-1]
+    names.require_unreserved(name)
+    return directories.make_directories(txn, parts[:-1]), parts[-1]
 
 
 def make_directory(txn: WriteTransaction, name: str) -> None:
     """Make a directory with its missing parents; idempotent. Raises NotDirectory or InvalidRequest."""
     parts = names.split(name)
     if parts:
-        _make_directories(txn, name, parts[0], parts)
-
-
-def _make_directories(txn: WriteTransaction, name: str, first: str, parts: tuple[str, ...]) -> DirectoryId:
-    if names.is_removed(first):
-        reserved = f"{names.REMOVED_PREFIX} and {names.TRASH_PREFIX}"
-        raise InvalidRequest(f"{names.printable(name)}: names that begin with {reserved} are reserved")
-    return directories.make_directories(txn, parts)
+        names.require_unreserved(name)
+        directories.make_directories(txn, parts)
 
 
 def add(txn: WriteTransaction, new: SegmentRecord) -> SegmentRecord:

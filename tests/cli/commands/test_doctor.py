@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from tests.commands import tierfs
-from tests.mount.conftest import Mount, mount, store
+from tests.mount.conftest import Mount, append, mount, store
+from tierfs import names
 from tierfs.app import store as app
 from tierfs.doctor import store as store_checks
+from tierfs.doctor.findings import FindingLevel
 
 __all__ = ["mount", "store"]
 
@@ -47,3 +49,12 @@ def test_the_kernels_settings_of_each_mount(store: app.Store, mount: Mount) -> N
         check = found[f"{what} of {point}"]
         assert (check["level"], check["found"]) == ("WARN", text)
         assert check["remedy"].endswith(f"echo 1024 > {setting}")
+
+
+def test_what_mounts_hide_is_reported(store: app.Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert [finding.text for finding in store_checks.hidden(store)] == []
+    monkeypatch.setattr(names, "require_unreserved", lambda name: None)  # as in an older version
+    append(store, ".tierfs/s", b"old")
+    (finding,) = store_checks.hidden(store)
+    assert (finding.level, "is hidden in mounts" in finding.text) == (FindingLevel.WARN, True)
+    assert tierfs("cat", ".tierfs/s", store=store.path).out == "old"
