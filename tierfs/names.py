@@ -113,7 +113,7 @@ def is_removed(name: str) -> bool:
 def require_unreserved(name: str) -> None:
     """Raise InvalidRequest for a new name that stands, or lies below one that stands, for something else at the root.
 
-    What an older version stored under such a name can be read, and removed.
+    Names that an older version stored can be read and removed.
     """
     first = name.lstrip("/").partition("/")[0]
     if first == CONTROL_NAME:

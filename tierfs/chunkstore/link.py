@@ -85,7 +85,7 @@ class Link:
 
     @property
     def figures(self) -> LinkFigures:
-        """What is known now."""
+        """The present knowledge."""
         with self._lock:
             return LinkFigures(self._first_byte.value, self._usual_rate, self._streams)
 

@@ -3,7 +3,7 @@
 Only the kernel knows which mount covers a path: another filesystem may be mounted over it or below it, the path may
 lead through a bind mount of one of its directories, and a working directory stays where it was. So the components of a
 path are opened one by one (O_PATH, which opens no file) up to the first mount of tierfs; fdinfo has that mount's number
-in the table. What follows is resolved by the table alone, as a store has no symbolic links: the mount may not answer.
+in the table. The rest is resolved by the table alone, as a store has no symbolic links: the mount may not answer.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class TierVersion:
 
 @dataclass(slots=True)
 class Copied:
-    """What copying did."""
+    """Results of the copying."""
 
     objects: int = 0
     bytes: int = 0
