@@ -201,6 +201,22 @@ def test_nothing_is_appended_to_a_segment_that_grows(store: Path, theirs: Path) 
     assert cat(store, LOG) == b"abcdefx"
 
 
+def test_a_place_does_not_grow_into_a_segment_that_was_unsealed_here(store: Path, theirs: Path) -> None:
+    """The next bytes are appends of this store: those of the place would take their offsets."""
+    write_files(theirs, {posix(0): b"abc"})
+    adopt(store, theirs, "mq")
+    tierfs("unseal", LOG, store=store)
+    write_files(theirs, {posix(3): b"def"})
+    (error,) = adopt(store, theirs, "mq", check=False).json["errors"]
+    assert "unsealed: its next bytes are appends of this store" in error["error"]
+    tierfs("append", LOG, store=store, stdin=b"own")
+    (error,) = adopt(store, theirs, "mq", check=False).json["errors"]
+    assert "a segment of this store's own bytes" in error["error"]
+    tierfs("seal", LOG, store=store)
+    assert adopt(store, theirs, "mq", check=False).code == 5
+    assert cat(store, LOG) == b"abcown"
+
+
 @pytest.mark.parametrize("server", ["moto", pytest.param("rgw", marks=pytest.mark.s3)])
 def test_a_pravega_stream_that_grows_is_read_as_pravega_would(
     store: Path, server: str, request: pytest.FixtureRequest

@@ -17,6 +17,7 @@ from tierfs.chunkstore.directory.storage import DirectoryStorage
 from tierfs.chunkstore.memory import MemoryStorage
 from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, Unavailable
 from tierfs.ledger.offloader import Offloader, ReadableLedger
+from tierfs.python.ledger import ManagedLedger
 from tierfs.segments.positions import Position
 from tierfs.tiering.ledgers.object_offloader import ObjectOffloader
 
@@ -148,7 +149,8 @@ def test_the_tiers_own_offload_and_a_program_s_do_not_meet(store: tierfs.Store) 
 def test_two_programs_do_not_offload_one_ledger(store: tierfs.Store) -> None:
     class Meddled(Kept):
         def offload(self, ledger: ReadableLedger, uuid: UUID, extra_metadata: Mapping[str, str]) -> None:
-            managed._require_elsewhere()._record(segment_id, uuid, other)
+            elsewhere = managed._require_elsewhere()
+            elsewhere._record(elsewhere._find(ledger.ledger_id)[0], uuid, other)
             super().offload(ledger, uuid, extra_metadata)
 
     from tierfs.metadata.ledger_and_batch_records import OffloadProgress
@@ -156,8 +158,7 @@ def test_two_programs_do_not_offload_one_ledger(store: tierfs.Store) -> None:
     other = OffloadProgress.begun(uuid4(), "another")
     with store.managed_ledger("topic", offloader=Meddled()) as managed:
         ledger_id = rolled(managed, [b"one"])
-        segment_id = managed.ledgers()[0]._record.id
-        with pytest.raises(Conflict, match="another program"):
+        with pytest.raises(Conflict, match=f"another program offloads ledger {ledger_id} of topic"):
             managed.offload_prefix(f"{ledger_id}:1")
 
 
@@ -217,3 +218,133 @@ def test_another_store_adopts_what_a_program_offloaded(store: tierfs.Store, path
     command("adopt", tmp_path / "theirs", "--as", "pulsar", "--into", "adopted", store=path)
     (adopted,) = store.segments("adopted/topic")
     assert list(store.ledger(adopted.name)) == ENTRIES
+
+
+class Failing(Kept):
+    """An offloader whose own library raises its own errors for some ledgers."""
+
+    def __init__(self, error: type[Exception], bad: set[int] | None = None, *, deletes: bool = True) -> None:
+        super().__init__()
+        self.error, self.bad, self.deletes = error, bad or set(), deletes
+
+    def offload(self, ledger: ReadableLedger, uuid: UUID, extra_metadata: Mapping[str, str]) -> None:
+        super().offload(ledger, uuid, extra_metadata)
+        if ledger.ledger_id in self.bad:
+            raise self.error(f"no room for ledger {ledger.ledger_id}")
+
+    def delete_offloaded(self, ledger_id: int, uuid: UUID) -> None:
+        if not self.deletes and ledger_id in self.bad:
+            raise self.error(f"ledger {ledger_id} is locked")
+        super().delete_offloaded(ledger_id, uuid)
+
+    @property
+    def ids(self) -> list[int]:
+        return sorted(ledger_id for ledger_id, _ in self.ledgers)
+
+
+def filled(managed: ManagedLedger, count: int = 4) -> list[int]:
+    """Closed ledgers of one entry each."""
+    for number in range(count):
+        managed.add([b"entry %d" % number])
+        managed.roll()
+    return [ledger.ledger_id for ledger in managed.ledgers() if len(ledger)]
+
+
+def end_of(managed: ManagedLedger) -> Position:
+    end = managed.end()
+    assert end is not None
+    return end
+
+
+@pytest.mark.parametrize("error", [Unavailable, RuntimeError, OSError, KeyError])
+@pytest.mark.parametrize("deletes", [True, False])
+def test_one_that_fails(store: tierfs.Store, error: type[Exception], deletes: bool) -> None:
+    """It delays no other ledger; its next attempt begins with the deletion of the last one."""
+    kept = Failing(error, deletes=deletes)
+    with store.managed_ledger("topic", offloader=kept) as managed:
+        ids = filled(managed)
+        kept.bad = {ids[1]}
+        for said in ("no room", "no room" if deletes else "locked"):
+            with pytest.raises(error, match=said):
+                managed.offload_prefix(end_of(managed))
+            assert set(kept.ids) == set(ids)
+        kept.bad = set()
+        assert managed.offload_prefix(end_of(managed)) == end_of(managed)
+        assert kept.ids == ids, "each once"
+
+
+def test_the_copy_of_a_ledger_that_is_deleted_while_it_is_copied_is_deleted(store: tierfs.Store) -> None:
+    class Slow(Kept):
+        def offload(self, ledger: ReadableLedger, uuid: UUID, extra_metadata: Mapping[str, str]) -> None:
+            super().offload(ledger, uuid, extra_metadata)
+            if ledger.ledger_id == ids[0]:
+                store.delete(f"topic/{ids[0]:020d}", now=True)
+
+    kept = Slow()
+    with store.managed_ledger("topic", offloader=kept) as managed:
+        ids = filled(managed)
+        managed.offload_prefix(end_of(managed))
+        assert sorted(ledger_id for ledger_id, _ in kept.ledgers) == ids[1:]
+        assert not command("status", "--json", store=store.path).json["troubles"]
+
+
+def test_copies_of_ledgers_that_retention_deletes_are_deleted_by_the_next_run(store: tierfs.Store) -> None:
+    kept = Failing(OSError)
+    with store.managed_ledger("topic", offloader=kept) as managed:
+        ids = filled(managed)
+        managed.offload_prefix(end_of(managed))
+    for ledger_id in ids[:2]:
+        store.delete(f"topic/{ledger_id:020d}", now=True)
+    assert kept.ids == ids
+    stuck = command("status", "--json", store=store.path).json["troubles"]
+    assert [row["name"] for row in stuck] == ["topic", "topic"]
+    assert f"ledger {ids[0]} was deleted, and Failing has a copy of it" in stuck[0]["error"]
+    with store.managed_ledger("other", offloader=Failing(OSError)) as other:
+        filled(other, 1)
+        other.offload_prefix(end_of(other))
+    assert kept.ids == ids, "its copies are of another managed ledger"
+    kept.bad, kept.deletes = {ids[0]}, False
+    with store.managed_ledger("topic", offloader=kept) as managed:
+        with pytest.raises(OSError, match="is locked"):
+            managed.offload_prefix(end_of(managed))
+        assert kept.ids == [ids[0], *ids[2:]]
+        kept.bad = set()
+        managed.offload_prefix(end_of(managed))
+    assert kept.ids == ids[2:]
+    assert not command("status", "--json", store=store.path).json["troubles"]
+
+
+def test_trim_goes_on_after_a_copy_that_cannot_be_deleted(store: tierfs.Store) -> None:
+    kept = Failing(OSError, deletes=False)
+    with store.managed_ledger("topic", offloader=kept) as managed:
+        ids = filled(managed)
+        managed.offload_prefix(end_of(managed))
+        kept.bad = {ids[0]}
+        with pytest.raises(OSError, match="is locked"):
+            managed.trim(f"{ids[3]}:0")
+        assert [ledger.ledger_id for ledger in managed.ledgers()][:1] == ids[3:]
+        assert kept.ids == [ids[0], ids[3]]
+        kept.bad = set()
+        managed.trim(f"{ids[3]}:0")
+        assert kept.ids == ids[3:]
+
+
+def test_errors_of_what_an_offloader_reads_and_writes_stay_what_they_are() -> None:
+    class Torn(InMemory):
+        def read(self, first: int, last: int) -> Iterator[bytes]:
+            yield b"one"
+            raise OSError(5, "their disk")
+
+    with pytest.raises(OSError, match="their disk") as caught:
+        ObjectOffloader(MemoryStorage()).offload(Torn(1, [b"one", b"two"]), uuid4())
+    assert type(caught.value) is OSError
+
+
+def test_policies_take_numbers(store: tierfs.Store) -> None:
+    store.set_policy("topic", ledger_entries=3, retention_needs_offload=False, seal_age=60)
+    with store.managed_ledger("topic") as managed:
+        managed.add([b"x"] * 7)
+        assert [len(ledger) for ledger in managed.ledgers()] == [3, 3, 1]
+    for wrong in ([3], {}, object()):
+        with pytest.raises(InvalidRequest, match="policy ledger_entries cannot be"):
+            store.set_policy("topic", ledger_entries=wrong)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -21,7 +22,7 @@ from tests.ledgers import (
     written,
 )
 from tests.stores import TestStore, assert_layout, open_test_store
-from tierfs.errors import Conflict, InvalidRequest, NotFound, TierfsError, Unavailable
+from tierfs.errors import Conflict, DataLoss, InvalidRequest, NotFound, TierfsError, Unavailable
 from tierfs.journal.cold_identity import read_small
 from tierfs.metadata import chain_edits, entries
 from tierfs.metadata.entries import StoredEntries
@@ -114,6 +115,22 @@ def test_an_entry_fits_a_block_or_is_refused_before_anything_is_uploaded(store: 
     index = independent.decode_index(read_small(store.cold, ledger_names(store)[1]))
     assert index.rows == [(0, 1, 0), (1, 2, 1000), (2, 3, 2000), (3, 4, 3000)]
     assert cold_entries(store, name) == payloads
+
+
+@pytest.mark.parametrize("lost", ["all", "the last"])
+def test_a_ledger_whose_entries_are_not_all_known_is_not_offloaded(store: TestStore, lost: str) -> None:
+    """Without the length of each entry the objects would lack entries, and the offload would be a success."""
+    name = new_ledger(store, THREE_BLOCKS)
+    segment = store.segment(name)
+    with store.metadata.write() as txn:
+        (run,) = entries.runs(txn, segment.id)
+        entries.remove(txn, segment.id)
+        if lost == "the last":
+            entries.put(txn, segment.id, replace(run, lengths=run.lengths[:-1]))
+    with pytest.raises(DataLoss, match=f"ledger {name}: its entries are not all known"):
+        offload(store, name)
+    assert objects(store) == []
+    assert_layout(store, name, local=[2000], cold=[])
 
 
 def test_open_and_empty_ledgers_are_refused(store: TestStore) -> None:

@@ -227,7 +227,7 @@ class Retention:
         try:
             self._engine.remove(txn, segment, cold_due_ms=due_ms)
         except Conflict as exc:
-            log.info("retention of %s waits: %s", names.printable(segment.name), exc)
+            log.info("retention of %s waits: %s", directories.full_name(txn, segment), exc)
             return False
         return True
 

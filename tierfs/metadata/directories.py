@@ -191,6 +191,11 @@ def path_of(txn: ReadTransaction, parent_id: DirectoryId, name: str) -> str:
     return names.join(tuple(reversed(parts)))
 
 
+def full_name(txn: ReadTransaction, segment: SegmentRecord) -> str:
+    """Return the full name of a segment, for people."""
+    return names.printable(path_of(txn, segment.parent_id, segment.name))
+
+
 def segments_at(txn: ReadTransaction, path: str) -> Iterator[tuple[str, SegmentRecord]]:
     """Yield full names and records of the segment at a path, or of those below it. Raises what must_find raises."""
     return segments_below(txn, must_find(txn, path), names.join(names.split(path)))

@@ -14,6 +14,7 @@ from tierfs.errors import InvalidRequest
 from tierfs.ledger.offloader import Offloader, ReadableLedger
 from tierfs.metadata import directories
 from tierfs.names import printable
+from tierfs.parallel import Attempts
 from tierfs.reading.entries import payloads
 from tierfs.segments import ledgers, managed_ledger, positions
 from tierfs.segments.positions import Position
@@ -138,17 +139,17 @@ class ManagedLedger:
     def trim(self, before: Position | str) -> Deletion:
         """Delete the closed ledgers before a position, and the copies that the offloader made of them.
 
-        Without an offloader they can be restored for as long as the policy `trash_age` says. Raises InvalidRequest.
+        Without an offloader they can be restored for as long as the policy `trash_age` says. Raises InvalidRequest, and
+        after the deletion the first error of the offloader: the next call has it delete that copy again.
         """
         position = Position.parse(before) if isinstance(before, str) else before
         store, elsewhere = self._connection.store, self._elsewhere
+        attempts = Attempts()
         if elsewhere is not None:
-            with store.metadata.read() as txn:
-                members = positions.members(txn, positions.directory_of(txn, self.path))
-            for member in positions.closed_before(members, position, self.path):
-                elsewhere.delete_offloaded(member.ledger_id)
+            elsewhere.delete_before(position, attempts)
         done = verbs.trim_ledgers(store, self.path, position, now=elsewhere is not None)
         verbs.settle(store)
+        attempts.end()
         return done
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from tierfs import names
 from tierfs import policy as policy_text
 from tierfs.app.connection import CONNECTIONS, Connection, StorePlace
 from tierfs.checksum import Buffer
-from tierfs.errors import Closed
+from tierfs.errors import Closed, InvalidRequest
 from tierfs.metadata import directories, policies
 from tierfs.python.segment import Name, Reader, Segment, SegmentInfo, Writer
 from tierfs.segments import stat
@@ -142,16 +142,17 @@ class Store:
         with self._connection.store.metadata.read() as txn:
             return {key: held.value for key, held in policies.at(txn, path).all()}
 
-    def set_policy(self, path: str = "", /, **wanted: str | None) -> None:
-        """Set policies at a path, like `chunk_bytes="64MiB"`; None removes one there.
+    def set_policy(self, path: str = "", /, **wanted: str | int | float | None) -> None:
+        """Set policies at a path, like `chunk_bytes="64MiB"` or `ledger_entries=50_000`; None removes one there.
 
         A missing path becomes a directory. Raises InvalidRequest for an unknown policy, a value of another kind, or a
         contradiction.
         """
         from tierfs.app import verbs
 
-        values = {key: policy_text.parse(key, text) for key, text in wanted.items() if text is not None}
-        unset = [key for key, text in wanted.items() if text is None]
+        given = {key: _as_text(key, value) for key, value in wanted.items() if value is not None}
+        values = {key: policy_text.parse(key, text) for key, text in given.items()}
+        unset = [key for key, value in wanted.items() if value is None]
         verbs.change_policies(self._connection.store, path, values, unset)
 
     def close(self) -> None:
@@ -172,3 +173,12 @@ class Store:
         if connection.is_inherited:  # in a child of fork: locks and connections of its parent are not for two
             connection = self._connected = CONNECTIONS.get(connection.place)
         return connection
+
+
+def _as_text(key: str, value: object) -> str:
+    """Return a policy's value as it is typed. Raises InvalidRequest for one of another type."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise InvalidRequest(f"policy {key} cannot be {value!r}", remedy="give a text or a number")

@@ -15,7 +15,7 @@ from itertools import islice
 from tierfs import names
 from tierfs.errors import InvalidRequest, IsDirectory
 from tierfs.frozen import dataclass
-from tierfs.metadata import chains, changes, directories, entries, tables
+from tierfs.metadata import chains, changes, copies_elsewhere, directories, entries, tables
 from tierfs.metadata.chain_edits import Editor
 from tierfs.metadata.directories import Entry
 from tierfs.metadata.journal_state import Removal
@@ -101,6 +101,8 @@ class RemovalBatch:
         streams.unlink(txn, segment)
         if segment.kind is SegmentKind.LEDGER:
             ledger_attempts.discard(txn, entries.find(txn, segment.id))
+        if segment.kind is SegmentKind.LEDGER:
+            copies_elsewhere.owe(txn, segment)
         entries.forget(txn, segment)
         txn.delete(SEGMENTS.name, tables.u64(segment.id))
         txn.touch(inode=segment.inode, segment_id=segment.id)

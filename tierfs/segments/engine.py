@@ -253,7 +253,7 @@ class Engine:
         from tierfs.segments import delete
 
         if segment.id in self._writers:
-            raise ownership.live_writer_conflict(segment)
+            raise ownership.live_writer_conflict(txn, segment)
         return delete.remove_segment(txn, self._locks, segment, cold_due_ms=cold_due_ms, to_trash=to_trash)
 
     def delete(

@@ -85,13 +85,13 @@ def register(
     require_own_growth(txn, segment)
     awaited = _writer_on_its_way(txn, segment, writer_locks)
     if awaited is not None and not take_over:
-        raise live_writer_conflict(awaited)
+        raise live_writer_conflict(txn, awaited)
     held = writer_locks.try_lock(segment.id, segment.writer_epoch)
     if not held and not take_over:
-        raise live_writer_conflict(segment)
+        raise live_writer_conflict(txn, segment)
     epoch = segment.writer_epoch + 1
     if not writer_locks.try_lock(segment.id, epoch):
-        raise live_writer_conflict(segment)
+        raise live_writer_conflict(txn, segment)
     registered = replace(
         segment,
         writer_epoch=epoch,
@@ -107,7 +107,7 @@ def require_own_growth(txn: ReadTransaction, segment: SegmentRecord) -> None:
     """Raise Conflict for a segment that grows from a foreign layout: bytes appended here would be in its way."""
     if segment.grows_from and not segment.sealed:
         place = txn.get(LOCATIONS, tables.u32(segment.grows_from))
-        name = names.printable(segment.name)
+        name = directories.full_name(txn, segment)
         where = "a foreign place" if place is None else names.printable(place.url)
         # A closed ledger stays closed; the next entry of its managed ledger begins another.
         ends = "seal it" if segment.kind is SegmentKind.LEDGER else "seal and tierfs unseal it"
@@ -126,10 +126,10 @@ def fence(txn: WriteTransaction, segment: SegmentRecord, writer_locks: WriterLoc
 def require_no_writer_elsewhere(txn: ReadTransaction, segment: SegmentRecord, writer_locks: WriterLocks) -> None:
     """Raise Conflict while another process writes the segment."""
     if writer_locks.is_alive_elsewhere(segment.id, segment.writer_epoch):
-        raise live_writer_conflict(segment)
+        raise live_writer_conflict(txn, segment)
     awaited = _writer_on_its_way(txn, segment, writer_locks)
     if awaited is not None:
-        raise live_writer_conflict(awaited)
+        raise live_writer_conflict(txn, awaited)
 
 
 def require_current(txn: ReadTransaction, segment_id: SegmentId, epoch: int, name: str) -> SegmentRecord:
@@ -162,12 +162,13 @@ def _writer_on_its_way(txn: ReadTransaction, segment: SegmentRecord, writer_lock
     return before
 
 
-def live_writer_conflict(segment: SegmentRecord) -> Conflict:
+def live_writer_conflict(txn: ReadTransaction, segment: SegmentRecord) -> Conflict:
     """Return the error that names the segment's writer."""
     verb = "ledger append" if segment.kind is SegmentKind.LEDGER else "append"
+    path = directories.path_of(txn, segment.parent_id, segment.name)
     return Conflict(
-        f"segment {names.printable(segment.name)} is being written by {segment.writer}",
-        remedy=f"wait for it, or take over with: tierfs {verb} --take-over",
+        f"segment {names.printable(path)} is being written by {segment.writer}",
+        remedy=f"wait for it, or take over with: tierfs {verb} {names.as_word(path)} --take-over",
     )
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from uuid import uuid4
 
 from tierfs import names
@@ -19,7 +19,7 @@ from tierfs.errors import Conflict, NotFound
 from tierfs.metadata import directories
 from tierfs.metadata.store import MetadataStore
 from tierfs.names import printable
-from tierfs.parallel import Attempts, Meter, OnProgress
+from tierfs.parallel import Attempts, Meter, OnProgress, unseen
 from tierfs.segments import positions
 from tierfs.segments.positions import MemberLedger, Position
 from tierfs.tiering.ledgers.offload import LedgerOffloader
@@ -82,6 +82,30 @@ class PrefixOffloaded:
     journal_entries: int = 0
 
 
+def offload_each(
+    ledgers: Sequence[MemberLedger],
+    path: str,
+    offload: Callable[[MemberLedger], int],
+    attempts: Attempts,
+    report: OnProgress = unseen,
+) -> None:
+    """Offload the ledgers of a managed ledger in order: by the store itself, and by an offloader of a program.
+
+    `offload` returns the bytes of one, or raises ChunksMoved for one that was deleted meanwhile: it is skipped. Raises
+    Fenced, and the first error, that of `attempts` included, after all ledgers were attempted.
+    """
+    meter = Meter(report, sum(member.segment.length for member in ledgers), len(ledgers), "ledger")
+    for member in ledgers:
+        name, size = names.join((*names.split(path), member.segment.name)), 0
+        with attempts.step():
+            try:
+                size = offload(member)
+            except ChunksMoved as exc:
+                log.info("ledger %s is skipped: %s", printable(name), exc)
+        meter(size, name, 1)
+    attempts.end()
+
+
 @dataclass(frozen=True, slots=True)
 class _Plan:
     ledgers: tuple[MemberLedger, ...]
@@ -124,20 +148,14 @@ class ManagedOffload:
             return self._carry_out(path, plan, report)
 
     def _carry_out(self, path: str, plan: _Plan, report: OnProgress) -> PrefixOffloaded:
-        done = PrefixOffloaded(plan.first_unoffloaded, already_cold=plan.already_cold)
-        meter = Meter(report, sum(member.segment.length for member in plan.ledgers), len(plan.ledgers), "ledger")
-        attempts = Attempts()
-        for member in plan.ledgers:
-            name, size = names.join((*names.split(path), member.segment.name)), 0
-            with attempts.step():
-                try:
-                    size = self._offload(member.segment.id)
-                    done = replace(done, ledgers=done.ledgers + 1, bytes=done.bytes + size)
-                except ChunksMoved as exc:
-                    log.info("ledger %s is skipped: %s", printable(name), exc)
-            meter(size, name, 1)
-        attempts.end()
-        return done
+        sizes: list[int] = []
+
+        def offload(member: MemberLedger) -> int:
+            sizes.append(self._offload(member.segment.id))
+            return sizes[-1]
+
+        offload_each(plan.ledgers, path, offload, Attempts(), report)
+        return PrefixOffloaded(plan.first_unoffloaded, len(sizes), sum(sizes), plan.already_cold)
 
     def _offload(self, segment_id: SegmentId) -> int:
         """Make one attempt. Raises ChunksMoved for a ledger that was deleted meanwhile."""

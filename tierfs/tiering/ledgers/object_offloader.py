@@ -6,7 +6,8 @@ import os
 import tempfile
 from array import array
 from collections.abc import Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
+from typing import BinaryIO
 from uuid import UUID
 
 import tierfs
@@ -25,6 +26,8 @@ from tierfs.tiering.ledgers import copies
 from tierfs.tiering.ledgers.offload import BLOCK_BYTES
 from tierfs.tiering.ledgers.source import LedgerSource
 from tierfs.types import ByteRange
+
+_SPOOL = "a temporary file"
 
 # Requests at once of a reader, 8 MiB each: one is used while the next arrives.
 _JOBS = 2
@@ -61,13 +64,16 @@ class ObjectOffloader:
         if self._transform is not None:
             extra[keys.TRANSFORM_KEY] = self._transform.name
         entries = ledger.read(0, ledger.last_entry_id) if ledger.last_entry_id >= 0 else iter(())
-        # The lengths of all entries are in the plan of the first block, and a transform tells them as it runs.
-        with map_os_errors("a temporary file"), tempfile.TemporaryFile() as spool:
+        # The lengths of all entries are in the plan of the first block, and a transform tells them as it runs. An error
+        # of the ledger that is read, or of the storage, is theirs: only those of the file are named after it.
+        with _temporary_file() as spool:
             lengths = array("I")
             for payload in entries if self._transform is None else self._transform.entries(entries):
                 lengths.append(len(payload))
-                spool.write(payload)
-            spool.flush()
+                with map_os_errors(_SPOOL):
+                    spool.write(payload)
+            with map_os_errors(_SPOOL):
+                spool.flush()
             if not sum(lengths):
                 raise InvalidRequest(f"ledger {ledger.ledger_id} has no bytes: there is nothing to offload")
             if self._transform is None and sum(lengths) != ledger.length:
@@ -138,6 +144,17 @@ class LedgerInObjects:
                     return
                 if entry.entry_id >= first:
                     yield entry.payload
+
+
+@contextmanager
+def _temporary_file() -> Iterator[BinaryIO]:
+    with map_os_errors(_SPOOL):
+        spool = tempfile.TemporaryFile()  # noqa: SIM115
+    try:
+        yield spool
+    finally:
+        with map_os_errors(_SPOOL):
+            spool.close()
 
 
 def _metadata(role: Role, extra: Mapping[str, str]) -> dict[str, str]:

@@ -103,7 +103,7 @@ class LedgerOffloader:
             if ledger.offload.uuid is None:
                 return
             if ledger.offload.uuid != uuid:
-                raise NotFound(f"{printable(segment.name)} was not offloaded as {uuid}")
+                raise NotFound(f"{directories.full_name(txn, segment)} was not offloaded as {uuid}")
             good = (chunk.range for chunk in chains.chunks(txn, segment_id, Tier.LOCAL) if _is_good(chunk))
             if segment.cold.count and ranges.reach(0, good) < segment.length:
                 path = directories.path_of(txn, segment.parent_id, segment.name)
@@ -170,7 +170,7 @@ class LedgerRecipe(objects.Recipe[None]):
         """Record the attempt and discard an earlier one. Raises ChunksMoved when the ledger is cold by now."""
         segment = _closed(txn, self._segment.id)
         if segment.whole_in_cold:
-            raise ChunksMoved(f"{printable(segment.name)} became cold meanwhile")
+            raise ChunksMoved(f"{directories.full_name(txn, segment)} became cold meanwhile")
         ledger = entries.find(txn, segment.id)
         ledger_attempts.discard(txn, ledger)
         if not ledger.timestamp_ms:  # closed by a version that did not record it
@@ -210,7 +210,7 @@ class LedgerRecipe(objects.Recipe[None]):
             record = made.record(txn, ObjectId(txn.allocate_id()))
             segment = _closed(txn, self._segment.id)
             if segment.whole_in_cold or tuple(chunk for chunk, _ in _local(txn, segment)) != self._chunks:
-                raise ChunksMoved(f"{printable(segment.name)}: its chunks changed meanwhile")
+                raise ChunksMoved(f"{directories.full_name(txn, segment)}: its chunks changed meanwhile")
             ledger_record = self._ledger_record(record, segment)
             # Incomplete cold chunks go; their objects are deleted once the journal names the new one.
             editor, chunks = Editor(txn, segment), list(chains.chunks(txn, segment.id, Tier.COLD))
@@ -240,11 +240,11 @@ def _closed(txn: ReadTransaction, segment_id: SegmentId) -> SegmentRecord:
     segment = directories.segment(txn, segment_id)
     if segment is None:
         raise NotFound(f"ledger {segment_id} was deleted meanwhile")
-    name = printable(segment.name)
+    name = directories.full_name(txn, segment)
     if segment.kind is not SegmentKind.LEDGER:
-        raise InvalidRequest(f"{name} is not a ledger", remedy=f"tierfs offload {name}")
+        raise InvalidRequest(f"{name} is not a ledger", remedy=f"tierfs offload {as_word(name)}")
     if not segment.sealed:
-        raise InvalidRequest(f"ledger {name} is open", remedy=f"close it first: tierfs seal {name}")
+        raise InvalidRequest(f"ledger {name} is open", remedy=f"close it first: tierfs seal {as_word(name)}")
     if not segment.length:
         raise InvalidRequest(f"ledger {name} has no bytes: there is nothing to offload")
     return segment
@@ -255,7 +255,8 @@ def _lengths(txn: ReadTransaction, segment: SegmentRecord) -> array[int]:
     for run in entries.runs(txn, segment.id):
         lengths.extend(run.lengths)
     if sum(lengths) != segment.length:
-        raise DataLoss(f"ledger {printable(segment.name)}: its entries are not all known", remedy="run: tierfs check")
+        name = directories.full_name(txn, segment)
+        raise DataLoss(f"ledger {name}: its entries are not all known", remedy="run: tierfs check")
     return lengths
 
 
@@ -269,7 +270,7 @@ def _local(txn: ReadTransaction, segment: SegmentRecord) -> Iterator[tuple[Chunk
         yield chunk, chains.object_of(txn, chunk)
     if at != segment.length:
         raise DataLoss(
-            f"ledger {printable(segment.name)}: bytes from {at} on are missing or damaged on this disk",
+            f"ledger {directories.full_name(txn, segment)}: bytes from {at} on are missing or damaged on this disk",
             remedy="run: tierfs check --read",
         )
 
