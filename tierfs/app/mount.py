@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -21,7 +22,8 @@ from tierfs.app.adopt_again import repeating
 from tierfs.app.replica import follower_of
 from tierfs.app.store import Store, open_store
 from tierfs.chunkstore.located import LOOK_S
-from tierfs.errors import Unavailable
+from tierfs.chunkstore.protocol import ChunkStorage
+from tierfs.errors import TierfsError
 from tierfs.fuse.control_files import Opener, made_in_thread, made_when_opened
 from tierfs.fuse.options import MountOptions, parse_options
 from tierfs.fuse.session import MountSession
@@ -159,6 +161,9 @@ async def _end_on_signal(signals: AsyncIterator[int], on_reload: Reload, scope: 
     scope.cancel()
 
 
+# A request and the imports before it take 0.5 s; a mount may not wait for its server's time-outs (measured: 105 s).
+_EARLY_S = 1.5
+
 # After the metadata could not be written, as on a full disk (a guess).
 _AGAIN_S = 10.0
 
@@ -231,15 +236,24 @@ async def _fill_on_request(server: RequestServer, poll_s: float) -> None:
 def connect_early(store: Store) -> None:
     """Send one signed request to the cold tier, so that the first read finds an open connection.
 
-    A cold tier that does not answer now is no reason not to start: local bytes can be read.
+    A cold tier that does not answer in a moment is no reason not to start, nor is one that cannot be connected for
+    want of credentials or of its directory: local bytes can be read. The thread goes on, and the log has its error.
     """
     location_id = store.cold_location_id
     if location_id is None:
         return
+    asking = threading.Thread(target=_ask, args=(store.storage_of(location_id),), name="tierfs-early", daemon=True)
+    asking.start()
+    asking.join(_EARLY_S)
+
+
+def _ask(storage: ChunkStorage) -> None:
     try:
-        next(store.storage_of(location_id).list(JOURNAL_PREFIX), None)
-    except Unavailable as exc:
+        next(storage.list(JOURNAL_PREFIX), None)
+    except TierfsError as exc:
         log.warning("the cold tier does not answer: %s", exc)
+    except Exception:
+        log.exception("asking the cold tier for its journal")
 
 
 def described_settings(store: Store) -> str:

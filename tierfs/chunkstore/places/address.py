@@ -162,7 +162,7 @@ def _hdfs(address: Address, settings: ColdSettings) -> ObjectPlace:
     from tierfs.chunkstore.places import hdfs
     from tierfs.chunkstore.places.files import FilePlace
 
-    return FilePlace(hdfs.NativeHdfsFiles(address.host, address.port), address.path, hdfs.encode, hdfs.decode)
+    return FilePlace(hdfs.NativeHdfsFiles(address.host, address.port, settings), address.path, hdfs.encode, hdfs.decode)
 
 
 def _gcs(address: Address, settings: ColdSettings) -> ObjectPlace:
